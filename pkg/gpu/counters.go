@@ -1,0 +1,43 @@
+package gpu
+
+import (
+	"maps"
+	"slices"
+)
+
+// CounterMemory is the one counter that counts bytes; all others count pieces.
+const CounterMemory = "memory"
+
+// Counters is an amount of each of a card's countable parts: what a card has,
+// or what a placement takes of it. Names are DNS labels ("memory-slice-3").
+type Counters map[string]int64
+
+// Names returns the counters' names in order.
+func (c Counters) Names() []string { return slices.Sorted(maps.Keys(c)) }
+
+// Add puts what d takes on top of c.
+func (c Counters) Add(d Counters) {
+	for name, n := range d {
+		c[name] += n
+	}
+}
+
+// Exceeds returns the name of a counter of which c takes more than there is in
+// total, or an empty string when everything fits.
+func (c Counters) Exceeds(total Counters) string {
+	for _, name := range c.Names() {
+		if c[name] > total[name] {
+			return name
+		}
+	}
+	return ""
+}
+
+// Conflict tells whether two placements cannot be in use at the same time, by
+// the same arithmetic as the scheduler's.
+func (g *GPU) Conflict(a, b Placement) bool {
+	sum := Counters{}
+	sum.Add(a.Consumes)
+	sum.Add(b.Consumes)
+	return sum.Exceeds(g.Counters) != ""
+}

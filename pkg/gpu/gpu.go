@@ -1,0 +1,164 @@
+package gpu
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Vendor is who made a card. It is published as the attribute "vendor".
+type Vendor string
+
+// The vendors.
+const (
+	NVIDIA Vendor = "nvidia"
+	AMD    Vendor = "amd"
+)
+
+// Type says what kind of device a placement is. It is published as the
+// attribute "type", and the device classes select by it.
+type Type string
+
+// The types of devices.
+const (
+	// TypeGPU is a whole card.
+	TypeGPU Type = "gpu"
+	// TypeMIG is an NVIDIA Multi-Instance GPU partition.
+	TypeMIG Type = "mig"
+)
+
+// Isolation says what keeps the memory of one holder from another.
+type Isolation string
+
+// IsolationHardware is a limit that the card itself enforces.
+const IsolationHardware Isolation = "hardware"
+
+// GPU is one physical card with everything that can be cut from it.
+type GPU struct {
+	// PCIAddress identifies the card for as long as it stays in its slot:
+	// "0000:c1:00.0". UUID, index and minor are facts about it, never keys.
+	PCIAddress string
+	Vendor     Vendor
+	// Index is the card's place in the vendor's own enumeration.
+	Index int
+	// Minor is the number in the name of the device node.
+	Minor int
+	UUID  string
+	// ProductName is the marketing name that the vendor's library reports.
+	ProductName string
+	// Architecture is the vendor's name of the chip generation, lower case.
+	Architecture string
+	// DriverVersion is the version of the kernel driver, as it prints it.
+	DriverVersion string
+	// NUMANode is the node that the card hangs on, nil when the machine does
+	// not say.
+	NUMANode *int64
+	// PCIeRoot is the root complex above the card ("pci0000:00"), empty when
+	// the machine does not say.
+	PCIeRoot string
+	// Counters is what the card has to give. The placements that are in use
+	// together may never take more.
+	Counters Counters
+	// Placements is every device of the card, the most preferred first.
+	Placements []Placement
+}
+
+// Name is the stable name of the card, made of its PCI address:
+// "gpu-0000-c1-00-0". It is the name of the whole card's device, the second
+// part of its pool's name, and the beginning of every device name of the card.
+func (g *GPU) Name() string { return CardName(g.PCIAddress) }
+
+// Placement returns the placement with the given device name.
+func (g *GPU) Placement(name string) (Placement, bool) {
+	for _, p := range g.Placements {
+		if p.Name() == name {
+			return p, true
+		}
+	}
+	return Placement{}, false
+}
+
+// Placement is one concrete way to cut a card: a profile at a position. The
+// whole card is the placement that cuts nothing.
+type Placement struct {
+	// GPU is the PCI address of the card.
+	GPU string `json:"gpu"`
+	// Type tells whole cards from the kinds of partitions.
+	Type Type `json:"type"`
+	// Profile is the vendor's name of the cut ("1g.10gb"), empty for a whole
+	// card.
+	Profile string `json:"profile,omitempty"`
+	// Start is the first memory slice of a MIG placement.
+	Start int `json:"start,omitempty"`
+	// Size is the number of memory slices of a MIG placement.
+	Size int `json:"size,omitempty"`
+	// Memory is what a holder can use, in bytes.
+	Memory int64 `json:"memory,omitempty"`
+	// ComputeUnits is the number of streaming multiprocessors (NVIDIA) or
+	// compute units (AMD), zero when the vendor does not tell.
+	ComputeUnits int64 `json:"computeUnits,omitempty"`
+	// Engines counts the media engines by capacity name ("decoders").
+	Engines map[string]int64 `json:"engines,omitempty"`
+	// Isolation says what guards the memory.
+	Isolation Isolation `json:"isolation,omitempty"`
+	// Consumes is what the placement takes from the counters of its card.
+	Consumes Counters `json:"consumes,omitempty"`
+}
+
+// Name is the device name. It alone must say which piece of which card is
+// meant, because an allocation result carries nothing else.
+func (p Placement) Name() string {
+	if p.Type == TypeGPU {
+		return CardName(p.GPU)
+	}
+	return partitionName(p.GPU, p.Type, p.Profile, p.Start)
+}
+
+// CardName is the name of the card that the placement is cut from.
+func (p Placement) CardName() string { return CardName(p.GPU) }
+
+// Partition is a piece of a card that exists in the hardware right now,
+// whoever made it.
+type Partition struct {
+	// GPU is the PCI address of the card.
+	GPU string
+	// Profile, Start and Size are those of the placement that it fills.
+	Profile     string
+	Start, Size int
+	// Type tells the kind of partition.
+	Type Type
+	// UUID is the vendor's identifier, empty while the partition is half made.
+	UUID string
+	// Complete is false for what a crash left half made: it holds room on the
+	// card and nothing can run in it.
+	Complete bool
+	// ID is the vendor's own handle, for people: "GI 3".
+	ID string
+}
+
+// Name is the name of the device that the partition is, or would be.
+func (p Partition) Name() string {
+	return Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start}.Name()
+}
+
+// Is tells whether the partition fills exactly this placement.
+func (p Partition) Is(q Placement) bool {
+	return p.GPU == q.GPU && p.Type == q.Type && p.Profile == q.Profile && p.Start == q.Start
+}
+
+// Overlaps tells whether the partition takes room that the placement needs.
+// A whole card needs all of it.
+func (p Partition) Overlaps(q Placement) bool {
+	if p.GPU != q.GPU {
+		return false
+	}
+	if q.Type == TypeGPU {
+		return true
+	}
+	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
+}
+
+// SortCards puts cards in PCI order. That order is policy: the scheduler takes
+// the first fit, so one card fills up before the next is cut.
+func SortCards(cards []GPU) {
+	slices.SortFunc(cards, func(a, b GPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
+}

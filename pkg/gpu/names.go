@@ -1,0 +1,54 @@
+package gpu
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// DriverName is the name of the DRA driver. It is the domain of all unqualified
+// attributes and capacities and the driver in every allocation result.
+const DriverName = "gpu.tranche.dev"
+
+var pciAddress = regexp.MustCompile(`^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$`)
+
+// NormalizePCIAddress spells a PCI address the way the kernel does: lower case
+// and a domain of four digits where four are enough. NVML writes eight digits
+// in upper case.
+func NormalizePCIAddress(address string) (string, error) {
+	m := pciAddress.FindStringSubmatch(strings.ToLower(strings.TrimSpace(address)))
+	if m == nil {
+		return "", fmt.Errorf("%q is not a PCI address of the form 0000:c1:00.0", address)
+	}
+	domain, err := strconv.ParseUint(m[1], 16, 32)
+	if err != nil {
+		return "", fmt.Errorf("PCI address %q: domain: %w", address, err)
+	}
+	return fmt.Sprintf("%04x:%s:%s.%s", domain, m[2], m[3], m[4]), nil
+}
+
+// CardName turns a normalized PCI address into the name of the card.
+func CardName(pciAddress string) string {
+	return "gpu-" + strings.NewReplacer(":", "-", ".", "-").Replace(pciAddress)
+}
+
+// PoolName is the name of the pool of one card of one node. There is a pool for
+// each card, so that a change on a card is one write and a broken card spoils
+// no other.
+func PoolName(node, card string) string { return node + "/" + card }
+
+func partitionName(pciAddress string, t Type, profile string, position int) string {
+	return fmt.Sprintf("%s-%s-%s-%d", CardName(pciAddress), t, ProfileSlug(profile), position)
+}
+
+var profileSlug = strings.NewReplacer(
+	"+me.all", "-meall",
+	"+", "-",
+	"-me", "-nome", // 1g.24gb-me: without media engines, unlike 1g.24gb+me
+	".", "-",
+)
+
+// ProfileSlug spells a profile so that it can be part of a DNS label:
+// "1g.10gb+me" becomes "1g-10gb-me" and "1g.24gb-me" becomes "1g-24gb-nome".
+func ProfileSlug(profile string) string { return profileSlug.Replace(profile) }

@@ -1,0 +1,48 @@
+package claim
+
+import (
+	"context"
+	"errors"
+
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Hardware is one vendor's cards, as far as claims need them. The caller holds
+// the lock of a card while it calls Create, Destroy or Live for it; calls for
+// different cards may come at the same time.
+//
+// Every call returns when ctx ends, with an error that says what it was
+// waiting for.
+type Hardware interface {
+	// Inventory lists the cards in PCI order, with all their placements.
+	Inventory(ctx context.Context) ([]gpu.GPU, error)
+
+	// Live lists the partitions that exist on one card now, half-made ones
+	// included.
+	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
+
+	// Create makes the placement exist and returns what the hardware says it
+	// is. What an earlier call left half made at exactly this placement is
+	// finished, what is there already is returned. For a whole card it makes
+	// sure that the card is not cut. A call that fails leaves nothing behind,
+	// or says in its error what it could not remove.
+	Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error)
+
+	// Destroy removes the partition at the placement, half made or whole. One
+	// that is not there is no error; one with a client fails with ErrInUse.
+	// Destroying a whole card does nothing.
+	Destroy(ctx context.Context, p gpu.Placement) error
+
+	// Edits says what a container needs to see the placement, which exists.
+	Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error)
+
+	// CommonEdits says what a container needs beside its devices: driver
+	// files, hooks and environment.
+	CommonEdits(ctx context.Context) (*cdispecs.ContainerEdits, error)
+}
+
+// ErrInUse is what Hardware returns, wrapped, when a process still uses what
+// should be destroyed or switched.
+var ErrInUse = errors.New("in use")

@@ -1,0 +1,138 @@
+package cdi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"k8s.io/apimachinery/pkg/types"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+const (
+	vendor = "gpu.tranche.dev"
+	class  = "claim"
+	// Kind is the CDI kind of all our devices.
+	Kind = vendor + "/" + class
+
+	filePrefix = vendor + "-" + class + "_"
+	fileSuffix = ".json"
+
+	// annotationRecord holds a copy of the claim's ledger record. If the record
+	// is ever lost, this tells which partition is ours.
+	annotationRecord = vendor + "/record"
+)
+
+// Dir is the folder from which the container runtime reads CDI files.
+type Dir struct{ path string }
+
+// Open returns the folder, which it creates if need be.
+func Open(path string) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("create the CDI folder: %w", err)
+	}
+	return &Dir{path: path}, nil
+}
+
+// Device is one device of a claim and what its containers get.
+type Device struct {
+	Name  string
+	Edits *cdispecs.ContainerEdits
+}
+
+// DeviceID is the fully qualified CDI name of a claim's device. The claim's UID
+// in it makes sure that no runtime ever takes a cached device for it. The
+// kubelet shows it in the pod's allocatedResourcesStatus, so the readable part
+// comes first.
+func DeviceID(uid types.UID, device string) string {
+	return Kind + "=" + deviceName(uid, device)
+}
+
+func deviceName(uid types.UID, device string) string { return device + "_" + string(uid) }
+
+// Write writes the file of a claim in one step. Common edits go to every
+// container that gets any of the devices.
+func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdits, devices []Device) error {
+	spec := &cdispecs.Spec{
+		Kind:           Kind,
+		Annotations:    map[string]string{annotationRecord: string(record)},
+		ContainerEdits: *common,
+	}
+	for _, device := range devices {
+		spec.Devices = append(spec.Devices, cdispecs.Device{
+			Name:           deviceName(uid, device.Name),
+			ContainerEdits: *device.Edits,
+		})
+	}
+	version, err := cdispecs.MinimumRequiredVersion(spec)
+	if err != nil {
+		return fmt.Errorf("CDI version for claim %s: %w", uid, err)
+	}
+	spec.Version = version
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encode the CDI file of claim %s: %w", uid, err)
+	}
+	// The temporary file begins with a dot and does not end in .json, so no
+	// runtime reads it half written.
+	if err := renameio.WriteFile(d.file(uid), data, 0o644, renameio.WithTempDir(d.path)); err != nil {
+		return fmt.Errorf("write the CDI file of claim %s to %s (is the disk full or read-only?): %w", uid, d.path, err)
+	}
+	return nil
+}
+
+// Remove deletes the file of a claim. One that is not there is no error.
+func (d *Dir) Remove(uid types.UID) error {
+	if err := os.Remove(d.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the CDI file of claim %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Exists tells whether there is a file for the claim.
+func (d *Dir) Exists(uid types.UID) bool {
+	_, err := os.Stat(d.file(uid))
+	return err == nil
+}
+
+// Record returns the copy of the ledger record in the file of a claim.
+func (d *Dir) Record(uid types.UID) ([]byte, error) {
+	data, err := os.ReadFile(d.file(uid))
+	if err != nil {
+		return nil, fmt.Errorf("read the CDI file of claim %s: %w", uid, err)
+	}
+	var spec cdispecs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("read the CDI file of claim %s: %w", uid, err)
+	}
+	record, ok := spec.Annotations[annotationRecord]
+	if !ok {
+		return nil, fmt.Errorf("the CDI file of claim %s has no annotation %s", uid, annotationRecord)
+	}
+	return []byte(record), nil
+}
+
+// List returns the UIDs of the claims that have a file.
+func (d *Dir) List() ([]types.UID, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("list the CDI files: %w", err)
+	}
+	var uids []types.UID
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, filePrefix) && strings.HasSuffix(name, fileSuffix) {
+			uids = append(uids, types.UID(strings.TrimSuffix(strings.TrimPrefix(name, filePrefix), fileSuffix)))
+		}
+	}
+	return uids, nil
+}
+
+func (d *Dir) file(uid types.UID) string {
+	return filepath.Join(d.path, filePrefix+string(uid)+fileSuffix)
+}

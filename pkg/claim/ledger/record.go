@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Version is the version of the records that this code writes. A reader ignores
+// fields that it does not know, so new fields do not need a new version; a
+// version that is higher than the reader's is refused.
+const Version = 1
+
+// State tells how far the preparation of a claim got.
+type State string
+
+// The states of a record.
+const (
+	// Preparing is written before the hardware is touched: what is found at
+	// the placements of the record may be ours, whole or half made.
+	Preparing State = "Preparing"
+	// Prepared is written when everything that the claim's containers need is
+	// in place.
+	Prepared State = "Prepared"
+)
+
+// Record is what the driver knows about one claim.
+type Record struct {
+	Version int      `json:"version"`
+	Claim   ClaimRef `json:"claim"`
+	State   State    `json:"state"`
+	// BootID is the kernel's boot id when the record was written. Partitions
+	// do not outlive a boot, so what is found at a placement after another
+	// boot is not ours.
+	BootID  string   `json:"bootID"`
+	Devices []Device `json:"devices"`
+	// Pods are the names of the claim's users at the time of Prepare, for
+	// people who read metrics and messages.
+	Pods []string `json:"pods,omitempty"`
+}
+
+// ClaimRef identifies a ResourceClaim.
+type ClaimRef struct {
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+}
+
+// String names the claim for messages.
+func (c ClaimRef) String() string { return c.Namespace + "/" + c.Name }
+
+// Device is one allocated device of a claim.
+type Device struct {
+	// Request is the request (or request/subrequest) that it satisfies.
+	Request string `json:"request"`
+	Pool    string `json:"pool"`
+	Name    string `json:"name"`
+	// Admin marks a device that was allocated with admin access: it is seen,
+	// never taken, switched or destroyed.
+	Admin     bool          `json:"admin,omitempty"`
+	Placement gpu.Placement `json:"placement"`
+	// UUID is the hardware's name of what was handed out, empty until it is
+	// there.
+	UUID string `json:"uuid,omitempty"`
+	// Made says that this claim's Prepare makes the partition, so that its
+	// Unprepare must destroy it.
+	Made bool `json:"made,omitempty"`
+}
+
+// Clone returns a copy that shares nothing that a caller could change.
+func (r Record) Clone() Record {
+	r.Devices = append([]Device(nil), r.Devices...)
+	r.Pods = append([]string(nil), r.Pods...)
+	return r
+}
+
+// Encode turns a record into bytes.
+func Encode(r Record) ([]byte, error) {
+	r.Version = Version
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the record of claim %s: %w", r.Claim, err)
+	}
+	return data, nil
+}
+
+// Decode reads a record and checks that it can be used.
+func Decode(data []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("no valid JSON: %w", err)
+	}
+	switch {
+	case r.Version < 1 || r.Version > Version:
+		return Record{}, fmt.Errorf("version is %d, this driver knows 1 to %d", r.Version, Version)
+	case r.Claim.UID == "":
+		return Record{}, errors.New("claim.uid is missing")
+	case r.State != Preparing && r.State != Prepared:
+		return Record{}, fmt.Errorf("state is %q, not %s or %s", r.State, Preparing, Prepared)
+	}
+	for i, d := range r.Devices {
+		if d.Name == "" || d.Placement.GPU == "" {
+			return Record{}, fmt.Errorf("devices[%d] has no name or no card", i)
+		}
+	}
+	return r, nil
+}

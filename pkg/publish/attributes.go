@@ -1,0 +1,89 @@
+package publish
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// The attributes of devices. They are unqualified, which means that they are in
+// the driver's domain; a claim reads them with
+// device.attributes["gpu.tranche.dev"].?type.orValue("").
+const (
+	AttributeType           = "type"
+	AttributeVendor         = "vendor"
+	AttributeProductName    = "productName"
+	AttributeArchitecture   = "architecture"
+	AttributeUUID           = "uuid"
+	AttributeParentUUID     = "parentUUID"
+	AttributeProfile        = "profile"
+	AttributePlacementStart = "placementStart"
+	AttributeIsolation      = "isolation"
+	// AttributeDriverVersion is a string: "580.159.04" is no semantic version
+	// and would be refused as one.
+	AttributeDriverVersion = "driverVersion"
+)
+
+// The capacities of devices, beside the media engines that the vendor names.
+const (
+	CapacityMemory       = "memory"
+	CapacityComputeUnits = "computeUnits"
+)
+
+type attributeMap map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+func (m attributeMap) setString(name resourceapi.QualifiedName, value string) {
+	if value == "" {
+		return
+	}
+	if len(value) > resourceapi.DeviceAttributeMaxValueLength {
+		value = value[:resourceapi.DeviceAttributeMaxValueLength]
+	}
+	m[name] = resourceapi.DeviceAttribute{StringValue: ptr.To(value)}
+}
+
+func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
+	m[name] = resourceapi.DeviceAttribute{IntValue: ptr.To(value)}
+}
+
+func attributes(card *gpu.GPU, p gpu.Placement) attributeMap {
+	m := attributeMap{}
+	m.setString(AttributeType, string(p.Type))
+	m.setString(AttributeVendor, string(card.Vendor))
+	m.setString(AttributeProductName, card.ProductName)
+	m.setString(AttributeArchitecture, card.Architecture)
+	m.setString(AttributeDriverVersion, card.DriverVersion)
+	m.setString(AttributeIsolation, string(p.Isolation))
+	m.setString(deviceattribute.StandardDeviceAttributePCIBusID, card.PCIAddress)
+	m.setString(deviceattribute.StandardDeviceAttributePCIeRoot, card.PCIeRoot)
+	if card.NUMANode != nil {
+		m.setInt(deviceattribute.StandardDeviceAttributeNUMANode, *card.NUMANode)
+	}
+	switch p.Type {
+	case gpu.TypeGPU:
+		m.setString(AttributeUUID, card.UUID)
+	case gpu.TypeMIG:
+		m.setString(AttributeParentUUID, card.UUID)
+		m.setString(AttributeProfile, p.Profile)
+		m.setInt(AttributePlacementStart, int64(p.Start))
+	}
+	return m
+}
+
+func capacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	m := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}
+	set := func(name string, n int64, format resource.Format) {
+		if n > 0 {
+			m[resourceapi.QualifiedName(name)] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(n, format)}
+		}
+	}
+	set(CapacityMemory, p.Memory, resource.BinarySI)
+	set(CapacityComputeUnits, p.ComputeUnits, resource.DecimalSI)
+	for engine, n := range p.Engines {
+		set(engine, n, resource.DecimalSI)
+	}
+	return m
+}

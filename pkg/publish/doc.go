@@ -1,0 +1,6 @@
+// Package publish turns cards into ResourceSlices.
+//
+// It is pure: cards, taints and the node's name in, slices out, always the same
+// for the same input, so that a restart on unchanged hardware writes nothing.
+// It may import the vocabulary and the Kubernetes API types only.
+package publish

@@ -1,0 +1,87 @@
+package claim
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// allocated lists what the scheduler gave to the claim from our driver, and
+// finds the placement that each device name stands for. Results of other
+// drivers are theirs to prepare.
+func allocated(claim *resourceapi.ResourceClaim, node string, cards []gpu.GPU) ([]ledger.Device, error) {
+	if claim.Status.Allocation == nil {
+		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
+	}
+	if err := refuseConfig(claim.Status.Allocation.Devices.Config); err != nil {
+		return nil, err
+	}
+	var devices []ledger.Device
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != gpu.DriverName {
+			continue
+		}
+		placement, err := findPlacement(node, cards, result.Pool, result.Device)
+		if err != nil {
+			return nil, err
+		}
+		admin := result.AdminAccess != nil && *result.AdminAccess
+		devices = append(devices, ledger.Device{
+			Request:   result.Request,
+			Pool:      result.Pool,
+			Name:      result.Device,
+			Admin:     admin,
+			Placement: placement,
+			Made:      !admin && placement.Type != gpu.TypeGPU,
+		})
+	}
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("no device of driver %s is allocated to the claim", gpu.DriverName)
+	}
+	return devices, nil
+}
+
+// refuseConfig refuses parameters for our driver: what two users of a card
+// could disagree about is a property of the published device, never of a
+// claim, so there are none to give.
+func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
+	for _, config := range configs {
+		if config.Opaque == nil || config.Opaque.Driver != gpu.DriverName {
+			continue
+		}
+		var kind metav1.TypeMeta
+		if err := json.Unmarshal(config.Opaque.Parameters.Raw, &kind); err != nil || kind.Kind == "" {
+			kind.Kind = "without a kind"
+		}
+		return fmt.Errorf("driver %s takes no opaque configuration, but the %s has one of kind %q: remove spec.devices.config from it",
+			gpu.DriverName, configSource(config.Source), strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/"))
+	}
+	return nil
+}
+
+func configSource(source resourceapi.AllocationConfigSource) string {
+	if source == resourceapi.AllocationConfigSourceClass {
+		return "device class"
+	}
+	return "claim"
+}
+
+func findPlacement(node string, cards []gpu.GPU, pool, device string) (gpu.Placement, error) {
+	for i := range cards {
+		card := &cards[i]
+		if gpu.PoolName(node, card.Name()) != pool {
+			continue
+		}
+		if p, ok := card.Placement(device); ok {
+			return p, nil
+		}
+		return gpu.Placement{}, fmt.Errorf("device %s does not exist on card %s (any more): the card's mode or driver has changed since the scheduler chose it; delete the pod so that it is scheduled again", device, card.Name())
+	}
+	return gpu.Placement{}, fmt.Errorf("device %s: node %s has no card for pool %s (any more); delete the pod so that it is scheduled again", device, node, pool)
+}

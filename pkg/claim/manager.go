@@ -1,0 +1,276 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// Budget is how long one Prepare or Unprepare may take. The kubelet gives
+	// up after 45 s; what is not finished by then is resumed by its retry.
+	Budget = 30 * time.Second
+	// undoBudget is how long the undoing of a failed Prepare may take on top.
+	undoBudget = 10 * time.Second
+	// lateRelease is how long Prepare waits for a holder whose release is
+	// late, before it leaves the waiting to the kubelet's slower retry.
+	lateRelease = 5 * time.Second
+)
+
+// Observer is told about every phase of Prepare and Unprepare: "lock", "plan",
+// and the steps by their Op.
+type Observer interface {
+	Phase(operation, phase string, took time.Duration, err error)
+}
+
+// Config is what a Manager works with. All fields but Observer and BeforeStep
+// are needed.
+type Config struct {
+	// Node is the name of the node.
+	Node     string
+	Hardware Hardware
+	Ledger   *ledger.Ledger
+	CDI      *cdi.Dir
+	// Cards returns the cards of the node, as they are published.
+	Cards func() []gpu.GPU
+	// BootID identifies the boot of the machine.
+	BootID string
+
+	Observer Observer
+	// BeforeStep is called before each step and, with a nil step, after the
+	// last one. Tests stop the driver in it.
+	BeforeStep func(ctx context.Context, r ledger.Record, step *Step)
+}
+
+// Manager prepares and releases claims. It is safe for concurrent use; claims
+// on different cards proceed at the same time.
+type Manager struct {
+	Config
+	locks cardLocks
+
+	// mu protects released.
+	mu sync.Mutex
+	// released is closed, and replaced, whenever a claim has been released.
+	released chan struct{}
+}
+
+// NewManager returns a Manager that has touched nothing yet.
+func NewManager(c Config) *Manager {
+	return &Manager{Config: c, released: make(chan struct{})}
+}
+
+// Prepare makes what was allocated to the claim, and returns its record. It is
+// idempotent, and finishes what an earlier call did not.
+func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (ledger.Record, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Prepare are used up", Budget))
+	defer cancel()
+
+	wanted, err := m.want(claim)
+	if err != nil {
+		return ledger.Record{}, err
+	}
+	patience := time.NewTimer(lateRelease)
+	defer patience.Stop()
+	for {
+		released := m.whenReleased()
+		record, err := m.prepare(ctx, wanted)
+		if conflict := (*ConflictError)(nil); !errors.As(err, &conflict) {
+			return record, err
+		}
+		select {
+		case <-released:
+		case <-patience.C:
+			return ledger.Record{}, err
+		case <-ctx.Done():
+			return ledger.Record{}, err
+		}
+	}
+}
+
+// want is the record as it should be once the claim is prepared.
+func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
+	devices, err := allocated(claim, m.Node, m.Cards())
+	if err != nil {
+		return ledger.Record{}, err
+	}
+	record := ledger.Record{
+		Claim:   ledger.ClaimRef{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name},
+		State:   ledger.Preparing,
+		BootID:  m.BootID,
+		Devices: devices,
+	}
+	for _, user := range claim.Status.ReservedFor {
+		if user.Resource == "pods" {
+			record.Pods = append(record.Pods, user.Name)
+		}
+	}
+	return record, nil
+}
+
+func (m *Manager) prepare(ctx context.Context, wanted ledger.Record) (ledger.Record, error) {
+	cards := cardsOf(wanted)
+	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {
+		cards = append(cards, cardsOf(held)...)
+	}
+	unlock, err := m.lock(ctx, "prepare", cards)
+	if err != nil {
+		return ledger.Record{}, err
+	}
+	defer unlock()
+
+	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok && !sameDevices(held, wanted) {
+		// The claim was allocated anew and nobody told us that the old
+		// allocation ended.
+		if err := m.release(ctx, held); err != nil {
+			return ledger.Record{}, fmt.Errorf("release what claim %s held before: %w", wanted.Claim, err)
+		}
+	}
+	start := time.Now()
+	run, steps, err := m.planRun(ctx, wanted)
+	m.observe("prepare", "plan", start, err)
+	if err != nil {
+		return ledger.Record{}, err
+	}
+	if err := run.do(ctx, steps); err != nil {
+		return ledger.Record{}, err
+	}
+	return run.record, nil
+}
+
+// planRun looks at the ledger and the hardware and decides what to do.
+func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []Step, error) {
+	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID)}
+	for _, r := range m.Ledger.List() {
+		switch {
+		case r.Claim.UID != wanted.Claim.UID:
+			s.others = append(s.others, r)
+		case r.BootID == m.BootID:
+			s.held = &r
+		}
+	}
+	cards := m.Cards()
+	for i := range cards {
+		s.cards[cards[i].PCIAddress] = &cards[i]
+	}
+	var err error
+	if s.live, err = m.live(ctx, cardsOf(wanted)); err != nil {
+		return nil, nil, err
+	}
+	steps, err := planPrepare(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.held, live: s.live}
+	if len(steps) == 0 {
+		r.record = *s.held
+	}
+	return r, steps, nil
+}
+
+// Unprepare releases what the claim holds. A claim that holds nothing is no
+// error: it may never have been prepared, or be released already.
+func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
+	defer cancel()
+
+	held, ok := m.Ledger.Get(claim.UID)
+	if !ok {
+		return m.CDI.Remove(claim.UID)
+	}
+	unlock, err := m.lock(ctx, "unprepare", cardsOf(held))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if held, ok = m.Ledger.Get(claim.UID); !ok {
+		return nil
+	}
+	return m.release(ctx, held)
+}
+
+// release undoes a record. The caller holds the locks of its cards.
+func (m *Manager) release(ctx context.Context, held ledger.Record) error {
+	sameBoot := held.BootID == m.BootID
+	var live map[string][]gpu.Partition
+	if sameBoot {
+		var err error
+		if live, err = m.live(ctx, madeOn(held)); err != nil {
+			return err
+		}
+	}
+	r := &run{Manager: m, operation: "unprepare", record: held, live: live}
+	if err := r.do(ctx, planRelease(held, live, sameBoot)); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)
+	m.announceRelease()
+	return nil
+}
+
+func (m *Manager) live(ctx context.Context, cards []string) (map[string][]gpu.Partition, error) {
+	live := map[string][]gpu.Partition{}
+	for _, card := range cards {
+		partitions, err := m.Hardware.Live(ctx, card)
+		if err != nil {
+			return nil, fmt.Errorf("list the partitions of card %s: %w", gpu.CardName(card), err)
+		}
+		live[card] = partitions
+	}
+	return live, nil
+}
+
+func (m *Manager) lock(ctx context.Context, operation string, cards []string) (func(), error) {
+	start := time.Now()
+	unlock, err := m.locks.lock(ctx, cards)
+	m.observe(operation, "lock", start, err)
+	return unlock, err
+}
+
+func (m *Manager) observe(operation, phase string, start time.Time, err error) {
+	if m.Observer != nil {
+		m.Observer.Phase(operation, phase, time.Since(start), err)
+	}
+}
+
+func (m *Manager) whenReleased() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.released
+}
+
+func (m *Manager) announceRelease() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.released)
+	m.released = make(chan struct{})
+}
+
+// cardsOf lists the cards of a record's devices.
+func cardsOf(r ledger.Record) []string {
+	var cards []string
+	for _, d := range r.Devices {
+		cards = append(cards, d.Placement.GPU)
+	}
+	return cards
+}
+
+// madeOn lists the cards on which a record's partitions were made. Only they
+// need to answer when the claim is released.
+func madeOn(r ledger.Record) []string {
+	var cards []string
+	for _, d := range r.Devices {
+		if d.Made {
+			cards = append(cards, d.Placement.GPU)
+		}
+	}
+	return cards
+}

@@ -1,0 +1,200 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Op is what a step does.
+type Op string
+
+// The steps of Prepare and Unprepare, in the order in which they are taken.
+const (
+	// OpIntent writes down what is about to be made.
+	OpIntent Op = "intent"
+	// OpCreate makes one device exist.
+	OpCreate Op = "create"
+	// OpWriteCDI tells the container runtime about the devices.
+	OpWriteCDI Op = "cdi"
+	// OpDone writes down that the claim is prepared.
+	OpDone Op = "done"
+
+	// OpRemoveCDI comes first when a claim is released, so that no container
+	// can start with what is about to go.
+	OpRemoveCDI Op = "remove-cdi"
+	// OpDestroy takes one partition apart.
+	OpDestroy Op = "destroy"
+	// OpForget drops the record.
+	OpForget Op = "forget"
+)
+
+// Step is one thing to do. Steps are data, so that a test can list every point
+// at which the driver may die.
+type Step struct {
+	Op Op
+	// Device is the index of the device in the record, for OpCreate and
+	// OpDestroy.
+	Device int
+}
+
+// situation is everything that a plan is made from.
+type situation struct {
+	// wanted is the record as it should be when the claim is prepared.
+	wanted ledger.Record
+	// held is what the ledger says of the claim already, nil if nothing that
+	// is still true.
+	held *ledger.Record
+	// others are the records of all other claims.
+	others []ledger.Record
+	// cards are the cards of the wanted devices, by PCI address.
+	cards map[string]*gpu.GPU
+	// live is what exists on those cards.
+	live map[string][]gpu.Partition
+	// cdi tells whether the claim's CDI file is there.
+	cdi bool
+}
+
+// ConflictError says that somebody else has what a claim was given. It goes
+// away by itself when the release of the other claim is only late.
+type ConflictError struct{ message string }
+
+func (e *ConflictError) Error() string { return e.message }
+
+// planPrepare lists the steps that are left until the claim is prepared, none
+// if it is.
+func planPrepare(s situation) ([]Step, error) {
+	if err := checkHolders(s); err != nil {
+		return nil, err
+	}
+	if err := checkForeign(s); err != nil {
+		return nil, err
+	}
+	if isPrepared(s) {
+		return nil, nil
+	}
+	var steps []Step
+	if s.held == nil || s.held.State != ledger.Preparing {
+		steps = append(steps, Step{Op: OpIntent})
+	}
+	for i, d := range s.wanted.Devices {
+		if !d.Admin {
+			steps = append(steps, Step{Op: OpCreate, Device: i})
+		}
+	}
+	return append(steps, Step{Op: OpWriteCDI}, Step{Op: OpDone}), nil
+}
+
+// checkHolders is the last line of defence against using a piece of a card
+// twice. It counts as the scheduler does, from the ledger instead of the API.
+func checkHolders(s situation) error {
+	for _, d := range s.wanted.Devices {
+		if d.Admin {
+			continue
+		}
+		for _, other := range s.others {
+			for _, theirs := range other.Devices {
+				if theirs.Admin || theirs.Placement.GPU != d.Placement.GPU {
+					continue
+				}
+				if s.cards[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
+					return &ConflictError{fmt.Sprintf("%s cannot be given out: claim %s%s still holds %s on the same card and its release is not finished; this is tried again",
+						d.Name, other.Claim, podList(other.Pods), theirs.Name)}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func podList(pods []string) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	return " (pod " + strings.Join(pods, ", ") + ")"
+}
+
+// checkForeign refuses to work around partitions that we did not make: they
+// are somebody's, and what they cover cannot be given out.
+func checkForeign(s situation) error {
+	for _, d := range s.wanted.Devices {
+		if d.Admin {
+			continue
+		}
+		for _, part := range s.live[d.Placement.GPU] {
+			if !part.Overlaps(d.Placement) || madeFor(part, s.held) {
+				continue
+			}
+			if owner := recordOf(part, s.others); owner != nil {
+				return &ConflictError{fmt.Sprintf("%s cannot be given out: partition %s of claim %s is still there; this is tried again", d.Name, part.Name(), owner.Claim)}
+			}
+			return fmt.Errorf("%s cannot be given out: card %s holds partition %s (%s) that Tranche did not make; whoever made it must remove it",
+				d.Name, d.Placement.CardName(), part.Name(), part.ID)
+		}
+	}
+	return nil
+}
+
+func recordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
+	for i := range records {
+		if madeFor(part, &records[i]) {
+			return &records[i]
+		}
+	}
+	return nil
+}
+
+// madeFor tells whether the partition is what the record says was made for its
+// claim. A UUID that is known must match: after a driver reload, somebody else
+// may have put a partition at the same place.
+func madeFor(part gpu.Partition, r *ledger.Record) bool {
+	if r == nil {
+		return false
+	}
+	for _, d := range r.Devices {
+		if !d.Made || !part.Is(d.Placement) {
+			continue
+		}
+		if d.UUID == "" || !part.Complete || part.UUID == d.UUID {
+			return true
+		}
+	}
+	return false
+}
+
+// isPrepared tells whether nothing is left to do: the record is complete, it is
+// of the same devices, and the partitions and the CDI file are still there.
+func isPrepared(s situation) bool {
+	if s.held == nil || s.held.State != ledger.Prepared || !s.cdi || !sameDevices(*s.held, s.wanted) {
+		return false
+	}
+	for _, d := range s.held.Devices {
+		exists := func(p gpu.Partition) bool { return p.Is(d.Placement) && p.Complete && p.UUID == d.UUID }
+		if d.Made && !slices.ContainsFunc(s.live[d.Placement.GPU], exists) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameDevices(a, b ledger.Record) bool {
+	return slices.EqualFunc(a.Devices, b.Devices, func(x, y ledger.Device) bool {
+		return x.Request == y.Request && x.Pool == y.Pool && x.Name == y.Name && x.Admin == y.Admin
+	})
+}
+
+// planRelease lists the steps that undo a record. Only partitions that are
+// still the ones that we made are destroyed.
+func planRelease(r ledger.Record, live map[string][]gpu.Partition, sameBoot bool) []Step {
+	steps := []Step{{Op: OpRemoveCDI}}
+	for i, d := range slices.Backward(r.Devices) {
+		ours := func(p gpu.Partition) bool { return p.Is(d.Placement) && madeFor(p, &r) }
+		if d.Made && sameBoot && slices.ContainsFunc(live[d.Placement.GPU], ours) {
+			steps = append(steps, Step{Op: OpDestroy, Device: i})
+		}
+	}
+	return append(steps, Step{Op: OpForget})
+}

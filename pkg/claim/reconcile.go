@@ -1,0 +1,157 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Finding is something that was not as it should be, and what became of it.
+type Finding struct {
+	// Reason is a short CamelCase word, as events have it.
+	Reason string
+	// Message names the object, what was found and what was done.
+	Message string
+	// Err is set when the repair failed; it is tried again.
+	Err error
+}
+
+// GetClaim reads a claim from the API server; nil stands for one that is gone.
+type GetClaim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
+
+// Recover rebuilds the records of broken ledger files from the copies in the
+// CDI files. It is called once, before any claim is prepared.
+func (m *Manager) Recover(broken []ledger.Broken) []Finding {
+	var findings []Finding
+	for _, b := range broken {
+		err := m.recoverOne(b)
+		f := Finding{
+			Reason:  "LedgerFileBroken",
+			Message: fmt.Sprintf("the ledger file of claim %s was unreadable (%v) and lies now at %s; its record was rebuilt from the claim's CDI file", b.UID, b.Err, b.Path),
+		}
+		if err != nil {
+			f.Err = err
+			f.Message = fmt.Sprintf("the ledger file of claim %s was unreadable (%v) and lies now at %s; its record could not be rebuilt, so a partition of the claim counts as foreign until the claim is prepared again", b.UID, b.Err, b.Path)
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+func (m *Manager) recoverOne(b ledger.Broken) error {
+	data, err := m.CDI.Record(b.UID)
+	if err != nil {
+		return err
+	}
+	record, err := ledger.Decode(data)
+	if err != nil {
+		return fmt.Errorf("the copy in the CDI file: %w", err)
+	}
+	record.State = ledger.Prepared
+	return m.Ledger.Put(record)
+}
+
+// Reconcile compares the ledger with the API server, the CDI folder and the
+// hardware. It releases what no claim holds any more and reports the rest.
+func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
+	findings := m.releaseLeftovers(ctx, getClaim)
+	findings = append(findings, m.removeOrphanFiles()...)
+	return append(findings, m.reportForeign(ctx)...)
+}
+
+// releaseLeftovers releases the records of claims that are gone or no longer
+// allocated: the kubelet has forgotten them, so it will not ask for it.
+func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
+	var findings []Finding
+	for _, r := range m.Ledger.List() {
+		claim, err := getClaim(ctx, r.Claim.Namespace, r.Claim.Name)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot tell whether a claim still exists, its devices stay held", "claim", r.Claim.String(), "claimUID", r.Claim.UID)
+			continue
+		}
+		if claim != nil && claim.UID == r.Claim.UID && claim.Status.Allocation != nil {
+			continue
+		}
+		findings = append(findings, Finding{
+			Reason:  "LeftoverReleased",
+			Message: fmt.Sprintf("claim %s (%s) is gone but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
+			Err:     m.Unprepare(ctx, r.Claim),
+		})
+	}
+	return findings
+}
+
+func deviceNames(r ledger.Record) string {
+	names := ""
+	for i, d := range r.Devices {
+		if i > 0 {
+			names += ", "
+		}
+		names += d.Name
+	}
+	return names
+}
+
+// removeOrphanFiles removes CDI files of claims that are not in the ledger.
+func (m *Manager) removeOrphanFiles() []Finding {
+	uids, err := m.CDI.List()
+	if err != nil {
+		return []Finding{{Reason: "CDIFilesUnreadable", Message: "the CDI files cannot be listed", Err: err}}
+	}
+	var findings []Finding
+	for _, uid := range uids {
+		if _, ok := m.Ledger.Get(uid); ok {
+			continue
+		}
+		findings = append(findings, Finding{
+			Reason:  "OrphanFileRemoved",
+			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
+			Err:     m.CDI.Remove(uid),
+		})
+	}
+	return findings
+}
+
+// reportForeign lists the partitions that no record explains.
+func (m *Manager) reportForeign(ctx context.Context) []Finding {
+	var findings []Finding
+	for _, card := range m.Cards() {
+		foreign, err := m.foreign(ctx, card.PCIAddress)
+		if err != nil {
+			findings = append(findings, Finding{Reason: "CardUnreadable", Message: fmt.Sprintf("the partitions of card %s cannot be listed", card.Name()), Err: err})
+			continue
+		}
+		for _, p := range foreign {
+			findings = append(findings, Finding{
+				Reason:  "ForeignPartition",
+				Message: fmt.Sprintf("card %s holds partition %s (%s) that Tranche did not make; it is left alone, and claims that need its place wait until whoever made it removes it", card.Name(), p.Name(), p.ID),
+			})
+		}
+	}
+	return findings
+}
+
+func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, error) {
+	unlock, err := m.locks.lock(ctx, []string{card})
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	live, err := m.Hardware.Live(ctx, card)
+	if err != nil {
+		return nil, err
+	}
+	records := m.Ledger.List()
+	var foreign []gpu.Partition
+	for _, p := range live {
+		if recordOf(p, records) == nil {
+			foreign = append(foreign, p)
+		}
+	}
+	return foreign, nil
+}

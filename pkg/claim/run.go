@@ -1,0 +1,201 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// inUsePatience is how long a release waits for the last process of a container
+// to let go of its partition.
+const inUsePatience = 5 * time.Second
+
+// run takes the steps of one plan. The locks of all its cards are held.
+type run struct {
+	*Manager
+	operation string
+	record    ledger.Record
+	// before is the claim's record when the run began, nil if there was none.
+	before *ledger.Record
+	// live is what existed when the run began.
+	live map[string][]gpu.Partition
+}
+
+// do takes the steps in order. When one of a Prepare fails, it and those before
+// it are undone; a release that fails is left as it is and taken up again.
+func (r *run) do(ctx context.Context, steps []Step) error {
+	for i, step := range steps {
+		if r.BeforeStep != nil {
+			r.BeforeStep(ctx, r.record.Clone(), &step)
+		}
+		start := time.Now()
+		err := r.step(ctx, step)
+		r.observe(r.operation, string(step.Op), start, err)
+		if err == nil {
+			continue
+		}
+		if r.operation == "prepare" {
+			err = errors.Join(err, r.undo(ctx, steps[:i+1]))
+		}
+		return err
+	}
+	if r.BeforeStep != nil {
+		r.BeforeStep(ctx, r.record.Clone(), nil)
+	}
+	return nil
+}
+
+func (r *run) step(ctx context.Context, step Step) error {
+	klog.FromContext(ctx).V(4).Info("Step", "operation", r.operation, "step", step.Op, "claim", r.record.Claim.String(), "claimUID", r.record.Claim.UID)
+	switch step.Op {
+	case OpIntent:
+		return r.Ledger.Put(r.record)
+	case OpCreate:
+		return r.create(ctx, &r.record.Devices[step.Device])
+	case OpWriteCDI:
+		return r.writeCDI(ctx)
+	case OpDone:
+		r.record.State = ledger.Prepared
+		return r.Ledger.Put(r.record)
+	case OpRemoveCDI:
+		return r.CDI.Remove(r.record.Claim.UID)
+	case OpDestroy:
+		return r.destroy(ctx, r.record.Devices[step.Device].Placement)
+	case OpForget:
+		return r.Ledger.Delete(r.record.Claim.UID)
+	}
+	return fmt.Errorf("unknown step %q", step.Op)
+}
+
+// undo takes back the steps of a failed Prepare, the last one first, with time
+// of its own. What cannot be undone stays in the ledger for the next try.
+func (r *run) undo(ctx context.Context, taken []Step) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
+	defer cancel()
+	for _, step := range slices.Backward(taken) {
+		start := time.Now()
+		err := r.undoStep(ctx, step)
+		r.observe(r.operation, "undo-"+string(step.Op), start, err)
+		if err != nil {
+			return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)
+		}
+	}
+	return r.dropIntent()
+}
+
+func (r *run) undoStep(ctx context.Context, step Step) error {
+	switch step.Op {
+	case OpCreate:
+		d := r.record.Devices[step.Device]
+		if !d.Made || r.wasHandedOut(d) {
+			return nil
+		}
+		return r.Hardware.Destroy(ctx, d.Placement)
+	case OpWriteCDI:
+		if r.before != nil && r.before.State == ledger.Prepared {
+			return nil
+		}
+		return r.CDI.Remove(r.record.Claim.UID)
+	}
+	return nil
+}
+
+// wasHandedOut tells whether containers may be using the device already, because
+// an earlier Prepare had succeeded with it.
+func (r *run) wasHandedOut(d ledger.Device) bool {
+	return r.before != nil && r.before.State == ledger.Prepared &&
+		slices.ContainsFunc(r.live[d.Placement.GPU], func(p gpu.Partition) bool { return p.Is(d.Placement) && p.Complete })
+}
+
+// dropIntent puts the ledger back to what it said before the run.
+func (r *run) dropIntent() error {
+	if r.before != nil && r.before.State == ledger.Prepared {
+		return r.Ledger.Put(*r.before)
+	}
+	return r.Ledger.Delete(r.record.Claim.UID)
+}
+
+func (r *run) create(ctx context.Context, d *ledger.Device) error {
+	part, err := r.Hardware.Create(ctx, d.Placement)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", d.Name, err)
+	}
+	if d.Placement.Type != gpu.TypeGPU && (!part.Complete || !part.Is(d.Placement)) {
+		return fmt.Errorf("make %s: the hardware shows %s (complete: %t) instead", d.Name, part.Name(), part.Complete)
+	}
+	d.UUID = part.UUID
+	return nil
+}
+
+// destroy takes a partition apart. Processes of a container that has just been
+// stopped may hold it a moment longer.
+func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(ctx context.Context) (bool, error) {
+		last = r.Hardware.Destroy(ctx, p)
+		if errors.Is(last, ErrInUse) {
+			return false, nil
+		}
+		return true, last
+	})
+	if err != nil && last != nil {
+		err = last
+	}
+	if err != nil {
+		return fmt.Errorf("destroy %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+func (r *run) writeCDI(ctx context.Context) error {
+	common, err := r.Hardware.CommonEdits(ctx)
+	if err != nil {
+		return fmt.Errorf("find out what containers need from the driver: %w", err)
+	}
+	var devices []cdi.Device
+	seen := map[string]bool{}
+	for _, d := range r.record.Devices {
+		if seen[d.Name] {
+			continue
+		}
+		seen[d.Name] = true
+		edits, err := r.Hardware.Edits(ctx, d.Placement)
+		if err != nil {
+			return fmt.Errorf("find out what containers need for %s: %w", d.Name, err)
+		}
+		devices = append(devices, cdi.Device{Name: d.Name, Edits: withEnv(edits, d)})
+	}
+	record, err := ledger.Encode(r.record)
+	if err != nil {
+		return err
+	}
+	return r.CDI.Write(r.record.Claim.UID, record, common, devices)
+}
+
+// withEnv names the device in the container's environment. The variable carries
+// the device's name, so that several devices in one container do not overwrite
+// each other's.
+func withEnv(edits *cdispecs.ContainerEdits, d ledger.Device) *cdispecs.ContainerEdits {
+	what := d.Placement.Profile
+	if what == "" {
+		what = string(d.Placement.Type)
+	}
+	env := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(d.Name, "-", "_")) + "=" + what
+	if d.UUID != "" {
+		env += " " + d.UUID
+	}
+	out := *edits
+	out.Env = append(slices.Clone(edits.Env), env)
+	return &out
+}

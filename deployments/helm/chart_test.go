@@ -1,0 +1,212 @@
+// Package helm_test renders the chart as helm install would and judges what
+// comes out. It needs the helm binary: on the PATH or named by $HELM.
+package helm_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+const (
+	chart       = "tranche"
+	namespace   = "tranche-system"
+	kubeVersion = "1.37.1"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// helm runs the helm binary and returns what it printed, or skips the test
+// where there is none.
+func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	binary := os.Getenv("HELM")
+	if binary == "" {
+		var lookErr error
+		if binary, lookErr = exec.LookPath("helm"); lookErr != nil {
+			t.Skip("left out: no helm on the PATH, and $HELM does not name one " +
+				"(go install helm.sh/helm/v4/cmd/helm@v4.3.1)")
+		}
+	}
+	// Nothing of the user's own settings.
+	home := t.TempDir()
+	var out, errOut bytes.Buffer
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG=/dev/null")
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err = cmd.Run()
+	return out.String(), errOut.String(), err
+}
+
+// render returns the chart's objects as YAML documents, in helm's order.
+func render(t *testing.T, chart string, args ...string) []string {
+	t.Helper()
+	args = append([]string{"template", "tranche", chart, "--namespace", namespace, "--kube-version", kubeVersion}, args...)
+	out, errOut, err := helm(t, args...)
+	require.NoError(t, err, errOut)
+
+	var documents []string
+	for _, document := range strings.Split("\n"+out, "\n---") {
+		if document = strings.TrimSpace(document); document != "" {
+			documents = append(documents, document)
+		}
+	}
+	return documents
+}
+
+// decode turns documents into objects and fails on a field that the API does
+// not know. Kinds that Kubernetes itself does not have are left out.
+func decode(t *testing.T, documents []string) []runtime.Object {
+	t.Helper()
+	decoder := kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		kjson.SerializerOptions{Yaml: true, Strict: true})
+	var objects []runtime.Object
+	for _, document := range documents {
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if runtime.IsNotRegisteredError(err) {
+			require.Contains(t, document, "apiVersion: monitoring.coreos.com/v1\n")
+			continue
+		}
+		require.NoError(t, err, "%s", document)
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// all returns the objects of one type.
+func all[T runtime.Object](objects []runtime.Object) []T {
+	var found []T
+	for _, object := range objects {
+		if typed, ok := object.(T); ok {
+			found = append(found, typed)
+		}
+	}
+	return found
+}
+
+// one returns the only object of its type.
+func one[T runtime.Object](t *testing.T, objects []runtime.Object) T {
+	t.Helper()
+	found := all[T](objects)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func TestLint(t *testing.T) {
+	out, errOut, err := helm(t, "lint", "--strict", "--quiet", "--kube-version", kubeVersion, chart)
+	require.NoError(t, err, "%s%s", out, errOut)
+}
+
+func TestGolden(t *testing.T) {
+	values, err := filepath.Glob("testdata/*.values.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, values)
+	for _, file := range values {
+		name := strings.TrimSuffix(filepath.Base(file), ".values.yaml")
+		t.Run(name, func(t *testing.T) {
+			documents := render(t, chart, "--values", file)
+			decode(t, documents)
+			compareGolden(t, filepath.Join("testdata", name+".yaml"), strings.Join(documents, "\n---\n")+"\n")
+		})
+	}
+}
+
+// TestNotes reads what helm prints after the installation: on each server
+// version that lacks something, and with each value that changes the text.
+func TestNotes(t *testing.T) {
+	// The notes are not among what `helm template` prints, and `helm install`
+	// cannot be told a server version: a template in a copy of the chart can.
+	copied := filepath.Join(t.TempDir(), chart)
+	require.NoError(t, os.CopyFS(copied, os.DirFS(chart)))
+	require.NoError(t, os.WriteFile(filepath.Join(copied, "templates", "notes.yaml"),
+		[]byte("notes: |\n{{ include (print .Template.BasePath \"/NOTES.txt\") . | indent 2 }}\n"), 0o600))
+
+	for name, args := range map[string][]string{
+		"defaults":  nil,
+		"server-34": {"--kube-version", "1.34.2"},
+		"server-36": {"--kube-version", "1.36.4-gke.100"},
+		"simulate":  {"--values", "testdata/simulate.values.yaml"},
+		"bare": {"--set", "deviceClasses.create=false,admissionPolicy.enabled=false,ignoreOtherOwners=true",
+			"--set", "simulate.nodes.node-a=l4x4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			documents := render(t, copied, append(args, "--show-only", "templates/notes.yaml")...)
+			require.Len(t, documents, 1)
+			var lines []string
+			for line := range strings.Lines(documents[0]) {
+				if strings.HasPrefix(line, "  ") || line == "\n" {
+					lines = append(lines, strings.TrimRight(strings.TrimPrefix(line, "  "), " \n"))
+				}
+			}
+			compareGolden(t, filepath.Join("testdata", "notes-"+name+".txt"), strings.TrimSpace(strings.Join(lines, "\n"))+"\n")
+		})
+	}
+}
+
+func compareGolden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644)) //nolint:gosec // a file of the repository
+		return
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update")
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s is different (-want +got); if that is intended, run the test with -update:\n%s", path, diff)
+	}
+}
+
+// TestOneIdentity is about a policy that guards an account which nobody uses:
+// the DaemonSet's account, the role's and the policy's are the same one.
+func TestOneIdentity(t *testing.T) {
+	for name, args := range map[string][]string{
+		"defaults":          nil,
+		"another name":      {"--set", "fullnameOverride=acme-gpu"},
+		"another namespace": {"--namespace", "gpu-drivers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := decode(t, render(t, chart, args...))
+			account := one[*corev1.ServiceAccount](t, objects)
+			plugin := one[*appsv1.DaemonSet](t, objects)
+			binding := one[*rbacv1.ClusterRoleBinding](t, objects)
+
+			require.Equal(t, account.Name, plugin.Spec.Template.Spec.ServiceAccountName)
+			require.Equal(t, account.Namespace, plugin.Namespace)
+			require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}, binding.Subjects)
+			require.Equal(t, one[*rbacv1.ClusterRole](t, objects).Name, binding.RoleRef.Name)
+
+			policy := newPolicy(t, objects)
+			require.True(t, policy.appliesTo("system:serviceaccount:"+account.Namespace+":"+account.Name))
+		})
+	}
+}
+
+func TestRoleHasNoWildcards(t *testing.T) {
+	for _, rule := range one[*rbacv1.ClusterRole](t, decode(t, render(t, chart))).Rules {
+		for _, word := range append(append(append([]string{}, rule.APIGroups...), rule.Resources...), rule.Verbs...) {
+			require.NotContains(t, word, "*")
+		}
+	}
+}
+
+// TestOldServer: helm itself refuses what is older than the API that the chart
+// uses, and names both versions.
+func TestOldServer(t *testing.T) {
+	_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", "1.33.9")
+	require.Error(t, err)
+	require.Contains(t, errOut, "1.34")
+	require.Contains(t, errOut, "1.33.9")
+}

@@ -1,0 +1,138 @@
+package helm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/ptr"
+)
+
+const driver = "gpu.tranche.dev"
+
+// deviceClasses returns the classes of the chart by name.
+func deviceClasses(t *testing.T, args ...string) map[string]*resourceapi.DeviceClass {
+	t.Helper()
+	classes := map[string]*resourceapi.DeviceClass{}
+	for _, class := range all[*resourceapi.DeviceClass](decode(t, render(t, chart, args...))) {
+		require.NotContains(t, classes, class.Name, "two classes of one name")
+		classes[class.Name] = class
+	}
+	return classes
+}
+
+func TestDeviceClassNames(t *testing.T) {
+	classes := deviceClasses(t)
+	resources := map[string]string{}
+	for name, class := range classes {
+		require.Empty(t, validation.IsDNS1123Subdomain(name))
+		require.True(t, strings.HasPrefix(name, "gpu"), "%s: KAI counts classes with gpu in their name", name)
+		if resource := ptr.Deref(class.Spec.ExtendedResourceName, ""); resource != "" {
+			require.Empty(t, validation.IsQualifiedName(resource))
+			require.NotContains(t, resources, resource, "also of class %s", resources[resource])
+			resources[resource] = name
+		}
+	}
+
+	for name, resource := range map[string]string{
+		"gpu.tranche.dev":                   "",
+		"gpu-nvidia.tranche.dev":            "",
+		"gpu-partition.tranche.dev":         "",
+		"gpu-mig.tranche.dev":               "",
+		"gpu-mig-1g-10gb.tranche.dev":       "nvidia.com/mig-1g.10gb",
+		"gpu-mig-1g-10gb-me.tranche.dev":    "nvidia.com/mig-1g.10gb.me",
+		"gpu-mig-1g-24gb-nome.tranche.dev":  "nvidia.com/mig-1g.24gb-me",
+		"gpu-mig-1g-24gb-me.tranche.dev":    "nvidia.com/mig-1g.24gb.me",
+		"gpu-mig-1g-24gb-meall.tranche.dev": "nvidia.com/mig-1g.24gb.me.all",
+		"gpu-mig-4g-96gb-gfx.tranche.dev":   "nvidia.com/mig-4g.96gb.gfx",
+		"gpu-mig-7g-141gb.tranche.dev":      "nvidia.com/mig-7g.141gb",
+		"gpu-mig-2g-12gb-me.tranche.dev":    "nvidia.com/mig-2g.12gb.me",
+	} {
+		require.Contains(t, classes, name)
+		require.Equal(t, resource, ptr.Deref(classes[name].Spec.ExtendedResourceName, ""), name)
+	}
+}
+
+func TestSwitchedOff(t *testing.T) {
+	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false") {
+		require.Nil(t, class.Spec.ExtendedResourceName, name)
+	}
+	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
+	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 4)
+}
+
+// TestDeviceClassSelection runs every class's expression over devices as a node
+// publishes them, with the compiler of the scheduler.
+func TestDeviceClassSelection(t *testing.T) {
+	device := func(driver string, pairs ...string) cel.Device {
+		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+		for i := 0; i < len(pairs); i += 2 {
+			attributes[resourceapi.QualifiedName(pairs[i])] = resourceapi.DeviceAttribute{StringValue: ptr.To(pairs[i+1])}
+		}
+		return cel.Device{Driver: driver, Attributes: attributes}
+	}
+	odd := device(driver)
+	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
+
+	matched := map[string][]string{}
+	classes := deviceClasses(t)
+	tests := map[string]struct {
+		device cel.Device
+		want   []string
+	}{
+		"whole NVIDIA card": {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
+		"whole AMD card":    {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu"}},
+		"partition":         {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
+		"with engines":      {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
+		"without engines":   {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-nome", "gpu-partition"}},
+		"unknown profile":   {device(driver, "type", "mig", "vendor", "nvidia", "profile", "9g.999gb"), []string{"gpu-mig", "gpu-partition"}},
+		"AMD partition":     {device(driver, "type", "xcp", "vendor", "amd", "profile", "cpx"), []string{"gpu-partition"}},
+		"share":             {device(driver, "type", "share", "vendor", "nvidia", "profile", "1g.10gb"), nil},
+		"no attributes":     {device(driver), nil},
+		"odd attribute":     {odd, nil},
+		"another driver": {device("gpu.nvidia.com",
+			driver+"/type", "mig", driver+"/vendor", "nvidia", driver+"/profile", "1g.10gb", "type", "gpu"), nil},
+	}
+	for className, class := range classes {
+		require.Len(t, class.Spec.Selectors, 1, "%s: one expression each", className)
+		compiled := cel.GetCompiler(cel.Features{}).CompileCELExpression(class.Spec.Selectors[0].CEL.Expression, cel.Options{})
+		require.Nil(t, compiled.Error, className)
+		require.Less(t, compiled.MaxCost, uint64(resourceapi.CELSelectorExpressionMaxCost), className)
+		for name, test := range tests {
+			matches, _, err := compiled.DeviceMatches(t.Context(), test.device)
+			require.NoError(t, err, "%s on %s", className, name)
+			if matches {
+				matched[name] = append(matched[name], strings.TrimSuffix(className, ".tranche.dev"))
+			}
+		}
+	}
+	for name, test := range tests {
+		require.ElementsMatch(t, test.want, matched[name], name)
+	}
+}
+
+// TestEachProfileHasItsClass: no profile is selected by another one's class.
+func TestEachProfileHasItsClass(t *testing.T) {
+	profiles := map[string]string{}
+	for name, class := range deviceClasses(t) {
+		resource := ptr.Deref(class.Spec.ExtendedResourceName, "")
+		if resource == "" {
+			continue
+		}
+		profile := strings.TrimPrefix(resource, "nvidia.com/mig-")
+		for _, suffix := range []string{".me.all", ".me", ".gfx"} {
+			if base, ok := strings.CutSuffix(profile, suffix); ok {
+				profile = base + "+" + suffix[1:]
+				break
+			}
+		}
+		require.Contains(t, class.Spec.Selectors[0].CEL.Expression, fmt.Sprintf("== %q", profile), name)
+		require.NotContains(t, profiles, profile, name)
+		profiles[profile] = name
+	}
+	require.NotEmpty(t, profiles)
+}

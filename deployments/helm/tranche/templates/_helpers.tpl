@@ -1,0 +1,84 @@
+{{/* The driver's name. Claims, slices and CDI files carry it: it is not a value. */}}
+{{- define "tranche.driver" -}}
+gpu.tranche.dev
+{{- end }}
+
+{{/*
+The first part of the names of all objects. It does not follow the release's
+name: there is one driver in a cluster, and people look for these names.
+*/}}
+{{- define "tranche.fullname" -}}
+{{- .Values.fullnameOverride | default "tranche" -}}
+{{- end }}
+
+{{- define "tranche.kubeletPlugin.name" -}}
+{{- include "tranche.fullname" . }}-kubelet-plugin
+{{- end }}
+
+{{/*
+The identity of the kubelet plugin. DaemonSet, role binding and admission policy
+all take it from here: a policy that guards another account guards nothing.
+*/}}
+{{- define "tranche.kubeletPlugin.serviceAccountName" -}}
+{{- include "tranche.kubeletPlugin.name" . -}}
+{{- end }}
+
+{{- define "tranche.kubeletPlugin.username" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.kubeletPlugin.serviceAccountName" . }}
+{{- end }}
+
+{{- define "tranche.inventories.name" -}}
+{{- include "tranche.fullname" . }}-inventories
+{{- end }}
+
+{{- define "tranche.image" -}}
+{{- .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion -}}
+{{- end }}
+
+{{- define "tranche.labels" -}}
+{{ include "tranche.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tranche.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tranche.kubeletPlugin.selectorLabels" -}}
+{{ include "tranche.selectorLabels" . }}
+app.kubernetes.io/component: kubelet-plugin
+{{- end }}
+
+{{/* Whether any node is to get invented hardware. */}}
+{{- define "tranche.simulates" -}}
+{{- if or .Values.simulate.inventory .Values.simulate.nodes }}true{{ end -}}
+{{- end }}
+
+{{/* node-a=h100x8,node-b=l4x4 */}}
+{{- define "tranche.simulate.nodes" -}}
+{{- $pairs := list }}
+{{- range $node, $inventory := .Values.simulate.nodes }}
+{{- $pairs = append $pairs (printf "%s=%s" $node $inventory) }}
+{{- end }}
+{{- join "," $pairs -}}
+{{- end }}
+
+{{/*
+A MIG profile as part of an object's name. The order matters: a name of the RTX
+PRO 6000 ends in -me (without media engines), another one in +me (with one).
+*/}}
+{{- define "tranche.mig.name" -}}
+{{- . | replace "-me" "-nome" | replace "+me.all" "-meall" | replace "+" "-" | replace "." "-" -}}
+{{- end }}
+
+{{/*
+CEL that selects by one attribute: (dict "attribute" "type" "value" "mig").
+A selector that reads an attribute which a device lacks fails the scheduling of
+the pod, hence orValue.
+*/}}
+{{- define "tranche.cel.equals" -}}
+device.attributes["{{ include "tranche.driver" . }}"].?{{ .attribute }}.orValue("") == "{{ .value }}"
+{{- end }}

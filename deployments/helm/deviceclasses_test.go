@@ -1,7 +1,8 @@
 package helm_test
 
 import (
-	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 )
 
 const driver = "gpu.tranche.dev"
@@ -115,24 +117,34 @@ func TestDeviceClassSelection(t *testing.T) {
 	}
 }
 
-// TestEachProfileHasItsClass: no profile is selected by another one's class.
+// TestEachProfileHasItsClass: every profile of every card that the simulator
+// knows, and no other one.
 func TestEachProfileHasItsClass(t *testing.T) {
-	profiles := map[string]string{}
-	for name, class := range deviceClasses(t) {
-		resource := ptr.Deref(class.Spec.ExtendedResourceName, "")
-		if resource == "" {
-			continue
-		}
-		profile := strings.TrimPrefix(resource, "nvidia.com/mig-")
-		for _, suffix := range []string{".me.all", ".me", ".gfx"} {
-			if base, ok := strings.CutSuffix(profile, suffix); ok {
-				profile = base + "+" + suffix[1:]
-				break
-			}
-		}
-		require.Contains(t, class.Spec.Selectors[0].CEL.Expression, fmt.Sprintf("== %q", profile), name)
-		require.NotContains(t, profiles, profile, name)
-		profiles[profile] = name
+	content, err := os.ReadFile("../../pkg/hardware/simulate/table.yaml")
+	require.NoError(t, err)
+	var table struct {
+		Models map[string]struct {
+			Profiles []struct {
+				Name string `json:"name"`
+			} `json:"profiles"`
+		} `json:"models"`
 	}
-	require.NotEmpty(t, profiles)
+	require.NoError(t, yaml.Unmarshal(content, &table))
+	known := map[string]bool{}
+	for _, model := range table.Models {
+		for _, profile := range model.Profiles {
+			known[profile.Name] = true
+		}
+	}
+	require.NotEmpty(t, known)
+
+	selected := map[string]bool{}
+	byProfile := regexp.MustCompile(`profile\.orValue\(""\) == "(.+)"`)
+	for name, class := range deviceClasses(t) {
+		if match := byProfile.FindStringSubmatch(class.Spec.Selectors[0].CEL.Expression); match != nil {
+			require.False(t, selected[match[1]], "%s: another class selects %s too", name, match[1])
+			selected[match[1]] = true
+		}
+	}
+	require.Equal(t, known, selected)
 }

@@ -1,0 +1,260 @@
+package simulate
+
+import (
+	"crypto/sha1"
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// device is the handle of a card.
+type device struct {
+	nvml.Device
+
+	nv    *NVML
+	index int
+	uuid  string
+}
+
+func newDevice(n *NVML, index int) *device {
+	return &device{
+		Device: missingDevice, nv: n, index: index,
+		uuid: "GPU-" + uuid5(fmt.Sprintf("%s/%s/%d", n.seed, n.inventory.GPUs[index].Model.Key, index)),
+	}
+}
+
+// uuid5 hashes a name as RFC 9562's version 5 does, the version of the UUIDs
+// that the driver gives to MIG devices.
+func uuid5(name string) string {
+	u := sha1.Sum([]byte("tranche simulated hardware " + name))
+	u[6] = u[6]&0x0f | 0x50
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+func (d *device) gpu() *GPU { return &d.nv.inventory.GPUs[d.index] }
+
+// view begins a reading call: library loaded, card on the bus, no fault set.
+func (d *device) view(call string) (*gpuState, nvml.Return) {
+	if ret := d.reachable(); ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	if ret := d.nv.inject(call, d.gpu().PCI); ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	st, err := d.nv.store.read()
+	if err == nil && st == nil {
+		err = errNoState(d.nv.root)
+	}
+	if err != nil {
+		return nil, d.nv.unexpected(call, err)
+	}
+	g, ok := st.gpu(d.gpu().PCI)
+	if !ok {
+		// Another process opened the machine with other cards.
+		return nil, nvml.ERROR_GPU_IS_LOST
+	}
+	return g, nvml.SUCCESS
+}
+
+func (d *device) reachable() nvml.Return {
+	if ret := d.nv.initialized(); ret != nvml.SUCCESS {
+		return ret
+	}
+	if faults, _ := d.nv.faults.read(); slices.Contains(faults.Lost, d.gpu().PCI) {
+		return nvml.ERROR_GPU_IS_LOST
+	}
+	return nvml.SUCCESS
+}
+
+// check is view for calls that answer what never changes.
+func (d *device) check(call string) nvml.Return {
+	if ret := d.reachable(); ret != nvml.SUCCESS {
+		return ret
+	}
+	return d.nv.inject(call, d.gpu().PCI)
+}
+
+// GetName returns the product name.
+func (d *device) GetName() (string, nvml.Return) {
+	return d.gpu().Model.ProductName, d.check("GetName")
+}
+
+// GetUUID returns "GPU-…".
+func (d *device) GetUUID() (string, nvml.Return) { return d.uuid, d.check("GetUUID") }
+
+// GetIndex returns the card's place in PCI order.
+func (d *device) GetIndex() (int, nvml.Return) { return d.index, d.check("") }
+
+// GetMinorNumber returns N of /dev/nvidiaN. It equals the index here; on real
+// machines nothing promises that.
+func (d *device) GetMinorNumber() (int, nvml.Return) { return d.index, d.check("") }
+
+// GetPciInfo returns the address in NVML's two spellings.
+func (d *device) GetPciInfo() (nvml.PciInfo, nvml.Return) {
+	addr := d.gpu().PCI
+	domain, bus, dev := parsePCI(addr)
+	info := nvml.PciInfo{Domain: domain, Bus: bus, Device: dev, PciDeviceId: d.gpu().Model.pciDeviceID()}
+	setString(info.BusId[:], nvmlBusID(addr))
+	setString(info.BusIdLegacy[:], nvmlBusID(addr)[4:])
+	return info, d.check("")
+}
+
+func setString(dst []int8, s string) {
+	for i := 0; i < len(s) && i < len(dst)-1; i++ {
+		dst[i] = int8(s[i])
+	}
+}
+
+// GetMemoryInfo counts what the driver reserves as used, as version 1 does.
+func (d *device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
+	m := d.gpu().Model
+	total, reserved := m.MemoryMiB<<20, m.reservedMiB()<<20
+	return nvml.Memory{Total: total, Free: total - reserved, Used: reserved}, d.check("GetMemoryInfo")
+}
+
+// GetMemoryInfo_v2 counts what the driver reserves apart.
+func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
+	m := d.gpu().Model
+	total, reserved := m.MemoryMiB<<20, m.reservedMiB()<<20
+	info := nvml.Memory_v2{Total: total, Reserved: reserved, Free: total - reserved}
+	info.Version = nvml.STRUCT_VERSION(info, 2)
+	return info, d.check("GetMemoryInfo")
+}
+
+// GetArchitecture returns NVML's number for Ampere, Hopper, ….
+func (d *device) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
+	return d.gpu().Model.architecture(), d.check("")
+}
+
+// GetBrand is NVIDIA for datacenter cards since Ampere, as nvidia-smi -q
+// prints "Product Brand: NVIDIA".
+func (d *device) GetBrand() (nvml.BrandType, nvml.Return) {
+	return nvml.BRAND_NVIDIA, d.check("")
+}
+
+// GetCudaComputeCapability returns major and minor.
+func (d *device) GetCudaComputeCapability() (int, int, nvml.Return) {
+	major, minor := d.gpu().Model.computeCapability()
+	return major, minor, d.check("")
+}
+
+// GetNumGpuCores counts CUDA cores.
+func (d *device) GetNumGpuCores() (int, nvml.Return) {
+	m := d.gpu().Model
+	return m.Multiprocessors * m.coresPerMultiprocessor(), d.check("")
+}
+
+// GetNumaNodeId is answered NOT_SUPPORTED on cards that are not coherent with
+// the CPU's memory: it is the node of the card's own memory. The node that the
+// card hangs on is in sysfs.
+func (d *device) GetNumaNodeId() (int, nvml.Return) {
+	if ret := d.check(""); ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	return 0, nvml.ERROR_NOT_SUPPORTED
+}
+
+// GetVirtualizationMode is bare metal.
+func (d *device) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
+	return nvml.GPU_VIRTUALIZATION_MODE_NONE, d.check("")
+}
+
+// GetPersistenceMode is on.
+func (d *device) GetPersistenceMode() (nvml.EnableState, nvml.Return) {
+	return nvml.FEATURE_ENABLED, d.check("")
+}
+
+// GetComputeMode is Default.
+func (d *device) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
+	return nvml.COMPUTEMODE_DEFAULT, d.check("")
+}
+
+// GetAddressingMode says that the card does not share page tables with the CPU.
+func (d *device) GetAddressingMode() (nvml.DeviceAddressingMode, nvml.Return) {
+	return nvml.DeviceAddressingMode{Value: uint32(nvml.DEVICE_ADDRESSING_MODE_NONE)}, d.check("")
+}
+
+// GetAttributes "currently only supports MIG device handles" (nvml.h).
+func (d *device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
+	if ret := d.check(""); ret != nvml.SUCCESS {
+		return nvml.DeviceAttributes{}, ret
+	}
+	return nvml.DeviceAttributes{}, nvml.ERROR_NOT_SUPPORTED
+}
+
+// GetComputeRunningProcesses lists the card's clients, those of its instances
+// included.
+func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	if ret := d.check("GetComputeRunningProcesses"); ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	processes, err := d.processes()
+	if err != nil {
+		return nil, d.nv.unexpected("GetComputeRunningProcesses", err)
+	}
+	infos := make([]nvml.ProcessInfo, 0, len(processes))
+	for _, p := range processes {
+		infos = append(infos, p.info())
+	}
+	return infos, nvml.SUCCESS
+}
+
+// GetGraphicsRunningProcesses: simulated clients only compute.
+func (d *device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
+	return nil, d.check("")
+}
+
+// processes lists the clients of the card that the state and the faults name.
+func (d *device) processes() ([]Process, error) {
+	st, err := d.nv.store.read()
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return nil, errNoState(d.nv.root)
+	}
+	return d.clients(st), nil
+}
+
+func (d *device) clients(st *state) []Process {
+	faults, _ := d.nv.faults.read()
+	var mine []Process
+	for _, p := range slices.Concat(st.Processes, faults.Processes) {
+		if p.GPU == d.gpu().PCI {
+			mine = append(mine, p)
+		}
+	}
+	return mine
+}
+
+// clientsOf lists the clients of one GPU instance.
+func (d *device) clientsOf(st *state, instance int) []Process {
+	return slices.DeleteFunc(d.clients(st), func(p Process) bool {
+		return p.GPUInstance == nil || *p.GPUInstance != instance
+	})
+}
+
+func (p Process) info() nvml.ProcessInfo {
+	const none = 0xFFFFFFFF // nvml.h: "set to 0xFFFFFFFF otherwise"
+	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: 512 << 20, GpuInstanceId: none, ComputeInstanceId: none}
+	if p.GPUInstance != nil {
+		info.GpuInstanceId, info.ComputeInstanceId = uint32(*p.GPUInstance), 0
+	}
+	return info
+}
+
+// IsMigDeviceHandle is false: this is a card.
+func (d *device) IsMigDeviceHandle() (bool, nvml.Return) { return false, d.check("") }
+
+// GetGpuInstanceId is a question to a MIG device.
+func (d *device) GetGpuInstanceId() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+
+// GetComputeInstanceId is a question to a MIG device.
+func (d *device) GetComputeInstanceId() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+
+// GetDeviceHandleFromMigDeviceHandle is a question to a MIG device.
+func (d *device) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) {
+	return nil, nvml.ERROR_NOT_SUPPORTED
+}

@@ -1,0 +1,71 @@
+package simulate
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// libDir is where Debian's driver packages put libraries.
+const libDir = "usr/lib/x86_64-linux-gnu"
+
+// driverLibraries are those of a datacenter driver; <version> follows each
+// name. nvcdi takes every *.so.<version> beside libcuda.so.<version>.
+var driverLibraries = []string{
+	"libcuda.so", "libcudadebugger.so", "libnvcuvid.so", "libnvidia-allocator.so", "libnvidia-cfg.so",
+	"libnvidia-encode.so", "libnvidia-gpucomp.so", "libnvidia-ml.so", "libnvidia-nvvm.so",
+	"libnvidia-opencl.so", "libnvidia-opticalflow.so", "libnvidia-pkcs11-openssl3.so",
+	"libnvidia-ptxjitcompiler.so", "libnvidia-sandboxutils.so", "vdpau/libvdpau_nvidia.so",
+}
+
+// driverBinaries are the programs that nvcdi mounts.
+var driverBinaries = []string{
+	"nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server",
+}
+
+// nvidiaSMI stands in for the program in containers: it says what the
+// container was given.
+const nvidiaSMI = `#!/bin/sh
+# Simulated: there is no NVIDIA card here.
+echo "NVIDIA-SMI @VERSION@ (simulated)   Driver Version: @VERSION@"
+for node in /dev/nvidia[0-9]* /dev/nvidia-caps/nvidia-cap*; do
+  [ -e "$node" ] && echo "  $node"
+done
+env | grep -E '^(NVIDIA|TRANCHE|CUDA)_' | sort | sed 's/^/  /'
+exit 0
+`
+
+// layoutDriver writes the driver's files below driver/. Libraries are empty:
+// ldconfig passes over an empty file with a note, over one without an ELF
+// header with an error.
+func (n *NVML) layoutDriver(*state) error {
+	root, version := driverRoot(n.root), n.inventory.DriverVersion
+	for _, lib := range driverLibraries {
+		path := filepath.Join(root, libDir, lib)
+		name := filepath.Base(lib)
+		if err := writeFile(path+"."+version, ""); err != nil {
+			return err
+		}
+		if err := symlink(name+"."+version, path+".1"); err != nil {
+			return err
+		}
+	}
+	if err := symlink("libcuda.so.1", filepath.Join(root, libDir, "libcuda.so")); err != nil {
+		return err
+	}
+	for _, firmware := range []string{"gsp_ga10x.bin", "gsp_tu10x.bin"} {
+		if err := writeFile(filepath.Join(root, "lib/firmware/nvidia", version, firmware), ""); err != nil {
+			return err
+		}
+	}
+	smi := strings.ReplaceAll(nvidiaSMI, "@VERSION@", version)
+	if err := writeExecutable(filepath.Join(root, "usr/bin/nvidia-smi"), smi); err != nil {
+		return err
+	}
+	for _, name := range driverBinaries {
+		script := "#!/bin/sh\necho \"" + name + ": simulated, there is no NVIDIA card here\" >&2\nexit 1\n"
+		if err := writeExecutable(filepath.Join(root, "usr/bin", name), script); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package simulate
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed inventories/*.yaml
+var inventories embed.FS
+
+// maxGPUs is how many cards the nvidia-caps driver numbers (mig-minors lists
+// gpu0 to gpu31).
+const maxGPUs = 32
+
+// Inventory is a machine: its driver and its cards in PCI order.
+type Inventory struct {
+	// Name is how the inventory was asked for.
+	Name          string
+	DriverVersion string
+	// CUDADriverVersion is major × 1000 + minor × 10, as NVML gives it.
+	CUDADriverVersion int
+	Delays            Delays
+	GPUs              []GPU
+}
+
+// GPU is one card of an inventory.
+type GPU struct {
+	Model *Model
+	// PCI is the address as sysfs spells it: 0000:1b:00.0.
+	PCI string
+	// MIGMode is the mode at the first start.
+	MIGMode bool
+	// NUMANode is -1 where the machine has none.
+	NUMANode int
+}
+
+// Delays are how long the hardware takes for each change.
+type Delays struct {
+	CreateGPUInstance      time.Duration
+	CreateComputeInstance  time.Duration
+	DestroyComputeInstance time.Duration
+	DestroyGPUInstance     time.Duration
+	SetMIGMode             time.Duration
+}
+
+// defaultDelays: an instance takes 0.3 s to create (GPU and compute instance
+// together) and 1 s to destroy.
+var defaultDelays = Delays{
+	CreateGPUInstance:      200 * time.Millisecond,
+	CreateComputeInstance:  100 * time.Millisecond,
+	DestroyComputeInstance: 200 * time.Millisecond,
+	DestroyGPUInstance:     800 * time.Millisecond,
+	SetMIGMode:             time.Second,
+}
+
+// inventoryFile is what is written in YAML.
+type inventoryFile struct {
+	DriverVersion     string     `json:"driverVersion"`
+	CUDADriverVersion string     `json:"cudaDriverVersion"`
+	Delays            delaysFile `json:"delays"`
+	GPUs              []gpuFile  `json:"gpus"`
+}
+
+type delaysFile struct {
+	CreateGPUInstance      *metav1.Duration `json:"createGPUInstance"`
+	CreateComputeInstance  *metav1.Duration `json:"createComputeInstance"`
+	DestroyComputeInstance *metav1.Duration `json:"destroyComputeInstance"`
+	DestroyGPUInstance     *metav1.Duration `json:"destroyGPUInstance"`
+	SetMIGMode             *metav1.Duration `json:"setMigMode"`
+}
+
+type gpuFile struct {
+	Model    string   `json:"model"`
+	Count    *int     `json:"count"`
+	MIGMode  string   `json:"migMode"`
+	NUMANode *int     `json:"numaNode"`
+	PCI      []string `json:"pci"`
+}
+
+// Inventories lists the built-in ones.
+func Inventories() []string {
+	entries, err := inventories.ReadDir("inventories")
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return names
+}
+
+// LoadInventory reads an inventory: a path (anything with a slash or ending
+// in .yaml), the name of a file <name>.yaml in one of the folders, or a
+// built-in name. A folder's file wins over a built-in of the same name.
+func LoadInventory(nameOrPath string, dirs ...string) (*Inventory, error) {
+	data, err := readInventory(nameOrPath, dirs)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := ParseInventory(data)
+	if err != nil {
+		return nil, fmt.Errorf("inventory %s: %w", nameOrPath, err)
+	}
+	inv.Name = nameOrPath
+	return inv, nil
+}
+
+func readInventory(nameOrPath string, dirs []string) ([]byte, error) {
+	if nameOrPath == "" {
+		return nil, fmt.Errorf("no inventory named: choose one of %s, or give the path of a file", strings.Join(Inventories(), ", "))
+	}
+	if strings.ContainsRune(nameOrPath, '/') || strings.HasSuffix(nameOrPath, ".yaml") {
+		data, err := os.ReadFile(nameOrPath)
+		if err != nil {
+			return nil, fmt.Errorf("inventory: %w", err)
+		}
+		return data, nil
+	}
+	for _, dir := range dirs {
+		data, err := os.ReadFile(filepath.Join(dir, nameOrPath+".yaml"))
+		if err == nil {
+			return data, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("inventory: %w", err)
+		}
+	}
+	data, err := inventories.ReadFile(path.Join("inventories", nameOrPath+".yaml"))
+	if err != nil {
+		where := ""
+		if len(dirs) > 0 {
+			where = fmt.Sprintf(", or put %s.yaml into %s", nameOrPath, strings.Join(dirs, " or "))
+		}
+		return nil, fmt.Errorf("unknown inventory %q: choose one of %s%s", nameOrPath, strings.Join(Inventories(), ", "), where)
+	}
+	return data, nil
+}
+
+// ParseInventory decodes and checks an inventory; every error names the key.
+func ParseInventory(data []byte) (*Inventory, error) {
+	var f inventoryFile
+	if err := yaml.UnmarshalStrict(data, &f); err != nil {
+		return nil, fmt.Errorf("not a valid inventory: %w", err)
+	}
+	inv := &Inventory{DriverVersion: f.DriverVersion}
+	// Versions become file names (libcuda.so.<version>).
+	if !regexp.MustCompile(`^\d+(\.\d+){1,3}$`).MatchString(f.DriverVersion) {
+		return nil, fmt.Errorf("driverVersion: %q is not a version like 580.159.04", f.DriverVersion)
+	}
+	var err error
+	if inv.CUDADriverVersion, err = parseCUDAVersion(f.CUDADriverVersion); err != nil {
+		return nil, err
+	}
+	if inv.Delays, err = f.Delays.resolve(); err != nil {
+		return nil, err
+	}
+	if inv.GPUs, err = resolveGPUs(f.GPUs); err != nil {
+		return nil, err
+	}
+	return inv, nil
+}
+
+func parseCUDAVersion(s string) (int, error) {
+	m := regexp.MustCompile(`^(\d{1,3})\.(\d)$`).FindStringSubmatch(s)
+	if m == nil {
+		return 0, fmt.Errorf("cudaDriverVersion: %q is not a version like \"13.0\" (quoted)", s)
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	return major*1000 + minor*10, nil
+}
+
+func (f delaysFile) resolve() (Delays, error) {
+	d := defaultDelays
+	for _, x := range []struct {
+		key  string
+		from *metav1.Duration
+		to   *time.Duration
+	}{
+		{"createGPUInstance", f.CreateGPUInstance, &d.CreateGPUInstance},
+		{"createComputeInstance", f.CreateComputeInstance, &d.CreateComputeInstance},
+		{"destroyComputeInstance", f.DestroyComputeInstance, &d.DestroyComputeInstance},
+		{"destroyGPUInstance", f.DestroyGPUInstance, &d.DestroyGPUInstance},
+		{"setMigMode", f.SetMIGMode, &d.SetMIGMode},
+	} {
+		if x.from == nil {
+			continue
+		}
+		if x.from.Duration < 0 {
+			return Delays{}, fmt.Errorf("delays.%s: %s is negative", x.key, x.from.Duration)
+		}
+		*x.to = x.from.Duration
+	}
+	return d, nil
+}
+
+// resolveGPUs unfolds the counts and puts the cards in PCI order, which is
+// the order of NVML's indexes.
+func resolveGPUs(files []gpuFile) ([]GPU, error) {
+	if len(files) == 0 {
+		return nil, errors.New("gpus: empty; name at least one card, like {model: H100-80GB, count: 8}")
+	}
+	var gpus []GPU
+	for i, f := range files {
+		group, err := f.resolve(fmt.Sprintf("gpus[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		if gpus = append(gpus, group...); len(gpus) > maxGPUs {
+			return nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, maxGPUs)
+		}
+	}
+	if err := assignAddresses(gpus); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(gpus, func(a, b GPU) int { return strings.Compare(a.PCI, b.PCI) })
+	return gpus, nil
+}
+
+func (f gpuFile) resolve(key string) ([]GPU, error) {
+	model, ok := ModelByKey(f.Model)
+	if !ok {
+		return nil, fmt.Errorf("%s.model: unknown model %q: choose one of %s", key, f.Model, strings.Join(Models(), ", "))
+	}
+	count := 1
+	if f.Count != nil {
+		count = *f.Count
+	}
+	if count < 1 || count > maxGPUs {
+		return nil, fmt.Errorf("%s.count: %d is not between 1 and %d", key, count, maxGPUs)
+	}
+	if f.MIGMode != "" && f.MIGMode != "enabled" && f.MIGMode != "disabled" {
+		return nil, fmt.Errorf("%s.migMode: %q is neither enabled nor disabled", key, f.MIGMode)
+	}
+	if f.MIGMode == "enabled" && !model.HasMIG() {
+		return nil, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
+	}
+	numa := unassignedNUMA
+	if f.NUMANode != nil {
+		if numa = *f.NUMANode; numa < -1 || numa > 1023 {
+			return nil, fmt.Errorf("%s.numaNode: %d is not between -1 (none) and 1023", key, numa)
+		}
+	}
+	if len(f.PCI) != 0 && len(f.PCI) != count {
+		return nil, fmt.Errorf("%s.pci: %d addresses for count %d", key, len(f.PCI), count)
+	}
+	gpus := make([]GPU, count)
+	for i := range gpus {
+		gpus[i] = GPU{Model: model, MIGMode: f.MIGMode == "enabled", NUMANode: numa}
+		if len(f.PCI) != 0 {
+			if !pciAddress.MatchString(f.PCI[i]) {
+				return nil, fmt.Errorf("%s.pci[%d]: %q is not an address like 0000:1b:00.0 (small letters)", key, i, f.PCI[i])
+			}
+			gpus[i].PCI = f.PCI[i]
+		}
+	}
+	return gpus, nil
+}

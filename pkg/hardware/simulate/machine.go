@@ -1,0 +1,208 @@
+package simulate
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"sigs.k8s.io/yaml"
+)
+
+// start opens the machine's state, making it at the first start, and brings
+// its files up to date. Other cards than before mean that the machine was
+// switched off; another driver version that the driver was loaded anew.
+func (n *NVML) start() error {
+	if err := os.MkdirAll(n.root, 0o755); err != nil {
+		return err
+	}
+	return n.store.update(func(st *state) (*state, error) {
+		var err error
+		unchanged := false
+		switch {
+		case st == nil || !n.sameCards(st):
+			if err = removeLayout(n.root); err == nil {
+				st, err = n.firstState(st)
+			}
+		case st.DriverVersion != n.inventory.DriverVersion:
+			if err = os.RemoveAll(filepath.Join(driverRoot(n.root), "usr")); err == nil {
+				st.loadDriver()
+				st.DriverVersion = n.inventory.DriverVersion
+			}
+		default:
+			unchanged = true
+		}
+		if err == nil {
+			err = n.layout(st)
+		}
+		if err != nil || unchanged {
+			return nil, err
+		}
+		return st, nil
+	})
+}
+
+func (n *NVML) sameCards(st *state) bool {
+	return slices.EqualFunc(n.inventory.GPUs, st.GPUs, func(g GPU, s gpuState) bool {
+		return g.PCI == s.PCI && g.Model.Key == s.Model
+	})
+}
+
+// firstState is a machine as the inventory has it; serials go on counting.
+func (n *NVML) firstState(old *state) (*state, error) {
+	st := &state{Version: stateVersion, DriverVersion: n.inventory.DriverVersion, BootID: newBootID(), Loaded: time.Now()}
+	var err error
+	if st.Majors, err = chooseMajors("/proc/devices"); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		st.Serial = old.Serial
+	}
+	for _, g := range n.inventory.GPUs {
+		st.GPUs = append(st.GPUs, gpuState{Model: g.Model.Key, PCI: g.PCI, MIGMode: g.MIGMode, PendingMIGMode: g.MIGMode})
+	}
+	return st, nil
+}
+
+// loadDriver is what unloading and loading the driver does to the cards:
+// instances are gone; MIG mode holds where the card stores it (Ampere) and is
+// off elsewhere.
+func (st *state) loadDriver() {
+	st.Loaded = time.Now()
+	st.Processes = nil
+	for i := range st.GPUs {
+		st.GPUs[i].reset()
+	}
+}
+
+func (g *gpuState) reset() {
+	g.Instances = nil
+	m, ok := ModelByKey(g.Model)
+	g.MIGMode = ok && m.keepsMIGMode() && g.PendingMIGMode
+	g.PendingMIGMode = g.MIGMode
+}
+
+// Reboot restarts the simulated machine: instances and processes are gone,
+// also those of faults.yaml, pending MIG modes of Ampere cards hold, the mode
+// is off on later ones, and the boot id is new. Libraries open on the root see
+// it at their next call, with stale handles.
+func Reboot(root string) error {
+	if err := endFaultProcesses(root); err != nil {
+		return err
+	}
+	return restart(root, func(st *state) { st.BootID = newBootID() })
+}
+
+// ReloadDriver unloads and loads the driver: as Reboot, with the same boot id.
+func ReloadDriver(root string) error {
+	if err := endFaultProcesses(root); err != nil {
+		return err
+	}
+	return restart(root, func(*state) {})
+}
+
+// ResetGPU resets one card, as nvidia-smi --gpu-reset does: its instances are
+// gone and a pending MIG mode holds. It is refused while the card has clients.
+func ResetGPU(root, pci string) error {
+	faults, err := currentFaults(root)
+	if err != nil {
+		return err
+	}
+	return changeMachine(root, func(st *state) error {
+		g, ok := st.gpu(pci)
+		if !ok {
+			return fmt.Errorf("reset: no card at %s", pci)
+		}
+		for _, p := range slices.Concat(st.Processes, faults.Processes) {
+			if p.GPU == pci {
+				return fmt.Errorf("reset: card %s is in use by process %d; end it first", pci, p.PID)
+			}
+		}
+		g.Instances, g.MIGMode = nil, g.PendingMIGMode
+		return nil
+	})
+}
+
+func restart(root string, also func(*state)) error {
+	return changeMachine(root, func(st *state) error {
+		st.loadDriver()
+		also(st)
+		return nil
+	})
+}
+
+// changeMachine changes the state from outside NVML and makes the files follow.
+func changeMachine(root string, change func(*state) error) error {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	return (&store{root: root}).update(func(st *state) (*state, error) {
+		if st == nil {
+			return nil, errNoState(root)
+		}
+		if err := change(st); err != nil {
+			return nil, err
+		}
+		n, err := machineOf(root, st)
+		if err != nil {
+			return nil, err
+		}
+		if err := n.syncCapabilities(st); err != nil {
+			return nil, err
+		}
+		return st, writeFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), st.BootID+"\n")
+	})
+}
+
+// machineOf is enough of a library to handle the files of a state's cards.
+func machineOf(root string, st *state) (*NVML, error) {
+	n := &NVML{root: root, inventory: &Inventory{DriverVersion: st.DriverVersion}}
+	for i, g := range st.GPUs {
+		m, ok := ModelByKey(g.Model)
+		if !ok {
+			return nil, fmt.Errorf("state of %s: unknown model %q", root, g.Model)
+		}
+		n.inventory.GPUs = append(n.inventory.GPUs, GPU{Model: m, PCI: g.PCI})
+		n.devices = append(n.devices, &device{nv: n, index: i})
+	}
+	return n, nil
+}
+
+func currentFaults(root string) (*Faults, error) {
+	data, err := os.ReadFile(faultsPath(root))
+	if os.IsNotExist(err) {
+		return &Faults{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseFaults(data)
+}
+
+// endFaultProcesses takes the processes out of faults.yaml: none survives a
+// restart of the driver.
+func endFaultProcesses(root string) error {
+	faults, err := currentFaults(root)
+	if err != nil || len(faults.Processes) == 0 {
+		return err
+	}
+	faults.Processes = nil
+	data, err := yaml.Marshal(faults)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(faultsPath(root), data, 0o600)
+}
+
+// newBootID makes a random UUID, as the kernel does.
+func newBootID() string {
+	var u [16]byte
+	_, _ = rand.Read(u[:]) // never fails (crypto/rand)
+	u[6] = u[6]&0x0f | 0x40
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}

@@ -1,0 +1,189 @@
+package simulate
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed table.yaml
+var tableYAML []byte
+
+// table is the content of table.yaml: what NVML answers about each card.
+type table struct {
+	// Sources names what a row may cite.
+	Sources map[string]string `json:"sources"`
+	Models  map[string]*Model `json:"models"`
+}
+
+// Model is one kind of card.
+type Model struct {
+	// Key is the model's name in inventories, like H100-80GB.
+	Key                   string `json:"-"`
+	ProductName           string `json:"productName"`
+	Architecture          string `json:"architecture"`
+	CUDAComputeCapability string `json:"cudaComputeCapability"`
+	// PCIDeviceID is device and vendor as NVML prints them: 0xDDDDVVVV.
+	PCIDeviceID string `json:"pciDeviceID"`
+	// MemoryMiB is the card's memory as NVML's memory info has it.
+	MemoryMiB uint64 `json:"memoryMiB"`
+	// MemorySlices and ComputeSlices are zero on a card without MIG.
+	MemorySlices    int       `json:"memorySlices,omitempty"`
+	ComputeSlices   int       `json:"computeSlices,omitempty"`
+	Multiprocessors int       `json:"multiprocessors"`
+	Engines         Engines   `json:"engines"`
+	Sources         []string  `json:"sources"`
+	Notes           []string  `json:"notes,omitempty"`
+	Profiles        []Profile `json:"profiles,omitempty"`
+}
+
+// Profile is a kind of GPU instance of a card.
+type Profile struct {
+	Name string `json:"name"`
+	// Enum is the argument of nvmlDeviceGetGpuInstanceProfileInfo, ID the
+	// profile id in its answer: two different numbers.
+	Enum          int `json:"enum"`
+	ID            int `json:"id"`
+	ComputeSlices int `json:"computeSlices"`
+	// Size and Starts are in memory slices, one placement for each start.
+	Size            int      `json:"size"`
+	Starts          []int    `json:"starts"`
+	Multiprocessors int      `json:"multiprocessors"`
+	MemoryMiB       uint64   `json:"memoryMiB"`
+	Engines         Engines  `json:"engines"`
+	MaxInstances    int      `json:"maxInstances"`
+	Confidence      string   `json:"confidence"`
+	Sources         []string `json:"sources"`
+}
+
+// Engines counts copy, decode, encode, JPEG and optical-flow engines.
+type Engines [5]int
+
+// Indexes of Engines.
+const (
+	engineCopy = iota
+	engineDecoder
+	engineEncoder
+	engineJPEG
+	engineOFA
+)
+
+// loadTable parses the embedded table once; a mistake in it is a mistake in
+// the program, found by the package's own tests.
+var loadTable = sync.OnceValue(func() *table {
+	t := &table{}
+	if err := yaml.UnmarshalStrict(tableYAML, t); err != nil {
+		panic(fmt.Sprintf("simulate: table.yaml: %v", err))
+	}
+	for key, m := range t.Models {
+		m.Key = key
+	}
+	return t
+})
+
+// Models lists the keys of the cards that an inventory can name.
+func Models() []string {
+	return slices.Sorted(maps.Keys(loadTable().Models))
+}
+
+// ModelByKey returns a card of the table, or false.
+func ModelByKey(key string) (*Model, bool) {
+	m, ok := loadTable().Models[key]
+	return m, ok
+}
+
+// HasMIG says whether the card can be cut by the hardware.
+func (m *Model) HasMIG() bool { return len(m.Profiles) > 0 }
+
+// keepsMIGMode says whether the card stores MIG mode and needs a reset to
+// change it. Ampere keeps it in the InfoROM; from Hopper on the mode belongs
+// to the loaded driver (MIG User Guide, "Enable MIG Mode").
+func (m *Model) keepsMIGMode() bool { return m.Architecture == "ampere" }
+
+// profileByID finds a profile by the id that NVML's answers carry.
+func (m *Model) profileByID(id uint32) (*Profile, bool) {
+	for i := range m.Profiles {
+		if uint32(m.Profiles[i].ID) == id {
+			return &m.Profiles[i], true
+		}
+	}
+	return nil, false
+}
+
+// profileByEnum finds a profile by its NVML_GPU_INSTANCE_PROFILE_* number.
+func (m *Model) profileByEnum(enum int) (*Profile, bool) {
+	for i := range m.Profiles {
+		if m.Profiles[i].Enum == enum {
+			return &m.Profiles[i], true
+		}
+	}
+	return nil, false
+}
+
+// multiprocessorsOf returns the SMs of a compute instance of so many slices
+// below a GPU instance of the profile: all of them for the full size, else
+// those of the card's plain profile of that many slices.
+func (m *Model) multiprocessorsOf(p *Profile, computeSlices int) int {
+	if computeSlices == p.ComputeSlices {
+		return p.Multiprocessors
+	}
+	for i := range m.Profiles {
+		if m.Profiles[i].ComputeSlices == computeSlices {
+			return m.Profiles[i].Multiprocessors
+		}
+	}
+	return p.Multiprocessors * computeSlices / p.ComputeSlices
+}
+
+// graphics says whether the profile can render.
+func (p *Profile) graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
+
+// architecture translates to NVML's number.
+func (m *Model) architecture() nvml.DeviceArchitecture {
+	switch m.Architecture {
+	case "ampere":
+		return nvml.DEVICE_ARCH_AMPERE
+	case "ada":
+		return nvml.DEVICE_ARCH_ADA
+	case "hopper":
+		return nvml.DEVICE_ARCH_HOPPER
+	case "blackwell":
+		return nvml.DEVICE_ARCH_BLACKWELL
+	}
+	return nvml.DEVICE_ARCH_UNKNOWN
+}
+
+// coresPerMultiprocessor is the CUDA core count of an SM: 64 on compute
+// capability 8.0, 128 on those after it (CUDA C Programming Guide).
+func (m *Model) coresPerMultiprocessor() int {
+	if m.CUDAComputeCapability == "8.0" {
+		return 64
+	}
+	return 128
+}
+
+// computeCapability splits "9.0".
+func (m *Model) computeCapability() (major, minor int) {
+	a, b, _ := strings.Cut(m.CUDAComputeCapability, ".")
+	major, _ = strconv.Atoi(a)
+	minor, _ = strconv.Atoi(b)
+	return major, minor
+}
+
+// pciDeviceID is PCIDeviceID as a number.
+func (m *Model) pciDeviceID() uint32 {
+	n, _ := strconv.ParseUint(m.PCIDeviceID, 0, 32)
+	return uint32(n)
+}
+
+// reservedMiB is what the driver keeps of the card's memory. The order of
+// magnitude is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559);
+// no card's exact number is promised.
+func (m *Model) reservedMiB() uint64 { return m.MemoryMiB / 148 }

@@ -1,0 +1,245 @@
+package nvidia
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// visibleDevices keeps NVIDIA's own runtime from adding devices: CUDA images
+// ask it for all of them.
+const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
+
+// unwantedHooks are hooks of nvcdi that we leave out. This one, run as root on
+// the host, would let a container set the card's memory limits by its own
+// environment; how a card is shared is decided before a claim is scheduled.
+var unwantedHooks = []string{"apply-cuda-memory-limits"}
+
+// commonCache keeps the last common edits. It is JSON, so that each caller gets
+// a copy that shares nothing with it.
+type commonCache struct {
+	mu      sync.Mutex
+	version string
+	edits   []byte
+	// files are those that the edits mount, as this process sees them: when one
+	// is gone, the driver was changed under the same version.
+	files []string
+}
+
+// CommonEdits says what every container needs beside its devices: control
+// nodes, driver files, hooks, and an environment that keeps others out.
+func (d *Driver) CommonEdits(ctx context.Context) (*cdispecs.ContainerEdits, error) {
+	edits, err := through(ctx, d.library, d.cfg.NVML, func(t *task) (*cdispecs.ContainerEdits, error) {
+		version, err := ask(t, "SystemGetDriverVersion", t.nvml.SystemGetDriverVersion)
+		if err != nil {
+			return nil, err
+		}
+		if edits := d.common.load(version); edits != nil {
+			return edits, nil
+		}
+		return d.makeCommonEdits(t, version)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("driver files for containers: %w", err)
+	}
+	return edits, nil
+}
+
+func (d *Driver) makeCommonEdits(t *task, version string) (*cdispecs.ContainerEdits, error) {
+	t.gate.note("of nvcdi for the common edits")
+	lib, err := d.nvcdi()
+	if err != nil {
+		return nil, err
+	}
+	common, err := lib.GetCommonEdits()
+	if err != nil {
+		return nil, fmt.Errorf("driver root %s: %w", d.cfg.DriverRoot, err)
+	}
+	edits := common.ContainerEdits
+	if err := d.checkComplete(edits); err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, mount := range edits.Mounts {
+		files = append(files, mount.HostPath)
+	}
+	d.toHost(edits)
+	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
+	edits.Env = setLast(edits.Env, visibleDevices, "void")
+	return d.common.store(version, edits, files)
+}
+
+// checkComplete refuses edits without which CUDA cannot work. nvcdi leaves out
+// silently what it does not find, on a node that has just booted for instance,
+// and what it left out once must not stay out (rival issues 1144, 1380).
+func (d *Driver) checkComplete(edits *cdispecs.ContainerEdits) error {
+	if !slices.ContainsFunc(edits.Mounts, func(m *cdispecs.Mount) bool { return strings.Contains(m.ContainerPath, "/libcuda.so.") }) {
+		return fmt.Errorf("no libcuda.so below driver root %s: is the driver still being installed?", d.cfg.DriverRoot)
+	}
+	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm"} {
+		if !slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == path }) {
+			return fmt.Errorf("no device node %s below %s: run nvidia-modprobe -u -c0 on the host", path, d.cfg.DevRoot)
+		}
+	}
+	return nil
+}
+
+// Edits says what a container needs to see one placement: the card's own nodes,
+// and for a partition the two capability nodes that open it and no other.
+func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	edits, err := onCard(ctx, d, p.GPU, func(c *card) (*cdispecs.ContainerEdits, error) {
+		if p.Type == gpu.TypeGPU {
+			return c.cardEdits()
+		}
+		return c.partitionEdits(p)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("device nodes of %s: %w", p.Name(), err)
+	}
+	return edits, nil
+}
+
+// cardEdits are the nodes of the whole card, those of its display part
+// included.
+func (c *card) cardEdits() (*cdispecs.ContainerEdits, error) {
+	uuid, err := ask(c.task, "DeviceGetUUID", c.device.GetUUID)
+	if err != nil {
+		return nil, err
+	}
+	lib, err := c.driver.nvcdi()
+	if err != nil {
+		return nil, err
+	}
+	c.gate.note("of nvcdi for the device edits")
+	devices, err := lib.GetDeviceSpecsByID(uuid)
+	if err != nil {
+		return nil, err
+	}
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("nvcdi knows no device %s", uuid)
+	}
+	edits := devices[0].ContainerEdits
+	// The minor is read now: it is not promised to survive a mode switch.
+	minor, err := ask(c.task, "DeviceGetMinorNumber", c.device.GetMinorNumber)
+	if err != nil {
+		return nil, err
+	}
+	own := fmt.Sprintf("/dev/nvidia%d", minor)
+	if !slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == own }) {
+		return nil, fmt.Errorf("no device node %s below %s: run nvidia-modprobe -c%d on the host", own, c.driver.cfg.DevRoot, minor)
+	}
+	c.driver.toHost(&edits)
+	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
+	return &edits, nil
+}
+
+// partitionEdits are the card's own node and the partition's capabilities. We
+// look these up by the ids of the instance, because what nvcdi says about a
+// MIG device that was just made may lack them (rival issue 787).
+func (c *card) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	instances, err := c.instances()
+	if err != nil {
+		return nil, err
+	}
+	n := slices.IndexFunc(instances, func(i instance) bool { return i.partition(c.pciAddress).Is(p) })
+	if n < 0 {
+		return nil, fmt.Errorf("the partition does not exist")
+	}
+	i := instances[n]
+	if len(i.compute) != 1 || i.compute[0].uuid == "" {
+		return nil, fmt.Errorf("GPU instance %d is not complete: it has %d compute instances", i.id, len(i.compute))
+	}
+	edits, err := c.cardEdits()
+	if err != nil {
+		return nil, err
+	}
+	if variantIn(p.Profile) != withGraphics {
+		// Without graphics the display nodes of the card are none of its business.
+		edits.Hooks = nil
+		edits.DeviceNodes = slices.DeleteFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool {
+			return strings.HasPrefix(n.Path, "/dev/dri/")
+		})
+	}
+	minor, err := ask(c.task, "DeviceGetMinorNumber", c.device.GetMinorNumber)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := c.driver.instanceNodes(minor, i.id, i.compute[0].id)
+	if err != nil {
+		return nil, err
+	}
+	edits.DeviceNodes = uniqueNodes(append(edits.DeviceNodes, nodes...))
+	return edits, nil
+}
+
+// nvcdi is NVIDIA's own description of a driver to containers. It is made anew
+// for each use, because it keeps what it found.
+func (d *Driver) nvcdi() (nvcdi.Interface, error) {
+	return nvcdi.New(
+		nvcdi.WithMode(nvcdi.ModeNvml),
+		nvcdi.WithNvmlLib(d.cfg.NVML),
+		nvcdi.WithDriverRoot(d.cfg.DriverRoot),
+		nvcdi.WithDevRoot(d.cfg.DevRoot),
+		nvcdi.WithNVIDIACDIHookPath(d.cfg.CDIHookPath),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
+		nvcdi.WithDisabledHooks(unwantedHooks...),
+		nvcdi.WithLogger(quietLogger{d.cfg.Logger}),
+	)
+}
+
+// load gives a copy of the common edits of a driver version, nil when they are
+// not known or no more true.
+func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version != version || c.edits == nil {
+		return nil
+	}
+	for _, file := range c.files {
+		if _, err := os.Stat(file); err != nil {
+			return nil
+		}
+	}
+	edits := &cdispecs.ContainerEdits{}
+	if err := json.Unmarshal(c.edits, edits); err != nil {
+		return nil
+	}
+	return edits
+}
+
+func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, files []string) (*cdispecs.ContainerEdits, error) {
+	data, err := json.Marshal(edits)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.edits, c.files = version, data, files
+	return edits, nil
+}
+
+// uniqueNodes drops nodes that are there twice under one path.
+func uniqueNodes(nodes []*cdispecs.DeviceNode) []*cdispecs.DeviceNode {
+	var unique []*cdispecs.DeviceNode
+	for _, node := range nodes {
+		if !slices.ContainsFunc(unique, func(n *cdispecs.DeviceNode) bool { return n.Path == node.Path }) {
+			unique = append(unique, node)
+		}
+	}
+	return unique
+}
+
+// setLast sets a variable behind all others, once.
+func setLast(env []string, name, value string) []string {
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	return append(env, name+"="+value)
+}

@@ -1,0 +1,82 @@
+package nvidia
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+)
+
+// wholeCardClients asks for the clients of all of a card, whatever GPU instance
+// they use.
+const wholeCardClients = -1
+
+// refuseClients fails with claim.ErrInUse when a process uses the card. NVML
+// refuses too, but it does not say who is in the way, and a refused switch
+// leaves a pending mode behind.
+func (c *card) refuseClients(what string) error {
+	pids, err := c.clients(c.device, wholeCardClients)
+	if err != nil {
+		return err
+	}
+	if len(pids) == 0 {
+		return nil
+	}
+	return fmt.Errorf("card %s: cannot %s: %w by %s", c.pciAddress, what, claim.ErrInUse, pidList(pids))
+}
+
+// explainClients adds the processes to an error that says that something is in
+// use. instance is the id of the GPU instance, or wholeCardClients.
+func (c *card) explainClients(err error, instance int) error {
+	if !errors.Is(err, claim.ErrInUse) {
+		return err
+	}
+	pids, listErr := c.clients(c.device, instance)
+	if listErr != nil || len(pids) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, pidList(pids))
+}
+
+// clients lists the processes that use a card or one of its GPU instances, by
+// the number that the host knows them by.
+func (c *card) clients(device nvml.Device, instance int) ([]int, error) {
+	var pids []int
+	for _, list := range []struct {
+		call string
+		get  func() ([]nvml.ProcessInfo, nvml.Return)
+	}{
+		{"DeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses},
+		{"DeviceGetGraphicsRunningProcesses", device.GetGraphicsRunningProcesses},
+	} {
+		processes, err := ask(c.task, list.call, list.get)
+		if unsupported(err) || errors.Is(err, nvml.ERROR_NO_PERMISSION) {
+			continue // NVML does not tell: the switch itself will
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range processes {
+			if instance == wholeCardClients || int(p.GpuInstanceId) == instance {
+				pids = append(pids, int(p.Pid))
+			}
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+func pidList(pids []int) string {
+	texts := make([]string, len(pids))
+	for i, pid := range pids {
+		texts[i] = fmt.Sprint(pid)
+	}
+	if len(texts) == 1 {
+		return "process " + texts[0]
+	}
+	return "processes " + strings.Join(texts, ", ")
+}

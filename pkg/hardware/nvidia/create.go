@@ -1,0 +1,210 @@
+package nvidia
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// settleDelay is the pause between two looks for a MIG device that NVML does
+// not show yet, settleLooks how often it is looked for.
+const (
+	settleDelay = 20 * time.Millisecond
+	settleLooks = 150
+)
+
+// Create makes the placement exist. See claim.Hardware.
+func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+	partition, err := onCard(ctx, d, p.GPU, func(c *card) (gpu.Partition, error) {
+		switch p.Type {
+		case gpu.TypeGPU:
+			return c.makeWhole(p)
+		case gpu.TypeMIG:
+			return c.makePartition(p)
+		}
+		return gpu.Partition{}, fmt.Errorf("placements of type %q are not NVIDIA's", p.Type)
+	})
+	if err != nil {
+		return gpu.Partition{}, fmt.Errorf("create %s: %w", p.Name(), err)
+	}
+	return partition, nil
+}
+
+// makeWhole makes sure that the card is not cut, by whomever: a container that
+// gets a card in MIG mode sees a device on which nothing runs (rival defect 7).
+func (c *card) makeWhole(p gpu.Placement) (gpu.Partition, error) {
+	instances, err := c.instances()
+	if err != nil {
+		return gpu.Partition{}, err
+	}
+	if len(instances) > 0 {
+		return gpu.Partition{}, fmt.Errorf("card %s is cut: %s", c.pciAddress, c.names(instances))
+	}
+	if err := c.setMIG(false); err != nil {
+		return gpu.Partition{}, err
+	}
+	uuid, err := ask(c.task, "DeviceGetUUID", c.device.GetUUID)
+	if err != nil {
+		return gpu.Partition{}, err
+	}
+	return gpu.Partition{GPU: p.GPU, Type: gpu.TypeGPU, UUID: uuid, Complete: true, ID: "GPU"}, nil
+}
+
+// makePartition finds or makes the GPU instance, finds or makes the compute
+// instance in it, and waits for the MIG device. What it made it takes back when
+// a later step fails; what it found it leaves.
+func (c *card) makePartition(p gpu.Placement) (gpu.Partition, error) {
+	if err := c.setMIG(true); err != nil {
+		return gpu.Partition{}, err
+	}
+	made, found, err := c.findOrCreateInstance(p)
+	if err != nil {
+		return gpu.Partition{}, err
+	}
+	partition, err := c.fill(made, p)
+	if err == nil || found {
+		return partition, err
+	}
+	if undo := c.undoing().destroyInstance(made); undo != nil {
+		return gpu.Partition{}, fmt.Errorf("%w; and GPU instance %d could not be removed again: %w", err, made.id, undo)
+	}
+	return gpu.Partition{}, err
+}
+
+// findOrCreateInstance gives the GPU instance at the placement. found tells
+// that it was there.
+func (c *card) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
+	instances, err := c.instances()
+	if err != nil {
+		return instance{}, false, err
+	}
+	var inTheWay []instance
+	for _, i := range instances {
+		partition := i.partition(c.pciAddress)
+		switch {
+		case partition.Is(p):
+			return i, true, nil
+		case partition.Overlaps(p):
+			inTheWay = append(inTheWay, i)
+		}
+	}
+	if len(inTheWay) > 0 {
+		return instance{}, false, fmt.Errorf("the place is taken by %s", c.names(inTheWay))
+	}
+	i, err = c.createInstance(p)
+	return i, false, err
+}
+
+func (c *card) createInstance(p gpu.Placement) (instance, error) {
+	profiles, err := c.profiles()
+	if err != nil {
+		return instance{}, err
+	}
+	n := slices.IndexFunc(profiles, func(q profile) bool { return q.name == p.Profile })
+	if n < 0 {
+		return instance{}, fmt.Errorf("card %s has no profile %s", c.pciAddress, p.Profile)
+	}
+	handle, err := ask(c.task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
+		at := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
+		return c.device.CreateGpuInstanceWithPlacement(profiles[n].info(), &at)
+	})
+	if err != nil {
+		return instance{}, err
+	}
+	i, err := c.instance(handle, profiles, nil)
+	if err == nil {
+		return i, nil
+	}
+	// A GPU instance that cannot be read is still one that we made.
+	u := c.undoing()
+	if undo := tell(u.task, "GpuInstanceDestroy", handle.Destroy); undo != nil {
+		return instance{}, fmt.Errorf("%w; and the GPU instance could not be removed again: %w", err, undo)
+	}
+	return instance{}, err
+}
+
+// fill makes the compute instance that has all of the GPU instance, unless it
+// is there, and returns the finished partition.
+func (c *card) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
+	if len(i.compute) == 0 {
+		if err := c.createCompute(i); err != nil {
+			return gpu.Partition{}, err
+		}
+	} else if len(i.compute) > 1 || i.compute[0].slices < i.slices {
+		return gpu.Partition{}, fmt.Errorf("GPU instance %d is divided into %d compute instances by somebody else", i.id, len(i.compute))
+	}
+	return c.settle(i.id, p)
+}
+
+// createCompute makes the compute instance that fills the GPU instance. Of the
+// kinds with as many slices as it has, the one with most SMs is the full one:
+// 1g.67gb of B300 takes one with 18 and one with 30 (rival issue 1454).
+func (c *card) createCompute(i instance) error {
+	kinds, err := c.computeProfiles(i.handle)
+	if err != nil {
+		return err
+	}
+	slicesOf := func(k nvml.ComputeInstanceProfileInfo) int { return int(k.SliceCount) }
+	kinds = slices.DeleteFunc(kinds, func(k nvml.ComputeInstanceProfileInfo) bool { return slicesOf(k) != i.slices })
+	slices.SortStableFunc(kinds, func(a, b nvml.ComputeInstanceProfileInfo) int {
+		return -cmp.Compare(a.MultiprocessorCount, b.MultiprocessorCount)
+	})
+	if len(kinds) == 0 {
+		return fmt.Errorf("GPU instance %d (%s) offers no compute instance with its %d slices", i.id, i.profile, i.slices)
+	}
+	for _, kind := range kinds {
+		_, err = ask(c.task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
+			return i.handle.CreateComputeInstance(&kind)
+		})
+		if !errors.Is(err, nvml.ERROR_NOT_SUPPORTED) {
+			break // only a kind that the card cannot have is a reason to try the next
+		}
+	}
+	return err
+}
+
+// settle reads the hardware back until the partition is whole. NVML shows the
+// MIG device a moment after the compute instance.
+func (c *card) settle(id int, p gpu.Placement) (gpu.Partition, error) {
+	for range settleLooks {
+		instances, err := c.instances()
+		if err != nil {
+			return gpu.Partition{}, err
+		}
+		n := slices.IndexFunc(instances, func(i instance) bool { return i.id == id })
+		if n < 0 {
+			return gpu.Partition{}, fmt.Errorf("GPU instance %d vanished after it was made", id)
+		}
+		partition := instances[n].partition(c.pciAddress)
+		if !partition.Is(p) || partition.Size != p.Size {
+			return gpu.Partition{}, fmt.Errorf("asked for slices %d+%d, got %s with %d+%d",
+				p.Start, p.Size, partition.Name(), partition.Start, partition.Size)
+		}
+		if partition.Complete {
+			return partition, nil
+		}
+		if err := c.sleep(settleDelay); err != nil {
+			return gpu.Partition{}, fmt.Errorf("card %s: waiting for the MIG device of GPU instance %d: %w", c.pciAddress, id, err)
+		}
+	}
+	return gpu.Partition{}, fmt.Errorf("card %s: GPU instance %d has a compute instance, but NVML showed no MIG device for it within %s",
+		c.pciAddress, id, settleDelay*settleLooks)
+}
+
+// names lists partitions by device name and NVML's id, for errors.
+func (c *card) names(instances []instance) string {
+	texts := make([]string, len(instances))
+	for n, i := range instances {
+		p := i.partition(c.pciAddress)
+		texts[n] = fmt.Sprintf("%s (%s)", p.Name(), p.ID)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,13 @@
+// Package nvidia is NVIDIA's cards as claims need them: what NVML knows about a
+// card becomes pkg/gpu, placements become MIG instances and back, and a
+// placement becomes what a container gets to see of it (CDI edits).
+//
+// The way through it: names.go, cuts.go and counters.go are pure and decide
+// what a card offers; profiles.go and inventory.go read a card; mode.go,
+// instances.go, create.go and destroy.go change it; cdi.go, capabilities.go and
+// paths.go describe it to containers. Every NVML call goes through gate.go,
+// because any of them may hang, and every error through errors.go.
+//
+// It imports pkg/gpu, and pkg/claim for the interface that it implements. It
+// does not know whether the NVML below it is real or simulated.
+package nvidia

@@ -1,0 +1,173 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/go-logr/logr"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+)
+
+var _ claim.Hardware = (*Driver)(nil)
+
+// Config says where the driver is. Paths come in pairs where this process, in
+// its container, sees a folder under another name than the host does.
+type Config struct {
+	// NVML is the library, real or simulated.
+	NVML nvml.Interface
+
+	// DriverRoot is the folder that holds the driver's libraries and programs,
+	// as this process sees it ("/host/run/nvidia/driver").
+	DriverRoot string
+	// HostDriverRoot is the same folder by the host's name
+	// ("/run/nvidia/driver"). Empty: the same name.
+	HostDriverRoot string
+	// DevRoot is the folder that has dev/nvidia0 in it, as this process sees
+	// it. Empty: DriverRoot.
+	DevRoot string
+	// HostDevRoot is the same folder by the host's name. Empty: the same name.
+	HostDevRoot string
+
+	// ProcRoot is the folder that has proc in it. Empty: "/".
+	ProcRoot string
+	// SysRoot is sysfs. Empty: "/sys".
+	SysRoot string
+
+	// CDIHookPath is where the host has nvidia-cdi-hook.
+	CDIHookPath string
+
+	// Logger hears of what is odd but no failure. The zero value is silent.
+	Logger logr.Logger
+}
+
+// Driver is the machine's NVIDIA cards. It implements claim.Hardware.
+type Driver struct {
+	cfg     Config
+	library *gate
+	common  commonCache
+
+	mu    sync.Mutex
+	gates map[string]*gate
+	// seen remembers the PCI addresses by index, to name a card that is lost.
+	seen map[int]string
+}
+
+// New makes a driver. It touches nothing; Open starts it.
+func New(cfg Config) (*Driver, error) {
+	if cfg.NVML == nil {
+		return nil, errors.New("nvidia: Config.NVML is not set")
+	}
+	if cfg.DriverRoot == "" {
+		cfg.DriverRoot = "/"
+	}
+	setDefault(&cfg.HostDriverRoot, cfg.DriverRoot)
+	setDefault(&cfg.DevRoot, cfg.DriverRoot)
+	if cfg.HostDevRoot == "" {
+		cfg.HostDevRoot = cfg.DevRoot
+		if cfg.DevRoot == cfg.DriverRoot {
+			cfg.HostDevRoot = cfg.HostDriverRoot
+		}
+	}
+	setDefault(&cfg.ProcRoot, "/")
+	setDefault(&cfg.SysRoot, "/sys")
+	setDefault(&cfg.CDIHookPath, "/usr/bin/nvidia-cdi-hook")
+	return &Driver{
+		cfg:     cfg,
+		library: newGate("NVML"),
+		gates:   map[string]*gate{},
+		seen:    map[int]string{},
+	}, nil
+}
+
+func setDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
+
+// Open starts the NVML session.
+func (d *Driver) Open(ctx context.Context) error {
+	_, err := through(ctx, d.library, d.cfg.NVML, func(t *task) (struct{}, error) {
+		return struct{}{}, initialize(t)
+	})
+	if err != nil {
+		return fmt.Errorf("open NVML: %w", err)
+	}
+	return nil
+}
+
+func initialize(t *task) error {
+	err := tell(t, "Init", t.nvml.Init)
+	if errors.Is(err, nvml.ERROR_ALREADY_INITIALIZED) {
+		return nil
+	}
+	return err
+}
+
+// Close ends the NVML session. It does not wait for calls that hang.
+func (d *Driver) Close(ctx context.Context) error {
+	_, err := through(ctx, d.library, d.cfg.NVML, func(t *task) (struct{}, error) {
+		return struct{}{}, tell(t, "Shutdown", t.nvml.Shutdown)
+	})
+	if err != nil && !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
+		return fmt.Errorf("close NVML: %w", err)
+	}
+	return nil
+}
+
+// gateOf is the gate of one card.
+func (d *Driver) gateOf(pciAddress string) *gate {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g, ok := d.gates[pciAddress]
+	if !ok {
+		g = newGate("card " + pciAddress)
+		d.gates[pciAddress] = g
+	}
+	return g
+}
+
+// card is one card during one task.
+type card struct {
+	*task
+	driver     *Driver
+	pciAddress string
+	device     nvml.Device
+}
+
+// undoing is the card for taking things back after the caller has given up.
+func (c *card) undoing() *card {
+	u := *c
+	u.task = c.task.undoing()
+	return &u
+}
+
+// onCard runs f for one card, alone. The handle is looked up each time: that
+// costs little, and no handle goes stale when the driver is loaded again.
+func onCard[T any](ctx context.Context, d *Driver, pciAddress string, f func(*card) (T, error)) (T, error) {
+	return through(ctx, d.gateOf(pciAddress), d.cfg.NVML, func(t *task) (T, error) {
+		device, err := d.lookup(t, pciAddress)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		return f(&card{task: t, driver: d, pciAddress: pciAddress, device: device})
+	})
+}
+
+// lookup finds a card's handle. An NVML session that was lost is opened again.
+func (d *Driver) lookup(t *task, pciAddress string) (nvml.Device, error) {
+	find := func() (nvml.Device, nvml.Return) { return t.nvml.DeviceGetHandleByPciBusId(pciAddress) }
+	device, err := ask(t, "DeviceGetHandleByPciBusId", find)
+	if !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
+		return device, err
+	}
+	if err := initialize(t); err != nil {
+		return nil, err
+	}
+	return ask(t, "DeviceGetHandleByPciBusId", find)
+}

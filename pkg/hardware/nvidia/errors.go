@@ -1,0 +1,124 @@
+package nvidia
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+)
+
+// CallError is an NVML call that did not succeed. errors.Is finds both the
+// nvml.Return in it and, where the cause is a client of the card, claim.ErrInUse.
+type CallError struct {
+	// Subject is what was asked: "card 0000:c1:00.0" or "NVML".
+	Subject string
+	// Call is the NVML function without its prefix ("GpuInstanceDestroy").
+	Call   string
+	Return nvml.Return
+}
+
+func (e *CallError) Error() string {
+	text := fmt.Sprintf("%s: NVML call %s: %s", e.Subject, e.Call, e.Return.Error())
+	if remedy := remedies[e.Return]; remedy != "" {
+		text += " (" + remedy + ")"
+	}
+	return text
+}
+
+// Unwrap makes errors.Is work with NVML's codes and with claim.ErrInUse.
+func (e *CallError) Unwrap() []error {
+	if e.Return == nvml.ERROR_IN_USE {
+		return []error{e.Return, claim.ErrInUse}
+	}
+	return []error{e.Return}
+}
+
+// remedies is what a person can do about an answer of NVML.
+var remedies = map[nvml.Return]string{
+	nvml.ERROR_UNINITIALIZED:           "the NVML session was lost; it is opened again on the next call",
+	nvml.ERROR_NO_PERMISSION:           "the plugin must run as root with CAP_SYS_ADMIN and see /dev/nvidia-caps: nvidia-cap1 is mig/config",
+	nvml.ERROR_RESET_REQUIRED:          "the card must be reset: nvidia-smi --gpu-reset, or reboot the node",
+	nvml.ERROR_IN_USE:                  "a process still uses it",
+	nvml.ERROR_GPU_IS_LOST:             "the card fell off the bus: look for Xid 79 in dmesg and reboot the node",
+	nvml.ERROR_DRIVER_NOT_LOADED:       "the nvidia kernel module is not loaded",
+	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module differ in version: reload the module or reboot the node",
+	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the card: nvidia-smi mig -lgi",
+}
+
+// StuckError is an NVML call that has not come back. The card stays closed
+// until it does, because NVML calls cannot be cancelled.
+type StuckError struct {
+	Subject string
+	Call    string
+	For     time.Duration
+	cause   error
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("NVML call %s on %s has not returned for %s", e.Call, e.Subject, e.For.Round(time.Millisecond))
+}
+
+// Unwrap gives the end of the context that waited, if one did.
+func (e *StuckError) Unwrap() error { return e.cause }
+
+// CardError is a card that Inventory could not read.
+type CardError struct {
+	// Index is the card's place in NVML's enumeration.
+	Index int
+	// PCIAddress is empty when the card did not tell it, now or earlier.
+	PCIAddress string
+	Err        error
+}
+
+func (e *CardError) Error() string {
+	if e.PCIAddress == "" {
+		return fmt.Sprintf("card with NVML index %d: %v", e.Index, e.Err)
+	}
+	return fmt.Sprintf("card %s (NVML index %d): %v", e.PCIAddress, e.Index, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *CardError) Unwrap() error { return e.Err }
+
+// InventoryError is what Inventory returns beside the cards that it could read.
+// A caller publishes those and marks the ones named here:
+//
+//	cards, err := hardware.Inventory(ctx)
+//	var broken *nvidia.InventoryError
+//	if err != nil && !errors.As(err, &broken) { return err } // nothing is known
+//	for _, card := range broken.Cards { … }
+type InventoryError struct{ Cards []*CardError }
+
+func (e *InventoryError) Error() string {
+	texts := make([]string, len(e.Cards))
+	for i, card := range e.Cards {
+		texts[i] = card.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap gives the error of each card.
+func (e *InventoryError) Unwrap() []error {
+	all := make([]error, len(e.Cards))
+	for i, card := range e.Cards {
+		all[i] = card
+	}
+	return all
+}
+
+// unsupported tells whether an error says that this driver or card does not
+// know what was asked, which is an answer rather than a failure.
+func unsupported(err error) bool {
+	return errors.Is(err, nvml.ERROR_NOT_SUPPORTED) || errors.Is(err, nvml.ERROR_FUNCTION_NOT_FOUND)
+}
+
+// absent tells whether an error says that what was asked for by number or by
+// handle does not exist, or does no more. NVML answers INVALID_ARGUMENT for
+// numbers out of range and for handles of what was destroyed.
+func absent(err error) bool {
+	return errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT)
+}

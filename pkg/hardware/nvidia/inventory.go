@@ -1,0 +1,199 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// hopper is the first major compute capability whose MIG mode can be switched
+// without a reset of the card.
+const hopper = 9
+
+// Inventory lists the cards in PCI order, with all their placements. Cards
+// that cannot be read do not hide the others: the rest comes out together with
+// an error of type *InventoryError that names them.
+func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	count, err := d.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cards := make([]gpu.GPU, count)
+	failed := make([]error, count)
+	var wait sync.WaitGroup
+	for index := range count {
+		wait.Go(func() { cards[index], failed[index] = d.read(ctx, index) })
+	}
+	wait.Wait()
+
+	var good []gpu.GPU
+	broken := &InventoryError{}
+	for index, err := range failed {
+		if err != nil {
+			broken.Cards = append(broken.Cards, &CardError{Index: index, PCIAddress: d.addressSeen(index), Err: err})
+			continue
+		}
+		good = append(good, cards[index])
+	}
+	gpu.SortCards(good)
+	if len(broken.Cards) > 0 {
+		return good, broken
+	}
+	return good, nil
+}
+
+// count is the number of cards. An NVML session that was lost is opened again.
+func (d *Driver) count(ctx context.Context) (int, error) {
+	return through(ctx, d.library, d.cfg.NVML, func(t *task) (int, error) {
+		n, err := ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
+		if !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
+			return n, err
+		}
+		if err := initialize(t); err != nil {
+			return 0, err
+		}
+		return ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
+	})
+}
+
+// read reads the card with an index.
+func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
+	address, err := d.address(ctx, index)
+	if err != nil {
+		return gpu.GPU{}, err
+	}
+	return onCard(ctx, d, address, func(c *card) (gpu.GPU, error) { return c.describe(index) })
+}
+
+// address finds out which card has an index, behind a gate of its own: a card
+// that hangs here must not hold up the others.
+func (d *Driver) address(ctx context.Context, index int) (string, error) {
+	g := d.gateOf(fmt.Sprintf("with NVML index %d", index))
+	address, err := through(ctx, g, d.cfg.NVML, func(t *task) (string, error) {
+		device, err := ask(t, "DeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
+			return t.nvml.DeviceGetHandleByIndex(index)
+		})
+		if err != nil {
+			return "", err
+		}
+		info, err := ask(t, "DeviceGetPciInfo", device.GetPciInfo)
+		if err != nil {
+			return "", err
+		}
+		return gpu.NormalizePCIAddress(cString(info.BusId[:]))
+	})
+	if err != nil {
+		return "", err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen[index] = address
+	return address, nil
+}
+
+// addressSeen is the address that the card with an index had when it last
+// answered, empty when it never did.
+func (d *Driver) addressSeen(index int) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seen[index]
+}
+
+// describe reads everything about a card.
+func (c *card) describe(index int) (gpu.GPU, error) {
+	g := gpu.GPU{PCIAddress: c.pciAddress, Vendor: gpu.NVIDIA, Index: index}
+	var err error
+	if g.UUID, err = ask(c.task, "DeviceGetUUID", c.device.GetUUID); err != nil {
+		return g, err
+	}
+	if g.ProductName, err = ask(c.task, "DeviceGetName", c.device.GetName); err != nil {
+		return g, err
+	}
+	if g.Minor, err = ask(c.task, "DeviceGetMinorNumber", c.device.GetMinorNumber); err != nil {
+		return g, err
+	}
+	if g.DriverVersion, err = ask(c.task, "SystemGetDriverVersion", c.nvml.SystemGetDriverVersion); err != nil {
+		return g, err
+	}
+	architecture, err := ask(c.task, "DeviceGetArchitecture", c.device.GetArchitecture)
+	if err != nil && !unsupported(err) {
+		return g, err
+	}
+	g.Architecture = architectureName(architecture)
+	c.driver.locate(&g)
+
+	f, profiles, err := c.abilities()
+	if err != nil {
+		return g, err
+	}
+	g.Placements, g.Counters = devices(f, profiles)
+	return g, nil
+}
+
+// abilities reads what decides which placements the card offers.
+func (c *card) abilities() (facts, []profile, error) {
+	f := facts{pciAddress: c.pciAddress}
+	var err error
+	if f.memory, err = c.usableMemory(); err != nil {
+		return f, nil, err
+	}
+	if f.multiprocessors, err = c.multiprocessors(); err != nil {
+		return f, nil, err
+	}
+	mode, err := c.migMode()
+	if err != nil {
+		return f, nil, err
+	}
+	if !mode.capable {
+		return f, nil, nil
+	}
+	profiles, err := c.profiles()
+	if err != nil {
+		return f, nil, err
+	}
+	if profiles, err = c.withSpans(profiles); err != nil {
+		return f, nil, err
+	}
+	f.migOn = mode.on
+	f.switchable = mode.switchable
+	f.migCapable = len(profiles) > 0
+	return f, profiles, nil
+}
+
+// multiprocessors is the number of SMs of the whole card. NVML tells only how
+// many CUDA cores there are; how many of them make an SM is fixed for each
+// generation (CUDA C++ Programming Guide, "Compute Capabilities"). Zero when
+// the generation is unknown.
+func (c *card) multiprocessors() (int64, error) {
+	cores, err := ask(c.task, "DeviceGetNumGpuCores", c.device.GetNumGpuCores)
+	if unsupported(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	major, minor, err := c.computeCapability()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case major == 7, major == 8 && minor == 0:
+		return int64(cores / 64), nil
+	case major == 8, major == 9, major == 10, major == 12:
+		return int64(cores / 128), nil
+	}
+	return 0, nil
+}
+
+func (c *card) computeCapability() (major, minor int, err error) {
+	version, err := ask(c.task, "DeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
+		major, minor, ret := c.device.GetCudaComputeCapability()
+		return [2]int{major, minor}, ret
+	})
+	return version[0], version[1], err
+}

@@ -1,0 +1,156 @@
+package nvidia
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// migMode is a card's MIG mode and what may be done about it.
+type migMode struct {
+	// capable is false for a card that does not know MIG.
+	capable bool
+	// on is the mode now, pending the one after the next reset.
+	on, pending bool
+	// switchable is true when the mode can be changed without a reset, and we
+	// are the ones to change it.
+	switchable bool
+	// why says why the mode is not switchable.
+	why string
+}
+
+// migMode reads the mode from the card. It is read at each use: what it was
+// when the plugin started says nothing (rival defect 6).
+func (c *card) migMode() (migMode, error) {
+	type modes struct{ current, pending int }
+	now, err := ask(c.task, "DeviceGetMigMode", func() (modes, nvml.Return) {
+		current, pending, ret := c.device.GetMigMode()
+		return modes{current, pending}, ret
+	})
+	if unsupported(err) {
+		return migMode{}, nil
+	}
+	if err != nil {
+		return migMode{}, err
+	}
+	m := migMode{
+		capable: true,
+		on:      now.current == nvml.DEVICE_MIG_ENABLE,
+		pending: now.pending == nvml.DEVICE_MIG_ENABLE,
+	}
+	virtual, err := c.isVirtual()
+	if err != nil {
+		return m, err
+	}
+	major, minor, err := c.computeCapability()
+	if err != nil {
+		return m, err
+	}
+	switch {
+	case virtual:
+		m.why = "the card is a vGPU, whose mode belongs to the hypervisor"
+	case major < hopper:
+		m.why = fmt.Sprintf("compute capability %d.%d needs a reset of the card for it", major, minor)
+	default:
+		m.switchable = true
+	}
+	return m, nil
+}
+
+// isVirtual tells whether the card is a vGPU in a guest.
+func (c *card) isVirtual() (bool, error) {
+	mode, err := ask(c.task, "DeviceGetVirtualizationMode", c.device.GetVirtualizationMode)
+	if unsupported(err) {
+		return false, nil
+	}
+	return mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU, err
+}
+
+// setMIG makes the MIG mode what it should be, and believes it only after
+// reading it back. On failure the pending mode is put back, so that the next
+// reset of the card does not bring what nobody asked for any more.
+func (c *card) setMIG(want bool) error {
+	mode, err := c.migMode()
+	if err != nil {
+		return err
+	}
+	switch {
+	case mode.on == want && mode.pending == want:
+		return nil
+	case !mode.capable && want:
+		return fmt.Errorf("card %s does not know MIG", c.pciAddress)
+	case !mode.capable:
+		return nil
+	case mode.on == want && !mode.switchable:
+		return nil // a reset will change it; until then it is right
+	case !mode.switchable:
+		return fmt.Errorf("card %s has MIG mode %s and must have it %s: %s", c.pciAddress, onOff(mode.on), onOff(want), mode.why)
+	}
+	if mode.on != want {
+		if err := c.refuseClients("switch MIG mode " + onOff(want)); err != nil {
+			return err
+		}
+	}
+	if err := c.switchMIG(want); err != nil {
+		if back := c.undoing().putBackMIG(mode.on); back != nil {
+			return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
+		}
+		return err
+	}
+	return nil
+}
+
+// switchMIG switches the mode and checks that it did.
+func (c *card) switchMIG(want bool) error {
+	const call = "DeviceSetMigMode"
+	status, err := ask(c.task, call, func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(modeNumber(want)) })
+	if err != nil {
+		return c.explainClients(err, wholeCardClients)
+	}
+	// The call succeeds even when the new mode is only pending: what became of
+	// it is in the activation status.
+	if status != nvml.SUCCESS {
+		err := &CallError{Subject: c.gate.subject, Call: call + " (activation)", Return: status}
+		return c.explainClients(err, wholeCardClients)
+	}
+	mode, err := c.migMode()
+	if err != nil {
+		return err
+	}
+	if mode.on != want || mode.pending != want {
+		return fmt.Errorf("card %s: MIG mode was set %s, but it is %s now and %s after a reset",
+			c.pciAddress, onOff(want), onOff(mode.on), onOff(mode.pending))
+	}
+	return nil
+}
+
+// putBackMIG makes the pending mode the current one again.
+func (c *card) putBackMIG(on bool) error {
+	mode, err := c.migMode()
+	if err != nil {
+		return err
+	}
+	if mode.on == on && mode.pending == on {
+		return nil
+	}
+	_, err = ask(c.task, "DeviceSetMigMode", func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(modeNumber(on)) })
+	if errors.Is(err, nvml.ERROR_IN_USE) {
+		return nil // refused in use: then it was never changed either
+	}
+	return err
+}
+
+func modeNumber(on bool) int {
+	if on {
+		return nvml.DEVICE_MIG_ENABLE
+	}
+	return nvml.DEVICE_MIG_DISABLE
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}

@@ -1,0 +1,165 @@
+package nvidia
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// profilesBeyond is how many numbers after the enumeration that we were built
+// with are asked for too, so that a profile of a newer driver is seen.
+const profilesBeyond = 8
+
+// profiles lists the kinds of GPU instances that the card offers, without
+// their positions. It works with MIG mode off. A card without MIG has none.
+//
+// A profile that the driver lists a second time under another number is
+// dropped: the device name must say which of them is meant.
+func (c *card) profiles() ([]profile, error) {
+	total, err := c.totalMemory()
+	if err != nil {
+		return nil, err
+	}
+	var all []profile
+	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT + profilesBeyond {
+		p, err := c.profile(enum, total)
+		if unsupported(err) || absent(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(q profile) bool { return q.id == p.id || q.name == p.name }) {
+			continue
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (c *card) profile(enum int, totalBytes uint64) (profile, error) {
+	info, err := ask(c.task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		return c.device.GetGpuInstanceProfileInfo(enum)
+	})
+	if err != nil {
+		return profile{}, err
+	}
+	p := profile{
+		enum:            enum,
+		id:              info.Id,
+		slices:          int(info.SliceCount),
+		memory:          int64(info.MemorySizeMB) << 20,
+		multiprocessors: int64(info.MultiprocessorCount),
+		engines:         enginesOf(info),
+		max:             int(info.InstanceCount),
+	}
+	if p.name, err = c.nameTold(enum); err != nil {
+		return profile{}, err
+	}
+	if p.name == "" {
+		p.name = profileName(p.slices, variantOf(enum), info.MemorySizeMB, totalBytes)
+	}
+	return p, nil
+}
+
+// profileTeller is a device handle that is not the C library's. go-nvml's handler
+// for versioned answers can only call C, so others answer here.
+type profileTeller interface {
+	GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
+}
+
+// nameTold is the profile's name as the driver tells it since R525, empty when
+// it does not.
+func (c *card) nameTold(enum int) (string, error) {
+	if device, ok := c.device.(profileTeller); ok {
+		v3, err := ask(c.task, "DeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return) {
+			return device.GetGpuInstanceProfileInfoV3(enum)
+		})
+		return toldName(v3.Name[:]), err
+	}
+	// To call a function that the library lacks would end the process.
+	extensions := c.nvml.Extensions()
+	if extensions == nil || extensions.LookupSymbol("nvmlDeviceGetGpuInstanceProfileInfoV") != nil {
+		return "", nil
+	}
+	handler := c.device.GetGpuInstanceProfileInfoV(enum)
+	v3, err := ask(c.task, "DeviceGetGpuInstanceProfileInfoV", handler.V3)
+	if err == nil {
+		return toldName(v3.Name[:]), nil
+	}
+	if c.ctx.Err() != nil {
+		return "", err
+	}
+	v2, err := ask(c.task, "DeviceGetGpuInstanceProfileInfoV", handler.V2)
+	if err == nil {
+		return toldName(v2.Name[:]), nil
+	}
+	return "", c.ctx.Err()
+}
+
+// withSpans adds the positions to the profiles.
+func (c *card) withSpans(profiles []profile) ([]profile, error) {
+	for i, p := range profiles {
+		possible, err := ask(c.task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+			return c.device.GetGpuInstancePossiblePlacements(p.info())
+		})
+		if err != nil && !unsupported(err) {
+			return nil, fmt.Errorf("placements of %s: %w", p.name, err)
+		}
+		for _, at := range possible {
+			s := span{start: int(at.Start), size: int(at.Size)}
+			if s.size > 0 && !slices.Contains(profiles[i].spans, s) {
+				profiles[i].spans = append(profiles[i].spans, s)
+			}
+		}
+	}
+	return profiles, nil
+}
+
+// info is the profile as go-nvml's calls want it: they read the id, and the
+// number of instances to size their answer.
+func (p profile) info() *nvml.GpuInstanceProfileInfo {
+	return &nvml.GpuInstanceProfileInfo{
+		Id:            p.id,
+		SliceCount:    uint32(p.slices),
+		InstanceCount: uint32(p.max),
+	}
+}
+
+func enginesOf(info nvml.GpuInstanceProfileInfo) map[string]int64 {
+	engines := map[string]int64{}
+	for engine, n := range map[string]uint32{
+		copyEngines: info.CopyEngineCount,
+		decoders:    info.DecoderCount,
+		encoders:    info.EncoderCount,
+		jpegEngines: info.JpegCount,
+		ofaEngines:  info.OfaCount,
+	} {
+		if n > 0 {
+			engines[engine] = int64(n)
+		}
+	}
+	return engines
+}
+
+// totalMemory is the card's memory in bytes, what the driver keeps included.
+func (c *card) totalMemory() (uint64, error) {
+	memory, err := ask(c.task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return c.device.GetMemoryInfo() })
+	return memory.Total, err
+}
+
+// usableMemory is what a process on the whole card can use, in bytes: the total
+// less what the driver keeps for itself, where the driver says how much that is.
+func (c *card) usableMemory() (int64, error) {
+	v2, err := ask(c.task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return c.device.GetMemoryInfo_v2() })
+	if err == nil && v2.Reserved < v2.Total {
+		return int64(v2.Total - v2.Reserved), nil
+	}
+	if err != nil && !unsupported(err) && !errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) {
+		return 0, err
+	}
+	total, err := c.totalMemory()
+	return int64(total), err
+}

@@ -161,6 +161,11 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 	for i := range cards {
 		s.cards[cards[i].PCIAddress] = &cards[i]
 	}
+	for _, card := range cardsOf(wanted) {
+		if s.cards[card] == nil {
+			return nil, nil, fmt.Errorf("card %s has vanished from node %s", gpu.CardName(card), m.Node)
+		}
+	}
 	var err error
 	if s.live, err = m.live(ctx, cardsOf(wanted)); err != nil {
 		return nil, nil, err

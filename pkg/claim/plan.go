@@ -77,7 +77,7 @@ func planPrepare(s situation) ([]Step, error) {
 		return nil, nil
 	}
 	var steps []Step
-	if s.held == nil || s.held.State != ledger.Preparing {
+	if s.held == nil || (s.held.State == ledger.Prepared && !allExist(s)) {
 		steps = append(steps, Step{Op: OpIntent})
 	}
 	for i, d := range s.wanted.Devices {
@@ -168,9 +168,12 @@ func madeFor(part gpu.Partition, r *ledger.Record) bool {
 // isPrepared tells whether nothing is left to do: the record is complete, it is
 // of the same devices, and the partitions and the CDI file are still there.
 func isPrepared(s situation) bool {
-	if s.held == nil || s.held.State != ledger.Prepared || !s.cdi || !sameDevices(*s.held, s.wanted) {
-		return false
-	}
+	return s.held != nil && s.held.State == ledger.Prepared && s.cdi && sameDevices(*s.held, s.wanted) && allExist(s)
+}
+
+// allExist tells whether the hardware still has everything that was made for
+// the claim.
+func allExist(s situation) bool {
 	for _, d := range s.held.Devices {
 		exists := func(p gpu.Partition) bool { return p.Is(d.Placement) && p.Complete && p.UUID == d.UUID }
 		if d.Made && !slices.ContainsFunc(s.live[d.Placement.GPU], exists) {

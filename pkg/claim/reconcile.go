@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
@@ -146,7 +147,7 @@ func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, er
 	if err != nil {
 		return nil, err
 	}
-	records := m.Ledger.List()
+	records := slices.DeleteFunc(m.Ledger.List(), func(r ledger.Record) bool { return r.BootID != m.BootID })
 	var foreign []gpu.Partition
 	for _, p := range live {
 		if recordOf(p, records) == nil {

@@ -1,0 +1,89 @@
+// Command tranche-kubelet-plugin publishes the GPUs of a node and turns
+// ResourceClaims into partitions of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/node"
+)
+
+// version is set when the program is linked.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	logs.FlushLogs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var config node.Config
+	var kubeconfig string
+	logging := logsapi.NewLoggingConfiguration()
+	cmd := &cobra.Command{
+		Use:           "tranche-kubelet-plugin",
+		Short:         "The kubelet plugin of Tranche, a DRA driver that cuts GPUs",
+		Version:       version,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
+			}
+			if config.NodeName == "" {
+				return errors.New("--node-name is not set, and neither is NODE_NAME in the environment")
+			}
+			client, err := newClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			ctx := klog.NewContext(cmd.Context(), klog.LoggerWithValues(klog.Background(), "node", config.NodeName))
+			klog.FromContext(ctx).Info("Starting", "version", version)
+			return node.Run(ctx, &config, client)
+		},
+	}
+	flags := cmd.Flags()
+	logsapi.AddFlags(logging, flags)
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
+	addFlags(flags, &config)
+	return cmd
+}
+
+// newClient connects to the API server. The limits leave room for a batch of
+// claims: each takes one read.
+func newClient(kubeconfig string) (kubernetes.Interface, error) {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find out how to reach the API server: %w", err)
+	}
+	config.QPS, config.Burst = 50, 100
+	config.UserAgent = "tranche-kubelet-plugin/" + version
+	return kubernetes.NewForConfig(config)
+}

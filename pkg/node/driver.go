@@ -1,0 +1,157 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+)
+
+// driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
+type driver struct {
+	claims    *claim.Manager
+	cards     *cards
+	publisher *publisher
+	metrics   *metrics
+	// stop ends the plugin, for errors that only a restart can mend.
+	stop context.CancelCauseFunc
+}
+
+var _ kubeletplugin.DRAPlugin = (*driver)(nil)
+
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. The claims of a
+// batch are prepared at the same time; claims on one card take turns.
+func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := make([]kubeletplugin.PrepareResult, len(claims))
+	var wg sync.WaitGroup
+	for i, c := range claims {
+		wg.Go(func() { results[i] = d.prepare(ctx, c) })
+	}
+	wg.Wait()
+	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for i, c := range claims {
+		byUID[c.UID] = results[i]
+	}
+	return byUID, nil
+}
+
+func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
+	start := time.Now()
+	record, err := d.claims.Prepare(klog.NewContext(ctx, logger), c)
+	d.metrics.operation("prepare", start, err)
+	if err != nil {
+		logger.Error(err, "Prepare failed", "took", time.Since(start))
+		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
+	}
+	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
+	for _, device := range record.Devices {
+		devices = append(devices, kubeletplugin.Device{
+			Requests:     []string{device.Request},
+			PoolName:     device.Pool,
+			DeviceName:   device.Name,
+			CDIDeviceIDs: []string{cdi.DeviceID(c.UID, device.Name)},
+		})
+		logger.Info("Prepared", "device", device.Name, "uuid", device.UUID, "took", time.Since(start))
+	}
+	return kubeletplugin.PrepareResult{Devices: devices}
+}
+
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
+func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	errs := make([]error, len(claims))
+	var wg sync.WaitGroup
+	for i, c := range claims {
+		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
+	}
+	wg.Wait()
+	byUID := make(map[types.UID]error, len(claims))
+	for i, c := range claims {
+		byUID[c.UID] = errs[i]
+	}
+	return byUID, nil
+}
+
+func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
+	start := time.Now()
+	err := d.claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
+	d.metrics.operation("unprepare", start, err)
+	if err != nil {
+		logger.Error(err, "Unprepare failed", "took", time.Since(start))
+		return fmt.Errorf("release claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
+}
+
+// HandleError implements kubeletplugin.DRAPlugin: it hears of what goes wrong in
+// the background.
+func (d *driver) HandleError(ctx context.Context, err error, msg string) {
+	var dropped *resourceslice.DroppedFieldsError
+	switch {
+	case errors.As(err, &dropped):
+		d.publisher.failed(ctx, err, msg+": the cluster lacks feature gates that Tranche needs")
+	case apierrors.IsInvalid(err), errors.Is(err, kubeletplugin.ErrRecoverable):
+		d.publisher.failed(ctx, err, msg)
+	default:
+		d.stop(fmt.Errorf("%s: %w", msg, err))
+	}
+}
+
+// healthInterval is how often the health of all devices is sent. The kubelet
+// forgets it after 30 s.
+const healthInterval = 10 * time.Second
+
+// WatchHealthStatus implements kubeletplugin.DRAPlugin.
+func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	tick := time.NewTicker(healthInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case reports <- d.health():
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// health reports on the devices that somebody holds: nobody looks at the others.
+func (d *driver) health() kubeletplugin.DeviceHealthReport {
+	problems := map[string]string{}
+	for _, c := range d.cards.list() {
+		problems[c.PCIAddress] = c.problem
+	}
+	var report kubeletplugin.DeviceHealthReport
+	now := time.Now()
+	for _, r := range d.claims.Ledger.List() {
+		for _, device := range r.Devices {
+			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now}
+			problem, known := problems[device.Placement.GPU]
+			switch {
+			case !known:
+				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "card "+device.Placement.CardName()+" has not been seen since the driver started"
+			case problem != "":
+				health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, "card "+device.Placement.CardName()+": "+problem
+			}
+			report.Devices = append(report.Devices, health)
+		}
+	}
+	return report
+}

@@ -1,0 +1,151 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/renameio/v2"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// errNoHardware says that the node has no card that we could serve, or no
+// driver for it yet.
+var errNoHardware = errors.New("no GPU driver on this node")
+
+// hardware is the node's cards, real or simulated.
+type hardware struct {
+	*nvidia.Driver
+	// bootID identifies the boot of the machine: partitions end with it.
+	bootID string
+}
+
+// openHardware finds the cards of the node.
+func openHardware(ctx context.Context, c *Config) (*hardware, error) {
+	config, procRoot, err := hardwareConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	config.Logger = klog.FromContext(ctx)
+	if config.CDIHookPath, err = installHook(c); err != nil {
+		return nil, err
+	}
+	bootID, err := readBootID(procRoot)
+	if err != nil {
+		return nil, err
+	}
+	driver, err := nvidia.New(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := driver.Open(ctx); err != nil {
+		return nil, errors.Join(errNoHardware, err)
+	}
+	return &hardware{Driver: driver, bootID: bootID}, nil
+}
+
+func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, procRoot string, err error) {
+	if inventory := c.inventory(); inventory != "" {
+		return simulated(ctx, c, inventory)
+	}
+	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
+	if err != nil {
+		return config, "", errors.Join(errNoHardware, err)
+	}
+	inside := filepath.Join(c.HostRoot, root)
+	config = nvidia.Config{
+		NVML:           nvml.New(nvml.WithLibraryPath(library)),
+		DriverRoot:     inside,
+		HostDriverRoot: root,
+		DevRoot:        inside,
+		HostDevRoot:    root,
+	}
+	if _, err := os.Stat(filepath.Join(inside, "dev", "nvidiactl")); err != nil {
+		// The driver's files lie apart from its devices.
+		config.DevRoot, config.HostDevRoot = c.HostRoot, "/"
+	}
+	return config, "/", nil
+}
+
+func simulated(ctx context.Context, c *Config, name string) (config nvidia.Config, procRoot string, err error) {
+	inventory, err := simulate.LoadInventory(name, c.SimulateDir)
+	if err != nil {
+		return config, "", err
+	}
+	root := c.SimulateRoot
+	library, err := simulate.New(inventory, simulate.Options{Root: root, Seed: c.NodeName})
+	if err != nil {
+		return config, "", fmt.Errorf("simulate %s: %w", name, err)
+	}
+	klog.FromContext(ctx).Info("The GPUs of this node are simulated", "inventory", name, "root", root)
+	return nvidia.Config{
+		NVML:       library,
+		DriverRoot: filepath.Join(root, "driver"),
+		ProcRoot:   root,
+		SysRoot:    filepath.Join(root, "sys"),
+	}, root, nil
+}
+
+// inventory names what to simulate on this node, nothing for real hardware.
+func (c *Config) inventory() string {
+	if name, ok := c.SimulateNodes[c.NodeName]; ok {
+		return name
+	}
+	return c.Simulate
+}
+
+// installHook puts the program that CDI hooks run where the host finds it, and
+// returns the path. The runtime runs hooks on the host, outside our container.
+func installHook(c *Config) (string, error) {
+	target := filepath.Join(c.dataDir(), "nvidia-cdi-hook")
+	program, err := os.ReadFile(c.CDIHook)
+	if err != nil {
+		return "", fmt.Errorf("read the program for CDI hooks: %w", err)
+	}
+	present, err := os.ReadFile(target)
+	if err == nil && bytes.Equal(present, program) {
+		return target, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("look for the installed program for CDI hooks: %w", err)
+	}
+	if err := renameio.WriteFile(target, program, 0o755); err != nil {
+		return "", fmt.Errorf("install the program for CDI hooks on the host: %w", err)
+	}
+	return target, nil
+}
+
+func readBootID(procRoot string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(procRoot, "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("read the boot id: %w", err)
+	}
+	return string(bytes.TrimSpace(data)), nil
+}
+
+// look asks the hardware what is there. Cards that did not answer come back as
+// problems by PCI address.
+func (h *hardware) look(ctx context.Context, cards *cards) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, err := h.Inventory(ctx)
+	problems := map[string]string{}
+	if err != nil {
+		var broken *nvidia.InventoryError
+		if !errors.As(err, &broken) {
+			return false, err
+		}
+		for _, card := range broken.Cards {
+			problems[card.PCIAddress] = card.Err.Error()
+		}
+	}
+	return cards.update(found, problems), nil
+}

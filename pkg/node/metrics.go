@@ -1,0 +1,142 @@
+package node
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// metrics are what the plugin counts. The names are part of its interface.
+type metrics struct {
+	registry      *prometheus.Registry
+	phases        *prometheus.HistogramVec
+	operations    *prometheus.HistogramVec
+	published     *prometheus.GaugeVec
+	publishErrors prometheus.Counter
+	findings      *prometheus.CounterVec
+}
+
+func newMetrics(records func() []ledger.Record) *metrics {
+	// From a millisecond (a verified claim) to the kubelet's limit.
+	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 45}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "tranche_claim_phase_duration_seconds",
+			Help:    "Time that a phase of Prepare or Unprepare took.",
+			Buckets: buckets,
+		}, []string{"operation", "phase", "result"}),
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "tranche_claim_duration_seconds",
+			Help:    "Time that Prepare or Unprepare of one claim took.",
+			Buckets: buckets,
+		}, []string{"operation", "result"}),
+		published: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tranche_published_devices",
+			Help: "Devices that the node publishes.",
+		}, []string{"type", "profile"}),
+		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tranche_publish_errors_total",
+			Help: "Failed attempts to publish the node's ResourceSlices.",
+		}),
+		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tranche_reconcile_findings_total",
+			Help: "What the comparison of ledger, hardware and API server found, by reason and by whether the repair succeeded.",
+		}, []string{"reason", "result"}),
+	}
+	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, &claimCollector{records: records})
+	return m
+}
+
+func result(err error) string {
+	if err != nil {
+		return "failure"
+	}
+	return "success"
+}
+
+// Phase implements claim.Observer.
+func (m *metrics) Phase(operation, phase string, took time.Duration, err error) {
+	m.phases.WithLabelValues(operation, phase, result(err)).Observe(took.Seconds())
+}
+
+func (m *metrics) operation(operation string, start time.Time, err error) {
+	m.operations.WithLabelValues(operation, result(err)).Observe(time.Since(start).Seconds())
+}
+
+func (m *metrics) publishedDevices(resources resourceslice.DriverResources) {
+	m.published.Reset()
+	for _, pool := range resources.Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				profile := ""
+				if p := device.Attributes["profile"].StringValue; p != nil {
+					profile = *p
+				}
+				m.published.WithLabelValues(*device.Attributes["type"].StringValue, profile).Inc()
+			}
+		}
+	}
+}
+
+// claimCollector tells from the ledger which claims hold what. It is read when
+// somebody scrapes, so it cannot drift from the ledger.
+type claimCollector struct{ records func() []ledger.Record }
+
+var (
+	preparedDesc = prometheus.NewDesc("tranche_prepared_devices",
+		"Devices that are prepared for claims.", []string{"type", "profile"}, nil)
+	claimInfoDesc = prometheus.NewDesc("tranche_claim_info",
+		"Which pod holds which device through which claim; the value is always 1.",
+		[]string{"namespace", "pod", "claim", "device", "card", "type", "profile", "uuid"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *claimCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- preparedDesc
+	ch <- claimInfoDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
+	type kind struct {
+		deviceType gpu.Type
+		profile    string
+	}
+	prepared := map[kind]float64{}
+	for _, r := range c.records() {
+		if r.State != ledger.Prepared {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, d := range r.Devices {
+			if !d.Admin {
+				prepared[kind{d.Placement.Type, d.Placement.Profile}]++
+			}
+			if seen[d.Name] {
+				continue
+			}
+			seen[d.Name] = true
+			collectInfo(ch, &r, &d)
+		}
+	}
+	for k, n := range prepared {
+		ch <- prometheus.MustNewConstMetric(preparedDesc, prometheus.GaugeValue, n, string(k.deviceType), k.profile)
+	}
+}
+
+func collectInfo(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
+	pods := r.Pods
+	if len(pods) == 0 {
+		pods = []string{""}
+	}
+	for _, pod := range pods {
+		ch <- prometheus.MustNewConstMetric(claimInfoDesc, prometheus.GaugeValue, 1,
+			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.CardName(),
+			string(d.Placement.Type), d.Placement.Profile, d.UUID)
+	}
+}

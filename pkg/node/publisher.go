@@ -1,0 +1,150 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// The taints that the plugin puts on devices.
+const (
+	// TaintOwner is on the devices of a card that another system serves.
+	TaintOwner = "gpu.tranche.dev/other-owner"
+	// TaintUnhealthy is on the devices of a card that does not answer.
+	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
+)
+
+// publisher turns what is known about the cards into ResourceSlices.
+type publisher struct {
+	node    string
+	cards   *cards
+	events  *eventSink
+	metrics *metrics
+
+	// mu protects what follows, and keeps publications in order.
+	mu sync.Mutex
+	// send hands resources to the kubeletplugin helper.
+	send func(context.Context, resourceslice.DriverResources) error
+	// known is set once it is known who else serves the cards; nothing is
+	// published before.
+	known  bool
+	owners []owner
+	// slices is the number of slices in the last publication.
+	slices int
+}
+
+// start tells where to publish to.
+func (p *publisher) start(send func(context.Context, resourceslice.DriverResources) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.send = send
+}
+
+// sliceCount is the number of ResourceSlices that the node should have.
+func (p *publisher) sliceCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slices
+}
+
+// publish publishes the cards as they are now. Writing the same again costs no
+// API call.
+func (p *publisher) publish(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.send == nil || !p.known {
+		return
+	}
+	known := p.cards.list()
+	out := make([]publish.Card, len(known))
+	for i := range known {
+		out[i] = publish.Card{
+			GPU:      known[i].GPU,
+			Withheld: len(p.owners) > 0 && !known[i].published,
+			Taints:   taintsOf(&known[i], p.owners),
+		}
+		if !out[i].Withheld {
+			p.cards.markPublished(known[i].PCIAddress)
+		}
+	}
+	resources, errs := publish.Resources(p.node, out)
+	for _, err := range errs {
+		p.events.warn(ctx, "CardNotPublished", err.Error())
+	}
+	p.metrics.publishedDevices(resources)
+	p.slices = 0
+	for _, pool := range resources.Pools {
+		p.slices += len(pool.Slices)
+	}
+	if err := p.send(ctx, resources); err != nil {
+		p.failed(ctx, err, "hand the slices to the publisher")
+	}
+}
+
+// failed reports that the slices could not be published, where people look.
+func (p *publisher) failed(ctx context.Context, err error, doing string) {
+	p.metrics.publishErrors.Inc()
+	p.events.warn(ctx, "PublishFailed", fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
+	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
+}
+
+// setOwners takes in which other systems serve the cards.
+func (p *publisher) setOwners(ctx context.Context, owners []owner) {
+	p.mu.Lock()
+	before, first := p.owners, !p.known
+	p.owners, p.known = owners, true
+	p.mu.Unlock()
+	if !first && ownerNames(before) == ownerNames(owners) {
+		return
+	}
+	for _, o := range owners {
+		p.events.warn(ctx, "OtherOwner", fmt.Sprintf("Tranche does not give out the NVIDIA GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", o.found, o.remedy))
+	}
+	if len(owners) == 0 && len(before) > 0 {
+		p.events.note(ctx, "OtherOwnerGone", "No other system serves the GPUs of this node any more; Tranche publishes them")
+	}
+	p.publish(ctx)
+}
+
+func ownerNames(owners []owner) string {
+	names := make([]string, len(owners))
+	for i, o := range owners {
+		names[i] = o.name
+	}
+	return strings.Join(names, "_")
+}
+
+// taintsOf says why nothing new may be put on a card.
+func taintsOf(c *card, owners []owner) []resourceapi.DeviceTaint {
+	var taints []resourceapi.DeviceTaint
+	if len(owners) > 0 {
+		taints = append(taints, resourceapi.DeviceTaint{Key: TaintOwner, Value: ownerNames(owners), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	if c.problem != "" {
+		taints = append(taints, resourceapi.DeviceTaint{Key: TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	return taints
+}
+
+// adopt remembers which cards an earlier run of the plugin has published.
+func (c *cards) adopt(node string, published []resourceapi.ResourceSlice) {
+	withDevices := map[string]bool{}
+	for _, s := range published {
+		if len(s.Spec.Devices) > 0 {
+			withDevices[s.Spec.Pool.Name] = true
+		}
+	}
+	for _, known := range c.list() {
+		if withDevices[gpu.PoolName(node, known.Name())] {
+			c.markPublished(known.PCIAddress)
+		}
+	}
+}

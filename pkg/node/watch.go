@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watchOwners calls changed, with what it sees, whenever something may have
+// changed about who serves the node's cards. Each watch is limited to this
+// node, so a thousand nodes do not watch each other.
+func watchOwners(ctx context.Context, client kubernetes.Interface, node string, changed func([]owner)) error {
+	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
+		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak))
+	}
+	nodes := narrow(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
+	})
+	slices := narrow(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.Set{
+			resourceapi.ResourceSliceSelectorNodeName: node,
+			resourceapi.ResourceSliceSelectorDriver:   nvidiaDRADriver,
+		}.String()
+	})
+	pods := narrow(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		o.LabelSelector = migManagerLabels
+	})
+
+	// One slot is enough: a signal that waits covers everything before it.
+	signal := make(chan struct{}, 1)
+	wake := func(any) {
+		select {
+		case signal <- struct{}{}:
+		default:
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { wake(nil) }, DeleteFunc: wake}
+	nodeLister := nodes.Core().V1().Nodes()
+	sliceLister := slices.Resource().V1().ResourceSlices()
+	podLister := pods.Core().V1().Pods()
+	for _, informer := range []cache.SharedIndexInformer{nodeLister.Informer(), sliceLister.Informer(), podLister.Informer()} {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return err
+		}
+	}
+	for _, factory := range []informers.SharedInformerFactory{nodes, slices, pods} {
+		factory.StartWithContext(ctx)
+	}
+	look := func() {
+		thisNode, _ := nodeLister.Lister().Get(node)
+		theirSlices, _ := sliceLister.Lister().List(labels.Everything())
+		migManagers, _ := podLister.Lister().List(labels.Everything())
+		changed(findOwners(thisNode, theirSlices, migManagers))
+	}
+	if err := waitForSync(ctx, nodes, slices, pods); err != nil {
+		return err
+	}
+	look()
+	go func() {
+		for {
+			select {
+			case <-signal:
+				look()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// syncTimeout is how long the first look at the API server may take.
+const syncTimeout = time.Minute
+
+func waitForSync(ctx context.Context, factories ...informers.SharedInformerFactory) error {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	for _, factory := range factories {
+		synced := factory.WaitForCacheSyncWithContext(ctx)
+		if err := synced.AsError(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getNode reads the node that the plugin runs on.
+func getNode(ctx context.Context, client kubernetes.Interface, name string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	return client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}

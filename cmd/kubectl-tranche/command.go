@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tranche-dev/tranche/pkg/picture"
+)
+
+const examples = `  # Every card of the cluster, its pieces and who holds them
+  kubectl tranche
+
+  # One node, with a line for every holder
+  kubectl tranche --node node-a -o wide
+
+  # Only the holders of one namespace by name
+  kubectl tranche -n team-a
+
+  # For programs
+  kubectl tranche -o json`
+
+// options is what the flags say.
+type options struct {
+	config        *genericclioptions.ConfigFlags
+	nodes         []string
+	allNamespaces bool
+	output        string
+	noColor       bool
+	ascii         bool
+}
+
+func newCommand(out io.Writer) *cobra.Command {
+	o := &options{config: genericclioptions.NewConfigFlags(true)}
+	cmd := &cobra.Command{
+		Use:   "kubectl-tranche",
+		Short: "Show each card cut into its pieces, and who holds them",
+		Long: "Show each card of the cluster cut into its pieces, who holds them, and what still fits.\n\n" +
+			"Needs the right to list ResourceSlices; to name the holders, the right to list ResourceClaims.",
+		Example:       examples,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tranche"},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return o.show(cmd.Context(), out) },
+	}
+	cmd.SetOut(out)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&o.nodes, "node", nil, "show this node only; may be given more than once")
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "name the holders of all namespaces (the default without --namespace)")
+	flags.StringVarP(&o.output, "output", "o", "", "wide (a line for each holder, with device and claim) or json")
+	flags.BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
+	flags.BoolVar(&o.ascii, "ascii", false, "draw with ASCII signs only")
+	o.config.AddFlags(cmd.PersistentFlags())
+	return cmd
+}
+
+func (o *options) show(ctx context.Context, out io.Writer) error {
+	switch o.output {
+	case "", "wide", "json":
+	default:
+		return fmt.Errorf("-o %s: there is wide and json", o.output)
+	}
+	in, err := o.read(ctx)
+	if err != nil {
+		return err
+	}
+	model := picture.Build(in)
+	if o.output == "json" {
+		return picture.WriteJSON(out, model)
+	}
+	screen := terminalOf(out)
+	return picture.Draw(out, model, picture.Options{
+		Width: screen.width,
+		Color: screen.color && !o.noColor,
+		ASCII: o.ascii,
+		Wide:  o.output == "wide",
+	})
+}
+
+func (o *options) read(ctx context.Context) (picture.Input, error) {
+	config, err := o.config.ToRESTConfig()
+	if err != nil {
+		return picture.Input{}, err
+	}
+	// A handful of lists in many pages need not be slowed down.
+	config.QPS, config.Burst = 50, 100
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return picture.Input{}, fmt.Errorf("client for the API server: %w", err)
+	}
+	own, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return picture.Input{}, fmt.Errorf("namespace of the kubeconfig: %w", err)
+	}
+	r := reader{client: client, nodes: o.nodes, own: own}
+	if !o.allNamespaces {
+		r.namespace = *o.config.Namespace
+	}
+	return r.read(ctx)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// server is an API server that has slices and nothing else, and remembers what
+// it was asked.
+type server struct {
+	*httptest.Server
+	asked []string
+}
+
+func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked = append(s.asked, r.URL.Path+"?"+r.URL.RawQuery)
+		list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"}}
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/resourceslices"):
+			for _, x := range slices {
+				list.Items = append(list.Items, *x)
+			}
+		case strings.HasSuffix(r.URL.Path, "/resourceclaims"):
+			list.Kind = "ResourceClaimList"
+		default:
+			http.Error(w, "no", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// kubeconfig writes a file with a context for each server. The current context
+// leads nowhere.
+func kubeconfig(t *testing.T, servers map[string]*server) string {
+	config := clientcmdapi.NewConfig()
+	config.CurrentContext = "nowhere"
+	config.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
+	config.Contexts["nowhere"] = &clientcmdapi.Context{Cluster: "nowhere"}
+	for name, s := range servers {
+		config.Clusters[name] = &clientcmdapi.Cluster{Server: s.URL}
+		config.Contexts[name] = &clientcmdapi.Context{Cluster: name}
+	}
+	file := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
+	return file
+}
+
+func run(t *testing.T, args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := newCommand(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestKubeconfigAndContext(t *testing.T) {
+	one, two := newServer(t, slice("a", "node-a")), newServer(t, slice("b", "node-b"))
+	file := kubeconfig(t, map[string]*server{"one": one, "two": two})
+
+	out, err := run(t, "--kubeconfig", file, "--context", "two")
+	require.NoError(t, err)
+	assert.Contains(t, out, "node-b")
+	assert.NotContains(t, out, "node-a")
+	assert.Empty(t, one.asked)
+	assert.Contains(t, two.asked[0], "fieldSelector=spec.driver%3Dgpu.tranche.dev&")
+
+	_, err = run(t, "--kubeconfig", file)
+	require.ErrorContains(t, err, "connection refused", "the current context is used without --context")
+}
+
+func TestNodeAsksForThatNodeOnly(t *testing.T) {
+	s := newServer(t, slice("a", "node-a"), slice("b", "node-b")) // a server that does not know the selector
+	file := kubeconfig(t, map[string]*server{"one": s})
+	out, err := run(t, "--kubeconfig", file, "--context", "one", "--node", "node-b")
+	require.NoError(t, err)
+	assert.Contains(t, s.asked[0], "spec.nodeName%3Dnode-b")
+	assert.NotContains(t, out, "node-a")
+
+	out, err = run(t, "--kubeconfig", file, "--context", "one", "--node", "node-x")
+	require.NoError(t, err)
+	assert.Contains(t, out, "No cards are published by node-x.")
+}
+
+func TestOutput(t *testing.T) {
+	file := kubeconfig(t, map[string]*server{"one": newServer(t, slice("a", "node-a"))})
+	base := []string{"--kubeconfig", file, "--context", "one"}
+
+	out, err := run(t, append(base, "-o", "json")...)
+	require.NoError(t, err)
+	assert.True(t, json.Valid([]byte(out)), out)
+	assert.Contains(t, out, `"name": "gpu-0000-0f-00-0"`)
+
+	_, err = run(t, append(base, "-o", "xml")...)
+	require.EqualError(t, err, "-o xml: there is wide and json")
+
+	out, err = run(t, append(base, "--ascii")...)
+	require.NoError(t, err)
+	assert.Contains(t, out, "|......")
+}
+
+func TestEmptyCluster(t *testing.T) {
+	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
+	out, err := run(t, "--kubeconfig", file, "--context", "one")
+	require.NoError(t, err)
+	assert.Contains(t, out, "No node publishes cards yet.")
+	assert.Contains(t, out, "kubectl -n tranche-system get daemonset tranche-kubelet-plugin")
+}
+
+func TestWidthAndColor(t *testing.T) {
+	t.Setenv("COLUMNS", "")
+	assert.Equal(t, terminal{width: widthElsewhere}, terminalOf(&bytes.Buffer{}), "not a terminal: no colors")
+	t.Setenv("COLUMNS", "132")
+	assert.Equal(t, 132, terminalOf(&bytes.Buffer{}).width)
+	t.Setenv("COLUMNS", "many")
+	assert.Equal(t, widthElsewhere, terminalOf(&bytes.Buffer{}).width)
+
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer file.Close()
+	assert.False(t, terminalOf(file).color)
+}

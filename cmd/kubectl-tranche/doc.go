@@ -1,0 +1,8 @@
+// Command kubectl-tranche is a kubectl plugin that draws the cards of a cluster:
+// how each is cut, who holds which piece, and what still fits.
+//
+// It needs nothing but the API server: no plugin of ours has to run, and no
+// right but to list ResourceSlices. Whatever else it may read makes the picture
+// richer. This folder parses flags, reads the API server and knows the
+// terminal; what is drawn is decided in pkg/picture.
+package main

@@ -1,0 +1,273 @@
+package picture
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// only is the one card of a model.
+func only(t *testing.T, in Input) Card {
+	t.Helper()
+	m := Build(in)
+	require.Len(t, m.Nodes, 1)
+	require.Len(t, m.Nodes[0].Cards, 1)
+	return m.Nodes[0].Cards[0]
+}
+
+func oneH100(claims ...resourceapi.ResourceClaim) Input {
+	return Input{Slices: h100Card("node-a", 0), Claims: claims}
+}
+
+// counts is the fits by label.
+func counts(all []Fit) map[string]int {
+	out := map[string]int{}
+	for _, f := range all {
+		out[f.Label] = f.Count
+	}
+	return out
+}
+
+func states(c Card) []State {
+	var out []State
+	for _, s := range c.Bar {
+		for range s.Size {
+			out = append(out, s.State)
+		}
+	}
+	return out
+}
+
+func TestAnIdleCardOffersEveryProfile(t *testing.T) {
+	c := only(t, oneH100())
+	assert.Equal(t, map[string]int{
+		wholeCard: 1, "7g.80gb": 1, "4g.40gb": 1, "3g.40gb": 2, "2g.20gb": 3, "1g.20gb": 4,
+		"1g.10gb": 7, "1g.10gb+me": 1, // one OFA engine on the card
+	}, counts(c.Fits))
+	assert.Equal(t, wholeCard, c.Fits[0].Label, "the largest comes first")
+	assert.Equal(t, 8, c.Positions)
+	assert.Equal(t, h100, c.ProductName)
+	assert.Equal(t, "0000:0f:00.0", c.PCIBusID)
+	assert.EqualValues(t, h100Mem, c.MemoryBytes)
+	assert.Empty(t, c.Held)
+}
+
+func TestWhatIsHeldIsNotOffered(t *testing.T) {
+	c := only(t, oneH100(claim("default", "p", "node-a", 0, mig(0, "3g.40gb", 4))))
+	assert.Equal(t, map[string]int{
+		"4g.40gb": 1, "3g.40gb": 1, "2g.20gb": 2, "1g.20gb": 2, "1g.10gb": 4, "1g.10gb+me": 1,
+	}, counts(c.Fits))
+	assert.Equal(t, []State{Free, Free, Free, Free, Taken, Taken, Taken, Taken}, states(c))
+	assert.Equal(t, []int{4, 5, 6, 7}, c.Held[0].Positions)
+	assert.Equal(t, []Holder{{Namespace: "default", Claim: "p-gpu-x7k2p", Pods: []string{"p"}}}, c.Held[0].Holders)
+}
+
+func TestTheEighthSliceBesideSevenSmallOnesIsLeftOver(t *testing.T) {
+	in := oneH100()
+	for start := range 7 {
+		in.Claims = append(in.Claims, claim("default", string(rune('a'+start)), "node-a", 0, mig(0, "1g.10gb", start)))
+	}
+	c := only(t, in)
+	assert.Empty(t, c.Fits)
+	assert.Equal(t, []State{Taken, Taken, Taken, Taken, Taken, Taken, Taken, Leftover}, states(c))
+}
+
+func TestAWholeCardTakesEveryPosition(t *testing.T) {
+	c := only(t, oneH100(claim("default", "p", "node-a", 0, cardOf(0))))
+	assert.Equal(t, []Segment{{Start: 0, Size: 8, State: Taken, Label: wholeCard}}, c.Bar)
+	assert.Empty(t, c.Fits)
+}
+
+func TestAdminAccessTakesNothing(t *testing.T) {
+	admin := claim("monitoring", "dcgm", "node-a", 0, cardOf(0))
+	yes := true
+	result(&admin).AdminAccess = &yes
+	c := only(t, oneH100(admin))
+	assert.Equal(t, 7, counts(c.Fits)["1g.10gb"])
+	assert.NotContains(t, states(c), Taken)
+	assert.True(t, c.Held[0].Holders[0].Admin)
+}
+
+func TestTaintedDevicesAreNotOffered(t *testing.T) {
+	in := oneH100()
+	all := func(string) bool { return true }
+	taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Value: "v", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	c := only(t, in)
+	assert.Empty(t, c.Fits)
+	assert.Equal(t, Blocked, c.Bar[0].State)
+	assert.Equal(t, []Taint{{Key: "k", Value: "v", Effect: "NoSchedule", Devices: 26, Of: 26}}, c.Taints)
+}
+
+func TestATaintWithoutEffectOnlyInforms(t *testing.T) {
+	in := oneH100()
+	all := func(string) bool { return true }
+	taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Effect: resourceapi.DeviceTaintEffectNone})
+	c := only(t, in)
+	assert.Equal(t, 7, counts(c.Fits)["1g.10gb"])
+	assert.Len(t, c.Taints, 1)
+}
+
+func TestForeignDriversAreIgnored(t *testing.T) {
+	foreignClaim := claim("default", "nic", "node-a", 0, cardOf(0))
+	result(&foreignClaim).Driver = "nic.example.com"
+	in := oneH100(foreignClaim)
+	foreignSlice := h100Card("node-z", 3)
+	for i := range foreignSlice {
+		foreignSlice[i].Spec.Driver = "gpu.nvidia.com"
+	}
+	in.Slices = append(in.Slices, foreignSlice...)
+	c := only(t, in)
+	assert.Empty(t, c.Held)
+	assert.Empty(t, Build(in).Lost)
+}
+
+func TestADeviceNoLongerPublishedIsShownAsSuch(t *testing.T) {
+	m := Build(unpublished())
+	held := m.Nodes[0].Cards[0].Held
+	require.Len(t, held, 2)
+	assert.True(t, held[0].Unpublished)
+	assert.Equal(t, "mig-1g-5gb", held[0].Label)
+	assert.False(t, held[1].Unpublished)
+	require.Len(t, m.Lost, 1)
+	assert.Equal(t, "node-z/gpu-0000-5f-00-0", m.Lost[0].Pool)
+}
+
+func TestOnlyTheNewestGenerationCounts(t *testing.T) {
+	in := oneH100()
+	newer := h100Card("node-a", 0)
+	for i := range newer {
+		newer[i].Name += "-new"
+		newer[i].Spec.Pool.Generation = 2
+	}
+	in.Slices = append(in.Slices, newer...)
+	assert.Equal(t, 7, counts(only(t, in).Fits)["1g.10gb"], "not counted twice")
+
+	in.Slices = append(h100Card("node-a", 0), newer[0])
+	c := only(t, in)
+	assert.Equal(t, "1 of 2 slices are there", c.Incomplete)
+	assert.Empty(t, c.Fits, "the scheduler would not use it")
+	assert.Equal(t, Unknown, c.Bar[0].State)
+}
+
+func TestADeviceOfAnIncompletePoolIsNotCalledGone(t *testing.T) {
+	in := incomplete()
+	in.Claims = []resourceapi.ResourceClaim{claim("default", "p", "node-a", 0, mig(0, "1g.10gb", 0))}
+	assert.False(t, Build(in).Nodes[0].Cards[0].Held[0].Unpublished)
+}
+
+func TestWhatMayNotBeSeenIsNotCalledFree(t *testing.T) {
+	in := oneH100()
+	in.Partial = true
+	c := only(t, in)
+	assert.Empty(t, c.Fits)
+	assert.NotContains(t, states(c), Free)
+}
+
+func TestOtherNamespacesHoldWithoutAName(t *testing.T) {
+	in := oneH100(claim("secret", "p", "node-a", 0, mig(0, "3g.40gb", 0)))
+	in.Namespace = "team-a"
+	c := only(t, in)
+	assert.Equal(t, []Holder{{Hidden: true}}, c.Held[0].Holders)
+	assert.Equal(t, Taken, c.Bar[0].State)
+}
+
+func TestOnlyTheNodesAskedFor(t *testing.T) {
+	in := twoNodes()
+	in.OnlyNodes = []string{"node-b"}
+	in.Claims = append(in.Claims, claim("default", "lost", "node-z", 5, cardOf(5)))
+	m := Build(in)
+	require.Len(t, m.Nodes, 1)
+	assert.Equal(t, "node-b", m.Nodes[0].Name)
+	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State)
+	assert.Empty(t, m.Lost)
+}
+
+func TestACardThatCannotBeCutHasOnePosition(t *testing.T) {
+	c := only(t, Input{Slices: l4Card("node-a", 0)})
+	assert.Equal(t, []Segment{{Start: 0, Size: 1, State: Free}}, c.Bar)
+	assert.Equal(t, map[string]int{wholeCard: 1}, counts(c.Fits))
+}
+
+func TestEqualPartsOfMemoryAreDrawnByTheirIndex(t *testing.T) {
+	in := unknownType()
+	for i, s := range in.Slices {
+		for j, d := range s.Spec.Devices {
+			if d.Name == cardOf(0)+"-cpx-2" { // against the order of publishing
+				seven := int64(7)
+				in.Slices[i].Spec.Devices[j].Attributes["gpu.tranche.dev/partitionIndex"] = resourceapi.DeviceAttribute{IntValue: &seven}
+			}
+		}
+	}
+	c := Build(in).Nodes[0].Cards[0]
+	assert.Equal(t, 8, c.Positions)
+	assert.Equal(t, []int{7}, c.Held[0].Positions)
+}
+
+func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
+	devices := []*device{{consumes: gpu.Counters{"memory": 33}}, {consumes: gpu.Counters{"memory": 50}}}
+	assert.Equal(t, 1, place(gpu.Counters{"memory": 100}, devices))
+	for _, d := range devices {
+		assert.Equal(t, []int{0}, d.positions)
+	}
+}
+
+func TestEqualObjectsInAnyOrderGiveAnEqualModel(t *testing.T) {
+	for name, scene := range scenes {
+		want := Build(scene())
+		for range 5 {
+			in := scene()
+			rand.Shuffle(len(in.Slices), func(i, j int) { in.Slices[i], in.Slices[j] = in.Slices[j], in.Slices[i] })
+			rand.Shuffle(len(in.Claims), func(i, j int) { in.Claims[i], in.Claims[j] = in.Claims[j], in.Claims[i] })
+			assert.Equal(t, asJSON(t, want), asJSON(t, Build(in)), name)
+		}
+	}
+}
+
+// Objects that a broken or a later driver published must not make us fall over.
+func TestOddObjectsDoNotPanic(t *testing.T) {
+	odd := onePool("node-a", "x", gpu.Counters{"memory-slice-x": 1, "memory-slice-3": 1},
+		resourceapi.Device{Name: "bare"},
+		published("x", "over", "", "", 0, gpu.Counters{"memory-slice-9": 4, "nonsense": 1}))
+	odd[0].Spec.Pool.Name, odd[1].Spec.Pool.Name = "no-node", "no-node"
+	in := Input{Slices: odd, Claims: []resourceapi.ResourceClaim{claim("a", "b", "c", 0, "d")}}
+	for width := range 120 {
+		assert.NotPanics(t, func() { draw(t, in, Options{Width: width}) })
+	}
+}
+
+func TestNodeState(t *testing.T) {
+	assert.Empty(t, nodeState(node("a", corev1.ConditionTrue, false)))
+	assert.Equal(t, "NotReady", nodeState(node("a", corev1.ConditionUnknown, false)))
+}
+
+func asJSON(t *testing.T, m *Model) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, WriteJSON(&b, m))
+	return b.String()
+}
+
+func TestJSON(t *testing.T) {
+	assert.JSONEq(t, `{"nodes": []}`, asJSON(t, Build(Input{})))
+
+	in := oneH100(claim("default", "p", "node-a", 0, mig(0, "4g.40gb", 0)))
+	var got map[string]any
+	require.NoError(t, json.Unmarshal([]byte(asJSON(t, Build(in))), &got))
+	node := got["nodes"].([]any)[0].(map[string]any)
+	card := node["cards"].([]any)[0].(map[string]any)
+	held := card["held"].([]any)[0].(map[string]any)
+	assert.Equal(t, "node-a", node["name"])
+	assert.Equal(t, "580.159.04", node["driverVersion"])
+	assert.Equal(t, "gpu-0000-0f-00-0", card["name"])
+	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["device"])
+	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])
+	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, card["fits"].([]any)[0])
+}

@@ -1,0 +1,117 @@
+package picture
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// wholeCard is the label of the device that is all of a card.
+const wholeCard = "whole card"
+
+// device is a published device in the form that the arithmetic here needs.
+type device struct {
+	name       string
+	label      string
+	kind       string
+	consumes   gpu.Counters
+	positions  []int
+	shared     bool // several claims may hold it at once
+	barred     bool // a taint keeps new claims away
+	taints     []resourceapi.DeviceTaint
+	attributes attributes
+	memory     int64
+}
+
+type attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+// find looks for an attribute of ours, which may be spelt with or without the
+// driver's domain.
+func (a attributes) find(name string) (resourceapi.DeviceAttribute, bool) {
+	for _, key := range []string{name, gpu.DriverName + "/" + name} {
+		if v, ok := a[resourceapi.QualifiedName(key)]; ok {
+			return v, true
+		}
+	}
+	return resourceapi.DeviceAttribute{}, false
+}
+
+func (a attributes) text(name string) string {
+	v, ok := a.find(name)
+	switch {
+	case !ok:
+		return ""
+	case v.StringValue != nil:
+		return *v.StringValue
+	case v.VersionValue != nil:
+		return *v.VersionValue
+	case v.IntValue != nil:
+		return strconv.FormatInt(*v.IntValue, 10)
+	}
+	return ""
+}
+
+func (a attributes) number(name string) (int, bool) {
+	v, ok := a.find(name)
+	if !ok || v.IntValue == nil {
+		return 0, false
+	}
+	return int(*v.IntValue), true
+}
+
+func newDevice(card string, d resourceapi.Device) *device {
+	a := attributes(d.Attributes)
+	out := &device{
+		name:       d.Name,
+		label:      label(card, d.Name, a),
+		kind:       a.text("type"),
+		consumes:   gpu.Counters{},
+		shared:     d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations,
+		taints:     d.Taints,
+		attributes: a,
+	}
+	for _, c := range d.ConsumesCounters {
+		for name, counter := range c.Counters {
+			out.consumes[name] += counter.Value.Value()
+		}
+	}
+	for _, key := range []resourceapi.QualifiedName{gpu.CounterMemory, gpu.DriverName + "/" + gpu.CounterMemory} {
+		if c, ok := d.Capacity[key]; ok {
+			out.memory = c.Value.Value()
+		}
+	}
+	out.barred = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
+		return t.Effect != resourceapi.DeviceTaintEffectNone
+	})
+	return out
+}
+
+// label is what a device is called in the picture. A type that is not known
+// here keeps what its name adds to the name of the card.
+func label(card, name string, a attributes) string {
+	for _, key := range []string{"profile", "computePartition"} {
+		if v := a.text(key); v != "" {
+			return v
+		}
+	}
+	if a.text("type") == string(gpu.TypeGPU) {
+		return wholeCard
+	}
+	return labelFromName(card, name)
+}
+
+// labelFromName is all that is left to go by when a device is not published.
+func labelFromName(card, name string) string {
+	if name == card {
+		return wholeCard
+	}
+	label := strings.TrimPrefix(name, card+"-")
+	if cut := strings.TrimRight(label, "0123456789"); len(cut) > 1 && strings.HasSuffix(cut, "-") {
+		return strings.TrimSuffix(cut, "-") // which of the like pieces it is, the bar shows
+	}
+	return label
+}

@@ -1,0 +1,218 @@
+package picture
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Options says what the picture is drawn on.
+type Options struct {
+	// Width is the number of columns. Below MinWidth lines may be cut off by
+	// the terminal.
+	Width int
+	Color bool
+	// ASCII avoids all signs outside ASCII.
+	ASCII bool
+	// Wide gives each holder a line of its own, with device and claim.
+	Wide bool
+}
+
+// MinWidth is the narrowest picture that is drawn.
+const MinWidth = 40
+
+// drawing is a picture under way.
+type drawing struct {
+	page
+	model *Model
+	wide  bool
+	// compacted is set once claims were left out, for the legend to say so.
+	compacted bool
+	// short is set when cards are named by their PCI address alone.
+	short    bool
+	nameCols int
+}
+
+// Draw draws the model as text.
+func Draw(w io.Writer, m *Model, o Options) error {
+	d := &drawing{model: m, wide: o.Wide}
+	d.width, d.color, d.ascii = max(MinWidth, o.Width), o.Color, o.ASCII
+	d.chooseNames()
+	if len(m.Nodes) == 0 {
+		d.empty()
+	}
+	for _, n := range m.Nodes {
+		d.node(n)
+	}
+	d.lost()
+	d.waiting()
+	d.notes()
+	d.legend()
+	if _, err := io.WriteString(w, d.out.String()); err != nil {
+		return fmt.Errorf("write the picture: %w", err)
+	}
+	return nil
+}
+
+// chooseNames decides how cards are named: in full where the names of small
+// partitions then still fit into their boxes, else by the PCI address.
+func (d *drawing) chooseNames() {
+	full, short, all := 0, 0, true
+	for _, n := range d.model.Nodes {
+		for _, c := range n.Cards {
+			full = max(full, utf8.RuneCountInString(c.Name))
+			short = max(short, utf8.RuneCountInString(shortName(c)))
+			all = all && shortName(c) != c.Name
+		}
+	}
+	d.nameCols = full
+	if roomForLabels := len(" 1g.10gb") * barParts; all && d.width-full-5 < roomForLabels {
+		d.short, d.nameCols = true, short
+	}
+}
+
+var cardName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
+
+// shortName is the PCI address without the domain that nearly all cards share,
+// or the whole name where that is made of something else.
+func shortName(c Card) string {
+	return strings.TrimPrefix(cardName.ReplaceAllString(c.Name, "$1:$2:$3.$4"), "0000:")
+}
+
+// indent is the column of the bars and of everything about a card.
+func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
+
+func (d *drawing) node(n Node) {
+	d.blank()
+	head := []span{{n.Name, bold}, plainText(": ")}
+	var facts []span
+	products := products(n)
+	for i, p := range products {
+		text := fmt.Sprintf("%d × %s", p.count, p.name)
+		if i < len(products)-1 || n.DriverVersion != "" {
+			text += ","
+		}
+		facts = append(facts, words(text, normal)...)
+	}
+	if n.DriverVersion != "" {
+		facts = append(facts, words("driver "+n.DriverVersion, normal)...)
+	}
+	if n.State != "" {
+		facts = append(facts, span{"(" + n.State + ")", yellow})
+	}
+	d.flow(head, facts)
+	d.blank()
+	for _, c := range n.Cards {
+		d.card(c, len(products) > 1, len(n.Cards) == 1)
+	}
+	d.room(n, products)
+}
+
+type product struct {
+	name  string
+	count int
+}
+
+func productName(c Card) string {
+	if c.ProductName == "" {
+		return "card of unknown model"
+	}
+	return c.ProductName
+}
+
+func products(n Node) []product {
+	var out []product
+	for _, c := range n.Cards {
+		i := slices.IndexFunc(out, func(p product) bool { return p.name == productName(c) })
+		if i < 0 {
+			i = len(out)
+			out = append(out, product{name: productName(c)})
+		}
+		out[i].count++
+	}
+	return out
+}
+
+// card draws one card: its bar, and below it what the bar cannot say.
+func (d *drawing) card(c Card, nameProduct, alone bool) {
+	name := c.Name
+	if d.short {
+		name = shortName(c)
+	}
+	head := []span{plainText("  "), {pad(name, d.nameCols), bold}, plainText("  ")}
+	d.line(append(head, d.drawBar(c, barWidth(d.width-d.indent()))...)...)
+
+	before := d.out.Len()
+	if nameProduct {
+		d.detail("", words(productName(c), normal))
+	}
+	if c.Incomplete != "" {
+		text := "not published in full: " + c.Incomplete + ", the scheduler leaves the card alone until all are"
+		d.detail("", words(text, yellow))
+	}
+	d.holders(c.Held)
+	for _, t := range c.Taints {
+		d.taint(t)
+	}
+	if len(c.Fits) > 0 && (alone || len(c.Held) > 0 || len(c.Taints) > 0) {
+		d.detail("free: ", fitWords(c.Fits))
+	}
+	if d.out.Len() > before {
+		d.blank()
+	}
+}
+
+func (d *drawing) detail(head string, text []span) {
+	d.flow([]span{plainText(strings.Repeat(" ", d.indent()) + head)}, text)
+}
+
+func (d *drawing) taint(t Taint) {
+	reason := t.Value
+	if reason == "" {
+		reason = t.Key
+	}
+	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)
+	if t.Devices == t.Of {
+		extent = "the whole card"
+	}
+	text := words(fmt.Sprintf("%s, %s", reason, extent), yellow)
+	d.detail("tainted: ", append(text, span{fmt.Sprintf("(%s:%s)", t.Key, t.Effect), dim}))
+}
+
+// fitWords spells "3g.40gb ×1 or 1g.10gb ×3".
+func fitWords(all []Fit) []span {
+	var out []span
+	for i, f := range plain(all) {
+		if i > 0 {
+			out = append(out, plainText("or"))
+		}
+		out = append(out, span{fmt.Sprintf("%s ×%d", f.Label, f.Count), green})
+	}
+	return out
+}
+
+// room says what still fits on a node of several cards, by product.
+func (d *drawing) room(n Node, products []product) {
+	if d.model.Partial || len(n.Cards) < 2 {
+		return
+	}
+	d.blank()
+	for _, p := range products {
+		cards := slices.DeleteFunc(slices.Clone(n.Cards), func(c Card) bool { return productName(c) != p.name })
+		head := "free on " + n.Name + ": "
+		if len(products) > 1 {
+			head = "free on " + n.Name + " (" + p.name + "): "
+		}
+		if !slices.ContainsFunc(cards, func(c Card) bool { return c.Incomplete == "" }) {
+			continue
+		}
+		free := fitWords(sum(cards))
+		if len(free) == 0 {
+			free = words("nothing, every card is full or blocked", normal)
+		}
+		d.flow([]span{plainText("  " + head)}, free)
+	}
+}

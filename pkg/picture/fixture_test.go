@@ -1,0 +1,176 @@
+package picture
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	h100    = "NVIDIA H100 80GB HBM3"
+	h100Mem = 80 << 30
+)
+
+// h100Profiles is what an H100 offers, smallest first, as it is published.
+var h100Profiles = []struct {
+	name   string
+	size   int
+	starts []int
+	ofa    int64
+}{
+	{"1g.10gb", 1, []int{6, 5, 4, 3, 2, 1, 0}, 0},
+	{"1g.10gb+me", 1, []int{6, 5, 4, 3, 2, 1, 0}, 1},
+	{"1g.20gb", 2, []int{6, 4, 2, 0}, 0},
+	{"2g.20gb", 2, []int{4, 2, 0}, 0},
+	{"3g.40gb", 4, []int{4, 0}, 0},
+	{"4g.40gb", 4, []int{0}, 0},
+	{"7g.80gb", 8, []int{0}, 1},
+}
+
+// cardOf names the card in the nth slot.
+func cardOf(slot int) string { return gpu.CardName(address(slot)) }
+
+func address(slot int) string { return fmt.Sprintf("0000:%02x:00.0", 0x0f+slot*0x10) }
+
+// onePool is the pool of one card, as the plugin publishes it: one slice with the
+// counters, one with the devices.
+func onePool(node, card string, counters gpu.Counters, devices ...resourceapi.Device) []resourceapi.ResourceSlice {
+	spec := resourceapi.ResourceSliceSpec{
+		Driver:   gpu.DriverName,
+		NodeName: &node,
+		Pool:     resourceapi.ResourcePool{Name: gpu.PoolName(node, card), Generation: 1, ResourceSliceCount: 2},
+	}
+	first, second := spec, spec
+	first.SharedCounters = []resourceapi.CounterSet{{Name: card, Counters: apiCounters(counters)}}
+	second.Devices = devices
+	return []resourceapi.ResourceSlice{
+		{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + card + "-0"}, Spec: first},
+		{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + card + "-1"}, Spec: second},
+	}
+}
+
+func apiCounters(c gpu.Counters) map[string]resourceapi.Counter {
+	out := map[string]resourceapi.Counter{}
+	for name, n := range c {
+		out[name] = resourceapi.Counter{Value: *resource.NewQuantity(n, resource.DecimalSI)}
+	}
+	return out
+}
+
+func attr(s string) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{StringValue: &s}
+}
+
+func published(card, name, product, kind string, slot int, consumes gpu.Counters) resourceapi.Device {
+	return resourceapi.Device{
+		Name: name,
+		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			"type": attr(kind), "vendor": attr("nvidia"), "productName": attr(product),
+			"driverVersion": attr("580.159.04"), "resource.kubernetes.io/pciBusID": attr(address(slot)),
+		},
+		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+			"memory": {Value: *resource.NewQuantity(h100Mem, resource.BinarySI)},
+		},
+		ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: card, Counters: apiCounters(consumes)}},
+	}
+}
+
+// h100Card is a card with every placement of every profile, and the whole card.
+func h100Card(node string, slot int) []resourceapi.ResourceSlice {
+	card := cardOf(slot)
+	total := gpu.Counters{"ofa-engines": 1}
+	for i := range 8 {
+		total[fmt.Sprintf("memory-slice-%d", i)] = 1
+	}
+	var devices []resourceapi.Device
+	for _, p := range h100Profiles {
+		for _, start := range p.starts {
+			consumes := gpu.Counters{"ofa-engines": p.ofa}
+			for i := start; i < start+p.size; i++ {
+				consumes[fmt.Sprintf("memory-slice-%d", i)] = 1
+			}
+			d := published(card, mig(slot, p.name, start), h100, "mig", slot, consumes)
+			d.Attributes["profile"] = attr(p.name)
+			d.Attributes["placementStart"] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(start))}
+			devices = append(devices, d)
+		}
+	}
+	devices = append(devices, published(card, card, h100, "gpu", slot, total))
+	return onePool(node, card, total, devices...)
+}
+
+// l4Card is a card that cannot be cut.
+func l4Card(node string, slot int) []resourceapi.ResourceSlice {
+	total := gpu.Counters{"memory": 24 << 30}
+	return onePool(node, cardOf(slot), total, published(cardOf(slot), cardOf(slot), "NVIDIA L4", "gpu", slot, total))
+}
+
+func cards(node string, n int, card func(string, int) []resourceapi.ResourceSlice) []resourceapi.ResourceSlice {
+	var out []resourceapi.ResourceSlice
+	for i := range n {
+		out = append(out, card(node, i)...)
+	}
+	return out
+}
+
+// mig names the device of a placement.
+func mig(slot int, profile string, start int) string {
+	return fmt.Sprintf("%s-mig-%s-%d", cardOf(slot), gpu.ProfileSlug(profile), start)
+}
+
+// claim is an allocated claim for one device, used by a pod of the same name.
+func claim(namespace, pod, node string, slot int, device string) resourceapi.ResourceClaim {
+	c := waitingClaim(namespace, pod+"-gpu-x7k2p", "gpu-mig.tranche.dev", pod)
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{
+			Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node, cardOf(slot)), Device: device,
+		}},
+	}}
+	return c
+}
+
+// result is the one allocation result of a claim, to be changed.
+func result(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
+	return &c.Status.Allocation.Devices.Results[0]
+}
+
+// waitingClaim is a claim without an allocation, made for a pod.
+func waitingClaim(namespace, name, class, pod string) resourceapi.ResourceClaim {
+	c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if pod != "" {
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: pod}}
+	}
+	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{
+		Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class},
+	}}
+	return c
+}
+
+// taint taints the devices that are named.
+func taint(all []resourceapi.ResourceSlice, named func(string) bool, t resourceapi.DeviceTaint) {
+	for i := range all {
+		for j := range all[i].Spec.Devices {
+			if d := &all[i].Spec.Devices[j]; named(d.Name) {
+				d.Taints = append(d.Taints, t)
+			}
+		}
+	}
+}
+
+func node(name string, ready corev1.ConditionStatus, cordoned bool) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Spec.Unschedulable = cordoned
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	return n
+}
+
+type quantity = resource.Quantity
+
+func mustParse(s string) quantity { return resource.MustParse(s) }

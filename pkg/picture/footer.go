@@ -1,0 +1,151 @@
+package picture
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// empty says what to check when there is no card to draw.
+func (d *drawing) empty() {
+	if len(d.model.only) > 0 {
+		d.flow(nil, words("No cards are published by "+strings.Join(d.model.only, ", ")+".", bold))
+	} else {
+		d.flow(nil, words("No node publishes cards yet.", bold))
+	}
+	d.blank()
+	d.line(plainText("What to check:"))
+	for _, step := range []struct{ question, command string }{
+		{"Does the plugin run on the nodes with cards?", "kubectl -n tranche-system get daemonset tranche-kubelet-plugin"},
+		{"What does it say about the cards it found?", "kubectl -n tranche-system logs daemonset/tranche-kubelet-plugin"},
+		{"Did it leave an event on the node, such as another owner of the cards?", "kubectl get events -A --field-selector involvedObject.kind=Node"},
+	} {
+		d.flow([]span{plainText("  ")}, words(step.question, normal))
+		d.line(plainText("    " + step.command))
+	}
+}
+
+// lost lists what claims hold of cards that nobody publishes any more.
+func (d *drawing) lost() {
+	if len(d.model.Lost) == 0 {
+		return
+	}
+	d.blank()
+	d.flow(nil, words("Held by claims, but no node publishes the card any more:", red))
+	for _, h := range d.model.Lost {
+		for _, o := range h.Holders {
+			d.flow([]span{plainText("  " + h.Label + " of " + h.Pool + "  ")}, who(o))
+		}
+	}
+}
+
+// maxWaiting is how many of those who wait are named.
+const maxWaiting = 3
+
+func (d *drawing) waiting() {
+	claims := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w Waiting) bool { return w.Claim == "" })
+	pods := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w Waiting) bool { return w.Claim != "" })
+	if len(d.model.Waiting) > 0 {
+		d.blank()
+	}
+	d.waitingLine("claim", claims)
+	d.waitingLine("pod", pods)
+}
+
+// waitingLine counts, names a few, and gives the command that tells why.
+func (d *drawing) waitingLine(kind string, all []Waiting) {
+	if len(all) == 0 {
+		return
+	}
+	head := fmt.Sprintf("1 %s waits:", kind)
+	if len(all) > 1 {
+		head = fmt.Sprintf("%d %ss wait:", len(all), kind)
+	}
+	var names []string
+	for _, w := range all[:min(len(all), maxWaiting)] {
+		name := w.Claim
+		if kind == "pod" {
+			name = w.Pod
+		}
+		names = append(names, w.Namespace+"/"+name)
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	why := fmt.Sprintf("kubectl -n %s describe pod %s", all[0].Namespace, all[0].Pod)
+	if all[0].Pod == "" {
+		why = fmt.Sprintf("kubectl -n %s describe resourceclaim %s", all[0].Namespace, all[0].Claim)
+	}
+	text := append(words(head, yellow), listed(names, normal)...)
+	d.flow(nil, append(text, span{"(" + why + ")", dim}))
+}
+
+func (d *drawing) notes() {
+	for _, n := range d.model.Notes {
+		d.blank()
+		d.flow([]span{{"Note: ", yellow}}, words(n, normal))
+	}
+}
+
+// legend explains the signs that occur, and no others.
+func (d *drawing) legend() {
+	if len(d.model.Nodes) == 0 {
+		return
+	}
+	seen, choice, example := map[State]bool{}, false, ""
+	for _, n := range d.model.Nodes {
+		for _, c := range n.Cards {
+			for _, s := range c.Bar {
+				seen[s.State] = true
+			}
+			choice = choice || len(plain(c.Fits)) > 1
+			if example == "" {
+				example = exampleProfile(c)
+			}
+		}
+	}
+	var text []string
+	say := func(when bool, sentence string) {
+		if when {
+			text = append(text, sentence)
+		}
+	}
+	say(true, "A bar is the memory of one card; a box with a name is a piece that somebody holds.")
+	say(seen[Free], "··· is free.")
+	say(seen[Unknown], "??? is not known.")
+	say(seen[Leftover], "xxx is left over: no piece fits there beside those that are held.")
+	say(seen[Blocked], "!!! is blocked by a taint.")
+	say(example != "", example)
+	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", keep)+" is a choice: two a, or three b, or a mixture.")
+	if d.short {
+		c := d.model.Nodes[0].Cards[0]
+		say(true, fmt.Sprintf("%s is the card %s.", shortName(c), c.Name))
+	}
+	say(d.compacted, "Claims and devices: -o"+keep+"wide.")
+	d.blank()
+	d.flow(nil, words(strings.Join(text, " "), dim))
+}
+
+// exampleProfile explains how to read the name of a profile, by one that the
+// card offers or that is held.
+func exampleProfile(c Card) string {
+	labels := make([]string, 0, len(c.Held)+len(c.Fits))
+	for _, f := range c.Fits {
+		labels = append(labels, f.Label)
+	}
+	for _, h := range c.Held {
+		labels = append(labels, h.Label)
+	}
+	for _, l := range slices.Backward(labels) {
+		var compute, memory int
+		if n, _ := fmt.Sscanf(l, "%dg.%dgb", &compute, &memory); n < 2 || l != fmt.Sprintf("%dg.%dgb", compute, memory) {
+			continue
+		}
+		parts := "parts"
+		if compute == 1 {
+			parts = "part"
+		}
+		return fmt.Sprintf("%s has %d compute %s and %d%sGB.", l, compute, parts, memory, keep)
+	}
+	return ""
+}

@@ -1,0 +1,90 @@
+package picture
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// onlyAdmin tells whether all holders merely look at the device.
+func (h *Held) onlyAdmin() bool {
+	return !slices.ContainsFunc(h.Holders, func(o Holder) bool { return !o.Admin })
+}
+
+// allocations sorts what the claims hold of our driver by pool and device. A
+// claim may also hold devices of other drivers; those are not ours to draw.
+func allocations(claims []resourceapi.ResourceClaim, namespace string) map[string]map[string]*Held {
+	out := map[string]map[string]*Held{}
+	for _, c := range claims {
+		if c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if r.Driver != gpu.DriverName {
+				continue
+			}
+			if out[r.Pool] == nil {
+				out[r.Pool] = map[string]*Held{}
+			}
+			h := out[r.Pool][r.Device]
+			if h == nil {
+				h = &Held{Device: r.Device, Pool: r.Pool}
+				out[r.Pool][r.Device] = h
+			}
+			h.Holders = append(h.Holders, newHolder(c, r, namespace))
+		}
+	}
+	for _, pool := range out {
+		for _, h := range pool {
+			slices.SortFunc(h.Holders, func(a, b Holder) int {
+				return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
+			})
+		}
+	}
+	return out
+}
+
+func newHolder(c resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult, namespace string) Holder {
+	admin := r.AdminAccess != nil && *r.AdminAccess
+	if namespace != "" && c.Namespace != namespace {
+		return Holder{Admin: admin, Hidden: true}
+	}
+	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: admin}
+	for _, user := range c.Status.ReservedFor {
+		name := user.Name
+		if user.Resource != "pods" {
+			name = user.Resource + "/" + name
+		}
+		h.Pods = append(h.Pods, name)
+	}
+	slices.Sort(h.Pods)
+	for name, quantity := range r.ConsumedCapacity {
+		if h.Consumed == nil {
+			h.Consumed = map[string]string{}
+		}
+		h.Consumed[strings.TrimPrefix(string(name), gpu.DriverName+"/")] = quantity.String()
+	}
+	return h
+}
+
+// lost lists what is held on cards that nobody publishes.
+func lost(held map[string]map[string]*Held, onlyNodes []string) []Held {
+	var out []Held
+	for _, pool := range slices.Sorted(maps.Keys(held)) {
+		node, card := splitPool(pool)
+		if !wanted(onlyNodes, node) {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(held[pool])) {
+			h := *held[pool][name]
+			h.Unpublished, h.Label = true, labelFromName(card, name)
+			out = append(out, h)
+		}
+	}
+	return out
+}

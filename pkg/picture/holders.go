@@ -1,0 +1,142 @@
+package picture
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// compactFrom is the number of holders on a card from which on they share lines
+// and lose the names of their claims.
+const compactFrom = 5
+
+// entry is a line of the list of holders: what is held, and by whom.
+type entry struct {
+	what  string
+	where string // the device, in wide form
+	who   []span
+}
+
+// holders lists who holds the pieces of a card, in the order of the bar.
+func (d *drawing) holders(held []Held) {
+	total := 0
+	for _, h := range held {
+		total += len(h.Holders)
+	}
+	var entries []entry
+	if total >= compactFrom && !d.wide {
+		entries = d.compactEntries(held)
+	} else {
+		for _, h := range held {
+			entries = append(entries, d.entries(h)...)
+		}
+	}
+	what, where := 0, 0
+	for _, e := range entries {
+		what = max(what, utf8.RuneCountInString(e.what))
+		where = max(where, utf8.RuneCountInString(e.where))
+	}
+	for _, e := range entries {
+		head := pad(e.what, what) + "  "
+		if where > 0 {
+			head += pad(e.where, where) + "  "
+		}
+		d.detail(head, e.who)
+	}
+}
+
+// entries gives each holder of a device a line.
+func (d *drawing) entries(h Held) []entry {
+	var out []entry
+	for _, o := range h.Holders {
+		e := entry{what: h.Label, who: who(o)}
+		if d.wide {
+			e.where = h.Device
+		}
+		if h.Unpublished {
+			e.who = append(e.who, words("but the device is no longer published", red)...)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// who names a holder: its pods, and the claim in brackets.
+func who(o Holder) []span {
+	var out []span
+	if o.Admin {
+		out = words("watched by", dim)
+	}
+	if o.Hidden {
+		return append(out, words("another namespace", dim)...)
+	}
+	var pods []string
+	for _, p := range o.Pods {
+		pods = append(pods, o.Namespace+"/"+p)
+	}
+	claim := "(claim " + o.Claim
+	if len(pods) == 0 {
+		out = append(out, words("no pod", yellow)...)
+		claim = "(claim " + o.Namespace + "/" + o.Claim
+	}
+	out = append(out, listed(pods, normal)...)
+	for _, name := range slices.Sorted(maps.Keys(o.Consumed)) {
+		claim += fmt.Sprintf(", %s %s", name, o.Consumed[name])
+	}
+	return append(out, span{claim + ")", dim})
+}
+
+// compactEntries puts neighbours of one kind and namespace on one line:
+// "1g.10gb ×7  default: train-0, train-1, …".
+func (d *drawing) compactEntries(held []Held) []entry {
+	var out []entry
+	for len(held) > 0 {
+		ns, ok := simple(held[0])
+		if !ok {
+			out = append(out, d.entries(held[0])...)
+			held = held[1:]
+			continue
+		}
+		n := 1
+		for n < len(held) && held[n].Label == held[0].Label {
+			if other, ok := simple(held[n]); !ok || other != ns {
+				break
+			}
+			n++
+		}
+		out = append(out, group(ns, held[:n]))
+		held, d.compacted = held[n:], true
+	}
+	return out
+}
+
+// simple tells whether a device has one ordinary holder with a pod, and in
+// which namespace: only such ones can share a line.
+func simple(h Held) (namespace string, ok bool) {
+	if len(h.Holders) != 1 || h.Unpublished {
+		return "", false
+	}
+	o := h.Holders[0]
+	if o.Admin || len(o.Consumed) > 0 || (len(o.Pods) == 0 && !o.Hidden) {
+		return "", false
+	}
+	return o.Namespace, true
+}
+
+func group(namespace string, held []Held) entry {
+	what := held[0].Label
+	if len(held) > 1 {
+		what = fmt.Sprintf("%s ×%d", what, len(held))
+	}
+	if held[0].Holders[0].Hidden {
+		return entry{what: what, who: words("other namespaces", dim)}
+	}
+	var names []string
+	for _, h := range held {
+		// Pods that share a claim stay together.
+		names = append(names, strings.Join(h.Holders[0].Pods, "+"))
+	}
+	return entry{what: what, who: append([]span{plainText(namespace + ":")}, listed(names, normal)...)}
+}

@@ -1,0 +1,141 @@
+package picture
+
+// Model is everything that the picture shows. Its JSON form is what
+// `kubectl tranche -o json` prints: fields may be added, and never change their
+// meaning.
+type Model struct {
+	Nodes []Node `json:"nodes"`
+	// Lost is held by claims and belongs to a card that nobody publishes.
+	Lost []Held `json:"lost,omitempty"`
+	// Waiting is the claims and pods that want a piece and have none.
+	Waiting []Waiting `json:"waiting,omitempty"`
+	// Partial is set when not all claims could be read: what looks free may be
+	// held by somebody, so nothing is said about free capacity.
+	Partial bool `json:"partial,omitempty"`
+	// Notes says what could not be read and what that means.
+	Notes []string `json:"notes,omitempty"`
+
+	// only is the nodes that were asked for, none for all.
+	only []string
+}
+
+// Node is a machine that publishes cards.
+type Node struct {
+	Name string `json:"name"`
+	// State is what a person should know of the node: "NotReady", "cordoned".
+	State         string `json:"state,omitempty"`
+	DriverVersion string `json:"driverVersion,omitempty"`
+	Cards         []Card `json:"cards"`
+}
+
+// Card is one physical card with its pieces.
+type Card struct {
+	Name        string `json:"name"`
+	Pool        string `json:"pool"`
+	Vendor      string `json:"vendor,omitempty"`
+	ProductName string `json:"productName,omitempty"`
+	PCIBusID    string `json:"pciBusID,omitempty"`
+	UUID        string `json:"uuid,omitempty"`
+	MemoryBytes int64  `json:"memoryBytes,omitempty"`
+	// driver is the driver's version, which the node shows once for all cards.
+	driver string
+	// Positions is into how many equal parts the bar is divided: the memory
+	// slices of the card, or 1 where it cannot be cut.
+	Positions int `json:"positions"`
+	// Bar covers all positions from left to right, without gaps.
+	Bar []Segment `json:"bar"`
+	// Held is the devices in use, in the order of the bar.
+	Held []Held `json:"held,omitempty"`
+	// Fits says how often each cut would still fit, each counted alone.
+	Fits []Fit `json:"fits,omitempty"`
+	// Taints keeps new claims from (some of) the devices of the card.
+	Taints []Taint `json:"taints,omitempty"`
+	// Incomplete says which part of the pool is missing. The scheduler does not
+	// use such a card.
+	Incomplete string `json:"incomplete,omitempty"`
+}
+
+// State is what a part of a bar is.
+type State string
+
+// The states of a part of a bar.
+const (
+	// Free can still be given to a claim.
+	Free State = "free"
+	// Taken is held by a claim.
+	Taken State = "held"
+	// Blocked would be free but for a taint.
+	Blocked State = "blocked"
+	// Leftover is held by nobody and of no use: every cut that would take it
+	// needs something that is held. Seven 1g partitions leave one memory slice
+	// in eight.
+	Leftover State = "leftover"
+	// Unknown is free as far as one may see: not all claims could be read, or
+	// the card is not published in full.
+	Unknown State = "unknown"
+)
+
+// Segment is a run of positions in one state. A free, blocked or leftover
+// segment is one position long; a held one as long as its device.
+type Segment struct {
+	Start int    `json:"start"`
+	Size  int    `json:"size"`
+	State State  `json:"state"`
+	Label string `json:"label,omitempty"`
+}
+
+// Held is a device that somebody holds.
+type Held struct {
+	Device string `json:"device"`
+	Pool   string `json:"pool"`
+	// Label is the name of the cut: the profile, or "whole card".
+	Label string `json:"label"`
+	Type  string `json:"type,omitempty"`
+	// Positions of the bar that the device takes.
+	Positions []int `json:"positions,omitempty"`
+	// Unpublished is set when a claim holds a device that is not in the slices.
+	Unpublished bool     `json:"unpublished,omitempty"`
+	Holders     []Holder `json:"holders"`
+}
+
+// Holder is a claim with the pods that use it.
+type Holder struct {
+	Namespace string   `json:"namespace"`
+	Claim     string   `json:"claim"`
+	Pods      []string `json:"pods,omitempty"`
+	// Admin access looks at a device without holding it.
+	Admin bool `json:"admin,omitempty"`
+	// Consumed is the part of a shared device that the claim has.
+	Consumed map[string]string `json:"consumed,omitempty"`
+	// Hidden is set for holders outside the namespace that was asked for; the
+	// names are left out.
+	Hidden bool `json:"hidden,omitempty"`
+}
+
+// Fit says how many more devices of one kind fit, if no other kind is taken.
+type Fit struct {
+	Label string `json:"label"`
+	Count int    `json:"count"`
+
+	// like is a device of the kind, to put kinds in order.
+	like *device
+}
+
+// Taint is a taint on one or more devices of a card.
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"`
+	// Devices is how many of the card's devices have the taint, Of how many
+	// there are.
+	Devices int `json:"devices"`
+	Of      int `json:"of"`
+}
+
+// Waiting is a claim without an allocation, or a pod that waits for an extended
+// resource of ours (then there is no claim yet).
+type Waiting struct {
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+}

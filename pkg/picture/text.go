@@ -13,8 +13,8 @@ const (
 	normal  style = ""
 	bold    style = "1"
 	dim     style = "2"
-	boxed   style = "97;44" // a partition: white on blue
-	boxed2  style = "30;46" // black on cyan: its neighbour, so that the two do not run together
+	boxed   style = "97;44" // a partition: white on blue,
+	boxed2  style = "30;46" // and its neighbour black on cyan, so that the two do not run together
 	boxedGr style = "97;45" // a whole card: white on magenta
 	green   style = "32"
 	yellow  style = "33"

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tranche-dev/tranche/test/cluster/internal/build"
+	"github.com/tranche-dev/tranche/test/cluster/internal/cluster"
+)
+
+// folder adds the flag for the cluster's folder to a command, and returns how
+// to open the cluster in it.
+func folder(cmd *cobra.Command) func() (*cluster.Cluster, error) {
+	dir := cmd.Flags().String("dir", ".cluster", "folder of the cluster")
+	return func() (*cluster.Cluster, error) { return cluster.Open(*dir, progress()) }
+}
+
+func upCommand() *cobra.Command {
+	var options cluster.Options
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster and wait until its nodes are ready",
+		Args:  cobra.NoArgs,
+	}
+	open := folder(cmd)
+	cmd.Flags().StringSliceVar(&options.Nodes, "nodes", []string{"node-a"}, "names of the nodes")
+	cmd.Flags().StringVar(&options.Gates, "gates", "", "feature gates for all components, as A=true,B=false (default: those of the release)")
+	cmd.Flags().StringVar(&options.RuntimeConfig, "runtime-config", "", "API versions to switch on or off, as GROUP/VERSION=true")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		opened, err := open()
+		if err != nil {
+			return err
+		}
+		parts, err := build.DefaultDir()
+		if err != nil {
+			return err
+		}
+		if err := opened.Up(cmd.Context(), parts, options); err != nil {
+			return err
+		}
+		progress()("ready: KUBECONFIG=%s", opened.Kubeconfig())
+		return nil
+	}
+	return cmd
+}
+
+func downCommand() *cobra.Command {
+	var keepLogs bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "End the cluster, whatever state it is in, and remove its folder",
+		Args:  cobra.NoArgs,
+	}
+	open := folder(cmd)
+	cmd.Flags().BoolVar(&keepLogs, "keep-logs", false, "leave the logs in the folder")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		opened, err := open()
+		if err != nil {
+			return err
+		}
+		return opened.Down(keepLogs)
+	}
+	return cmd
+}
+
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what runs",
+		Args:  cobra.NoArgs,
+	}
+	open := folder(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		opened, err := open()
+		if err != nil {
+			return err
+		}
+		return opened.Status(os.Stdout)
+	}
+	return cmd
+}
+
+func execCommand() *cobra.Command {
+	var node string
+	cmd := &cobra.Command{
+		Use:   "exec --node NODE -- COMMAND …",
+		Short: "Run a command on a node (or on control-plane) and exit as it does",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	open := folder(cmd)
+	cmd.Flags().StringVar(&node, "node", "node-a", "node")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		opened, err := open()
+		if err != nil {
+			return err
+		}
+		return opened.Exec(cmd.Context(), node, args)
+	}
+	return cmd
+}
+
+func loadCommand() *cobra.Command {
+	var (
+		archive string
+		nodes   []string
+	)
+	cmd := &cobra.Command{
+		Use:   "load --tar FILE",
+		Short: "Import an image archive into all nodes, or some",
+		Args:  cobra.NoArgs,
+	}
+	open := folder(cmd)
+	cmd.Flags().StringVar(&archive, "tar", "", "archive of images, as cmd/image or `docker save` write it")
+	cmd.Flags().StringSliceVar(&nodes, "node", nil, "nodes (default: all)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if archive == "" {
+			return errors.New("--tar is missing: the archive to import")
+		}
+		opened, err := open()
+		if err != nil {
+			return err
+		}
+		return opened.Load(cmd.Context(), archive, nodes)
+	}
+	return cmd
+}

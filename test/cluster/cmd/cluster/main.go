@@ -1,0 +1,65 @@
+// Command cluster runs a real Kubernetes cluster on one Linux machine, from
+// parts that it builds from source: no registry, no container engine, nothing
+// installed on the host and nothing left on it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tranche-dev/tranche/test/cluster/internal/machine"
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == machine.InitCommand {
+		if err := machine.Init(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := rootCommand().ExecuteContext(ctx)
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode()) // what ran has said why
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "cluster",
+		Short:         "A real Kubernetes cluster on one machine, built from source",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(
+		installCommand(), packCommand(), unpackCommand(), pathCommand(),
+		upCommand(), downCommand(), statusCommand(), execCommand(), loadCommand(),
+	)
+	for _, operation := range operations {
+		root.AddCommand(operation.command())
+	}
+	return root
+}
+
+// progress prints a line with the time since the program started.
+func progress() func(format string, args ...any) {
+	began := time.Now()
+	return func(format string, args ...any) {
+		fmt.Printf("[%5.1fs] %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,127 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tranche-dev/tranche/test/cluster/image"
+)
+
+// part is something to build: it makes its files in a folder that is then
+// moved into the installation.
+type part struct {
+	name string
+	// files are what the installation has in the end, relative to it.
+	files []string
+	build func(ctx context.Context, job job) error
+}
+
+// job is the circumstances under which a part is built.
+type job struct {
+	source  string // folder of this Go module
+	out     string // where the part's files belong, laid out as the installation
+	install Dir    // the installation, with the parts before this one
+}
+
+// components are the names under which the one Kubernetes program is installed.
+var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"}
+
+// parts are all parts, in the order in which they need each other.
+func parts() []part {
+	return []part{
+		{"Kubernetes " + Kubernetes + " and etcd", append(in("bin", components...), "bin/kubernetes"), buildKubernetes},
+		{"containerd " + Containerd, in("bin", "containerd", "containerd-shim-runc-v2", "ctr"), buildContainerd},
+		{"CNI plugins " + CNIPlugins, in("cni", "ptp", "loopback", "host-local"), buildCNI},
+		{"helm " + Helm, in("bin", "helm"), buildHelm},
+		{"runc and busybox (Debian packages, unpacked only)", in("bin", "runc", "busybox"), unpackDebian},
+		{"images pause and busybox", in("images", "pause.tar", "busybox.tar"), buildImages},
+	}
+}
+
+func in(folder string, names ...string) []string {
+	var files []string
+	for _, name := range names {
+		files = append(files, filepath.Join(folder, name))
+	}
+	return files
+}
+
+func buildKubernetes(ctx context.Context, job job) error {
+	bin := filepath.Join(job.out, "bin")
+	err := goCommand(ctx, job.source, nil,
+		"build", "-ldflags", kubernetesFlags(Kubernetes), "-o", filepath.Join(bin, "kubernetes"), "./cmd/kubernetes")
+	if err != nil {
+		return err
+	}
+	for _, component := range components {
+		if err := os.Symlink("kubernetes", filepath.Join(bin, component)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubernetesFlags are the linker flags that give Kubernetes its version, as
+// its own build does; without them everything reports v0.0.0.
+func kubernetesFlags(version string) string {
+	numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	flags := []string{"-s", "-w"}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, value := range []string{
+			"gitVersion=" + version, "gitMajor=" + numbers[0], "gitMinor=" + numbers[1], "gitTreeState=clean",
+		} {
+			flags = append(flags, "-X", pkg+"."+value)
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
+func buildContainerd(ctx context.Context, job job) error {
+	const commands = "github.com/containerd/containerd/v2/cmd/"
+	return goInstall(ctx, filepath.Join(job.out, "bin"), Containerd, "no_btrfs no_zfs no_devmapper",
+		commands+"containerd", commands+"containerd-shim-runc-v2", commands+"ctr")
+}
+
+func buildCNI(ctx context.Context, job job) error {
+	const plugins = "github.com/containernetworking/plugins/plugins/"
+	return goInstall(ctx, filepath.Join(job.out, "cni"), CNIPlugins, "",
+		plugins+"main/ptp", plugins+"main/loopback", plugins+"ipam/host-local")
+}
+
+func buildHelm(ctx context.Context, job job) error {
+	return goInstall(ctx, filepath.Join(job.out, "bin"), Helm, "", "helm.sh/helm/v4/cmd/helm")
+}
+
+func buildImages(ctx context.Context, job job) error {
+	pause := filepath.Join(job.out, "pause")
+	if err := goCommand(ctx, job.source, nil, "build", "-ldflags", "-s -w", "-o", pause, "./cmd/pause"); err != nil {
+		return err
+	}
+	defer os.Remove(pause)
+	busybox, err := image.Busybox(ctx, job.install.Program("busybox"), BusyboxImage)
+	if err != nil {
+		return err
+	}
+	images := filepath.Join(job.out, "images")
+	if err := image.Write(filepath.Join(images, "pause.tar"), image.Pause(pause, PauseImage)); err != nil {
+		return err
+	}
+	return image.Write(filepath.Join(images, "busybox.tar"), busybox)
+}
+
+func goInstall(ctx context.Context, bin, version, tags string, packages ...string) error {
+	args := []string{"install", "-ldflags", "-s -w"}
+	if tags != "" {
+		args = append(args, "-tags", tags)
+	}
+	for _, pkg := range packages {
+		args = append(args, pkg+"@"+version)
+	}
+	if err := goCommand(ctx, "/", []string{"GOBIN=" + bin}, args...); err != nil {
+		return fmt.Errorf("%s %s: %w", packages[0], version, err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package cluster
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupRoots are the mounted hierarchies of control groups: one with cgroup
+// v2, one for each controller with v1.
+func cgroupRoots() ([]string, error) {
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer mounts.Close()
+	var roots []string
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		if root, found := cgroupRoot(lines.Text()); found {
+			roots = append(roots, root)
+		}
+	}
+	if len(roots) == 0 {
+		return nil, errors.New("no control groups are mounted on this machine (/sys/fs/cgroup): mount them, or start the system with systemd")
+	}
+	return roots, nil
+}
+
+// cgroupRoot reads a line of mountinfo.
+func cgroupRoot(line string) (string, bool) {
+	before, after, found := strings.Cut(line, " - ")
+	fields := strings.Fields(before)
+	if !found || len(fields) < 5 {
+		return "", false
+	}
+	kind := strings.Fields(after)[0]
+	return fields[4], kind == "cgroup" || kind == "cgroup2"
+}
+
+// makeCgroup makes a control group in every hierarchy: a kubelet expects its
+// root group to exist.
+func makeCgroup(group string) error {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
+			return fmt.Errorf("make control group %s: %w", group, err)
+		}
+		if err := passOnCPUs(root, group); err != nil {
+			return fmt.Errorf("set up control group %s: %w", group, err)
+		}
+	}
+	return nil
+}
+
+// passOnCPUs lets a group of cgroup v1's cpuset have the processors and memory
+// of its parent: a new one has none, and nothing can run in it.
+func passOnCPUs(root, group string) error {
+	dir := root
+	for name := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+		parent := dir
+		dir = filepath.Join(dir, name)
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			own, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil || strings.TrimSpace(string(own)) != "" {
+				continue
+			}
+			from, err := os.ReadFile(filepath.Join(parent, file))
+			if err != nil || strings.TrimSpace(string(from)) == "" {
+				continue // cgroup v2, where nothing means the parent's
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), from, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeCgroup removes a control group with all below it from every hierarchy.
+// Its processes must have ended; the kernel takes a moment to notice that.
+func removeCgroup(group string) error {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return nil // then there is none to remove
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var failures []error
+		for _, root := range roots {
+			failures = append(failures, removeTree(filepath.Join(root, group)))
+		}
+		err := errors.Join(failures...)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func removeTree(dir string) error {
+	var groups []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			groups = append(groups, path)
+		}
+		return nil // one that has gone meanwhile is fine
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(groups) // children before their parents
+	for _, group := range groups {
+		if err := unix.Rmdir(group); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove control group %s: %w", group, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/test/cluster/internal/machine"
+)
+
+// Load imports an image archive into the given nodes, or all.
+func (c *Cluster) Load(ctx context.Context, archive string, nodes []string) error {
+	if len(nodes) == 0 {
+		nodes = c.settings.Nodes
+	}
+	for _, name := range nodes {
+		if _, err := c.node(name); err != nil {
+			return err
+		}
+		machine, err := c.machine(name)
+		if err != nil {
+			return err
+		}
+		names, err := c.importImages(ctx, machine, archive)
+		if err != nil {
+			return fmt.Errorf("load %s: %w", archive, err)
+		}
+		c.say("%s: loaded %s", name, names)
+	}
+	return nil
+}
+
+// importImages imports an archive and returns the names of what was in it. The
+// archive goes through the standard input: the node may not see its path.
+func (c *Cluster) importImages(ctx context.Context, node machine.Machine, archive string) (string, error) {
+	file, err := os.Open(archive)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	output, err := c.ctr(ctx, node, file, "images", "import", "--snapshotter="+c.snapshotterOf(node), "-")
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for line := range strings.Lines(output) {
+		if fields := strings.Fields(line); len(fields) > 0 && strings.Contains(fields[0], "/") {
+			names = append(names, fields[0])
+		}
+	}
+	return strings.Join(names, ", "), nil
+}
+
+func (c *Cluster) snapshotterOf(m machine.Machine) string {
+	return node{name: m.Name, dir: m.Dir, cluster: c}.snapshotter()
+}
+
+// ctr runs containerd's own client on a node.
+func (c *Cluster) ctr(ctx context.Context, node machine.Machine, in io.Reader, args ...string) (string, error) {
+	var output bytes.Buffer
+	args = append([]string{c.settings.Parts.Program("ctr"), "--address=" + containerdSocket, "--namespace=k8s.io"}, args...)
+	if err := node.Run(ctx, in, &output, &output, c.env(), args...); err != nil {
+		return "", fmt.Errorf("%s on %s: %w: %s", strings.Join(args[3:], " "), node.Name, err, strings.TrimSpace(output.String()))
+	}
+	return output.String(), nil
+}
+
+// awaitContainerd waits until containerd answers and has all images that a
+// node starts with.
+func (c *Cluster) awaitContainerd(ctx context.Context, node machine.Machine) error {
+	err := c.wait(ctx, "containerd on "+node.Name, time.Minute, func(ctx context.Context) error {
+		_, err := c.ctr(ctx, node, nil, "version")
+		return err
+	}, node)
+	if err != nil {
+		return err
+	}
+	for _, archive := range c.settings.Parts.Images() {
+		if _, err := c.importImages(ctx, node, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}

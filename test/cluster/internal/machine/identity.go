@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Identity is a process that is known by more than its number: a number that
+// the kernel has given to somebody else since is not it.
+type Identity struct {
+	Pid int `json:"pid"`
+	// Start is the start time in clock ticks since the boot Boot.
+	Start uint64 `json:"start"`
+	Boot  string `json:"boot"`
+}
+
+// Identify returns the identity of a running process.
+func Identify(pid int) (Identity, error) {
+	start, state, err := readStat(pid)
+	if err != nil {
+		return Identity{}, err
+	}
+	if state == 'Z' || state == 'X' {
+		return Identity{}, fmt.Errorf("process %d has ended", pid)
+	}
+	return Identity{Pid: pid, Start: start, Boot: bootID()}, nil
+}
+
+// Alive tells whether the process still runs. One that has ended and waits for
+// its parent to notice does not.
+func (i Identity) Alive() bool {
+	if i.Pid <= 0 {
+		return false
+	}
+	now, err := Identify(i.Pid)
+	return err == nil && now == i
+}
+
+// Kill ends the process at once and waits until it is gone.
+func (i Identity) Kill(timeout time.Duration) error {
+	// The handle is taken before the check: what it names cannot change then.
+	process, err := os.FindProcess(i.Pid)
+	if err != nil || !i.Alive() {
+		return nil
+	}
+	defer process.Release()
+	if err := process.Kill(); err != nil && i.Alive() {
+		return fmt.Errorf("end process %d: %w", i.Pid, err)
+	}
+	for deadline := time.Now().Add(timeout); i.Alive(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d does not end: it has been killed and is still there after %s", i.Pid, timeout)
+		}
+	}
+	return nil
+}
+
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+}
+
+func readStat(pid int) (start uint64, state byte, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	return parseStat(stat)
+}
+
+// parseStat reads state and start time, fields 3 and 22. The second field, the
+// program's name, may hold spaces and parentheses: counting starts behind it.
+func parseStat(stat []byte) (start uint64, state byte, err error) {
+	end := bytes.LastIndexByte(stat, ')')
+	fields := strings.Fields(string(stat[end+1:]))
+	if end < 0 || len(fields) < 20 {
+		return 0, 0, fmt.Errorf("unexpected process status %q", stat)
+	}
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return start, fields[0][0], err
+}

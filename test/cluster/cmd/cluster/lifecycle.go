@@ -37,11 +37,7 @@ func upCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := opened.Up(cmd.Context(), parts, options); err != nil {
-			return err
-		}
-		progress()("ready: KUBECONFIG=%s", opened.Kubeconfig())
-		return nil
+		return opened.Up(cmd.Context(), parts, options)
 	}
 	return cmd
 }

@@ -123,7 +123,7 @@ func (c *Cluster) awaitKubelet(ctx context.Context, name string) error {
 		return err
 	}
 	return c.wait(ctx, "the kubelet of "+name, time.Minute, func(ctx context.Context) error {
-		return api.kubeletHealthy(ctx, name)
+		return api.kubeletWorks(ctx, name)
 	})
 }
 

@@ -40,6 +40,7 @@ func (c *Cluster) Up(ctx context.Context, parts build.Dir, options Options) erro
 		// Also when ctx has ended: by then nobody waits any more.
 		return errors.Join(err, c.remove(true))
 	}
+	c.say("the cluster is ready: export KUBECONFIG=%s PATH=%s:$PATH", c.Kubeconfig(), c.path("bin"))
 	return nil
 }
 

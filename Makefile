@@ -1,0 +1,104 @@
+# Tranche: a Kubernetes DRA driver that cuts GPUs. `make help` lists what there is.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO      ?= go
+# Two cores are enough; more are used if there are more.
+export GOFLAGS ?= -buildvcs=false
+# go-nvml binds calls that NVML's header marks as deprecated.
+export CGO_CFLAGS = -Wno-deprecated-declarations
+
+IMAGE_REPOSITORY ?= ghcr.io/tranche-dev/tranche
+CLUSTER_DIR      ?= .cluster
+SIMULATE         ?= h100x8
+GATES            ?=
+
+# NVML's functions are looked up when they are called, after dlopen of the
+# driver's library.
+LDFLAGS      = -s -w -X main.version=$(VERSION)
+LAZY         = -extldflags=-Wl,-z,lazy
+STATIC       = -linkmode external "-extldflags=-static -Wl,--unresolved-symbols=ignore-in-object-files"
+CLUSTER_TOOL = bin/cluster
+HELM         = "$$($(CLUSTER_TOOL) path)/helm"
+
+##@ Everyday
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "; print "Usage: make TARGET [VARIABLE=value]"} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and show what Tranche does
+	@$(MAKE) --no-print-directory cluster-up SIMULATE=h100x8
+	@demo/run.sh
+
+.PHONY: demo-down
+demo-down: cluster-down ## Stop what `make demo` started
+
+.PHONY: test
+test: test-unit test-e2e ## Run every test there is (the end-to-end tests need root)
+
+##@ Build
+
+.PHONY: build
+build: compiler ## Build the programs into bin/
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-tranche ./cmd/kubectl-tranche
+	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+
+.PHONY: compiler
+compiler:
+	@test/compiler.sh
+
+.PHONY: image
+image: build image-tool ## Write the container image to build/tranche.tar, without a registry or a container engine
+	@mkdir -p build
+	@test/image.sh $(IMAGE_REPOSITORY)
+
+.PHONY: image-tool
+image-tool:
+	@mkdir -p bin
+	@cd test/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/image ./cmd/image
+
+##@ Cluster on this machine (needs root)
+
+.PHONY: cluster-tool
+cluster-tool:
+	@mkdir -p bin
+	@cd test/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o ../../$(CLUSTER_TOOL) ./cmd/cluster
+
+.PHONY: cluster-parts
+cluster-parts: cluster-tool ## Build Kubernetes, containerd and the rest into the user's cache (minutes the first time)
+	@$(CLUSTER_TOOL) install
+
+.PHONY: cluster-up
+cluster-up: cluster-parts image ## Start a cluster and install the chart: SIMULATE=<inventory>[,<inventory of node-b>] GATES=<feature gates>
+	@test/up.sh "$(CLUSTER_DIR)" "$(SIMULATE)" "$(GATES)"
+
+.PHONY: cluster-down
+cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
+	@$(CLUSTER_TOOL) down --dir "$(CLUSTER_DIR)"
+
+##@ Checks
+
+.PHONY: test-unit
+test-unit: compiler cluster-parts-helm ## Run the tests that need no cluster
+	HELM="$$(bin/cluster path)/helm" $(GO) test -race ./...
+	cd test/cluster && $(GO) test ./cmd/cluster/... ./image/... ./internal/...
+
+.PHONY: cluster-parts-helm
+cluster-parts-helm: cluster-tool
+	@$(CLUSTER_TOOL) install
+
+.PHONY: test-e2e
+test-e2e: ## Run the end-to-end tests on a real cluster (needs root)
+	@test/e2e.sh
+
+.PHONY: verify
+verify: compiler ## Check formatting, vet, generated files and the chart
+	@test/verify.sh

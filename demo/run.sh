@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Applies the demos to the cluster of `make cluster-up` and shows what happened.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export KUBECONFIG=$PWD/.cluster/kubeconfig
+bins=$(bin/cluster path)
+PATH=$PWD/bin:$bins:$PATH
+
+demos=(whole-card mig device-plugin-pod two-partitions)
+
+echo
+echo "Applying the demos …"
+for demo in "${demos[@]}"; do
+  kubectl apply -f "demo/$demo" >/dev/null
+done
+for demo in "${demos[@]}"; do
+  kubectl -n "demo-$demo" wait pod --all --for=condition=Ready --timeout=120s >/dev/null
+done
+
+show() { # namespace pod container
+  echo
+  echo "── $1: what container $3 of pod $2 sees"
+  kubectl -n "$1" logs "$2" -c "$3" | sed 's/^/   /'
+}
+show demo-whole-card whole-card main
+show demo-mig first main
+show demo-mig second main
+show demo-device-plugin-pod unchanged main
+show demo-two-partitions pair large
+show demo-two-partitions pair small
+show demo-two-partitions pair sidecar
+
+echo
+echo "── kubectl tranche"
+kubectl tranche
+
+cat <<TEXT
+
+The cluster is up. To look around:
+
+  export KUBECONFIG=$PWD/.cluster/kubeconfig PATH=$PWD/bin:$bins:\$PATH
+  kubectl tranche                                  # cards, partitions, holders
+  kubectl get pods -A -o wide
+  kubectl get resourceclaims -A
+  kubectl -n tranche-system logs ds/tranche-kubelet-plugin
+  kubectl delete namespace demo-mig                # its partitions are destroyed
+
+To stop it: make demo-down
+TEXT

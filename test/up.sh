@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Starts a cluster with one node for each simulated inventory and installs the
+# chart: up.sh FOLDER INVENTORY[,INVENTORY] FEATURE-GATES
+set -euo pipefail
+dir=$1 inventories=$2 gates=$3
+
+names=(node-a node-b)
+IFS=, read -ra wanted <<< "$inventories"
+if [ "${#wanted[@]}" -lt 1 ] || [ "${#wanted[@]}" -gt 2 ]; then
+  echo "SIMULATE=$inventories: name one or two inventories, one for each node" >&2
+  exit 1
+fi
+nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
+bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
+simulate=()
+for i in "${!wanted[@]}"; do
+  simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")
+done
+test/deploy.sh "$dir" "${simulate[@]}"

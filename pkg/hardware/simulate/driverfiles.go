@@ -20,6 +20,7 @@ var driverLibraries = []string{
 // driverBinaries are the programs that nvcdi mounts.
 var driverBinaries = []string{
 	"nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server",
+	"nvidia-imex", "nvidia-imex-ctl",
 }
 
 // nvidiaSMI stands in for the program in containers: it says what the
@@ -34,15 +35,15 @@ env | grep -E '^(NVIDIA|TRANCHE|CUDA)_' | sort | sed 's/^/  /'
 exit 0
 `
 
-// layoutDriver writes the driver's files below driver/. Libraries are empty:
-// ldconfig passes over an empty file with a note, over one without an ELF
-// header with an error.
+// layoutDriver writes the driver's files below driver/. What is not there is
+// for graphics, for daemons that do not run here and for a library cache:
+// nvcdi warns of those on most machines.
 func (n *NVML) layoutDriver(*state) error {
 	root, version := driverRoot(n.root), n.inventory.DriverVersion
 	for _, lib := range driverLibraries {
 		path := filepath.Join(root, libDir, lib)
 		name := filepath.Base(lib)
-		if err := writeFile(path+"."+version, ""); err != nil {
+		if err := writeFile(path+"."+version, sharedObject(name+".1")); err != nil {
 			return err
 		}
 		if err := symlink(name+"."+version, path+".1"); err != nil {
@@ -52,8 +53,12 @@ func (n *NVML) layoutDriver(*state) error {
 	if err := symlink("libcuda.so.1", filepath.Join(root, libDir, "libcuda.so")); err != nil {
 		return err
 	}
-	for _, firmware := range []string{"gsp_ga10x.bin", "gsp_tu10x.bin"} {
-		if err := writeFile(filepath.Join(root, "lib/firmware/nvidia", version, firmware), ""); err != nil {
+	for path, content := range map[string]string{
+		"lib/firmware/nvidia/" + version + "/gsp_ga10x.bin": "",
+		"lib/firmware/nvidia/" + version + "/gsp_tu10x.bin": "",
+		"etc/OpenCL/vendors/nvidia.icd":                     "libnvidia-opencl.so.1\n",
+	} {
+		if err := writeFile(filepath.Join(root, path), content); err != nil {
 			return err
 		}
 	}

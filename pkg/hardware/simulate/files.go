@@ -165,7 +165,7 @@ func (n *NVML) layoutSys(*state) error {
 	return nil
 }
 
-// removeLayout takes away what belongs to other cards or another driver.
+// removeLayout takes away the files of a machine with other cards.
 func removeLayout(root string) error {
 	for _, dir := range []string{"driver", "proc", "sys"} {
 		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -65,6 +66,12 @@ var defaultDelays = Delays{
 	DestroyGPUInstance:     800 * time.Millisecond,
 	SetMIGMode:             time.Second,
 }
+
+// The driver of an inventory that names none.
+const (
+	defaultDriverVersion     = "580.159.04"
+	defaultCUDADriverVersion = "13.0"
+)
 
 // inventoryFile is what is written in YAML.
 type inventoryFile struct {
@@ -156,13 +163,13 @@ func ParseInventory(data []byte) (*Inventory, error) {
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
 		return nil, fmt.Errorf("not a valid inventory: %w", err)
 	}
-	inv := &Inventory{DriverVersion: f.DriverVersion}
+	inv := &Inventory{DriverVersion: cmp.Or(f.DriverVersion, defaultDriverVersion)}
 	// Versions become file names (libcuda.so.<version>).
-	if !regexp.MustCompile(`^\d+(\.\d+){1,3}$`).MatchString(f.DriverVersion) {
-		return nil, fmt.Errorf("driverVersion: %q is not a version like 580.159.04", f.DriverVersion)
+	if !regexp.MustCompile(`^\d+(\.\d+){1,3}$`).MatchString(inv.DriverVersion) {
+		return nil, fmt.Errorf("driverVersion: %q is not a version like %s (quoted)", f.DriverVersion, defaultDriverVersion)
 	}
 	var err error
-	if inv.CUDADriverVersion, err = parseCUDAVersion(f.CUDADriverVersion); err != nil {
+	if inv.CUDADriverVersion, err = parseCUDAVersion(cmp.Or(f.CUDADriverVersion, defaultCUDADriverVersion)); err != nil {
 		return nil, err
 	}
 	if inv.Delays, err = f.Delays.resolve(); err != nil {

@@ -19,12 +19,16 @@ func (n *NVML) start() error {
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
 		return err
 	}
+	ours := n.store.existed()
 	return n.store.update(func(st *state) (*state, error) {
 		var err error
 		unchanged := false
 		switch {
 		case st == nil || !n.sameCards(st):
-			if err = removeLayout(n.root); err == nil {
+			if ours {
+				err = removeLayout(n.root)
+			}
+			if err == nil {
 				st, err = n.firstState(st)
 			}
 		case st.DriverVersion != n.inventory.DriverVersion:

@@ -8,24 +8,117 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMIGLifeCycle(t *testing.T) {
+// modes returns current and pending MIG mode.
+func modes(t *testing.T, d nvml.Device) [2]int {
+	t.Helper()
+	current, pending, ret := d.GetMigMode()
+	require.Equal(t, nvml.SUCCESS, ret)
+	return [2]int{current, pending}
+}
+
+func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
 	n := machine(t, "h100x8")
 	d := card(t, n, 0)
+	assert.Equal(t, [2]int{0, 0}, modes(t, d))
 	migOn(t, d)
-	gi := makeGI(t, d, "1g.10gb", 4)
-	ci := makeCI(t, gi)
+	assert.Equal(t, [2]int{1, 1}, modes(t, d))
+	assert.Equal(t, [2]int{0, 0}, modes(t, card(t, n, 1)), "the other cards stay")
+	migOn(t, d)
+	count, _ := d.GetMaxMigDeviceCount()
+	assert.Equal(t, 7, count)
 
-	m, ret := d.GetMigDeviceHandleByIndex(0)
-	require.Equal(t, nvml.SUCCESS, ret)
-	name, ret := m.GetName()
-	require.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", name)
-
-	assert.Equal(t, nvml.ERROR_IN_USE, gi.Destroy(), "compute instance first")
-	require.Equal(t, nvml.SUCCESS, ci.Destroy())
+	gi := makeGI(t, d, "1g.10gb", 0)
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
+	assert.Equal(t, nvml.ERROR_IN_USE, ret)
+	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	assert.Equal(t, [2]int{1, 1}, modes(t, d), "nothing noted")
 	require.Equal(t, nvml.SUCCESS, gi.Destroy())
-	_, ret = d.GetMigDeviceHandleByIndex(0)
-	assert.Equal(t, nvml.ERROR_NOT_FOUND, ret)
-	_, ret = gi.GetInfo()
-	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret, "stale handle")
+	activation, ret = d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.SUCCESS, activation)
+	assert.Equal(t, [2]int{0, 0}, modes(t, d))
+
+	activation, ret = d.SetMigMode(2)
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret)
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, activation)
+}
+
+func TestMIGModeWithAClientStaysPending(t *testing.T) {
+	root := t.TempDir()
+	d := card(t, machineIn(t, "h100x8", root), 0)
+	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	assert.Equal(t, nvml.SUCCESS, ret, "the call succeeds, the activation does not")
+	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	assert.Equal(t, [2]int{0, 1}, modes(t, d))
+	require.NoError(t, RemoveProcess(root, 7))
+	assert.Equal(t, [2]int{0, 1}, modes(t, d), "nothing happens by itself")
+	migOn(t, d)
+	assert.Equal(t, [2]int{1, 1}, modes(t, d))
+}
+
+func TestMIGModeOnAmpereNeedsAReset(t *testing.T) {
+	root := t.TempDir()
+	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	assert.Equal(t, [2]int{1, 1}, modes(t, d))
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.ERROR_RESET_REQUIRED, activation)
+	assert.Equal(t, [2]int{1, 0}, modes(t, d))
+
+	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
+	assert.ErrorContains(t, ResetGPU(root, pciOf(d)), "in use by process 7")
+	require.NoError(t, RemoveProcess(root, 7))
+	require.NoError(t, ResetGPU(root, pciOf(d)))
+	assert.Equal(t, [2]int{0, 0}, modes(t, d))
+	assert.ErrorContains(t, ResetGPU(root, "0000:00:00.0"), "no card")
+	_, ret = tryGI(t, d, "1g.5gb", 0)
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+}
+
+func TestProfileInfoV3HasTheName(t *testing.T) {
+	inv, err := ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
+	require.NoError(t, err)
+	d := card(t, open(t, inv, t.TempDir()), 0).(interface {
+		GetGpuInstanceProfileInfoV3(int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
+	})
+	var names []string
+	graphics := 0
+	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		info, ret := d.GetGpuInstanceProfileInfoV3(enum)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		names = append(names, text(info.Name[:]))
+		if info.Capabilities&nvml.GPU_INSTANCE_PROFILE_CAPS_GFX != 0 {
+			graphics++
+		}
+	}
+	assert.Equal(t, []string{
+		"MIG 1g.24gb", "MIG 2g.48gb", "MIG 4g.96gb", "MIG 1g.24gb+me", "MIG 1g.24gb+gfx", "MIG 2g.48gb+gfx", "MIG 4g.96gb+gfx",
+		"MIG 1g.24gb-me", "MIG 2g.48gb-me", "MIG 1g.24gb+me.all", "MIG 2g.48gb+me.all",
+	}, names)
+	assert.Equal(t, 3, graphics)
+}
+
+func TestNilArguments(t *testing.T) {
+	d := card(t, machine(t, "a100-40x8"), 0)
+	info := profileInfo(t, d, "1g.5gb")
+	gi := makeGI(t, d, "1g.5gb", 0)
+	for what, ret := range map[string]nvml.Return{
+		"placements":       second(d.GetGpuInstancePossiblePlacements(nil)),
+		"capacity":         second(d.GetGpuInstanceRemainingCapacity(nil)),
+		"create":           second(d.CreateGpuInstance(nil)),
+		"create placement": second(d.CreateGpuInstanceWithPlacement(&info, nil)),
+		"create profile":   second(d.CreateGpuInstanceWithPlacement(nil, &nvml.GpuInstancePlacement{})),
+		"list":             second(d.GetGpuInstances(nil)),
+		"list no count":    second(d.GetGpuInstances(&nvml.GpuInstanceProfileInfo{Id: 19})),
+		"ci":               second(gi.CreateComputeInstance(nil)),
+		"ci placement":     second(gi.CreateComputeInstanceWithPlacement(&nvml.ComputeInstanceProfileInfo{}, nil)),
+		"ci placements":    second(gi.GetComputeInstancePossiblePlacements(nil)),
+		"ci capacity":      second(gi.GetComputeInstanceRemainingCapacity(nil)),
+		"ci list":          second(gi.GetComputeInstances(nil)),
+	} {
+		assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret, what)
+	}
 }

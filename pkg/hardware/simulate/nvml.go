@@ -67,6 +67,9 @@ func New(inv *Inventory, o Options) (*NVML, error) {
 	if err != nil {
 		return nil, err
 	}
+	if root == "/" {
+		return nil, errors.New("simulate: Options.Root is /: name a folder of its own, the host's files are never touched")
+	}
 	n := &NVML{
 		Interface: missingLibrary,
 		inventory: inv, root: root, seed: o.Seed,

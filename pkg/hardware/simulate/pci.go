@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -106,14 +105,4 @@ func layoutPCI(root string, g GPU) error {
 		return err
 	}
 	return symlink(target, filepath.Join(sys, "bus/pci/devices", g.PCI))
-}
-
-// removePCI takes away cards that an earlier inventory left behind.
-func removePCI(root string) error {
-	for _, dir := range []string{"sys/bus/pci/devices", "sys/devices"} {
-		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -97,7 +97,15 @@ type store struct {
 	id     fileID
 }
 
-func (s *store) path() string { return filepath.Join(s.root, "state.json") }
+func (s *store) path() string     { return filepath.Join(s.root, "state.json") }
+func (s *store) lockPath() string { return filepath.Join(s.root, "state.lock") }
+
+// existed says whether the folder has been a simulated machine's before, so
+// that what is in it may be removed.
+func (s *store) existed() bool {
+	_, err := os.Stat(s.lockPath())
+	return err == nil
+}
 
 // read returns the newest state, nil before the first start. The result is
 // shared: callers must not change it.
@@ -141,7 +149,7 @@ func decodeState(path string) (*state, error) {
 // state (nil before the first start) and returns what to write, or nil to
 // leave the file alone.
 func (s *store) update(change func(*state) (*state, error)) error {
-	unlock, err := lockFile(filepath.Join(s.root, "state.lock"))
+	unlock, err := lockFile(s.lockPath())
 	if err != nil {
 		return fmt.Errorf("simulated state: %w", err)
 	}

@@ -2,94 +2,123 @@ package nvidia
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// multiprocessorsCounter counts SMs.
-const multiprocessorsCounter = "multiprocessors"
+// part is something that a card has a number of and that profiles take.
+type part struct {
+	// counter is the name under which it is published.
+	counter string
+	// takes is how much of it one instance of a profile takes.
+	takes func(profile) int64
+	// total is how much there is.
+	total int64
+}
 
-// engineCounters are the counter names of the engines.
-var engineCounters = map[string]string{
-	copyEngines: "copy-engines",
-	decoders:    "decoders",
-	encoders:    "encoders",
-	jpegEngines: "jpeg-engines",
-	ofaEngines:  "ofa-engines",
+// parts are the things that may run out before the memory slices do. Where two
+// of them mean the same limit, the later one is the one to keep: the OFA engine
+// is what limits "+me" on every generation.
+func parts(profiles []profile) []part {
+	engine := func(counter, name string) part {
+		return part{counter: counter, takes: func(p profile) int64 { return p.engines[name] }}
+	}
+	all := []part{
+		{counter: "multiprocessors", takes: func(p profile) int64 { return p.multiprocessors }},
+		engine("copy-engines", copyEngines),
+		engine("encoders", encoders),
+		engine("jpeg-engines", jpegEngines),
+		engine("decoders", decoders),
+		engine("ofa-engines", ofaEngines),
+	}
+	for i := range all {
+		all[i].total = largest(profiles, all[i].takes)
+	}
+	return all
 }
 
 func sliceCounter(slice int) string { return fmt.Sprintf("memory-slice-%d", slice) }
 
 func instancesCounter(profile string) string { return "instances-" + gpu.ProfileSlug(profile) }
 
-// countersOf is what a card has to give. A card that cannot be cut has its
-// memory. Any other has its memory slices, and of the engines only those that
-// can run out while slices are left: every counter costs the whole cluster time
-// on each scheduling attempt.
-func countersOf(f facts, profiles []profile) gpu.Counters {
-	if len(profiles) == 0 {
-		return gpu.Counters{gpu.CounterMemory: f.memory}
+// layout is what keeps the cuts of a card apart: its memory slices, and the
+// parts that need a counter beside them.
+type layout struct {
+	slices int
+	scarce []part
+}
+
+// layoutOf finds the fewest counters that say exactly which cuts fit together.
+// Each counter costs the whole cluster time on every scheduling attempt.
+func layoutOf(profiles []profile) layout {
+	l := layout{slices: sliceCount(profiles)}
+	for _, r := range parts(profiles) {
+		if peak(profiles, r.takes, nil) > r.total {
+			l.scarce = append(l.scarce, r)
+		}
 	}
+	// A part that cannot run out while the others last needs no counter.
+	for _, r := range slices.Clone(l.scarce) {
+		rest := slices.DeleteFunc(slices.Clone(l.scarce), func(s part) bool { return s.counter == r.counter })
+		if peak(profiles, r.takes, rest) <= r.total {
+			l.scarce = rest
+		}
+	}
+	// Whatever else limits a profile, NVML tells how often it fits.
+	engines := l.scarce
+	for _, p := range profiles {
+		one := func(profile) int64 { return 1 }
+		if p.max > 0 && peak([]profile{p}, one, engines) > int64(p.max) {
+			l.scarce = append(l.scarce, part{
+				counter: instancesCounter(p.name),
+				total:   int64(p.max),
+				takes: func(q profile) int64 {
+					if q.name == p.name {
+						return 1
+					}
+					return 0
+				},
+			})
+		}
+	}
+	return l
+}
+
+// counters is what the card has to give.
+func (l layout) counters() gpu.Counters {
 	counters := gpu.Counters{}
-	for slice := range sliceCount(profiles) {
+	for slice := range l.slices {
 		counters[sliceCounter(slice)] = 1
 	}
-	engines, multiprocessors := totals(profiles)
-	for engine, total := range engines {
-		if most(profiles, func(p profile) int64 { return p.engines[engine] }) > total {
-			counters[engineCounters[engine]] = total
-		}
-	}
-	if most(profiles, func(p profile) int64 { return p.multiprocessors }) > multiprocessors {
-		counters[multiprocessorsCounter] = multiprocessors
-	}
-	for _, p := range profiles {
-		if p.max > 0 && fits(p, counters) > int64(p.max) {
-			counters[instancesCounter(p.name)] = int64(p.max)
-		}
+	for _, r := range l.scarce {
+		counters[r.counter] = r.total
 	}
 	return counters
 }
 
-// consumption is what a cut takes of the counters that there are.
-func consumption(c cut, counters gpu.Counters) gpu.Counters {
+// consumption is what a cut takes of it.
+func (l layout) consumption(c cut) gpu.Counters {
 	takes := gpu.Counters{}
 	for slice := c.at.start; slice < c.at.end(); slice++ {
 		takes[sliceCounter(slice)] = 1
 	}
-	maps.Copy(takes, scarce(c.profile, counters))
-	return takes
-}
-
-// scarce is what a profile takes of the counters that are not memory slices.
-func scarce(p profile, counters gpu.Counters) gpu.Counters {
-	takes := gpu.Counters{}
-	take := func(counter string, n int64) {
-		if _, counted := counters[counter]; counted && n > 0 {
-			takes[counter] = n
+	for _, r := range l.scarce {
+		if n := r.takes(c.profile); n > 0 {
+			takes[r.counter] = n
 		}
 	}
-	for engine, n := range p.engines {
-		take(engineCounters[engine], n)
-	}
-	take(multiprocessorsCounter, p.multiprocessors)
-	take(instancesCounter(p.name), 1)
 	return takes
 }
 
-// totals is the number of each engine and of SMs that the card has for cuts:
-// the most that any one profile has, since the largest has them all.
-func totals(profiles []profile) (engines map[string]int64, multiprocessors int64) {
-	engines = map[string]int64{}
+// largest is the most that any profile takes, which is what the card has for
+// cuts: the largest profile has it all.
+func largest(profiles []profile, takes func(profile) int64) int64 {
+	var n int64
 	for _, p := range profiles {
-		for engine, n := range p.engines {
-			engines[engine] = max(engines[engine], n)
-		}
-		multiprocessors = max(multiprocessors, p.multiprocessors)
+		n = max(n, takes(p))
 	}
-	return engines, multiprocessors
+	return n
 }
 
 // sliceCount is the number of memory slices that the cuts reach. NVML does not
@@ -104,30 +133,39 @@ func sliceCount(profiles []profile) int {
 	return n
 }
 
-// most is the largest sum of weights over all sets of cuts that do not overlap
-// in memory slices (weighted interval scheduling).
-func most(profiles []profile, weight func(profile) int64) int64 {
-	best := make([]int64, sliceCount(profiles)+1) // best[n]: within the first n slices
+// peak is the largest sum of takes over all sets of cuts that do not overlap in
+// memory slices and keep within the limits. It goes through the slices from the
+// left and keeps, for each way to use up the limits, the best sum so far.
+func peak(profiles []profile, takes func(profile) int64, limits []part) int64 {
+	type usage [6]int64 // by index in limits, which are engines and SMs
+	best := make([]map[usage]int64, sliceCount(profiles)+1)
+	best[0] = map[usage]int64{{}: 0}
 	for end := 1; end < len(best); end++ {
-		best[end] = best[end-1]
+		best[end] = map[usage]int64{}
+		put := func(u usage, sum int64) { best[end][u] = max(best[end][u], sum) }
+		for u, sum := range best[end-1] {
+			put(u, sum)
+		}
 		for _, p := range profiles {
 			for _, at := range p.spans {
-				if at.end() == end && at.start >= 0 && at.start < end {
-					best[end] = max(best[end], best[at.start]+weight(p))
+				if at.end() != end || at.start < 0 || at.start >= end {
+					continue
+				}
+			next:
+				for u, sum := range best[at.start] {
+					for i, limit := range limits {
+						if u[i] += limit.takes(p); u[i] > limit.total {
+							continue next
+						}
+					}
+					put(u, sum+takes(p))
 				}
 			}
 		}
 	}
-	return best[len(best)-1]
-}
-
-// fits is how many instances of one profile the counters let onto an empty
-// card.
-func fits(p profile, counters gpu.Counters) int64 {
-	n := most([]profile{p}, func(profile) int64 { return 1 })
-	takes := scarce(p, counters)
-	for _, counter := range slices.Sorted(maps.Keys(takes)) {
-		n = min(n, counters[counter]/takes[counter])
+	var top int64
+	for _, sum := range best[len(best)-1] {
+		top = max(top, sum)
 	}
-	return n
+	return top
 }

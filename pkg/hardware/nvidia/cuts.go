@@ -78,7 +78,11 @@ func devices(f facts, profiles []profile) ([]gpu.Placement, gpu.Counters) {
 	if offerCuts {
 		cuts = profiles
 	}
-	counters := countersOf(f, cuts)
+	l := layoutOf(cuts)
+	counters := l.counters()
+	if len(cuts) == 0 {
+		counters = gpu.Counters{gpu.CounterMemory: f.memory}
+	}
 
 	var all []gpu.Placement
 	for _, p := range ordered(cuts) {
@@ -92,7 +96,7 @@ func devices(f facts, profiles []profile) ([]gpu.Placement, gpu.Counters) {
 			ComputeUnits: p.multiprocessors,
 			Engines:      maps.Clone(p.engines),
 			Isolation:    gpu.IsolationHardware,
-			Consumes:     consumption(p, counters),
+			Consumes:     l.consumption(p),
 		})
 	}
 	if offerWhole {
@@ -103,9 +107,15 @@ func devices(f facts, profiles []profile) ([]gpu.Placement, gpu.Counters) {
 
 // wholeCard is the placement that cuts nothing. It takes all there is.
 func wholeCard(f facts, profiles []profile, counters gpu.Counters) gpu.Placement {
-	engines, multiprocessors := totals(profiles)
-	if f.multiprocessors > 0 {
-		multiprocessors = f.multiprocessors
+	multiprocessors := f.multiprocessors
+	if multiprocessors == 0 {
+		multiprocessors = largest(profiles, func(p profile) int64 { return p.multiprocessors })
+	}
+	engines := map[string]int64{}
+	for _, p := range profiles {
+		for engine, n := range p.engines {
+			engines[engine] = max(engines[engine], n)
+		}
 	}
 	if len(engines) == 0 {
 		engines = nil

@@ -137,6 +137,8 @@ type card struct {
 	driver     *Driver
 	pciAddress string
 	device     nvml.Device
+	// known are the card's profiles, once read.
+	known []profile
 }
 
 // undoing is the card for taking things back after the caller has given up.

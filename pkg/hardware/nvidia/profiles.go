@@ -18,6 +18,9 @@ const profilesBeyond = 8
 // A profile that the driver lists a second time under another number is
 // dropped: the device name must say which of them is meant.
 func (c *card) profiles() ([]profile, error) {
+	if c.known != nil {
+		return c.known, nil
+	}
 	total, err := c.totalMemory()
 	if err != nil {
 		return nil, err
@@ -36,6 +39,7 @@ func (c *card) profiles() ([]profile, error) {
 		}
 		all = append(all, p)
 	}
+	c.known = all
 	return all, nil
 }
 
@@ -100,7 +104,8 @@ func (c *card) nameTold(enum int) (string, error) {
 }
 
 // withSpans adds the positions to the profiles.
-func (c *card) withSpans(profiles []profile) ([]profile, error) {
+func (c *card) withSpans(known []profile) ([]profile, error) {
+	profiles := slices.Clone(known)
 	for i, p := range profiles {
 		possible, err := ask(c.task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
 			return c.device.GetGpuInstancePossiblePlacements(p.info())

@@ -1,0 +1,133 @@
+package nvidia
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// beside lists the counters that are not memory slices.
+func beside(counters gpu.Counters) map[string]int64 {
+	rest := map[string]int64{}
+	for name, n := range counters {
+		if !strings.HasPrefix(name, "memory-slice-") {
+			rest[name] = n
+		}
+	}
+	return rest
+}
+
+func TestCountersOfModels(t *testing.T) {
+	for _, test := range []struct {
+		model    string
+		profiles []profile
+		slices   int
+		beside   map[string]int64
+	}{
+		// JPEG and OFA limit +me alike; decoders cannot run out while OFA does not.
+		{"A30", a30(), 4, map[string]int64{"ofa-engines": 1}},
+		{"A100", a100(), 8, map[string]int64{"ofa-engines": 1}},
+		{"H100", h100(), 8, map[string]int64{"ofa-engines": 1}},
+		// +me.all takes all decoders, and with them all encoders and JPEG engines.
+		{"RTX PRO 6000", rtxPro6000(), 12, map[string]int64{"ofa-engines": 1, "decoders": 4}},
+	} {
+		t.Run(test.model, func(t *testing.T) {
+			counters := layoutOf(test.profiles).counters()
+			assert.Equal(t, test.beside, beside(counters))
+			for slice := range test.slices {
+				assert.EqualValues(t, 1, counters[fmt.Sprintf("memory-slice-%d", slice)])
+			}
+			assert.Len(t, counters, test.slices+len(test.beside))
+		})
+	}
+}
+
+// What the counters allow must be what the hardware allows: no set of cuts that
+// takes more of an engine than there is, and every profile as often as NVML
+// says, no more and no less.
+func TestCountersSayExactlyWhatFits(t *testing.T) {
+	for model, profiles := range map[string][]profile{"A30": a30(), "A100": a100(), "H100": h100(), "RTX PRO 6000": rtxPro6000()} {
+		t.Run(model, func(t *testing.T) {
+			l := layoutOf(profiles)
+			for _, r := range parts(profiles) {
+				assert.LessOrEqual(t, peak(profiles, r.takes, l.scarce), r.total, r.counter)
+			}
+			for _, p := range profiles {
+				assert.EqualValues(t, p.max, peak([]profile{p}, func(profile) int64 { return 1 }, l.scarce), p.name)
+			}
+		})
+	}
+}
+
+// An exhaustive look at all sets of cuts of one card, against the arithmetic
+// that the scheduler does with the counters.
+func TestEverySetOfCutsOfA30(t *testing.T) {
+	profiles := a30()
+	l := layoutOf(profiles)
+	total := l.counters()
+	cuts := ordered(profiles)
+	for set := range 1 << len(cuts) {
+		sum := gpu.Counters{}
+		engines := map[string]int64{}
+		free := true
+		var taken [4]bool
+		for i, c := range cuts {
+			if set&(1<<i) == 0 {
+				continue
+			}
+			sum.Add(l.consumption(c))
+			for engine, n := range c.engines {
+				engines[engine] += n
+			}
+			for s := c.at.start; s < c.at.end(); s++ {
+				free = free && !taken[s]
+				taken[s] = true
+			}
+		}
+		legal := free && engines[copyEngines] <= 4 && engines[decoders] <= 4 && engines[jpegEngines] <= 1 && engines[ofaEngines] <= 1
+		require.Equal(t, legal, sum.Exceeds(total) == "", "cuts %b", set)
+	}
+}
+
+func TestPeak(t *testing.T) {
+	one := func(profile) int64 { return 1 }
+	p := func(starts []int, size int) profile {
+		var spans []span
+		for _, s := range starts {
+			spans = append(spans, span{s, size})
+		}
+		return profile{spans: spans}
+	}
+	for _, test := range []struct {
+		name     string
+		profiles []profile
+		want     int64
+	}{
+		{"no profiles", nil, 0},
+		{"side by side", []profile{p([]int{0, 1, 2}, 1)}, 3},
+		{"overlapping starts", []profile{p([]int{0, 1, 2, 3}, 2)}, 2},
+		{"a gap", []profile{p([]int{0, 5}, 1)}, 2},
+		{"small beside large", []profile{p([]int{0}, 4), p([]int{4, 5}, 1)}, 3},
+		{"one slice twice", []profile{p([]int{3}, 1), p([]int{3}, 1)}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, peak(test.profiles, one, nil)) })
+	}
+}
+
+// A card of the future whose limit no engine explains still gets it right.
+func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
+	profiles := table([]row{
+		{"1g.10gb", 1, 1, ones, 16, [5]int64{1, 1, 0, 1, 0}, 7},
+		{"1g.10gb+nvl", 1, 1, ones, 16, [5]int64{1, 1, 0, 1, 0}, 2},
+		{"7g.80gb", 7, 8, []int{0}, 132, [5]int64{8, 7, 0, 7, 0}, 1},
+	})
+	l := layoutOf(profiles)
+	assert.Equal(t, map[string]int64{"instances-1g-10gb-nvl": 2}, beside(l.counters()))
+	assert.Contains(t, l.consumption(cut{profile: profiles[1], at: span{3, 1}}), "instances-1g-10gb-nvl")
+	assert.NotContains(t, l.consumption(cut{profile: profiles[0], at: span{3, 1}}), "instances-1g-10gb-nvl")
+}

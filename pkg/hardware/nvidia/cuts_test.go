@@ -1,0 +1,123 @@
+package nvidia
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestOrderIsPolicy(t *testing.T) {
+	var got []string
+	for _, c := range ordered(h100()) {
+		got = append(got, fmt.Sprintf("%s@%d", c.name, c.at.start))
+	}
+	assert.Equal(t, []string{
+		"1g.10gb@6", "1g.10gb@5", "1g.10gb@4", "1g.10gb@3", "1g.10gb@2", "1g.10gb@1", "1g.10gb@0",
+		"1g.10gb+me@6", "1g.10gb+me@5", "1g.10gb+me@4", "1g.10gb+me@3", "1g.10gb+me@2", "1g.10gb+me@1", "1g.10gb+me@0",
+		"1g.20gb@6", "1g.20gb@4", "1g.20gb@2", "1g.20gb@0",
+		"2g.20gb@4", "2g.20gb@2", "2g.20gb@0",
+		"3g.40gb@4", "3g.40gb@0",
+		"4g.40gb@0",
+		"7g.80gb@0",
+	}, got)
+}
+
+func TestOrderOfVariants(t *testing.T) {
+	var got []string
+	for _, c := range ordered(rtxPro6000()) {
+		if c.at.start == 0 {
+			got = append(got, c.name)
+		}
+	}
+	assert.Equal(t, []string{
+		"1g.24gb", "1g.24gb+gfx", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb-me",
+		"2g.48gb", "2g.48gb+gfx", "2g.48gb+me.all", "2g.48gb-me",
+		"4g.96gb", "4g.96gb+gfx",
+	}, got)
+}
+
+func TestOrderDoesNotDependOnNVMLs(t *testing.T) {
+	forward, backward := h100(), h100()
+	for i, j := 0, len(backward)-1; i < j; i, j = i+1, j-1 {
+		backward[i], backward[j] = backward[j], backward[i]
+	}
+	assert.Equal(t, len(ordered(forward)), len(ordered(backward)))
+	for i, c := range ordered(forward) {
+		assert.Equal(t, c.name, ordered(backward)[i].name)
+		assert.Equal(t, c.at, ordered(backward)[i].at)
+	}
+}
+
+func TestWhatIsOffered(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		facts       facts
+		whole, cuts bool
+	}{
+		{"no MIG", facts{}, true, false},
+		{"Hopper, mode off", facts{migCapable: true, switchable: true}, true, true},
+		{"Hopper, mode on", facts{migCapable: true, switchable: true, migOn: true}, true, true},
+		{"Ampere, mode off", facts{migCapable: true}, true, false},
+		{"Ampere, mode on", facts{migCapable: true, migOn: true}, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			whole, cuts := test.facts.offers()
+			assert.Equal(t, test.whole, whole, "whole card")
+			assert.Equal(t, test.cuts, cuts, "cuts")
+		})
+	}
+}
+
+func TestDevicesOfHopper(t *testing.T) {
+	f := facts{pciAddress: "0000:c1:00.0", migCapable: true, switchable: true, memory: 80 << 30}
+	placements, counters := devices(f, h100())
+	require.Len(t, placements, 26)
+
+	whole := placements[len(placements)-1]
+	assert.Equal(t, "gpu-0000-c1-00-0", whole.Name(), "the whole card comes last")
+	assert.Equal(t, counters, whole.Consumes, "and takes everything")
+	assert.EqualValues(t, 80<<30, whole.Memory)
+	assert.EqualValues(t, 132, whole.ComputeUnits, "from the largest profile")
+	assert.Equal(t, map[string]int64{copyEngines: 8, decoders: 7, jpegEngines: 7, ofaEngines: 1}, whole.Engines)
+
+	g := gpu.GPU{PCIAddress: f.pciAddress, Counters: counters, Placements: placements}
+	for _, p := range placements {
+		assert.Empty(t, p.Consumes.Exceeds(counters), "%s fits an empty card", p.Name())
+		assert.True(t, g.Conflict(p, whole), "%s excludes the whole card", p.Name())
+		assert.Equal(t, gpu.IsolationHardware, p.Isolation)
+	}
+	me6, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-6")
+	me5, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-5")
+	assert.True(t, g.Conflict(me6, me5), "one OFA engine, one +me")
+	assert.Equal(t, gpu.Counters{"memory-slice-6": 1, "ofa-engines": 1}, me6.Consumes)
+}
+
+func TestPlacementsShareNoMaps(t *testing.T) {
+	placements, counters := devices(facts{migCapable: true, switchable: true}, h100())
+	placements[0].Engines[decoders] = 99
+	placements[0].Consumes["memory-slice-6"] = 99
+	placements[len(placements)-1].Consumes["memory-slice-6"] = 99
+	assert.EqualValues(t, 1, placements[1].Engines[decoders])
+	assert.EqualValues(t, 1, counters["memory-slice-6"])
+}
+
+func TestCardWithoutMIG(t *testing.T) {
+	placements, counters := devices(facts{pciAddress: "0000:01:00.0", memory: 23 << 30, multiprocessors: 58}, nil)
+	require.Len(t, placements, 1)
+	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 23 << 30}, counters)
+	assert.Equal(t, counters, placements[0].Consumes)
+	assert.EqualValues(t, 58, placements[0].ComputeUnits)
+	assert.Nil(t, placements[0].Engines)
+}
+
+func TestAmpereWithModeOffHasOnlyMemory(t *testing.T) {
+	placements, counters := devices(facts{migCapable: true, memory: 39 << 30, multiprocessors: 108}, a100())
+	require.Len(t, placements, 1)
+	assert.Equal(t, gpu.TypeGPU, placements[0].Type)
+	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 39 << 30}, counters)
+	assert.EqualValues(t, 108, placements[0].ComputeUnits)
+}

@@ -1,0 +1,240 @@
+package nvidia
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestGoldenInventories(t *testing.T) {
+	for _, name := range []string{"h100x8", "h200x8", "a100-40x8", "l4x4"} {
+		t.Run(name, func(t *testing.T) { golden(t, name, simulated(t, name).cards()) })
+	}
+	for _, model := range []string{"A30-24GB", "RTX-PRO-6000-Blackwell-96GB", "B200-180GB"} {
+		t.Run(model, func(t *testing.T) {
+			extra := ""
+			if model == "A30-24GB" {
+				extra = "  migMode: enabled\n"
+			}
+			golden(t, model, simulated(t, ofModel(t, model, extra)).cards())
+		})
+	}
+}
+
+// golden compares the first card in full, and the others by their facts.
+func golden(t *testing.T, name string, cards []gpu.GPU) {
+	t.Helper()
+	var b strings.Builder
+	for i, c := range cards {
+		numa := "none"
+		if c.NUMANode != nil {
+			numa = fmt.Sprint(*c.NUMANode)
+		}
+		fmt.Fprintf(&b, "%s %s index=%d minor=%d %q %s driver=%s numa=%s root=%s placements=%d\n", c.Name(), c.Vendor,
+			c.Index, c.Minor, c.ProductName, c.Architecture, c.DriverVersion, numa, c.PCIeRoot, len(c.Placements))
+		if i > 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "  counters: %s\n", numbers(c.Counters))
+		for _, p := range c.Placements {
+			fmt.Fprintf(&b, "  %s: %s %s %d MiB, %d SMs, %s; consumes %s\n",
+				p.Name(), p.Type, p.Profile, p.Memory>>20, p.ComputeUnits, numbers(p.Engines), numbers(p.Consumes))
+		}
+	}
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "go test -update makes it")
+	assert.Equal(t, string(want), b.String())
+}
+
+func numbers[M ~map[string]int64](m M) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		texts = append(texts, fmt.Sprintf("%s=%d", strings.Replace(name, "memory-slice-", "m", 1), m[name]))
+	}
+	return strings.Join(texts, " ")
+}
+
+// The names that we compute must be those that the driver tells.
+func TestComputedNamesAreTheDriversOwn(t *testing.T) {
+	hideNames := trapping(func(d nvml.Device) nvml.Device { return struct{ nvml.Device }{d} })
+	for _, name := range []string{"h100x8", "h200x8", "a100-40x8"} {
+		t.Run(name, func(t *testing.T) {
+			told, computed := simulated(t, name).cards(), simulated(t, name, hideNames).cards()
+			assert.Equal(t, names(told[0]), names(computed[0]))
+		})
+	}
+	for _, model := range []string{"RTX-PRO-6000-Blackwell-96GB", "H100-94GB-NVL", "A100-80GB"} {
+		t.Run(model, func(t *testing.T) {
+			path := ofModel(t, model, "")
+			assert.Equal(t, names(simulated(t, path).cards()[0]), names(simulated(t, path, hideNames).cards()[0]))
+		})
+	}
+}
+
+func names(g gpu.GPU) []string {
+	var all []string
+	for _, p := range g.Placements {
+		all = append(all, p.Name())
+	}
+	return all
+}
+
+func TestPlacementsDoNotDependOnMIGModeFromHopperOn(t *testing.T) {
+	m := simulated(t, "h100x8")
+	before := m.cards()[0]
+	m.migOn()
+	after := m.cards()[0]
+	assert.Equal(t, before, after)
+	m.create(m.placement("1g.10gb", 6))
+	assert.Equal(t, before, m.cards()[0], "nor on what exists")
+}
+
+func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
+	on := simulated(t, "a100-40x8").cards()[0]
+	for _, p := range on.Placements {
+		assert.Equal(t, gpu.TypeMIG, p.Type)
+	}
+	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n")).cards()[0]
+	require.Len(t, off.Placements, 1)
+	assert.Equal(t, gpu.TypeGPU, off.Placements[0].Type)
+	assert.Equal(t, []string{gpu.CounterMemory}, off.Counters.Names())
+}
+
+// guest is a card of a virtual machine whose hypervisor owns the mode.
+type guest struct{ nvml.Device }
+
+func (guest) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
+	return nvml.GPU_VIRTUALIZATION_MODE_VGPU, nvml.SUCCESS
+}
+
+func TestVGPUGuestNeverSwitchesTheMode(t *testing.T) {
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return guest{d} }))
+	placements := m.cards()[0].Placements
+	require.Len(t, placements, 1)
+	_, err := m.Create(t.Context(), gpu.Placement{GPU: placements[0].GPU, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 6, Size: 1})
+	assert.ErrorContains(t, err, "vGPU")
+	current, pending := m.modes()
+	assert.Zero(t, current)
+	assert.Zero(t, pending)
+}
+
+func TestMachineThatDoesNotTellItsTopology(t *testing.T) {
+	m := simulated(t, "l4x4", func(c *Config) { c.SysRoot = t.TempDir() })
+	for _, c := range m.cards() {
+		assert.Nil(t, c.NUMANode)
+		assert.Empty(t, c.PCIeRoot)
+	}
+}
+
+func TestLostCardHidesNoOther(t *testing.T) {
+	m := simulated(t, "h100x8")
+	lost := m.cards()[3].PCIAddress
+	m.faults(simulate.Faults{Lost: []string{lost}})
+
+	cards, err := m.Inventory(t.Context())
+	assert.Len(t, cards, 7)
+	var broken *InventoryError
+	require.ErrorAs(t, err, &broken)
+	require.Len(t, broken.Cards, 1)
+	assert.Equal(t, lost, broken.Cards[0].PCIAddress, "known from when it last answered")
+	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
+	assert.ErrorContains(t, err, "fell off the bus")
+
+	m.noFaults()
+	assert.Len(t, m.cards(), 8)
+}
+
+func TestCardLostFromTheStartIsNamedByItsIndex(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.faults(simulate.Faults{Lost: []string{"0000:43:00.0"}})
+	_, err := m.Inventory(t.Context())
+	var broken *InventoryError
+	require.ErrorAs(t, err, &broken)
+	assert.Equal(t, 1, broken.Cards[0].Index)
+	assert.Empty(t, broken.Cards[0].PCIAddress)
+	assert.ErrorContains(t, err, "card with NVML index 1")
+}
+
+func TestInventoryFailsAsAWholeOnlyWithoutNVML(t *testing.T) {
+	m := simulated(t, "l4x4")
+	require.NoError(t, m.Close(t.Context()))
+	m.fail("Init", nvml.ERROR_DRIVER_NOT_LOADED, 0)
+	cards, err := m.Inventory(t.Context())
+	assert.Empty(t, cards)
+	assert.ErrorContains(t, err, "kernel module is not loaded")
+	var broken *InventoryError
+	assert.False(t, errors.As(err, &broken))
+}
+
+func TestLostSessionIsOpenedAgain(t *testing.T) {
+	m := simulated(t, "l4x4")
+	address := m.cards()[0].PCIAddress
+	require.NoError(t, m.Close(t.Context()))
+	_, err := m.Live(t.Context(), address)
+	require.NoError(t, err)
+	require.NoError(t, m.Close(t.Context()))
+	assert.Len(t, m.cards(), 4)
+}
+
+// doubled lists a profile a second time under another number, and one more
+// under a name that is taken.
+type doubled struct{ nvml.Device }
+
+func (d doubled) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
+	switch enum {
+	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2 + 100: // never asked
+		return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_INVALID_ARGUMENT
+	case nvml.GPU_INSTANCE_PROFILE_8_SLICE: // the same id again
+		return d.Device.GetGpuInstanceProfileInfo(nvml.GPU_INSTANCE_PROFILE_3_SLICE)
+	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_GFX + 7: // the same name under another id
+		info, ret := d.Device.GetGpuInstanceProfileInfo(nvml.GPU_INSTANCE_PROFILE_3_SLICE)
+		info.Id = 77
+		return info, ret
+	}
+	return d.Device.GetGpuInstanceProfileInfo(enum)
+}
+
+func TestProfileListedTwice(t *testing.T) {
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return doubled{d} }))
+	all := names(m.cards()[0])
+	assert.Equal(t, names(simulated(t, "h100x8").cards()[0]), all)
+	slices.Sort(all)
+	assert.Len(t, slices.Compact(all), 26, "no name twice")
+}
+
+func TestInventoryReturnsWhenOneCardHangs(t *testing.T) {
+	m := simulated(t, "h100x8")
+	hung := m.cards()[2].PCIAddress
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
+	t.Cleanup(func() { m.settleFaults() })
+
+	ctx, cancel := withTimeout(t, 300*time.Millisecond)
+	defer cancel()
+	cards, err := m.Inventory(ctx)
+	assert.Len(t, cards, 7)
+	var broken *InventoryError
+	require.ErrorAs(t, err, &broken)
+	assert.Equal(t, hung, broken.Cards[0].PCIAddress)
+	var stuck *StuckError
+	assert.ErrorAs(t, err, &stuck)
+}

@@ -87,18 +87,14 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 ##@ Checks
 
 .PHONY: test-unit
-test-unit: compiler cluster-parts-helm ## Run the tests that need no cluster
+test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	HELM="$$(bin/cluster path)/helm" $(GO) test -race ./...
 	cd test/cluster && $(GO) test ./cmd/cluster/... ./image/... ./internal/...
-
-.PHONY: cluster-parts-helm
-cluster-parts-helm: cluster-tool
-	@$(CLUSTER_TOOL) install
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests on a real cluster (needs root)
 	@test/e2e.sh
 
 .PHONY: verify
-verify: compiler ## Check formatting, vet, generated files and the chart
+verify: compiler cluster-parts ## Check formatting, vet, generated files and the chart
 	@test/verify.sh

@@ -60,19 +60,14 @@ func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, procR
 	if err != nil {
 		return config, "", errors.Join(errNoHardware, err)
 	}
-	inside := filepath.Join(c.HostRoot, root)
-	config = nvidia.Config{
+	devRoot := nvidia.FindDevRoot(c.HostRoot, root)
+	return nvidia.Config{
 		NVML:           nvml.New(nvml.WithLibraryPath(library)),
-		DriverRoot:     inside,
+		DriverRoot:     filepath.Join(c.HostRoot, root),
 		HostDriverRoot: root,
-		DevRoot:        inside,
-		HostDevRoot:    root,
-	}
-	if _, err := os.Stat(filepath.Join(inside, "dev", "nvidiactl")); err != nil {
-		// The driver's files lie apart from its devices.
-		config.DevRoot, config.HostDevRoot = c.HostRoot, "/"
-	}
-	return config, "/", nil
+		DevRoot:        filepath.Join(c.HostRoot, devRoot),
+		HostDevRoot:    devRoot,
+	}, "/", nil
 }
 
 func simulated(ctx context.Context, c *Config, name string) (config nvidia.Config, procRoot string, err error) {

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Checks what a reviewer should not have to: lint, formatting, modules, the chart.
+set -euo pipefail
+linter=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+echo "modules …"
+go mod tidy -diff
+(cd test/cluster && go mod tidy -diff)
+echo "lint (the first run builds the linter) …"
+go run "$linter" run ./...
+(cd test/cluster && go run "$linter" run --config ../../.golangci.yaml ./...)
+echo "shell …"
+for script in test/*.sh demo/*.sh .ci/run; do bash -n "$script"; done
+echo "chart …"
+HELM=$(bin/cluster path)/helm
+"$HELM" lint --quiet --strict deployments/helm/tranche
+HELM=$HELM go test -count=1 ./deployments/...
+echo "all is well"

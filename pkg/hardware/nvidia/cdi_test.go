@@ -1,0 +1,303 @@
+package nvidia
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// withNodes is a machine whose device nodes are real ones.
+func withNodes(t *testing.T, inventory string, change ...func(*Config)) *machine {
+	t.Helper()
+	m := simulated(t, inventory, change...)
+	if !m.nvml.HasDeviceNodes() {
+		t.Skip("needs root: device nodes are made with mknod")
+	}
+	return m
+}
+
+func (m *machine) common() *cdispecs.ContainerEdits {
+	m.t.Helper()
+	edits, err := m.CommonEdits(m.t.Context())
+	require.NoError(m.t, err)
+	return edits
+}
+
+func (m *machine) edits(p gpu.Placement) *cdispecs.ContainerEdits {
+	m.t.Helper()
+	edits, err := m.Edits(m.t.Context(), p)
+	require.NoError(m.t, err)
+	require.NoError(m.t, (&cdi.ContainerEdits{ContainerEdits: edits}).Validate())
+	return edits
+}
+
+func paths(edits *cdispecs.ContainerEdits) []string {
+	var all []string
+	for _, n := range edits.DeviceNodes {
+		all = append(all, n.Path)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestCommonEdits(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	edits := m.common()
+	require.NoError(t, (&cdi.ContainerEdits{ContainerEdits: edits}).Validate())
+
+	assert.Equal(t, []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"}, paths(edits))
+	for _, n := range edits.DeviceNodes {
+		assert.Equal(t, "c", n.Type, n.Path)
+		assert.NotZero(t, n.Major, n.Path)
+		assert.Empty(t, n.HostPath, "the node is described in full")
+	}
+	assert.Equal(t, "NVIDIA_VISIBLE_DEVICES=void", edits.Env[len(edits.Env)-1], "last, so that it holds")
+	assert.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(edits.Env), func(e string) bool { return !strings.HasPrefix(e, "NVIDIA_VISIBLE_DEVICES") })))
+
+	libcuda := slices.IndexFunc(edits.Mounts, func(x *cdispecs.Mount) bool { return strings.HasSuffix(x.ContainerPath, "/libcuda.so.580.159.04") })
+	require.GreaterOrEqual(t, libcuda, 0)
+	assert.NotContains(t, edits.Mounts[libcuda].ContainerPath, m.root)
+	for _, hook := range edits.Hooks {
+		assert.Equal(t, "/usr/bin/nvidia-cdi-hook", hook.Path)
+	}
+}
+
+func TestCommonEditsNameTheHostsPaths(t *testing.T) {
+	m := withNodes(t, "h100x8", func(c *Config) {
+		c.HostDriverRoot = "/var/lib/tranche/simulated/driver"
+		c.CDIHookPath = "/var/lib/tranche/bin/nvidia-cdi-hook"
+	})
+	edits := m.common()
+	require.NotEmpty(t, edits.Mounts)
+	for _, mount := range edits.Mounts {
+		assert.True(t, strings.HasPrefix(mount.HostPath, "/var/lib/tranche/simulated/driver/"), mount.HostPath)
+	}
+	for _, hook := range edits.Hooks {
+		assert.Equal(t, "/var/lib/tranche/bin/nvidia-cdi-hook", hook.Path)
+		assert.NotContains(t, strings.Join(hook.Args, " "), m.root)
+	}
+	for _, e := range edits.Env {
+		assert.NotContains(t, e, m.root)
+	}
+}
+
+func TestEditsOfAWholeCard(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	cards := m.cards()
+	for _, card := range []gpu.GPU{cards[0], cards[7]} {
+		edits := m.edits(card.Placements[len(card.Placements)-1])
+		assert.Equal(t, []string{fmt.Sprintf("/dev/nvidia%d", card.Minor)}, paths(edits), "this card's node and no other's")
+		assert.Equal(t, "c", edits.DeviceNodes[0].Type)
+		assert.EqualValues(t, card.Minor, edits.DeviceNodes[0].Minor)
+		assert.NotZero(t, edits.DeviceNodes[0].Major)
+		for _, hook := range edits.Hooks {
+			assert.NotContains(t, hook.Args, "apply-cuda-memory-limits", "it would obey the container's environment")
+		}
+	}
+}
+
+func TestEditsOfAPartition(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	a, b := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
+	m.create(a)
+	m.create(b)
+	first, second := m.edits(a), m.edits(b)
+	require.Len(t, first.DeviceNodes, 3, "card, GPU instance, compute instance")
+	assert.Equal(t, "/dev/nvidia0", first.DeviceNodes[0].Path)
+
+	caps := func(e *cdispecs.ContainerEdits) []string { return paths(&cdispecs.ContainerEdits{DeviceNodes: e.DeviceNodes[1:]}) }
+	for _, path := range caps(first) {
+		assert.NotContains(t, caps(second), path, "each sees its own instance only")
+	}
+	for _, n := range first.DeviceNodes[1:] {
+		assert.Equal(t, "c", n.Type)
+		assert.EqualValues(t, m.major("nvidia-caps"), n.Major)
+		assert.Equal(t, fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", n.Minor), n.Path)
+		assert.Empty(t, n.HostPath, "the host need not have the node")
+		assert.Equal(t, "rw", n.Permissions)
+		require.NotNil(t, n.FileMode)
+		assert.EqualValues(t, 0o444, *n.FileMode)
+	}
+
+	union := append(paths(m.common()), paths(first)...)
+	slices.Sort(union)
+	assert.Len(t, slices.Compact(slices.Clone(union)), len(union), "no node twice")
+}
+
+// major reads the machine's /proc/devices in its own way.
+func (m *machine) major(name string) int {
+	m.t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.root, "proc/devices"))
+	require.NoError(m.t, err)
+	for line := range strings.Lines(string(data)) {
+		if number, found := strings.CutSuffix(strings.TrimSpace(line), " "+name); found {
+			major, err := strconv.Atoi(strings.TrimSpace(number))
+			require.NoError(m.t, err)
+			return major
+		}
+	}
+	m.t.Fatalf("no %s in %s", name, data)
+	return 0
+}
+
+func TestEditsNeedAPartition(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	_, err := m.Edits(t.Context(), p)
+	assert.ErrorContains(t, err, "device nodes of gpu-0000-1b-00-0-mig-1g-10gb-6: the partition does not exist")
+
+	m.migOn()
+	m.bareInstance(p)
+	_, err = m.Edits(t.Context(), p)
+	assert.ErrorContains(t, err, "not complete")
+}
+
+// moved is a card whose device node got another number.
+type moved struct {
+	nvml.Device
+	minor *int
+}
+
+func (d moved) GetMinorNumber() (int, nvml.Return) { return *d.minor, nvml.SUCCESS }
+
+func TestMinorIsReadAtUse(t *testing.T) {
+	minor := 0
+	m := withNodes(t, "h100x8", func(c *Config) {
+		lib := c.NVML
+		c.NVML = &movedLibrary{trap: trap{Interface: lib, wrap: func(d nvml.Device) nvml.Device { return moved{d, &minor} }}}
+	})
+	whole := m.whole()
+	assert.Equal(t, []string{"/dev/nvidia0"}, paths(m.edits(whole)))
+	minor = 5
+	assert.Equal(t, []string{"/dev/nvidia5"}, paths(m.edits(whole)))
+}
+
+// movedLibrary wraps the handles that nvcdi looks up too.
+type movedLibrary struct{ trap }
+
+func (l *movedLibrary) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
+	device, ret := l.Interface.DeviceGetHandleByUUID(uuid)
+	if ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	return l.wrap(device), ret
+}
+
+func TestRivalCommonEditsShareNothing(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	want := m.common()
+	for range 3 { // made, then cached
+		edits := m.common()
+		assert.Equal(t, want, edits)
+		edits.DeviceNodes[0].Path = "/dev/spoilt"
+		edits.DeviceNodes = append(edits.DeviceNodes[:1], &cdispecs.DeviceNode{Path: "/dev/more"})
+		edits.Env[0] = "SPOILT=1"
+		edits.Mounts[0].HostPath = "/spoilt"
+		edits.Hooks[0].Args[0] = "spoilt"
+	}
+	assert.Equal(t, want, m.common())
+}
+
+// upgraded is a library that tells another driver version.
+type upgraded struct {
+	nvml.Interface
+	version *string
+}
+
+func (l *upgraded) SystemGetDriverVersion() (string, nvml.Return) { return *l.version, nvml.SUCCESS }
+
+func TestRivalIssue1144CommonEditsFollowTheDriver(t *testing.T) {
+	version := "580.159.04"
+	m := withNodes(t, "h100x8", func(c *Config) { c.NVML = &upgraded{c.NVML, &version} })
+	require.NotEmpty(t, m.common().Mounts)
+	version = "590.48.01"
+	_, err := m.CommonEdits(t.Context())
+	require.Error(t, err, "the new version's files are not there yet, and the old ones are not handed out")
+	assert.ErrorContains(t, err, m.cfg.DriverRoot)
+	version = "580.159.04"
+	assert.NotEmpty(t, m.common().Mounts)
+}
+
+func TestRivalIssue1380CommonEditsFollowTheFiles(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	before := m.common()
+	var gone string
+	for _, mount := range before.Mounts {
+		if strings.Contains(mount.HostPath, "nvidia-smi") {
+			gone = mount.HostPath
+		}
+	}
+	require.NotEmpty(t, gone)
+	require.NoError(t, os.Remove(gone))
+	for _, mount := range m.common().Mounts {
+		assert.NotEqual(t, gone, mount.HostPath)
+	}
+}
+
+func TestRivalIssue1380IncompleteEditsAreRefusedAndNotKept(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	uvm := filepath.Join(m.root, "driver/dev/nvidia-uvm")
+	aside := uvm + ".aside"
+	require.NoError(t, os.Rename(uvm, aside))
+	_, err := m.CommonEdits(t.Context())
+	require.ErrorContains(t, err, "no device node /dev/nvidia-uvm")
+	assert.ErrorContains(t, err, "nvidia-modprobe")
+	require.NoError(t, os.Rename(aside, uvm))
+	assert.Contains(t, paths(m.common()), "/dev/nvidia-uvm")
+}
+
+func TestMissingNodeOfTheCardIsNamed(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	require.NoError(t, os.Remove(filepath.Join(m.root, "driver/dev/nvidia0")))
+	_, err := m.Edits(t.Context(), m.whole())
+	assert.ErrorContains(t, err, "no device node /dev/nvidia0")
+	assert.ErrorContains(t, err, "nvidia-modprobe -c0")
+}
+
+func TestCapabilityFiles(t *testing.T) {
+	root := host(t, nil)
+	write := func(path, text string) {
+		path = filepath.Join(root, "proc", path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	d, err := New(Config{NVML: &trap{}, ProcRoot: root})
+	require.NoError(t, err)
+
+	_, err = d.instanceNodes(0, 13, 0)
+	assert.ErrorContains(t, err, "proc/devices")
+
+	write("devices", "Character devices:\n195 nvidia\n\nBlock devices:\n239 nvidia-caps\n")
+	_, err = d.instanceNodes(0, 13, 0)
+	assert.ErrorContains(t, err, "has no nvidia-caps", "a block device is no answer")
+
+	write("devices", "Character devices:\n  1 mem\n195 nvidia\n239 nvidia-caps\n\nBlock devices:\n  8 sd\n")
+	_, err = d.instanceNodes(0, 13, 0)
+	assert.ErrorContains(t, err, "gpu0/mig/gi13/access")
+
+	write("driver/nvidia/capabilities/gpu0/mig/gi13/access", "DeviceFileMode: 292\n")
+	_, err = d.instanceNodes(0, 13, 0)
+	assert.ErrorContains(t, err, "no DeviceFileMinor")
+
+	write("driver/nvidia/capabilities/gpu0/mig/gi13/access", "DeviceFileMinor: 120\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+	write("driver/nvidia/capabilities/gpu0/mig/gi13/ci0/access", "DeviceFileMinor: 121\n")
+	nodes, err := d.instanceNodes(0, 13, 0)
+	require.NoError(t, err)
+	mode := os.FileMode(0o444)
+	assert.Equal(t, []*cdispecs.DeviceNode{
+		{Path: "/dev/nvidia-caps/nvidia-cap120", Type: "c", Major: 239, Minor: 120, FileMode: &mode, Permissions: "rw"},
+		{Path: "/dev/nvidia-caps/nvidia-cap121", Type: "c", Major: 239, Minor: 121, Permissions: "rw"},
+	}, nodes)
+}

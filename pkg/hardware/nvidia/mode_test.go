@@ -1,0 +1,90 @@
+package nvidia
+
+import (
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+func TestWholeCardSwitchesTheModeOff(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.migOn()
+	made := m.create(m.whole())
+	assert.Equal(t, m.cards()[0].UUID, made.UUID)
+	assert.True(t, made.Is(m.whole()))
+	current, pending := m.modes()
+	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
+	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, pending)
+}
+
+func TestModeIsNotSwitchedUnderAClient(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, PID: 11}))
+	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, PID: 7}))
+	_, err := m.Create(t.Context(), p)
+	require.ErrorIs(t, err, claim.ErrInUse)
+	assert.ErrorContains(t, err, "cannot switch MIG mode on: in use by processes 7, 11")
+	current, pending := m.modes()
+	assert.Zero(t, current)
+	assert.Zero(t, pending, "nothing waits for the next reset")
+}
+
+// A client that does not show in the list of processes, like a monitor that
+// holds the device open, is only seen in the activation status.
+func TestModeRefusedForAnUnseenClientIsPutBack(t *testing.T) {
+	state := &pendingState{answer: nvml.ERROR_IN_USE}
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
+	p := m.placement("1g.10gb", 6)
+	_, err := m.Create(t.Context(), p)
+	require.ErrorIs(t, err, claim.ErrInUse)
+	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode, "the pending mode is put back")
+}
+
+func TestModeThatNeedsAReset(t *testing.T) {
+	state := &pendingState{answer: nvml.ERROR_RESET_REQUIRED}
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
+	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
+	require.ErrorIs(t, err, nvml.ERROR_RESET_REQUIRED)
+	assert.NotErrorIs(t, err, claim.ErrInUse)
+	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset")
+	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode)
+}
+
+func TestModeRefusedOutright(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	m.fail("SetMigMode", nvml.ERROR_NO_PERMISSION, 0)
+	_, err := m.Create(t.Context(), p)
+	require.ErrorIs(t, err, nvml.ERROR_NO_PERMISSION)
+	assert.ErrorContains(t, err, "card 0000:1b:00.0: NVML call DeviceSetMigMode")
+	assert.ErrorContains(t, err, "CAP_SYS_ADMIN")
+	m.noFaults()
+	m.create(p)
+}
+
+func TestModeThatDoesNotChangeIsNotBelieved(t *testing.T) {
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return stubborn{d} }))
+	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
+	assert.ErrorContains(t, err, "MIG mode was set on, but it is off now and off after a reset")
+}
+
+func TestAmpereIsNeverSwitched(t *testing.T) {
+	on := simulated(t, "a100-40x8")
+	_, err := on.Create(t.Context(), gpu.Placement{GPU: "0000:07:00.0", Type: gpu.TypeGPU})
+	assert.ErrorContains(t, err, "has MIG mode on and must have it off: compute capability 8.0 needs a reset")
+
+	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n"))
+	_, err = off.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb", Start: 6, Size: 1})
+	assert.ErrorContains(t, err, "has MIG mode off and must have it on")
+	off.create(off.whole())
+	current, pending := off.modes()
+	assert.Zero(t, current)
+	assert.Zero(t, pending)
+}

@@ -1,0 +1,315 @@
+package nvidia
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+func TestLifeOfAPartition(t *testing.T) {
+	for _, test := range []struct {
+		inventory, profile string
+		start              int
+	}{
+		{"h100x8", "1g.10gb", 6},
+		{"h100x8", "1g.10gb+me", 2},
+		{"h100x8", "7g.80gb", 0},
+		{"h200x8", "1g.35gb", 4},
+		{"h200x8", "3g.71gb", 4},
+		{"a100-40x8", "1g.10gb", 0},
+		{"a100-40x8", "7g.40gb", 0}, // rival issue 1480: its compute profile is not NVL's
+	} {
+		t.Run(test.inventory+" "+test.profile, func(t *testing.T) {
+			m := simulated(t, test.inventory)
+			p := m.placement(test.profile, test.start)
+			require.Empty(t, m.live(p.GPU))
+
+			made := m.create(p)
+			assert.True(t, made.Is(p))
+			assert.True(t, made.Complete)
+			assert.Regexp(t, "^MIG-", made.UUID)
+			assert.Regexp(t, `^GI \d+$`, made.ID)
+			assert.Equal(t, p.Size, made.Size)
+			assert.Equal(t, []gpu.Partition{made}, m.live(p.GPU))
+
+			assert.Equal(t, made, m.create(p), "what is there is returned")
+			assert.Len(t, m.live(p.GPU), 1)
+
+			require.NoError(t, m.Destroy(t.Context(), p))
+			assert.Empty(t, m.live(p.GPU))
+			assert.NoError(t, m.Destroy(t.Context(), p), "what is not there is no error")
+		})
+	}
+}
+
+func TestCardFilledInOrder(t *testing.T) {
+	m := simulated(t, "h100x8")
+	g := m.cards()[0]
+	uuids := map[string]bool{}
+	for _, p := range g.Placements {
+		if p.Profile == "1g.10gb" {
+			uuids[m.create(p).UUID] = true
+		}
+	}
+	assert.Len(t, uuids, 7)
+	live := m.live(g.PCIAddress)
+	assert.True(t, slices.IsSortedFunc(live, func(a, b gpu.Partition) int { return a.Start - b.Start }))
+	for _, p := range live {
+		_, published := g.Placement(p.Name())
+		assert.True(t, published, p.Name())
+	}
+}
+
+// Every pair of placements that the counters allow exists side by side, and
+// every pair that they refuse is refused by the hardware as well.
+func TestCountersAgreeWithTheHardware(t *testing.T) {
+	for _, inventory := range []string{"h100x8", "a100-40x8"} {
+		t.Run(inventory, func(t *testing.T) {
+			m := simulated(t, inventory)
+			g := m.cards()[0]
+			for i, a := range g.Placements {
+				if a.Type != gpu.TypeMIG || a.Start%2 == 1 {
+					continue // odd starts of 1g only repeat the even ones
+				}
+				m.create(a)
+				for _, b := range g.Placements[i+1:] {
+					if b.Type != gpu.TypeMIG || b.Start%2 == 1 {
+						continue
+					}
+					_, err := m.Create(t.Context(), b)
+					assert.Equal(t, g.Conflict(a, b), err != nil, "%s beside %s: %v", a.Name(), b.Name(), err)
+					require.NoError(t, m.Destroy(t.Context(), b))
+				}
+				require.NoError(t, m.Destroy(t.Context(), a))
+			}
+		})
+	}
+}
+
+func TestCreateSwitchesTheModeOnDemand(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("2g.20gb", 4)
+	current, _ := m.modes()
+	require.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
+	m.create(p)
+	current, _ = m.modes()
+	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current)
+
+	require.NoError(t, m.Destroy(t.Context(), p))
+	current, _ = m.modes()
+	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current, "the mode stays until somebody needs it off")
+}
+
+func TestCreateNamesWhatIsInTheWay(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.create(m.placement("1g.10gb", 5))
+	_, err := m.Create(t.Context(), m.placement("3g.40gb", 4))
+	assert.ErrorContains(t, err, "taken by gpu-0000-1b-00-0-mig-1g-10gb-5 (GI ")
+	assert.ErrorContains(t, err, "create gpu-0000-1b-00-0-mig-3g-40gb-4")
+	assert.Len(t, m.live("0000:1b:00.0"), 1)
+}
+
+func TestCreateOfAProfileThatTheCardHasNot(t *testing.T) {
+	m := simulated(t, "h100x8")
+	_, err := m.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb", Start: 6, Size: 1})
+	assert.ErrorContains(t, err, "no profile 1g.5gb")
+	_, err = m.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: "xcp"})
+	assert.ErrorContains(t, err, "not NVIDIA's")
+	_, err = m.Create(t.Context(), gpu.Placement{GPU: "0000:ff:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Size: 1})
+	assert.ErrorIs(t, err, nvml.ERROR_NOT_FOUND)
+}
+
+func TestInstanceWithoutComputeInstanceIsFinished(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("3g.40gb", 4)
+	m.migOn()
+	m.bareInstance(p)
+
+	live := m.live(p.GPU)
+	require.Len(t, live, 1, "a half-made partition is seen")
+	assert.True(t, live[0].Is(p))
+	assert.False(t, live[0].Complete)
+	assert.Empty(t, live[0].UUID)
+
+	made := m.create(p)
+	assert.True(t, made.Complete)
+	assert.Equal(t, live[0].ID, made.ID, "and finished, not made a second time")
+}
+
+func TestFoundInstanceIsLeftWhenItCannotBeFinished(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("3g.40gb", 4)
+	m.migOn()
+	m.bareInstance(p)
+	m.fail("CreateComputeInstance", nvml.ERROR_UNKNOWN, 0)
+	_, err := m.Create(t.Context(), p)
+	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
+	assert.Len(t, m.live(p.GPU), 1, "it was not ours to remove")
+}
+
+func TestHalfMadePartitionIsDestroyed(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("3g.40gb", 4)
+	m.migOn()
+	m.bareInstance(p)
+	require.NoError(t, m.Destroy(t.Context(), p))
+	assert.Empty(t, m.live(p.GPU))
+}
+
+func TestInstanceDividedBySomebodyElse(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("2g.20gb", 0)
+	m.migOn()
+	gi := m.bareInstance(p)
+	for range 2 {
+		kind, ret := gi.GetComputeInstanceProfileInfo(nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		require.Equal(t, nvml.SUCCESS, ret)
+		_, ret = gi.CreateComputeInstance(&kind)
+		require.Equal(t, nvml.SUCCESS, ret)
+	}
+	live := m.live(p.GPU)
+	require.Len(t, live, 1)
+	assert.True(t, live[0].Complete, "programs can run in it")
+	_, err := m.Create(t.Context(), p)
+	assert.ErrorContains(t, err, "divided into 2 compute instances by somebody else")
+	assert.Len(t, m.live(p.GPU), 1)
+
+	require.NoError(t, m.Destroy(t.Context(), p), "both go")
+	assert.Empty(t, m.live(p.GPU))
+}
+
+func TestDestroyInUseNamesTheProcess(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 3)
+	made := m.create(p)
+	var gi int
+	_, err := fmt.Sscanf(made.ID, "GI %d", &gi)
+	require.NoError(t, err)
+	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, GPUInstance: &gi, PID: 4711}))
+
+	err = m.Destroy(t.Context(), p)
+	require.ErrorIs(t, err, claim.ErrInUse)
+	assert.ErrorContains(t, err, "process 4711")
+	assert.Len(t, m.live(p.GPU), 1)
+
+	require.NoError(t, simulate.RemoveProcess(m.root, 4711))
+	require.NoError(t, m.Destroy(t.Context(), p))
+	assert.Empty(t, m.live(p.GPU))
+}
+
+func TestDestroyThatGotHalfwayIsFinished(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 3)
+	m.create(p)
+	m.fail("GpuInstanceDestroy", nvml.ERROR_IN_USE, 1)
+	require.ErrorIs(t, m.Destroy(t.Context(), p), claim.ErrInUse)
+	live := m.live(p.GPU)
+	require.Len(t, live, 1)
+	assert.False(t, live[0].Complete, "the compute instance is gone")
+	require.NoError(t, m.Destroy(t.Context(), p))
+	assert.Empty(t, m.live(p.GPU))
+}
+
+func TestDestroyTakesGoneForDone(t *testing.T) {
+	for _, call := range []string{"ComputeInstanceDestroy", "GpuInstanceDestroy"} {
+		m := simulated(t, "h100x8")
+		p := m.placement("1g.10gb", 3)
+		m.create(p)
+		m.fail(call, nvml.ERROR_NOT_FOUND, 1)
+		err := m.Destroy(t.Context(), p)
+		if call == "GpuInstanceDestroy" {
+			assert.NoError(t, err)
+		} else {
+			// The simulator still has the compute instance, so the GPU
+			// instance cannot go: that must not pass for success.
+			assert.ErrorIs(t, err, claim.ErrInUse)
+		}
+	}
+}
+
+func TestDestroyOfAWholeCardDoesNothing(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.create(m.whole())
+	assert.NoError(t, m.Destroy(t.Context(), m.whole()))
+}
+
+func TestMIGDeviceThatShowsUpLate(t *testing.T) {
+	late := &lateDevices{hidden: 3}
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return lateDevice{d, late} }))
+	p := m.placement("1g.10gb", 6)
+	m.migOn()
+	made := m.create(p)
+	assert.True(t, made.Complete)
+	assert.Zero(t, late.hidden)
+}
+
+func TestMIGDeviceThatNeverShowsUpLeavesNothing(t *testing.T) {
+	late := &lateDevices{hidden: 1 << 30}
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return lateDevice{d, late} }))
+	p := m.placement("1g.10gb", 6)
+	ctx, cancel := withTimeout(t, 200*time.Millisecond)
+	defer cancel()
+	_, err := m.Create(ctx, p)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "waiting for the MIG device")
+	late.set(0)
+	assert.Empty(t, m.live(p.GPU))
+}
+
+func TestCreateInterruptedByItsDeadlineCleansUpBehindItself(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: simulate.Return(nvml.ERROR_UNKNOWN), Hang: true}}})
+	ctx, cancel := withTimeout(t, 200*time.Millisecond)
+	defer cancel()
+	_, err := m.Create(ctx, p)
+	require.ErrorContains(t, err, "NVML call GpuInstanceCreateComputeInstance on card "+p.GPU+" has not returned")
+	m.settleFaults()
+	assert.Empty(t, m.live(p.GPU), "the GPU instance went when the call came back")
+	m.create(p)
+}
+
+// A profile of a newer driver than our table is still seen as taken room.
+func TestInstanceOfAnUnknownProfile(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.create(m.placement("3g.40gb", 4))
+	d, err := New(Config{NVML: &trap{Interface: m.nvml, wrap: func(d nvml.Device) nvml.Device { return withoutProfile{d, nvml.GPU_INSTANCE_PROFILE_3_SLICE} }}})
+	require.NoError(t, err)
+	live, err := d.Live(t.Context(), "0000:1b:00.0")
+	require.NoError(t, err)
+	require.Len(t, live, 1)
+	assert.Equal(t, "unknown9", live[0].Profile)
+	assert.Equal(t, 4, live[0].Start)
+	assert.Equal(t, 4, live[0].Size)
+	assert.True(t, live[0].Complete)
+}
+
+func TestCardsWithoutMIGHaveNoPartitions(t *testing.T) {
+	m := simulated(t, "l4x4")
+	whole := m.whole()
+	assert.Empty(t, m.live(whole.GPU))
+	made := m.create(whole)
+	assert.Equal(t, m.cards()[0].UUID, made.UUID)
+	assert.Equal(t, whole.Name(), made.Name())
+	_, err := m.Create(t.Context(), gpu.Placement{GPU: whole.GPU, Type: gpu.TypeMIG, Profile: "1g.6gb", Size: 1})
+	assert.ErrorContains(t, err, "does not know MIG")
+}
+
+func TestRebootLosesPartitionsAndNothingElse(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	m.create(p)
+	require.NoError(t, simulate.Reboot(m.root))
+	assert.Empty(t, m.live(p.GPU))
+	m.create(p)
+}

@@ -1,0 +1,138 @@
+package nvidia
+
+import (
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// The defects that NVIDIA's DRA driver had in what this folder does. Each must
+// be impossible here. (Numbers 3 to 5 and 9 to 15 belong to other rooms.)
+
+func TestRivalDefect1WrongUUID(t *testing.T) {
+	m := simulated(t, "h100x8")
+	parent := m.cards()[0].UUID
+	seen := map[string]bool{parent: true}
+	for _, start := range []int{6, 5, 4} {
+		made := m.create(m.placement("1g.10gb", start))
+		assert.False(t, seen[made.UUID], "a UUID of its own, and not the card's")
+		seen[made.UUID] = true
+		device, ret := m.nvml.DeviceGetHandleByUUID(made.UUID)
+		require.Equal(t, nvml.SUCCESS, ret)
+		isMIG, _ := device.IsMigDeviceHandle()
+		assert.True(t, isMIG)
+		name, _ := device.GetName()
+		assert.Contains(t, name, "MIG 1g.10gb")
+	}
+}
+
+func TestRivalDefect2LeakedInstanceWhenComputeFails(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	m.fail("CreateComputeInstance", nvml.ERROR_INSUFFICIENT_RESOURCES, 1)
+	_, err := m.Create(t.Context(), p)
+	require.ErrorIs(t, err, nvml.ERROR_INSUFFICIENT_RESOURCES)
+	assert.Empty(t, m.live(p.GPU), "the GPU instance is gone")
+	m.create(p)
+}
+
+func TestRivalDefect2InstanceThatCannotBeRemovedIsNamed(t *testing.T) {
+	m := simulated(t, "h100x8")
+	p := m.placement("1g.10gb", 6)
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{
+		{Call: "CreateComputeInstance", GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN)},
+		{Call: "GpuInstanceDestroy", GPU: "*", Error: simulate.Return(nvml.ERROR_IN_USE)},
+	}})
+	_, err := m.Create(t.Context(), p)
+	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
+	assert.ErrorContains(t, err, "could not be removed again")
+	m.noFaults()
+	live := m.live(p.GPU)
+	require.Len(t, live, 1, "and an instance without compute instance is visible")
+	assert.False(t, live[0].Complete)
+	m.create(p)
+}
+
+func TestRivalDefect6ModeIsReadAtUse(t *testing.T) {
+	m := simulated(t, "h100x8")
+	before := m.cards() // MIG mode off, as when a plugin starts
+	keep, gone := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
+	m.create(keep)
+	m.create(gone)
+	require.NoError(t, m.Destroy(t.Context(), gone))
+	current, pending := m.modes()
+	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current)
+	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, pending, "nobody tried to switch it off beside a live partition")
+	assert.Len(t, m.live(keep.GPU), 1)
+	assert.Equal(t, before, m.cards())
+}
+
+func TestRivalDefect6ActivationStatusIsChecked(t *testing.T) {
+	state := &pendingState{answer: nvml.ERROR_IN_USE}
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
+	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
+	assert.ErrorContains(t, err, "DeviceSetMigMode (activation)")
+}
+
+func TestRivalDefect7WholeCardInMIGMode(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.migOn()
+	m.create(m.whole())
+	current, _ := m.modes()
+	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
+
+	m.create(m.placement("1g.10gb", 6))
+	_, err := m.Create(t.Context(), m.whole())
+	require.ErrorContains(t, err, "card 0000:1b:00.0 is cut: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
+	assert.Len(t, m.live("0000:1b:00.0"), 1, "and what is there stays")
+}
+
+func TestRivalDefect7HalfMadePartitionCountsToo(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.migOn()
+	m.bareInstance(m.placement("3g.40gb", 4))
+	_, err := m.Create(t.Context(), m.whole())
+	assert.ErrorContains(t, err, "gpu-0000-1b-00-0-mig-3g-40gb-4")
+}
+
+func TestRivalDefect8ErrorsNameTheCallThatFailed(t *testing.T) {
+	for call, want := range map[string]string{
+		"CreateGpuInstance":     "DeviceCreateGpuInstanceWithPlacement: " + nvml.ERROR_UNKNOWN.Error(),
+		"CreateComputeInstance": "GpuInstanceCreateComputeInstance: " + nvml.ERROR_UNKNOWN.Error(),
+		"SetMigMode":            "DeviceSetMigMode: " + nvml.ERROR_UNKNOWN.Error(),
+		"GetGpuInstances":       "DeviceGetGpuInstances: " + nvml.ERROR_UNKNOWN.Error(),
+	} {
+		t.Run(call, func(t *testing.T) {
+			m := simulated(t, "h100x8")
+			p := m.placement("1g.10gb", 6)
+			m.fail(call, nvml.ERROR_UNKNOWN, 0)
+			_, err := m.Create(t.Context(), p)
+			var failed *CallError
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, nvml.ERROR_UNKNOWN, failed.Return)
+			assert.ErrorContains(t, err, want)
+			assert.NotContains(t, err.Error(), "SUCCESS")
+		})
+	}
+}
+
+func TestRivalIssue1454FullComputeInstance(t *testing.T) {
+	var asked []nvml.ComputeInstanceProfileInfo
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return asymmetric{d, &asked} }))
+	m.create(m.placement("1g.20gb", 6))
+	require.Len(t, asked, 1)
+	assert.EqualValues(t, 30, asked[0].MultiprocessorCount)
+}
+
+func TestRivalIssue1480ComputeProfileIsAskedOfTheInstance(t *testing.T) {
+	m := simulated(t, "a100-40x8")
+	p := m.placement("7g.40gb", 0)
+	assert.True(t, m.create(p).Complete)
+	require.NoError(t, m.Destroy(t.Context(), p))
+	assert.Equal(t, []gpu.Partition(nil), m.live(p.GPU))
+}

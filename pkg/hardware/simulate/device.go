@@ -184,67 +184,6 @@ func (d *device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	return nvml.DeviceAttributes{}, nvml.ERROR_NOT_SUPPORTED
 }
 
-// GetComputeRunningProcesses lists the card's clients, those of its instances
-// included.
-func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	if ret := d.check("GetComputeRunningProcesses"); ret != nvml.SUCCESS {
-		return nil, ret
-	}
-	processes, err := d.processes()
-	if err != nil {
-		return nil, d.nv.unexpected("GetComputeRunningProcesses", err)
-	}
-	infos := make([]nvml.ProcessInfo, 0, len(processes))
-	for _, p := range processes {
-		infos = append(infos, p.info())
-	}
-	return infos, nvml.SUCCESS
-}
-
-// GetGraphicsRunningProcesses: simulated clients only compute.
-func (d *device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
-	return nil, d.check("")
-}
-
-// processes lists the clients of the card that the state and the faults name.
-func (d *device) processes() ([]Process, error) {
-	st, err := d.nv.store.read()
-	if err != nil {
-		return nil, err
-	}
-	if st == nil {
-		return nil, errNoState(d.nv.root)
-	}
-	return d.clients(st), nil
-}
-
-func (d *device) clients(st *state) []Process {
-	faults, _ := d.nv.faults.read()
-	var mine []Process
-	for _, p := range slices.Concat(st.Processes, faults.Processes) {
-		if p.GPU == d.gpu().PCI {
-			mine = append(mine, p)
-		}
-	}
-	return mine
-}
-
-// clientsOf lists the clients of one GPU instance.
-func (d *device) clientsOf(st *state, instance int) []Process {
-	return slices.DeleteFunc(d.clients(st), func(p Process) bool {
-		return p.GPUInstance == nil || *p.GPUInstance != instance
-	})
-}
-
-func (p Process) info() nvml.ProcessInfo {
-	const none = 0xFFFFFFFF // nvml.h: "set to 0xFFFFFFFF otherwise"
-	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: 512 << 20, GpuInstanceId: none, ComputeInstanceId: none}
-	if p.GPUInstance != nil {
-		info.GpuInstanceId, info.ComputeInstanceId = uint32(*p.GPUInstance), 0
-	}
-	return info
-}
-
 // IsMigDeviceHandle is false: this is a card.
 func (d *device) IsMigDeviceHandle() (bool, nvml.Return) { return false, d.check("") }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/renameio/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -29,6 +28,9 @@ type Faults struct {
 	// Lost are the addresses of cards that fell off the bus: every call on
 	// them answers ERROR_GPU_IS_LOST.
 	Lost []string `json:"lost,omitempty"`
+	// XIDs are errors that the driver reports: an entry is one event at the
+	// moment when it appears in the file.
+	XIDs []XID `json:"xids,omitempty"`
 }
 
 // CallFault makes a call fail, take longer or hang.
@@ -46,16 +48,6 @@ type CallFault struct {
 	Delay metav1.Duration `json:"delay,omitempty"`
 	// Hang holds the call until the file no longer has this entry.
 	Hang bool `json:"hang,omitempty"`
-}
-
-// Process is a client of a card or of one of its instances.
-type Process struct {
-	// GPU is a PCI address.
-	GPU string `json:"gpu"`
-	// GPUInstance is the id of a GPU instance, absent for the whole card.
-	GPUInstance *int   `json:"gpuInstance,omitempty"`
-	PID         int    `json:"pid"`
-	Name        string `json:"name,omitempty"`
 }
 
 // Return is an NVML answer that can be written by name or number.
@@ -138,19 +130,12 @@ func ParseFaults(data []byte) (*Faults, error) {
 			return nil, fmt.Errorf("lost[%d]: %q is not an address like 0000:1b:00.0", i, pci)
 		}
 	}
-	return f, nil
-}
-
-func (p Process) check() error {
-	switch {
-	case !pciAddress.MatchString(p.GPU):
-		return fmt.Errorf("gpu: %q is not an address like 0000:1b:00.0", p.GPU)
-	case p.GPUInstance != nil && *p.GPUInstance < 0:
-		return fmt.Errorf("gpuInstance: %d is negative", *p.GPUInstance)
-	case p.PID < 1:
-		return fmt.Errorf("pid: %d is not a process id", p.PID)
+	for i, x := range f.XIDs {
+		if err := x.check(); err != nil {
+			return nil, fmt.Errorf("xids[%d].%w", i, err)
+		}
 	}
-	return nil
+	return f, nil
 }
 
 // SetFaults replaces the faults of a root, for every process that uses it.
@@ -162,7 +147,7 @@ func SetFaults(root string, f Faults) error {
 	if _, err := ParseFaults(data); err != nil {
 		return err
 	}
-	return renameio.WriteFile(faultsPath(root), data, 0o600)
+	return replaceFile(faultsPath(root), data)
 }
 
 // faultReader keeps the last readable faults of a root.
@@ -249,36 +234,4 @@ func (n *NVML) countFault(index, times, faults int, id fileID) (fires bool, err 
 		return st, nil
 	})
 	return fires, err
-}
-
-// AddProcess makes a process a client of a card until RemoveProcess or Reboot.
-func AddProcess(root string, p Process) error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	return (&store{root: root}).update(func(st *state) (*state, error) {
-		if st == nil {
-			return nil, errNoState(root)
-		}
-		if _, ok := st.gpu(p.GPU); !ok {
-			return nil, fmt.Errorf("gpu: no card at %s", p.GPU)
-		}
-		st.Processes = append(st.Processes, p)
-		return st, nil
-	})
-}
-
-// RemoveProcess ends a process that AddProcess started.
-func RemoveProcess(root string, pid int) error {
-	return (&store{root: root}).update(func(st *state) (*state, error) {
-		if st == nil {
-			return nil, errNoState(root)
-		}
-		st.Processes = slices.DeleteFunc(st.Processes, func(p Process) bool { return p.PID == pid })
-		return st, nil
-	})
-}
-
-func errNoState(root string) error {
-	return fmt.Errorf("no simulated machine in %s: New creates it", root)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -199,7 +198,7 @@ func endFaultProcesses(root string) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(faultsPath(root), data, 0o600)
+	return replaceFile(faultsPath(root), data)
 }
 
 // newBootID makes a random UUID, as the kernel does.

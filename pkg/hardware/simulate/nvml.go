@@ -54,6 +54,7 @@ var (
 	missingDevice   = &mock.Device{}
 	missingInstance = &mock.GpuInstance{}
 	missingCompute  = &mock.ComputeInstance{}
+	missingEvents   = &mock.EventSet{}
 )
 
 // New opens the machine at the root, starting it if it is not running there,
@@ -238,9 +239,4 @@ func (symbols) LookupSymbol(name string) error {
 		return nil
 	}
 	return fmt.Errorf("simulated libnvidia-ml.so.1: undefined symbol: %s", name)
-}
-
-// EventSetCreate is not simulated yet.
-func (n *NVML) EventSetCreate() (nvml.EventSet, nvml.Return) {
-	return nil, nvml.ERROR_NOT_SUPPORTED
 }

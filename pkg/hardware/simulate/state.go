@@ -166,10 +166,33 @@ func (s *store) update(change func(*state) (*state, error)) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(s.path(), append(data, '\n'), 0o600); err != nil {
+	if err := replaceFile(s.path(), append(data, '\n')); err != nil {
 		return fmt.Errorf("simulated state: %w", err)
 	}
 	return nil
+}
+
+// replaceFile replaces a file atomically and makes sure that identify tells
+// the new one from the old: inodes are used again, and a file system's clock
+// may not have moved since the last change.
+func replaceFile(path string, data []byte) error {
+	old, err := identify(path)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	modified := time.Unix(0, max(time.Now().UnixNano(), old.Modified+1))
+	if err := os.Chtimes(f.Name(), modified, modified); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
 
 // clone makes a copy that can be changed.
@@ -244,4 +267,8 @@ func lockFile(path string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+func errNoState(root string) error {
+	return fmt.Errorf("no simulated machine in %s: New creates it", root)
 }

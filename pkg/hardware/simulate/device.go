@@ -166,9 +166,28 @@ func (d *device) GetPersistenceMode() (nvml.EnableState, nvml.Return) {
 	return nvml.FEATURE_ENABLED, d.check("")
 }
 
-// GetComputeMode is Default.
+// GetComputeMode says who may open contexts: Default until SetComputeMode.
 func (d *device) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
-	return nvml.COMPUTEMODE_DEFAULT, d.check("")
+	g, ret := d.view("")
+	if ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	return nvml.ComputeMode(g.ComputeMode), nvml.SUCCESS
+}
+
+// SetComputeMode lasts until the driver is loaded anew. "If MIG is enabled on
+// a GPU, device must be MIG device handle" (nvml.h).
+func (d *device) SetComputeMode(mode nvml.ComputeMode) nvml.Return {
+	if mode < nvml.COMPUTEMODE_DEFAULT || mode >= nvml.COMPUTEMODE_COUNT {
+		return nvml.ERROR_INVALID_ARGUMENT
+	}
+	return d.change("SetComputeMode", 0, func(_ *state, g *gpuState) nvml.Return {
+		if g.MIGMode || mode == nvml.COMPUTEMODE_EXCLUSIVE_THREAD {
+			return nvml.ERROR_NOT_SUPPORTED
+		}
+		g.ComputeMode = int(mode)
+		return nvml.SUCCESS
+	})
 }
 
 // GetAddressingMode says that the card does not share page tables with the CPU.

@@ -124,3 +124,19 @@ func TestProcesses(t *testing.T) {
 	assert.ErrorContains(t, AddProcess(root, Process{GPU: pciOf(d)}), "pid: 0")
 	assert.ErrorContains(t, AddProcess(t.TempDir(), Process{GPU: pciOf(d), PID: 1}), "no simulated machine")
 }
+
+func TestComputeMode(t *testing.T) {
+	root := t.TempDir()
+	d := card(t, machineIn(t, "h100x8", root), 0)
+	require.Equal(t, nvml.SUCCESS, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
+	mode, ret := d.GetComputeMode()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.ComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS), mode)
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, d.SetComputeMode(nvml.COMPUTEMODE_COUNT))
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_THREAD))
+	require.NoError(t, ReloadDriver(root))
+	mode, _ = d.GetComputeMode()
+	assert.Equal(t, nvml.ComputeMode(nvml.COMPUTEMODE_DEFAULT), mode)
+	migOn(t, d)
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, d.SetComputeMode(nvml.COMPUTEMODE_DEFAULT))
+}

@@ -93,7 +93,6 @@ func (n *NVML) layout(st *state) error {
 
 // layoutNodes makes the device nodes of the driver and of each card.
 func (n *NVML) layoutNodes(st *state) error {
-	n.realNodes = true
 	dev := filepath.Join(driverRoot(n.root), "dev")
 	type node struct {
 		name         string
@@ -162,7 +161,31 @@ func (n *NVML) layoutSys(*state) error {
 			return err
 		}
 	}
-	return nil
+	return n.layoutModule(false)
+}
+
+// layoutModule writes sys/module/nvidia. Loading the module anew gives the
+// folder another inode number, as the kernel's sysfs does: what tells one load
+// of the driver from the next within a boot.
+func (n *NVML) layoutModule(anew bool) error {
+	dir := filepath.Join(n.root, "sys/module/nvidia")
+	if _, err := os.Stat(dir); err == nil && !anew {
+		return nil
+	}
+	// Made beside the old one, which keeps its inode from being used again.
+	next := dir + ".next"
+	if err := os.RemoveAll(next); err != nil {
+		return err
+	}
+	for name, content := range map[string]string{"version": n.inventory.DriverVersion, "initstate": "live"} {
+		if err := writeFile(filepath.Join(next, name), content+"\n"); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(next, dir)
 }
 
 // removeLayout takes away the files of a machine with other cards.
@@ -190,7 +213,7 @@ func (n *NVML) node(path string, mode os.FileMode, major, minor int) error {
 	}
 	err := unix.Mknod(path, unix.S_IFCHR|uint32(mode.Perm()), int(rdev))
 	if errors.Is(err, unix.EPERM) {
-		n.realNodes = false
+		n.plainNodes.Store(true)
 		return writeFile(path, "")
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {

@@ -31,10 +31,9 @@ func (n *NVML) start() error {
 				st, err = n.firstState(st)
 			}
 		case st.DriverVersion != n.inventory.DriverVersion:
-			if err = os.RemoveAll(filepath.Join(driverRoot(n.root), "usr")); err == nil {
-				st.loadDriver()
-				st.DriverVersion = n.inventory.DriverVersion
-			}
+			st.loadDriver()
+			st.DriverVersion = n.inventory.DriverVersion
+			err = n.removeDriver()
 		default:
 			unchanged = true
 		}
@@ -46,6 +45,16 @@ func (n *NVML) start() error {
 		}
 		return st, nil
 	})
+}
+
+// removeDriver takes away what a driver of another version installed.
+func (n *NVML) removeDriver() error {
+	for _, dir := range []string{"usr", "lib"} {
+		if err := os.RemoveAll(filepath.Join(driverRoot(n.root), dir)); err != nil {
+			return err
+		}
+	}
+	return n.layoutModule(true)
 }
 
 func (n *NVML) sameCards(st *state) bool {
@@ -82,7 +91,7 @@ func (st *state) loadDriver() {
 }
 
 func (g *gpuState) reset() {
-	g.Instances = nil
+	g.Instances, g.ComputeMode = nil, 0
 	m, ok := ModelByKey(g.Model)
 	g.MIGMode = ok && m.keepsMIGMode() && g.PendingMIGMode
 	g.PendingMIGMode = g.MIGMode
@@ -114,7 +123,7 @@ func ResetGPU(root, pci string) error {
 	if err != nil {
 		return err
 	}
-	return changeMachine(root, func(st *state) error {
+	return changeMachine(root, false, func(st *state) error {
 		g, ok := st.gpu(pci)
 		if !ok {
 			return fmt.Errorf("reset: no card at %s", pci)
@@ -130,7 +139,7 @@ func ResetGPU(root, pci string) error {
 }
 
 func restart(root string, also func(*state)) error {
-	return changeMachine(root, func(st *state) error {
+	return changeMachine(root, true, func(st *state) error {
 		st.loadDriver()
 		also(st)
 		return nil
@@ -138,7 +147,7 @@ func restart(root string, also func(*state)) error {
 }
 
 // changeMachine changes the state from outside NVML and makes the files follow.
-func changeMachine(root string, change func(*state) error) error {
+func changeMachine(root string, reload bool, change func(*state) error) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
@@ -156,6 +165,11 @@ func changeMachine(root string, change func(*state) error) error {
 		}
 		if err := n.syncCapabilities(st); err != nil {
 			return nil, err
+		}
+		if reload {
+			if err := n.layoutModule(true); err != nil {
+				return nil, err
+			}
 		}
 		return st, writeFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), st.BootID+"\n")
 	})

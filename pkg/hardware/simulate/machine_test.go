@@ -69,7 +69,16 @@ func TestDriverReloadKeepsTheBootID(t *testing.T) {
 	d := card(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, d, "1g.5gb", 0)
 	before := bootID(t, root)
+	module, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	require.NoError(t, err)
+	machineIn(t, "a100-40x8", root)
+	now, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(module, now), "a start of the plugin loads nothing")
 	require.NoError(t, ReloadDriver(root))
+	now, err = os.Stat(filepath.Join(root, "sys/module/nvidia"))
+	require.NoError(t, err)
+	assert.False(t, os.SameFile(module, now), "another inode tells the load")
 	assert.Equal(t, before, bootID(t, root))
 	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetGpuInstanceById(7)))
 }
@@ -87,7 +96,9 @@ func TestNewDriverVersionIsADriverReload(t *testing.T) {
 	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(card(t, n, 0).GetGpuInstanceById(7)))
 	assert.FileExists(t, filepath.Join(root, "driver/usr/lib/x86_64-linux-gnu/libcuda.so.590.1"))
 	assert.NoFileExists(t, filepath.Join(root, "driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04"))
+	assert.NoDirExists(t, filepath.Join(root, "driver/lib/firmware/nvidia/580.159.04"))
 	assert.Contains(t, content(t, root, "proc/driver/nvidia/version"), "590.1")
+	assert.Equal(t, "590.1\n", content(t, root, "sys/module/nvidia/version"))
 }
 
 func TestOtherCardsAreAnotherMachine(t *testing.T) {

@@ -42,7 +42,8 @@ type NVML struct {
 	logf      func(format string, args ...any)
 	devices   []*device
 	loads     atomic.Int64
-	realNodes bool
+	// plainNodes is set once a device node could not be made.
+	plainNodes atomic.Bool
 }
 
 var _ nvml.Interface = (*NVML)(nil)
@@ -98,7 +99,7 @@ func (n *NVML) DriverRoot() string { return driverRoot(n.root) }
 
 // HasDeviceNodes says whether the nodes below dev are character devices. Only
 // root can make those; without it they are empty files.
-func (n *NVML) HasDeviceNodes() bool { return n.realNodes }
+func (n *NVML) HasDeviceNodes() bool { return !n.plainNodes.Load() }
 
 func (n *NVML) sleep(d time.Duration) {
 	if d > 0 {

@@ -44,6 +44,7 @@ type gpuState struct {
 	PCI            string             `json:"pci"`
 	MIGMode        bool               `json:"migMode"`
 	PendingMIGMode bool               `json:"pendingMigMode"`
+	ComputeMode    int                `json:"computeMode,omitempty"`
 	Instances      []gpuInstanceState `json:"instances,omitempty"`
 }
 
@@ -169,6 +170,18 @@ func (s *store) update(change func(*state) (*state, error)) error {
 	if err := replaceFile(s.path(), append(data, '\n')); err != nil {
 		return fmt.Errorf("simulated state: %w", err)
 	}
+	return s.remember(next)
+}
+
+// remember spares the next reader in this process the decoding.
+func (s *store) remember(st *state) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, err := identify(s.path())
+	if err != nil {
+		return err
+	}
+	s.cached, s.id = st, id
 	return nil
 }
 

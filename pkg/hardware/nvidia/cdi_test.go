@@ -117,7 +117,9 @@ func TestEditsOfAPartition(t *testing.T) {
 	require.Len(t, first.DeviceNodes, 3, "card, GPU instance, compute instance")
 	assert.Equal(t, "/dev/nvidia0", first.DeviceNodes[0].Path)
 
-	caps := func(e *cdispecs.ContainerEdits) []string { return paths(&cdispecs.ContainerEdits{DeviceNodes: e.DeviceNodes[1:]}) }
+	caps := func(e *cdispecs.ContainerEdits) []string {
+		return paths(&cdispecs.ContainerEdits{DeviceNodes: e.DeviceNodes[1:]})
+	}
 	for _, path := range caps(first) {
 		assert.NotContains(t, caps(second), path, "each sees its own instance only")
 	}

@@ -127,7 +127,7 @@ func (g *gate) stuck(cause error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.call == "" {
-		return errors.Join(fmt.Errorf("%s is busy", g.subject), cause)
+		return errors.Join(errors.New(g.subject+" is busy"), cause)
 	}
 	return &StuckError{Subject: g.subject, Call: g.call, For: time.Since(g.since), cause: cause}
 }

@@ -3,7 +3,11 @@ package nvidia
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,30 +74,57 @@ func TestCardFilledInOrder(t *testing.T) {
 	}
 }
 
-// Every pair of placements that the counters allow exists side by side, and
-// every pair that they refuse is refused by the hardware as well.
+// Cards are filled in random orders: a placement goes in exactly when the
+// counters say that it fits beside what is there.
 func TestCountersAgreeWithTheHardware(t *testing.T) {
-	for _, inventory := range []string{"h100x8", "a100-40x8"} {
-		t.Run(inventory, func(t *testing.T) {
+	rtx := ofModel(t, "RTX-PRO-6000-Blackwell-96GB", "")
+	for _, inventory := range []string{"h100x8", "a100-40x8", rtx} {
+		t.Run(filepath.Base(inventory), func(t *testing.T) {
 			m := simulated(t, inventory)
 			g := m.cards()[0]
-			for i, a := range g.Placements {
-				if a.Type != gpu.TypeMIG || a.Start%2 == 1 {
-					continue // odd starts of 1g only repeat the even ones
-				}
-				m.create(a)
-				for _, b := range g.Placements[i+1:] {
-					if b.Type != gpu.TypeMIG || b.Start%2 == 1 {
+			random := rand.New(rand.NewPCG(1, 2))
+			for range 3 {
+				var placed []gpu.Placement
+				sum := gpu.Counters{}
+				for _, n := range random.Perm(len(g.Placements)) {
+					p := g.Placements[n]
+					if p.Type != gpu.TypeMIG {
 						continue
 					}
-					_, err := m.Create(t.Context(), b)
-					assert.Equal(t, g.Conflict(a, b), err != nil, "%s beside %s: %v", a.Name(), b.Name(), err)
-					require.NoError(t, m.Destroy(t.Context(), b))
+					with := maps.Clone(sum)
+					with.Add(p.Consumes)
+					_, err := m.Create(t.Context(), p)
+					require.Equal(t, with.Exceeds(g.Counters) == "", err == nil, "%s beside %v: %v", p.Name(), placed, err)
+					if err == nil {
+						sum, placed = with, append(placed, p)
+					}
 				}
-				require.NoError(t, m.Destroy(t.Context(), a))
+				for _, p := range placed {
+					require.NoError(t, m.Destroy(t.Context(), p))
+				}
 			}
 		})
 	}
+}
+
+func TestCardsAreCutAtTheSameTime(t *testing.T) {
+	m := simulated(t, "h100x8")
+	var wait sync.WaitGroup
+	for _, g := range m.cards() {
+		p, ok := g.Placement(g.Name() + "-mig-1g-10gb-6")
+		require.True(t, ok)
+		wait.Go(func() {
+			made, err := m.Create(t.Context(), p)
+			assert.NoError(t, err)
+			assert.True(t, made.Is(p))
+			_, err = m.Live(t.Context(), p.GPU)
+			assert.NoError(t, err)
+			_, err = m.Inventory(t.Context())
+			assert.NoError(t, err)
+			assert.NoError(t, m.Destroy(t.Context(), p))
+		})
+	}
+	wait.Wait()
 }
 
 func TestCreateSwitchesTheModeOnDemand(t *testing.T) {

@@ -1,0 +1,49 @@
+package nvidia
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+)
+
+func TestCallErrorSaysWhatToDo(t *testing.T) {
+	for ret, remedy := range map[nvml.Return]string{
+		nvml.ERROR_NO_PERMISSION:           "CAP_SYS_ADMIN",
+		nvml.ERROR_RESET_REQUIRED:          "nvidia-smi --gpu-reset",
+		nvml.ERROR_GPU_IS_LOST:             "dmesg",
+		nvml.ERROR_IN_USE:                  "process",
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "version",
+	} {
+		err := fmt.Errorf("create: %w", &CallError{Subject: "card 0000:c1:00.0", Call: "DeviceSetMigMode", Return: ret})
+		assert.ErrorContains(t, err, "card 0000:c1:00.0: NVML call DeviceSetMigMode: "+ret.Error())
+		assert.ErrorContains(t, err, remedy)
+		assert.ErrorIs(t, err, ret)
+		assert.Equal(t, ret == nvml.ERROR_IN_USE, errors.Is(err, claim.ErrInUse))
+	}
+	assert.Equal(t, "NVML: NVML call Init: "+nvml.ERROR_UNKNOWN.Error(),
+		(&CallError{Subject: "NVML", Call: "Init", Return: nvml.ERROR_UNKNOWN}).Error(), "no remedy known, none invented")
+}
+
+func TestStuckErrorSaysForHowLong(t *testing.T) {
+	err := &StuckError{Subject: "card 0000:c1:00.0", Call: "GpuInstanceDestroy", For: 12 * time.Second}
+	assert.EqualError(t, err, "NVML call GpuInstanceDestroy on card 0000:c1:00.0 has not returned for 12s")
+}
+
+func TestInventoryErrorNamesEveryCard(t *testing.T) {
+	err := error(&InventoryError{Cards: []*CardError{
+		{Index: 2, PCIAddress: "0000:c1:00.0", Err: nvml.ERROR_GPU_IS_LOST},
+		{Index: 5, Err: nvml.ERROR_UNKNOWN},
+	}})
+	assert.ErrorContains(t, err, "card 0000:c1:00.0 (NVML index 2): ")
+	assert.ErrorContains(t, err, "card with NVML index 5: ")
+	assert.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
+	var card *CardError
+	assert.ErrorAs(t, err, &card)
+	assert.Equal(t, "0000:c1:00.0", card.PCIAddress)
+}

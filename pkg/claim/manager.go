@@ -184,6 +184,12 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 // Unprepare releases what the claim holds. A claim that holds nothing is no
 // error: it may never have been prepared, or be released already.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
+	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true })
+}
+
+// unprepare releases the claim's record if it is, once nobody else works on its
+// cards, the one that is meant.
+func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
 
@@ -196,7 +202,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 		return err
 	}
 	defer unlock()
-	if held, ok = m.Ledger.Get(claim.UID); !ok {
+	if held, ok = m.Ledger.Get(claim.UID); !ok || !meant(held) {
 		return nil
 	}
 	return m.release(ctx, held)

@@ -67,6 +67,9 @@ func (e *ConflictError) Error() string { return e.message }
 // planPrepare lists the steps that are left until the claim is prepared, none
 // if it is.
 func planPrepare(s situation) ([]Step, error) {
+	if err := checkItself(s); err != nil {
+		return nil, err
+	}
 	if err := checkHolders(s); err != nil {
 		return nil, err
 	}
@@ -86,6 +89,23 @@ func planPrepare(s situation) ([]Step, error) {
 		}
 	}
 	return append(steps, Step{Op: OpWriteCDI}, Step{Op: OpDone}), nil
+}
+
+// checkItself refuses devices of one claim that exclude each other. The hardware
+// would refuse most of them, but a card that is first given out whole and then
+// cut for the same claim is a device on which nothing runs.
+func checkItself(s situation) error {
+	for i, d := range s.wanted.Devices {
+		for _, e := range s.wanted.Devices[:i] {
+			if d.Admin || e.Admin || d.Placement.GPU != e.Placement.GPU {
+				continue
+			}
+			if s.cards[d.Placement.GPU].Conflict(d.Placement, e.Placement) {
+				return fmt.Errorf("the claim was given %s and %s, which cannot exist at the same time; delete the pod so that it is scheduled again", e.Name, d.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // checkHolders is the last line of defence against using a piece of a card

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -27,14 +28,22 @@ type GetClaim func(ctx context.Context, namespace, name string) (*resourceapi.Re
 
 // Recover rebuilds the records of broken ledger files from the copies in the
 // CDI files. It is called once, before any claim is prepared.
+//
+// A CDI file is written after the record and removed before it, so one without
+// a record means that the record was lost, too: deleted by hand, or set aside by
+// a run that ended before it came here.
 func (m *Manager) Recover(broken []ledger.Broken) []Finding {
+	return append(m.recoverBroken(broken), m.recoverLost()...)
+}
+
+func (m *Manager) recoverBroken(broken []ledger.Broken) []Finding {
 	var findings []Finding
 	for _, b := range broken {
-		err := m.recoverOne(b)
 		f := Finding{
 			Reason:  "LedgerFileBroken",
 			Message: fmt.Sprintf("the ledger file of claim %s was unreadable (%v) and lies now at %s; its record was rebuilt from the claim's CDI file", b.UID, b.Err, b.Path),
 		}
+		err := m.recoverOne(b.UID)
 		if err != nil {
 			f.Err = err
 			f.Message = fmt.Sprintf("the ledger file of claim %s was unreadable (%v) and lies now at %s; its record could not be rebuilt, so a partition of the claim counts as foreign until the claim is prepared again", b.UID, b.Err, b.Path)
@@ -44,14 +53,38 @@ func (m *Manager) Recover(broken []ledger.Broken) []Finding {
 	return findings
 }
 
-func (m *Manager) recoverOne(b ledger.Broken) error {
-	data, err := m.CDI.Record(b.UID)
+func (m *Manager) recoverLost() []Finding {
+	uids, err := m.CDI.List()
+	if err != nil {
+		return nil // Reconcile lists them, too, and says what is wrong
+	}
+	var findings []Finding
+	for _, uid := range uids {
+		if _, ok := m.Ledger.Get(uid); ok {
+			continue
+		}
+		// A file that tells nothing is left to Reconcile, which removes it.
+		if err := m.recoverOne(uid); err == nil {
+			findings = append(findings, Finding{
+				Reason:  "RecordRebuilt",
+				Message: fmt.Sprintf("the ledger had no record of claim %s; it was rebuilt from the claim's CDI file", uid),
+			})
+		}
+	}
+	return findings
+}
+
+func (m *Manager) recoverOne(uid types.UID) error {
+	data, err := m.CDI.Record(uid)
 	if err != nil {
 		return err
 	}
 	record, err := ledger.Decode(data)
 	if err != nil {
 		return fmt.Errorf("the copy in the CDI file: %w", err)
+	}
+	if record.Claim.UID != uid {
+		return fmt.Errorf("the copy in the CDI file is of claim %s", record.Claim.UID)
 	}
 	record.State = ledger.Prepared
 	return m.Ledger.Put(record)
@@ -75,16 +108,33 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 			klog.FromContext(ctx).Error(err, "Cannot tell whether a claim still exists, its devices stay held", "claim", r.Claim.String(), "claimUID", r.Claim.UID)
 			continue
 		}
-		if claim != nil && claim.UID == r.Claim.UID && claim.Status.Allocation != nil {
+		if claim != nil && claim.UID == r.Claim.UID && stillAllocated(claim, r) {
 			continue
 		}
 		findings = append(findings, Finding{
 			Reason:  "LeftoverReleased",
-			Message: fmt.Sprintf("claim %s (%s) is gone but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
-			Err:     m.Unprepare(ctx, r.Claim),
+			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
+			// While this waits for the card, the kubelet may prepare a new
+			// allocation of the same claim, which is not the one to release.
+			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return sameDevices(now, r) }),
 		})
 	}
 	return findings
+}
+
+// stillAllocated tells whether the claim has anything that the record holds. A
+// claim may have been deallocated and then scheduled to another node.
+func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
+	if claim.Status.Allocation == nil {
+		return false
+	}
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		held := func(d ledger.Device) bool { return d.Pool == result.Pool && d.Name == result.Device }
+		if result.Driver == gpu.DriverName && slices.ContainsFunc(r.Devices, held) {
+			return true
+		}
+	}
+	return false
 }
 
 func deviceNames(r ledger.Record) string {

@@ -1,0 +1,81 @@
+package claim
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+var foreignResult = resourceapi.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "p", Device: "eth1"}
+
+func opaque(driver, parameters string, source resourceapi.AllocationConfigSource) resourceapi.DeviceAllocationConfiguration {
+	return resourceapi.DeviceAllocationConfiguration{
+		Source: source,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+		}},
+	}
+}
+
+func TestAllocatedTakesOnlyOurResults(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	c := claimOf("a", foreignResult, resultOf("small", one), adminResult("look", mig(1, "3g.40gb", 0, 4)), resultOf("big", whole(1)))
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
+		opaque("nic.example.com", `{"kind":"Nic"}`, resourceapi.AllocationConfigSourceClaim), {},
+	}
+	got, err := allocated(c, node, newFakeHardware(2).cards)
+	require.NoError(t, err)
+	assert.Equal(t, []ledger.Device{
+		{Request: "small", Pool: "node-a/gpu-0000-01-00-0", Name: one.Name(), Placement: one, Made: true},
+		{Request: "look", Pool: "node-a/gpu-0000-02-00-0", Name: mig(1, "3g.40gb", 0, 4).Name(), Placement: mig(1, "3g.40gb", 0, 4), Admin: true},
+		{Request: "big", Pool: "node-a/gpu-0000-02-00-0", Name: "gpu-0000-02-00-0", Placement: whole(1)},
+	}, got)
+}
+
+func TestAllocatedRefuses(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	change := func(f func(*resourceapi.DeviceRequestAllocationResult)) *resourceapi.ResourceClaim {
+		r := resultOf("r", one)
+		f(&r)
+		return claimOf("a", r)
+	}
+	configured := func(config resourceapi.DeviceAllocationConfiguration) *resourceapi.ResourceClaim {
+		c := claimFor("a", one)
+		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config}
+		return c
+	}
+	notAllocated := claimFor("a", one)
+	notAllocated.Status.Allocation = nil
+	for name, tt := range map[string]struct {
+		claim   *resourceapi.ResourceClaim
+		message string
+	}{
+		"not allocated":   {notAllocated, "claim team/claim-a is not allocated"},
+		"nothing of ours": {claimOf("a", foreignResult), "no device of driver gpu.tranche.dev is allocated to the claim"},
+		"a device that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-01-00-0-mig-9g-90gb-0" }),
+			"device gpu-0000-01-00-0-mig-9g-90gb-0 does not exist on card gpu-0000-01-00-0 (any more)"},
+		"a card that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-a/gpu-0000-ff-00-0" }),
+			"node node-a has no card for pool node-a/gpu-0000-ff-00-0"},
+		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b/gpu-0000-01-00-0" }),
+			"node node-a has no card for pool node-b/gpu-0000-01-00-0"},
+		"configuration in the claim": {configured(opaque(gpu.DriverName, `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"MigDeviceConfig"}`, resourceapi.AllocationConfigSourceClaim)),
+			`driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "gpu.nvidia.com/v1beta1/MigDeviceConfig": remove spec.devices.config from it`},
+		"configuration in the class": {configured(opaque(gpu.DriverName, `{"kind":"Sharing"}`, resourceapi.AllocationConfigSourceClass)),
+			`the device class has one of kind "Sharing"`},
+		"configuration without a kind": {configured(opaque(gpu.DriverName, `{"replicas":4}`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+		"configuration that is broken": {configured(opaque(gpu.DriverName, `{`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+		"empty configuration":          {configured(opaque(gpu.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := allocated(tt.claim, node, newFakeHardware(1).cards)
+			require.ErrorContains(t, err, tt.message)
+			assert.Empty(t, got)
+		})
+	}
+}

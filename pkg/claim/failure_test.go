@@ -1,0 +1,235 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// at makes one placement fail and all others not.
+func at(p gpu.Placement, err error) func(context.Context, gpu.Placement) error {
+	return func(_ context.Context, q gpu.Placement) error {
+		if q.Name() == p.Name() {
+			return err
+		}
+		return nil
+	}
+}
+
+// A Prepare that fails undoes what it did, the last step first, and a second
+// try works.
+func TestPrepareFailsAndUndoes(t *testing.T) {
+	first, second := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
+	for name, tt := range map[string]struct {
+		fail    func(*place)
+		message string
+		phases  []string
+	}{
+		"second partition cannot be made": {
+			func(p *place) { p.hardware.onCreate = at(second, errScripted) }, "make " + second.Name() + ": scripted failure",
+			[]string{"prepare create", "prepare create!", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
+		},
+		"containers' needs unknown": {
+			func(p *place) { p.hardware.onEdits = func(gpu.Placement) error { return errScripted } }, "find out what containers need for " + first.Name(),
+			[]string{"prepare create", "prepare create", "prepare cdi!", "prepare undo-cdi", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
+		},
+		"driver's files unknown": {
+			func(p *place) { p.hardware.onCommon = func() error { return errScripted } }, "find out what containers need from the driver",
+			[]string{"prepare create", "prepare create", "prepare cdi!", "prepare undo-cdi", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
+		},
+		"CDI file cannot be written": {
+			func(p *place) { require.NoError(p.t, os.RemoveAll(p.cdiDir())) }, "is the disk full or read-only?",
+			[]string{"prepare create", "prepare create", "prepare cdi!", "prepare undo-cdi", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			m := p.start()
+			seen := &phases{}
+			m.Observer = seen
+			tt.fail(p)
+			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
+			require.ErrorContains(t, err, tt.message)
+			assert.NotContains(t, err.Error(), "could not be undone")
+			assert.Equal(t, tt.phases, seen.seen[3:])
+			require.NoError(t, os.MkdirAll(p.cdiDir(), 0o755))
+			p.nothingHeld(m)
+			if len(p.hardware.destroyed) == 2 {
+				assert.Equal(t, []string{"MIG-2", "MIG-1"}, p.hardware.destroyed, "the last one first")
+			}
+
+			*p.hardware = *newFakeHardware(1)
+			_, err = m.Prepare(t.Context(), claimFor("a", first, second))
+			require.NoError(t, err)
+			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			p.nothingHeld(m)
+		})
+	}
+}
+
+// What cannot be undone stays written down, and the next try finishes it.
+func TestPrepareUndoFails(t *testing.T) {
+	first, second := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
+	for name, next := range map[string]func(*testing.T, *Manager) error{
+		"then Prepare": func(t *testing.T, m *Manager) error {
+			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
+			return err
+		},
+		"then Unprepare": func(t *testing.T, m *Manager) error { return m.Unprepare(t.Context(), refOf("a")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			m := p.start()
+			p.hardware.onCreate = at(second, errScripted)
+			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", ErrInUse))
+			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
+			require.ErrorIs(t, err, errScripted)
+			require.ErrorContains(t, err, "could not be undone, which is tried again with the next attempt: in use by process 7")
+			r, ok := m.Ledger.Get("a")
+			require.True(t, ok, "the record is kept")
+			assert.Equal(t, ledger.Preparing, r.State)
+
+			p.hardware.onCreate, p.hardware.onDestroy = nil, nil
+			m = p.start()
+			require.NoError(t, next(t, m))
+			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			p.nothingHeld(m)
+		})
+	}
+}
+
+// The record cannot be completed: nothing is handed out that the ledger would
+// not know of.
+func TestPrepareDoneCannotBeWritten(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	m.BeforeStep = func(_ context.Context, _ ledger.Record, s *Step) {
+		if s != nil && s.Op == OpDone {
+			require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
+		}
+	}
+	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.ErrorContains(t, err, "write the record of claim team/claim-a")
+	assert.Empty(t, p.hardware.names())
+	assert.NoFileExists(t, p.cdiFile("a"))
+	m.BeforeStep = nil
+	require.NoError(t, os.Rename(p.ledgerDir()+".away", p.ledgerDir()))
+
+	m = p.start() // still has the intent
+	_, err = m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.NoError(t, err)
+}
+
+func TestPrepareIntentCannotBeWritten(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	require.NoError(t, os.RemoveAll(p.ledgerDir()))
+	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.ErrorContains(t, err, "is the disk full or read-only?")
+	require.Zero(t, p.hardware.made, "nothing was made before it was written down")
+
+	require.NoError(t, os.MkdirAll(p.ledgerDir(), 0o700))
+	_, err = m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.NoError(t, err)
+}
+
+// Hardware that makes something else than it was asked for is not believed.
+func TestPrepareVerifiesWhatWasMade(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	m.Hardware = liar{p.hardware}
+	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.ErrorContains(t, err, "the hardware shows gpu-0000-01-00-0-mig-1g-10gb-6 (complete: true) instead")
+	assert.Empty(t, m.Ledger.List())
+}
+
+type liar struct{ *fakeHardware }
+
+func (liar) Create(_ context.Context, p gpu.Placement) (gpu.Partition, error) {
+	p.Start++
+	return partitionAt(p, "MIG-1"), nil
+}
+
+func TestUnprepareFails(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	for name, tt := range map[string]struct {
+		fail    func(*place)
+		mend    func(*place)
+		message string
+	}{
+		"cannot be destroyed": {
+			func(p *place) { p.hardware.onDestroy = at(one, errScripted) }, func(p *place) { p.hardware.onDestroy = nil },
+			"destroy " + one.Name() + ": scripted failure",
+		},
+		"cannot be listed": {
+			func(p *place) { p.hardware.onLive = func(string) error { return errScripted } }, func(p *place) { p.hardware.onLive = nil },
+			"list the partitions of card gpu-0000-01-00-0: scripted failure",
+		},
+		"CDI file cannot be removed": {
+			func(p *place) {
+				require.NoError(p.t, os.Remove(p.cdiFile("a")))
+				require.NoError(p.t, os.MkdirAll(filepath.Join(p.cdiFile("a"), "x"), 0o755))
+			},
+			func(p *place) { require.NoError(p.t, os.RemoveAll(p.cdiFile("a"))) },
+			"remove the CDI file of claim a",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			m := p.start()
+			_, err := m.Prepare(t.Context(), claimFor("a", one))
+			require.NoError(t, err)
+			tt.fail(p)
+			require.ErrorContains(t, m.Unprepare(t.Context(), refOf("a")), tt.message)
+			require.Len(t, m.Ledger.List(), 1, "nobody else is given the place")
+			tt.mend(p)
+			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			p.nothingHeld(m)
+		})
+	}
+}
+
+// The last process of a container may hold a partition a moment longer than the
+// kubelet thinks; the release waits for it.
+func TestUnprepareWaitsForLastProcess(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.NoError(t, err)
+	tries := 0
+	p.hardware.onDestroy = func(context.Context, gpu.Placement) error {
+		if tries++; tries < 3 {
+			return fmt.Errorf("card: %w", ErrInUse)
+		}
+		return nil
+	}
+	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	assert.Equal(t, 3, tries)
+	p.nothingHeld(m)
+}
+
+// A caller that gives up does not stop the undoing.
+func TestPrepareCancelled(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	second := mig(0, "3g.40gb", 0, 4)
+	p.hardware.onCreate = func(ctx context.Context, q gpu.Placement) error {
+		if q.Name() == second.Name() {
+			cancel()
+		}
+		return ctx.Err()
+	}
+	p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error { return ctx.Err() }
+	_, err := m.Prepare(ctx, claimFor("a", mig(0, "1g.10gb", 5, 1), second))
+	require.ErrorIs(t, err, context.Canceled)
+	p.nothingHeld(m)
+}

@@ -1,0 +1,184 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// memorySlices is how many pieces a card of these tests has.
+const memorySlices = 8
+
+// address is the PCI address of the n-th card.
+func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
+
+// testCard is a card with 1g at each of seven places, 3g at two, and itself.
+func testCard(n int) gpu.GPU {
+	card := gpu.GPU{PCIAddress: address(n), Vendor: gpu.NVIDIA, Index: n, Counters: gpu.Counters{}}
+	for i := range memorySlices {
+		card.Counters[fmt.Sprintf("memory-slice-%d", i)] = 1
+	}
+	for start := range memorySlices - 1 {
+		card.Placements = append(card.Placements, mig(n, "1g.10gb", start, 1))
+	}
+	card.Placements = append(card.Placements, mig(n, "3g.40gb", 0, 4), mig(n, "3g.40gb", 4, 4),
+		gpu.Placement{GPU: address(n), Type: gpu.TypeGPU, Consumes: maps.Clone(card.Counters)})
+	return card
+}
+
+func mig(n int, profile string, start, size int) gpu.Placement {
+	p := gpu.Placement{GPU: address(n), Type: gpu.TypeMIG, Profile: profile, Start: start, Size: size, Consumes: gpu.Counters{}}
+	for i := start; i < start+size; i++ {
+		p.Consumes[fmt.Sprintf("memory-slice-%d", i)] = 1
+	}
+	return p
+}
+
+func whole(n int) gpu.Placement {
+	p, _ := new(testCard(n)).Placement(gpu.CardName(address(n)))
+	return p
+}
+
+// fakeHardware keeps partitions in memory. Hooks run before a call takes effect
+// and make it fail; they may block, to hold a call in its place.
+type fakeHardware struct {
+	cards []gpu.GPU
+
+	mu    sync.Mutex
+	parts []gpu.Partition
+	// made numbers the partitions: each gets a UUID of its own.
+	made int
+	// destroyed lists what was really removed, in order.
+	destroyed []string
+
+	onCreate, onDestroy func(ctx context.Context, p gpu.Placement) error
+	onLive              func(card string) error
+	onEdits             func(p gpu.Placement) error
+	onCommon            func() error
+}
+
+func newFakeHardware(cards int) *fakeHardware {
+	h := &fakeHardware{}
+	for n := range cards {
+		h.cards = append(h.cards, testCard(n))
+	}
+	return h
+}
+
+func (h *fakeHardware) Inventory(context.Context) ([]gpu.GPU, error) { return h.cards, nil }
+
+func (h *fakeHardware) Live(_ context.Context, card string) ([]gpu.Partition, error) {
+	if h.onLive != nil {
+		if err := h.onLive(card); err != nil {
+			return nil, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(h.parts), func(p gpu.Partition) bool { return p.GPU != card }), nil
+}
+
+func (h *fakeHardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+	if h.onCreate != nil {
+		if err := h.onCreate(ctx, p); err != nil {
+			return gpu.Partition{}, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, part := range h.parts {
+		if p.Type == gpu.TypeMIG && part.Is(p) {
+			h.parts[i].Complete = true
+			if part.UUID == "" {
+				h.parts[i].UUID = h.nextUUID()
+			}
+			return h.parts[i], nil
+		}
+		if part.Overlaps(p) {
+			return gpu.Partition{}, fmt.Errorf("%s is taken by %s", p.Name(), part.Name())
+		}
+	}
+	if p.Type == gpu.TypeGPU {
+		return gpu.Partition{GPU: p.GPU, Type: gpu.TypeGPU, UUID: "GPU-" + p.GPU, Complete: true}, nil
+	}
+	part := partitionAt(p, h.nextUUID())
+	h.parts = append(h.parts, part)
+	return part, nil
+}
+
+func (h *fakeHardware) Destroy(ctx context.Context, p gpu.Placement) error {
+	if h.onDestroy != nil {
+		if err := h.onDestroy(ctx, p); err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts = slices.DeleteFunc(h.parts, func(part gpu.Partition) bool {
+		if !part.Is(p) {
+			return false
+		}
+		h.destroyed = append(h.destroyed, part.UUID)
+		return true
+	})
+	return nil
+}
+
+func (h *fakeHardware) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	if h.onEdits != nil {
+		if err := h.onEdits(p); err != nil {
+			return nil, err
+		}
+	}
+	return &cdispecs.ContainerEdits{DeviceNodes: []*cdispecs.DeviceNode{{Path: "/dev/" + p.Name()}}}, nil
+}
+
+func (h *fakeHardware) CommonEdits(context.Context) (*cdispecs.ContainerEdits, error) {
+	if h.onCommon != nil {
+		if err := h.onCommon(); err != nil {
+			return nil, err
+		}
+	}
+	return &cdispecs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}, nil
+}
+
+func (h *fakeHardware) nextUUID() string {
+	h.made++
+	return fmt.Sprintf("MIG-%d", h.made)
+}
+
+func partitionAt(p gpu.Placement, uuid string) gpu.Partition {
+	return gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, UUID: uuid, Complete: uuid != "", ID: "GI 1"}
+}
+
+// add puts a partition there without any claim; lose takes all away without a
+// word, as a reboot does.
+func (h *fakeHardware) add(p gpu.Placement, uuid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts = append(h.parts, partitionAt(p, uuid))
+}
+
+func (h *fakeHardware) lose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts = nil
+}
+
+// names lists what exists, in order.
+func (h *fakeHardware) names() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := []string{}
+	for _, p := range h.parts {
+		names = append(names, p.Name())
+	}
+	slices.Sort(names)
+	return names
+}

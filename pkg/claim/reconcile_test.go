@@ -1,0 +1,222 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func api(claims ...*resourceapi.ResourceClaim) GetClaim {
+	return func(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+		for _, c := range claims {
+			if c.Namespace == namespace && c.Name == name {
+				return c, nil
+			}
+		}
+		return nil, nil
+	}
+}
+
+func reasons(findings []Finding) []string {
+	var all []string
+	for _, f := range findings {
+		all = append(all, f.Reason)
+	}
+	return all
+}
+
+func TestReconcileReleasesLeftovers(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	allocatedTo := func(change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
+		c := claimFor("a", one)
+		change(c)
+		return c
+	}
+	for name, tt := range map[string]struct {
+		api  GetClaim
+		want []string
+	}{
+		"still allocated": {api(claimFor("a", one)), nil},
+		"gone":            {api(), []string{"LeftoverReleased"}},
+		"another of its name": {
+			api(allocatedTo(func(c *resourceapi.ResourceClaim) { c.UID = "b" })), []string{"LeftoverReleased"},
+		},
+		"deallocated": {
+			api(allocatedTo(func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil })), []string{"LeftoverReleased"},
+		},
+		"allocated on another node": {
+			api(allocatedTo(func(c *resourceapi.ResourceClaim) {
+				c.Status.Allocation.Devices.Results[0].Pool = "node-b/gpu-0000-01-00-0"
+			})), []string{"LeftoverReleased"},
+		},
+		"API server away": {
+			func(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return nil, errScripted }, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			m := p.start()
+			_, err := m.Prepare(t.Context(), claimFor("a", one))
+			require.NoError(t, err)
+			findings := m.Reconcile(t.Context(), tt.api)
+			assert.Equal(t, tt.want, reasons(findings))
+			if tt.want == nil {
+				assert.Equal(t, []string{one.Name()}, p.hardware.names())
+				return
+			}
+			require.NoError(t, findings[0].Err)
+			assert.Contains(t, findings[0].Message, one.Name())
+			p.nothingHeld(m)
+		})
+	}
+}
+
+// Between the look at the API and the release, the claim is allocated anew and
+// prepared: that is not what should be released.
+func TestReconcileSparesNewAllocation(t *testing.T) {
+	before, now := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
+	p := newPlace(t, 1)
+	m := p.start()
+	_, err := m.Prepare(t.Context(), claimFor("a", before))
+	require.NoError(t, err)
+	m.Reconcile(t.Context(), func(ctx context.Context, _, _ string) (*resourceapi.ResourceClaim, error) {
+		_, err := m.Prepare(ctx, claimFor("a", now))
+		return nil, err
+	})
+	assert.Equal(t, []string{now.Name()}, p.hardware.names())
+	assert.FileExists(t, p.cdiFile("a"))
+}
+
+func TestReconcileRetriesRelease(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.NoError(t, err)
+	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return errScripted }
+	findings := m.Reconcile(t.Context(), noClaims)
+	require.Equal(t, []string{"LeftoverReleased"}, reasons(findings))
+	require.ErrorIs(t, findings[0].Err, errScripted)
+	p.hardware.onDestroy = nil
+	m.Reconcile(t.Context(), noClaims)
+	p.nothingHeld(m)
+}
+
+func TestReconcileReportsForeignPartition(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 2)
+	p.hardware.add(one, "MIG-x")
+	m := p.start()
+	findings := m.Reconcile(t.Context(), noClaims)
+	require.Equal(t, []string{"ForeignPartition"}, reasons(findings))
+	assert.Contains(t, findings[0].Message, "card gpu-0000-01-00-0 holds partition "+one.Name()+" (GI 1) that Tranche did not make; it is left alone")
+	assert.Equal(t, []string{one.Name()}, p.hardware.names())
+
+	// A record of an earlier boot explains nothing.
+	old := recordOfClaim("a", ledger.Prepared, one)
+	old.BootID, old.Devices[0].UUID = "boot-0", "MIG-x"
+	require.NoError(t, m.Ledger.Put(old))
+	assert.Equal(t, []string{"ForeignPartition"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", one)))))
+
+	p.hardware.onLive = func(card string) error {
+		if card == address(1) {
+			return errScripted
+		}
+		return nil
+	}
+	findings = m.Reconcile(t.Context(), api(claimFor("a", one)))
+	require.Equal(t, []string{"ForeignPartition", "CardUnreadable"}, reasons(findings), "one card does not hide the others")
+	require.ErrorIs(t, findings[1].Err, errScripted)
+}
+
+func TestReconcileRemovesOrphanFiles(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	require.NoError(t, os.WriteFile(p.cdiFile("x"), []byte(`{}`), 0o600))
+	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	require.NoError(t, err)
+	findings := m.Reconcile(t.Context(), api(claimFor("a", mig(0, "1g.10gb", 5, 1))))
+	assert.Equal(t, []string{"OrphanFileRemoved"}, reasons(findings))
+	assert.NoFileExists(t, p.cdiFile("x"))
+	assert.FileExists(t, p.cdiFile("a"))
+
+	require.NoError(t, os.RemoveAll(p.cdiDir()))
+	assert.Equal(t, []string{"CDIFilesUnreadable"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", mig(0, "1g.10gb", 5, 1))))))
+}
+
+// A broken ledger file costs nothing: the CDI file has a copy of the record.
+func TestRecover(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	for name, spoil := range map[string]func(t *testing.T, file string){
+		"broken":                  func(t *testing.T, file string) { require.NoError(t, os.WriteFile(file, []byte(`{"version":`), 0o600)) },
+		"empty, as after a crash": func(t *testing.T, file string) { require.NoError(t, os.Truncate(file, 0)) },
+		"deleted":                 func(t *testing.T, file string) { require.NoError(t, os.Remove(file)) },
+		"set aside by a run that ended at once": func(t *testing.T, file string) {
+			require.NoError(t, os.Truncate(file, 0))
+			_, broken, err := ledger.Open(filepath.Dir(file))
+			require.NoError(t, err)
+			require.Len(t, broken, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			_, err := p.start().Prepare(t.Context(), claimFor("a", one))
+			require.NoError(t, err)
+			spoil(t, filepath.Join(p.ledgerDir(), "a.json"))
+
+			m, broken := p.startBroken()
+			findings := m.Recover(broken)
+			require.Len(t, findings, 1)
+			require.NoError(t, findings[0].Err)
+			assert.Contains(t, findings[0].Message, "claim a")
+			assert.Contains(t, findings[0].Message, "rebuilt from the claim's CDI file")
+			r, err := m.Prepare(t.Context(), claimFor("a", one))
+			require.NoError(t, err)
+			assert.Equal(t, "MIG-1", r.Devices[0].UUID, "the same partition")
+			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			p.nothingHeld(m)
+		})
+	}
+}
+
+func TestRecoverWithoutCopy(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	for name, spoil := range map[string]func(*place) error{
+		"no CDI file":     func(p *place) error { return os.Remove(p.cdiFile("a")) },
+		"broken CDI file": func(p *place) error { return os.WriteFile(p.cdiFile("a"), []byte(`{`), 0o600) },
+		"no copy in it":   func(p *place) error { return os.WriteFile(p.cdiFile("a"), []byte(`{}`), 0o600) },
+		"broken copy in it": func(p *place) error {
+			return os.WriteFile(p.cdiFile("a"), []byte(`{"annotations":{"gpu.tranche.dev/record":"{}"}}`), 0o600)
+		},
+		"another claim's copy": func(p *place) error {
+			data, err := ledger.Encode(recordOfClaim("b", ledger.Prepared, one))
+			return errors.Join(err, os.WriteFile(p.cdiFile("a"), []byte(`{"annotations":{"gpu.tranche.dev/record":`+quote(data)+`}}`), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			_, err := p.start().Prepare(t.Context(), claimFor("a", one))
+			require.NoError(t, err)
+			require.NoError(t, os.Truncate(filepath.Join(p.ledgerDir(), "a.json"), 0))
+			require.NoError(t, spoil(p))
+
+			m, broken := p.startBroken()
+			findings := m.Recover(broken)
+			require.Len(t, findings, 1)
+			require.Error(t, findings[0].Err)
+			assert.Contains(t, findings[0].Message, "counts as foreign")
+			assert.Empty(t, m.Ledger.List())
+			// Never guessed, never destroyed.
+			assert.Contains(t, reasons(m.Reconcile(t.Context(), noClaims)), "ForeignPartition")
+			assert.Equal(t, []string{one.Name()}, p.hardware.names())
+		})
+	}
+}

@@ -80,7 +80,7 @@ func (d *Driver) makeCommonEdits(t *task, version string) (*cdispecs.ContainerEd
 
 // checkComplete refuses edits without which CUDA cannot work. nvcdi leaves out
 // silently what it does not find, on a node that has just booted for instance,
-// and what it left out once must not stay out (rival issues 1144, 1380).
+// and what it left out once must not stay out (kubernetes-sigs/dra-driver-nvidia-gpu#1144, #1380).
 func (d *Driver) checkComplete(edits *cdispecs.ContainerEdits) error {
 	if !slices.ContainsFunc(edits.Mounts, func(m *cdispecs.Mount) bool { return strings.Contains(m.ContainerPath, "/libcuda.so.") }) {
 		return fmt.Errorf("no libcuda.so below driver root %s: is the driver still being installed?", d.cfg.DriverRoot)
@@ -144,7 +144,7 @@ func (c *card) cardEdits() (*cdispecs.ContainerEdits, error) {
 
 // partitionEdits are the card's own node and the partition's capabilities. We
 // look these up by the ids of the instance, because what nvcdi says about a
-// MIG device that was just made may lack them (rival issue 787).
+// MIG device that was just made may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787).
 func (c *card) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	instances, err := c.instances()
 	if err != nil {

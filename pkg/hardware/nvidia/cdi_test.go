@@ -197,7 +197,7 @@ func (l *movedLibrary) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Ret
 	return l.wrap(device), ret
 }
 
-func TestRivalCommonEditsShareNothing(t *testing.T) {
+func TestCommonEditsShareNothing(t *testing.T) {
 	m := withNodes(t, "h100x8")
 	want := m.common()
 	for range 3 { // made, then cached
@@ -220,7 +220,7 @@ type upgraded struct {
 
 func (l *upgraded) SystemGetDriverVersion() (string, nvml.Return) { return *l.version, nvml.SUCCESS }
 
-func TestRivalIssue1144CommonEditsFollowTheDriver(t *testing.T) {
+func TestDraDriverNvidiaGpuIssue1144CommonEditsFollowTheDriver(t *testing.T) {
 	version := "580.159.04"
 	m := withNodes(t, "h100x8", func(c *Config) { c.NVML = &upgraded{c.NVML, &version} })
 	require.NotEmpty(t, m.common().Mounts)
@@ -232,7 +232,7 @@ func TestRivalIssue1144CommonEditsFollowTheDriver(t *testing.T) {
 	assert.NotEmpty(t, m.common().Mounts)
 }
 
-func TestRivalIssue1380CommonEditsFollowTheFiles(t *testing.T) {
+func TestDraDriverNvidiaGpuIssue1380CommonEditsFollowTheFiles(t *testing.T) {
 	m := withNodes(t, "h100x8")
 	before := m.common()
 	var gone string
@@ -248,7 +248,7 @@ func TestRivalIssue1380CommonEditsFollowTheFiles(t *testing.T) {
 	}
 }
 
-func TestRivalIssue1380IncompleteEditsAreRefusedAndNotKept(t *testing.T) {
+func TestDraDriverNvidiaGpuIssue1380IncompleteEditsAreRefusedAndNotKept(t *testing.T) {
 	m := withNodes(t, "h100x8")
 	uvm := filepath.Join(m.root, "driver/dev/nvidia-uvm")
 	aside := uvm + ".aside"

@@ -39,7 +39,7 @@ func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, er
 }
 
 // makeWhole makes sure that the card is not cut, by whomever: a container that
-// gets a card in MIG mode sees a device on which nothing runs (rival defect 7).
+// gets a card in MIG mode sees a device on which nothing runs.
 func (c *card) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 	instances, err := c.instances()
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *card) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
 
 // createCompute makes the compute instance that fills the GPU instance. Of the
 // kinds with as many slices as it has, the one with most SMs is the full one:
-// 1g.67gb of B300 takes one with 18 and one with 30 (rival issue 1454).
+// 1g.67gb of B300 takes one with 18 and one with 30 (kubernetes-sigs/dra-driver-nvidia-gpu#1454).
 func (c *card) createCompute(i instance) error {
 	kinds, err := c.computeProfiles(i.handle)
 	if err != nil {

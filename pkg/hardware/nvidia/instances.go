@@ -34,7 +34,7 @@ type computeInstance struct {
 
 // Live lists the partitions that exist on one card. It goes by GPU instances
 // and not by MIG devices, which only show up once a compute instance is in
-// place: what a crash left half made must be seen (rival defect 2).
+// place: what a crash left half made must be seen.
 func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	return onCard(ctx, d, pciAddress, func(c *card) ([]gpu.Partition, error) {
 		instances, err := c.instances()
@@ -201,7 +201,7 @@ func (c *card) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) 
 
 // computeProfiles lists the kinds of compute instances that a GPU instance
 // takes. They depend on the GPU instance, so they are asked of it and never
-// guessed from its profile (rival issue 1480).
+// guessed from its profile (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
 func (c *card) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
 	var all []nvml.ComputeInstanceProfileInfo
 	for enum := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
@@ -229,7 +229,7 @@ type migDevice struct {
 
 // migDevices lists the MIG devices of the card with the ids of the instances
 // that they stand for. These ids are the only way from an instance to its UUID:
-// the device in a compute instance's own info is the parent (rival defect 1).
+// the device in a compute instance's own info is the parent.
 func (c *card) migDevices() ([]migDevice, error) {
 	count, err := ask(c.task, "DeviceGetMaxMigDeviceCount", c.device.GetMaxMigDeviceCount)
 	if unsupported(err) {

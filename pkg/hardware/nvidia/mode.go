@@ -21,7 +21,7 @@ type migMode struct {
 }
 
 // migMode reads the mode from the card. It is read at each use: what it was
-// when the plugin started says nothing (rival defect 6).
+// when the plugin started says nothing.
 func (c *card) migMode() (migMode, error) {
 	type modes struct{ current, pending int }
 	now, err := ask(c.task, "DeviceGetMigMode", func() (modes, nvml.Return) {

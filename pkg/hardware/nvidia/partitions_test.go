@@ -31,7 +31,7 @@ func TestLifeOfAPartition(t *testing.T) {
 		{"h200x8", "1g.35gb", 4},
 		{"h200x8", "3g.71gb", 4},
 		{"a100-40x8", "1g.10gb", 0},
-		{"a100-40x8", "7g.40gb", 0}, // rival issue 1480: its compute profile is not NVL's
+		{"a100-40x8", "7g.40gb", 0}, // kubernetes-sigs/dra-driver-nvidia-gpu#1480: its compute profile is not NVL's
 	} {
 		t.Run(test.inventory+" "+test.profile, func(t *testing.T) {
 			m := simulated(t, test.inventory)

@@ -14,7 +14,7 @@ import (
 // The defects that NVIDIA's DRA driver had in what this folder does. Each must
 // be impossible here. (Numbers 3 to 5 and 9 to 15 belong to other rooms.)
 
-func TestRivalDefect1WrongUUID(t *testing.T) {
+func TestKnownDefectWrongUUID(t *testing.T) {
 	m := simulated(t, "h100x8")
 	parent := m.cards()[0].UUID
 	seen := map[string]bool{parent: true}
@@ -31,7 +31,7 @@ func TestRivalDefect1WrongUUID(t *testing.T) {
 	}
 }
 
-func TestRivalDefect2LeakedInstanceWhenComputeFails(t *testing.T) {
+func TestKnownDefectLeakedInstanceWhenComputeFails(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
 	m.fail("CreateComputeInstance", nvml.ERROR_INSUFFICIENT_RESOURCES, 1)
@@ -41,7 +41,7 @@ func TestRivalDefect2LeakedInstanceWhenComputeFails(t *testing.T) {
 	m.create(p)
 }
 
-func TestRivalDefect2InstanceThatCannotBeRemovedIsNamed(t *testing.T) {
+func TestKnownDefectInstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
 	m.faults(simulate.Faults{Calls: []simulate.CallFault{
@@ -58,7 +58,7 @@ func TestRivalDefect2InstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 	m.create(p)
 }
 
-func TestRivalDefect6ModeIsReadAtUse(t *testing.T) {
+func TestKnownDefectModeIsReadAtUse(t *testing.T) {
 	m := simulated(t, "h100x8")
 	before := m.cards() // MIG mode off, as when a plugin starts
 	keep, gone := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
@@ -72,14 +72,14 @@ func TestRivalDefect6ModeIsReadAtUse(t *testing.T) {
 	assert.Equal(t, before, m.cards())
 }
 
-func TestRivalDefect6ActivationStatusIsChecked(t *testing.T) {
+func TestKnownDefectActivationStatusIsChecked(t *testing.T) {
 	state := &pendingState{answer: nvml.ERROR_IN_USE}
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
 	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
 	assert.ErrorContains(t, err, "DeviceSetMigMode (activation)")
 }
 
-func TestRivalDefect7WholeCardInMIGMode(t *testing.T) {
+func TestKnownDefectWholeCardInMIGMode(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.migOn()
 	m.create(m.whole())
@@ -92,7 +92,7 @@ func TestRivalDefect7WholeCardInMIGMode(t *testing.T) {
 	assert.Len(t, m.live("0000:1b:00.0"), 1, "and what is there stays")
 }
 
-func TestRivalDefect7HalfMadePartitionCountsToo(t *testing.T) {
+func TestKnownDefectHalfMadePartitionCountsToo(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.migOn()
 	m.bareInstance(m.placement("3g.40gb", 4))
@@ -100,7 +100,7 @@ func TestRivalDefect7HalfMadePartitionCountsToo(t *testing.T) {
 	assert.ErrorContains(t, err, "gpu-0000-1b-00-0-mig-3g-40gb-4")
 }
 
-func TestRivalDefect8ErrorsNameTheCallThatFailed(t *testing.T) {
+func TestKnownDefectErrorsNameTheCallThatFailed(t *testing.T) {
 	for call, want := range map[string]string{
 		"CreateGpuInstance":     "DeviceCreateGpuInstanceWithPlacement: " + nvml.ERROR_UNKNOWN.Error(),
 		"CreateComputeInstance": "GpuInstanceCreateComputeInstance: " + nvml.ERROR_UNKNOWN.Error(),
@@ -121,7 +121,7 @@ func TestRivalDefect8ErrorsNameTheCallThatFailed(t *testing.T) {
 	}
 }
 
-func TestRivalIssue1454FullComputeInstance(t *testing.T) {
+func TestDraDriverNvidiaGpuIssue1454FullComputeInstance(t *testing.T) {
 	var asked []nvml.ComputeInstanceProfileInfo
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return asymmetric{d, &asked} }))
 	m.create(m.placement("1g.20gb", 6))
@@ -129,7 +129,7 @@ func TestRivalIssue1454FullComputeInstance(t *testing.T) {
 	assert.EqualValues(t, 30, asked[0].MultiprocessorCount)
 }
 
-func TestRivalIssue1480ComputeProfileIsAskedOfTheInstance(t *testing.T) {
+func TestDraDriverNvidiaGpuIssue1480ComputeProfileIsAskedOfTheInstance(t *testing.T) {
 	m := simulated(t, "a100-40x8")
 	p := m.placement("7g.40gb", 0)
 	assert.True(t, m.create(p).Complete)

@@ -1,0 +1,195 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func record(uid string) Record {
+	return Record{
+		Version: Version,
+		Claim:   ClaimRef{UID: types.UID(uid), Namespace: "team", Name: "claim-" + uid},
+		State:   Prepared,
+		BootID:  "boot-1",
+		Pods:    []string{"pod-1"},
+		Devices: []Device{{
+			Request: "r", Pool: "node-a/gpu-0000-01-00-0", Name: "gpu-0000-01-00-0-mig-1g-10gb-4", UUID: "MIG-1", Made: true,
+			Placement: gpu.Placement{GPU: "0000:01:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 4, Size: 1, Consumes: gpu.Counters{"memory-slice-4": 1}},
+		}},
+	}
+}
+
+func open(t *testing.T, dir string) (*Ledger, []Broken) {
+	t.Helper()
+	l, broken, err := Open(dir)
+	require.NoError(t, err)
+	return l, broken
+}
+
+func TestLedgerKeepsRecords(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "claims")
+	l, broken := open(t, dir)
+	require.Empty(t, broken)
+	require.NoError(t, l.Put(record("b")))
+	require.NoError(t, l.Put(record("a")))
+	changed := record("b")
+	changed.State = Preparing
+	require.NoError(t, l.Put(changed))
+
+	for _, l := range []*Ledger{l, func() *Ledger { l, _ := open(t, dir); return l }()} {
+		assert.Equal(t, []Record{record("a"), changed}, l.List(), "in the order of UIDs")
+		got, ok := l.Get("b")
+		assert.True(t, ok)
+		assert.Equal(t, changed, got)
+		_, ok = l.Get("c")
+		assert.False(t, ok)
+	}
+
+	require.NoError(t, l.Delete("a"))
+	require.NoError(t, l.Delete("a"), "a second time")
+	l, _ = open(t, dir)
+	assert.Equal(t, []Record{changed}, l.List())
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1, "no temporary files stay")
+	info, err := entries[0].Info()
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// What a caller does with a record does not change the ledger's.
+func TestLedgerRecordsAreCopies(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	r := record("a")
+	require.NoError(t, l.Put(r))
+	r.Devices[0].UUID, r.Pods[0] = "x", "x"
+	got, _ := l.Get("a")
+	got.Devices[0].UUID, got.Pods[0] = "y", "y"
+	listed := l.List()
+	listed[0].Devices[0].UUID, listed[0].Pods[0] = "z", "z"
+	got, _ = l.Get("a")
+	assert.Equal(t, record("a"), got)
+}
+
+func TestOpenSetsBrokenFilesAside(t *testing.T) {
+	good, err := Encode(record("x"))
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		data    string
+		message string
+	}{
+		"empty":             {"", "no valid JSON"},
+		"cut off":           {string(good[:len(good)/2]), "no valid JSON"},
+		"noise":             {"\x00\x01\x02", "no valid JSON"},
+		"another claim's":   {string(good), "the record is of claim x, the file is named for a"},
+		"of a newer driver": {`{"version":2,"claim":{"uid":"a"},"state":"Prepared"}`, "version is 2, this driver knows 1 to 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			l, _ := open(t, dir)
+			require.NoError(t, l.Put(record("b")))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "a.json"), []byte(tt.data), 0o600))
+
+			l, broken := open(t, dir)
+			require.Len(t, broken, 1)
+			assert.Equal(t, types.UID("a"), broken[0].UID)
+			require.ErrorContains(t, broken[0].Err, tt.message)
+			kept, err := os.ReadFile(broken[0].Path)
+			require.NoError(t, err)
+			assert.Equal(t, tt.data, string(kept), "nothing of it is lost")
+			assert.Equal(t, []Record{record("b")}, l.List(), "the others are there")
+
+			require.NoError(t, l.Put(record("a")), "and the claim can be prepared again")
+			_, broken = open(t, dir)
+			assert.Empty(t, broken)
+		})
+	}
+}
+
+func TestOpenIgnoresWhatIsNoRecord(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.json"), 0o700))
+	for _, name := range []string{".a.json1234", "a.json.broken", "README"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
+	}
+	l, broken := open(t, dir)
+	assert.Empty(t, broken)
+	assert.Empty(t, l.List())
+}
+
+func TestOpenFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, _, err := Open(file)
+	require.ErrorContains(t, err, "create the ledger's folder")
+}
+
+// A full disk: the record before stays whole, in memory as on disk.
+func TestPutOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=8k"); err != nil {
+		t.Skipf("a small tmpfs cannot be mounted (run as root): %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	l, _ := open(t, dir)
+	require.NoError(t, l.Put(record("a")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 4096), 0o600))
+
+	changed := record("a")
+	changed.State = Preparing
+	for _, r := range []Record{changed, record("b")} {
+		err := l.Put(r)
+		require.ErrorIs(t, err, unix.ENOSPC)
+		require.ErrorContains(t, err, "write the record of claim team/claim-"+string(r.Claim.UID)+" to "+dir+" (is the disk full or read-only?)")
+	}
+	assert.Equal(t, []Record{record("a")}, l.List())
+	l, broken := open(t, dir)
+	assert.Empty(t, broken)
+	assert.Equal(t, []Record{record("a")}, l.List())
+
+	require.NoError(t, l.Delete("a"), "what is held can be released on a full disk")
+}
+
+func TestPutIntoMissingFolder(t *testing.T) {
+	dir := t.TempDir()
+	l, _ := open(t, dir)
+	require.NoError(t, os.RemoveAll(dir))
+	require.ErrorContains(t, l.Put(record("a")), "is the disk full or read-only?")
+	assert.Empty(t, l.List())
+	require.Error(t, l.Delete("a"))
+}
+
+func TestLedgerConcurrently(t *testing.T) {
+	dir := t.TempDir()
+	l, _ := open(t, dir)
+	var wg sync.WaitGroup
+	for n := range 12 {
+		wg.Go(func() {
+			uid := fmt.Sprintf("c%02d", n)
+			for range 5 {
+				assert.NoError(t, l.Put(record(uid)))
+				_, ok := l.Get(types.UID(uid))
+				assert.True(t, ok)
+				l.List()
+			}
+			if n%2 == 1 {
+				assert.NoError(t, l.Delete(types.UID(uid)))
+			}
+		})
+	}
+	wg.Wait()
+	again, broken := open(t, dir)
+	assert.Empty(t, broken)
+	assert.Len(t, again.List(), 6)
+	assert.Equal(t, l.List(), again.List())
+}

@@ -1,0 +1,81 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDecode(t *testing.T) {
+	data, err := Encode(record("a"))
+	require.NoError(t, err)
+	got, err := Decode(data)
+	require.NoError(t, err)
+	assert.Equal(t, record("a"), got)
+
+	// A newer driver may add fields without a new version.
+	got, err = Decode([]byte(`{"version":1,"claim":{"uid":"a","color":"red"},"state":"Preparing","shares":[1],
+		"devices":[{"name":"d","placement":{"gpu":"0000:01:00.0","shape":"round"},"limit":5}]}`))
+	require.NoError(t, err)
+	assert.Equal(t, Preparing, got.State)
+	assert.Equal(t, "d", got.Devices[0].Name)
+}
+
+func TestEncodeWritesCurrentVersion(t *testing.T) {
+	r := record("a")
+	r.Version = 0
+	data, err := Encode(r)
+	require.NoError(t, err)
+	got, err := Decode(data)
+	require.NoError(t, err)
+	assert.Equal(t, Version, got.Version)
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for name, tt := range map[string]struct{ data, message string }{
+		"nothing":          {``, "no valid JSON"},
+		"null":             {`null`, "version is 0"},
+		"a list":           {`[]`, "no valid JSON"},
+		"no version":       {`{"claim":{"uid":"a"},"state":"Prepared"}`, "version is 0, this driver knows 1 to 1"},
+		"a newer version":  {`{"version":2,"claim":{"uid":"a"},"state":"Prepared"}`, "version is 2, this driver knows 1 to 1"},
+		"no claim":         {`{"version":1,"state":"Prepared"}`, "claim.uid is missing"},
+		"no state":         {`{"version":1,"claim":{"uid":"a"}}`, `state is "", not Preparing or Prepared`},
+		"an unknown state": {`{"version":1,"claim":{"uid":"a"},"state":"Done"}`, `state is "Done"`},
+		"device, no name":  {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"placement":{"gpu":"x"}}]}`, "devices[0] has no name or no card"},
+		"device, no card":  {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"name":"d"}]}`, "devices[0] has no name or no card"},
+		"a wrong type":     {`{"version":"1"}`, "no valid JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Decode([]byte(tt.data))
+			require.ErrorContains(t, err, tt.message)
+			assert.Equal(t, Record{}, got)
+		})
+	}
+}
+
+// Whatever is in a file, it is either refused or means the same when it is
+// written back.
+func FuzzDecode(f *testing.F) {
+	data, err := Encode(record("a"))
+	require.NoError(f, err)
+	f.Add(data)
+	f.Add([]byte(`{"version":1,"claim":{"uid":"a"},"state":"Preparing"}`))
+	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte("\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Decode(data)
+		if err != nil {
+			assert.Equal(t, Record{}, r)
+			return
+		}
+		again, err := Encode(r)
+		require.NoError(t, err)
+		got, err := Decode(again)
+		require.NoError(t, err)
+		twice, err := Encode(got)
+		require.NoError(t, err)
+		assert.JSONEq(t, string(again), string(twice))
+		assert.NotEmpty(t, got.Claim.UID)
+	})
+}

@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// demoChecks has what each folder of demo/ shows.
+var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
+	"whole-card": func(s *suite, pods map[string]*corev1.Pod) {
+		pod := pods["whole-card"]
+		s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
+	},
+	"mig": func(s *suite, pods map[string]*corev1.Pod) {
+		first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
+		assert.NotEqual(s.t, first.Device, second.Device)
+		assert.Equal(s.t, first.Pool, second.Pool, "two small partitions fit on one card")
+		s.requireSees(pods["first"], "main", first, "1g.10gb")
+		s.requireSees(pods["second"], "main", second, "1g.10gb")
+		s.requireInstances(2)
+	},
+	"device-plugin-pod": func(s *suite, pods map[string]*corev1.Pod) {
+		pod := pods["unchanged"]
+		s.requireSees(pod, "main", s.allocated(pod, ""), "1g.10gb")
+		s.requireInstances(1)
+	},
+	"two-partitions": func(s *suite, pods map[string]*corev1.Pod) {
+		pod := pods["pair"]
+		s.requireSees(pod, "large", s.allocated(pod, "large"), "3g.40gb")
+		s.requireSees(pod, "small", s.allocated(pod, "small"), "1g.10gb")
+		assert.Empty(s.t, s.seen(pod, "sidecar"))
+		assert.NotContains(s.t, s.exec(pod.Namespace, pod.Name, "sidecar", "env"), "TRANCHE")
+		assert.Equal(s.t, 2, s.machine(nodeA).instances())
+	},
+}
+
+// The folders of demo/ are applied as they stand, and deleting them destroys
+// what was made for them.
+func TestDemos(t *testing.T) {
+	folders, err := filepath.Glob(filepath.Join(repository, "demo", "*", "*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, folders)
+	for _, file := range folders {
+		folder := filepath.Dir(file)
+		name := filepath.Base(folder)
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)
+			assert.FileExists(t, filepath.Join(folder, "README.md"))
+			t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
+			s.kubectl("apply", "-f", folder)
+			demoChecks[name](s, s.demoPods("demo-"+name))
+			s.kubectl("delete", "-f", folder)
+			s.requireNothingLeft()
+		})
+	}
+	shown, err := os.ReadFile(filepath.Join(repository, "demo", "run.sh"))
+	require.NoError(t, err)
+	for name := range demoChecks {
+		assert.Contains(t, string(shown), name, "demo/run.sh does not show demo/%s", name)
+	}
+}
+
+// demoPods waits until the pods of a demo are ready and returns them by name.
+func (s *suite) demoPods(namespace string) map[string]*corev1.Pod {
+	s.t.Helper()
+	out := map[string]*corev1.Pod{}
+	s.eventually("the pods in "+namespace+" are ready", func() (bool, string) {
+		pods, err := s.client.CoreV1().Pods(namespace).List(s.ctx, metav1.ListOptions{})
+		require.NoError(s.t, err)
+		for i := range pods.Items {
+			out[pods.Items[i].Name] = &pods.Items[i]
+			if !isReady(&pods.Items[i]) {
+				described, _ := s.try("kubectl", "-n", namespace, "describe", "pods")
+				return false, described
+			}
+		}
+		return len(pods.Items) > 0, "there are none"
+	})
+	for name, pod := range out {
+		for _, claim := range s.claims(pod) {
+			assert.Equal(s.t, gpu.DriverName, claim.Status.Allocation.Devices.Results[0].Driver, name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// Where things lie on a node.
+const (
+	simulateRoot = "/run/tranche/simulate"
+	ledgerDir    = "/var/lib/kubelet/plugins/" + gpu.DriverName + "/claims"
+	cdiDir       = "/var/run/cdi"
+)
+
+// machine is the simulated hardware of a node as it is now, in the simulator's
+// own words.
+type machine struct {
+	GPUs []simulatedCard `json:"gpus"`
+}
+
+type simulatedCard struct {
+	PCI       string              `json:"pci"`
+	MIGMode   bool                `json:"migMode"`
+	Instances []simulatedInstance `json:"instances"`
+}
+
+type simulatedInstance struct {
+	ID      int `json:"id"`
+	Start   int `json:"start"`
+	Compute []struct {
+		ID int `json:"id"`
+	} `json:"compute"`
+}
+
+// machine reads what the simulated cards of a node are.
+func (s *suite) machine(node string) machine {
+	s.t.Helper()
+	var m machine
+	require.NoError(s.t, json.Unmarshal([]byte(s.onNode(node, "cat", simulateRoot+"/state.json")), &m))
+	return m
+}
+
+// instances counts the GPU instances of all cards.
+func (m machine) instances() int {
+	n := 0
+	for _, card := range m.GPUs {
+		n += len(card.Instances)
+	}
+	return n
+}
+
+// only is the one GPU instance of the machine and the address of its card.
+func (s *suite) only(m machine) (pci string, instance simulatedInstance) {
+	s.t.Helper()
+	require.Equal(s.t, 1, m.instances(), "%+v", m)
+	for _, card := range m.GPUs {
+		for _, i := range card.Instances {
+			pci, instance = card.PCI, i
+		}
+	}
+	return pci, instance
+}
+
+func (m machine) String() string {
+	var b strings.Builder
+	for n, card := range m.GPUs {
+		for _, i := range card.Instances {
+			fmt.Fprintf(&b, "card %d (%s) has GPU instance %d with %d compute instances\n", n, card.PCI, i.ID, len(i.Compute))
+		}
+	}
+	return b.String()
+}
+
+// commonNodes are the device nodes that every container with a GPU gets.
+var commonNodes = []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"}
+
+// nodesOf lists the device nodes that a container with an allocated device
+// should see, from what the simulator says.
+func (s *suite) nodesOf(node string, device resourceapi.DeviceRequestAllocationResult) []string {
+	s.t.Helper()
+	m := s.machine(node)
+	index := slices.IndexFunc(m.GPUs, func(c simulatedCard) bool { return gpu.PoolName(node, gpu.CardName(c.PCI)) == device.Pool })
+	require.GreaterOrEqual(s.t, index, 0, "pool %s", device.Pool)
+	card := m.GPUs[index]
+	nodes := append(slices.Clone(commonNodes), fmt.Sprintf("/dev/nvidia%d", index))
+	if device.Device != gpu.CardName(card.PCI) {
+		start, err := strconv.Atoi(device.Device[strings.LastIndex(device.Device, "-")+1:])
+		require.NoError(s.t, err, device.Device)
+		n := slices.IndexFunc(card.Instances, func(i simulatedInstance) bool { return i.Start == start })
+		require.GreaterOrEqual(s.t, n, 0, "%s is not cut: %s", device.Device, m)
+		instance := card.Instances[n]
+		require.Len(s.t, instance.Compute, 1)
+		folder := fmt.Sprintf("%s/proc/driver/nvidia/capabilities/gpu%d/mig/gi%d", simulateRoot, index, instance.ID)
+		nodes = append(nodes,
+			s.capability(node, path.Join(folder, "access")),
+			s.capability(node, fmt.Sprintf("%s/ci%d/access", folder, instance.Compute[0].ID)))
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+var minorLine = regexp.MustCompile(`DeviceFileMinor: (\d+)`)
+
+func (s *suite) capability(node, file string) string {
+	s.t.Helper()
+	m := minorLine.FindStringSubmatch(s.onNode(node, "cat", file))
+	require.NotNil(s.t, m, file)
+	return "/dev/nvidia-caps/nvidia-cap" + m[1]
+}
+
+// seen lists the device nodes that a container sees.
+func (s *suite) seen(pod *corev1.Pod, container string) []string {
+	s.t.Helper()
+	return strings.Fields(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", "find /dev -name 'nvidia*' ! -type d | sort"))
+}
+
+// requireSees checks that a container sees the device nodes of a device and no
+// others, and that its environment names it.
+func (s *suite) requireSees(pod *corev1.Pod, container string, device resourceapi.DeviceRequestAllocationResult, what string) {
+	s.t.Helper()
+	require.Equal(s.t, s.nodesOf(pod.Spec.NodeName, device), s.seen(pod, container))
+	env := s.exec(pod.Namespace, pod.Name, container, "env")
+	name := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))
+	assert.Regexp(s.t, `(?m)^`+name+`=`+regexp.QuoteMeta(what)+` (MIG|GPU)-[0-9a-f-]{36}$`, env)
+	assert.Equal(s.t, 1, strings.Count(env, "TRANCHE_DEVICE_"), env)
+	assert.Contains(s.t, env, "NVIDIA_VISIBLE_DEVICES=void\n")
+}
+
+// setFaults makes the simulated cards of node-a fail from now on.
+func (s *suite) setFaults(faults simulate.Faults) {
+	s.t.Helper()
+	data, err := yaml.Marshal(faults)
+	require.NoError(s.t, err)
+	_, err = simulate.ParseFaults(data)
+	require.NoError(s.t, err)
+	file := simulateRoot + "/faults.yaml"
+	s.onNode(nodeA, "sh", "-c", `printf %s "$1" > "$2.new" && mv "$2.new" "$2"`, "sh", string(data), file)
+}
+
+func (s *suite) clearFaults(node string) {
+	s.t.Helper()
+	s.onNode(node, "rm", "-f", simulateRoot+"/faults.yaml")
+}
+
+// requireNothingLeft waits until no node has an instance, a record or a CDI
+// file. A pod is gone only when its claims are released, so what is left then
+// is there to stay.
+func (s *suite) requireNothingLeft() {
+	s.t.Helper()
+	for _, node := range []string{nodeA, nodeB} {
+		s.eventually("nothing is left on "+node, func() (bool, string) {
+			m := s.machine(node)
+			files := s.onNode(node, "sh", "-c", "find "+ledgerDir+" "+cdiDir+" -type f -name '*.json*' 2>/dev/null; true")
+			return m.instances() == 0 && files == "", m.String() + files
+		})
+	}
+}
+
+// requireInstances checks how many GPU instances node-a has, each with its
+// compute instance, and that the ledger knows as many claims.
+func (s *suite) requireInstances(count int) {
+	s.t.Helper()
+	m := s.machine(nodeA)
+	require.Equal(s.t, count, m.instances(), m.String())
+	for _, card := range m.GPUs {
+		for _, i := range card.Instances {
+			require.Len(s.t, i.Compute, 1, m.String())
+		}
+	}
+	require.Len(s.t, s.records(nodeA), count)
+}
+
+// records lists the UIDs of the claims in a node's ledger.
+func (s *suite) records(node string) []string {
+	s.t.Helper()
+	var uids []string
+	for _, file := range strings.Fields(s.onNode(node, "ls", ledgerDir)) {
+		if uid, ok := strings.CutSuffix(file, ".json"); ok {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}

@@ -1,0 +1,170 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// clusterVariable names the folder of the cluster to test on.
+	clusterVariable = "TRANCHE_E2E_CLUSTER"
+	// repository is the clone's root, seen from this folder.
+	repository = "../.."
+
+	// nodeA has eight H100 (inventory h100x8), nodeB four L4 (l4x4).
+	nodeA = "node-a"
+	nodeB = "node-b"
+
+	// patience is how long a wait lasts before the test fails. It is long
+	// because the machine may be small and busy.
+	patience = 2 * time.Minute
+	// glance is the time between two looks.
+	glance = 200 * time.Millisecond
+)
+
+// suite is what a test works with.
+type suite struct {
+	t       *testing.T
+	ctx     context.Context
+	cluster string
+	config  *rest.Config
+	client  kubernetes.Interface
+	// namespace is the test's own.
+	namespace string
+	began     time.Time
+}
+
+// start gives a test a namespace of its own, and sees to it that the test ends
+// with clean nodes. Without a cluster the test is skipped.
+func start(t *testing.T) *suite {
+	t.Helper()
+	cluster := os.Getenv(clusterVariable)
+	if cluster == "" {
+		t.Skip(clusterVariable + " names no cluster: test/e2e.sh starts one and runs this test")
+	}
+	s := &suite{t: t, ctx: context.Background(), cluster: cluster, began: time.Now().Truncate(time.Second)}
+	var err error
+	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(cluster, "kubeconfig"))
+	require.NoError(t, err)
+	s.config.QPS, s.config.Burst = 200, 400
+	s.client, err = kubernetes.NewForConfig(s.config)
+	require.NoError(t, err)
+	namespace, err := s.client.CoreV1().Namespaces().Create(s.ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.namespace = namespace.Name
+	t.Cleanup(s.end)
+	s.requireNothingLeft()
+	return s
+}
+
+// end shows what is known about a failed test, removes what the test made and
+// checks that the nodes are as they were.
+func (s *suite) end() {
+	if s.t.Failed() {
+		s.t.Log(s.report())
+	}
+	s.clearFaults(nodeA)
+	s.clearFaults(nodeB)
+	s.deletePods()
+	s.requireNothingLeft()
+	assert.NoError(s.t, s.client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
+}
+
+// report is what a person would look at first.
+func (s *suite) report() string {
+	var b strings.Builder
+	for _, command := range [][]string{
+		{"get", "pods", "-A", "-o", "wide"},
+		{"-n", s.namespace, "describe", "pods"},
+		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
+		{"-n", pluginNamespace, "logs", "-l", pluginLabel, "--prefix", "--tail=60"},
+	} {
+		out, _ := s.try("kubectl", command...)
+		const most = 12000
+		if len(out) > most {
+			out = "… " + out[len(out)-most:]
+		}
+		fmt.Fprintf(&b, "\n$ kubectl %s\n%s", strings.Join(command, " "), out)
+	}
+	return b.String()
+}
+
+// eventually waits until done says so. What it says beside that is what was
+// last seen; it is in the failure's message.
+func (s *suite) eventually(what string, done func() (bool, string)) {
+	s.t.Helper()
+	s.within(patience, what, done)
+}
+
+func (s *suite) within(limit time.Duration, what string, done func() (bool, string)) {
+	s.t.Helper()
+	seen := ""
+	for deadline := time.Now().Add(limit); ; {
+		var ok bool
+		if ok, seen = done(); ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(glance)
+	}
+	require.FailNow(s.t, "waited "+limit.String()+" in vain: "+what, seen)
+}
+
+// try runs one of the cluster's programs (kubectl, helm) or one of ours.
+func (s *suite) try(program string, args ...string) (string, error) {
+	path := filepath.Join(s.cluster, "bin") + ":" + absolute(filepath.Join(repository, "bin")) + ":" + os.Getenv("PATH")
+	command := exec.CommandContext(s.ctx, "env", append([]string{"PATH=" + path, "KUBECONFIG=" + filepath.Join(s.cluster, "kubeconfig"), program}, args...)...)
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+// kubectl runs kubectl, which must succeed.
+func (s *suite) kubectl(args ...string) string {
+	s.t.Helper()
+	out, err := s.try("kubectl", args...)
+	require.NoError(s.t, err, "kubectl %s: %s", strings.Join(args, " "), out)
+	return out
+}
+
+// onNode runs a command on a node, which must succeed.
+func (s *suite) onNode(node string, command ...string) string {
+	s.t.Helper()
+	out, err := s.tryOnNode(node, command...)
+	require.NoError(s.t, err, "on %s: %s: %s", node, strings.Join(command, " "), out)
+	return out
+}
+
+func (s *suite) tryOnNode(node string, command ...string) (string, error) {
+	return s.try("cluster", append([]string{"exec", "--dir", s.cluster, "--node", node, "--"}, command...)...)
+}
+
+func absolute(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	return abs
+}
+
+// now asks for a deletion that lasts no longer than a second.
+func now() metav1.DeleteOptions {
+	return metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](1)}
+}

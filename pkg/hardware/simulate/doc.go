@@ -4,12 +4,23 @@
 // unchanged on a machine without a card.
 //
 // It imports nothing of ours. The way through it: an inventory (inventory.go)
-// names cards of the table (table.go, table.yaml); [New] lays out the files
-// that containers and libraries look for (files.go, capabilities.go, pci.go)
-// and returns the library (nvml.go, device.go, …). What changes at run time is
-// in state.json below [Options.Root] (state.go): it survives the process, two
-// processes may share it, and [Reboot] loses it as a machine would. Faults and
-// clients of the cards are set through faults.yaml (faults.go).
+// names cards of the table (table.go, table.yaml); [New] starts the machine
+// (machine.go), lays out the files that containers and libraries look for
+// (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
+// (nvml.go, device.go, mig.go, …). What may exist side by side is decided in
+// allocate.go. What changes at run time is in state.json below [Options.Root]
+// (state.go): it survives the process, two processes may share it, and
+// [Reboot] loses it as a machine would.
+//
+// Faults, clients of the cards and XID events are set through
+// <Root>/faults.yaml at any time, by hand or with [SetFaults] (faults.go):
+//
+//	calls:
+//	- {call: CreateComputeInstance, gpu: "0000:1b:00.0", error: INSUFFICIENT_RESOURCES, times: 2}
+//	- {call: GpuInstanceDestroy, gpu: "*", delay: 5s}
+//	processes: [{gpu: "0000:1b:00.0", gpuInstance: 7, pid: 4242, name: python}]
+//	lost: ["0000:43:00.0"]
+//	xids: [{gpu: "0000:52:00.0", xid: 79}]
 //
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.

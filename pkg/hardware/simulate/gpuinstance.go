@@ -17,7 +17,7 @@ type gpuInstance struct {
 	serial uint64
 }
 
-// ID is the instance's id on its card.
+// instanceHandle makes a handle of an instance of a state.
 func (d *device) instanceHandle(i *gpuInstanceState) *gpuInstance {
 	return &gpuInstance{GpuInstance: missingInstance, dev: d, id: i.ID, serial: i.Serial}
 }

@@ -50,7 +50,7 @@ func migOn(t *testing.T, d nvml.Device) {
 // profileInfo finds a profile by name.
 func profileInfo(t *testing.T, d nvml.Device, name string) nvml.GpuInstanceProfileInfo {
 	t.Helper()
-	m := d.(*device).gpu().Model
+	m := model(t, d)
 	for _, p := range m.Profiles {
 		if p.Name == name {
 			info, ret := d.GetGpuInstanceProfileInfo(p.Enum)
@@ -66,7 +66,7 @@ func profileInfo(t *testing.T, d nvml.Device, name string) nvml.GpuInstanceProfi
 func tryGI(t *testing.T, d nvml.Device, name string, start uint32) (nvml.GpuInstance, nvml.Return) {
 	t.Helper()
 	info := profileInfo(t, d, name)
-	p, _ := d.(*device).gpu().Model.profileByID(info.Id)
+	p, _ := model(t, d).profileByID(info.Id)
 	return d.CreateGpuInstanceWithPlacement(&info, &nvml.GpuInstancePlacement{Start: start, Size: uint32(p.Size)})
 }
 
@@ -101,4 +101,18 @@ func fullCompute(t *testing.T, gi nvml.GpuInstance) nvml.ComputeInstanceProfileI
 	return best
 }
 
-func pciOf(d nvml.Device) string { return d.(*device).gpu().PCI }
+// model and pciOf look behind a card's handle.
+func model(t *testing.T, d nvml.Device) *Model {
+	t.Helper()
+	c, ok := d.(*device)
+	require.True(t, ok)
+	return c.gpu().Model
+}
+
+func pciOf(d nvml.Device) string {
+	c, ok := d.(*device)
+	if !ok {
+		return ""
+	}
+	return c.gpu().PCI
+}

@@ -2,7 +2,9 @@ package simulate
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,31 +22,33 @@ func (n *NVML) start() error {
 	}
 	ours := n.store.existed()
 	return n.store.update(func(st *state) (*state, error) {
-		var err error
-		unchanged := false
-		switch {
-		case st == nil || !n.sameCards(st):
-			if ours {
-				err = removeLayout(n.root)
-			}
-			if err == nil {
-				st, err = n.firstState(st)
-			}
-		case st.DriverVersion != n.inventory.DriverVersion:
-			st.loadDriver()
-			st.DriverVersion = n.inventory.DriverVersion
-			err = n.removeDriver()
-		default:
-			unchanged = true
-		}
-		if err == nil {
-			err = n.layout(st)
-		}
-		if err != nil || unchanged {
+		next, err := n.startedFrom(st, ours)
+		if err != nil {
 			return nil, err
 		}
-		return st, nil
+		if next == nil {
+			return nil, n.layout(st)
+		}
+		return next, n.layout(next)
 	})
+}
+
+// startedFrom is the state after the start, nil when the machine goes on.
+func (n *NVML) startedFrom(st *state, ours bool) (*state, error) {
+	switch {
+	case st == nil || !n.sameCards(st):
+		if ours {
+			if err := removeLayout(n.root); err != nil {
+				return nil, err
+			}
+		}
+		return n.firstState(st)
+	case st.DriverVersion != n.inventory.DriverVersion:
+		st.loadDriver()
+		st.DriverVersion = n.inventory.DriverVersion
+		return st, n.removeDriver()
+	}
+	return nil, nil
 }
 
 // removeDriver takes away what a driver of another version installed.
@@ -191,7 +195,7 @@ func machineOf(root string, st *state) (*NVML, error) {
 
 func currentFaults(root string) (*Faults, error) {
 	data, err := os.ReadFile(faultsPath(root))
-	if os.IsNotExist(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return &Faults{}, nil
 	}
 	if err != nil {

@@ -79,9 +79,10 @@ func TestMIGModeOnAmpereNeedsAReset(t *testing.T) {
 func TestProfileInfoV3HasTheName(t *testing.T) {
 	inv, err := ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
 	require.NoError(t, err)
-	d := card(t, open(t, inv, t.TempDir()), 0).(interface {
-		GetGpuInstanceProfileInfoV3(int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
+	d, ok := card(t, open(t, inv, t.TempDir()), 0).(interface {
+		GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
 	})
+	require.True(t, ok)
 	var names []string
 	graphics := 0
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {

@@ -84,7 +84,7 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestTwoProcessesShareARoot$")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTwoProcessesShareARoot$")
 			cmd.Env = append(os.Environ(), variable+"="+root)
 			out, err := cmd.CombinedOutput()
 			assert.NoError(t, err, string(out))

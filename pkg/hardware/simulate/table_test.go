@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"regexp"
 	"testing"
 
 	nvlib "github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
@@ -38,7 +39,7 @@ func TestTableIsConsistent(t *testing.T) {
 }
 
 // enumSlices says how many compute slices and which suffix go-nvml's profile
-// numbers mean; -1 for any suffix-less number of memory slices.
+// numbers mean.
 var enumSlices = map[int]struct {
 	slices int
 	suffix string
@@ -65,7 +66,7 @@ func checkProfile(t *testing.T, m *Model, p *Profile) {
 	want, ok := enumSlices[p.Enum]
 	require.True(t, ok, "%s: enum %d", p.Name, p.Enum)
 	assert.Equal(t, want.slices, p.ComputeSlices, p.Name)
-	assert.Regexp(t, `^[0-9]g\.[0-9]+gb`+regexpQuote(want.suffix)+`$`, p.Name)
+	assert.Regexp(t, `^[0-9]g\.[0-9]+gb`+regexp.QuoteMeta(want.suffix)+`$`, p.Name)
 	assert.Contains(t, []string{"nvml", "lgip", "doc", "derived"}, p.Confidence, p.Name)
 	assert.NotEmpty(t, p.Sources, p.Name)
 	for _, s := range p.Sources {
@@ -84,20 +85,6 @@ func checkProfile(t *testing.T, m *Model, p *Profile) {
 	assert.Equal(t, p.MaxInstances, m.remaining(nil, p), "%s: as many as placements and engines allow", p.Name)
 	assert.LessOrEqual(t, p.MemoryMiB, m.MemoryMiB, p.Name)
 	assert.Len(t, p.computeStarts(p.ComputeSlices), 1, "%s: one compute instance takes it all", p.Name)
-}
-
-func regexpQuote(s string) string {
-	if s == "" {
-		return ""
-	}
-	out := ""
-	for _, r := range s {
-		if r == '+' || r == '.' {
-			out += `\`
-		}
-		out += string(r)
-	}
-	return out
 }
 
 // TestH200MatchesTheRecord compares with what NVML answered on a real H200:

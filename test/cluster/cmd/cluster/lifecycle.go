@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +93,12 @@ func execCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return opened.Exec(cmd.Context(), node, args)
+		err = opened.Exec(cmd.Context(), node, args)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.Exited() {
+			return exitStatus(exit.ExitCode())
+		}
+		return err
 	}
 	return cmd
 }

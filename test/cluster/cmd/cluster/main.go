@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -29,15 +28,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := rootCommand().ExecuteContext(ctx)
-	var exit *exec.ExitError
+	var status exitStatus
 	switch {
-	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode()) // what ran has said why
+	case errors.As(err, &status):
+		os.Exit(int(status))
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
 }
+
+// exitStatus is the status of a command that was run for the user and has said
+// itself what was wrong.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("ended with status %d", int(s)) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{

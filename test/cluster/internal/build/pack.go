@@ -47,7 +47,7 @@ func (d Dir) packTo(ctx context.Context, out *os.File) error {
 	if _, err := exec.LookPath("xz"); err != nil {
 		return errors.New("the program xz is missing: install the package xz-utils")
 	}
-	compress := exec.CommandContext(ctx, "xz", "-T0", "-9", "--block-size=128MiB", "-c")
+	compress := exec.CommandContext(ctx, "xz", "-T0", "-c")
 	compress.Stdout, compress.Stderr = out, os.Stderr
 	in, err := compress.StdinPipe()
 	if err != nil {

@@ -81,18 +81,21 @@ func kubernetesFlags(version string) string {
 
 func buildContainerd(ctx context.Context, job job) error {
 	const commands = "github.com/containerd/containerd/v2/cmd/"
-	return goInstall(ctx, filepath.Join(job.out, "bin"), Containerd, "no_btrfs no_zfs no_devmapper",
+	const version = " -X github.com/containerd/containerd/v2/version.Version="
+	return goInstall(ctx, filepath.Join(job.out, "bin"), Containerd,
+		[]string{"-tags", "no_btrfs no_zfs no_devmapper", "-ldflags", "-s -w" + version + Containerd},
 		commands+"containerd", commands+"containerd-shim-runc-v2", commands+"ctr")
 }
 
 func buildCNI(ctx context.Context, job job) error {
 	const plugins = "github.com/containernetworking/plugins/plugins/"
-	return goInstall(ctx, filepath.Join(job.out, "cni"), CNIPlugins, "",
+	return goInstall(ctx, filepath.Join(job.out, "cni"), CNIPlugins, []string{"-ldflags", "-s -w"},
 		plugins+"main/ptp", plugins+"main/loopback", plugins+"ipam/host-local")
 }
 
 func buildHelm(ctx context.Context, job job) error {
-	return goInstall(ctx, filepath.Join(job.out, "bin"), Helm, "", "helm.sh/helm/v4/cmd/helm")
+	return goInstall(ctx, filepath.Join(job.out, "bin"), Helm,
+		[]string{"-ldflags", "-s -w -X helm.sh/helm/v4/internal/version.version=" + Helm}, "helm.sh/helm/v4/cmd/helm")
 }
 
 func buildImages(ctx context.Context, job job) error {
@@ -112,11 +115,8 @@ func buildImages(ctx context.Context, job job) error {
 	return image.Write(filepath.Join(images, "busybox.tar"), busybox)
 }
 
-func goInstall(ctx context.Context, bin, version, tags string, packages ...string) error {
-	args := []string{"install", "-ldflags", "-s -w"}
-	if tags != "" {
-		args = append(args, "-tags", tags)
-	}
+func goInstall(ctx context.Context, bin, version string, flags []string, packages ...string) error {
+	args := append([]string{"install"}, flags...)
 	for _, pkg := range packages {
 		args = append(args, pkg+"@"+version)
 	}

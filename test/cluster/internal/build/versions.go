@@ -22,7 +22,7 @@ const (
 )
 
 // recipe counts changes of how things are built that versions do not show.
-const recipe = 1
+const recipe = 2
 
 // Images that every node has.
 const (

@@ -46,42 +46,80 @@ func cgroupRoot(line string) (string, bool) {
 }
 
 // makeCgroup makes a control group in every hierarchy: a kubelet expects its
-// root group to exist.
+// root group to exist, with everything that can be limited.
 func makeCgroup(group string) error {
 	roots, err := cgroupRoots()
 	if err != nil {
 		return err
 	}
 	for _, root := range roots {
-		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
+		if err := makeIn(root, group); err != nil {
 			return fmt.Errorf("make control group %s: %w", group, err)
 		}
-		if err := passOnCPUs(root, group); err != nil {
-			return fmt.Errorf("set up control group %s: %w", group, err)
+	}
+	return nil
+}
+
+func makeIn(root, group string) error {
+	parent := root
+	for name := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+		child := filepath.Join(parent, name)
+		if err := passOnControllers(parent); err != nil {
+			return err
 		}
+		if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := passOnCPUs(parent, child); err != nil {
+			return err
+		}
+		parent = child
+	}
+	return passOnControllers(parent)
+}
+
+// passOnControllers lets the children of a group of cgroup v2 have all
+// controllers that it has itself. Groups of v1 know nothing of the kind.
+func passOnControllers(group string) error {
+	has, err := os.ReadFile(filepath.Join(group, "cgroup.controllers"))
+	if err != nil {
+		return nil
+	}
+	file := filepath.Join(group, "cgroup.subtree_control")
+	passed, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, controller := range strings.Fields(string(has)) {
+		if slices.Contains(strings.Fields(string(passed)), controller) {
+			continue
+		}
+		err := os.WriteFile(file, []byte("+"+controller), 0)
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("processes live in %s itself, so cgroup v2 lets nobody divide it: "+
+				"this looks like a container that was started without an init; start it with the host's control groups (--cgroupns=host), "+
+				"or move its processes into a group below", group)
+		}
+		// Any other controller that cannot be passed on is missed by the
+		// kubelet, if it needs it, and named in its log.
 	}
 	return nil
 }
 
 // passOnCPUs lets a group of cgroup v1's cpuset have the processors and memory
 // of its parent: a new one has none, and nothing can run in it.
-func passOnCPUs(root, group string) error {
-	dir := root
-	for name := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
-		parent := dir
-		dir = filepath.Join(dir, name)
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			own, err := os.ReadFile(filepath.Join(dir, file))
-			if err != nil || strings.TrimSpace(string(own)) != "" {
-				continue
-			}
-			from, err := os.ReadFile(filepath.Join(parent, file))
-			if err != nil || strings.TrimSpace(string(from)) == "" {
-				continue // cgroup v2, where nothing means the parent's
-			}
-			if err := os.WriteFile(filepath.Join(dir, file), from, 0); err != nil {
-				return err
-			}
+func passOnCPUs(parent, child string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		own, err := os.ReadFile(filepath.Join(child, file))
+		if err != nil || strings.TrimSpace(string(own)) != "" {
+			continue
+		}
+		from, err := os.ReadFile(filepath.Join(parent, file))
+		if err != nil || strings.TrimSpace(string(from)) == "" {
+			continue // cgroup v2, where nothing means the parent's
+		}
+		if err := os.WriteFile(filepath.Join(child, file), from, 0); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -33,7 +33,9 @@ func cniConfig(subnet string) string {
 
 // containerdConfig differs from containerd's defaults in little: CDI folders,
 // the sandbox image that no registry has, and no wish to change the
-// out-of-memory scores, which needs a capability that not every root has.
+// out-of-memory scores, which needs a capability that not every root has. NRI
+// is off since containerd 2.4.2 crashes with it when a container is stopped
+// while its sandbox is being removed.
 func containerdConfig(runc, snapshotter string) string {
 	return fmt.Sprintf(`version = 3
 root = "/var/lib/containerd"
@@ -59,6 +61,9 @@ state = "/run/containerd"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = %q
       SystemdCgroup = false
+
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
 
 [plugins.'io.containerd.transfer.v1.local']
   [[plugins.'io.containerd.transfer.v1.local'.unpack_config]]

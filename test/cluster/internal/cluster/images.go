@@ -46,13 +46,18 @@ func (c *Cluster) importImages(ctx context.Context, node machine.Machine, archiv
 	if err != nil {
 		return "", err
 	}
+	return strings.Join(savedImages(output), ", "), nil
+}
+
+// savedImages reads the names of images in what `ctr images import` prints.
+func savedImages(output string) []string {
 	var names []string
 	for line := range strings.Lines(output) {
-		if fields := strings.Fields(line); len(fields) > 0 && strings.Contains(fields[0], "/") {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[1] == "saved" {
 			names = append(names, fields[0])
 		}
 	}
-	return strings.Join(names, ", "), nil
+	return names
 }
 
 func (c *Cluster) snapshotterOf(m machine.Machine) string {
@@ -61,12 +66,18 @@ func (c *Cluster) snapshotterOf(m machine.Machine) string {
 
 // ctr runs containerd's own client on a node.
 func (c *Cluster) ctr(ctx context.Context, node machine.Machine, in io.Reader, args ...string) (string, error) {
-	var output bytes.Buffer
+	var output, errs bytes.Buffer
 	args = append([]string{c.settings.Parts.Program("ctr"), "--address=" + containerdSocket, "--namespace=k8s.io"}, args...)
-	if err := node.Run(ctx, in, &output, &output, c.env(), args...); err != nil {
-		return "", fmt.Errorf("%s on %s: %w: %s", strings.Join(args[3:], " "), node.Name, err, strings.TrimSpace(output.String()))
+	if err := node.Run(ctx, in, &output, &errs, c.env(), args...); err != nil {
+		return "", fmt.Errorf("ctr %s on %s: %w: %s", strings.Join(args[3:], " "), node.Name, err, lastLine(errs.String()))
 	}
 	return output.String(), nil
+}
+
+// lastLine leaves out warnings that come before what went wrong.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndex(text, "\n")+1:]
 }
 
 // awaitContainerd waits until containerd answers and has all images that a

@@ -12,6 +12,7 @@ import (
 // the machines has ended, which would never meet it, and shows that process's
 // log.
 func (c *Cluster) wait(ctx context.Context, what string, timeout time.Duration, condition func(context.Context) error, machines ...machine.Machine) error {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for round := 0; ; round++ {
@@ -27,6 +28,9 @@ func (c *Cluster) wait(ctx context.Context, what string, timeout time.Duration, 
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
+			if caller.Err() != nil {
+				return fmt.Errorf("wait for %s: interrupted", what)
+			}
 			return fmt.Errorf("wait for %s: not within %s: %w (logs are in %s)", what, timeout, err, c.path("logs"))
 		}
 	}

@@ -27,6 +27,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once
 	err := rootCommand().ExecuteContext(ctx)
 	var status exitStatus
 	switch {

@@ -145,12 +145,11 @@ func (s *starter) close() {
 
 // awaitReady waits until the machine says that it is set up, or why not.
 func awaitReady(ctx context.Context, ready *os.File) error {
-	if deadline, found := ctx.Deadline(); found {
-		_ = ready.SetReadDeadline(deadline)
-	}
+	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Now()) })
+	defer stop()
 	message, err := io.ReadAll(ready)
 	if err != nil {
-		return err
+		return errors.Join(ctx.Err(), err)
 	}
 	if len(message) > 0 {
 		return errors.New(string(message))

@@ -42,12 +42,13 @@ func (d Dir) Pack(ctx context.Context, file string, progress func(string, ...any
 }
 
 // packTo compresses with the xz program, which packs better and on all cores;
-// to unpack needs no program.
+// to unpack needs no program. Large blocks save a sixth: the programs have
+// much in common.
 func (d Dir) packTo(ctx context.Context, out *os.File) error {
 	if _, err := exec.LookPath("xz"); err != nil {
 		return errors.New("the program xz is missing: install the package xz-utils")
 	}
-	compress := exec.CommandContext(ctx, "xz", "-T0", "-c")
+	compress := exec.CommandContext(ctx, "xz", "-T0", "-9", "--block-size=128MiB", "-c")
 	compress.Stdout, compress.Stderr = out, os.Stderr
 	in, err := compress.StdinPipe()
 	if err != nil {

@@ -108,8 +108,12 @@ func TestMachineProcesses(t *testing.T) {
 	require.Contains(t, process("long").Exit, "signal 15")
 	require.NoError(t, machine.StopProcess("long", 5*time.Second), "a second time")
 
-	_, err = machine.StartProcess(shell("deaf", "trap '' TERM; while :; do sleep 1; done"))
+	_, err = machine.StartProcess(shell("deaf", "trap '' TERM; echo deaf now; while :; do sleep 1; done"))
 	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		said, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(said), "deaf now")
+	}, 5*time.Second, 10*time.Millisecond)
 	require.NoError(t, machine.StopProcess("deaf", 50*time.Millisecond))
 	require.Contains(t, process("deaf").Exit, "signal 9")
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,4 +66,34 @@ func TestLocksOfRandomCards(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Two plugins that work on one node during a rolling update wait for each other
+// on a card, and not on different cards.
+func TestLocksKeepOtherProcessesOut(t *testing.T) {
+	dir := t.TempDir()
+	older, newer := cardLocks{dir: dir}, cardLocks{dir: dir}
+	unlock, err := older.lock(t.Context(), []string{address(0)})
+	require.NoError(t, err)
+
+	elsewhere, err := newer.lock(t.Context(), []string{address(1)})
+	require.NoError(t, err)
+	elsewhere()
+
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("out of time"))
+	defer cancel()
+	_, err = newer.lock(ctx, []string{address(0)})
+	require.ErrorContains(t, err, "gpu-0000-01-00-0: another process holds "+dir)
+	require.ErrorContains(t, err, "out of time")
+
+	got := make(chan error, 1)
+	go func() {
+		unlock, err := newer.lock(t.Context(), []string{address(0)})
+		if err == nil {
+			unlock()
+		}
+		got <- err
+	}()
+	unlock()
+	require.NoError(t, <-got)
 }

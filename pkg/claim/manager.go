@@ -24,6 +24,9 @@ const (
 	// lateRelease is how long Prepare waits for a holder whose release is
 	// late, before it leaves the waiting to the kubelet's slower retry.
 	lateRelease = 5 * time.Second
+	// otherProcessRelease is how often it looks meanwhile whether another
+	// process has released it.
+	otherProcessRelease = 500 * time.Millisecond
 )
 
 // Observer is told about every phase of Prepare and Unprepare: "lock", "plan",
@@ -44,6 +47,9 @@ type Config struct {
 	Cards func() []gpu.GPU
 	// BootID identifies the boot of the machine.
 	BootID string
+	// LockDir is a folder for the lock files that keep two plugins on one node
+	// apart. Empty: there is only this one.
+	LockDir string
 
 	Observer Observer
 	// BeforeStep is called before each step and, with a nil step, after the
@@ -65,7 +71,7 @@ type Manager struct {
 
 // NewManager returns a Manager that has touched nothing yet.
 func NewManager(c Config) *Manager {
-	return &Manager{Config: c, released: make(chan struct{})}
+	return &Manager{Config: c, locks: cardLocks{dir: c.LockDir}, released: make(chan struct{})}
 }
 
 // Prepare makes what was allocated to the claim, and returns its record. It is
@@ -88,6 +94,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 		}
 		select {
 		case <-released:
+		case <-time.After(otherProcessRelease):
 		case <-patience.C:
 			return ledger.Record{}, err
 		case <-ctx.Done():
@@ -193,6 +200,9 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
 
+	if err := m.refresh(ctx); err != nil {
+		return err
+	}
 	held, ok := m.Ledger.Get(claim.UID)
 	if !ok {
 		return m.CDI.Remove(claim.UID)
@@ -242,8 +252,22 @@ func (m *Manager) live(ctx context.Context, cards []string) (map[string][]gpu.Pa
 func (m *Manager) lock(ctx context.Context, operation string, cards []string) (func(), error) {
 	start := time.Now()
 	unlock, err := m.locks.lock(ctx, cards)
+	if err == nil {
+		if err = m.refresh(ctx); err != nil {
+			unlock()
+		}
+	}
 	m.observe(operation, "lock", start, err)
 	return unlock, err
+}
+
+// refresh takes in what another process has written before it let go of a lock.
+func (m *Manager) refresh(ctx context.Context) error {
+	broken, err := m.Ledger.Refresh()
+	for _, f := range m.recoverBroken(broken) {
+		klog.FromContext(ctx).Info(f.Message, "err", f.Err)
+	}
+	return err
 }
 
 func (m *Manager) observe(operation, phase string, start time.Time, err error) {

@@ -94,13 +94,16 @@ func (m *Manager) recoverOne(uid types.UID) error {
 // hardware. It releases what no claim holds any more and reports the rest.
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	findings := m.releaseLeftovers(ctx, getClaim)
-	findings = append(findings, m.removeOrphanFiles()...)
+	findings = append(findings, m.removeOrphanFiles(ctx)...)
 	return append(findings, m.reportForeign(ctx)...)
 }
 
 // releaseLeftovers releases the records of claims that are gone or no longer
 // allocated: the kubelet has forgotten them, so it will not ask for it.
 func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
+	if err := m.refresh(ctx); err != nil {
+		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
+	}
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
 		claim, err := getClaim(ctx, r.Claim.Namespace, r.Claim.Name)
@@ -149,10 +152,14 @@ func deviceNames(r ledger.Record) string {
 }
 
 // removeOrphanFiles removes CDI files of claims that are not in the ledger.
-func (m *Manager) removeOrphanFiles() []Finding {
+func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	uids, err := m.CDI.List()
 	if err != nil {
 		return []Finding{{Reason: "CDIFilesUnreadable", Message: "the CDI files cannot be listed", Err: err}}
+	}
+	// Only now: a record is there before its file, whichever process wrote it.
+	if err := m.refresh(ctx); err != nil {
+		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
 	}
 	var findings []Finding
 	for _, uid := range uids {
@@ -188,7 +195,7 @@ func (m *Manager) reportForeign(ctx context.Context) []Finding {
 }
 
 func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, error) {
-	unlock, err := m.locks.lock(ctx, []string{card})
+	unlock, err := m.lock(ctx, "reconcile", []string{card})
 	if err != nil {
 		return nil, err
 	}

@@ -17,18 +17,28 @@ import (
 const (
 	fileSuffix   = ".json"
 	brokenSuffix = ".broken"
+	// generationSuffix, behind the name of the folder, names the file that
+	// counts its changes.
+	generationSuffix = ".generation"
 )
 
 // Ledger keeps the records in a folder and a copy of them in memory. It is safe
-// for concurrent use.
+// for concurrent use, and for use by two processes at once if each calls Refresh
+// when it has taken over from the other.
 type Ledger struct {
-	dir string
+	dir     string
+	changes *generation
 
-	// mu protects records. It is not held while a file is written: writes for
-	// different claims go to different files, and the caller orders the writes
-	// for one claim.
+	// files lets changes of files go on side by side, but none while all files
+	// are read: writes for different claims go to different files, and the
+	// caller orders the writes for one claim.
+	files sync.RWMutex
+
+	// mu protects what follows.
 	mu      sync.RWMutex
 	records map[types.UID]Record
+	// seen is the number of changes that the records contain.
+	seen uint64
 }
 
 // Broken is a record file that could not be read and was set aside.
@@ -48,11 +58,46 @@ func Open(dir string) (*Ledger, []Broken, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("create the ledger's folder: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
+	changes, err := openGeneration(filepath.Clean(dir) + generationSuffix)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the ledger: %w", err)
+		return nil, nil, err
 	}
-	l := &Ledger{dir: dir, records: map[types.UID]Record{}}
+	l := &Ledger{dir: dir, changes: changes}
+	broken, err := l.readAll()
+	if err != nil {
+		return nil, nil, errors.Join(err, changes.close())
+	}
+	return l, broken, nil
+}
+
+// Close lets go of what the ledger shares with other processes. It must not be
+// used afterwards.
+func (l *Ledger) Close() error { return l.changes.close() }
+
+// Refresh takes in what another process has changed, which is hardly ever
+// anything. The caller holds the locks of the cards that it is about to work on,
+// so what it then sees of them is final.
+func (l *Ledger) Refresh() ([]Broken, error) {
+	l.mu.RLock()
+	current := l.changes.shared() && l.seen == l.changes.get()
+	l.mu.RUnlock()
+	if current {
+		return nil, nil
+	}
+	return l.readAll()
+}
+
+// readAll reads all records and sets broken files aside.
+func (l *Ledger) readAll() ([]Broken, error) {
+	l.files.Lock()
+	defer l.files.Unlock()
+	// Before the files: a change in between is read again.
+	seen := l.changes.get()
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	records := map[types.UID]Record{}
 	var broken []Broken
 	for _, entry := range entries {
 		if entry.IsDir() || !strings.HasSuffix(entry.Name(), fileSuffix) {
@@ -60,17 +105,31 @@ func Open(dir string) (*Ledger, []Broken, error) {
 		}
 		uid := types.UID(strings.TrimSuffix(entry.Name(), fileSuffix))
 		record, err := l.load(uid)
-		if err == nil {
-			l.records[uid] = record
-			continue
+		switch {
+		case err == nil:
+			records[uid] = record
+		case errors.Is(err, fs.ErrNotExist):
+			// Another process has just removed it.
+		default:
+			b, err := l.setAside(uid, err)
+			if err != nil {
+				return nil, err
+			}
+			broken = append(broken, b)
 		}
-		aside := l.path(uid) + brokenSuffix
-		if renameErr := os.Rename(l.path(uid), aside); renameErr != nil {
-			return nil, nil, fmt.Errorf("set the broken record %s aside: %w", l.path(uid), errors.Join(err, renameErr))
-		}
-		broken = append(broken, Broken{UID: uid, Path: aside, Err: err})
 	}
-	return l, broken, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records, l.seen = records, seen
+	return broken, nil
+}
+
+func (l *Ledger) setAside(uid types.UID, cause error) (Broken, error) {
+	aside := l.path(uid) + brokenSuffix
+	if err := os.Rename(l.path(uid), aside); err != nil {
+		return Broken{}, fmt.Errorf("set the broken record %s aside: %w", l.path(uid), errors.Join(cause, err))
+	}
+	return Broken{UID: uid, Path: aside, Err: cause}, nil
 }
 
 func (l *Ledger) path(uid types.UID) string {
@@ -119,29 +178,41 @@ func (l *Ledger) Put(r Record) error {
 	if err != nil {
 		return err
 	}
+	l.files.RLock()
+	defer l.files.RUnlock()
 	if err := renameio.WriteFile(l.path(r.Claim.UID), data, 0o600, renameio.WithTempDir(l.dir)); err != nil {
 		return fmt.Errorf("write the record of claim %s to %s (is the disk full or read-only?): %w", r.Claim, l.dir, err)
 	}
 	if err := syncDir(l.dir); err != nil {
 		return err
 	}
+	l.changed(func() { l.records[r.Claim.UID] = r.Clone() })
+	return nil
+}
+
+// changed takes a change of a file over into memory and tells other processes.
+func (l *Ledger) changed(apply func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records[r.Claim.UID] = r.Clone()
-	return nil
+	apply()
+	// If somebody else has changed something meanwhile, seen stays behind, and
+	// the next Refresh reads it.
+	if now := l.changes.add(); now == l.seen+1 {
+		l.seen = now
+	}
 }
 
 // Delete removes a record. One that is not there is no error.
 func (l *Ledger) Delete(uid types.UID) error {
+	l.files.RLock()
+	defer l.files.RUnlock()
 	if err := os.Remove(l.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the record of claim %s: %w", uid, err)
 	}
 	if err := syncDir(l.dir); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.records, uid)
+	l.changed(func() { delete(l.records, uid) })
 	return nil
 }
 

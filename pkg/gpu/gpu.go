@@ -157,8 +157,9 @@ func (p Partition) Overlaps(q Placement) bool {
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }
 
-// SortCards puts cards in PCI order. That order is policy: the scheduler takes
-// the first fit, so one card fills up before the next is cut.
+// SortCards puts cards in PCI order, as their names sort. That order is policy:
+// the scheduler goes through pools by name and takes the first fit, so one card
+// fills up before the next is cut.
 func SortCards(cards []GPU) {
-	slices.SortFunc(cards, func(a, b GPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
+	slices.SortFunc(cards, func(a, b GPU) int { return cmp.Compare(a.Name(), b.Name()) })
 }

@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"strings"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
@@ -27,20 +29,28 @@ const (
 	AttributeDriverVersion = "driverVersion"
 )
 
-// The capacities of devices, beside the media engines that the vendor names.
+// The capacities of devices.
 const (
 	CapacityMemory       = "memory"
 	CapacityComputeUnits = "computeUnits"
 )
 
+// mediaEngines are the engines that are published. Others, like copy engines,
+// come with every partition and no claim asks for them; each capacity costs the
+// whole cluster time and memory.
+var mediaEngines = []string{"decoders", "encoders", "jpegEngines", "ofaEngines"}
+
 type attributeMap map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 func (m attributeMap) setString(name resourceapi.QualifiedName, value string) {
-	if value == "" {
-		return
-	}
 	if len(value) > resourceapi.DeviceAttributeMaxValueLength {
 		value = value[:resourceapi.DeviceAttributeMaxValueLength]
+	}
+	// The driver's names are bytes; half a character would come back changed
+	// from the API, and the slice be written again and again.
+	value = strings.ToValidUTF8(value, "")
+	if value == "" {
+		return
 	}
 	m[name] = resourceapi.DeviceAttribute{StringValue: ptr.To(value)}
 }
@@ -82,8 +92,8 @@ func capacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceC
 	}
 	set(CapacityMemory, p.Memory, resource.BinarySI)
 	set(CapacityComputeUnits, p.ComputeUnits, resource.DecimalSI)
-	for engine, n := range p.Engines {
-		set(engine, n, resource.DecimalSI)
+	for _, engine := range mediaEngines {
+		set(engine, p.Engines[engine], resource.DecimalSI)
 	}
 	return m
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
+// counterSetName is the same in every pool, because names of counter sets count
+// within a pool only, and short, because every device repeats it.
+const counterSetName = "card"
+
 // Card is a card as it should appear in the API.
 type Card struct {
 	gpu.GPU
@@ -26,20 +30,24 @@ type Card struct {
 // the counters of the card and one with its devices, in the order in which the
 // scheduler should try them.
 //
-// A card that would break a limit of the API is published without devices, with
+// A card that would break a rule of the API is published without devices, with
 // an error that names it: one invalid pool would otherwise keep all others from
 // being published.
 func Resources(node string, cards []Card) (resourceslice.DriverResources, []error) {
 	var errs []error
 	pools := make(map[string]resourceslice.Pool, len(cards))
 	for _, card := range cards {
+		sets := []resourceapi.CounterSet{counterSet(&card)}
 		devices := devicesOf(&card)
-		if err := checkLimits(&card, devices); err != nil {
-			errs = append(errs, err)
-			devices = nil
+		if err := check(sets[0], devices); err != nil {
+			errs = append(errs, fmt.Errorf("card %s: %w: none of its devices are published", card.Name(), err))
+			// The counters go too: it may be them that the API would refuse.
+			sets, devices = nil, nil
 		}
+		// Two slices, empty or not: when their number changes, the whole pool is
+		// written anew and is incomplete meanwhile.
 		pools[gpu.PoolName(node, card.Name())] = resourceslice.Pool{Slices: []resourceslice.Slice{
-			{SharedCounters: []resourceapi.CounterSet{counterSet(&card)}},
+			{SharedCounters: sets},
 			{Devices: devices},
 		}}
 	}
@@ -57,7 +65,7 @@ func devicesOf(card *Card) []resourceapi.Device {
 			Attributes: attributes(&card.GPU, p),
 			Capacity:   capacity(p),
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{{
-				CounterSet: card.Name(),
+				CounterSet: counterSetName,
 				Counters:   counters(p.Consumes),
 			}},
 			Taints: card.Taints,
@@ -67,7 +75,7 @@ func devicesOf(card *Card) []resourceapi.Device {
 }
 
 func counterSet(card *Card) resourceapi.CounterSet {
-	return resourceapi.CounterSet{Name: card.Name(), Counters: counters(card.Counters)}
+	return resourceapi.CounterSet{Name: counterSetName, Counters: counters(card.Counters)}
 }
 
 func counters(c gpu.Counters) map[string]resourceapi.Counter {
@@ -80,21 +88,4 @@ func counters(c gpu.Counters) map[string]resourceapi.Counter {
 		out[name] = resourceapi.Counter{Value: *resource.NewQuantity(n, format)}
 	}
 	return out
-}
-
-// checkLimits finds what the API server would refuse, so that the error can
-// name the card and not only a slice.
-func checkLimits(card *Card, devices []resourceapi.Device) error {
-	if n, limit := len(card.Counters), resourceapi.ResourceSliceMaxCountersPerCounterSet; n > limit {
-		return fmt.Errorf("card %s needs %d counters, the API allows %d: its devices are not published", card.Name(), n, limit)
-	}
-	if n, limit := len(devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures; n > limit {
-		return fmt.Errorf("card %s has %d devices, the API allows %d in a slice with counters: its devices are not published", card.Name(), n, limit)
-	}
-	for _, d := range devices {
-		if n, limit := len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
-			return fmt.Errorf("device %s has %d attributes and capacities, the API allows %d: the devices of its card are not published", d.Name, n, limit)
-		}
-	}
-	return nil
 }

@@ -1,0 +1,133 @@
+package gpu_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+func TestNormalizePCIAddress(t *testing.T) {
+	for given, want := range map[string]string{
+		"0000:c1:00.0":      "0000:c1:00.0",
+		"00000000:C1:00.0":  "0000:c1:00.0", // as NVML writes it
+		"00000000:0A:1F.7":  "0000:0a:1f.7",
+		" 0000:C1:00.0\n":   "0000:c1:00.0", // as files have it
+		"00010000:01:00.0":  "10000:01:00.0",
+		"10000:01:00.0":     "10000:01:00.0", // Intel VMD: five digits in sysfs too
+		"FFFFFFFF:ff:1f.7":  "ffffffff:ff:1f.7",
+		"a1b2:00:00.0":      "a1b2:00:00.0", // Hyper-V: any domain
+		"0000A1B2:00:00.0 ": "a1b2:00:00.0",
+	} {
+		got, err := gpu.NormalizePCIAddress(given)
+		require.NoError(t, err, given)
+		assert.Equal(t, want, got, given)
+	}
+	for _, garbage := range []string{
+		"", " ", "c1:00.0", "0000:c1:00", "0000:c1:00.8", "0000:c1:00.00", "000:c1:00.0", "0000:c1:0.0",
+		"0000:g1:00.0", "0000-c1-00-0", "000000000:c1:00.0", "0000:c1:00.0\x00", "0000:c1:00.0/..", "GPU-8f6a", "0000:c1:00.0 0000:c2:00.0",
+	} {
+		got, err := gpu.NormalizePCIAddress(garbage)
+		require.Error(t, err, "%q gave %q", garbage, got)
+		assert.Contains(t, err.Error(), "0000:c1:00.0", "the error shows what is wanted")
+		assert.Empty(t, got)
+	}
+}
+
+func FuzzNormalizePCIAddress(f *testing.F) {
+	for _, seed := range []string{"0000:c1:00.0", "00000000:C1:00.0", "FFFFFFFF:FF:1F.7", "c1:00.0", "0000:c1:00.0\x00", "K:\u212a"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, given string) {
+		got, err := gpu.NormalizePCIAddress(given)
+		if err != nil {
+			return
+		}
+		again, err := gpu.NormalizePCIAddress(got)
+		require.NoError(t, err)
+		require.Equal(t, got, again, "normal form of %q", given)
+		shouted, err := gpu.NormalizePCIAddress(strings.ToUpper(got))
+		require.NoError(t, err)
+		require.Equal(t, got, shouted)
+		require.Empty(t, validation.IsDNS1123Label(gpu.CardName(got)))
+	})
+}
+
+func TestCardAndPoolName(t *testing.T) {
+	card := gpu.GPU{PCIAddress: "0000:c1:00.0"}
+	assert.Equal(t, "gpu-0000-c1-00-0", card.Name())
+	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: card.PCIAddress, Type: gpu.TypeGPU}.Name())
+	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: card.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.CardName())
+	assert.Equal(t, "node-a/gpu-0000-c1-00-0", gpu.PoolName("node-a", card.Name()))
+}
+
+func TestPlacementNames(t *testing.T) {
+	const card = "0000:c1:00.0"
+	for _, test := range []struct {
+		profile string
+		start   int
+		want    string
+	}{
+		{"1g.10gb", 4, "gpu-0000-c1-00-0-mig-1g-10gb-4"},
+		{"1g.10gb", 0, "gpu-0000-c1-00-0-mig-1g-10gb-0"},
+		{"7g.141gb", 0, "gpu-0000-c1-00-0-mig-7g-141gb-0"},
+		{"1g.10gb+me", 4, "gpu-0000-c1-00-0-mig-1g-10gb-me-4"},
+		{"2g.12gb+me", 2, "gpu-0000-c1-00-0-mig-2g-12gb-me-2"},
+		{"1g.24gb+me", 9, "gpu-0000-c1-00-0-mig-1g-24gb-me-9"},
+		{"1g.24gb-me", 9, "gpu-0000-c1-00-0-mig-1g-24gb-nome-9"},
+		{"1g.24gb+me.all", 9, "gpu-0000-c1-00-0-mig-1g-24gb-meall-9"},
+		{"2g.48gb+gfx", 6, "gpu-0000-c1-00-0-mig-2g-48gb-gfx-6"},
+		{"1g.24gb", 11, "gpu-0000-c1-00-0-mig-1g-24gb-11"},
+	} {
+		placement := gpu.Placement{GPU: card, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
+		assert.Equal(t, test.want, placement.Name(), test.profile)
+		partition := gpu.Partition{GPU: card, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
+		assert.Equal(t, test.want, partition.Name(), "the partition at the placement of %s", test.profile)
+	}
+}
+
+// TestNamesOfAllProfiles: every profile of every known card makes a device
+// name that the API accepts and that no other profile of the card makes.
+func TestNamesOfAllProfiles(t *testing.T) {
+	const longestAddress = "ffffffff:ff:1f.7"
+	spelled := map[string]string{} // slug → profile, over all cards
+	for _, key := range simulate.Models() {
+		model, ok := simulate.ModelByKey(key)
+		require.True(t, ok)
+		names := map[string]string{}
+		for _, profile := range model.Profiles {
+			slug := gpu.ProfileSlug(profile.Name)
+			if other, ok := spelled[slug]; ok {
+				assert.Equal(t, other, profile.Name, "two profiles are both spelt %s", slug)
+			}
+			spelled[slug] = profile.Name
+			for _, start := range profile.Starts {
+				name := gpu.Placement{GPU: longestAddress, Type: gpu.TypeMIG, Profile: profile.Name, Start: start}.Name()
+				assert.Empty(t, validation.IsDNS1123Label(name), "%s of %s", profile.Name, key)
+				assert.NotContains(t, names, name, "%s of %s", profile.Name, key)
+				names[name] = profile.Name
+			}
+		}
+	}
+	assert.Greater(t, len(spelled), 40)
+}
+
+func TestSortCards(t *testing.T) {
+	var cards []gpu.GPU
+	for _, address := range []string{"10000:01:00.0", "0000:df:00.0", "1000:01:00.0", "0000:1b:00.1", "0000:1b:00.0", "0001:00:00.0"} {
+		cards = append(cards, gpu.GPU{PCIAddress: address})
+	}
+	gpu.SortCards(cards)
+	var names, addresses []string
+	for _, card := range cards {
+		names = append(names, card.Name())
+		addresses = append(addresses, card.PCIAddress)
+	}
+	assert.Equal(t, []string{"0000:1b:00.0", "0000:1b:00.1", "0000:df:00.0", "0001:00:00.0", "1000:01:00.0", "10000:01:00.0"}, addresses)
+	assert.IsIncreasing(t, names, "the scheduler goes through pools by name")
+}

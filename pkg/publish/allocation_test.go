@@ -1,0 +1,188 @@
+package publish_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const (
+	wholeCard    = "gpu.tranche.dev"
+	anyPartition = "gpu-partition.tranche.dev"
+	anyMIG       = "gpu-mig.tranche.dev"
+)
+
+func classOf(profile string) string { return "gpu-mig-" + gpu.ProfileSlug(profile) + ".tranche.dev" }
+
+// cluster is one node's slices and the scheduler that sees them, with the
+// device classes of the chart.
+type cluster struct {
+	t         *testing.T
+	scheduler *allocator.Scheduler
+	claims    int
+}
+
+func clusterOf(t *testing.T, cards []publish.Card) *cluster {
+	t.Helper()
+	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
+	require.NoError(t, err)
+	return &cluster{t: t, scheduler: allocator.New(classes, slicesOf(t, cards))}
+}
+
+// ask allocates one claim with these requests; nil when it has to wait.
+func (c *cluster) ask(requests ...resourceapi.DeviceRequest) *allocator.Grant {
+	c.t.Helper()
+	c.claims++
+	grant, err := c.scheduler.Allocate(c.t.Context(), node, allocator.Claim(fmt.Sprint("claim-", c.claims), requests...))
+	require.NoError(c.t, err)
+	return grant
+}
+
+// one allocates a claim for one device of a class.
+func (c *cluster) one(class string) *allocator.Grant {
+	c.t.Helper()
+	return c.ask(allocator.Request("device", class, 1))
+}
+
+// fill allocates claims of a class until one has to wait, and returns the
+// devices in the order in which they were given.
+func (c *cluster) fill(class string) []string {
+	c.t.Helper()
+	var devices []string
+	for grant := c.one(class); grant != nil; grant = c.one(class) {
+		devices = append(devices, grant.Devices()...)
+	}
+	return devices
+}
+
+// TestPacking is the day of a node with 8 × H100: every fill is exact.
+func TestPacking(t *testing.T) {
+	cards := cardsOf(t, builtIn(t, "h100x8"))
+	c := clusterOf(t, cards)
+	var small, fours, threes, whole []string
+	for _, card := range cards {
+		for start := 6; start >= 0; start-- {
+			small = append(small, fmt.Sprintf("%s-mig-1g-10gb-%d", card.Name(), start))
+		}
+		fours = append(fours, card.Name()+"-mig-4g-40gb-0")
+		threes = append(threes, card.Name()+"-mig-3g-40gb-4")
+		whole = append(whole, card.Name())
+	}
+
+	assert.Equal(t, small, c.fill(classOf("1g.10gb")), "56, card after card, and a 57th waits")
+	assert.Nil(t, c.one(wholeCard))
+	assert.Nil(t, c.one(anyMIG))
+
+	c.scheduler.ReleaseAll()
+	assert.Equal(t, fours, c.fill(classOf("4g.40gb")))
+	assert.Equal(t, threes, c.fill(classOf("3g.40gb")), "beside the 4g")
+	assert.Nil(t, c.one(anyMIG))
+
+	c.scheduler.ReleaseAll()
+	for i := range cards {
+		grant := c.one(classOf("3g.40gb"))
+		require.NotNil(t, grant)
+		assert.Equal(t, cards[i/2].Name(), grant.Result.Devices.Results[0].Pool[len(node+"/"):], "two fill a card before the next is cut")
+	}
+	assert.Equal(t, fours[4:], c.fill(classOf("4g.40gb")), "the other cards are whole still")
+
+	c.scheduler.ReleaseAll()
+	assert.Equal(t, whole, c.fill(wholeCard))
+	assert.Nil(t, c.one(classOf("1g.10gb")))
+}
+
+// TestSmallClaimsLeaveRoom: one claim of each size on one card, smallest
+// first, still lets the larger ones in.
+func TestSmallClaimsLeaveRoom(t *testing.T) {
+	c := clusterOf(t, cardsOf(t, machineOf(t, "H100-80GB", 1)))
+	for _, want := range []struct{ profile, device string }{
+		{"1g.10gb", "mig-1g-10gb-6"},
+		{"2g.20gb", "mig-2g-20gb-4"},
+		{"4g.40gb", "mig-4g-40gb-0"},
+	} {
+		grant := c.one(classOf(want.profile))
+		require.NotNil(t, grant, want.profile)
+		assert.Equal(t, "gpu-0000-11-00-0-"+want.device, grant.Devices()[0])
+	}
+	assert.Nil(t, c.one(anyMIG))
+}
+
+// TestAnyPartition: who asks for no profile gets the smallest plain one of the
+// first card that has room, and never one that takes the engines that only one
+// partition of the card can have.
+func TestAnyPartition(t *testing.T) {
+	for _, model := range simulate.Models() {
+		m, _ := simulate.ModelByKey(model)
+		if !m.HasMIG() {
+			continue
+		}
+		t.Run(model, func(t *testing.T) {
+			cards := cardsOf(t, machineOf(t, model, 2))
+			smallest := m.Profiles[0]
+			for _, class := range []string{anyMIG, anyPartition} {
+				c := clusterOf(t, cards)
+				got := c.fill(class)
+				var want []string
+				for _, card := range cards {
+					for i := len(smallest.Starts) - 1; i >= 0; i-- {
+						want = append(want, gpu.Placement{
+							GPU: card.PCIAddress, Type: gpu.TypeMIG, Profile: smallest.Name, Start: smallest.Starts[i],
+						}.Name())
+					}
+				}
+				assert.Equal(t, want, got)
+			}
+		})
+	}
+}
+
+// TestSeveralDevicesInOneClaim: what the demo with two containers asks for,
+// and a claim that is larger than the node.
+func TestSeveralDevicesInOneClaim(t *testing.T) {
+	c := clusterOf(t, cardsOf(t, machineOf(t, "H100-80GB", 2)))
+	grant := c.ask(allocator.Request("small", classOf("1g.10gb"), 1), allocator.Request("large", classOf("3g.40gb"), 1))
+	require.NotNil(t, grant)
+	assert.Equal(t, []string{"gpu-0000-11-00-0-mig-1g-10gb-6", "gpu-0000-11-00-0-mig-3g-40gb-0"}, grant.Devices())
+	assert.Nil(t, c.ask(allocator.Request("cards", wholeCard, 2)), "one card is cut")
+	assert.NotNil(t, c.ask(allocator.Request("cards", wholeCard, 1)))
+	c.scheduler.ReleaseAll()
+	assert.NotNil(t, c.ask(allocator.Request("cards", wholeCard, 2)))
+}
+
+// TestUnknownProfile: a claim for a profile that no card has waits and is no
+// error, since a node that has it may come.
+func TestUnknownProfile(t *testing.T) {
+	c := clusterOf(t, cardsOf(t, builtIn(t, "l4x4")))
+	assert.Nil(t, c.one(classOf("1g.10gb")))
+	assert.Nil(t, c.one(anyPartition))
+	assert.Len(t, c.fill(wholeCard), 4)
+}
+
+// TestTaintedCard: nothing new goes onto a tainted card, and what it gave away
+// before still counts when the taint is gone.
+func TestTaintedCard(t *testing.T) {
+	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
+	c := clusterOf(t, cards)
+	require.NotNil(t, c.one(classOf("4g.40gb")))
+	cards[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	c.scheduler.Publish(slicesOf(t, cards))
+	assert.Equal(t, []string{cards[1].Name()}, c.fill(wholeCard))
+	cards[0].Taints = nil
+	c.scheduler.Publish(slicesOf(t, cards))
+	assert.Equal(t, []string{cards[0].Name() + "-mig-3g-40gb-4"}, c.fill(classOf("3g.40gb")))
+}
+
+// TestWithheldCard: the other cards go on as if it were not there.
+func TestWithheldCard(t *testing.T) {
+	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
+	cards[0].Withheld = true
+	assert.Equal(t, []string{cards[1].Name()}, clusterOf(t, cards).fill(wholeCard))
+}

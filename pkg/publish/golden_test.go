@@ -1,0 +1,177 @@
+package publish_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestGolden: what a node of each built-in inventory publishes. To accept a
+// change: go test ./pkg/publish -run TestGolden -update
+func TestGolden(t *testing.T) {
+	for _, inventory := range simulate.Inventories() {
+		t.Run(inventory, func(t *testing.T) {
+			cards := cardsOf(t, builtIn(t, inventory))
+			got := picture(t, slicesOf(t, cards), cards)
+			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
+			path := filepath.Join("testdata", inventory+".yaml")
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got, "%s is out of date: run with -update and read the difference", path)
+		})
+	}
+}
+
+// picture writes the node's slices for people: what sets each card apart on a
+// line, and each kind of card once in full.
+func picture(t *testing.T, published []*resourceapi.ResourceSlice, cards []publish.Card) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Written by TestGolden -update.\nslices: %d\ncards:\n", len(published))
+	var kinds []string
+	for i := range cards {
+		kind := drawn(t, published, &cards[i])
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+		values := drawnOnce(t, published, &cards[i])
+		values["kind"] = fmt.Sprint(slices.Index(kinds, kind))
+		fmt.Fprintf(&b, "- %s\n", flow(values))
+	}
+	for i, kind := range kinds {
+		fmt.Fprintf(&b, "kind%d:\n%s", i, kind)
+	}
+	return b.String()
+}
+
+// drawnOnce is what a card's devices say about this one card and its place.
+func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.Card) map[string]string {
+	t.Helper()
+	devices := devicesOf(t, published, card.Name())
+	values := map[string]string{"pool": gpu.PoolName(node, card.Name())}
+	for _, d := range devices {
+		for name, text := range attributesText(d) {
+			if !ofThisCard[name] {
+				continue
+			}
+			if name == publish.AttributeParentUUID {
+				name = publish.AttributeUUID // one value for both names, or they show
+			}
+			if old, ok := values[name]; ok && old != text {
+				text = old + " and " + text
+			}
+			values[name] = text
+		}
+	}
+	return values
+}
+
+// ofThisCard are the attributes in which cards of one model differ.
+var ofThisCard = map[string]bool{
+	publish.AttributeUUID:                                   true,
+	publish.AttributeParentUUID:                             true,
+	string(deviceattribute.StandardDeviceAttributePCIBusID): true,
+	string(deviceattribute.StandardDeviceAttributePCIeRoot): true,
+	string(deviceattribute.StandardDeviceAttributeNUMANode): true,
+}
+
+// drawn is a card's counters and devices, with CARD for its name.
+func drawn(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.Card) string {
+	t.Helper()
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
+	for _, slice := range published {
+		if slice.Spec.Pool.Name != gpu.PoolName(node, card.Name()) {
+			continue
+		}
+		for _, set := range slice.Spec.SharedCounters {
+			line("sharedCounters: {%s: %s} # %d", set.Name, flow(countersText(set.Counters)), len(set.Counters))
+		}
+	}
+	devices := devicesOf(t, published, card.Name())
+	common := commonAttributes(devices)
+	line("attributesOfAll: %s", flow(common))
+	line("devices: # %d", len(devices))
+	for _, d := range devices {
+		own := attributesText(d)
+		maps.DeleteFunc(own, func(name, text string) bool { return common[name] == text || ofThisCard[name] })
+		line("- name: %s", d.Name)
+		line("  attributes: %s", flow(own))
+		line("  capacity: %s", flow(capacityText(d)))
+		for _, c := range d.ConsumesCounters {
+			line("  consumes: {%s: %s}", c.CounterSet, flow(countersText(c.Counters)))
+		}
+	}
+	return strings.ReplaceAll(b.String(), card.Name(), "CARD")
+}
+
+func commonAttributes(devices []resourceapi.Device) map[string]string {
+	common := attributesText(devices[0])
+	for _, d := range devices {
+		own := attributesText(d)
+		maps.DeleteFunc(common, func(name, text string) bool { return own[name] != text || ofThisCard[name] })
+	}
+	return common
+}
+
+// attributesText spells strings with quotes and other types without, since a
+// wrong type breaks every selector.
+func attributesText(d resourceapi.Device) map[string]string {
+	texts := map[string]string{}
+	for name, a := range d.Attributes {
+		switch {
+		case a.StringValue != nil:
+			texts[string(name)] = fmt.Sprintf("%q", *a.StringValue)
+		case a.IntValue != nil:
+			texts[string(name)] = fmt.Sprint(*a.IntValue)
+		default:
+			texts[string(name)] = fmt.Sprintf("%q", "odd: "+a.String())
+		}
+	}
+	return texts
+}
+
+func capacityText(d resourceapi.Device) map[string]string {
+	texts := map[string]string{}
+	for name, c := range d.Capacity {
+		texts[string(name)] = c.Value.String()
+	}
+	return texts
+}
+
+func countersText(counters map[string]resourceapi.Counter) map[string]string {
+	texts := map[string]string{}
+	for name, c := range counters {
+		texts[name] = c.Value.String()
+	}
+	return texts
+}
+
+// flow writes a map on one line.
+func flow(values map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		parts = append(parts, name+": "+values[name])
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

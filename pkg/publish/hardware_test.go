@@ -1,0 +1,137 @@
+package publish_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// cut is a profile at a position of a card; without a profile, the whole card.
+type cut struct {
+	card    int
+	profile *simulate.Profile
+	start   int
+}
+
+func (c cut) whole() bool { return c.profile == nil }
+
+// hardware is what a machine's cards allow by NVIDIA's rules, worked out from
+// the table of profiles alone. It knows nothing of what was published.
+type hardware struct {
+	inventory *simulate.Inventory
+	cuts      map[string]cut // every cut that exists, by its device name
+	used      map[string]cut
+}
+
+func newHardware(t *testing.T, inventory *simulate.Inventory) *hardware {
+	t.Helper()
+	h := &hardware{inventory: inventory, cuts: map[string]cut{}, used: map[string]cut{}}
+	add := func(c cut) {
+		name := "gpu-" + dashed(inventory.GPUs[c.card].PCI)
+		if !c.whole() {
+			name += fmt.Sprintf("-mig-%s-%d", gpu.ProfileSlug(c.profile.Name), c.start)
+		}
+		require.NotContains(t, h.cuts, name)
+		h.cuts[name] = c
+	}
+	for i, card := range inventory.GPUs {
+		// Ampere needs a reset to change its MIG mode: either the card or its
+		// partitions. Hopper and later switch for each claim.
+		fixed := card.Model.Architecture == "ampere"
+		if !fixed || !card.MIGMode {
+			add(cut{card: i})
+		}
+		if fixed && !card.MIGMode {
+			continue
+		}
+		for j := range card.Model.Profiles {
+			for _, start := range card.Model.Profiles[j].Starts {
+				add(cut{card: i, profile: &card.Model.Profiles[j], start: start})
+			}
+		}
+	}
+	return h
+}
+
+func dashed(address string) string {
+	out := []byte(address)
+	for i, c := range out {
+		if c == ':' || c == '.' {
+			out[i] = '-'
+		}
+	}
+	return string(out)
+}
+
+// refuses says why a cut cannot join those in use, empty when it can.
+func (h *hardware) refuses(c cut) string {
+	model := h.inventory.GPUs[c.card].Model
+	if c.whole() {
+		for name, other := range h.used {
+			if other.card == c.card {
+				return name + " is in use on the card"
+			}
+		}
+		return ""
+	}
+	engines, multiprocessors, instances := c.profile.Engines, c.profile.Multiprocessors, 1
+	for name, other := range h.used {
+		if other.card != c.card {
+			continue
+		}
+		if other.whole() {
+			return "the whole card is in use"
+		}
+		if c.start < other.start+other.profile.Size && other.start < c.start+c.profile.Size {
+			return "memory slices of " + name
+		}
+		for e := range engines {
+			engines[e] += other.profile.Engines[e]
+		}
+		multiprocessors += other.profile.Multiprocessors
+		if other.profile.Name == c.profile.Name {
+			instances++
+		}
+	}
+	for e := range engines {
+		if engines[e] > model.Engines[e] {
+			return fmt.Sprintf("engine %d: %d of %d", e, engines[e], model.Engines[e])
+		}
+	}
+	if multiprocessors > model.Multiprocessors {
+		return fmt.Sprintf("multiprocessors: %d of %d", multiprocessors, model.Multiprocessors)
+	}
+	if instances > c.profile.MaxInstances {
+		return fmt.Sprintf("instances of %s: %d of %d", c.profile.Name, instances, c.profile.MaxInstances)
+	}
+	return ""
+}
+
+// use takes a cut into use, which the hardware must allow.
+func (h *hardware) use(t *testing.T, name string) {
+	t.Helper()
+	c, ok := h.cuts[name]
+	require.True(t, ok, "%s was granted; the hardware has no such cut", name)
+	require.NotContains(t, h.used, name, "granted twice")
+	require.Empty(t, h.refuses(c), "%s was granted; the hardware refuses it", name)
+	h.used[name] = c
+}
+
+func (h *hardware) release(name string) { delete(h.used, name) }
+
+// free lists every cut that the hardware would allow now.
+func (h *hardware) free(wanted func(cut) bool) []string {
+	var names []string
+	for name, c := range h.cuts {
+		if wanted(c) && h.refuses(c) == "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

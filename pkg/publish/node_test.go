@@ -1,0 +1,90 @@
+package publish_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const node = "node-a"
+
+// builtIn loads one of the inventories that come with the simulator.
+func builtIn(t *testing.T, name string) *simulate.Inventory {
+	t.Helper()
+	inventory, err := simulate.LoadInventory(name)
+	require.NoError(t, err)
+	return inventory
+}
+
+// machineOf is an inventory of so many cards of one model, cut-ready.
+func machineOf(t *testing.T, model string, count int) *simulate.Inventory {
+	t.Helper()
+	m, ok := simulate.ModelByKey(model)
+	require.True(t, ok, model)
+	mode := "disabled"
+	if m.HasMIG() {
+		mode = "enabled"
+	}
+	inventory, err := simulate.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, migMode: %s}]", model, count, mode))
+	require.NoError(t, err)
+	return inventory
+}
+
+// cardsOf reads a simulated machine the way the node's plugin does: through
+// NVML. It needs no privileges.
+func cardsOf(t *testing.T, inventory *simulate.Inventory) []publish.Card {
+	t.Helper()
+	root := t.TempDir()
+	lib, err := simulate.New(inventory, simulate.Options{Root: root, Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	require.NoError(t, err)
+	driver, err := nvidia.New(nvidia.Config{
+		NVML: lib, DriverRoot: lib.DriverRoot(),
+		ProcRoot: root, SysRoot: filepath.Join(root, "sys"), Logger: testr.New(t),
+	})
+	require.NoError(t, err)
+	require.NoError(t, driver.Open(t.Context()))
+	t.Cleanup(func() { require.NoError(t, driver.Close(context.WithoutCancel(t.Context()))) })
+	found, err := driver.Inventory(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, len(inventory.GPUs))
+	cards := make([]publish.Card, len(found))
+	for i := range found {
+		cards[i].GPU = found[i]
+	}
+	return cards
+}
+
+// slicesOf are the API objects of a node with these cards.
+func slicesOf(t *testing.T, cards []publish.Card) []*resourceapi.ResourceSlice {
+	t.Helper()
+	resources, errs := publish.Resources(node, cards)
+	require.Empty(t, errs)
+	return allocator.Slices(gpu.DriverName, node, resources)
+}
+
+// devicesOf are the devices of a card's pool, in order.
+func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, card string) []resourceapi.Device {
+	t.Helper()
+	var devices []resourceapi.Device
+	found := false
+	for _, slice := range slices {
+		if slice.Spec.Pool.Name == gpu.PoolName(node, card) {
+			found = true
+			devices = append(devices, slice.Spec.Devices...)
+		}
+	}
+	require.True(t, found, "no pool of card %s", card)
+	return devices
+}

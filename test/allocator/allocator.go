@@ -1,0 +1,146 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+)
+
+// Features are those that stock Kubernetes 1.37 enables (AllocatorFeatures in
+// the scheduler's dynamicresources plugin).
+var Features = structured.Features{
+	AdminAccess:             true,
+	PrioritizedList:         true,
+	PartitionableDevices:    true,
+	DeviceTaints:            true,
+	DeviceBindingAndStatus:  true,
+	ConsumableCapacity:      true,
+	FractionalCapacityRange: true,
+}
+
+// Grant is a claim that was allocated. It holds its devices until it is
+// released.
+type Grant struct {
+	Claim  *resourceapi.ResourceClaim
+	Result resourceapi.AllocationResult
+}
+
+// Devices are the names of the devices, one for each result.
+func (g *Grant) Devices() []string {
+	var names []string
+	for _, result := range g.Result.Devices.Results {
+		names = append(names, result.Device)
+	}
+	return names
+}
+
+// Scheduler allocates claims on one node at a time and remembers what it gave
+// away, as kube-scheduler does. It is not safe for concurrent use.
+type Scheduler struct {
+	classes classLister
+	slices  []*resourceapi.ResourceSlice
+	cache   *cel.Cache
+	held    []*Grant
+}
+
+// New makes a scheduler that sees these classes and slices.
+func New(classes []*resourceapi.DeviceClass, published []*resourceapi.ResourceSlice) *Scheduler {
+	s := &Scheduler{
+		classes: classLister{},
+		slices:  published,
+		// The size that kube-scheduler gives its cache.
+		cache: cel.NewCache(10, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity}),
+	}
+	for _, class := range classes {
+		s.classes[class.Name] = class
+	}
+	return s
+}
+
+// Publish replaces the slices that the scheduler sees. What was granted stays.
+func (s *Scheduler) Publish(published []*resourceapi.ResourceSlice) { s.slices = published }
+
+// Held lists what is granted and not released.
+func (s *Scheduler) Held() []*Grant { return slices.Clone(s.held) }
+
+// Allocate tries to satisfy a claim on a node. It returns nil when nothing that
+// is free fits, and an error when the scheduler would give up with one.
+func (s *Scheduler) Allocate(ctx context.Context, node string, claim *resourceapi.ResourceClaim) (*Grant, error) {
+	allocator, err := structured.NewAllocator(ctx, Features, s.allocated(), s.classes, s.slices, s.cache)
+	if err != nil {
+		return nil, err
+	}
+	on := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelHostname: node}}}
+	results, err := allocator.Allocate(ctx, on, []*resourceapi.ResourceClaim{claim})
+	if err != nil && !errors.Is(err, structured.ErrFailedAllocationOnNode) {
+		return nil, err
+	}
+	if len(results) == 0 {
+		return nil, nil
+	}
+	grant := &Grant{Claim: claim, Result: results[0]}
+	s.held = append(s.held, grant)
+	return grant, nil
+}
+
+// Release gives back what a claim holds.
+func (s *Scheduler) Release(grant *Grant) {
+	s.held = slices.DeleteFunc(s.held, func(g *Grant) bool { return g == grant })
+}
+
+// ReleaseAll gives back everything.
+func (s *Scheduler) ReleaseAll() { s.held = nil }
+
+// allocated is what the scheduler takes from the claims' status
+// (foreachAllocatedDevice in its dynamicresources plugin).
+func (s *Scheduler) allocated() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, grant := range s.held {
+		for _, result := range grant.Result.Devices.Results {
+			if ptr.Deref(result.AdminAccess, false) {
+				continue
+			}
+			device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+			if result.ShareID == nil {
+				state.AllocatedDevices.Insert(device)
+				continue
+			}
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, result.ShareID))
+			if result.ConsumedCapacity != nil {
+				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, result.ConsumedCapacity))
+			}
+		}
+	}
+	return state
+}
+
+// classLister is the device classes by name.
+type classLister map[string]*resourceapi.DeviceClass
+
+func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class, ok := l[name]; ok {
+		return class, nil
+	}
+	return nil, fmt.Errorf("no device class %s", name)
+}
+
+func (l classLister) List() ([]*resourceapi.DeviceClass, error) {
+	var all []*resourceapi.DeviceClass
+	for _, name := range sets.List(sets.KeySet(l)) {
+		all = append(all, l[name])
+	}
+	return all, nil
+}

@@ -1,0 +1,91 @@
+package allocator
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// Claim is a claim with these requests. Its name is for error messages only.
+func Claim(name string, requests ...resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}},
+	}
+}
+
+// Request asks for a number of devices of a class.
+func Request(name, class string, count int64) resourceapi.DeviceRequest {
+	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: class,
+		AllocationMode:  resourceapi.DeviceAllocationModeExactCount,
+		Count:           count,
+	}}
+}
+
+// Slices are the objects that a node's driver would have in the API server:
+// named, numbered and owned as the resourceslice controller does it.
+func Slices(driver, node string, resources resourceslice.DriverResources) []*resourceapi.ResourceSlice {
+	var all []*resourceapi.ResourceSlice
+	for _, pool := range slices.Sorted(maps.Keys(resources.Pools)) {
+		published := resources.Pools[pool].Slices
+		for i, slice := range published {
+			all = append(all, &resourceapi.ResourceSlice{
+				TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
+				ObjectMeta: metav1.ObjectMeta{
+					// The suffix is the API server's and random there.
+					Name:         fmt.Sprintf("%x-%s-%s-%05d", i, driver, node, len(all)),
+					GenerateName: fmt.Sprintf("%x-%s-%s-", i, driver, node),
+					OwnerReferences: []metav1.OwnerReference{{
+						APIVersion: "v1", Kind: "Node", Name: node, Controller: ptr.To(true),
+					}},
+				},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver:                 driver,
+					NodeName:               ptr.To(node),
+					Pool:                   resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(published))},
+					Devices:                slice.Devices,
+					SharedCounters:         slice.SharedCounters,
+					PerDeviceNodeSelection: slice.PerDeviceNodeSelection,
+				},
+			})
+		}
+	}
+	return all
+}
+
+// Classes reads the device classes out of manifests, like those that helm
+// renders, and leaves everything else out.
+func Classes(path string) ([]*resourceapi.DeviceClass, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all []*resourceapi.DeviceClass
+	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &kind); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if kind.Kind != "DeviceClass" {
+			continue
+		}
+		class := &resourceapi.DeviceClass{}
+		if err := yaml.UnmarshalStrict(document, class); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, class)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no DeviceClass in it", path)
+	}
+	return all, nil
+}

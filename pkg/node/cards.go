@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -97,8 +99,10 @@ func (c *cards) markPublished(pciAddress string) {
 // sameGPU tells whether nothing that is published has changed.
 func sameGPU(a, b gpu.GPU) bool {
 	samePlacements := slices.EqualFunc(a.Placements, b.Placements, func(x, y gpu.Placement) bool {
-		return x.Name() == y.Name() && x.Memory == y.Memory && x.ComputeUnits == y.ComputeUnits && maps.Equal(x.Consumes, y.Consumes)
+		return x.Name() == y.Name() && x.Memory == y.Memory && x.ComputeUnits == y.ComputeUnits &&
+			maps.Equal(x.Engines, y.Engines) && maps.Equal(x.Consumes, y.Consumes)
 	})
-	return samePlacements && a.UUID == b.UUID && a.ProductName == b.ProductName &&
-		a.DriverVersion == b.DriverVersion && maps.Equal(a.Counters, b.Counters)
+	return samePlacements && a.UUID == b.UUID && a.ProductName == b.ProductName && a.Architecture == b.Architecture &&
+		a.DriverVersion == b.DriverVersion && a.PCIeRoot == b.PCIeRoot && ptr.Equal(a.NUMANode, b.NUMANode) &&
+		maps.Equal(a.Counters, b.Counters)
 }

@@ -3,9 +3,15 @@ package node
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
@@ -15,6 +21,7 @@ import (
 // eventSink writes events about the node, which is where an admin looks for
 // what is wrong with it.
 type eventSink struct {
+	client   eventsclient.EventsV1Interface
 	recorder events.EventRecorder
 	node     *corev1.ObjectReference
 	// close stops sending.
@@ -32,6 +39,7 @@ func (p *plugin) openEvents(ctx context.Context) error {
 		return fmt.Errorf("start to write events: %w", err)
 	}
 	p.events = &eventSink{
+		client:   p.client.EventsV1(),
 		recorder: broadcaster.NewRecorder(scheme.Scheme, gpu.DriverName),
 		node:     &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
 		close:    broadcaster.Shutdown,
@@ -40,14 +48,59 @@ func (p *plugin) openEvents(ctx context.Context) error {
 }
 
 func (e *eventSink) warn(ctx context.Context, reason, message string) {
-	klog.FromContext(ctx).Info(message, "event", reason)
-	e.recorder.Eventf(e.node, nil, corev1.EventTypeWarning, reason, "ManageGPUs", "%s", truncate(message))
+	e.send(ctx, corev1.EventTypeWarning, reason, message)
 }
 
 func (e *eventSink) note(ctx context.Context, reason, message string) {
-	klog.FromContext(ctx).Info(message, "event", reason)
-	e.recorder.Eventf(e.node, nil, corev1.EventTypeNormal, reason, "ManageGPUs", "%s", truncate(message))
+	e.send(ctx, corev1.EventTypeNormal, reason, message)
 }
+
+func (e *eventSink) send(ctx context.Context, eventType, reason, message string) {
+	klog.FromContext(ctx).Info(message, "event", reason)
+	e.recorder.Eventf(e.node, e.about(message), eventType, reason, action, "%s", truncate(message))
+}
+
+// action is what the plugin was doing, for all its events.
+const action = "ManageGPUs"
+
+// about tells events of one reason apart. The recorder takes two of them with
+// the same node, reason and related object for one that happens again, and
+// keeps the first one's message only: of two foreign partitions, one would
+// never be heard of.
+func (e *eventSink) about(message string) *corev1.ObjectReference {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(message))
+	related := *e.node
+	related.FieldPath = fmt.Sprintf("gpus{%x}", hash.Sum64())
+	return &related
+}
+
+// lastWords writes a warning at once, for a plugin that is about to end: what
+// the recorder has only queued is lost with the process.
+func (e *eventSink) lastWords(ctx context.Context, reason, message string) {
+	klog.FromContext(ctx).Info(message, "event", reason)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordsTimeout)
+	defer cancel()
+	now := metav1.NowMicro()
+	_, err := e.client.Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.node.Name, now.UnixNano()), Namespace: metav1.NamespaceDefault},
+		EventTime:           now,
+		ReportingController: gpu.DriverName,
+		ReportingInstance:   gpu.DriverName + "-" + e.node.Name,
+		Action:              action,
+		Reason:              reason,
+		Regarding:           *e.node,
+		Note:                truncate(message),
+		Type:                corev1.EventTypeWarning,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The event could not be written", "event", reason)
+	}
+}
+
+// lastWordsTimeout is how long the end of the plugin may wait for its reason to
+// be written.
+const lastWordsTimeout = 5 * time.Second
 
 // truncate keeps a message within what the API server takes as an event's note.
 func truncate(message string) string {
@@ -55,5 +108,6 @@ func truncate(message string) string {
 	if len(message) <= limit {
 		return message
 	}
-	return message[:limit-3] + "..."
+	// A character that is cut in two would make the note invalid.
+	return strings.ToValidUTF8(message[:limit-3], "") + "..."
 }

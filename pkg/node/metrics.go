@@ -108,35 +108,41 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 		profile    string
 	}
 	prepared := map[kind]float64{}
+	info := map[claimInfo]bool{}
 	for _, r := range c.records() {
 		if r.State != ledger.Prepared {
 			continue
 		}
-		seen := map[string]bool{}
 		for _, d := range r.Devices {
 			if !d.Admin {
 				prepared[kind{d.Placement.Type, d.Placement.Profile}]++
 			}
-			if seen[d.Name] {
-				continue
-			}
-			seen[d.Name] = true
-			collectInfo(ch, &r, &d)
+			addInfo(info, &r, &d)
 		}
+	}
+	for i := range info {
+		ch <- prometheus.MustNewConstMetric(claimInfoDesc, prometheus.GaugeValue, 1, i[:]...)
 	}
 	for k, n := range prepared {
 		ch <- prometheus.MustNewConstMetric(preparedDesc, prometheus.GaugeValue, n, string(k.deviceType), k.profile)
 	}
 }
 
-func collectInfo(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
+// claimInfo is the labels of one sample of tranche_claim_info.
+type claimInfo [8]string
+
+// addInfo adds a device once for each of its pods. One sample that comes twice
+// would spoil the whole scrape, and a claim may well have one device for two
+// requests, or two users of one name: a pod and the one that replaces it.
+func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
 	pods := r.Pods
 	if len(pods) == 0 {
 		pods = []string{""}
 	}
 	for _, pod := range pods {
-		ch <- prometheus.MustNewConstMetric(claimInfoDesc, prometheus.GaugeValue, 1,
+		info[claimInfo{
 			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.CardName(),
-			string(d.Placement.Type), d.Placement.Profile, d.UUID)
+			string(d.Placement.Type), d.Placement.Profile, d.UUID,
+		}] = true
 	}
 }

@@ -140,11 +140,13 @@ func (p *plugin) waitForHardware(ctx context.Context) error {
 			return false, nil
 		}
 		if err != nil {
-			p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
+			p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
 			return false, err
 		}
 		p.hardware = hardware
-		_, err = hardware.look(ctx, p.cards)
+		if _, err = hardware.look(ctx, p.cards); err != nil {
+			p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node: %v", err))
+		}
 		return err == nil, err
 	})
 }

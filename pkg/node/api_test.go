@@ -1,0 +1,163 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const nodeName = "node-a"
+
+// newAPI is an API server with one node. It does what the plain fake does not:
+// field selectors of ResourceSlices, and names for those that have none.
+func newAPI(objects ...runtime.Object) *fake.Clientset {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
+	client := fake.NewClientset(append(objects, node)...)
+	var version atomic.Int64
+	client.PrependReactor("*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
+			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
+				slice.ResourceVersion = fmt.Sprint(version.Add(1))
+				if slice.Name == "" {
+					slice.Name = slice.GenerateName + slice.ResourceVersion
+				}
+			}
+		}
+		return false, nil, nil
+	})
+	client.PrependReactor("list", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		found, err := client.Tracker().List(action.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
+		if err != nil {
+			return true, nil, err
+		}
+		selector := action.(k8stesting.ListAction).GetListRestrictions().Fields
+		list := found.(*resourceapi.ResourceSliceList).DeepCopy()
+		var items []resourceapi.ResourceSlice
+		for _, s := range list.Items {
+			if selects(selector, &s) {
+				items = append(items, s)
+			}
+		}
+		list.Items = items
+		return true, list, nil
+	})
+	client.PrependWatchReactor("resourceslices", func(action k8stesting.Action) (bool, watch.Interface, error) {
+		all, err := client.Tracker().Watch(action.GetResource(), "")
+		if err != nil {
+			return true, nil, err
+		}
+		selector := action.(k8stesting.WatchAction).GetWatchRestrictions().Fields
+		return true, watch.Filter(all, func(e watch.Event) (watch.Event, bool) {
+			s, ok := e.Object.(*resourceapi.ResourceSlice)
+			return e, !ok || selects(selector, s)
+		}), nil
+	})
+	return client
+}
+
+func selects(selector fields.Selector, s *resourceapi.ResourceSlice) bool {
+	node := ""
+	if s.Spec.NodeName != nil {
+		node = *s.Spec.NodeName
+	}
+	return selector == nil || selector.Matches(fields.Set{
+		resourceapi.ResourceSliceSelectorNodeName: node,
+		resourceapi.ResourceSliceSelectorDriver:   s.Spec.Driver,
+		"spec.pool.name":                          s.Spec.Pool.Name,
+		metav1.ObjectNameField:                    s.Name,
+	})
+}
+
+// slicesOf lists what a driver has published.
+func slicesOf(t *testing.T, client *fake.Clientset, driver string) []resourceapi.ResourceSlice {
+	t.Helper()
+	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// published lists all devices in our slices.
+func published(t *testing.T, client *fake.Clientset) []resourceapi.Device {
+	t.Helper()
+	var devices []resourceapi.Device
+	for _, s := range slicesOf(t, client, gpu.DriverName) {
+		devices = append(devices, s.Spec.Devices...)
+	}
+	return devices
+}
+
+// sliceWrites counts the calls that changed ResourceSlices.
+func sliceWrites(client *fake.Clientset) int {
+	n := 0
+	for _, a := range client.Actions() {
+		if a.GetResource().Resource == "resourceslices" && a.GetVerb() != "list" && a.GetVerb() != "watch" && a.GetVerb() != "get" {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitEvent waits for an event on the node and returns its note.
+func awaitEvent(t *testing.T, client *fake.Clientset, reason, part string) string {
+	t.Helper()
+	note := ""
+	require.Eventually(t, func() bool {
+		list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, e := range list.Items {
+			if e.Reason == reason && strings.Contains(e.Note, part) {
+				note = e.Note
+				return e.Regarding.Kind == "Node" && e.Regarding.Name == nodeName
+			}
+		}
+		return false
+	}, patience, tick, "no event %s with %q", reason, part)
+	return note
+}
+
+const (
+	// patience is how long a condition may take on a busy machine.
+	patience = 20 * time.Second
+	tick     = 5 * time.Millisecond
+)
+
+// allocate puts a claim into the API server as the scheduler leaves it.
+func allocate(t *testing.T, client *fake.Clientset, uid string, devices ...string) *resourceapi.ResourceClaim {
+	t.Helper()
+	c := claimOf(uid, devices...)
+	_, err := client.ResourceV1().ResourceClaims(c.Namespace).Create(t.Context(), c, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return c
+}
+
+func claimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},
+		Status: resourceapi.ResourceClaimStatus{
+			Allocation:  &resourceapi.AllocationResult{},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod-" + uid}},
+		},
+	}
+	for i, device := range devices {
+		card, _, _ := strings.Cut(device, "-mig-")
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: fmt.Sprintf("r%d", i), Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName, card), Device: device,
+		})
+	}
+	return c
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func cardAt(address string) gpu.GPU {
+	return gpu.GPU{
+		PCIAddress: address, UUID: "GPU-" + address, ProductName: "H100", Architecture: "hopper", DriverVersion: "580", PCIeRoot: "pci0000:00",
+		NUMANode: new(int64(0)), Counters: gpu.Counters{"memory": 80},
+		Placements: []gpu.Placement{
+			{GPU: address, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 2, Size: 1, Memory: 10, ComputeUnits: 16, Engines: map[string]int64{"decoders": 1}, Consumes: gpu.Counters{"memory": 10}},
+			{GPU: address, Type: gpu.TypeGPU, Memory: 80, Consumes: gpu.Counters{"memory": 80}},
+		},
+	}
+}
+
+func TestCardsUpdate(t *testing.T) {
+	var c cards
+	assert.True(t, c.update([]gpu.GPU{cardAt("0000:02:00.0"), cardAt("0000:01:00.0")}, nil), "new cards")
+	assert.False(t, c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil), "the same in another order")
+	assert.Equal(t, []gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, c.gpus(), "in PCI order")
+	c.markPublished("0000:01:00.0")
+
+	// A card that is lost stays, with what is wrong with it.
+	assert.True(t, c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}))
+	assert.False(t, c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}))
+	assert.Equal(t, "fell off the bus", c.list()[0].problem)
+	assert.True(t, c.update([]gpu.GPU{cardAt("0000:02:00.0")}, nil), "another problem")
+	assert.Equal(t, "the driver no longer lists the card", c.list()[0].problem)
+
+	// It comes back, and is known to have been published.
+	assert.True(t, c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil))
+	assert.Empty(t, c.list()[0].problem)
+	assert.True(t, c.list()[0].published)
+	assert.False(t, c.list()[1].published)
+
+	// What never answered has no name to be listed by.
+	assert.False(t, c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, map[string]string{"": "dead"}))
+	c.markPublished("0000:ff:00.0")
+	assert.Len(t, c.list(), 2)
+}
+
+// Whatever is published and changes is noticed.
+func TestCardsUpdateNoticesChange(t *testing.T) {
+	for name, change := range map[string]func(*gpu.GPU){
+		"UUID":             func(g *gpu.GPU) { g.UUID = "x" },
+		"product":          func(g *gpu.GPU) { g.ProductName = "x" },
+		"architecture":     func(g *gpu.GPU) { g.Architecture = "x" },
+		"driver":           func(g *gpu.GPU) { g.DriverVersion = "x" },
+		"PCIe root":        func(g *gpu.GPU) { g.PCIeRoot = "x" },
+		"NUMA node":        func(g *gpu.GPU) { g.NUMANode = new(int64(1)) },
+		"no NUMA node":     func(g *gpu.GPU) { g.NUMANode = nil },
+		"counters":         func(g *gpu.GPU) { g.Counters["memory"] = 1 },
+		"fewer placements": func(g *gpu.GPU) { g.Placements = g.Placements[:1] },
+		"order":            func(g *gpu.GPU) { g.Placements[0], g.Placements[1] = g.Placements[1], g.Placements[0] },
+		"memory":           func(g *gpu.GPU) { g.Placements[0].Memory = 1 },
+		"SMs":              func(g *gpu.GPU) { g.Placements[0].ComputeUnits = 1 },
+		"engines":          func(g *gpu.GPU) { g.Placements[0].Engines["decoders"] = 0 },
+		"consumption":      func(g *gpu.GPU) { g.Placements[0].Consumes["memory"] = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c cards
+			c.update([]gpu.GPU{cardAt("0000:01:00.0")}, nil)
+			now := cardAt("0000:01:00.0")
+			change(&now)
+			assert.True(t, c.update([]gpu.GPU{now}, nil))
+			assert.False(t, c.update([]gpu.GPU{now}, nil))
+		})
+	}
+}
+
+func TestCardsAdopt(t *testing.T) {
+	var c cards
+	c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil)
+	slice := func(pool string, devices ...string) resourceapi.ResourceSlice {
+		s := resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Pool: resourceapi.ResourcePool{Name: pool}}}
+		for _, d := range devices {
+			s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: d})
+		}
+		return s
+	}
+	c.adopt("node-a", []resourceapi.ResourceSlice{
+		slice("node-a/gpu-0000-01-00-0"), slice("node-a/gpu-0000-01-00-0", "d"),
+		slice("node-a/gpu-0000-02-00-0"), slice("node-b/gpu-0000-03-00-0", "d"),
+	})
+	var published []bool
+	for _, card := range c.list() {
+		published = append(published, card.published)
+	}
+	assert.Equal(t, []bool{true, false, false}, published, "empty pools and other nodes' do not count")
+}

@@ -1,0 +1,261 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// The cards of the simulated machine of these tests.
+const (
+	pci0  = "0000:1b:00.0"
+	card0 = "gpu-0000-1b-00-0"
+	card1 = "gpu-0000-43-00-0"
+)
+
+// inventory has no delays, so that tests wait for nothing but themselves.
+const inventory = `
+delays: {createGPUInstance: 0s, createComputeInstance: 0s, destroyComputeInstance: 0s, destroyGPUInstance: 0s, setMigMode: 0s}
+gpus:
+- {model: H100-80GB, count: 2, pci: ["0000:1b:00.0", "0000:43:00.0"]}
+`
+
+// machine is a node with simulated cards on which a plugin can be run, and the
+// kubelet of that node.
+type machine struct {
+	t      *testing.T
+	config *Config
+	api    *fake.Clientset
+}
+
+func newMachine(t *testing.T, api *fake.Clientset) *machine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the simulated driver needs device nodes, which only root can make")
+	}
+	// Paths of sockets are limited to 108 characters; t.TempDir has the test's
+	// name in it.
+	dir, err := os.MkdirTemp("", "tr")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	m := &machine{t: t, api: api, config: &Config{
+		NodeName:     nodeName,
+		KubeletDir:   filepath.Join(dir, "kubelet"),
+		CDIDir:       filepath.Join(dir, "cdi"),
+		HostRoot:     "/",
+		CDIHook:      filepath.Join(dir, "hook"),
+		HTTPAddress:  "127.0.0.1:0",
+		Simulate:     "two",
+		SimulateDir:  filepath.Join(dir, "inventories"),
+		SimulateRoot: filepath.Join(dir, "sim"),
+	}}
+	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
+	m.write("hook", "#!/bin/sh\n")
+	m.write("inventories/two.yaml", inventory)
+	return m
+}
+
+// write writes a file below the machine's folder.
+func (m *machine) write(name, text string) {
+	m.t.Helper()
+	path := filepath.Join(filepath.Dir(m.config.CDIHook), name)
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(path), 0o750))
+	require.NoError(m.t, os.WriteFile(path, []byte(text), 0o700)) //nolint:gosec // one of them is a program
+}
+
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
+
+// run runs the plugin to its end, for runs that fail.
+func (m *machine) run() error {
+	ctx, cancel := context.WithTimeout(quiet(m.t.Context()), patience)
+	defer cancel()
+	return Run(ctx, m.config, m.api)
+}
+
+// start runs the plugin and registers it. stop ends it and waits.
+func (m *machine) start() (k *kubelet, stop func()) {
+	m.t.Helper()
+	ctx, cancel := context.WithCancel(quiet(context.Background()))
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, m.config, m.api) }()
+	stop = func() {
+		if cancel == nil {
+			return
+		}
+		cancel()
+		cancel = nil
+		select {
+		case err := <-ended:
+			assert.NoError(m.t, err, "the plugin ended with an error")
+		case <-time.After(patience):
+			assert.Fail(m.t, "the plugin does not end")
+		}
+	}
+	m.t.Cleanup(stop)
+	return m.register(), stop
+}
+
+// register does what the kubelet does when it finds the plugin's socket.
+func (m *machine) register() *kubelet {
+	m.t.Helper()
+	k := &kubelet{m: m, registration: registerapi.NewRegistrationClient(dial(m.t, m.registrySocket()))}
+	var info *registerapi.PluginInfo
+	require.Eventually(m.t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		var err error
+		info, err = k.registration.GetInfo(ctx, &registerapi.InfoRequest{})
+		return err == nil
+	}, patience, tick, "the plugin does not answer")
+	require.Equal(m.t, gpu.DriverName, info.Name)
+	require.Equal(m.t, registerapi.DRAPlugin, info.Type)
+	k.services = info.SupportedVersions
+	k.conn = dial(m.t, info.Endpoint)
+	k.dra = drapb.NewDRAPluginClient(k.conn)
+	k.registered()
+	return k
+}
+
+func (m *machine) registrySocket() string {
+	return filepath.Join(m.config.KubeletDir, "plugins_registry", gpu.DriverName+"-reg.sock")
+}
+
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// kubelet speaks to a running plugin.
+type kubelet struct {
+	m            *machine
+	registration registerapi.RegistrationClient
+	conn         *grpc.ClientConn
+	dra          drapb.DRAPluginClient
+	services     []string
+}
+
+func (k *kubelet) registered() {
+	k.m.t.Helper()
+	_, err := k.registration.NotifyRegistrationStatus(context.Background(), &registerapi.RegistrationStatus{PluginRegistered: true})
+	require.NoError(k.m.t, err)
+}
+
+// prepare asks for claims and returns what is wrong with each.
+func (k *kubelet) prepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	k.m.t.Helper()
+	request := &drapb.NodePrepareResourcesRequest{}
+	for _, c := range claims {
+		request.Claims = append(request.Claims, refTo(c))
+	}
+	response, err := k.dra.NodePrepareResources(k.m.t.Context(), request)
+	require.NoError(k.m.t, err)
+	require.Len(k.m.t, response.Claims, len(claims))
+	return response.Claims
+}
+
+func refTo(c *resourceapi.ResourceClaim) *drapb.Claim {
+	return &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
+}
+
+// mustPrepare prepares a claim and returns the CDI ids of its devices.
+func (k *kubelet) mustPrepare(c *resourceapi.ResourceClaim) []string {
+	k.m.t.Helper()
+	answer := k.prepare(c)[string(c.UID)]
+	require.Empty(k.m.t, answer.Error)
+	var ids []string
+	for _, d := range answer.Devices {
+		ids = append(ids, d.CdiDeviceIds...)
+	}
+	return ids
+}
+
+// refused prepares a claim that is refused and returns the message.
+func (k *kubelet) refused(c *resourceapi.ResourceClaim) string {
+	k.m.t.Helper()
+	answer := k.prepare(c)[string(c.UID)]
+	require.NotEmpty(k.m.t, answer.Error)
+	assert.Empty(k.m.t, answer.Devices)
+	return answer.Error
+}
+
+// unprepare releases a claim and returns what is wrong.
+func (k *kubelet) unprepare(c *resourceapi.ResourceClaim) string {
+	k.m.t.Helper()
+	response, err := k.dra.NodeUnprepareResources(k.m.t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
+	require.NoError(k.m.t, err)
+	return response.Claims[string(c.UID)].Error
+}
+
+// works checks that a claim can be prepared and released, and that nothing is
+// left of it or anything before it.
+func (k *kubelet) works(c *resourceapi.ResourceClaim) {
+	k.m.t.Helper()
+	require.NotEmpty(k.m.t, k.mustPrepare(c))
+	require.Empty(k.m.t, k.unprepare(c))
+	k.m.nothingHeld()
+}
+
+// nothingHeld checks that neither the cards nor the folders know of a claim.
+func (m *machine) nothingHeld() {
+	m.t.Helper()
+	require.Empty(m.t, m.partitions())
+	require.Empty(m.t, m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))
+	require.Empty(m.t, m.files(m.config.CDIDir, "*.json"))
+}
+
+func (m *machine) files(dir, pattern string) []string {
+	m.t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	require.NoError(m.t, err)
+	return found
+}
+
+// partitions asks the simulated cards, apart from the plugin, what exists.
+func (m *machine) partitions() []string {
+	m.t.Helper()
+	inv, err := simulate.LoadInventory("two", m.config.SimulateDir)
+	require.NoError(m.t, err)
+	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	require.NoError(m.t, err)
+	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
+	require.NoError(m.t, err)
+	require.NoError(m.t, driver.Open(m.t.Context()))
+	defer driver.Close(context.Background()) //nolint:errcheck // only read
+	var names []string
+	for _, g := range inv.GPUs {
+		live, err := driver.Live(m.t.Context(), g.PCI)
+		require.NoError(m.t, err)
+		for _, p := range live {
+			names = append(names, p.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// faults makes the simulated cards fail from now on.
+func (m *machine) faults(f simulate.Faults) {
+	m.t.Helper()
+	require.NoError(m.t, simulate.SetFaults(m.config.SimulateRoot, f))
+}

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func nodeWith(allocatable map[corev1.ResourceName]string) *corev1.Node {
+	n := &corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{}}}
+	for name, quantity := range allocatable {
+		n.Status.Allocatable[name] = resource.MustParse(quantity)
+	}
+	return n
+}
+
+func migManager(phase corev1.PodPhase) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "mig-manager-x", Labels: map[string]string{"app": "nvidia-mig-manager"}},
+		Spec:       corev1.PodSpec{NodeName: nodeName},
+		Status:     corev1.PodStatus{Phase: phase},
+	}
+}
+
+func nvidiaSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "nvidia"},
+		Spec:       resourceapi.ResourceSliceSpec{Driver: nvidiaDRADriver, NodeName: new(nodeName), Pool: resourceapi.ResourcePool{Name: "n"}, Devices: devices},
+	}
+}
+
+func TestFindOwners(t *testing.T) {
+	for name, tt := range map[string]struct {
+		node     *corev1.Node
+		slices   []*resourceapi.ResourceSlice
+		managers []*corev1.Pod
+		want     string
+		found    string
+	}{
+		"nobody":                    {node: nodeWith(map[corev1.ResourceName]string{"cpu": "8", "amd.com/gpu": "8"})},
+		"no node seen":              {},
+		"device plugin":             {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}), want: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here"},
+		"device plugin, shared":     {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu.shared": "80"}), want: "device-plugin", found: "nvidia.com/gpu.shared: 80"},
+		"device plugin, MIG":        {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/mig-3g.40gb": "2", "nvidia.com/mig-1g.10gb": "7"}), want: "device-plugin", found: "nvidia.com/mig-1g.10gb: 7, nvidia.com/mig-3g.40gb: 2"},
+		"device plugin, gone":       {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"})},
+		"NVIDIA's DRA driver":       {slices: []*resourceapi.ResourceSlice{nvidiaSlice(), nvidiaSlice(resourceapi.Device{Name: "gpu-0"})}, want: "gpu.nvidia.com", found: "DRA driver gpu.nvidia.com publishes devices of this node"},
+		"NVIDIA's DRA driver, idle": {slices: []*resourceapi.ResourceSlice{nvidiaSlice()}},
+		"mig-manager":               {managers: []*corev1.Pod{migManager(corev1.PodSucceeded), migManager(corev1.PodRunning), migManager(corev1.PodRunning)}, want: "mig-manager", found: "pod gpu-operator/mig-manager-x of mig-manager runs here"},
+		"mig-manager that waits":    {managers: []*corev1.Pod{migManager(corev1.PodPending)}},
+		"all of them": {
+			node:     nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}),
+			slices:   []*resourceapi.ResourceSlice{nvidiaSlice(resourceapi.Device{Name: "gpu-0"})},
+			managers: []*corev1.Pod{migManager(corev1.PodRunning)},
+			want:     "device-plugin_gpu.nvidia.com_mig-manager",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owners := findOwners(tt.node, tt.slices, tt.managers)
+			assert.Equal(t, tt.want, ownerNames(owners))
+			for _, o := range owners {
+				assert.Contains(t, o.remedy, "off this node")
+				assert.Contains(t, o.found, tt.found)
+			}
+		})
+	}
+}

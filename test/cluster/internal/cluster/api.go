@@ -117,21 +117,3 @@ func (a *api) defaultServiceAccount(ctx context.Context) error {
 }
 
 func (a *api) ready(ctx context.Context) error { return a.get(ctx, "/readyz", nil) }
-
-// kubeletWorks is nil when a kubelet knows all pods that its node has: it
-// answers that it is healthy long before that.
-func (a *api) kubeletWorks(ctx context.Context, node string) error {
-	var want, got struct {
-		Items []struct{} `json:"items"`
-	}
-	if err := a.get(ctx, "/api/v1/pods?fieldSelector=spec.nodeName="+node, &want); err != nil {
-		return err
-	}
-	if err := a.get(ctx, "/api/v1/nodes/"+node+"/proxy/pods", &got); err != nil {
-		return err
-	}
-	if len(got.Items) < len(want.Items) {
-		return fmt.Errorf("it knows %d pods of %d", len(got.Items), len(want.Items))
-	}
-	return nil
-}

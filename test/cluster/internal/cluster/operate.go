@@ -81,7 +81,7 @@ func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	if err := removeCgroup(c.nodeCgroup(name)); err != nil {
 		return err
 	}
-	boot := newBootID()
+	boot, booted := newBootID(), time.Now()
 	if err := c.startNode(ctx, router, name, boot); err != nil {
 		return err
 	}
@@ -93,7 +93,12 @@ func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.awaitNode(ctx, api, name, boot, started)
+	if err := c.awaitNode(ctx, api, name, boot, started); err != nil {
+		return err
+	}
+	return c.wait(ctx, "the pods of "+name, 2*time.Minute, func(ctx context.Context) error {
+		return api.podsReportedSince(ctx, name, booted)
+	}, started)
 }
 
 func (c *Cluster) stopProcess(name, process string, kill bool) error {

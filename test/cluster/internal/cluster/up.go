@@ -81,7 +81,7 @@ func (c *Cluster) prepare() error {
 	if err := c.writeCredentials(); err != nil {
 		return err
 	}
-	if err := os.Symlink(c.settings.Parts.Bin(), c.path("bin")); err != nil {
+	if err := c.linkTools(); err != nil {
 		return err
 	}
 	for _, name := range c.settings.Nodes {
@@ -90,6 +90,20 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 		if err := node.writeFiles(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkTools makes a folder to put into PATH: with what a user needs, and
+// without runc and its like, which would hide the host's own.
+func (c *Cluster) linkTools() error {
+	if err := os.MkdirAll(c.path("bin"), 0o755); err != nil {
+		return err
+	}
+	for _, tool := range []string{"kubectl", "helm"} {
+		if err := os.Symlink(c.settings.Parts.Program(tool), c.path("bin", tool)); err != nil {
 			return err
 		}
 	}

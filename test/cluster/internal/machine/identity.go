@@ -20,14 +20,18 @@ type Identity struct {
 
 // Identify returns the identity of a running process.
 func Identify(pid int) (Identity, error) {
-	start, state, err := readStat(pid)
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Identity{}, err
 	}
-	if state == 'Z' || state == 'X' {
+	stat, err := parseStat(content)
+	if err != nil {
+		return Identity{}, err
+	}
+	if stat.ended() {
 		return Identity{}, fmt.Errorf("process %d has ended", pid)
 	}
-	return Identity{Pid: pid, Start: start, Boot: bootID()}, nil
+	return Identity{Pid: pid, Start: stat.start, Boot: bootID()}, nil
 }
 
 // Alive tells whether the process still runs. One that has ended and waits for
@@ -64,22 +68,36 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-func readStat(pid int) (start uint64, state byte, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	return parseStat(stat)
+// stat is what we need to know of a process's status.
+type stat struct {
+	state   byte
+	threads int
+	start   uint64
 }
 
-// parseStat reads state and start time, fields 3 and 22. The second field, the
-// program's name, may hold spaces and parentheses: counting starts behind it.
-func parseStat(stat []byte) (start uint64, state byte, err error) {
-	end := bytes.LastIndexByte(stat, ')')
-	fields := strings.Fields(string(stat[end+1:]))
+// ended tells whether a process has ended, though its parent has not taken
+// note yet. One whose first thread has ended and others have not is on its way
+// still: the first process of a machine ends all others in its last thread.
+func (s stat) ended() bool {
+	return (s.state == 'Z' || s.state == 'X') && s.threads <= 1
+}
+
+// parseStat reads state, number of threads and start time: fields 3, 20 and
+// 22. The second field, the program's name, may hold spaces and parentheses:
+// counting starts behind it.
+func parseStat(content []byte) (stat, error) {
+	end := bytes.LastIndexByte(content, ')')
+	fields := strings.Fields(string(content[end+1:]))
 	if end < 0 || len(fields) < 20 {
-		return 0, 0, fmt.Errorf("unexpected process status %q", stat)
+		return stat{}, fmt.Errorf("unexpected process status %q", content)
 	}
-	start, err = strconv.ParseUint(fields[19], 10, 64)
-	return start, fields[0][0], err
+	threads, err := strconv.Atoi(fields[17])
+	if err != nil {
+		return stat{}, fmt.Errorf("number of threads in process status %q: %w", content, err)
+	}
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("start time in process status %q: %w", content, err)
+	}
+	return stat{state: fields[0][0], threads: threads, start: start}, nil
 }

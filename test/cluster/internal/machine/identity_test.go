@@ -10,31 +10,33 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 10 18446744073709551615"
+	const rest = " 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4242 1000 10 18446744073709551615"
 	for what, test := range map[string]struct {
-		stat  string
-		start uint64
-		state byte
-		fails bool
+		content string
+		want    stat
+		fails   bool
 	}{
-		"plain":                      {"12 (cat)" + rest, 4242, 'S', false},
-		"spaces in the name":         {"12 (my cat)" + rest, 4242, 'S', false},
-		"parentheses in the name":    {"12 (a) Z 9 (b)" + rest, 4242, 'S', false},
-		"cut short":                  {"12 (cat) S 1 1", 0, 0, true},
-		"nothing":                    {"", 0, 0, true},
-		"start time is not a number": {"12 (cat) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 x 1", 0, 0, true},
+		"plain":                      {"12 (cat) S" + rest, stat{'S', 3, 4242}, false},
+		"spaces in the name":         {"12 (my cat) R" + rest, stat{'R', 3, 4242}, false},
+		"parentheses in the name":    {"12 (a) Z 9 (b) S" + rest, stat{'S', 3, 4242}, false},
+		"cut short":                  {"12 (cat) S 1 1", stat{}, true},
+		"nothing":                    {"", stat{}, true},
+		"start time is not a number": {"12 (cat) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 x 1", stat{}, true},
+		"threads are not a number":   {"12 (cat) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 x 0 1 1", stat{}, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			start, state, err := parseStat([]byte(test.stat))
-			if test.fails {
-				require.Error(t, err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, test.start, start)
-			require.Equal(t, test.state, state)
+			got, err := parseStat([]byte(test.content))
+			require.Equal(t, test.fails, err != nil, "%v", err)
+			require.Equal(t, test.want, got)
 		})
 	}
+}
+
+func TestEnded(t *testing.T) {
+	require.True(t, stat{state: 'Z', threads: 1}.ended())
+	require.True(t, stat{state: 'X'}.ended())
+	require.False(t, stat{state: 'S', threads: 1}.ended())
+	require.False(t, stat{state: 'Z', threads: 2}.ended(), "other threads still end the machine")
 }
 
 func TestIdentityOfAReusedNumber(t *testing.T) {

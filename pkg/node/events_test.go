@@ -1,0 +1,42 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Two foreign partitions are two events, not one that happened twice.
+func TestEventsOfOneReason(t *testing.T) {
+	p := newPublishing(t)
+	p.events.warn(t.Context(), "ForeignPartition", "card 1 holds partition x")
+	p.events.warn(t.Context(), "ForeignPartition", "card 2 holds partition y")
+	awaitEvent(t, p.api, "ForeignPartition", "partition x")
+	awaitEvent(t, p.api, "ForeignPartition", "partition y")
+}
+
+func TestLastWords(t *testing.T) {
+	p := newPublishing(t)
+	p.events.lastWords(t.Context(), "HardwareUnusable", strings.Repeat("é", 2000))
+	list, err := p.api.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1, "written when the call returns")
+	event := list.Items[0]
+	assert.Equal(t, "Warning", event.Type)
+	assert.EqualValues(t, "node-uid", event.Regarding.UID)
+	assert.LessOrEqual(t, len(event.Note), 1024)
+	assert.True(t, utf8.ValidString(event.Note))
+	assert.NotEmpty(t, event.ReportingController)
+	assert.NotEmpty(t, event.ReportingInstance)
+	assert.NotEmpty(t, event.Action)
+	assert.False(t, event.EventTime.IsZero())
+}
+
+func TestTruncate(t *testing.T) {
+	assert.Equal(t, "short", truncate("short"))
+	assert.Len(t, truncate(strings.Repeat("x", 5000)), 1024)
+}

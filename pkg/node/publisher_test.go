@@ -1,0 +1,150 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// publishing is a publisher whose publications are kept.
+type publishing struct {
+	*publisher
+	api  *fake.Clientset
+	sent []resourceslice.DriverResources
+	fail error
+}
+
+func newPublishing(t *testing.T) *publishing {
+	t.Helper()
+	api := newAPI()
+	ctx, cancel := context.WithCancel(quiet(context.Background()))
+	t.Cleanup(cancel)
+	plugin := &plugin{Config: &Config{NodeName: nodeName}, client: api}
+	require.NoError(t, plugin.openEvents(ctx))
+	t.Cleanup(plugin.events.close)
+	p := &publishing{api: api, publisher: &publisher{
+		node: nodeName, cards: &cards{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
+	}}
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+	p.start(func(_ context.Context, r resourceslice.DriverResources) error {
+		p.sent = append(p.sent, r)
+		return p.fail
+	})
+	return p
+}
+
+// state says of each pool of the last publication how many devices it has and
+// which taint is on the first.
+func (p *publishing) state() map[string]string {
+	state := map[string]string{}
+	for name, pool := range p.sent[len(p.sent)-1].Pools {
+		state[name] = "empty"
+		for _, slice := range pool.Slices {
+			for _, d := range slice.Devices {
+				state[name] = "published"
+				for _, taint := range d.Taints {
+					state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
+				}
+			}
+		}
+	}
+	return state
+}
+
+var pluginOwner = []owner{{name: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here", remedy: "keep it off this node"}}
+
+const pool1, pool2 = "node-a/gpu-0000-01-00-0", "node-a/gpu-0000-02-00-0"
+
+func TestPublisherWaitsForOwners(t *testing.T) {
+	p := newPublishing(t)
+	p.publish(t.Context())
+	assert.Empty(t, p.sent, "nothing is published before it is known who else serves the cards")
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, map[string]string{pool1: "published", pool2: "published"}, p.state())
+	assert.Equal(t, 4, p.sliceCount())
+	p.setOwners(t.Context(), nil)
+	assert.Len(t, p.sent, 1, "no change, no publication")
+}
+
+// Another owner that was there first: the pools are there, and empty.
+func TestPublisherWithholds(t *testing.T) {
+	p := newPublishing(t)
+	p.setOwners(t.Context(), pluginOwner)
+	assert.Equal(t, map[string]string{pool1: "empty", pool2: "empty"}, p.state())
+	assert.Equal(t, 4, p.sliceCount(), "the number of slices is constant")
+	note := awaitEvent(t, p.api, "OtherOwner", "")
+	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node")
+
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, map[string]string{pool1: "published", pool2: "published"}, p.state())
+	awaitEvent(t, p.api, "OtherOwnerGone", "")
+}
+
+// Another owner that comes later: devices may be allocated, so they are tainted
+// and stay. So it is after a restart, too.
+func TestPublisherTaints(t *testing.T) {
+	const tainted = "published gpu.tranche.dev/other-owner=device-plugin:NoSchedule"
+	p := newPublishing(t)
+	p.setOwners(t.Context(), nil)
+	p.setOwners(t.Context(), pluginOwner)
+	assert.Contains(t, p.state()[pool1], tainted)
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil)
+	p.publish(t.Context())
+	assert.Equal(t, "empty", p.state()["node-a/gpu-0000-03-00-0"], "a card that is new was never given out")
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, "published", p.state()[pool1])
+
+	again := newPublishing(t)
+	again.cards.markPublished("0000:01:00.0") // adopted from the API server
+	again.setOwners(t.Context(), pluginOwner)
+	assert.Contains(t, again.state()[pool1], tainted)
+	assert.Equal(t, "empty", again.state()[pool2])
+}
+
+// No publication forgets a taint that an earlier one had.
+func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
+	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
+	p := newPublishing(t)
+	p.setOwners(t.Context(), nil)
+	p.cards.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"})
+	for range 2 {
+		p.publish(t.Context())
+		assert.Contains(t, p.state()[pool1], unhealthy)
+		assert.Equal(t, "published", p.state()[pool2])
+	}
+	p.setOwners(t.Context(), pluginOwner)
+	assert.Contains(t, p.state()[pool1], "other-owner=device-plugin:NoSchedule "+unhealthy)
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, "published", p.state()[pool1])
+}
+
+func TestPublisherFails(t *testing.T) {
+	p := newPublishing(t)
+	p.fail = errors.New("no way")
+	p.setOwners(t.Context(), nil)
+	assert.Contains(t, awaitEvent(t, p.api, "PublishFailed", ""), "The GPUs of the node cannot be published: hand the slices to the publisher: no way")
+	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, scrape(t, p.metrics, "tranche_publish_errors_total"))
+}
+
+// A card that the API would refuse does not keep the others from being
+// published.
+func TestPublisherLeavesOutImpossibleCard(t *testing.T) {
+	p := newPublishing(t)
+	big := cardAt("0000:03:00.0")
+	for start := range 100 {
+		big.Placements = append(big.Placements, gpu.Placement{GPU: big.PCIAddress, Type: gpu.TypeMIG, Profile: "1g", Start: start})
+	}
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), big}, nil)
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, "published", p.state()[pool1])
+	assert.Contains(t, awaitEvent(t, p.api, "CardNotPublished", ""), "gpu-0000-03-00-0")
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+)
+
+// freeAddress is one that nobody listened on a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	response, err := http.Get(url) //nolint:gosec,noctx // our own address
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
+func TestServeHTTP(t *testing.T) {
+	var ready error
+	address := freeAddress(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	require.NoError(t, serveHTTP(ctx, address, newMetrics(func() []ledger.Record { return nil }), func() error { return ready }, cancel))
+
+	code, body := get(t, "http://"+address+"/healthz")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Equal(t, "ok\n", body)
+	code, body = get(t, "http://"+address+"/metrics")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, body, "tranche_publish_errors_total 0")
+	code, _ = get(t, "http://"+address+"/readyz")
+	assert.Equal(t, http.StatusOK, code)
+	ready = errors.New("the kubelet has not registered the plugin yet")
+	code, body = get(t, "http://"+address+"/readyz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Equal(t, ready.Error()+"\n", body)
+
+	err := serveHTTP(t.Context(), address, newMetrics(nil), nil, cancel)
+	require.ErrorContains(t, err, "listen for metrics and health on "+address)
+	cancel(nil)
+	require.Eventually(t, func() bool {
+		_, err := http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none
+		return err != nil
+	}, patience, tick, "the server goes on after the plugin's end")
+}
+
+func TestRegistration(t *testing.T) {
+	var r registration
+	require.NoError(t, r.ready(), "a node without a GPU is ready")
+	again := 0
+	r.expect(func() { again++ })
+	require.EqualError(t, r.ready(), "the kubelet has not registered the plugin yet")
+
+	call := func(request any) {
+		_, err := r.interceptor(t.Context(), request, nil, func(context.Context, any) (any, error) { return nil, nil })
+		require.NoError(t, err)
+	}
+	var _ grpc.UnaryServerInterceptor = r.interceptor
+	call(&registerapi.InfoRequest{})
+	call(&registerapi.RegistrationStatus{PluginRegistered: false, Error: "unsupported"})
+	require.Error(t, r.ready())
+	assert.Zero(t, again)
+	call(&registerapi.RegistrationStatus{PluginRegistered: true})
+	call(&registerapi.RegistrationStatus{PluginRegistered: true})
+	require.NoError(t, r.ready())
+	assert.Equal(t, 2, again, "at each registration")
+	call(&registerapi.RegistrationStatus{PluginRegistered: false})
+	require.Error(t, r.ready())
+}

@@ -111,7 +111,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	defer p.closeHardware(ctx)
-	if err := p.openClaims(records, broken); err != nil {
+	if err := p.openClaims(ctx, records, broken); err != nil {
 		return err
 	}
 	helper, err := p.serveKubelet(ctx)
@@ -159,7 +159,7 @@ func (p *plugin) closeHardware(ctx context.Context) {
 	}
 }
 
-func (p *plugin) openClaims(records *ledger.Ledger, broken []ledger.Broken) error {
+func (p *plugin) openClaims(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
 	files, err := cdi.Open(p.CDIDir)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (p *plugin) openClaims(records *ledger.Ledger, broken []ledger.Broken) erro
 		BootID:   p.hardware.bootID,
 		Observer: p.metrics,
 	})
-	p.report(context.Background(), p.claims.Recover(broken))
+	p.report(ctx, p.claims.Recover(broken))
 	return nil
 }
 

@@ -1,0 +1,206 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+const (
+	small0 = card0 + "-mig-1g-10gb-4"
+	half0  = card0 + "-mig-3g-40gb-0"
+)
+
+func TestUnknownInventory(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.config.Simulate = "h1000x8"
+	require.ErrorContains(t, m.run(), `unknown inventory "h1000x8": choose one of `)
+	assert.Contains(t, awaitEvent(t, m.api, "HardwareUnusable", ""), `Tranche cannot use the GPUs of this node: unknown inventory "h1000x8"`)
+	m.config.Simulate = "two"
+	k, _ := m.start()
+	k.works(allocate(t, m.api, "a", small0))
+}
+
+func TestBrokenInventory(t *testing.T) {
+	for text, message := range map[string]string{
+		"gpus: [{model: H100-80GB, cuont: 2}]":                          `unknown field "cuont"`,
+		"gpus: [{model: H100, count: 2}]":                               "gpus[0].model",
+		"delays: {setMigMode: -1s}\ngpus: [{model: H100-80GB}]":         "delays.setMigMode",
+		"gpus: [{model: L4-24GB, migMode: enabled}]":                    "gpus[0].migMode",
+		"gpus: [{model: H100-80GB, count: 2, pci: [\"0000:1b:00.0\"]}]": "gpus[0].pci",
+	} {
+		t.Run(message, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			m.write("inventories/two.yaml", text)
+			err := m.run()
+			require.ErrorContains(t, err, "inventory two: ")
+			require.ErrorContains(t, err, message)
+			awaitEvent(t, m.api, "HardwareUnusable", message)
+		})
+	}
+}
+
+func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	message := k.refused(allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
+	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on card "+card0+" (any more)")
+	assert.Contains(t, message, "delete the pod so that it is scheduled again")
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no card for pool node-a/gpu-0000-ff-00-0")
+	m.nothingHeld()
+	k.works(allocate(t, m.api, "c", small0))
+}
+
+func TestForeignDriversResultInClaim(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	c := claimOf("a", small0)
+	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+		resourceapi.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "pool", Device: "eth1"})
+	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"gpu.tranche.dev/claim=" + small0 + "_a"}, k.mustPrepare(c))
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+}
+
+func TestOpaqueConfigForOurDriver(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	c := claimOf("a", small0)
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: gpu.DriverName, Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"tranche.dev/v1","kind":"TimeSlicing"}`)},
+		}},
+	}}
+	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, k.refused(c), `driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "tranche.dev/v1/TimeSlicing"`)
+	m.nothingHeld()
+	k.works(allocate(t, m.api, "b", small0))
+}
+
+func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateComputeInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_INSUFFICIENT_RESOURCES), Times: 1}}})
+	c := allocate(t, m.api, "a", half0, small0)
+	message := k.refused(c)
+	assert.Contains(t, message, "GpuInstanceCreateComputeInstance")
+	assert.NotContains(t, message, "could not be")
+	m.nothingHeld()
+	k.works(c)
+}
+
+func TestInUseAtDestroy(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "ComputeInstanceDestroy", GPU: pci0, Error: simulate.Return(nvml.ERROR_IN_USE)}}})
+	message := k.unprepare(c)
+	assert.Contains(t, message, "release claim team/claim-a: destroy "+small0)
+	assert.Contains(t, message, "a process still uses it")
+	assert.Equal(t, []string{small0}, m.partitions())
+	// Meanwhile nobody else gets the place.
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")), "claim team/claim-a (pod pod-a) still holds "+small0)
+
+	m.faults(simulate.Faults{})
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+	k.works(c)
+}
+
+func TestMIGModeCannotBeSwitched(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault   simulate.Faults
+		message string
+	}{
+		"a process uses the card": {simulate.Faults{Processes: []simulate.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711"},
+		"the driver refuses":      {simulate.Faults{Calls: []simulate.CallFault{{Call: "SetMigMode", GPU: pci0, Error: simulate.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			k, _ := m.start()
+			m.faults(tt.fault)
+			c := allocate(t, m.api, "a", small0)
+			message := k.refused(c)
+			assert.Contains(t, message, "make "+small0)
+			assert.Contains(t, message, tt.message)
+			m.nothingHeld()
+			m.faults(simulate.Faults{})
+			k.works(c)
+		})
+	}
+}
+
+func TestBrokenLedgerFile(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	a, b := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", half0)
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	stop()
+	record := filepath.Join(m.config.dataDir(), "claims", "a.json")
+	require.NoError(t, os.WriteFile(record, []byte(`{"version":1,"cla`), 0o600))
+
+	k, _ = m.start()
+	assert.Contains(t, awaitEvent(t, m.api, "LedgerFileBroken", ""), "lies now at "+record+".broken; its record was rebuilt from the claim's CDI file")
+	assert.Equal(t, []string{small0, half0}, m.partitions())
+	k.mustPrepare(a)
+	require.Empty(t, k.unprepare(b))
+	require.Empty(t, k.unprepare(a))
+	m.nothingHeld()
+	k.works(b)
+}
+
+func TestFullDisk(t *testing.T) {
+	for name, folder := range map[string]func(*Config) string{
+		"for CDI":    func(c *Config) string { return c.CDIDir },
+		"for ledger": func(c *Config) string { return filepath.Join(c.dataDir(), "claims") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			dir := folder(m.config)
+			require.NoError(t, os.MkdirAll(dir, 0o750))
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+				t.Skipf("a small tmpfs cannot be mounted (run as root): %v", err)
+			}
+			t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+			k, _ := m.start()
+			filler := filepath.Join(dir, "filler")
+			require.ErrorIs(t, os.WriteFile(filler, make([]byte, 128<<10), 0o600), unix.ENOSPC)
+
+			c := allocate(t, m.api, "a", small0)
+			message := k.refused(c)
+			assert.Contains(t, message, dir+" (is the disk full or read-only?)")
+			assert.Contains(t, message, "no space left on device")
+			m.nothingHeld()
+			require.NoError(t, os.Remove(filler))
+			k.works(c)
+		})
+	}
+}
+
+func TestSecondPluginOnNode(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	require.ErrorContains(t, m.run(), "runs on this node and holds")
+	assert.Equal(t, []string{small0}, m.partitions(), "it touched nothing")
+	require.Empty(t, k.unprepare(c), "the first one is still there")
+	k.works(c)
+}

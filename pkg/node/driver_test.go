@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestHandleError(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err   error
+		fatal bool
+		event string
+	}{
+		"recoverable":    {fmt.Errorf("no route: %w", kubeletplugin.ErrRecoverable), false, "sync: no route"},
+		"invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceSlice"}, "s", nil), false, "is invalid"},
+		"dropped fields": {&resourceslice.DroppedFieldsError{PoolName: "p"}, false, "the cluster lacks feature gates that Tranche needs"},
+		"anything else":  {errors.New("the socket is gone"), true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublishing(t)
+			ctx, stop := context.WithCancelCause(t.Context())
+			d := &driver{publisher: p.publisher, stop: stop}
+			d.HandleError(ctx, tt.err, "sync")
+			if tt.fatal {
+				require.EqualError(t, context.Cause(ctx), "sync: the socket is gone")
+				return
+			}
+			require.NoError(t, ctx.Err(), "the plugin goes on")
+			awaitEvent(t, p.api, "PublishFailed", tt.event)
+		})
+	}
+}
+
+func TestHealth(t *testing.T) {
+	records, _, err := ledger.Open(t.TempDir())
+	require.NoError(t, err)
+	known := &cards{}
+	known.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+	known.update([]gpu.GPU{cardAt("0000:01:00.0")}, map[string]string{"0000:02:00.0": "fell off the bus"})
+	for i, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
+		r := preparedRecord("a", nil, heldDevice(cardAt(address).Placements[0], "", false))
+		r.Claim.UID = types.UID("abc"[i : i+1])
+		require.NoError(t, records.Put(r))
+	}
+	d := &driver{cards: known, claims: claim.NewManager(claim.Config{Ledger: records})}
+	var got []string
+	for _, h := range d.health().Devices {
+		got = append(got, h.DeviceName+": "+string(h.Health)+" "+h.Message)
+	}
+	assert.Equal(t, []string{
+		"gpu-0000-01-00-0-mig-1g-10gb-2: Healthy ",
+		"gpu-0000-02-00-0-mig-1g-10gb-2: Unhealthy card gpu-0000-02-00-0: fell off the bus",
+		"gpu-0000-03-00-0-mig-1g-10gb-2: Unknown card gpu-0000-03-00-0 has not been seen since the driver started",
+	}, got)
+}
+
+// The kubelet reads the health of the devices that pods hold from a stream.
+func TestHealthStream(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	assert.Contains(t, k.services, "v1.DRAResourceHealth")
+	k.mustPrepare(allocate(t, m.api, "a", small0))
+	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
+	require.NoError(t, err)
+	answer, err := stream.Recv()
+	require.NoError(t, err)
+	require.Len(t, answer.Devices, 1)
+	assert.Equal(t, small0, answer.Devices[0].Device.DeviceName)
+	assert.Equal(t, "node-a/"+card0, answer.Devices[0].Device.PoolName)
+	assert.Equal(t, drahealth.HealthStatus_HEALTHY, answer.Devices[0].Health)
+	stop()
+	_, err = stream.Recv()
+	require.Error(t, err, "the stream ends with the plugin")
+}
+
+// A batch is prepared at once; one bad claim does not spoil the others.
+func TestBatchOfClaims(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	good, bad, other := allocate(t, m.api, "good", small0), allocate(t, m.api, "bad", card0+"-mig-9g-90gb-0"), allocate(t, m.api, "other", card1)
+	answers := k.prepare(good, bad, other)
+	assert.Empty(t, answers["good"].Error)
+	assert.Contains(t, answers["bad"].Error, "does not exist")
+	assert.Empty(t, answers["other"].Error)
+	require.Empty(t, k.unprepare(good))
+	require.Empty(t, k.unprepare(bad), "never prepared")
+	require.Empty(t, k.unprepare(other))
+	m.nothingHeld()
+}

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// childEnv makes the test binary be a plugin, with a config and one claim.
+const childEnv = "TRANCHE_TEST_PLUGIN"
+
+type child struct {
+	Config *Config
+	Claim  *resourceapi.ResourceClaim
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childEnv); text != "" {
+		runChild(text)
+	}
+	os.Exit(m.Run())
+}
+
+func runChild(text string) {
+	var c child
+	err := json.Unmarshal([]byte(text), &c)
+	if err == nil {
+		err = Run(quiet(context.Background()), c.Config, newAPI(c.Claim))
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// The plugin is a process of its own, and dies by SIGKILL while the hardware
+// is at work for a claim.
+func TestPluginKilledDuringPrepare(t *testing.T) {
+	for _, call := range []string{"SetMigMode", "CreateGpuInstance", "CreateComputeInstance", "GetMigDeviceHandleByIndex"} {
+		t.Run(call, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			// An orderly run first: the simulated machine is there for faults.
+			_, stop := m.start()
+			stop()
+			c := allocate(t, m.api, "a", small0)
+			kill := m.startChild(c)
+			k := m.register()
+			m.hangIn(call)
+			answered := make(chan error, 1)
+			go func() {
+				_, err := k.dra.NodePrepareResources(context.Background(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
+				answered <- err
+			}()
+			m.awaitHang()
+			kill()
+			require.Error(t, <-answered)
+			m.faults(simulate.Faults{})
+
+			k, _ = m.start()
+			assert.Equal(t, []string{"gpu.tranche.dev/claim=" + small0 + "_a"}, k.mustPrepare(c), "the next try works")
+			assert.Equal(t, []string{small0}, m.partitions())
+			require.Empty(t, k.unprepare(c))
+			k.works(allocate(t, m.api, "b", half0))
+		})
+	}
+}
+
+// The claim is gone when the plugin comes back: nobody asks for it again.
+func TestPluginKilledDuringPrepareAndClaimGone(t *testing.T) {
+	m := newMachine(t, newAPI())
+	_, stop := m.start()
+	stop()
+	c := claimOf("a", small0) // known to the child's API server only
+	kill := m.startChild(c)
+	k := m.register()
+	m.hangIn("CreateComputeInstance")
+	go func() {
+		_, _ = k.dra.NodePrepareResources(context.Background(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
+	}()
+	m.awaitHang()
+	kill()
+	m.faults(simulate.Faults{})
+	require.Equal(t, []string{small0}, m.partitions(), "a GPU instance without compute instance")
+
+	k, _ = m.start()
+	awaitEvent(t, m.api, "LeftoverReleased", small0)
+	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, patience, tick)
+	k.works(allocate(t, m.api, "b", half0))
+}
+
+// startChild runs the plugin as a process; kill ends it with SIGKILL.
+func (m *machine) startChild(c *resourceapi.ResourceClaim) (kill func()) {
+	m.t.Helper()
+	text, err := json.Marshal(child{Config: m.config, Claim: c})
+	require.NoError(m.t, err)
+	program, err := os.Executable()
+	require.NoError(m.t, err)
+	cmd := exec.Command(program) //nolint:gosec,noctx // it is this very program, and is killed
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	require.NoError(m.t, cmd.Start())
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	m.t.Cleanup(kill)
+	return kill
+}
+
+// awaitHang waits until the plugin hangs in the call that hang names: the
+// simulator counts, in its state, how often a fault came true.
+func (m *machine) awaitHang() {
+	m.t.Helper()
+	require.Eventually(m.t, func() bool {
+		data, err := os.ReadFile(filepath.Join(m.config.SimulateRoot, "state.json"))
+		require.NoError(m.t, err)
+		var state struct {
+			FaultCounts []int `json:"faultCounts"`
+		}
+		require.NoError(m.t, json.Unmarshal(data, &state))
+		return len(state.FaultCounts) == 1 && state.FaultCounts[0] == 1
+	}, patience, tick, "the call does not come")
+}
+
+// hangIn makes the next call of a name hang.
+func (m *machine) hangIn(call string) {
+	m.t.Helper()
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: call, GPU: pci0, Times: 1, Hang: true}}})
+}

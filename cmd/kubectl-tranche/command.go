@@ -21,6 +21,9 @@ const examples = `  # Every card of the cluster, its pieces and who holds them
   # Only the holders of one namespace by name
   kubectl tranche -n team-a
 
+  # Why does this pod not run?
+  kubectl tranche why train-7 -n team-a
+
   # For programs
   kubectl tranche -o json`
 
@@ -56,6 +59,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
 	flags.BoolVar(&o.ascii, "ascii", false, "draw with ASCII signs only")
 	o.config.AddFlags(cmd.PersistentFlags())
+	cmd.AddCommand(newWhyCommand(o, out))
 	return cmd
 }
 
@@ -83,23 +87,33 @@ func (o *options) show(ctx context.Context, out io.Writer) error {
 }
 
 func (o *options) read(ctx context.Context) (picture.Input, error) {
-	config, err := o.config.ToRESTConfig()
+	client, own, err := o.connect()
 	if err != nil {
 		return picture.Input{}, err
-	}
-	// A handful of lists in many pages need not be slowed down.
-	config.QPS, config.Burst = 50, 100
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return picture.Input{}, fmt.Errorf("client for the API server: %w", err)
-	}
-	own, _, err := o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return picture.Input{}, fmt.Errorf("namespace of the kubeconfig: %w", err)
 	}
 	r := reader{client: client, nodes: o.nodes, own: own}
 	if !o.allNamespaces {
 		r.namespace = *o.config.Namespace
 	}
 	return r.read(ctx)
+}
+
+// connect returns a client and the namespace of the kubeconfig, or the one that
+// was asked for.
+func (o *options) connect() (kubernetes.Interface, string, error) {
+	config, err := o.config.ToRESTConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	// A handful of lists in many pages need not be slowed down.
+	config.QPS, config.Burst = 50, 100
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("client for the API server: %w", err)
+	}
+	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("namespace of the kubeconfig: %w", err)
+	}
+	return client, namespace, nil
 }

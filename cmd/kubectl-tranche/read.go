@@ -133,6 +133,7 @@ func (r reader) extras(ctx context.Context, in *picture.Input) {
 			return l.Items, l.Continue, nil
 		})
 	}
+	r.rules(ctx, in)
 	namespace := metav1.NamespaceAll
 	if in.Partial {
 		namespace = r.fallback()
@@ -145,6 +146,29 @@ func (r reader) extras(ctx context.Context, in *picture.Input) {
 		return l.Items, l.Continue, nil
 	})
 	in.PendingPods, in.PodsKnown = pods, err == nil
+}
+
+// rules reads the taints that somebody put on devices from outside. Clusters that
+// do not serve them have none; a person who may not read them is told, because
+// a card that looks free may then be tainted.
+func (r reader) rules(ctx context.Context, in *picture.Input) {
+	rules, err := listRules(ctx, r.client)
+	switch {
+	case err == nil:
+		in.Rules = rules
+	case !apierrors.IsNotFound(err):
+		in.Notes = append(in.Notes, "DeviceTaintRules cannot be read, so taints that they set are not shown: "+err.Error()+".")
+	}
+}
+
+func listRules(ctx context.Context, client kubernetes.Interface) ([]resourceapi.DeviceTaintRule, error) {
+	return pages("", func(o metav1.ListOptions) ([]resourceapi.DeviceTaintRule, string, error) {
+		l, err := client.ResourceV1().DeviceTaintRules().List(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return l.Items, l.Continue, nil
+	})
 }
 
 // pages lists in pages. A list that goes on for so long that the API server

@@ -17,6 +17,8 @@ type Input struct {
 	Slices  []resourceapi.ResourceSlice
 	Claims  []resourceapi.ResourceClaim
 	Classes []resourceapi.DeviceClass
+	// Rules taint devices beside what the slices say.
+	Rules []resourceapi.DeviceTaintRule
 	// Nodes adds the state of the nodes.
 	Nodes []corev1.Node
 	// Pods without a node, and whether they could be read.
@@ -38,7 +40,7 @@ func Build(in Input) *Model {
 	m := &Model{Partial: in.Partial, Notes: in.Notes, only: in.OnlyNodes}
 	held := allocations(in.Claims, in.Namespace)
 	nodes := map[string]*Node{}
-	for _, p := range pools(in.Slices) {
+	for _, p := range pools(WithRules(in.Slices, in.Rules)) {
 		devices := held[p.name]
 		delete(held, p.name)
 		if !wanted(in.OnlyNodes, p.node) {
@@ -47,7 +49,7 @@ func Build(in Input) *Model {
 		if nodes[p.node] == nil {
 			nodes[p.node] = &Node{Name: p.node}
 		}
-		nodes[p.node].Cards = append(nodes[p.node].Cards, buildCard(p, devices, in.Partial))
+		nodes[p.node].Cards = append(nodes[p.node].Cards, buildCard(p, devices, in.Rules, in.Partial))
 	}
 	for _, n := range nodes {
 		finishNode(n, in.Nodes)
@@ -93,7 +95,7 @@ func nodeState(n corev1.Node) string {
 }
 
 // buildCard puts together the card of one pool.
-func buildCard(p pool, allocated map[string]*Held, partial bool) Card {
+func buildCard(p pool, allocated map[string]*Held, rules []resourceapi.DeviceTaintRule, partial bool) Card {
 	name := p.card()
 	var devices []*device
 	byName := map[string]*device{}
@@ -105,7 +107,7 @@ func buildCard(p pool, allocated map[string]*Held, partial bool) Card {
 	c := Card{Name: name, Pool: p.name, Incomplete: p.incomplete}
 	describe(&c, devices)
 	c.Positions = place(p.counters, devices)
-	c.Taints = taints(devices)
+	c.Taints = taints(p.name, devices, rules)
 
 	u := usage{total: p.counters, taken: gpu.Counters{}, held: map[string]bool{}}
 	for _, h := range allocated {
@@ -159,9 +161,11 @@ func describe(c *Card, devices []*device) {
 	}
 }
 
-func taints(devices []*device) []Taint {
+func taints(pool string, devices []*device, rules []resourceapi.DeviceTaintRule) []Taint {
 	var out []Taint
 	for _, d := range devices {
+		// A device may have one taint twice, from the driver and from a rule.
+		counted := map[int]bool{}
 		for _, t := range d.taints {
 			same := func(o Taint) bool {
 				return o.Key == t.Key && o.Value == t.Value && o.Effect == string(t.Effect)
@@ -171,7 +175,16 @@ func taints(devices []*device) []Taint {
 				i = len(out)
 				out = append(out, Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect), Of: len(devices)})
 			}
+			if counted[i] {
+				continue
+			}
+			counted[i] = true
 			out[i].Devices++
+			for _, rule := range RulesBehind(rules, gpu.DriverName, pool, d.name, t) {
+				if !slices.Contains(out[i].Rules, rule) {
+					out[i].Rules = append(out[i].Rules, rule)
+				}
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b Taint) int {

@@ -179,7 +179,11 @@ func (d *drawing) taint(t Taint) {
 		extent = "the whole card"
 	}
 	text := words(fmt.Sprintf("%s, %s", reason, extent), yellow)
-	d.detail("tainted: ", append(text, span{fmt.Sprintf("(%s:%s)", t.Key, t.Effect), dim}))
+	source := fmt.Sprintf("(%s:%s)", t.Key, t.Effect)
+	if len(t.Rules) > 0 {
+		source = fmt.Sprintf("(%s:%s by DeviceTaintRule %s)", t.Key, t.Effect, strings.Join(t.Rules, ", "))
+	}
+	d.detail("tainted: ", append(text, span{source, dim}))
 }
 
 // fitWords spells "3g.40gb ×1 or 1g.10gb ×3".

@@ -142,3 +142,7 @@ func sum(cards []Card) []Fit {
 	slices.SortFunc(out, func(a, b Fit) int { return largerFirst(a.like, b.like) })
 	return out
 }
+
+// Free says what still fits on the cards of a node, without the variants that
+// say nothing new.
+func (n Node) Free() []Fit { return plain(sum(n.Cards)) }

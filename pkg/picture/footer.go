@@ -72,7 +72,7 @@ func (d *drawing) waitingLine(kind string, all []Waiting) {
 	if more := len(all) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	why := fmt.Sprintf("kubectl -n %s describe pod %s", all[0].Namespace, all[0].Pod)
+	why := fmt.Sprintf("kubectl tranche why %s -n %s", all[0].Pod, all[0].Namespace)
 	if all[0].Pod == "" {
 		why = fmt.Sprintf("kubectl -n %s describe resourceclaim %s", all[0].Namespace, all[0].Claim)
 	}

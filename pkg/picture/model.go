@@ -130,6 +130,8 @@ type Taint struct {
 	// there are.
 	Devices int `json:"devices"`
 	Of      int `json:"of"`
+	// Rules are the DeviceTaintRules that set it; none when the driver did.
+	Rules []string `json:"rules,omitempty"`
 }
 
 // Waiting is a claim without an allocation, or a pod that waits for an extended

@@ -90,5 +90,5 @@ func TestManyThatWaitAreCounted(t *testing.T) {
 		in.Claims = append(in.Claims, waitingClaim("default", fmt.Sprintf("c-%d", i), "gpu.tranche.dev", fmt.Sprintf("p-%d", i)))
 	}
 	assert.Contains(t, draw(t, in, Options{Width: 140}),
-		"9 claims wait: default/c-0, default/c-1, default/c-2, 6 more (kubectl -n default describe pod p-0)\n")
+		"9 claims wait: default/c-0, default/c-1, default/c-2, 6 more (kubectl tranche why p-0 -n default)\n")
 }

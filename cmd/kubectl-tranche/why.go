@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+const whyExamples = `  # Why does this pod not run?
+  kubectl tranche why train-7 -n team-a
+
+  # Why does this job make no pods?
+  kubectl tranche why nightly -n team-a
+
+  # Every node, not only the likeliest
+  kubectl tranche why train-7 -n team-a -o wide
+
+  # For programs
+  kubectl tranche why train-7 -n team-a -o json`
+
+// errNotThere ends the program with an error after the explanation is written.
+var errNotThere = errors.New("no such pod")
+
+func newWhyCommand(o *options, out io.Writer) *cobra.Command {
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "why POD",
+		Short: "Tell why a pod that wants a piece of a card does not run",
+		Long: "Tell why a pod that wants a piece of a card does not run: what it asks for, and for every node with cards " +
+			"what is in the way: no such profile, all pieces held (and by whom), a taint, a node that the pod may not use. " +
+			"For a pod that has its place: what the kubelet says about its devices.\n\n" +
+			"Whether it would fit now is asked of the scheduler's own allocator. POD may also be the name of a job or a " +
+			"deployment whose pods cannot be created.\n\n" +
+			"Needs the right to get the pod; the more of ResourceClaims, ResourceSlices, DeviceClasses, DeviceTaintRules, " +
+			"nodes and events you may list, the more it can say. What is missing, it says.",
+		Example:       whyExamples,
+		Args:          onePod,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.why(cmd.Context(), out, strings.TrimPrefix(strings.TrimPrefix(args[0], "pod/"), "pods/"), output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "wide (every node) or json")
+	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
+	return cmd
+}
+
+func onePod(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("name one pod: kubectl tranche why POD [-n NAMESPACE]")
+	}
+	return nil
+}
+
+func (o *options) why(ctx context.Context, out io.Writer, name, output string) error {
+	switch output {
+	case "", "wide", "json":
+	default:
+		return fmt.Errorf("-o %s: there is wide and json", output)
+	}
+	client, namespace, err := o.connect()
+	if err != nil {
+		return err
+	}
+	r := whyReader{client: client, namespace: namespace, name: name, now: time.Now()}
+	in, err := r.read(ctx)
+	var e *why.Explanation
+	switch {
+	case apierrors.IsNotFound(err):
+		e = why.ExplainAbsence(r.absent(ctx))
+	case err != nil:
+		return err
+	default:
+		e = why.Explain(ctx, in)
+	}
+	if output == "json" {
+		err = why.WriteJSON(out, e)
+	} else {
+		screen := terminalOf(out)
+		err = why.Draw(out, e, why.Options{Width: screen.width, Color: screen.color && !o.noColor, All: output == "wide"})
+	}
+	if err == nil && e.State == why.Absent {
+		return fmt.Errorf("%w: %s in namespace %s", errNotThere, name, namespace)
+	}
+	return err
+}

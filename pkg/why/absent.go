@@ -1,0 +1,60 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// NotThere is what is known about a pod that does not exist: what else there is
+// in the namespace.
+type NotThere struct {
+	Namespace, Name string
+	Pods            []corev1.Pod
+	Events          []corev1.Event
+	Notes           []string
+	Now             time.Time
+}
+
+// ExplainAbsence tells why there is no such pod. The name may be that of a job, a
+// deployment or whatever makes pods: when a quota or an admission policy refuses
+// them, there is no pod to ask about, and the reason is in the maker's events.
+func ExplainAbsence(in NotThere) *Explanation {
+	e := &Explanation{Namespace: in.Namespace, Pod: in.Name, State: Absent, Notes: in.Notes}
+	e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s.", in.Name, in.Namespace)
+	related := func(name string) bool {
+		return name == in.Name || strings.HasPrefix(name, in.Name+"-") || strings.HasPrefix(in.Name, name+"-")
+	}
+	e.Quotes = quotes(in.Events, in.Now, func(event corev1.Event) bool {
+		return event.Reason == "FailedCreate" && related(event.InvolvedObject.Name)
+	})
+	quota := slices.ContainsFunc(e.Quotes, func(q Quote) bool { return strings.Contains(q.Message, "exceeded quota") })
+	switch {
+	case quota:
+		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: a ResourceQuota refuses it.", in.Name, in.Namespace)
+		e.Remedies = append(e.Remedies, "delete something of the namespace that counts against the quota, or have the quota raised: kubectl describe quota -n "+in.Namespace)
+	case len(e.Quotes) > 0:
+		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: it cannot be created.", in.Name, in.Namespace)
+		e.Remedies = append(e.Remedies, "see what the message says; the pod is tried again by itself.")
+	}
+	var others []string
+	for _, p := range in.Pods {
+		if strings.HasPrefix(p.Name, in.Name+"-") {
+			others = append(others, p.Name)
+		}
+	}
+	slices.Sort(others)
+	if len(others) > 0 {
+		more := ""
+		if n := len(others) - maxNames; n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		e.Remedies = append(e.Remedies, fmt.Sprintf("ask about one of its pods: %s%s", strings.Join(others[:min(len(others), maxNames)], ", "), more))
+	} else if len(e.Quotes) == 0 {
+		e.Remedies = append(e.Remedies, "see which pods there are: kubectl get pods -n "+in.Namespace)
+	}
+	return e
+}

@@ -1,0 +1,85 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// features are those that stock Kubernetes 1.37 enables.
+var features = structured.Features{
+	AdminAccess:             true,
+	PrioritizedList:         true,
+	PartitionableDevices:    true,
+	DeviceTaints:            true,
+	DeviceBindingAndStatus:  true,
+	ConsumableCapacity:      true,
+	FractionalCapacityRange: true,
+}
+
+// patience is how long the allocator may search on one node. For many devices
+// that do not fit it tries every combination.
+const patience = 2 * time.Second
+
+// errNoAnswer is what fits returns when it takes too long.
+var errNoAnswer = errors.New("whether it fits could not be found out in " + patience.String() +
+	": for many devices in one claim the scheduler, too, tries every combination. One device in each claim is fast")
+
+// fits asks the scheduler's allocator whether the claims would all fit on a node
+// now.
+func (c *cluster) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	allocator, err := structured.NewAllocator(ctx, features, c.held, classLister(c.classes), c.slices, c.cel)
+	if err != nil {
+		return false, fmt.Errorf("the scheduler's allocator: %w", err)
+	}
+	results, err := allocator.Allocate(ctx, node, claims)
+	switch {
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return false, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return false, errNoAnswer
+	case err != nil:
+		return false, fmt.Errorf("the scheduler's allocator: %w", err)
+	}
+	return len(results) > 0, nil
+}
+
+// alone is a claim with one request of a claim and none of its constraints.
+func alone(claim *resourceapi.ResourceClaim, request resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
+	out := claim.DeepCopy()
+	out.Spec.Devices = resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}
+	return out
+}
+
+// unconstrained is a claim without its constraints.
+func unconstrained(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	out := claim.DeepCopy()
+	out.Spec.Devices.Constraints = nil
+	return out
+}
+
+type classLister map[string]*resourceapi.DeviceClass
+
+func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class, ok := l[name]; ok {
+		return class, nil
+	}
+	return nil, fmt.Errorf("there is no DeviceClass %s", name)
+}
+
+func (l classLister) List() ([]*resourceapi.DeviceClass, error) {
+	var all []*resourceapi.DeviceClass
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		all = append(all, l[name])
+	}
+	return all, nil
+}

@@ -1,0 +1,12 @@
+// Package why tells why a pod does not run, in words for whoever is woken by it:
+// what it asks for, and for every node with cards what is in the way.
+//
+// It judges nothing by rules of its own where Kubernetes has them: selectors are
+// evaluated by the CEL of the scheduler, and whether a pod fits on a node is
+// asked of the scheduler's own allocator. What is added is the reason, from
+// counters, taints and holders.
+//
+// Explain and Absent make an Explanation of API objects, Draw and WriteJSON write
+// it. Reading the API server is the caller's affair. It may import pkg/gpu,
+// pkg/picture, the API types and the allocator.
+package why

@@ -1,0 +1,225 @@
+package why
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Options says what the explanation is written on.
+type Options struct {
+	Width int
+	Color bool
+	// All writes every node; otherwise the likeliest few and the number of the
+	// others.
+	All bool
+}
+
+const (
+	minWidth = 40
+	// maxNodes is how many nodes are explained without Options.All.
+	maxNodes = 6
+
+	bold   = "1"
+	yellow = "33"
+)
+
+// writing is a text under way.
+type writing struct {
+	strings.Builder
+	Options
+}
+
+// Draw writes the explanation as text.
+func Draw(w io.Writer, e *Explanation, o Options) error {
+	o.Width = max(minWidth, o.Width)
+	t := &writing{Options: o}
+	t.flow("", e.Summary, bold)
+	t.list("It holds:", len(e.Holds), func(i int) (string, string) {
+		h := e.Holds[i]
+		text := fmt.Sprintf("%s of %s (claim %s)", h.Device, h.Pool, h.Claim)
+		if h.Health != "" {
+			text += ": " + h.Health
+		}
+		return h.Label, text
+	})
+	t.list("It asks for:", len(e.Asks), func(i int) (string, string) {
+		a := e.Asks[i]
+		if a.Claim != "" {
+			return a.Request, fmt.Sprintf("%s, claim %s", a.Text, a.Claim)
+		}
+		return a.Request, a.Text
+	})
+	t.nodes(e)
+	for _, q := range e.Quotes {
+		t.quote(q)
+	}
+	if len(e.Remedies) > 0 {
+		t.WriteByte('\n')
+		t.flow("What to do: ", "", bold)
+		for _, r := range e.Remedies {
+			t.flow("  - ", r, "")
+		}
+	}
+	for _, n := range e.Notes {
+		t.WriteByte('\n')
+		t.flow("Note: ", n, yellow)
+	}
+	if _, err := io.WriteString(w, t.String()); err != nil {
+		return fmt.Errorf("write the explanation: %w", err)
+	}
+	return nil
+}
+
+// list writes a heading and, aligned, what the lines are about and what is said.
+func (t *writing) list(heading string, n int, line func(int) (string, string)) {
+	if n == 0 {
+		return
+	}
+	t.WriteByte('\n')
+	t.flow("", heading, "")
+	width := 0
+	for i := range n {
+		what, _ := line(i)
+		width = max(width, utf8.RuneCountInString(what))
+	}
+	for i := range n {
+		what, text := line(i)
+		t.flow("  "+what+strings.Repeat(" ", width-utf8.RuneCountInString(what))+"  ", text, "")
+	}
+}
+
+// nodes writes what is said about each node, the likeliest first.
+func (t *writing) nodes(e *Explanation) {
+	shown, left := likeliest(e.Nodes, t.All)
+	for _, n := range shown {
+		t.WriteByte('\n')
+		head := n.Name
+		if n.Cards != "" {
+			head += ": " + n.Cards
+		}
+		t.flow("", head, bold)
+		for _, r := range n.Reasons {
+			t.flow("  ", r, "")
+		}
+		for _, r := range n.Requests {
+			t.request(n, r)
+		}
+		if n.Verdict == Fits {
+			t.flow("  ", "The pod's devices fit here now.", "")
+		} else if len(n.Free) > 0 {
+			t.flow("  ", "Free here: "+strings.Join(n.Free, " or ")+".", "")
+		}
+	}
+	if left != "" {
+		t.WriteByte('\n')
+		t.flow("", left, "")
+	}
+}
+
+func (t *writing) request(n Node, r Request) {
+	head := "  "
+	if len(n.Requests) > 1 {
+		head += r.Request + ": "
+	}
+	t.flow(head, r.Text, "")
+	hang := strings.Repeat(" ", utf8.RuneCountInString(head))
+	if len(r.Holders) > 0 {
+		t.flow(hang+"held by ", strings.Join(r.Holders, "; "), "")
+	}
+	if len(r.Taints) > 0 {
+		t.flow(hang+"tainted ", strings.Join(r.Taints, ", "), "")
+	}
+}
+
+// likeliest orders nodes by how near they are to serving the pod, and sums up
+// those for which there is no room on the screen.
+func likeliest(nodes []Node, all bool) (shown []Node, left string) {
+	var rest []string
+	for _, v := range []Verdict{Fits, Unclear, Together, Full, Tainted, Unusable, Excluded, Lacking} {
+		n := 0
+		for _, node := range nodes {
+			switch {
+			case node.Verdict != v:
+			case all || len(shown) < maxNodes || len(nodes) == maxNodes+1:
+				shown = append(shown, node)
+			default:
+				n++
+			}
+		}
+		if n > 0 {
+			rest = append(rest, fmt.Sprintf("%d %s", n, verdictWords[v]))
+		}
+	}
+	if len(rest) > 0 {
+		left = "Other nodes: " + strings.Join(rest, ", ") + ". All of them: -o wide"
+	}
+	return shown, left
+}
+
+var verdictWords = map[Verdict]string{
+	Fits: "with room now", Unclear: "unclear", Together: "that cannot give everything at once", Full: "full", Tainted: "with tainted cards",
+	Unusable: "without usable cards", Excluded: "not open to this pod", Lacking: "without such a device",
+}
+
+// quote writes what somebody else said, whole.
+func (t *writing) quote(q Quote) {
+	t.WriteByte('\n')
+	head := q.Who + " says"
+	var facts []string
+	if q.Reason != "" && q.Reason != "Unschedulable" {
+		facts = append(facts, q.Reason)
+	}
+	if q.Age != "" {
+		facts = append(facts, q.Age+" ago")
+	}
+	if q.Count > 1 {
+		facts = append(facts, fmt.Sprintf("%d times", q.Count))
+	}
+	if len(facts) > 0 {
+		head += " (" + strings.Join(facts, ", ") + ")"
+	}
+	t.flow("", strings.ToUpper(head[:1])+head[1:]+":", "")
+	for line := range strings.SplitSeq(strings.TrimSpace(q.Message), "\n") {
+		t.flow("  ", line, "")
+	}
+}
+
+// flow writes a head and, behind it, words, and goes on under the first word
+// when the line is full. A word is never broken: people copy names.
+func (t *writing) flow(head, text, style string) {
+	hang := utf8.RuneCountInString(head)
+	line, at := head, hang
+	write := func() {
+		line = strings.TrimRight(line, " ")
+		if t.Color && style != "" && line != "" {
+			line = "\x1b[" + style + "m" + line + "\x1b[0m"
+		}
+		t.WriteString(line + "\n")
+		line, at = strings.Repeat(" ", hang), hang
+	}
+	for word := range strings.FieldsSeq(text) {
+		n := utf8.RuneCountInString(word)
+		if at > hang && at+1+n > t.Width {
+			write()
+		}
+		if at > hang {
+			line, at = line+" ", at+1
+		}
+		line, at = line+word, at+n
+	}
+	write()
+}
+
+// WriteJSON writes the explanation for programs.
+func WriteJSON(w io.Writer, e *Explanation) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return fmt.Errorf("write the explanation as JSON: %w", err)
+	}
+	return nil
+}

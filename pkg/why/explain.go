@@ -1,0 +1,289 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/picture"
+)
+
+// Explain tells why the pod does not run.
+func Explain(ctx context.Context, in Input) *Explanation {
+	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: in.Notes}
+	c, w := newCluster(&in), wishesOf(&in)
+	drawn := picture.Build(picture.Input{Slices: in.Slices, Claims: in.Claims, Rules: in.Rules, Partial: in.Partial})
+	e.Holds = holdings(drawn, w)
+	switch pod := in.Pod; {
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		e.finished(pod)
+	case pod.DeletionTimestamp != nil:
+		e.terminating(&in)
+	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
+		e.gated(pod)
+	case pod.Spec.NodeName == "":
+		e.unscheduled(ctx, c, w, drawn)
+	case pod.Status.Phase == corev1.PodRunning:
+		e.running(&in)
+	default:
+		e.starting(&in, w)
+	}
+	return e
+}
+
+// holdings lists what the pod's claims hold of our cards.
+func holdings(drawn *picture.Model, w wishes) []Holding {
+	var out []Holding
+	mine := map[string]*resourceapi.ResourceClaim{}
+	for _, c := range w.given {
+		mine[c.Namespace+"/"+c.Name] = c
+	}
+	take := func(held []picture.Held, gone bool) {
+		for _, h := range held {
+			for _, o := range h.Holders {
+				claim := mine[o.Namespace+"/"+o.Claim]
+				if claim == nil {
+					continue
+				}
+				holding := Holding{Claim: o.Claim, Label: h.Label, Device: h.Device, Pool: h.Pool, Health: health(claim, h)}
+				if gone || h.Unpublished {
+					holding.Health = "no longer published by any node"
+				}
+				out = append(out, holding)
+			}
+		}
+	}
+	for _, n := range drawn.Nodes {
+		for _, card := range n.Cards {
+			take(card.Held, false)
+		}
+	}
+	take(drawn.Lost, true)
+	return out
+}
+
+// health is what the driver said of a device in the claim's status.
+func health(claim *resourceapi.ResourceClaim, h picture.Held) string {
+	var out []string
+	for _, d := range claim.Status.Devices {
+		if d.Pool != h.Pool || d.Device != h.Device {
+			continue
+		}
+		for _, condition := range d.Conditions {
+			if condition.Status != "True" && condition.Message != "" {
+				out = append(out, condition.Message)
+			}
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func (e *Explanation) finished(pod *corev1.Pod) {
+	e.State = Finished
+	e.Summary = fmt.Sprintf("%s/%s has finished (%s).", e.Namespace, e.Pod, pod.Status.Phase)
+	if pod.Status.Message != "" {
+		e.Summary += " " + pod.Status.Message
+	}
+	if len(e.Holds) > 0 {
+		e.Remedies = append(e.Remedies, "what it held is being released by kube-controller-manager; that takes seconds.")
+	}
+}
+
+func (e *Explanation) gated(pod *corev1.Pod) {
+	e.State = Gated
+	var gates []string
+	for _, g := range pod.Spec.SchedulingGates {
+		gates = append(gates, g.Name)
+	}
+	e.Summary = fmt.Sprintf("%s/%s is held back by its scheduling gates (%s); the scheduler does not look at it yet.",
+		e.Namespace, e.Pod, strings.Join(gates, ", "))
+	e.Remedies = append(e.Remedies, "whoever set the gates (a queue such as Kueue, for instance) has to take them off.")
+}
+
+// unscheduled explains a pod without a node.
+func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, drawn *picture.Model) {
+	in := c.in
+	e.Asks = c.asks(ctx, w)
+	e.Quotes = append(e.Quotes, schedulerSays(in)...)
+	e.Quotes = append(e.Quotes, warnings(in, involved(in, w), "FailedScheduling")...)
+	switch {
+	case len(w.missing) > 0:
+		e.State = ClaimMissing
+		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(w.missing, " "))
+		e.Remedies = append(e.Remedies, missingRemedy(e.Quotes))
+		return
+	case len(w.open) == 0 && len(w.given) == 0:
+		e.State = NoDevices
+		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of a GPU: it asks for none.", e.Namespace, e.Pod)
+		if odd := unservedResources(in); len(odd) > 0 {
+			e.State = Invalid
+			e.Summary = fmt.Sprintf("%s/%s asks for %s, which no DeviceClass stands for.", e.Namespace, e.Pod, strings.Join(odd, " and "))
+			e.Remedies = append(e.Remedies, "see which resources there are: kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
+		}
+		return
+	}
+	if bad := c.invalid(w); len(bad) > 0 {
+		e.State = Invalid
+		e.Summary = fmt.Sprintf("%s/%s can run nowhere: %s", e.Namespace, e.Pod, strings.Join(bad, " "))
+		e.Remedies = append(e.Remedies, "see which classes there are: kubectl get deviceclass")
+		return
+	}
+	for _, node := range c.nodes() {
+		i := slices.IndexFunc(drawn.Nodes, func(n picture.Node) bool { return n.Name == node.Name })
+		n := c.node(ctx, node, drawn.Nodes[i], w)
+		if n.Verdict == Unusable || len(n.Reasons) > 0 {
+			e.Quotes = append(e.Quotes, nodeWarnings(in, node.Name)...)
+		}
+		e.Nodes = append(e.Nodes, n)
+	}
+	e.judge(c, w)
+}
+
+// asks puts the requests of the open claims into words.
+func (c *cluster) asks(ctx context.Context, w wishes) []Ask {
+	var out []Ask
+	for _, claim := range w.open {
+		for _, r := range claim.Spec.Devices.Requests {
+			a := Ask{Claim: claim.Name, Request: r.Name}
+			var texts []string
+			for _, ch := range choices(r) {
+				text := fmt.Sprintf("%d × %s", ch.count, c.what(ctx, ch))
+				if ch.all {
+					text = "every " + c.what(ctx, ch) + " of the node"
+				}
+				if ch.admin {
+					text += ", to look at only (adminAccess)"
+				}
+				if !strings.Contains(text, ch.class) {
+					text += " (class " + ch.class + ")"
+				}
+				texts = append(texts, text)
+				a.Class = ch.class
+			}
+			a.Text = strings.Join(texts, ", or else ")
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// invalid says what no node could ever satisfy.
+func (c *cluster) invalid(w wishes) []string {
+	var out []string
+	for _, claim := range w.open {
+		if claim.DeletionTimestamp != nil {
+			out = append(out, fmt.Sprintf("the claim %s is being deleted.", claim.Name))
+		}
+		for _, r := range claim.Spec.Devices.Requests {
+			for _, ch := range choices(r) {
+				if c.in.Classes != nil && c.classes[ch.class] == nil {
+					out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.class))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// unservedResources lists GPU resources of the pod for which there is no class.
+func unservedResources(in *Input) []string {
+	names := map[string]bool{}
+	for _, c := range containers(in.Pod) {
+		for name := range c.Resources.Requests {
+			if strings.HasPrefix(string(name), "nvidia.com/") || strings.HasPrefix(string(name), "amd.com/") {
+				names[string(name)] = true
+			}
+		}
+	}
+	if in.Classes == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (e *Explanation) running(in *Input) {
+	e.State = Running
+	e.Summary = fmt.Sprintf("%s/%s runs on %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
+	var sick []string
+	for _, s := range in.Pod.Status.ContainerStatuses {
+		for _, r := range s.AllocatedResourcesStatus {
+			for _, h := range r.Resources {
+				if h.Health != corev1.ResourceHealthStatusHealthy {
+					sick = append(sick, fmt.Sprintf("container %s: %s is %s", s.Name, r.Name, h.Health))
+				}
+			}
+		}
+		if s.State.Waiting != nil {
+			sick = append(sick, fmt.Sprintf("container %s waits: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
+		}
+	}
+	if len(sick) > 0 {
+		e.Summary += " But " + strings.TrimSpace(strings.Join(sick, "; ")) + "."
+		e.Quotes = append(e.Quotes, warnings(in, involved(in, wishes{}))...)
+	}
+}
+
+// starting explains a pod that has a node and does not run there yet.
+func (e *Explanation) starting(in *Input, w wishes) {
+	e.State = Starting
+	e.Summary = fmt.Sprintf("%s/%s has its place on %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
+	if len(w.missing) > 0 {
+		e.Summary += " But " + strings.Join(w.missing, " ")
+	}
+	var waits []string
+	for _, s := range slices.Concat(in.Pod.Status.InitContainerStatuses, in.Pod.Status.ContainerStatuses) {
+		if s.State.Waiting != nil && s.State.Waiting.Reason != "ContainerCreating" && s.State.Waiting.Reason != "PodInitializing" {
+			waits = append(waits, strings.TrimSpace(fmt.Sprintf("container %s: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message)))
+		}
+	}
+	if len(waits) > 0 {
+		e.Summary = fmt.Sprintf("%s/%s has its devices on %s and waits for something else: %s.", e.Namespace, e.Pod, in.Pod.Spec.NodeName, strings.Join(waits, "; "))
+	}
+	e.Quotes = append(e.Quotes, warnings(in, involved(in, w), "FailedScheduling")...)
+	prepare := slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedPrepareDynamicResources" })
+	switch {
+	case prepare:
+		e.Summary = fmt.Sprintf("%s/%s has its place on %s, but the node could not make its devices ready.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
+		e.Remedies = append(e.Remedies, "do what the message of FailedPrepareDynamicResources says; the kubelet tries again by itself.",
+			"the whole story is in the plugin's log: "+pluginLog(in.Pod.Spec.NodeName))
+	case len(waits) == 0 && len(e.Quotes) == 0:
+		e.Remedies = append(e.Remedies, "wait: making a partition takes about a second. If it lasts: "+pluginLog(in.Pod.Spec.NodeName))
+	}
+}
+
+// terminating explains a pod that does not go.
+func (e *Explanation) terminating(in *Input) {
+	e.State = Terminating
+	pod := in.Pod
+	e.Summary = fmt.Sprintf("%s/%s is being deleted", e.Namespace, e.Pod)
+	switch {
+	case pod.Spec.NodeName == "":
+		e.Summary += "."
+	case len(e.Holds) > 0:
+		e.Summary += fmt.Sprintf(" and %s has not released its devices yet.", pod.Spec.NodeName)
+	default:
+		e.Summary += fmt.Sprintf("; it holds no card, so it waits for something else on %s.", pod.Spec.NodeName)
+	}
+	if over := in.Now.Sub(pod.DeletionTimestamp.Time); over > 0 && !in.Now.IsZero() {
+		e.Summary += fmt.Sprintf(" Its time to stop ended %s ago.", age(over))
+	} else {
+		e.Summary += " Its containers still have time to stop."
+	}
+	if len(pod.Finalizers) > 0 {
+		e.Summary += " It also waits for its finalizers: " + strings.Join(pod.Finalizers, ", ") + "."
+	}
+	e.Quotes = append(e.Quotes, warnings(in, involved(in, wishesOf(in)), "FailedScheduling")...)
+	if pod.Spec.NodeName != "" {
+		e.Quotes = append(e.Quotes, nodeWarnings(in, pod.Spec.NodeName)...)
+		e.Remedies = append(e.Remedies, "a process that still uses the card keeps it from being released; the log names it: "+pluginLog(pod.Spec.NodeName))
+	}
+}
+
+func pluginLog(node string) string {
+	return "kubectl -n tranche-system logs -l app.kubernetes.io/name=tranche --tail=-1 --prefix | grep " + node
+}

@@ -1,0 +1,281 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/picture"
+)
+
+// node explains one node.
+func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Node, w wishes) Node {
+	n := Node{Name: node.Name, Cards: products(drawn), Verdict: Fits}
+	if !c.in.Partial {
+		for _, f := range drawn.Free() {
+			n.Free = append(n.Free, fmt.Sprintf("%s ×%d", f.Label, f.Count))
+		}
+	}
+	if n.Reasons = c.excluded(node, w); len(n.Reasons) > 0 {
+		n.Verdict = Excluded
+	}
+	devices, unusable := c.cards(node)
+	n.Reasons = append(n.Reasons, unusable...)
+	if devices == 0 && len(unusable) > 0 {
+		if n.Verdict == Fits {
+			n.Verdict = Unusable
+		}
+		return n
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.extended)) {
+		if have := node.Status.Allocatable[name]; !have.IsZero() {
+			n.Reasons = append(n.Reasons, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so the pod gets no device from its slices.", name, have.String()))
+			n.Verdict = Unclear
+			return n
+		}
+	}
+	worst := Fits
+	for _, claim := range w.open {
+		for _, r := range claim.Spec.Devices.Requests {
+			request := c.request(ctx, node, claim, r)
+			n.Requests = append(n.Requests, request)
+			if worst == Fits {
+				worst = request.Verdict
+			}
+		}
+	}
+	if n.Verdict == Excluded {
+		return n
+	}
+	n.Verdict = worst
+	if worst == Fits {
+		n.Verdict = c.together(ctx, node, w, &n)
+	}
+	return n
+}
+
+// request explains what a node has for one request.
+func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
+	out := Request{Claim: claim.Name, Request: r.Name}
+	fits, err := c.fits(ctx, node, alone(claim, r))
+	if err != nil {
+		out.Verdict, out.Text = Unclear, err.Error()+"."
+		return out
+	}
+	var texts []string
+	var holders []resourceapi.ResourceClaim
+	all := choices(r)
+	for i, ch := range all {
+		s, err := c.supplyOf(ctx, node, ch)
+		if err != nil {
+			out.Verdict, out.Text = Unclear, err.Error()+"."
+			return out
+		}
+		verdict := s.verdict()
+		switch {
+		case len(all) == 1 && fits:
+			verdict = Fits
+		case !fits && verdict == Fits:
+			verdict = Full
+		}
+		if i == 0 {
+			out.Verdict = verdict
+		} else if out.Verdict == Lacking {
+			out.Verdict = verdict // a later alternative says more
+		}
+		text := s.sentence(verdict, c.offers(node))
+		if len(all) > 1 {
+			text = fmt.Sprintf("choice %d, %s: %s", i+1, s.what, text)
+		}
+		texts = append(texts, text)
+		holders = append(holders, s.holders...)
+		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
+		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
+	}
+	if fits {
+		out.Verdict = Fits
+	} else {
+		out.Holders = names(holders)
+	}
+	out.Text = strings.Join(texts, " ")
+	return out
+}
+
+// together tells whether requests that each would fit alone fit all at once.
+func (c *cluster) together(ctx context.Context, node *corev1.Node, w wishes, n *Node) Verdict {
+	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
+	fits, err := c.fits(ctx, node, w.open...)
+	if err != nil {
+		say("%s.", err)
+		return Unclear
+	}
+	if fits {
+		return Fits
+	}
+	for _, claim := range w.open {
+		if len(claim.Spec.Devices.Constraints) == 0 {
+			continue
+		}
+		tied, err := c.fits(ctx, node, claim)
+		loose, err2 := c.fits(ctx, node, unconstrained(claim))
+		if err := errors.Join(err, err2); err != nil {
+			say("%s.", err)
+			return Unclear
+		}
+		if !tied && loose {
+			say("each request alone would fit, but not all of them %s.", constraints(claim))
+			return Together
+		}
+	}
+	say("each request alone would fit, but not all of them at once.")
+	return Together
+}
+
+// constraints says what ties the requests of a claim together.
+func constraints(claim *resourceapi.ResourceClaim) string {
+	var out []string
+	for _, con := range claim.Spec.Devices.Constraints {
+		of := "all requests"
+		if len(con.Requests) > 0 {
+			of = strings.Join(con.Requests, ", ")
+		}
+		switch {
+		case con.MatchAttribute != nil && strings.HasSuffix(string(*con.MatchAttribute), "/parentUUID"):
+			out = append(out, fmt.Sprintf("on one card (matchAttribute %s for %s)", *con.MatchAttribute, of))
+		case con.MatchAttribute != nil:
+			out = append(out, fmt.Sprintf("with the same %s (matchAttribute for %s)", *con.MatchAttribute, of))
+		case con.DistinctAttribute != nil:
+			out = append(out, fmt.Sprintf("with a different %s each (distinctAttribute for %s)", *con.DistinctAttribute, of))
+		}
+	}
+	return strings.Join(out, " and ")
+}
+
+// cards counts the devices of the node's cards that the scheduler can use, and
+// says which cards it cannot.
+func (c *cluster) cards(node *corev1.Node) (devices int, unusable []string) {
+	var withheld, incomplete, all int
+	for _, p := range c.pools {
+		if p.driver != gpu.DriverName || p.parts[0].Spec.NodeName == nil || *p.parts[0].Spec.NodeName != node.Name {
+			continue
+		}
+		all++
+		switch {
+		case p.incomplete:
+			incomplete++
+		case len(p.devices) == 0:
+			withheld++
+		default:
+			devices += len(p.devices)
+		}
+	}
+	if withheld > 0 {
+		unusable = append(unusable, fmt.Sprintf("%d of its %d cards are withheld: the node's plugin publishes nothing of them, "+
+			"because another system serves them or something is wrong with them.", withheld, all))
+	}
+	if incomplete > 0 {
+		unusable = append(unusable, fmt.Sprintf("%d of its %d cards are being published; the scheduler leaves them alone until that is done.", incomplete, all))
+	}
+	return devices, unusable
+}
+
+// offers lists what the cards of a node have, the largest first, without the
+// variants of a profile.
+func (c *cluster) offers(node *corev1.Node) []string {
+	var labels []string
+	for _, p := range c.pools {
+		for _, d := range slices.Backward(p.devices) {
+			if p.driver == gpu.DriverName && d.on(node) {
+				labels = union(labels, d.label)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool {
+		i := strings.IndexAny(l, "+-")
+		return i > 0 && slices.Contains(labels, l[:i])
+	})
+}
+
+func products(n picture.Node) string {
+	count := map[string]int{}
+	for _, card := range n.Cards {
+		count[card.ProductName]++
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		label := name
+		if name == "" {
+			label = "card without devices"
+		}
+		out = append(out, fmt.Sprintf("%d × %s", count[name], label))
+	}
+	return strings.Join(out, ", ")
+}
+
+// excluded says why the pod may not go to a node, whatever its cards are.
+func (c *cluster) excluded(node *corev1.Node, w wishes) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, claim := range w.given {
+		selector := claim.Status.Allocation.NodeSelector
+		if selector == nil {
+			continue
+		}
+		if s, err := nodeaffinity.NewNodeSelector(selector); err == nil && !s.Match(node) {
+			say("the claim %s has its devices on another node, and the pod must follow.", claim.Name)
+		}
+	}
+	if !c.knownNode(node.Name) {
+		return out
+	}
+	pod := c.in.Pod
+	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
+		if want := pod.Spec.NodeSelector[key]; node.Labels[key] != want {
+			say("the pod asks for nodes with the label %s=%s.", key, want)
+		}
+	}
+	affinity := nodeaffinity.NewRequiredNodeAffinity(nil, pod.Spec.Affinity)
+	if ok, err := affinity.Match(node); err == nil && !ok {
+		say("the pod asks for other nodes: %s.", wanted(pod))
+	}
+	tolerated := func(t corev1.Taint) bool {
+		return slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(logr.Discard(), &t, true) })
+	}
+	for _, t := range node.Spec.Taints {
+		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerated(t) {
+			continue
+		}
+		if t.Key == corev1.TaintNodeUnschedulable {
+			say("the node is cordoned.")
+			continue
+		}
+		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())
+	}
+	return out
+}
+
+// wanted puts a required node affinity into words.
+func wanted(pod *corev1.Pod) string {
+	var terms []string
+	for _, t := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		var parts []string
+		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
+			text := e.Key + " " + string(e.Operator)
+			if len(e.Values) > 0 {
+				text += " " + strings.Join(e.Values, ", ")
+			}
+			parts = append(parts, text)
+		}
+		terms = append(terms, strings.Join(parts, " and "))
+	}
+	return strings.Join(terms, ", or ")
+}

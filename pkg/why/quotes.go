@@ -1,0 +1,118 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// scheduler is how the scheduler is called in quotes.
+const scheduler = "the scheduler"
+
+// maxQuotes is how many events of one object are quoted.
+const maxQuotes = 3
+
+// schedulerSays quotes why the scheduler found no node.
+func schedulerSays(in *Input) []Quote {
+	for _, c := range in.Pod.Status.Conditions {
+		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue || c.Message == "" {
+			continue
+		}
+		q := Quote{Who: scheduler, Reason: c.Reason, Message: c.Message}
+		for _, event := range in.Events {
+			if event.Reason == "FailedScheduling" && event.InvolvedObject.Name == in.Pod.Name && last(event).After(c.LastTransitionTime.Time) {
+				q.Age = ageOf(in.Now, last(event))
+				q.Count = max(q.Count, count(event))
+			}
+		}
+		return []Quote{q}
+	}
+	return nil
+}
+
+// involved are the objects whose events concern the pod, by kind and name.
+func involved(in *Input, w wishes) map[string]bool {
+	out := map[string]bool{"Pod/" + in.Pod.Name: true}
+	for _, c := range slices.Concat(w.open, w.given) {
+		out["ResourceClaim/"+c.Name] = true
+	}
+	return out
+}
+
+// warnings quotes the latest warnings about objects, one for each reason.
+func warnings(in *Input, about map[string]bool, but ...string) []Quote {
+	return quotes(in.Events, in.Now, func(e corev1.Event) bool {
+		stale := e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.UID != "" && e.InvolvedObject.UID != in.Pod.UID
+		return about[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] && !stale && !slices.Contains(but, e.Reason)
+	})
+}
+
+// nodeWarnings quotes what our plugin says about a node.
+func nodeWarnings(in *Input, node string) []Quote {
+	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
+		ours := strings.Contains(e.ReportingController+e.Source.Component, "tranche")
+		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node
+	})
+}
+
+func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool) []Quote {
+	all := slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool {
+		return e.Type != corev1.EventTypeWarning || !wanted(e)
+	})
+	slices.SortFunc(all, func(a, b corev1.Event) int {
+		return cmp.Or(last(b).Compare(last(a)), cmp.Compare(a.Name, b.Name))
+	})
+	var out []Quote
+	for _, e := range all {
+		who := fmt.Sprintf("%s about the %s %s", cmp.Or(e.ReportingController, e.Source.Component, "an event"), strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name)
+		same := func(q Quote) bool { return q.Reason == e.Reason && q.Who == who }
+		if len(out) < maxQuotes && !slices.ContainsFunc(out, same) {
+			out = append(out, Quote{Who: who, Reason: e.Reason, Age: ageOf(now, last(e)), Count: count(e), Message: e.Message})
+		}
+	}
+	return out
+}
+
+// last is when an event was seen last, whichever API wrote it.
+func last(e corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.CreationTimestamp.Time
+}
+
+func count(e corev1.Event) int32 {
+	if e.Series != nil {
+		return e.Series.Count
+	}
+	return max(1, e.Count)
+}
+
+func ageOf(now, then time.Time) string {
+	if now.IsZero() || then.IsZero() {
+		return ""
+	}
+	return age(now.Sub(then))
+}
+
+// age says a duration as a person would.
+func age(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", max(0, int(d.Seconds())))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}

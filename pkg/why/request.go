@@ -1,0 +1,244 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/picture"
+)
+
+// supply is what a node has for a choice.
+type supply struct {
+	choice
+	what                         string
+	places, free, taken, tainted int
+	// room is how many can be had at once.
+	room    int64
+	holders []resourceapi.ResourceClaim
+	taints  []string
+	rules   []string
+}
+
+// supplyOf goes through the devices that a node could give.
+func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
+	s := supply{choice: ch, what: c.what(ctx, ch)}
+	used := map[*pool]counters{}
+	for _, p := range c.pools {
+		if p.incomplete {
+			continue // the scheduler does not use it
+		}
+		for _, d := range p.devices {
+			if !d.on(node) {
+				continue
+			}
+			if ok, err := c.wanted(ctx, d, ch); err != nil || !ok {
+				if err != nil {
+					return s, err
+				}
+				continue
+			}
+			s.places++
+			if bad := untolerated(d, ch.tolerates); len(bad) > 0 {
+				s.tainted++
+				s.addTaints(c.in.Rules, d, bad)
+				continue
+			}
+			if ch.admin {
+				s.free++
+				s.room++
+				continue
+			}
+			shared := ptr.Deref(d.AllowMultipleAllocations, false)
+			if (len(c.holders[d.id]) > 0 && !shared) || (len(c.holders[d.id]) == 0 && len(p.short(d, p.taken)) > 0) {
+				s.taken++
+				s.holders = append(s.holders, c.inTheWay(d)...)
+				continue
+			}
+			s.free++
+			if used[p] == nil {
+				used[p] = maps.Clone(p.taken)
+			}
+			if len(p.short(d, used[p])) == 0 || shared {
+				s.room++
+				used[p].add(d.consumes)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (c *cluster) wanted(ctx context.Context, d *device, ch choice) (bool, error) {
+	class := c.classes[ch.class]
+	if class == nil {
+		return false, nil
+	}
+	if ok, err := c.matches(ctx, d, class.Spec.Selectors); err != nil || !ok {
+		return false, err
+	}
+	return c.matches(ctx, d, ch.selectors)
+}
+
+// untolerated lists the taints of a device that keep a claim away.
+func untolerated(d *device, tolerations []resourceapi.DeviceToleration) []resourceapi.DeviceTaint {
+	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
+		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
+			return true
+		}
+		return slices.ContainsFunc(tolerations, func(o resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(o, t) })
+	})
+}
+
+func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *device, taints []resourceapi.DeviceTaint) {
+	for _, t := range taints {
+		text := t.Key
+		if t.Value != "" {
+			text += "=" + t.Value
+		}
+		text += ":" + string(t.Effect)
+		if by := picture.RulesBehind(rules, d.pool.driver, d.pool.name, d.Name, t); len(by) > 0 {
+			text += " (DeviceTaintRule " + strings.Join(by, ", ") + ")"
+			s.rules = union(s.rules, by...)
+		}
+		s.taints = union(s.taints, text)
+	}
+}
+
+func union(all []string, more ...string) []string {
+	for _, m := range more {
+		if !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// profileInText finds the profile in the selector of a class, for profiles that
+// no node has.
+var profileInText = regexp.MustCompile(`"(\d+g\.\d+gb[^"]*)"`)
+
+// what names what a choice asks for: the profile when it can only be one, else
+// the class.
+func (c *cluster) what(ctx context.Context, ch choice) string {
+	var labels []string
+	for _, p := range c.pools {
+		for _, d := range p.devices {
+			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && p.driver == gpu.DriverName {
+				labels = union(labels, d.label)
+			}
+		}
+	}
+	if len(labels) == 1 {
+		return labels[0]
+	}
+	if class := c.classes[ch.class]; class != nil && len(labels) == 0 {
+		for _, s := range class.Spec.Selectors {
+			if s.CEL != nil {
+				if m := profileInText.FindStringSubmatch(s.CEL.Expression); m != nil {
+					return m[1]
+				}
+			}
+		}
+	}
+	return "device of class " + ch.class
+}
+
+// verdict is what a node can do for a choice, when it alone were asked for.
+func (s supply) verdict() Verdict {
+	switch {
+	case s.places == 0:
+		return Lacking
+	case s.free == 0 && s.taken == 0:
+		return Tainted
+	case s.free == 0 || (!s.all && s.room < s.count) || (s.all && s.room < int64(s.places)):
+		return Full
+	}
+	return Fits
+}
+
+// sentence says what a node has. The verdict is the allocator's, if it differs.
+func (s supply) sentence(verdict Verdict, offers []string) string {
+	places := func(n int) string {
+		if n == 1 {
+			return "1 place for " + s.what
+		}
+		return fmt.Sprintf("%d places for %s", n, s.what)
+	}
+	every := func(state string) string {
+		if s.places == 1 {
+			return fmt.Sprintf("the only place for %s is %s", s.what, state)
+		}
+		return fmt.Sprintf("all %s are %s", places(s.places), state)
+	}
+	counts := func() string {
+		var parts []string
+		for _, p := range []struct {
+			n     int
+			state string
+		}{{s.taken, "taken"}, {s.tainted, "tainted"}, {s.free, "free"}} {
+			if p.n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", p.n, p.state))
+			}
+		}
+		return fmt.Sprintf("of %s %s", places(s.places), strings.Join(parts, ", "))
+	}
+	switch {
+	case s.places == 0 && len(offers) == 0:
+		return "there is no " + s.what + " here."
+	case s.places == 0:
+		return "there is no " + s.what + " here; its cards have " + strings.Join(offers, ", ") + "."
+	case verdict == Tainted:
+		return every("tainted") + "."
+	case s.all && verdict != Fits:
+		return fmt.Sprintf("it asks for all %s at once, and so many cannot be had together: %s.", places(s.places), counts())
+	case s.free == 0 && s.tainted == 0:
+		return every("taken") + "."
+	case s.free == 0:
+		return counts() + "."
+	case verdict == Full && s.room < s.count:
+		return fmt.Sprintf("it asks for %d %s, and there is room for %d at once: %s.", s.count, s.what, s.room, counts())
+	case verdict == Full:
+		return "the scheduler's allocator finds no way to give it: " + counts() + "."
+	}
+	return counts() + "."
+}
+
+// maxNames is how many holders are named.
+const maxNames = 4
+
+// names lists pods that hold what is asked for, by namespace, shortened.
+func names(claims []resourceapi.ResourceClaim) []string {
+	byNamespace := map[string][]string{}
+	for _, c := range claims {
+		users := c.Status.ReservedFor
+		if len(users) == 0 {
+			byNamespace[c.Namespace] = union(byNamespace[c.Namespace], "claim "+c.Name+" without a pod")
+		}
+		for _, u := range users {
+			byNamespace[c.Namespace] = union(byNamespace[c.Namespace], u.Name)
+		}
+	}
+	var out []string
+	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
+		all := byNamespace[namespace]
+		slices.Sort(all)
+		text := namespace + ": " + strings.Join(all[:min(len(all), maxNames)], ", ")
+		if more := len(all) - maxNames; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		out = append(out, text)
+	}
+	if more := len(out) - maxNames; more > 0 {
+		out = append(out[:maxNames], fmt.Sprintf("%d more namespaces", more))
+	}
+	return out
+}

@@ -216,6 +216,38 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 	p.nothingHeld(m)
 }
 
+// However the waiting ends, the message says who is in the way.
+func TestUnprepareInUse(t *testing.T) {
+	for name, atLast := range map[string]func(context.Context) error{
+		"the caller gives up": func(context.Context) error { return fmt.Errorf("card: %w by process 7", ErrInUse) },
+		"the call ends with its time": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, 1)
+			m := p.start()
+			_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			tries := 0
+			p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error {
+				if tries++; tries == 1 {
+					return fmt.Errorf("card: %w by process 7", ErrInUse)
+				}
+				cancel()
+				return atLast(ctx)
+			}
+			err = m.Unprepare(ctx, refOf("a"))
+			require.ErrorIs(t, err, ErrInUse)
+			require.ErrorContains(t, err, "by process 7")
+			require.Len(t, m.Ledger.List(), 1)
+		})
+	}
+}
+
 // A caller that gives up does not stop the undoing.
 func TestPrepareCancelled(t *testing.T) {
 	p := newPlace(t, 1)

@@ -141,16 +141,19 @@ func (r *run) create(ctx context.Context, d *ledger.Device) error {
 // destroy takes a partition apart. Processes of a container that has just been
 // stopped may hold it a moment longer.
 func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(ctx context.Context) (bool, error) {
-		last = r.Hardware.Destroy(ctx, p)
-		if errors.Is(last, ErrInUse) {
+	var inUse error
+	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(context.Context) (bool, error) {
+		// The call has the time of the whole release: cut short by the end of
+		// our patience, it would only say so, and not who is in the way.
+		err := r.Hardware.Destroy(ctx, p)
+		if errors.Is(err, ErrInUse) {
+			inUse = err
 			return false, nil
 		}
-		return true, last
+		return true, err
 	})
-	if err != nil && last != nil {
-		err = last
+	if inUse != nil && wait.Interrupted(err) {
+		err = inUse
 	}
 	if err != nil {
 		return fmt.Errorf("destroy %s: %w", p.Name(), err)

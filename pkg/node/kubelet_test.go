@@ -48,6 +48,7 @@ type machine struct {
 
 func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Helper()
+	t.Parallel() // each has folders of its own, and they mostly wait
 	if os.Geteuid() != 0 {
 		t.Skip("the simulated driver needs device nodes, which only root can make")
 	}

@@ -1,0 +1,277 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// The tests in this file are named for defects that NVIDIA's DRA driver had in
+// 2026. Each shows that the same cannot happen here.
+
+// records reads the ledger as it is on disk.
+func (m *machine) records() []ledger.Record {
+	m.t.Helper()
+	var all []ledger.Record
+	for _, path := range m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json") {
+		data, err := os.ReadFile(path)
+		require.NoError(m.t, err)
+		r, err := ledger.Decode(data)
+		require.NoError(m.t, err)
+		all = append(all, r)
+	}
+	return all
+}
+
+// spec is the CDI file of a claim.
+func (m *machine) spec(uid string) string {
+	m.t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.config.CDIDir, "gpu.tranche.dev-claim_"+uid+".json"))
+	require.NoError(m.t, err)
+	return string(data)
+}
+
+// It took the parent's UUID for the partition's, so that a second partition on
+// the card counted as the same device, and was never destroyed.
+func TestDefectUUIDOfParent(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	a, b := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", half0)
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	records := m.records()
+	require.Len(t, records, 2)
+	for _, r := range records {
+		uuid := r.Devices[0].UUID
+		assert.True(t, strings.HasPrefix(uuid, "MIG-"), uuid)
+		assert.Contains(t, m.spec(string(r.Claim.UID)), uuid)
+	}
+	assert.NotEqual(t, records[0].Devices[0].UUID, records[1].Devices[0].UUID)
+	require.Empty(t, k.unprepare(a))
+	assert.Equal(t, []string{half0}, m.partitions(), "only the one, and really")
+	require.Empty(t, k.unprepare(b))
+	m.nothingHeld()
+}
+
+// When no compute instance could be made, the GPU instance stayed, unseen, until
+// the machine was booted: neither the next try nor a restart found it.
+func TestDefectGPUInstanceWithoutComputeInstance(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	c := allocate(t, m.api, "a", small0)
+	// Not even the undoing works.
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{
+		{Call: "CreateComputeInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN)},
+		{Call: "GpuInstanceDestroy", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN)},
+	}})
+	message := k.refused(c)
+	assert.Contains(t, message, "could not be removed again")
+	assert.Equal(t, []string{small0}, m.partitions())
+	require.Len(t, m.records(), 1, "what is left is written down")
+	stop()
+	m.faults(simulate.Faults{})
+
+	k, _ = m.start()
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+	k.works(c)
+}
+
+// A claim without an allocation was dereferenced. The helper checks that before
+// we do, so this calls the driver itself.
+func TestDefectNilAllocation(t *testing.T) {
+	c := claimOf("a", small0)
+	c.Status.Allocation = nil
+	d := newDriver(t)
+	answers, err := d.PrepareResourceClaims(quiet(t.Context()), []*resourceapi.ResourceClaim{c})
+	require.NoError(t, err)
+	require.ErrorContains(t, answers["a"].Err, "claim team/claim-a is not allocated")
+}
+
+// A record that could not be read stopped the plugin for good.
+func TestDefectCorruptRecordIsFatal(t *testing.T) {
+	for name, data := range map[string]string{"empty": "", "no JSON": "\x00\x00\x00", "cut off": `{"version":1,`, "newer": `{"version":99}`} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			m.write("kubelet/plugins/gpu.tranche.dev/claims/x.json", data)
+			k, _ := m.start()
+			awaitEvent(t, m.api, "LedgerFileBroken", "claim x")
+			k.works(allocate(t, m.api, "a", small0))
+		})
+	}
+}
+
+// All records were in one file: one broken byte lost them all.
+func TestDefectOneBrokenRecordLosesAll(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	a, b := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", half0)
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	stop()
+	require.NoError(t, os.Truncate(filepath.Join(m.config.dataDir(), "claims", "a.json"), 0))
+	require.NoError(t, os.Remove(filepath.Join(m.config.CDIDir, "gpu.tranche.dev-claim_a.json")))
+	k, _ = m.start()
+	require.Empty(t, k.unprepare(b))
+	assert.Equal(t, []string{small0}, m.partitions(), "what cannot be told is left alone")
+	awaitEvent(t, m.api, "ForeignPartition", small0)
+}
+
+// A start destroyed every partition that no record named, whoever had made it.
+func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
+	m := newMachine(t, newAPI())
+	_, stop := m.start()
+	stop()
+	m.makeForeign(half0)
+
+	k, _ := m.start()
+	assert.Contains(t, awaitEvent(t, m.api, "ForeignPartition", half0), "it is left alone")
+	assert.Contains(t, k.refused(allocate(t, m.api, "a", half0)), "that Tranche did not make")
+	c := allocate(t, m.api, "b", card0)
+	assert.Contains(t, k.refused(c), "that Tranche did not make")
+	assert.Equal(t, []string{half0}, m.partitions())
+	require.Empty(t, k.unprepare(c))
+}
+
+// makeForeign makes a partition as an administrator would, behind our back.
+func (m *machine) makeForeign(name string) {
+	m.t.Helper()
+	inv, err := simulate.LoadInventory("two", m.config.SimulateDir)
+	require.NoError(m.t, err)
+	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	require.NoError(m.t, err)
+	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
+	require.NoError(m.t, err)
+	require.NoError(m.t, driver.Open(m.t.Context()))
+	cards, err := driver.Inventory(m.t.Context())
+	require.NoError(m.t, err)
+	p, ok := cards[0].Placement(name)
+	require.True(m.t, ok)
+	_, err = driver.Create(m.t.Context(), p)
+	require.NoError(m.t, err)
+	require.NoError(m.t, driver.Close(m.t.Context()))
+}
+
+// A whole card was handed out in MIG mode, in which nothing runs on it.
+func TestDefectWholeCardInMIGMode(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	k.works(allocate(t, m.api, "a", small0)) // leaves MIG mode on
+	c := allocate(t, m.api, "b", card0)
+	k.mustPrepare(c)
+	assert.True(t, strings.HasPrefix(m.records()[0].Devices[0].UUID, "GPU-"))
+	// Were the mode still on, a partition would be found or made.
+	assert.Contains(t, k.refused(allocate(t, m.api, "c", half0)), "still holds "+card0)
+	require.Empty(t, k.unprepare(c))
+	k.works(allocate(t, m.api, "d", half0))
+}
+
+// The first device of a claim stayed prepared when the second one failed.
+func TestDefectHalfPreparedClaim(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: "0000:43:00.0", Error: simulate.Return(nvml.ERROR_UNKNOWN)}}})
+	c := allocate(t, m.api, "a", small0, card1+"-mig-1g-10gb-4")
+	k.refused(c)
+	m.nothingHeld()
+	m.faults(simulate.Faults{})
+	k.works(c)
+}
+
+// Two requests of a claim with one device made two CDI devices of one name, a
+// file that no runtime reads.
+func TestDefectOneDeviceTwiceInClaim(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	c := claimOf("a", small0, small0)
+	c.Status.Allocation.Devices.Results[1].AdminAccess = new(true)
+	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
+	require.NoError(t, err)
+	ids := k.mustPrepare(c)
+	assert.Equal(t, ids[0], ids[1])
+	assert.Equal(t, 1, strings.Count(m.spec("a"), `"name":"`+small0+`_a"`))
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+}
+
+// One lock for the node: a card that hung held up all others until their lock
+// timed out.
+func TestDefectHangingCardHoldsUpOthers(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	m.hangIn("CreateGpuInstance")
+	stuck := allocate(t, m.api, "stuck", small0)
+	var answer sync.WaitGroup
+	answer.Go(func() { assert.NotEmpty(t, k.mustPrepare(stuck)) })
+	m.awaitHang()
+	other := allocate(t, m.api, "other", card1+"-mig-1g-10gb-4")
+	k.mustPrepare(other)
+	require.Empty(t, k.unprepare(other))
+	m.faults(simulate.Faults{})
+	answer.Wait()
+	require.Empty(t, k.unprepare(stuck))
+	m.nothingHeld()
+}
+
+// Partitions that were gone after a reload of the driver were handed out from
+// the record, dead.
+func TestDefectDeadPartitionFromRecord(t *testing.T) {
+	for name, end := range map[string]func(root string) error{"driver reloaded": simulate.ReloadDriver, "rebooted": simulate.Reboot} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			k, stop := m.start()
+			c := allocate(t, m.api, "a", small0)
+			k.mustPrepare(c)
+			stop()
+			require.NoError(t, end(m.config.SimulateRoot))
+			require.Empty(t, m.partitions())
+			k, _ = m.start()
+			k.mustPrepare(c)
+			assert.Equal(t, []string{small0}, m.partitions())
+			assert.Contains(t, m.spec("a"), m.records()[0].Devices[0].UUID)
+			require.Empty(t, k.unprepare(c))
+			m.nothingHeld()
+		})
+	}
+}
+
+// Records of claims that are gone, and CDI files without a record, stayed for
+// ever.
+func TestDefectLeftoversStay(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	stop()
+	require.NoError(t, m.api.ResourceV1().ResourceClaims("team").Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
+	m.write("cdi/gpu.tranche.dev-claim_x.json", "{}")
+
+	k, _ = m.start()
+	awaitEvent(t, m.api, "LeftoverReleased", small0)
+	awaitEvent(t, m.api, "OrphanFileRemoved", "claim x")
+	m.nothingHeld()
+	k.works(allocate(t, m.api, "b", half0))
+}
+
+// newDriver is a driver without hardware, for what never gets that far.
+func newDriver(t *testing.T) *driver {
+	t.Helper()
+	p := newPublishing(t)
+	records, _, err := ledger.Open(t.TempDir())
+	require.NoError(t, err)
+	claims := claim.NewManager(claim.Config{Node: nodeName, Ledger: records, Cards: p.cards.gpus})
+	return &driver{cards: p.cards, publisher: p.publisher, metrics: p.metrics, claims: claims}
+}

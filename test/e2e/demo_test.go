@@ -73,12 +73,14 @@ func TestDemos(t *testing.T) {
 func (s *suite) demoPods(namespace string) map[string]*corev1.Pod {
 	s.t.Helper()
 	out := map[string]*corev1.Pod{}
+	nudge := s.nudging()
 	s.eventually("the pods in "+namespace+" are ready", func() (bool, string) {
 		pods, err := s.client.CoreV1().Pods(namespace).List(s.ctx, metav1.ListOptions{})
 		require.NoError(s.t, err)
 		for i := range pods.Items {
 			out[pods.Items[i].Name] = &pods.Items[i]
 			if !isReady(&pods.Items[i]) {
+				nudge(&pods.Items[i])
 				described, _ := s.try("kubectl", "-n", namespace, "describe", "pods")
 				return false, described
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -106,12 +108,44 @@ func (s *suite) pod(name string) *corev1.Pod {
 	return pod
 }
 
+// nudge makes the kubelet look again at pods that do not run yet. When their
+// claims cannot be prepared, or the API server does not let it read them yet
+// (the Node authorizer is a moment late), it would by itself only look again
+// after a minute or more.
+func (s *suite) nudge(pods ...*corev1.Pod) {
+	s.t.Helper()
+	for _, pod := range pods {
+		if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil {
+			continue
+		}
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"tranche.dev/nudged":%q}}}`, time.Now())
+		_, err := s.client.CoreV1().Pods(pod.Namespace).Patch(s.ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if !apierrors.IsNotFound(err) {
+			require.NoError(s.t, err)
+		}
+	}
+}
+
+// nudging calls nudge at times, for waits that look more often.
+func (s *suite) nudging() func(...*corev1.Pod) {
+	last := time.Now()
+	return func(pods ...*corev1.Pod) {
+		s.t.Helper()
+		if time.Since(last) > 3*time.Second {
+			s.nudge(pods...)
+			last = time.Now()
+		}
+	}
+}
+
 // waitRunning waits until pods run and returns the last of them.
 func (s *suite) waitRunning(names ...string) (pod *corev1.Pod) {
 	s.t.Helper()
+	nudge := s.nudging()
 	for _, name := range names {
 		s.eventually("pod "+name+" runs", func() (bool, string) {
 			pod = s.pod(name)
+			nudge(pod)
 			return pod.Status.Phase == corev1.PodRunning, "its phase is " + string(pod.Status.Phase) + "; its events:\n" + s.eventsText(pod.Name)
 		})
 	}
@@ -121,23 +155,26 @@ func (s *suite) waitRunning(names ...string) (pod *corev1.Pod) {
 // waitAllRunning waits until a number of pods runs in the namespace.
 func (s *suite) waitAllRunning(count int) {
 	s.t.Helper()
+	nudge := s.nudging()
 	s.eventually(fmt.Sprintf("%d pods run", count), func() (bool, string) {
-		running := s.running()
+		running, others := s.running()
+		nudge(others...)
 		return len(running) == count, fmt.Sprintf("%d run: %v", len(running), running)
 	})
 }
 
-func (s *suite) running() []string {
+func (s *suite) running() (names []string, others []*corev1.Pod) {
 	s.t.Helper()
 	pods, err := s.client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{})
 	require.NoError(s.t, err)
-	var names []string
 	for i := range pods.Items {
 		if pods.Items[i].Status.Phase == corev1.PodRunning && pods.Items[i].DeletionTimestamp == nil {
 			names = append(names, pods.Items[i].Name)
+		} else {
+			others = append(others, &pods.Items[i])
 		}
 	}
-	return names
+	return names, others
 }
 
 // waitUnschedulable waits until the scheduler has said why a pod must wait.
@@ -258,7 +295,11 @@ func eventsText(events []corev1.Event) string {
 // waitPodEvent waits for an event of a pod and returns its message.
 func (s *suite) waitPodEvent(pod, reason string, parts ...string) string {
 	s.t.Helper()
-	return s.waitEvent(func() []corev1.Event { return s.podEvents(pod) }, "pod "+pod, reason, parts)
+	nudge := s.nudging()
+	return s.waitEvent(func() []corev1.Event {
+		nudge(s.pod(pod))
+		return s.podEvents(pod)
+	}, "pod "+pod, reason, parts)
 }
 
 // waitNodeEvent waits for an event of a node and returns its message.

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+func TestABrokenLedgerFile(t *testing.T) {
+	s := start(t)
+	s.gpuPod("holder", class1g10gb)
+	s.waitRunning("holder")
+	s.requireInstances(1)
+	uid := s.records(nodeA)[0]
+	file := ledgerDir + "/" + uid + ".json"
+	s.onNode(nodeA, "sh", "-c", `printf '{"version":1,"cl' > "$1"`, "sh", file)
+	t.Cleanup(func() { s.onNode(nodeA, "rm", "-f", file+".broken") })
+
+	s.restartPlugin(nodeA)
+	s.waitNodeEvent(nodeA, "LedgerFileBroken", uid, file+".broken", "rebuilt from the claim's CDI file")
+	assert.Equal(t, corev1.PodRunning, s.pod("holder").Status.Phase)
+	s.requireInstances(1)
+
+	s.gpuPod("other", class1g10gb)
+	s.waitRunning("other")
+	s.requireInstances(2)
+	s.delete("holder", "other")
+	assert.Zero(t, s.machine(nodeA).instances())
+	s.onNode(nodeA, "rm", file+".broken")
+}
+
+func TestThePluginKilledDuringPrepare(t *testing.T) {
+	for name, test := range map[string]struct {
+		call string
+		// reached tells whether the plugin has come as far as it shall.
+		reached func(*suite) bool
+	}{
+		"before the GPU instance": {"CreateGpuInstance", func(s *suite) bool {
+			return len(s.records(nodeA)) == 1
+		}},
+		"between GPU instance and compute instance": {ciCreation, func(s *suite) bool {
+			return s.machine(nodeA).instances() == 1
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			// A new pod, so that the kubelet starts its container again at once.
+			plugin := s.restartPlugin(nodeA)
+			slow := simulate.CallFault{Call: test.call, GPU: "*", Times: 1, Delay: metav1.Duration{Duration: 20 * time.Second}}
+			s.setFaults(simulate.Faults{Calls: []simulate.CallFault{slow}})
+			s.gpuPod("patient", class1g10gb)
+			s.eventually("the plugin is in the middle of it", func() (bool, string) {
+				return test.reached(s), s.machine(nodeA).String() + s.eventsText("patient")
+			})
+			s.killPlugin(plugin)
+			pod := s.waitRunning("patient")
+			s.requireInstances(1)
+			require.Equal(t, s.nodesOf(nodeA, s.allocated(pod, "")), s.seen(pod, "main"))
+			again := s.plugin(nodeA)
+			assert.Equal(t, plugin.UID, again.UID)
+			assert.EqualValues(t, 1, again.Status.ContainerStatuses[0].RestartCount)
+			s.delete("patient")
+			assert.Zero(t, s.machine(nodeA).instances())
+		})
+	}
+}
+
+// A second plugin on a node ends at once and says who is there already.
+func TestTwoPluginsOnOneNode(t *testing.T) {
+	s := start(t)
+	first := s.plugin(nodeA)
+	set, err := s.client.AppsV1().DaemonSets(pluginNamespace).Get(s.ctx, pluginName, metav1.GetOptions{})
+	require.NoError(t, err)
+	second := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "second-plugin-", Namespace: pluginNamespace},
+		Spec:       set.Spec.Template.Spec,
+	}
+	second.Spec.NodeName = nodeA
+	second.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pods := s.client.CoreV1().Pods(pluginNamespace)
+	second, err = pods.Create(s.ctx, second, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = pods.Delete(s.ctx, second.Name, now()) })
+	s.eventually("the second plugin ends", func() (bool, string) {
+		pod, err := pods.Get(s.ctx, second.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return pod.Status.Phase == corev1.PodFailed, string(pod.Status.Phase)
+	})
+	log := s.kubectl("-n", pluginNamespace, "logs", second.Name)
+	assert.Contains(t, log, "another Tranche plugin (pid 1 of "+first.Name+") runs on this node")
+	assert.Contains(t, log, "end it first")
+	assert.NotContains(t, strings.ToLower(log), "panic")
+
+	assert.Equal(t, first.UID, s.plugin(nodeA).UID)
+	s.requireNextPodRuns()
+}

@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// A kubelet that starts removes the slices of its node. They are back within
+// five seconds after it has registered the plugin, running pods keep their
+// devices, and new ones get some.
+func TestKubeletRestart(t *testing.T) {
+	s := start(t)
+	s.gpuPod("before", class1g10gb)
+	before := s.waitRunning("before")
+	sees := s.seen(before, "main")
+	published := s.watchSlices(nodeA)
+	all := published.count()
+
+	restarted := time.Now()
+	s.onHost("cluster", "restart-kubelet", "--dir", s.cluster, "--node", nodeA)
+	registered := s.registeredAfter(restarted)
+	s.gpuPod("after", class1g10gb)
+	s.waitRunning("after")
+	s.requireInstances(2)
+
+	assert.Equal(t, all, published.count())
+	back := published.lastChange()
+	require.True(t, back.After(restarted), "the kubelet has not removed the slices, so this test shows nothing")
+	assert.LessOrEqual(t, back.Sub(registered), 5*time.Second, "time until all slices are back")
+	t.Logf("all %d slices are back %s after the plugin was registered", all, back.Sub(registered))
+
+	now := s.pod("before")
+	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
+	assert.Equal(t, corev1.PodRunning, now.Status.Phase)
+	assert.Equal(t, sees, s.seen(now, "main"))
+}
+
+// A restart of the plugin on unchanged hardware writes no slice: each write
+// makes every scheduler look at the node again.
+func TestPluginRestartWritesNoSlice(t *testing.T) {
+	s := start(t)
+	s.gpuPod("before", class1g10gb)
+	before := s.waitRunning("before")
+	published := s.watchSlices(nodeA)
+	versions := published.all()
+
+	s.restartPlugin(nodeA)
+	s.gpuPod("after", class1g10gb)
+	s.waitRunning("after")
+	s.eventually("the new plugin has published", func() (bool, string) {
+		metrics, err := s.get(nodeA, "metrics")
+		return err == nil && regexp.MustCompile(`(?m)^tranche_published_devices\{.*\} [1-9]`).MatchString(metrics), metrics
+	})
+	assert.Equal(t, versions, published.all())
+	assert.True(t, published.lastChange().IsZero())
+
+	now := s.pod("before")
+	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
+	s.requireInstances(2)
+}
+
+func (s *suite) onHost(program string, args ...string) {
+	s.t.Helper()
+	out, err := s.try(program, args...)
+	require.NoError(s.t, err, out)
+}
+
+var registeredLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"Connection changed".*driverName="` + regexp.QuoteMeta(gpu.DriverName) + `".*connected=true`)
+
+// registeredAfter waits until node-a's kubelet says in its log that it has
+// registered the plugin, after a time, and returns when.
+func (s *suite) registeredAfter(start time.Time) (registered time.Time) {
+	s.t.Helper()
+	s.eventually("the kubelet registers the plugin", func() (bool, string) {
+		log, err := os.ReadFile(filepath.Join(s.cluster, "logs", nodeA+"-kubelet.log"))
+		require.NoError(s.t, err)
+		lines := registeredLine.FindAllSubmatch(log, -1)
+		if len(lines) == 0 {
+			return false, "it never has"
+		}
+		at, err := time.ParseInLocation("20060102 15:04:05.000000", time.Now().Format("2006")+string(lines[len(lines)-1][1]), time.Local)
+		require.NoError(s.t, err)
+		registered = at
+		return at.After(start), "the last time was " + at.String()
+	})
+	return registered
+}
+
+// publication follows the slices of a node.
+type publication struct {
+	mu       sync.Mutex
+	versions map[string]string
+	changed  time.Time
+}
+
+func (p *publication) count() int { return len(p.all()) }
+
+// all gives the resource versions of all slices by name.
+func (p *publication) all() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.versions)
+}
+
+// lastChange is when a slice was last written or removed since the watch began.
+func (p *publication) lastChange() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// watchSlices follows the slices of a node until the test ends.
+func (s *suite) watchSlices(node string) *publication {
+	s.t.Helper()
+	slices := s.client.ResourceV1().ResourceSlices()
+	options := metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorNodeName: node,
+		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+	}.String()}
+	list, err := slices.List(s.ctx, options)
+	require.NoError(s.t, err)
+	p := &publication{versions: map[string]string{}}
+	for _, slice := range list.Items {
+		p.versions[slice.Name] = slice.ResourceVersion
+	}
+	options.ResourceVersion = list.ResourceVersion
+	changes, err := slices.Watch(s.ctx, options)
+	require.NoError(s.t, err)
+	s.t.Cleanup(changes.Stop)
+	go func() {
+		for event := range changes.ResultChan() {
+			p.take(event)
+		}
+	}()
+	return p
+}
+
+func (p *publication) take(event watch.Event) {
+	slice, ok := event.Object.(*resourceapi.ResourceSlice)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed = time.Now()
+	if event.Type == watch.Deleted {
+		delete(p.versions, slice.Name)
+	} else {
+		p.versions[slice.Name] = slice.ResourceVersion
+	}
+}

@@ -58,6 +58,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	m := &machine{t: t, api: api, config: &Config{
+		LookInterval: 100 * time.Millisecond,
 		NodeName:     nodeName,
 		KubeletDir:   filepath.Join(dir, "kubelet"),
 		CDIDir:       filepath.Join(dir, "cdi"),

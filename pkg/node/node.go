@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ import (
 )
 
 const (
-	// lookInterval is how often the cards are looked at.
-	lookInterval = 10 * time.Second
+	// defaultLookInterval is how often the cards are looked at.
+	defaultLookInterval = 5 * time.Second
 	// lookTimeout is how long one look may take.
 	lookTimeout = 30 * time.Second
 	// idleInterval is how often a node without a driver is looked at again.
@@ -58,6 +59,8 @@ type Config struct {
 	SimulateNodes map[string]string
 	SimulateDir   string
 	SimulateRoot  string
+	// LookInterval is how often the cards are looked at; zero: every 5 s.
+	LookInterval time.Duration
 }
 
 func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
@@ -255,7 +258,7 @@ func (p *plugin) watchOver(ctx context.Context) {
 		if changed {
 			p.publisher.publish(ctx)
 		}
-	}, lookInterval)
+	}, cmp.Or(p.LookInterval, defaultLookInterval))
 }
 
 func (p *plugin) reconcile(ctx context.Context) {

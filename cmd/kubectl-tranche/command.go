@@ -52,6 +52,7 @@ func newCommand(out io.Writer) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return o.show(cmd.Context(), out) },
 	}
 	cmd.SetOut(out)
+	cmd.CompletionOptions.HiddenDefaultCmd = true
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.nodes, "node", nil, "show this node only; may be given more than once")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "name the holders of all namespaces (the default without --namespace)")

@@ -6,13 +6,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -23,6 +26,7 @@ import (
 type server struct {
 	*httptest.Server
 	asked []string
+	pods  map[string]*corev1.Pod // none: pods are out of bounds
 }
 
 func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
@@ -37,6 +41,9 @@ func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
 			}
 		case strings.HasSuffix(r.URL.Path, "/resourceclaims"):
 			list.Kind = "ResourceClaimList"
+		case s.pods != nil && strings.Contains(r.URL.Path, "/pods/"):
+			answer(w, s.pods[path.Base(r.URL.Path)])
+			return
 		default:
 			http.Error(w, "no", http.StatusForbidden)
 			return
@@ -46,6 +53,18 @@ func newServer(t *testing.T, slices ...*resourceapi.ResourceSlice) *server {
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// answer sends a pod, or says that there is none.
+func answer(w http.ResponseWriter, pod *corev1.Pod) {
+	w.Header().Set("Content-Type", "application/json")
+	if pod == nil {
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(apierrors.NewNotFound(corev1.Resource("pods"), "").Status())
+		return
+	}
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	_ = json.NewEncoder(w).Encode(pod)
 }
 
 // kubeconfig writes a file with a context for each server. The current context

@@ -104,6 +104,27 @@ func TestExtrasAreOptional(t *testing.T) {
 	assert.Len(t, in.Claims, 2)
 }
 
+func TestDeviceTaintRules(t *testing.T) {
+	client := newFake()
+	_, err := client.ResourceV1().DeviceTaintRules().Create(t.Context(), &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	in, err := reader{client: client}.read(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, in.Rules, 1)
+
+	forbid(client, "devicetaintrules", "")
+	in, err = reader{client: client}.read(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, in.Notes[0], "taints that they set are not shown")
+
+	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
+	})
+	in, err = reader{client: client}.read(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
+}
+
 func TestWithoutRightToSlicesTheErrorSaysWhatToAskFor(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceslices", "")

@@ -26,21 +26,27 @@ const whyExamples = `  # Why does this pod not run?
   # For programs
   kubectl tranche why train-7 -n team-a -o json`
 
+const whyLong = `Tell why a pod that wants a piece of a card does not run: what it asks for, and
+for every node with cards what is in the way: no such profile, all pieces held
+(and by whom), a taint, a node that the pod may not use. For a pod that has its
+place: what the kubelet says about its devices.
+
+Whether it would fit now is asked of the scheduler's own allocator. POD may also
+be the name of a job or a deployment whose pods cannot be created.
+
+Needs the right to get the pod and to list the ResourceClaims of its namespace.
+The more of ResourceSlices, DeviceClasses, DeviceTaintRules, nodes, events and
+other ResourceClaims you may list, the more it can say; what is missing, it says.`
+
 // errNotThere ends the program with an error after the explanation is written.
 var errNotThere = errors.New("no such pod")
 
 func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
-		Use:   "why POD",
-		Short: "Tell why a pod that wants a piece of a card does not run",
-		Long: "Tell why a pod that wants a piece of a card does not run: what it asks for, and for every node with cards " +
-			"what is in the way: no such profile, all pieces held (and by whom), a taint, a node that the pod may not use. " +
-			"For a pod that has its place: what the kubelet says about its devices.\n\n" +
-			"Whether it would fit now is asked of the scheduler's own allocator. POD may also be the name of a job or a " +
-			"deployment whose pods cannot be created.\n\n" +
-			"Needs the right to get the pod; the more of ResourceClaims, ResourceSlices, DeviceClasses, DeviceTaintRules, " +
-			"nodes and events you may list, the more it can say. What is missing, it says.",
+		Use:           "why POD",
+		Short:         "Tell why a pod that wants a piece of a card does not run",
+		Long:          whyLong,
 		Example:       whyExamples,
 		Args:          onePod,
 		SilenceUsage:  true,

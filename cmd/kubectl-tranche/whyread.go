@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -25,9 +27,10 @@ type whyReader struct {
 // lister is the List method of a typed client.
 type lister[L runtime.Object] func(context.Context, metav1.ListOptions) (L, error)
 
-// everything lists all objects of a kind, in pages.
+// everything lists all objects of a kind, in pages. None is an empty list; nil is
+// one that could not be read.
 func everything[T any, L runtime.Object](ctx context.Context, selector string, list lister[L], items func(L) ([]T, string)) ([]T, error) {
-	return pages(selector, func(o metav1.ListOptions) ([]T, string, error) {
+	all, err := pages(selector, func(o metav1.ListOptions) ([]T, string, error) {
 		l, err := list(ctx, o)
 		if err != nil {
 			return nil, "", err
@@ -35,6 +38,10 @@ func everything[T any, L runtime.Object](ctx context.Context, selector string, l
 		found, next := items(l)
 		return found, next, nil
 	})
+	if err == nil && all == nil {
+		all = []T{}
+	}
+	return all, err
 }
 
 // read reads the pod, which must be there, and as much of the rest as the person
@@ -50,7 +57,13 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 	}
 	resources := r.client.ResourceV1()
 	note := func(err error, consequence string) {
-		if err != nil {
+		var status apierrors.APIStatus
+		switch {
+		case err == nil:
+		case apierrors.IsForbidden(err) && errors.As(err, &status) && status.Status().Details != nil:
+			d := status.Status().Details
+			in.Notes = append(in.Notes, fmt.Sprintf("%s (you may not list %s).", consequence, schema.GroupResource{Group: d.Group, Resource: d.Kind}))
+		default:
 			in.Notes = append(in.Notes, fmt.Sprintf("%s (%v).", consequence, err))
 		}
 	}
@@ -63,7 +76,7 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 	})
 	note(err, "without the DeviceClasses it cannot be told which devices would do")
 	in.Templates, err = everything(ctx, "", resources.ResourceClaimTemplates(r.namespace).List, func(l *resourceapi.ResourceClaimTemplateList) ([]resourceapi.ResourceClaimTemplate, string) {
-		return notNil(l.Items), l.Continue
+		return l.Items, l.Continue
 	})
 	note(err, "it cannot be told whether the pod's claim templates exist")
 	in.Rules, err = listRules(ctx, r.client)
@@ -121,12 +134,4 @@ func (r whyReader) absent(ctx context.Context) why.NotThere {
 		return l.Items, l.Continue
 	})
 	return in
-}
-
-// notNil tells an empty list from one that could not be read.
-func notNil[T any](all []T) []T {
-	if all == nil {
-		return []T{}
-	}
-	return all
 }

@@ -271,3 +271,41 @@ func TestJSON(t *testing.T) {
 	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])
 	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, card["fits"].([]any)[0])
 }
+
+func TestRulesTaintWhatTheySelect(t *testing.T) {
+	card := cardOf(0)
+	pool := gpu.PoolName("node-a", card)
+	fan := resourceapi.DeviceTaint{Key: "example.com/maintenance", Value: "fan", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	rule := func(name string, s *resourceapi.DeviceTaintSelector) resourceapi.DeviceTaintRule {
+		r := resourceapi.DeviceTaintRule{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: s, Taint: fan}}
+		r.Name = name
+		return r
+	}
+	text := func(s string) *string { return &s }
+	in := oneH100()
+	in.Rules = []resourceapi.DeviceTaintRule{
+		rule("nothing", nil), // without a selector a rule selects nothing
+		rule("elsewhere", &resourceapi.DeviceTaintSelector{Driver: text("other.example.com")}),
+	}
+	assert.Empty(t, only(t, in).Taints)
+
+	in.Rules = append(in.Rules, rule("one", &resourceapi.DeviceTaintSelector{Pool: &pool, Device: text(mig(0, "3g.40gb", 4))}))
+	c := only(t, in)
+	require.Len(t, c.Taints, 1)
+	assert.Equal(t, Taint{Key: fan.Key, Value: fan.Value, Effect: "NoSchedule", Devices: 1, Of: c.Taints[0].Of, Rules: []string{"one"}}, c.Taints[0])
+	assert.Equal(t, 1, counts(c.Fits)["3g.40gb"])
+	assert.Empty(t, in.Slices[1].Spec.Devices[0].Taints, "what was given stays as it was")
+
+	// The driver's own taint and two rules with the same one: counted once.
+	taint(in.Slices, func(string) bool { return true }, fan)
+	in.Rules = append(in.Rules, rule("all", &resourceapi.DeviceTaintSelector{}))
+	c = only(t, in)
+	require.Len(t, c.Taints, 1)
+	assert.Equal(t, c.Taints[0].Of, c.Taints[0].Devices)
+	assert.Equal(t, []string{"all", "one"}, c.Taints[0].Rules)
+	assert.Empty(t, c.Fits)
+
+	var out bytes.Buffer
+	require.NoError(t, Draw(&out, Build(in), Options{Width: 140}))
+	assert.Contains(t, out.String(), "(example.com/maintenance:NoSchedule by DeviceTaintRule all, one)")
+}

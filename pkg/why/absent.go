@@ -31,14 +31,13 @@ func ExplainAbsence(in NotThere) *Explanation {
 	e.Quotes = quotes(in.Events, in.Now, func(event corev1.Event) bool {
 		return event.Reason == "FailedCreate" && related(event.InvolvedObject.Name)
 	})
-	quota := slices.ContainsFunc(e.Quotes, func(q Quote) bool { return strings.Contains(q.Message, "exceeded quota") })
 	switch {
-	case quota:
+	case e.quota():
 		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: a ResourceQuota refuses it.", in.Name, in.Namespace)
-		e.Remedies = append(e.Remedies, "delete something of the namespace that counts against the quota, or have the quota raised: kubectl describe quota -n "+in.Namespace)
+		e.remedy("delete something of the namespace that counts against the quota, or have the quota raised:", "kubectl describe quota -n "+in.Namespace)
 	case len(e.Quotes) > 0:
 		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: it cannot be created.", in.Name, in.Namespace)
-		e.Remedies = append(e.Remedies, "see what the message says; the pod is tried again by itself.")
+		e.remedy("see what the message says; the pod is tried again by itself.", "")
 	}
 	var others []string
 	for _, p := range in.Pods {
@@ -52,9 +51,9 @@ func ExplainAbsence(in NotThere) *Explanation {
 		if n := len(others) - maxNames; n > 0 {
 			more = fmt.Sprintf(" and %d more", n)
 		}
-		e.Remedies = append(e.Remedies, fmt.Sprintf("ask about one of its pods: %s%s", strings.Join(others[:min(len(others), maxNames)], ", "), more))
+		e.remedy(fmt.Sprintf("ask about one of its pods: %s%s", strings.Join(others[:min(len(others), maxNames)], ", "), more), "")
 	} else if len(e.Quotes) == 0 {
-		e.Remedies = append(e.Remedies, "see which pods there are: kubectl get pods -n "+in.Namespace)
+		e.remedy("see which pods there are:", "kubectl get pods -n "+in.Namespace)
 	}
 	return e
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
@@ -28,6 +29,9 @@ var features = structured.Features{
 // that do not fit it tries every combination.
 const patience = 2 * time.Second
 
+// patienceInAll is how long it may search on all nodes.
+const patienceInAll = 20 * time.Second
+
 // errNoAnswer is what fits returns when it takes too long.
 var errNoAnswer = errors.New("whether it fits could not be found out in " + patience.String() +
 	": for many devices in one claim the scheduler, too, tries every combination. One device in each claim is fast")
@@ -35,11 +39,39 @@ var errNoAnswer = errors.New("whether it fits could not be found out in " + pati
 // fits asks the scheduler's allocator whether the claims would all fit on a node
 // now.
 func (c *cluster) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+	return c.allocate(ctx, c.held, c.slices, node, claims)
+}
+
+// everFits asks whether they would if nobody held anything and nothing were
+// tainted.
+func (c *cluster) everFits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+	if c.bare == nil {
+		for _, s := range c.slices {
+			s = s.DeepCopy()
+			for i := range s.Spec.Devices {
+				s.Spec.Devices[i].Taints = nil
+			}
+			c.bare = append(c.bare, s)
+		}
+	}
+	return c.allocate(ctx, nothingHeld(), c.bare, node, claims)
+}
+
+func nothingHeld() structured.AllocatedState {
+	return structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+}
+
+func (c *cluster) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
+	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, features, c.held, classLister(c.classes), c.slices, c.cel)
+	allocator, err := structured.NewAllocator(ctx, features, held, classLister(c.classes), published, c.cel)
 	if err != nil {
-		return false, fmt.Errorf("the scheduler's allocator: %w", err)
+		return false, fmt.Errorf("the scheduler gives up: %w", err)
 	}
 	results, err := allocator.Allocate(ctx, node, claims)
 	switch {
@@ -48,7 +80,7 @@ func (c *cluster) fits(ctx context.Context, node *corev1.Node, claims ...*resour
 	case errors.Is(err, context.DeadlineExceeded):
 		return false, errNoAnswer
 	case err != nil:
-		return false, fmt.Errorf("the scheduler's allocator: %w", err)
+		return false, fmt.Errorf("the scheduler gives up: %w", err)
 	}
 	return len(results) > 0, nil
 }

@@ -114,10 +114,13 @@ func (w *wishes) addExtended(in *Input, byName map[string]*resourceapi.ResourceC
 // container may use theirs, and asks for what they lack.
 func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, class string) []resourceapi.DeviceRequest {
 	var out []resourceapi.DeviceRequest
-	sum, initial := int64(0), int64(0)
+	sum, initial, suffix := int64(0), int64(0), ""
+	if index > 0 {
+		suffix = fmt.Sprintf("-%d", index+1)
+	}
 	request := func(container string, n int64) {
 		out = append(out, resourceapi.DeviceRequest{
-			Name: fmt.Sprintf("%s-%d", container, index), // as unique as the scheduler's own names, and readable
+			Name: container + suffix,
 			Exactly: &resourceapi.ExactDeviceRequest{
 				DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: n,
 			},
@@ -139,6 +142,16 @@ func extendedRequests(pod *corev1.Pod, index int, name corev1.ResourceName, clas
 		request("init", initial-sum)
 	}
 	return out
+}
+
+// resource is the name by which devices of a class were asked for.
+func (w wishes) resource(class string) string {
+	for _, name := range slices.Sorted(maps.Keys(w.extended)) {
+		if w.extended[name] == class {
+			return string(name)
+		}
+	}
+	return "extended resource"
 }
 
 func containers(pod *corev1.Pod) []corev1.Container {

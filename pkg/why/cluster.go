@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
@@ -23,6 +22,7 @@ import (
 type cluster struct {
 	in      *Input
 	slices  []*resourceapi.ResourceSlice // with the taints of the rules
+	bare    []*resourceapi.ResourceSlice // without any taints, when needed
 	pools   []*pool
 	classes map[string]*resourceapi.DeviceClass
 	cel     *cel.Cache
@@ -60,11 +60,7 @@ func newCluster(in *Input) *cluster {
 		classes: map[string]*resourceapi.DeviceClass{},
 		cel:     cel.NewCache(100, cel.Features{EnableConsumableCapacity: features.ConsumableCapacity}),
 		holders: map[structured.DeviceID][]resourceapi.ResourceClaim{},
-		held: structured.AllocatedState{
-			AllocatedDevices:         sets.New[structured.DeviceID](),
-			AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-			AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-		},
+		held:    nothingHeld(),
 	}
 	for i := range in.Classes {
 		c.classes[in.Classes[i].Name] = &in.Classes[i]

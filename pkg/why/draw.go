@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -60,7 +61,10 @@ func Draw(w io.Writer, e *Explanation, o Options) error {
 		t.WriteByte('\n')
 		t.flow("What to do: ", "", bold)
 		for _, r := range e.Remedies {
-			t.flow("  - ", r, "")
+			t.flow("  - ", r.Text, "")
+			if r.Command != "" { // in one piece, to be copied
+				t.WriteString("      " + r.Command + "\n")
+			}
 		}
 	}
 	for _, n := range e.Notes {
@@ -102,14 +106,12 @@ func (t *writing) nodes(e *Explanation) {
 		}
 		t.flow("", head, bold)
 		for _, r := range n.Reasons {
-			t.flow("  ", r, "")
+			t.flow("  ", capital(r), "")
 		}
-		for _, r := range n.Requests {
-			t.request(n, r)
-		}
-		if n.Verdict == Fits {
+		t.requests(n)
+		if n.Verdict == Fits && len(n.Requests) > 0 {
 			t.flow("  ", "The pod's devices fit here now.", "")
-		} else if len(n.Free) > 0 {
+		} else if len(n.Free) > 0 && n.Verdict != Fits {
 			t.flow("  ", "Free here: "+strings.Join(n.Free, " or ")+".", "")
 		}
 	}
@@ -119,26 +121,37 @@ func (t *writing) nodes(e *Explanation) {
 	}
 }
 
-func (t *writing) request(n Node, r Request) {
-	head := "  "
-	if len(n.Requests) > 1 {
-		head += r.Request + ": "
+// requests writes what a node has for each request; like ones share a line.
+func (t *writing) requests(n Node) {
+	for i := 0; i < len(n.Requests); {
+		r, names := n.Requests[i], []string{n.Requests[i].Request}
+		for i++; i < len(n.Requests) && alike(n.Requests[i], r); i++ {
+			names = append(names, n.Requests[i].Request)
+		}
+		head, text := "  ", capital(r.Text)
+		if len(n.Requests) > 1 {
+			head, text = "  "+strings.Join(names, ", ")+": ", r.Text
+		}
+		t.flow(head, text, "")
+		hang := strings.Repeat(" ", utf8.RuneCountInString(head))
+		if len(r.Holders) > 0 && (r.Verdict != Fits || n.Verdict == Together) && n.Verdict != Never {
+			t.flow(hang+"held by ", strings.Join(r.Holders, "; "), "")
+		}
+		if len(r.Taints) > 0 {
+			t.flow(hang+"tainted ", strings.Join(r.Taints, ", "), "")
+		}
 	}
-	t.flow(head, r.Text, "")
-	hang := strings.Repeat(" ", utf8.RuneCountInString(head))
-	if len(r.Holders) > 0 {
-		t.flow(hang+"held by ", strings.Join(r.Holders, "; "), "")
-	}
-	if len(r.Taints) > 0 {
-		t.flow(hang+"tainted ", strings.Join(r.Taints, ", "), "")
-	}
+}
+
+func alike(a, b Request) bool {
+	return a.Text == b.Text && slices.Equal(a.Holders, b.Holders) && slices.Equal(a.Taints, b.Taints)
 }
 
 // likeliest orders nodes by how near they are to serving the pod, and sums up
 // those for which there is no room on the screen.
 func likeliest(nodes []Node, all bool) (shown []Node, left string) {
 	var rest []string
-	for _, v := range []Verdict{Fits, Unclear, Together, Full, Tainted, Unusable, Excluded, Lacking} {
+	for _, v := range []Verdict{Fits, Unclear, Together, Full, Never, Tainted, Unusable, Excluded, Lacking} {
 		n := 0
 		for _, node := range nodes {
 			switch {
@@ -160,7 +173,7 @@ func likeliest(nodes []Node, all bool) (shown []Node, left string) {
 }
 
 var verdictWords = map[Verdict]string{
-	Fits: "with room now", Unclear: "unclear", Together: "that cannot give everything at once", Full: "full", Tainted: "with tainted cards",
+	Fits: "with room now", Unclear: "unclear", Together: "that cannot give everything at once", Never: "that never could", Full: "full", Tainted: "with tainted cards",
 	Unusable: "without usable cards", Excluded: "not open to this pod", Lacking: "without such a device",
 }
 
@@ -181,10 +194,17 @@ func (t *writing) quote(q Quote) {
 	if len(facts) > 0 {
 		head += " (" + strings.Join(facts, ", ") + ")"
 	}
-	t.flow("", strings.ToUpper(head[:1])+head[1:]+":", "")
+	t.flow("", capital(head)+":", "")
 	for line := range strings.SplitSeq(strings.TrimSpace(q.Message), "\n") {
 		t.flow("  ", line, "")
 	}
+}
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // flow writes a head and, behind it, words, and goes on under the first word

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,6 +16,8 @@ import (
 
 // Explain tells why the pod does not run.
 func Explain(ctx context.Context, in Input) *Explanation {
+	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
+	defer cancel()
 	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: in.Notes}
 	c, w := newCluster(&in), wishesOf(&in)
 	drawn := picture.Build(picture.Input{Slices: in.Slices, Claims: in.Claims, Rules: in.Rules, Partial: in.Partial})
@@ -90,7 +93,7 @@ func (e *Explanation) finished(pod *corev1.Pod) {
 		e.Summary += " " + pod.Status.Message
 	}
 	if len(e.Holds) > 0 {
-		e.Remedies = append(e.Remedies, "what it held is being released by kube-controller-manager; that takes seconds.")
+		e.remedy("what it held is being released by kube-controller-manager; that takes seconds.", "")
 	}
 }
 
@@ -102,7 +105,7 @@ func (e *Explanation) gated(pod *corev1.Pod) {
 	}
 	e.Summary = fmt.Sprintf("%s/%s is held back by its scheduling gates (%s); the scheduler does not look at it yet.",
 		e.Namespace, e.Pod, strings.Join(gates, ", "))
-	e.Remedies = append(e.Remedies, "whoever set the gates (a queue such as Kueue, for instance) has to take them off.")
+	e.remedy("whoever set the gates (a queue such as Kueue, for instance) has to take them off.", "")
 }
 
 // unscheduled explains a pod without a node.
@@ -115,25 +118,31 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 	case len(w.missing) > 0:
 		e.State = ClaimMissing
 		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(w.missing, " "))
-		e.Remedies = append(e.Remedies, missingRemedy(e.Quotes))
+		if e.quota() {
+			e.Summary = fmt.Sprintf("%s/%s waits for a claim that a ResourceQuota refuses.", e.Namespace, e.Pod)
+		}
+		e.remedyMissing()
 		return
 	case len(w.open) == 0 && len(w.given) == 0:
 		e.State = NoDevices
-		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of a GPU: it asks for none.", e.Namespace, e.Pod)
+		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
 		if odd := unservedResources(in); len(odd) > 0 {
 			e.State = Invalid
-			e.Summary = fmt.Sprintf("%s/%s asks for %s, which no DeviceClass stands for.", e.Namespace, e.Pod, strings.Join(odd, " and "))
-			e.Remedies = append(e.Remedies, "see which resources there are: kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
+			e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin.", e.Namespace, e.Pod, strings.Join(odd, " and "))
+			e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
 		}
 		return
 	}
 	if bad := c.invalid(w); len(bad) > 0 {
 		e.State = Invalid
 		e.Summary = fmt.Sprintf("%s/%s can run nowhere: %s", e.Namespace, e.Pod, strings.Join(bad, " "))
-		e.Remedies = append(e.Remedies, "see which classes there are: kubectl get deviceclass")
+		e.remedy("see which classes there are:", "kubectl get deviceclass")
 		return
 	}
 	for _, node := range c.nodes() {
+		if in.Classes == nil {
+			break // nothing can be compared
+		}
 		i := slices.IndexFunc(drawn.Nodes, func(n picture.Node) bool { return n.Name == node.Name })
 		n := c.node(ctx, node, drawn.Nodes[i], w)
 		if n.Verdict == Unusable || len(n.Reasons) > 0 {
@@ -159,7 +168,9 @@ func (c *cluster) asks(ctx context.Context, w wishes) []Ask {
 				if ch.admin {
 					text += ", to look at only (adminAccess)"
 				}
-				if !strings.Contains(text, ch.class) {
+				if claim.Name == "" { // asked for by resource name
+					text += " (" + w.resource(ch.class) + ", class " + ch.class + ")"
+				} else if !strings.Contains(text, ch.class) {
 					text += " (class " + ch.class + ")"
 				}
 				texts = append(texts, text)
@@ -190,12 +201,14 @@ func (c *cluster) invalid(w wishes) []string {
 	return out
 }
 
-// unservedResources lists GPU resources of the pod for which there is no class.
+// unservedResources lists GPU resources of the pod for which there is neither a
+// class nor a device plugin.
 func unservedResources(in *Input) []string {
 	names := map[string]bool{}
 	for _, c := range containers(in.Pod) {
 		for name := range c.Resources.Requests {
-			if strings.HasPrefix(string(name), "nvidia.com/") || strings.HasPrefix(string(name), "amd.com/") {
+			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
+			if !plugin && (strings.HasPrefix(string(name), "nvidia.com/") || strings.HasPrefix(string(name), "amd.com/")) {
 				names[string(name)] = true
 			}
 		}
@@ -213,13 +226,18 @@ func (e *Explanation) running(in *Input) {
 	for _, s := range in.Pod.Status.ContainerStatuses {
 		for _, r := range s.AllocatedResourcesStatus {
 			for _, h := range r.Resources {
-				if h.Health != corev1.ResourceHealthStatusHealthy {
-					sick = append(sick, fmt.Sprintf("container %s: %s is %s", s.Name, r.Name, h.Health))
+				if h.Health == corev1.ResourceHealthStatusUnhealthy {
+					sick = append(sick, fmt.Sprintf("the device that container %s has from %s is unhealthy", s.Name, strings.TrimPrefix(string(r.Name), "claim:")))
 				}
 			}
 		}
 		if s.State.Waiting != nil {
 			sick = append(sick, fmt.Sprintf("container %s waits: %s %s", s.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
+		}
+	}
+	for _, h := range e.Holds {
+		if h.Health != "" {
+			sick = append(sick, "something is wrong with its "+h.Label)
 		}
 	}
 	if len(sick) > 0 {
@@ -249,10 +267,10 @@ func (e *Explanation) starting(in *Input, w wishes) {
 	switch {
 	case prepare:
 		e.Summary = fmt.Sprintf("%s/%s has its place on %s, but the node could not make its devices ready.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-		e.Remedies = append(e.Remedies, "do what the message of FailedPrepareDynamicResources says; the kubelet tries again by itself.",
-			"the whole story is in the plugin's log: "+pluginLog(in.Pod.Spec.NodeName))
+		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet tries again by itself.", "")
+		e.remedy("the whole story is in the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
 	case len(waits) == 0 && len(e.Quotes) == 0:
-		e.Remedies = append(e.Remedies, "wait: making a partition takes about a second. If it lasts: "+pluginLog(in.Pod.Spec.NodeName))
+		e.remedy("wait: making a partition takes about a second. If it lasts, see the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
 	}
 }
 
@@ -269,7 +287,8 @@ func (e *Explanation) terminating(in *Input) {
 	default:
 		e.Summary += fmt.Sprintf("; it holds no card, so it waits for something else on %s.", pod.Spec.NodeName)
 	}
-	if over := in.Now.Sub(pod.DeletionTimestamp.Time); over > 0 && !in.Now.IsZero() {
+	over := in.Now.Sub(pod.DeletionTimestamp.Time)
+	if over > 0 && !in.Now.IsZero() {
 		e.Summary += fmt.Sprintf(" Its time to stop ended %s ago.", age(over))
 	} else {
 		e.Summary += " Its containers still have time to stop."
@@ -280,10 +299,19 @@ func (e *Explanation) terminating(in *Input) {
 	e.Quotes = append(e.Quotes, warnings(in, involved(in, wishesOf(in)), "FailedScheduling")...)
 	if pod.Spec.NodeName != "" {
 		e.Quotes = append(e.Quotes, nodeWarnings(in, pod.Spec.NodeName)...)
-		e.Remedies = append(e.Remedies, "a process that still uses the card keeps it from being released; the log names it: "+pluginLog(pod.Spec.NodeName))
+		if over < patienceToRelease {
+			e.remedy("wait: to release a partition takes seconds.", "")
+			return
+		}
+		e.remedy("a process that still uses the card keeps it from being released; the plugin's log names it:", pluginLog(pod.Spec.NodeName))
 	}
 }
 
+// patienceToRelease is how long a pod may take after its time to stop before
+// something is wrong.
+const patienceToRelease = 15 * time.Second
+
+// pluginLog is the command that shows the log of a node's plugin.
 func pluginLog(node string) string {
-	return "kubectl -n tranche-system logs -l app.kubernetes.io/name=tranche --tail=-1 --prefix | grep " + node
+	return "kubectl -n tranche-system logs $(kubectl -n tranche-system get pods -o name -l app.kubernetes.io/name=tranche --field-selector spec.nodeName=" + node + ")"
 }

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,13 +18,13 @@ func (e *Explanation) judge(c *cluster, w wishes) {
 	case c.in.Classes == nil:
 		e.State = Unknown
 		e.Summary = who + " has no node yet. Without the DeviceClasses it cannot be told why."
-	case c.in.Slices == nil || (len(e.Nodes) == 0 && len(c.slices) > 0):
+	case c.in.Slices == nil:
 		e.State = Unknown
-		e.Summary = who + " has no node yet. No card of Tranche's is to be seen, so it cannot be told why."
+		e.Summary = who + " has no node yet. Without the ResourceSlices it cannot be told why."
 	case len(e.Nodes) == 0:
 		e.State = NoRoom
 		e.Summary = who + " waits for a card, and no node publishes any."
-		e.Remedies = append(e.Remedies, "see whether the plugin runs on the nodes with cards: kubectl -n tranche-system get daemonset tranche-kubelet-plugin")
+		e.remedy("see whether the plugin runs on the nodes with cards:", "kubectl -n tranche-system get daemonset tranche-kubelet-plugin")
 	case c.in.Partial:
 		e.State = Unknown
 		e.Summary = who + " has no node yet. Not all claims may be seen, so what looks free may be held."
@@ -32,15 +33,19 @@ func (e *Explanation) judge(c *cluster, w wishes) {
 		}
 	case len(w.open) == 0:
 		e.State = NoRoom
-		e.Summary = who + " has its devices and no node yet: it must go where they are."
+		e.Summary = who + " has its devices, and no node yet: it must go where they are."
+		if len(fit) > 0 {
+			e.Summary = fmt.Sprintf("%s has its devices, on %s, and waits for something else there.", who, nodeNames(fit))
+		}
 	case len(fit) > 0:
 		e.roomNow(who, fit)
 	default:
 		e.State = NoRoom
-		if len(with(Unclear)) > 0 {
-			e.State = Unknown
-		}
 		e.Summary = who + " waits for a device: " + e.reason()
+		if unclear := with(Unclear); len(unclear) > 0 {
+			e.State = Unknown
+			e.Summary = who + " has no node yet: " + unclear[0].unclear()
+		}
 	}
 	if e.State == NoRoom || e.State == Unknown {
 		e.remedies(with)
@@ -54,36 +59,55 @@ func (e *Explanation) roomNow(who string, fit []Node) {
 	for _, q := range e.Quotes {
 		if q.Who == scheduler && strings.Contains(q.Message, "Insufficient") {
 			e.Summary = fmt.Sprintf("%s would get its devices on %s now. When the scheduler last tried, something else was short; see what it said.", who, nodeNames(fit))
-			e.Remedies = append(e.Remedies, "ask for less CPU, memory or whatever the scheduler calls insufficient, or make room for it.")
+			e.remedy("ask for less CPU, memory or whatever the scheduler calls insufficient, or make room for it.", "")
 			return
 		}
 	}
-	e.Remedies = append(e.Remedies, "wait: the scheduler tries again when something changes, and every five minutes at the latest. "+
-		"If it goes on, its message tells what else is in the way.")
+	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest. "+
+		"If it goes on, its message tells what else is in the way.", "")
+}
+
+// phrase says a verdict about one node, about several and about all there are.
+type phrase struct{ one, many, all string }
+
+// phrases are the verdicts about what was asked for.
+func phrases(what string) map[Verdict]phrase {
+	a := "a " + what
+	if strings.Contains(what, "×") {
+		a = what
+	}
+	out := map[Verdict]phrase{
+		Lacking:  {"has no " + what, "have no " + what, "no node has " + a},
+		Full:     {"has no " + what + " free", "have no " + what + " free", "no node has " + a + " free"},
+		Tainted:  {"has " + what + " on tainted cards only", "have " + what + " on tainted cards only", "all nodes have " + what + " on tainted cards only"},
+		Excluded: {"is not open to this pod", "are not open to this pod", "no node is open to this pod"},
+		Together: {"cannot give everything at once", "cannot give everything at once", "no node can give everything at once"},
+		Never: {"could not give all this even if nobody held anything", "could not give all this even if nobody held anything",
+			"no node could give all this even if nobody held anything"},
+		Unusable: {"has no usable card", "have no usable card", "no node has a usable card"},
+		Unclear:  {"cannot be judged", "cannot be judged", "no node can be judged"},
+		Fits:     {"may have room", "may have room", "all nodes may have room"},
+	}
+	if strings.HasPrefix(what, "every ") {
+		out[Full] = phrase{"cannot give " + what, "cannot give " + what, "no node can give " + what}
+	}
+	return out
 }
 
 // reason is the common reason of all nodes, or the different ones.
 func (e *Explanation) reason() string {
-	what := e.wanted()
-	words := map[Verdict]string{
-		Lacking:  "has no " + what,
-		Full:     "has no " + what + " free",
-		Tainted:  "has " + what + " on tainted cards only",
-		Excluded: "is not open to this pod",
-		Together: "cannot give everything at once",
-		Unusable: "has no usable card",
-		Unclear:  "cannot be judged",
-		Fits:     "may have room",
-	}
+	words := phrases(e.wanted())
 	var parts []string
-	for _, v := range []Verdict{Fits, Full, Together, Tainted, Unusable, Excluded, Lacking, Unclear} {
+	for _, v := range []Verdict{Fits, Full, Together, Never, Tainted, Unusable, Excluded, Lacking, Unclear} {
 		of := slices.DeleteFunc(slices.Clone(e.Nodes), func(n Node) bool { return n.Verdict != v })
 		switch {
 		case len(of) == 0:
-		case len(of) == len(e.Nodes) && len(of) > 1:
-			return "no node " + strings.TrimPrefix(strings.Replace(words[v], "has no ", "has a ", 1), "is not ") + "."
+		case len(of) == 1:
+			parts = append(parts, of[0].Name+" "+words[v].one)
+		case len(of) == len(e.Nodes):
+			return words[v].all + "."
 		default:
-			parts = append(parts, nodeNames(of)+" "+words[v])
+			parts = append(parts, nodeNames(of)+" "+words[v].many)
 		}
 	}
 	return strings.Join(parts, "; ") + "."
@@ -94,13 +118,24 @@ func (e *Explanation) wanted() string {
 	for _, n := range e.Nodes {
 		for i, r := range n.Requests {
 			if r.Verdict != Fits && i < len(e.Asks) {
-				what, _, _ := strings.Cut(e.Asks[i].Text, " (class ")
+				what, _, _ := strings.Cut(e.Asks[i].Text, " (")
+				what = strings.TrimSuffix(what, " of the node")
 				what, _, _ = strings.Cut(what, ", or else ")
 				return strings.TrimPrefix(what, "1 × ")
 			}
 		}
 	}
 	return "such device"
+}
+
+// unclear is why a node could not be judged.
+func (n Node) unclear() string {
+	for _, r := range n.Requests {
+		if r.Verdict == Unclear {
+			return r.Text
+		}
+	}
+	return strings.Join(n.Reasons, " ")
 }
 
 func nodeNames(nodes []Node) string {
@@ -110,59 +145,77 @@ func nodeNames(nodes []Node) string {
 		names = append(names, n.Name)
 	}
 	if more := len(nodes) - most; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
+		return fmt.Sprintf("%s and %d more", strings.Join(names, ", "), more)
 	}
 	return strings.Join(names, ", ")
 }
 
 // remedies says what a person can do, the least effort first.
 func (e *Explanation) remedies(with func(...Verdict) []Node) {
-	add := func(format string, args ...any) { e.Remedies = append(e.Remedies, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { e.remedy(fmt.Sprintf(format, args...), "") }
 	if full := with(Full, Together); len(full) > 0 {
 		add("wait until one of the holders ends, or delete one of them: the device goes to this pod by itself.")
 		if i := slices.IndexFunc(full, func(n Node) bool { return len(n.Free) > 0 }); i >= 0 {
 			add("or ask for what is free now: %s on %s.", strings.Join(full[i].Free[:min(len(full[i].Free), maxNames)], " or "), full[i].Name)
 		}
 	}
-	if together := with(Together); len(together) > 0 {
+	if len(with(Together)) > 0 {
 		add("or ask for less at once, or drop the constraint, if the program can do without it.")
 	}
+	if len(with(Never)) > 0 {
+		add("ask for less in one pod, or drop the constraint between its requests, if the program can do without it.")
+	}
 	var rules []string
-	tainted := false
+	driverTainted := ""
 	for _, n := range e.Nodes {
 		for _, r := range n.Requests {
 			rules = union(rules, r.Rules...)
-			tainted = tainted || (len(r.Taints) > 0 && len(r.Rules) == 0 && r.Verdict != Fits)
+			if len(r.Taints) > 0 && len(r.Rules) == 0 && r.Verdict != Fits {
+				driverTainted = cmp.Or(driverTainted, n.Name)
+			}
 		}
 	}
 	for _, rule := range rules {
-		add("when the reason for it is over, remove the taint: kubectl delete devicetaintrule %s", rule)
+		e.remedy("when the reason for the taint is over, remove it:", "kubectl delete devicetaintrule "+rule)
 	}
-	if tainted {
-		add("the driver set the taint; what for is in the node's events: kubectl describe node %s. The taint goes when the reason does.", with(Tainted, Full, Together, Excluded, Unusable)[0].Name)
+	if driverTainted != "" {
+		e.remedy("Tranche's plugin set the taint and takes it off when the reason is gone; the node's events tell it:", "kubectl describe node "+driverTainted)
 	}
-	if unusable := with(Unusable); len(unusable) > 0 {
-		add("the node's events say why its cards are withheld: kubectl describe node %s", unusable[0].Name)
+	if unclear := with(Unclear); len(unclear) > 0 && strings.Contains(unclear[0].unclear(), "CEL") {
+		add(`correct the selector: an error in it ends every attempt to schedule the pod. Attributes that some devices lack are read with .?name.orValue("").`)
+	}
+	withheld := func(r string) bool { return strings.Contains(r, " withheld: ") }
+	if unusable := with(Unusable); len(unusable) > 0 && slices.ContainsFunc(unusable[0].Reasons, withheld) {
+		e.remedy("the node's events say why its cards are withheld:", "kubectl describe node "+unusable[0].Name)
 	}
 	if lacking := with(Lacking); len(lacking) == len(e.Nodes) && len(lacking) > 0 {
-		add("ask for something that a node has, or add a node whose cards have it. What there is: kubectl tranche")
+		e.remedy("ask for something that a node has, or add a node whose cards have it. What there is:", "kubectl tranche")
 	}
 	if excluded := with(Excluded); len(excluded) > 0 {
 		i := slices.IndexFunc(excluded, func(n Node) bool {
 			return len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits })
 		})
 		if i >= 0 {
-			add("%s has the devices: let the pod go there (its nodeSelector, affinity and tolerations), or uncordon the node.", excluded[i].Name)
+			if slices.Contains(excluded[i].Reasons, cordoned) {
+				e.remedy(excluded[i].Name+" has the devices; when the reason for its cordon is over:", "kubectl uncordon "+excluded[i].Name)
+			} else {
+				add("%s has the devices: let the pod go there (its nodeSelector, affinity and tolerations).", excluded[i].Name)
+			}
 		}
 	}
 }
 
-// missingRemedy is for a pod whose claim is not there.
-func missingRemedy(quotes []Quote) string {
-	for _, q := range quotes {
-		if strings.Contains(q.Message, "exceeded quota") {
-			return "a ResourceQuota refuses the claim: free something in the namespace, or have the quota raised. See kubectl describe quota"
-		}
+// remedyMissing is for a pod whose claim is not there.
+func (e *Explanation) remedyMissing() {
+	if e.quota() {
+		e.remedy("delete something of the namespace that counts against the quota, or have it raised:",
+			"kubectl describe quota -n "+e.Namespace)
+		return
 	}
-	return "create what is missing; the pod goes on by itself then."
+	e.remedy("create what is missing; the pod goes on by itself then.", "")
+}
+
+// quota tells whether a ResourceQuota refused something.
+func (e *Explanation) quota() bool {
+	return slices.ContainsFunc(e.Quotes, func(q Quote) bool { return strings.Contains(q.Message, "exceeded quota") })
 }

@@ -78,8 +78,18 @@ type Explanation struct {
 	// Quotes are what other parts of Kubernetes said, word for word.
 	Quotes []Quote `json:"quotes,omitempty"`
 	// Remedies is what a person can do, the best first.
-	Remedies []string `json:"remedies,omitempty"`
+	Remedies []Remedy `json:"remedies,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
+}
+
+// Remedy is something to do, with the command for it where there is one.
+type Remedy struct {
+	Text    string `json:"text"`
+	Command string `json:"command,omitempty"`
+}
+
+func (e *Explanation) remedy(text, command string) {
+	e.Remedies = append(e.Remedies, Remedy{Text: text, Command: command})
 }
 
 // Holding is a device that a claim of the pod holds.
@@ -113,6 +123,7 @@ const (
 	Full     Verdict = "Full"
 	Tainted  Verdict = "Tainted"
 	Together Verdict = "Together" // each request alone would fit
+	Never    Verdict = "Never"    // not even if nobody held anything
 	Unusable Verdict = "Unusable" // its cards are withheld or published in part
 	Unclear  Verdict = "Unclear"
 )
@@ -141,7 +152,8 @@ type Request struct {
 	Taken   int `json:"taken"`
 	Tainted int `json:"tainted"`
 	// Text says it in words.
-	Text    string   `json:"text"`
+	Text string `json:"text"`
+	// Holders are those who have what is taken: "team-a: train-0, train-1".
 	Holders []string `json:"holders,omitempty"`
 	Taints  []string `json:"taints,omitempty"`
 	// Rules are the DeviceTaintRules behind the taints.

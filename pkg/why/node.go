@@ -38,10 +38,14 @@ func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Nod
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.extended)) {
 		if have := node.Status.Allocatable[name]; !have.IsZero() {
-			n.Reasons = append(n.Reasons, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so the pod gets no device from its slices.", name, have.String()))
-			n.Verdict = Unclear
+			n.Reasons = append(n.Reasons, fmt.Sprintf("a device plugin serves %s on this node (%s in all), so nothing of Tranche's counts for it here.", name, have.String()))
+			n.Verdict = Excluded
 			return n
 		}
+	}
+	if len(w.open) == 0 && n.Verdict == Fits {
+		n.Reasons = append(n.Reasons, "the pod's devices are here.")
+		return n
 	}
 	worst := Fits
 	for _, claim := range w.open {
@@ -60,26 +64,46 @@ func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Nod
 	if worst == Fits {
 		n.Verdict = c.together(ctx, node, w, &n)
 	}
+	if n.Verdict == Full || n.Verdict == Together {
+		if ever, err := c.everFits(ctx, node, w.open...); err == nil && !ever {
+			n.Verdict = Never
+			n.Reasons = append(n.Reasons, "it would not fit here even if nobody held anything.")
+		}
+	}
 	return n
 }
 
 // request explains what a node has for one request.
 func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
 	out := Request{Claim: claim.Name, Request: r.Name}
-	fits, err := c.fits(ctx, node, alone(claim, r))
-	if err != nil {
+	unclear := func(err error) Request {
 		out.Verdict, out.Text = Unclear, err.Error()+"."
 		return out
 	}
-	var texts []string
+	var all []supply
 	var holders []resourceapi.ResourceClaim
-	all := choices(r)
-	for i, ch := range all {
+	hopeless := true
+	for _, ch := range choices(r) {
 		s, err := c.supplyOf(ctx, node, ch)
 		if err != nil {
-			out.Verdict, out.Text = Unclear, err.Error()+"."
-			return out
+			return unclear(err)
 		}
+		all = append(all, s)
+		hopeless = hopeless && s.hopeless()
+		holders = append(holders, s.holders...)
+		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
+		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
+	}
+	out.Holders = names(holders)
+	fits := false
+	if !hopeless { // where it is plain to see, the allocator need not search
+		var err error
+		if fits, err = c.fits(ctx, node, alone(claim, r)); err != nil {
+			return unclear(err)
+		}
+	}
+	var texts []string
+	for i, s := range all {
 		verdict := s.verdict()
 		switch {
 		case len(all) == 1 && fits:
@@ -87,24 +111,24 @@ func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourc
 		case !fits && verdict == Fits:
 			verdict = Full
 		}
-		if i == 0 {
+		if i == 0 || out.Verdict == Lacking { // a later alternative says more
 			out.Verdict = verdict
-		} else if out.Verdict == Lacking {
-			out.Verdict = verdict // a later alternative says more
 		}
-		text := s.sentence(verdict, c.offers(node))
-		if len(all) > 1 {
-			text = fmt.Sprintf("choice %d, %s: %s", i+1, s.what, text)
+		var offers []string
+		if i == 0 { // once is enough
+			offers = c.offers(node)
+		}
+		text := s.sentence(verdict, offers)
+		switch {
+		case i > 0:
+			text = fmt.Sprintf("Choice %d: %s", i+1, text)
+		case len(all) > 1:
+			text = "choice 1: " + text
 		}
 		texts = append(texts, text)
-		holders = append(holders, s.holders...)
-		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
-		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
 	}
 	if fits {
 		out.Verdict = Fits
-	} else {
-		out.Holders = names(holders)
 	}
 	out.Text = strings.Join(texts, " ")
 	return out
@@ -179,13 +203,26 @@ func (c *cluster) cards(node *corev1.Node) (devices int, unusable []string) {
 		}
 	}
 	if withheld > 0 {
-		unusable = append(unusable, fmt.Sprintf("%d of its %d cards are withheld: the node's plugin publishes nothing of them, "+
-			"because another system serves them or something is wrong with them.", withheld, all))
+		unusable = append(unusable, ofCards(withheld, all)+" withheld: the node's plugin publishes nothing, "+
+			"because another system serves the card or something is wrong with it.")
 	}
 	if incomplete > 0 {
-		unusable = append(unusable, fmt.Sprintf("%d of its %d cards are being published; the scheduler leaves them alone until that is done.", incomplete, all))
+		unusable = append(unusable, ofCards(incomplete, all)+" being published; the scheduler waits until that is done.")
 	}
 	return devices, unusable
+}
+
+// ofCards begins a sentence about some of a node's cards.
+func ofCards(n, all int) string {
+	switch {
+	case all == 1:
+		return "its card is"
+	case n == all:
+		return fmt.Sprintf("all %d of its cards are", all)
+	case n == 1:
+		return fmt.Sprintf("1 of its %d cards is", all)
+	}
+	return fmt.Sprintf("%d of its %d cards are", n, all)
 }
 
 // offers lists what the cards of a node have, the largest first, without the
@@ -212,14 +249,16 @@ func products(n picture.Node) string {
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(count)) {
-		label := name
 		if name == "" {
-			label = "card without devices"
+			out = append(out, fmt.Sprintf("%d × a card without devices", count[name]))
+			continue
 		}
-		out = append(out, fmt.Sprintf("%d × %s", count[name], label))
+		out = append(out, fmt.Sprintf("%d × %s", count[name], name))
 	}
 	return strings.Join(out, ", ")
 }
+
+const cordoned = "the node is cordoned."
 
 // excluded says why the pod may not go to a node, whatever its cards are.
 func (c *cluster) excluded(node *corev1.Node, w wishes) []string {
@@ -255,7 +294,7 @@ func (c *cluster) excluded(node *corev1.Node, w wishes) []string {
 			continue
 		}
 		if t.Key == corev1.TaintNodeUnschedulable {
-			say("the node is cordoned.")
+			say(cordoned)
 			continue
 		}
 		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // scheduler is how the scheduler is called in quotes.
@@ -68,13 +70,31 @@ func quotes(events []corev1.Event, now time.Time, wanted func(corev1.Event) bool
 	})
 	var out []Quote
 	for _, e := range all {
-		who := fmt.Sprintf("%s about the %s %s", cmp.Or(e.ReportingController, e.Source.Component, "an event"), strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name)
+		who := fmt.Sprintf("%s about the %s %s", speaker(e), strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name)
 		same := func(q Quote) bool { return q.Reason == e.Reason && q.Who == who }
 		if len(out) < maxQuotes && !slices.ContainsFunc(out, same) {
 			out = append(out, Quote{Who: who, Reason: e.Reason, Age: ageOf(now, last(e)), Count: count(e), Message: e.Message})
 		}
 	}
 	return out
+}
+
+// speaker names who wrote an event as people know it.
+func speaker(e corev1.Event) string {
+	switch who := cmp.Or(e.ReportingController, e.Source.Component); who {
+	case "":
+		return "an event"
+	case "kubelet":
+		return "the kubelet"
+	case "default-scheduler":
+		return scheduler
+	case "resource_claim", "resourceclaim", "job-controller", "replicaset-controller", "statefulset-controller", "daemonset-controller":
+		return "kube-controller-manager"
+	case gpu.DriverName:
+		return "Tranche's plugin"
+	default:
+		return who
+	}
 }
 
 // last is when an event was seen last, whichever API wrote it.

@@ -22,17 +22,19 @@ type supply struct {
 	choice
 	what                         string
 	places, free, taken, tainted int
-	// room is how many can be had at once.
-	room    int64
-	holders []resourceapi.ResourceClaim
-	taints  []string
-	rules   []string
+	// room is how many can be had at once now, most how many if nobody held
+	// anything.
+	room, most int64
+	shared     bool // some of them may be given out several times
+	holders    []resourceapi.ResourceClaim
+	taints     []string
+	rules      []string
 }
 
 // supplyOf goes through the devices that a node could give.
 func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
 	s := supply{choice: ch, what: c.what(ctx, ch)}
-	used := map[*pool]counters{}
+	used, empty := map[*pool]counters{}, map[*pool]counters{}
 	for _, p := range c.pools {
 		if p.incomplete {
 			continue // the scheduler does not use it
@@ -48,6 +50,13 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				continue
 			}
 			s.places++
+			if empty[p] == nil {
+				empty[p] = counters{}
+			}
+			if len(p.short(d, empty[p])) == 0 || ch.admin {
+				s.most++
+				empty[p].add(d.consumes)
+			}
 			if bad := untolerated(d, ch.tolerates); len(bad) > 0 {
 				s.tainted++
 				s.addTaints(c.in.Rules, d, bad)
@@ -59,6 +68,7 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				continue
 			}
 			shared := ptr.Deref(d.AllowMultipleAllocations, false)
+			s.shared = s.shared || shared
 			if (len(c.holders[d.id]) > 0 && !shared) || (len(c.holders[d.id]) == 0 && len(p.short(d, p.taken)) > 0) {
 				s.taken++
 				s.holders = append(s.holders, c.inTheWay(d)...)
@@ -155,7 +165,7 @@ func (c *cluster) what(ctx context.Context, ch choice) string {
 // verdict is what a node can do for a choice, when it alone were asked for.
 func (s supply) verdict() Verdict {
 	switch {
-	case s.places == 0:
+	case s.places == 0, !s.all && !s.shared && s.count > s.most:
 		return Lacking
 	case s.free == 0 && s.taken == 0:
 		return Tainted
@@ -165,51 +175,86 @@ func (s supply) verdict() Verdict {
 	return Fits
 }
 
+// hopeless tells whether it is plain that a node cannot give what is asked for.
+func (s supply) hopeless() bool {
+	return s.places == 0 || s.free == 0 || (!s.shared && !s.all && int64(s.free) < s.count)
+}
+
 // sentence says what a node has. The verdict is the allocator's, if it differs.
 func (s supply) sentence(verdict Verdict, offers []string) string {
-	places := func(n int) string {
-		if n == 1 {
-			return "1 place for " + s.what
-		}
-		return fmt.Sprintf("%d places for %s", n, s.what)
-	}
 	every := func(state string) string {
 		if s.places == 1 {
-			return fmt.Sprintf("the only place for %s is %s", s.what, state)
+			return fmt.Sprintf("the only %s is %s", s.noun(1), state)
 		}
-		return fmt.Sprintf("all %s are %s", places(s.places), state)
+		return fmt.Sprintf("all %d %s are %s", s.places, s.noun(s.places), state)
 	}
-	counts := func() string {
-		var parts []string
-		for _, p := range []struct {
-			n     int
-			state string
-		}{{s.taken, "taken"}, {s.tainted, "tainted"}, {s.free, "free"}} {
-			if p.n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", p.n, p.state))
-			}
-		}
-		return fmt.Sprintf("of %s %s", places(s.places), strings.Join(parts, ", "))
-	}
+	counts := func() string { return fmt.Sprintf("of %d %s, %s", s.places, s.noun(s.places), s.states()) }
 	switch {
 	case s.places == 0 && len(offers) == 0:
 		return "there is no " + s.what + " here."
+	case s.places == 0 && len(offers) == 1 && strings.HasSuffix(offers[0], " card"):
+		return "there is no " + s.what + " here; its cards can only be had whole."
 	case s.places == 0:
 		return "there is no " + s.what + " here; its cards have " + strings.Join(offers, ", ") + "."
+	case verdict == Lacking:
+		return fmt.Sprintf("it asks for %d × %s at once, and the node has %d even when nobody holds anything.", s.count, s.what, s.most)
+	case verdict == Fits && s.free == s.places:
+		return every("free") + "."
 	case verdict == Tainted:
 		return every("tainted") + "."
 	case s.all && verdict != Fits:
-		return fmt.Sprintf("it asks for all %s at once, and so many cannot be had together: %s.", places(s.places), counts())
+		return fmt.Sprintf("it asks for every one at once, and so many cannot be had together: %s.", counts())
 	case s.free == 0 && s.tainted == 0:
 		return every("taken") + "."
 	case s.free == 0:
 		return counts() + "."
 	case verdict == Full && s.room < s.count:
-		return fmt.Sprintf("it asks for %d %s, and there is room for %d at once: %s.", s.count, s.what, s.room, counts())
+		return fmt.Sprintf("it asks for %d × %s, and there is room for %d at once: %s.", s.count, s.what, s.room, counts())
 	case verdict == Full:
 		return "the scheduler's allocator finds no way to give it: " + counts() + "."
 	}
 	return counts() + "."
+}
+
+// noun is what is counted.
+func (s supply) noun(n int) string {
+	plural := "s"
+	if n == 1 {
+		plural = ""
+	}
+	if rest, ok := strings.CutPrefix(s.what, "device "); ok {
+		return "device" + plural + " " + rest
+	}
+	if strings.HasSuffix(s.what, " card") {
+		return s.what + plural
+	}
+	return "place" + plural + " for " + s.what
+}
+
+// states says how many are taken, tainted and free: "13 are taken, 2 tainted and
+// 1 free".
+func (s supply) states() string {
+	var parts []string
+	for _, p := range []struct {
+		n     int
+		state string
+	}{{s.taken, "taken"}, {s.tainted, "tainted"}, {s.free, "free"}} {
+		verb := ""
+		switch {
+		case p.n == 0:
+			continue
+		case len(parts) > 0:
+		case p.n == 1:
+			verb = "is "
+		default:
+			verb = "are "
+		}
+		parts = append(parts, fmt.Sprintf("%d %s%s", p.n, verb, p.state))
+	}
+	if len(parts) < 2 {
+		return strings.Join(parts, "")
+	}
+	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
 // maxNames is how many holders are named.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+func podIn(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func whyFake() *fake.Clientset {
+	return fake.NewClientset(slice("a", "node-a"), claimIn("default", "one"), claimIn("team-a", "two"), podIn("team-a", "p"), podIn("team-a", "p-1"),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "e"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p"}})
+}
+
+func reading(client *fake.Clientset, name string) whyReader {
+	return whyReader{client: client, namespace: "team-a", name: name, now: time.Unix(0, 0)}
+}
+
+func TestWhyReadsEverything(t *testing.T) {
+	in, err := reading(whyFake(), "p").read(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "p", in.Pod.Name)
+	assert.Len(t, in.Claims, 2)
+	assert.Len(t, in.Slices, 1)
+	assert.Len(t, in.Nodes, 1)
+	assert.Len(t, in.Events, 1)
+	assert.NotNil(t, in.Templates, "none is not the same as unreadable")
+	assert.False(t, in.Partial)
+	assert.Empty(t, in.Notes)
+}
+
+func TestWhyWithoutRights(t *testing.T) {
+	client := whyFake()
+	for _, resource := range []string{"resourceslices", "deviceclasses", "devicetaintrules", "nodes", "resourceclaims"} {
+		forbid(client, resource, "")
+	}
+	forbid(client, "resourceclaimtemplates", "team-a")
+	forbid(client, "events", "", "team-a")
+	in, err := reading(client, "p").read(t.Context())
+	require.NoError(t, err)
+	assert.True(t, in.Partial)
+	assert.Len(t, in.Claims, 1, "those of the pod's namespace")
+	assert.Len(t, in.Notes, 8)
+	assert.Contains(t, in.Notes, "the nodes are not known, so their labels and taints are not compared with what the pod asks for (you may not list nodes).")
+	assert.Equal(t, why.NoDevices, why.Explain(t.Context(), in).State)
+
+	forbid(client, "resourceclaims", "", "team-a")
+	_, err = reading(client, "p").read(t.Context())
+	require.ErrorContains(t, err, "list ResourceClaims")
+}
+
+func TestWhyWithoutThePod(t *testing.T) {
+	_, err := reading(whyFake(), "nightly").read(t.Context())
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	in := reading(whyFake(), "p").absent(t.Context())
+	assert.Len(t, in.Pods, 2)
+	assert.Len(t, in.Events, 1)
+
+	client := whyFake()
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	_, err = reading(client, "p").read(t.Context())
+	require.EqualError(t, err, "read pod team-a/p: away")
+}
+
+func TestWhyCommand(t *testing.T) {
+	s := newServer(t, slice("a", "node-a"))
+	file := kubeconfig(t, map[string]*server{"one": s})
+	base := []string{"--kubeconfig", file, "--context", "one", "-n", "team-a", "why"}
+
+	_, err := run(t, base...)
+	require.EqualError(t, err, "name one pod: kubectl tranche why POD [-n NAMESPACE]")
+	_, err = run(t, append(base, "p", "-o", "xml")...)
+	require.EqualError(t, err, "-o xml: there is wide and json")
+	_, err = run(t, append(base, "p")...)
+	require.ErrorContains(t, err, "read pod team-a/p: ")
+
+	s.pods = map[string]*corev1.Pod{"p": podIn("team-a", "p")}
+	out, err := run(t, append(base, "pod/p")...)
+	require.NoError(t, err)
+	assert.Contains(t, out, "team-a/p has no node yet, and not because of Tranche")
+	out, err = run(t, append(base, "p", "-o", "json")...)
+	require.NoError(t, err)
+	var e why.Explanation
+	require.NoError(t, json.Unmarshal([]byte(out), &e))
+	assert.Equal(t, why.NoDevices, e.State)
+
+	out, err = run(t, append(base, "nightly")...)
+	require.ErrorIs(t, err, errNotThere)
+	assert.Contains(t, out, "There is no pod nightly in the namespace team-a.")
+}

@@ -1,0 +1,377 @@
+package why_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+// twoNodes is a node with two H100 and one with an L4, which cannot be cut.
+func twoNodes(t *testing.T) *world {
+	return newWorld(t).node("node-a", "H100-80GB", 2).node("node-b", "L4-24GB", 1)
+}
+
+func anyOf(name string, classes ...string) resourceapi.DeviceRequest {
+	r := resourceapi.DeviceRequest{Name: name}
+	for i, class := range classes {
+		r.FirstAvailable = append(r.FirstAvailable, resourceapi.DeviceSubRequest{
+			Name: fmt.Sprintf("choice-%d", i), DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		})
+	}
+	return r
+}
+
+func taintRule(pool string) resourceapi.DeviceTaintRule {
+	return resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: "fan-swap"},
+		Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool},
+			Taint:          resourceapi.DeviceTaint{Key: "example.com/maintenance", Value: "fan", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		},
+	}
+}
+
+// TestUnscheduled: each way in which a pod can wait for a device, and the words
+// for it.
+func TestUnscheduled(t *testing.T) {
+	for name, test := range map[string]struct {
+		state why.State
+		world func(*testing.T) *world
+	}{
+		"no-such-profile": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", "gpu-mig-1g-35gb.tranche.dev"))
+			return w
+		}},
+		"full": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t).hold("node-a", "team-b", "train", small, 7).hold("node-a", "team-a", "serve", three, 1)
+			w.hold("node-a", "team-c", "eval", "gpu-mig-4g-40gb.tranche.dev", 1)
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"full-with-room-for-others": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t).hold("node-a", "team-b", "train", small, 8)
+			w.pod(request("gpu", wholeCard))
+			w.in.Pod.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "node-a"}
+			return w
+		}},
+		"tainted": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.in.Rules = []resourceapi.DeviceTaintRule{taintRule(w.in.Slices[0].Spec.Pool.Name)}
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"tolerated": {why.RoomNow, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.in.Rules = []resourceapi.DeviceTaintRule{taintRule(w.in.Slices[0].Spec.Pool.Name)}
+			r := request("gpu", small)
+			r.Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: "example.com/maintenance", Operator: resourceapi.DeviceTolerationOpExists}}
+			w.pod(r)
+			return w
+		}},
+		"unhealthy": {why.NoRoom, func(t *testing.T) *world {
+			sick := func(c *publish.Card) {
+				c.Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+			}
+			w := newWorld(t).node("node-a", "H100-80GB", 1, sick).node("node-b", "L4-24GB", 1)
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"other-nodes-wanted": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t).node("node-c", "H100-80GB", 1)
+			pod := w.pod(request("gpu", small))
+			pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"one", "two"}}},
+				}}},
+			}}
+			w.in.Nodes[0].Labels["zone"] = "one"
+			w.in.Nodes[2].Labels["zone"], w.in.Nodes[2].Labels["disk"] = "two", "ssd"
+			w.in.Nodes[2].Spec.Taints = []corev1.Taint{
+				{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+				{Key: "gpu", Value: "reserved", Effect: corev1.TaintEffectNoExecute},
+			}
+			return w
+		}},
+		"withheld": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
+			w.in.NodeEvents = []corev1.Event{
+				warning("Node", "node-a", "OtherOwner", "gpu.tranche.dev", "Tranche does not give out the NVIDIA GPUs of this node, because nvidia.com/gpu is in its allocatable. To let Tranche have them, remove NVIDIA's device plugin"),
+				warning("Node", "node-a", "Rebooted", "kubelet", "not ours"),
+			}
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"being-published": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.in.Slices = w.in.Slices[:1]
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"one-card-has-not-both": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 2).hold("node-a", "team-b", "train", "gpu-mig-4g-40gb.tranche.dev", 2)
+			w.pod(request("a", three), request("b", three))
+			w.claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
+			return w
+		}},
+		"more-than-a-card": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 2)
+			w.pod(request("a", three), request("b", three), request("c", three))
+			w.claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
+			return w
+		}},
+		"too-many": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t)
+			r := request("gpu", wholeCard)
+			r.Exactly.Count = 3
+			w.pod(r)
+			return w
+		}},
+		"several": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 3).hold("node-a", "team-b", "train", wholeCard, 1)
+			r := request("gpu", wholeCard)
+			r.Exactly.Count = 3
+			w.pod(r)
+			return w
+		}},
+		"first-available": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t).hold("node-a", "team-b", "train", three, 4)
+			w.pod(anyOf("gpu", three, "gpu-mig-1g-35gb.tranche.dev"))
+			return w
+		}},
+		"all-of-a-node": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 2).hold("node-a", "team-b", "train", small, 1)
+			r := request("gpu", wholeCard)
+			r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
+			w.pod(r)
+			return w
+		}},
+		"extended-resource": {why.NoRoom, func(t *testing.T) *world {
+			w := twoNodes(t).hold("node-a", "team-b", "train", wholeCard, 2).node("node-c", "H100-80GB", 1)
+			w.in.Nodes[2].Status.Allocatable = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}
+			w.in.Pod = podNamed("pod")
+			w.in.Pod.Spec.InitContainers = []corev1.Container{{Name: "load"}}
+			for _, c := range []*corev1.Container{&w.in.Pod.Spec.InitContainers[0], &w.in.Pod.Spec.Containers[0]} {
+				c.Resources.Requests = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("1"), "cpu": resource.MustParse("1")}
+			}
+			w.in.Nodes[2].Spec.Taints = nil
+			return w
+		}},
+		"unknown-resource": {why.Invalid, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.in.Pod = podNamed("pod")
+			w.in.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/mig-1g.99gb": resource.MustParse("1")}
+			return w
+		}},
+		"no-devices": {why.NoDevices, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.in.Pod = podNamed("pod")
+			w.refused("0/2 nodes are available: 2 Insufficient cpu.")
+			return w
+		}},
+		"room-now": {why.RoomNow, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"room-but-no-cpu": {why.RoomNow, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", small))
+			w.refused("0/2 nodes are available: 1 Insufficient cpu, 1 cannot allocate all claims.")
+			return w
+		}},
+		"no-class": {why.Invalid, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", "gpu-mig-1g-99gb.tranche.dev"))
+			return w
+		}},
+		"failing-selector": {why.Unknown, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			r := request("gpu", small)
+			r.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.tranche.dev"].colour == "red"`}}}
+			w.pod(r)
+			return w
+		}},
+		"no-template": {why.ClaimMissing, func(t *testing.T) *world {
+			w := twoNodes(t)
+			pod := w.pod()
+			w.in.Claims, pod.Status.ResourceClaimStatuses = nil, nil
+			w.in.Templates = []resourceapi.ResourceClaimTemplate{}
+			return w
+		}},
+		"quota-for-claims": {why.ClaimMissing, func(t *testing.T) *world {
+			w := twoNodes(t)
+			pod := w.pod()
+			w.in.Claims, pod.Status.ResourceClaimStatuses = nil, nil
+			w.in.Events = []corev1.Event{warning("Pod", "pod", "FailedResourceClaimCreation", "resource_claim",
+				`PodResourceClaim gpu: create ResourceClaim: resourceclaims.resource.k8s.io "pod-gpu-x" is forbidden: exceeded quota: gpus`)}
+			return w
+		}},
+		"other-claims-hidden": {why.Unknown, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", small))
+			w.in.Partial, w.in.Nodes = true, nil
+			w.in.Notes = []string{"you may not list the ResourceClaims of all namespaces."}
+			return w
+		}},
+		"classes-hidden": {why.Unknown, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", small))
+			w.in.Classes = nil
+			return w
+		}},
+		"no-cards": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t)
+			w.in.Slices = []resourceapi.ResourceSlice{}
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"gated": {why.Gated, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", small)).Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+			return w
+		}},
+		"follows-its-claim": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "H100-80GB", 1)
+			w.pod(request("gpu", small))
+			w.placed("node-b").Spec.NodeName = ""
+			w.refused("0/2 nodes are available: 1 Insufficient memory.")
+			return w
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := test.world(t).explain()
+			assert.Equal(t, test.state, e.State)
+			golden(t, name, e, why.Options{})
+		})
+	}
+}
+
+// TestScheduled: pods that have a node.
+func TestScheduled(t *testing.T) {
+	base := func(t *testing.T) *world {
+		w := twoNodes(t)
+		w.pod(request("gpu", small))
+		w.placed("node-a")
+		return w
+	}
+	for name, test := range map[string]struct {
+		state  why.State
+		change func(*world, *corev1.Pod)
+	}{
+		"running": {why.Running, func(_ *world, p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
+		"running-sick": {why.Running, func(_ *world, p *corev1.Pod) {
+			p.Status.Phase = corev1.PodRunning
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []corev1.ResourceStatus{
+				{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{ResourceID: "x", Health: corev1.ResourceHealthStatusUnhealthy}}},
+			}}}
+		}},
+		"finished": {why.Finished, func(w *world, p *corev1.Pod) {
+			p.Status.Phase = corev1.PodSucceeded
+			w.claim().Status.Allocation = nil
+		}},
+		"prepare-fails": {why.Starting, func(w *world, _ *corev1.Pod) {
+			w.in.Events = []corev1.Event{
+				warning("Pod", "pod", "FailedScheduling", "default-scheduler", "old news"),
+				warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: prepare claim team-a/pod-gpu-x7k2p: card 0000:0f:00.0: create 1g.10gb at 6: a partition that Tranche did not make is in the way; free it: nvidia-smi mig -dci -gi 7 && nvidia-smi mig -dgi -gi 7"),
+				warning("Pod", "other", "FailedPrepareDynamicResources", "kubelet", "another pod"),
+			}
+		}},
+		"starting": {why.Starting, func(*world, *corev1.Pod) {}},
+		"image-missing": {why.Starting, func(_ *world, p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "nope"`},
+			}}}
+		}},
+		"stopping": {why.Terminating, func(_ *world, p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: now.Add(20 * time.Second)}
+		}},
+		"stuck": {why.Terminating, func(w *world, p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
+			w.in.NodeEvents = []corev1.Event{warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
+		}},
+		"card-gone": {why.Running, func(w *world, p *corev1.Pod) {
+			p.Status.Phase = corev1.PodRunning
+			w.in.Slices = nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := base(t)
+			test.change(w, w.in.Pod)
+			e := w.explain()
+			assert.Equal(t, test.state, e.State)
+			golden(t, name, e, why.Options{})
+		})
+	}
+}
+
+// TestAbsent: no pod, because a quota refuses it or for no reason.
+func TestAbsent(t *testing.T) {
+	in := why.NotThere{Namespace: "team-a", Name: "nightly", Now: now}
+	golden(t, "absent", why.ExplainAbsence(in), why.Options{})
+
+	in.Events = []corev1.Event{
+		warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
+		warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
+	}
+	golden(t, "absent-quota", why.ExplainAbsence(in), why.Options{})
+
+	in.Events = nil
+	in.Pods = []corev1.Pod{*podNamed("nightly-1"), *podNamed("nightlife"), *podNamed("nightly-0")}
+	golden(t, "absent-others", why.ExplainAbsence(in), why.Options{})
+}
+
+// TestManyNodes: the likeliest are explained, the others counted.
+func TestManyNodes(t *testing.T) {
+	w := newWorld(t)
+	for i := range 5 {
+		w.node(fmt.Sprintf("small-%d", i), "L4-24GB", 1)
+	}
+	for i := range 6 {
+		name := fmt.Sprintf("large-%d", i)
+		w.node(name, "H100-80GB", 1).hold(name, "team-b", name, wholeCard, 1)
+	}
+	w.pod(request("gpu", small))
+	e := w.explain()
+	golden(t, "many-nodes", e, why.Options{Width: 100})
+	var text bytes.Buffer
+	require.NoError(t, why.Draw(&text, e, why.Options{Width: 100, All: true}))
+	for _, n := range e.Nodes {
+		assert.Contains(t, text.String(), "\n"+n.Name+": ")
+	}
+	assert.NotContains(t, text.String(), "Other nodes")
+}
+
+// TestJSON: the same input gives the same bytes.
+func TestJSON(t *testing.T) {
+	w := twoNodes(t).hold("node-a", "team-b", "train", wholeCard, 2)
+	w.pod(request("gpu", small))
+	var first, second bytes.Buffer
+	require.NoError(t, why.WriteJSON(&first, w.explain()))
+	require.NoError(t, why.WriteJSON(&second, w.explain()))
+	assert.Equal(t, first.String(), second.String())
+	var e why.Explanation
+	require.NoError(t, json.Unmarshal(first.Bytes(), &e))
+	assert.Equal(t, why.NoRoom, e.State)
+	require.Len(t, e.Nodes, 2)
+	assert.Equal(t, why.Full, e.Nodes[0].Verdict)
+	assert.Equal(t, 14, e.Nodes[0].Requests[0].Taken)
+	assert.Equal(t, []string{"team-b: train-0, train-1"}, e.Nodes[0].Requests[0].Holders)
+	assert.Equal(t, why.Lacking, e.Nodes[1].Verdict)
+}

@@ -40,6 +40,13 @@ func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
 	s.requireNextPodRuns()
 }
 
+// vanished is an allocation of a card that node-a does not have.
+func vanished() resourceapi.DeviceRequestAllocationResult {
+	return resourceapi.DeviceRequestAllocationResult{
+		Request: "gpu", Driver: gpu.DriverName, Pool: nodeA + "/gpu-0000-fe-00-0", Device: "gpu-0000-fe-00-0",
+	}
+}
+
 // podWithAllocation puts a pod on node-a with a claim that has an allocation, as
 // a scheduler would that knows devices which are not published any more.
 func (s *suite) podWithAllocation(name string, result resourceapi.DeviceRequestAllocationResult) {

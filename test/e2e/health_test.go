@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// A pod's status says how the device that it holds is doing.
+func TestDeviceHealthInThePodStatus(t *testing.T) {
+	s := start(t)
+	pci := s.machine(nodeA).GPUs[4].PCI
+	s.gpuPodOn("held", class1g10gb, pci)
+	s.waitRunning("held")
+	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
+	s.setFaults(simulate.Faults{Lost: []string{pci}})
+	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
+	s.clearFaults(nodeA)
+	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
+}
+
+func (s *suite) waitHealth(pod string, want corev1.ResourceHealthStatus) {
+	s.t.Helper()
+	s.eventually("the status of pod "+pod+" says "+string(want), func() (bool, string) {
+		status := s.pod(pod).Status.ContainerStatuses[0].AllocatedResourcesStatus
+		for _, resource := range status {
+			if resource.Name == "claim:gpu" && len(resource.Resources) == 1 && resource.Resources[0].Health == want {
+				return true, ""
+			}
+		}
+		said, _ := s.try("kubectl", "-n", s.namespace, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].allocatedResourcesStatus}")
+		return false, "it says: " + said
+	})
+}
+
+func TestMetricsTellWhoHoldsWhat(t *testing.T) {
+	s := start(t)
+	s.gpuPod("holder", class1g10gb)
+	pod := s.waitRunning("holder")
+	device := s.allocated(pod, "")
+	claim := s.claims(pod)[0]
+	card := regexp.MustCompile(`^`+nodeA+`/`).ReplaceAllString(device.Pool, "")
+
+	metrics := s.metrics(nodeA)
+	info := `tranche_claim_info{card="` + card + `",claim="` + claim.Name + `",device="` + device.Device + `",namespace="` + s.namespace +
+		`",pod="holder",profile="1g.10gb",type="mig",uuid="MIG-`
+	assert.Regexp(t, `(?m)^`+regexp.QuoteMeta(info)+`[0-9a-f-]{36}"\} 1$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_prepared_devices\{profile="1g.10gb",type="mig"\} 1$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_published_devices\{profile="",type="gpu"\} 8$`, metrics)
+	assert.Regexp(t, `(?m)^tranche_published_devices\{profile="1g.10gb",type="mig"\} 56$`, metrics)
+	for _, phase := range []string{"lock", "plan", "intent", "create", "cdi", "done"} {
+		assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{operation="prepare",phase="`+phase+`",result="success"\} [1-9]`, metrics)
+	}
+
+	s.delete("holder")
+	metrics = s.metrics(nodeA)
+	assert.NotRegexp(t, `(?m)^tranche_prepared_devices\{.*\} [1-9]`, metrics)
+	assert.NotContains(t, metrics, "tranche_claim_info{")
+	assert.Regexp(t, `(?m)^tranche_claim_phase_duration_seconds_count\{operation="unprepare",phase="destroy",result="success"\} [1-9]`, metrics)
+	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="unprepare",result="success"\} [1-9]`, metrics)
+}
+
+// Failures are counted, too.
+func TestMetricsCountFailures(t *testing.T) {
+	s := start(t)
+	s.podWithAllocation("unlucky", vanished())
+	s.waitPodEvent("unlucky", prepareFailed, gpu.DriverName)
+	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="prepare",result="failure"\} [1-9]`, s.metrics(nodeA))
+}
+
+func (s *suite) metrics(node string) string {
+	s.t.Helper()
+	metrics, err := s.get(node, "metrics")
+	require.NoError(s.t, err)
+	return metrics
+}
+
+func TestReadyEndpoint(t *testing.T) {
+	s := start(t)
+	for _, node := range []string{nodeA, nodeB} {
+		for _, path := range []string{"readyz", "healthz"} {
+			body, err := s.get(node, path)
+			require.NoError(t, err)
+			assert.Equal(t, "ok\n", body)
+		}
+	}
+}

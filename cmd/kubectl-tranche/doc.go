@@ -1,8 +1,10 @@
 // Command kubectl-tranche is a kubectl plugin that draws the cards of a cluster:
-// how each is cut, who holds which piece, and what still fits.
+// how each is cut, who holds which piece, and what still fits. `why POD` tells why
+// a pod that wants a piece does not run.
 //
 // It needs nothing but the API server: no plugin of ours has to run, and no
 // right but to list ResourceSlices. Whatever else it may read makes the picture
 // richer. This folder parses flags, reads the API server and knows the
-// terminal; what is drawn is decided in pkg/picture.
+// terminal; what is drawn is decided in pkg/picture, what is said in
+// pkg/why.
 package main

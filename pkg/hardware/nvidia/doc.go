@@ -5,8 +5,11 @@
 // The way through it: names.go, cuts.go and counters.go are pure and decide
 // what a card offers; profiles.go and inventory.go read a card; mode.go,
 // instances.go, create.go and destroy.go change it; cdi.go, capabilities.go and
-// paths.go describe it to containers. Every NVML call goes through gate.go,
-// because any of them may hang, and every error through errors.go.
+// paths.go describe it to containers; watch.go, health.go and load.go
+// say whether it is well, by the XIDs of xids.go; report.go shows all of it to
+// people, and foreign.go how to be rid of partitions that are not ours. Every
+// NVML call goes through gate.go, because any of them may hang, and every error
+// through errors.go.
 //
 // It imports pkg/gpu, and pkg/claim for the interface that it implements. It
 // does not know whether the NVML below it is real or simulated.

@@ -85,7 +85,7 @@ func (d *Driver) address(ctx context.Context, index int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return gpu.NormalizePCIAddress(cString(info.BusId[:]))
+		return addressIn(info)
 	})
 	if err != nil {
 		return "", err
@@ -94,6 +94,10 @@ func (d *Driver) address(ctx context.Context, index int) (string, error) {
 	defer d.mu.Unlock()
 	d.seen[index] = address
 	return address, nil
+}
+
+func addressIn(info nvml.PciInfo) (string, error) {
+	return gpu.NormalizePCIAddress(cString(info.BusId[:]))
 }
 
 // addressSeen is the address that the card with an index had when it last

@@ -109,18 +109,25 @@ func setString(dst []int8, s string) {
 
 // GetMemoryInfo counts what the driver reserves as used, as version 1 does.
 func (d *device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
-	m := d.gpu().Model
-	total, reserved := m.MemoryMiB<<20, m.reservedMiB()<<20
-	return nvml.Memory{Total: total, Free: total - reserved, Used: reserved}, d.check("GetMemoryInfo")
+	v2, ret := d.GetMemoryInfo_v2()
+	return nvml.Memory{Total: v2.Total, Free: v2.Free, Used: v2.Reserved + v2.Used}, ret
 }
 
 // GetMemoryInfo_v2 counts what the driver reserves apart.
 func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 	m := d.gpu().Model
 	total, reserved := m.MemoryMiB<<20, m.reservedMiB()<<20
-	info := nvml.Memory_v2{Total: total, Reserved: reserved, Free: total - reserved}
+	if ret := d.check("GetMemoryInfo"); ret != nvml.SUCCESS {
+		return nvml.Memory_v2{}, ret
+	}
+	processes, err := d.processes()
+	if err != nil {
+		return nvml.Memory_v2{}, d.nv.unexpected("GetMemoryInfo", err)
+	}
+	used := uint64(len(processes)) * processMemory
+	info := nvml.Memory_v2{Total: total, Reserved: reserved, Used: used, Free: total - reserved - used}
 	info.Version = nvml.STRUCT_VERSION(info, 2)
-	return info, d.check("GetMemoryInfo")
+	return info, nvml.SUCCESS
 }
 
 // GetArchitecture returns NVML's number for Ampere, Hopper, ….

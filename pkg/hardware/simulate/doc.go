@@ -21,6 +21,7 @@
 //	processes: [{gpu: "0000:1b:00.0", gpuInstance: 7, pid: 4242, name: python}]
 //	lost: ["0000:43:00.0"]
 //	xids: [{gpu: "0000:52:00.0", xid: 79}]
+//	recovery: [{gpu: "0000:52:00.0", action: reset}]
 //
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.

@@ -56,6 +56,9 @@ func (n *NVML) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	if ret := n.initialized(); ret != nvml.SUCCESS {
 		return nil, ret
 	}
+	if ret := n.inject("EventSetCreate", "*"); ret != nvml.SUCCESS {
+		return nil, ret
+	}
 	s := &eventSet{EventSet: missingEvents, nv: n}
 	faults, id := n.faults.read()
 	s.id, s.seen = id, faults.XIDs
@@ -64,13 +67,13 @@ func (n *NVML) EventSetCreate() (nvml.EventSet, nvml.Return) {
 
 // GetSupportedEventTypes names XIDs alone.
 func (d *device) GetSupportedEventTypes() (uint64, nvml.Return) {
-	return nvml.EventTypeXidCriticalError, d.check("")
+	return nvml.EventTypeXidCriticalError, d.check("GetSupportedEventTypes")
 }
 
 // RegisterEvents adds the card's XIDs to a set: "all events that occurred
 // before this call are not recorded" (nvml.h).
 func (d *device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
-	if ret := d.check(""); ret != nvml.SUCCESS {
+	if ret := d.check("RegisterEvents"); ret != nvml.SUCCESS {
 		return ret
 	}
 	s, ok := set.(*eventSet)
@@ -96,6 +99,9 @@ const eventPoll = 20 * time.Millisecond
 // milliseconds, or GPU_IS_LOST while a registered card is off the bus: a
 // caller that asks again at once is answered so again.
 func (s *eventSet) Wait(milliseconds uint32) (nvml.EventData, nvml.Return) {
+	if ret := s.nv.inject("EventSetWait", "*"); ret != nvml.SUCCESS {
+		return nvml.EventData{}, ret
+	}
 	deadline := time.Now().Add(time.Duration(milliseconds) * time.Millisecond)
 	for {
 		if data, ret := s.next(); ret != nvml.ERROR_TIMEOUT {

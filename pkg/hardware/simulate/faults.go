@@ -31,6 +31,9 @@ type Faults struct {
 	// XIDs are errors that the driver reports: an entry is one event at the
 	// moment when it appears in the file.
 	XIDs []XID `json:"xids,omitempty"`
+	// Recovery is what the driver asks for. A reset of the card, a reload of
+	// the driver and a reboot take it out of the file.
+	Recovery []Recovery `json:"recovery,omitempty"`
 }
 
 // CallFault makes a call fail, take longer or hang.
@@ -90,6 +93,7 @@ var faultCalls = []string{
 	"CreateGpuInstance", "GetGpuInstances", "GpuInstanceDestroy",
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
 	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "SetComputeMode",
+	"EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
 }
 
 // FaultCalls lists the names that CallFault.Call knows: go-nvml's method
@@ -133,6 +137,11 @@ func ParseFaults(data []byte) (*Faults, error) {
 	for i, x := range f.XIDs {
 		if err := x.check(); err != nil {
 			return nil, fmt.Errorf("xids[%d].%w", i, err)
+		}
+	}
+	for i, r := range f.Recovery {
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("recovery[%d].%w", i, err)
 		}
 	}
 	return f, nil

@@ -182,10 +182,24 @@ func (n *NVML) layoutModule(anew bool) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := n.retireModule(dir); err != nil {
 		return err
 	}
 	return os.Rename(next, dir)
+}
+
+// retireModule keeps the folder of an earlier load out of sight: the kernel never
+// uses its inode number again within a boot, and most file systems would.
+func (n *NVML) retireModule(dir string) error {
+	id, err := identify(dir)
+	if err != nil || id == (fileID{}) {
+		return err
+	}
+	retired := filepath.Join(n.root, "retired", strconv.FormatUint(id.Inode, 10))
+	if err := os.MkdirAll(filepath.Dir(retired), 0o755); err != nil {
+		return err
+	}
+	return os.Rename(dir, retired)
 }
 
 // removeLayout takes away the files of a machine with other cards.

@@ -97,7 +97,7 @@ type gpuFile struct {
 	PCI      []string `json:"pci"`
 }
 
-// Inventories lists the built-in ones.
+// Inventories lists the built-in ones by name.
 func Inventories() []string {
 	entries, err := inventories.ReadDir("inventories")
 	if err != nil {
@@ -107,6 +107,7 @@ func Inventories() []string {
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
 	}
+	slices.Sort(names)
 	return names
 }
 

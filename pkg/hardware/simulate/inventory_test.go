@@ -12,16 +12,25 @@ import (
 )
 
 func TestBuiltInInventories(t *testing.T) {
-	assert.Equal(t, []string{"a100-40x8", "h100x8", "h200x8", "l4x4"}, Inventories())
+	assert.Equal(t, []string{
+		"a100-40x8", "a100-40x8-mig-off", "a100-80x8", "a100-80x8-mig-off", "a30x4", "b200x8",
+		"h100x8", "h200x8", "l4x4", "mixed", "rtxpro6000x4",
+	}, Inventories())
 	for name, want := range map[string]struct {
 		model string
 		count int
 		mig   bool
 	}{
-		"a100-40x8": {"A100-40GB", 8, true},
-		"h100x8":    {"H100-80GB", 8, false},
-		"h200x8":    {"H200-141GB", 8, false},
-		"l4x4":      {"L4-24GB", 4, false},
+		"a100-40x8":         {"A100-40GB", 8, true},
+		"a100-40x8-mig-off": {"A100-40GB", 8, false},
+		"a100-80x8":         {"A100-80GB", 8, true},
+		"a100-80x8-mig-off": {"A100-80GB", 8, false},
+		"a30x4":             {"A30-24GB", 4, true},
+		"b200x8":            {"B200-180GB", 8, false},
+		"h100x8":            {"H100-80GB", 8, false},
+		"h200x8":            {"H200-141GB", 8, false},
+		"l4x4":              {"L4-24GB", 4, false},
+		"rtxpro6000x4":      {"RTX-PRO-6000-Blackwell-96GB", 4, false},
 	} {
 		inv, err := LoadInventory(name)
 		require.NoError(t, err)
@@ -42,6 +51,23 @@ func TestBuiltInInventories(t *testing.T) {
 		}
 		assert.Equal(t, map[int]int{0: want.count / 2, 1: want.count / 2}, numa)
 	}
+}
+
+func TestMixedInventory(t *testing.T) {
+	inv, err := LoadInventory("mixed")
+	require.NoError(t, err)
+	models, migOn := map[string]int{}, map[string]int{}
+	for i, g := range inv.GPUs {
+		models[g.Model.Key]++
+		if g.MIGMode {
+			migOn[g.Model.Key]++
+		}
+		if i > 0 {
+			assert.Less(t, inv.GPUs[i-1].PCI, g.PCI, "PCI order is index order")
+		}
+	}
+	assert.Equal(t, map[string]int{"H100-80GB": 4, "A100-80GB": 3, "L4-24GB": 2, "RTX-PRO-6000-Blackwell-96GB": 2}, models)
+	assert.Equal(t, map[string]int{"A100-80GB": 2}, migOn)
 }
 
 func TestInventoryDefaults(t *testing.T) {
@@ -125,7 +151,7 @@ func TestWhereInventoriesAreFound(t *testing.T) {
 	assert.Len(t, inv.GPUs, 1, "a folder's file wins")
 
 	_, err = LoadInventory("h100", dir)
-	assert.EqualError(t, err, `unknown inventory "h100": choose one of a100-40x8, h100x8, h200x8, l4x4, or put h100.yaml into `+dir)
+	assert.EqualError(t, err, `unknown inventory "h100": choose one of `+strings.Join(Inventories(), ", ")+`, or put h100.yaml into `+dir)
 	_, err = LoadInventory("", dir)
 	assert.ErrorContains(t, err, "choose one of a100-40x8")
 	_, err = LoadInventory(filepath.Join(dir, "none.yaml"))

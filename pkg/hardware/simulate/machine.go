@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"sigs.k8s.io/yaml"
 )
 
 // start opens the machine's state, making it at the first start, and brings
@@ -78,10 +76,16 @@ func (n *NVML) firstState(old *state) (*state, error) {
 		st.Serial = old.Serial
 	}
 	for _, g := range n.inventory.GPUs {
-		st.GPUs = append(st.GPUs, gpuState{Model: g.Model.Key, PCI: g.PCI, MIGMode: g.MIGMode, PendingMIGMode: g.MIGMode})
+		st.GPUs = append(st.GPUs, gpuState{
+			Model: g.Model.Key, PCI: g.PCI, MIGMode: g.MIGMode, PendingMIGMode: g.MIGMode,
+			Started: time.Now().Add(-firstUptime),
+		})
 	}
 	return st, nil
 }
+
+// firstUptime is how long the machine has been running when it is first seen.
+const firstUptime = time.Hour
 
 // loadDriver is what unloading and loading the driver does to the cards:
 // instances are gone; MIG mode holds where the card stores it (Ampere) and is
@@ -95,7 +99,7 @@ func (st *state) loadDriver() {
 }
 
 func (g *gpuState) reset() {
-	g.Instances, g.ComputeMode = nil, 0
+	g.Instances, g.ComputeMode, g.Started = nil, 0, time.Now()
 	m, ok := ModelByKey(g.Model)
 	g.MIGMode = ok && m.keepsMIGMode() && g.PendingMIGMode
 	g.PendingMIGMode = g.MIGMode
@@ -121,7 +125,7 @@ func ReloadDriver(root string) error {
 }
 
 // ResetGPU resets one card, as nvidia-smi --gpu-reset does: its instances are
-// gone and a pending MIG mode holds. It is refused while the card has clients.
+// gone, a pending MIG mode holds and what recovery asked for is done. It is refused while the card has clients.
 func ResetGPU(root, pci string) error {
 	faults, err := currentFaults(root)
 	if err != nil {
@@ -137,12 +141,15 @@ func ResetGPU(root, pci string) error {
 				return fmt.Errorf("reset: card %s is in use by process %d; end it first", pci, p.PID)
 			}
 		}
-		g.Instances, g.MIGMode = nil, g.PendingMIGMode
-		return nil
+		g.Instances, g.MIGMode, g.Started = nil, g.PendingMIGMode, time.Now()
+		return recovered(root, pci)
 	})
 }
 
 func restart(root string, also func(*state)) error {
+	if err := recovered(root, ""); err != nil {
+		return err
+	}
 	return changeMachine(root, true, func(st *state) error {
 		st.loadDriver()
 		also(st)
@@ -207,16 +214,11 @@ func currentFaults(root string) (*Faults, error) {
 // endFaultProcesses takes the processes out of faults.yaml: none survives a
 // restart of the driver.
 func endFaultProcesses(root string) error {
-	faults, err := currentFaults(root)
-	if err != nil || len(faults.Processes) == 0 {
-		return err
-	}
-	faults.Processes = nil
-	data, err := yaml.Marshal(faults)
-	if err != nil {
-		return err
-	}
-	return replaceFile(faultsPath(root), data)
+	return changeFaults(root, func(f *Faults) bool {
+		had := len(f.Processes) > 0
+		f.Processes = nil
+		return had
+	})
 }
 
 // newBootID makes a random UUID, as the kernel does.

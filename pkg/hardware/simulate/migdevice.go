@@ -150,11 +150,16 @@ func (m *migDevice) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 
 // GetMemoryInfo is the memory of the GPU instance.
 func (m *migDevice) GetMemoryInfo() (nvml.Memory, nvml.Return) {
-	_, _, p, ret := m.view("GetMemoryInfo")
+	inst, _, p, ret := m.view("GetMemoryInfo")
 	if ret != nvml.SUCCESS {
 		return nvml.Memory{}, ret
 	}
-	return nvml.Memory{Total: p.MemoryMiB << 20, Free: p.MemoryMiB << 20}, nvml.SUCCESS
+	st, err := m.parent.nv.store.read()
+	if err != nil {
+		return nvml.Memory{}, m.parent.nv.unexpected("GetMemoryInfo", err)
+	}
+	total, used := p.MemoryMiB<<20, uint64(len(m.parent.clientsOf(st, inst.ID)))*processMemory
+	return nvml.Memory{Total: total, Used: used, Free: total - used}, nvml.SUCCESS
 }
 
 // GetComputeRunningProcesses lists the clients of the GPU instance.

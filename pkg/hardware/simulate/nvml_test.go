@@ -112,6 +112,6 @@ func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
 	n := machine(t, "h100x8")
 	d := card(t, n, 0)
 	assert.PanicsWithValue(t, "Device.GetSerialFunc: method is nil but Device.GetSerial was just called", func() { _, _ = d.GetSerial() })
-	assert.Panics(t, func() { n.SystemGetProcessName(1) })
+	assert.Panics(t, func() { _, _ = n.SystemGetTopologyGpuSet(1) })
 	assert.Panics(t, func() { d.GetGpuInstanceProfileInfoV(0) })
 }

@@ -113,8 +113,11 @@ func (d *device) clientsOf(st *state, instance int) []Process {
 // 0xFFFFFFFF otherwise").
 const noInstance = 0xFFFFFFFF
 
+// processMemory is what every simulated client takes of a card, in bytes.
+const processMemory = 512 << 20
+
 func (p Process) info() nvml.ProcessInfo {
-	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: 512 << 20, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
+	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: processMemory, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
 	if p.GPUInstance != nil {
 		info.GpuInstanceId, info.ComputeInstanceId = uint32(*p.GPUInstance), 0
 	}

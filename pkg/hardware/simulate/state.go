@@ -40,12 +40,14 @@ type state struct {
 }
 
 type gpuState struct {
-	Model          string             `json:"model"`
-	PCI            string             `json:"pci"`
-	MIGMode        bool               `json:"migMode"`
-	PendingMIGMode bool               `json:"pendingMigMode"`
-	ComputeMode    int                `json:"computeMode,omitempty"`
-	Instances      []gpuInstanceState `json:"instances,omitempty"`
+	Model          string `json:"model"`
+	PCI            string `json:"pci"`
+	MIGMode        bool   `json:"migMode"`
+	PendingMIGMode bool   `json:"pendingMigMode"`
+	ComputeMode    int    `json:"computeMode,omitempty"`
+	// Started is when the driver last brought the card up.
+	Started   time.Time          `json:"started,omitzero"`
+	Instances []gpuInstanceState `json:"instances,omitempty"`
 }
 
 type gpuInstanceState struct {

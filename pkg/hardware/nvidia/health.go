@@ -1,0 +1,182 @@
+package nvidia
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// HealthEvent is something that happened to a card. A caller that takes a card
+// out of service for a fatal one keeps the event, as it is and in a file, until
+// Recovered says that it is over: the driver tells of it only once.
+type HealthEvent struct {
+	// PCIAddress is the card. A fatal event counts for all of it.
+	PCIAddress string `json:"pciAddress"`
+	// XID is the driver's error number, zero when it was none: the card is
+	// lost, or cannot be watched.
+	XID uint64 `json:"xid,omitempty"`
+	// GPUInstance is the GPU instance in which it happened, nil when NVML does
+	// not say.
+	GPUInstance *int `json:"gpuInstance,omitempty"`
+	// Fatal means that nothing new may be put on the card.
+	Fatal bool `json:"fatal,omitempty"`
+	// Message says to a person what happened and what to do.
+	Message string `json:"message"`
+
+	// LoadID is that of the driver when it happened.
+	LoadID string `json:"loadID,omitempty"`
+	// Energy is what the card had used up by then, in millijoules. It only
+	// grows until the card starts anew.
+	Energy uint64 `json:"energy,omitempty"`
+}
+
+// RecoveryError is a card for which the driver asks that something be done.
+type RecoveryError struct {
+	PCIAddress string
+	Action     nvml.DeviceGpuRecoveryAction
+}
+
+func (e *RecoveryError) Error() string {
+	what, cure := e.explain()
+	return fmt.Sprintf("card %s: the driver asks for %s: %s", e.PCIAddress, what, cure.on(e.PCIAddress))
+}
+
+func (e *RecoveryError) explain() (what string, c cure) {
+	switch e.Action {
+	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
+		return "a reset of the card", cureReset
+	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
+		return "a reboot of the node", cureReboot
+	case nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:
+		return "an end of its traffic with other cards", "drain the programs that use the card together with others"
+	case nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:
+		return "a reset of the card once nobody uses it", cureReset
+	case nvml.GPU_RECOVERY_ACTION_BUS_RESET:
+		return "a reset of its PCIe bus", cureReboot
+	case nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:
+		return "a reboot of the machine", cureReboot
+	}
+	return fmt.Sprintf("recovery action %d, which this version does not know", e.Action), cureSupport
+}
+
+// CheckHealth asks a card whether it is there and whether the driver wants
+// something done about it. It costs two short calls, and is what finds errors
+// whose event was missed. What it cannot see are fatal errors after which a
+// card answers as before and that older drivers keep no account of: those are
+// known by their event alone.
+func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
+	_, err := d.examine(ctx, pciAddress)
+	return err
+}
+
+// examine is CheckHealth. known tells whether the driver has recovery actions.
+func (d *Driver) examine(ctx context.Context, pciAddress string) (known bool, err error) {
+	return onCard(ctx, d, pciAddress, (*card).examine)
+}
+
+func (c *card) examine() (known bool, err error) {
+	// A handle and much that is asked of it come out of the library's memory;
+	// this call goes to the card.
+	if _, err := c.totalMemory(); err != nil {
+		return false, err
+	}
+	action, known, err := c.recoveryAction()
+	if err != nil {
+		return known, err
+	}
+	switch action {
+	case nvml.GPU_RECOVERY_ACTION_NONE, nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN:
+		// The IMEX domain is about memory shared between nodes.
+		return known, nil
+	}
+	return known, &RecoveryError{PCIAddress: c.pciAddress, Action: action}
+}
+
+// recoveryAction is what the driver wants done about the card. known is false
+// for drivers that do not tell.
+func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
+	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	err = tell(c.task, "DeviceGetFieldValues", func() nvml.Return { return c.device.GetFieldValues(values) })
+	if unsupported(err) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	value := values[0]
+	if ret := nvml.Return(value.NvmlReturn); ret != nvml.SUCCESS {
+		// A driver that does not know a field says so in several ways. One
+		// card that is lost says that.
+		if ret == nvml.ERROR_GPU_IS_LOST {
+			return 0, false, &CallError{Subject: c.gate.subject, Call: "DeviceGetFieldValues", Return: ret}
+		}
+		return 0, false, nil
+	}
+	if nvml.ValueType(value.ValueType) == nvml.VALUE_TYPE_UNSIGNED_LONG_LONG {
+		return nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint64(value.Value[:])), true, nil
+	}
+	return nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(value.Value[:])), true, nil
+}
+
+// Recovered tells whether what a fatal event reported is over. The card must
+// answer and the driver ask for nothing; and further, by what the event was:
+//
+//   - A card that was lost needs no more than that.
+//   - Of most fatal XIDs the driver keeps account itself, if it has recovery
+//     actions (R565): nothing more is needed either.
+//   - Otherwise the card must have started anew since: the machine booted, the
+//     driver was loaded (LoadID) or the card was reset (its energy counter fell
+//     back). A reset that leaves no such trace is not seen; a reboot always is.
+//
+// The error says why a card is not well; false without an error means that it
+// answers, but has not started anew. A caller should want to hear true several
+// times before it believes it: a card that is dying may answer now and then.
+func (d *Driver) Recovered(ctx context.Context, e HealthEvent) (bool, error) {
+	if !e.Fatal {
+		return true, nil
+	}
+	known, err := d.examine(ctx, e.PCIAddress)
+	if err != nil {
+		return false, err
+	}
+	ends := endsWithAnswer
+	if e.XID != 0 {
+		ends = lookUpXID(e.XID).ends
+	}
+	if ends == endsWithAnswer || ends == endsWithDriver && known {
+		return true, nil
+	}
+	return d.startedAnew(ctx, e)
+}
+
+// startedAnew tells whether the card has started since the event.
+func (d *Driver) startedAnew(ctx context.Context, e HealthEvent) (bool, error) {
+	load, err := d.LoadID()
+	if err != nil {
+		return false, err
+	}
+	if e.LoadID != "" && e.LoadID != load {
+		return true, nil
+	}
+	energy, err := onCard(ctx, d, e.PCIAddress, (*card).energy)
+	if err != nil {
+		return false, err
+	}
+	return energy > 0 && energy < e.Energy, nil
+}
+
+// energy is what the card has used up since the driver brought it up, in
+// millijoules; zero when the card does not count it.
+func (c *card) energy() (uint64, error) {
+	energy, err := ask(c.task, "DeviceGetTotalEnergyConsumption", c.device.GetTotalEnergyConsumption)
+	if unsupported(err) {
+		return 0, nil
+	}
+	return energy, err
+}
+
+// lost tells whether an error says that the card is gone from the bus.
+func lost(err error) bool { return errors.Is(err, nvml.ERROR_GPU_IS_LOST) }

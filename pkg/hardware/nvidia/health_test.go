@@ -1,0 +1,170 @@
+package nvidia
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+const firstCard, secondCard = "0000:1b:00.0", "0000:43:00.0"
+
+func TestCheckHealth(t *testing.T) {
+	m := simulated(t, "h100x8")
+	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
+	m.faults(simulate.Faults{Lost: []string{firstCard}})
+	require.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_GPU_IS_LOST)
+	require.NoError(t, m.CheckHealth(t.Context(), secondCard))
+	m.fail("GetMemoryInfo", nvml.ERROR_UNKNOWN, 1)
+	require.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_UNKNOWN)
+	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
+	require.Error(t, m.CheckHealth(t.Context(), "0000:00:00.0"))
+}
+
+func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
+	m := simulated(t, "h100x8")
+	for action, want := range map[string]string{
+		"reset":             "the driver asks for a reset of the card: drain the node, end every program",
+		"reboot":            "a reboot of the node: drain and reboot the node",
+		"drainP2P":          "an end of its traffic with other cards: drain the programs",
+		"drainAndReset":     "nvidia-smi --gpu-reset -i " + firstCard,
+		"busReset":          "a reset of its PCIe bus",
+		"systemReboot":      "a reboot of the machine",
+		"recoverIMEXDomain": "",
+	} {
+		t.Run(action, func(t *testing.T) {
+			m.faults(simulate.Faults{Recovery: []simulate.Recovery{{GPU: firstCard, Action: action}}})
+			err := m.CheckHealth(t.Context(), firstCard)
+			require.NoError(t, m.CheckHealth(t.Context(), secondCard))
+			if want == "" {
+				require.NoError(t, err, "not the card's trouble")
+				return
+			}
+			var recovery *RecoveryError
+			require.ErrorAs(t, err, &recovery)
+			assert.ErrorContains(t, err, want)
+		})
+	}
+	assert.ErrorContains(t, &RecoveryError{PCIAddress: firstCard, Action: 42}, "recovery action 42, which this version does not know")
+}
+
+func TestCheckHealthWithoutTheField(t *testing.T) {
+	m := simulated(t, "h100x8")
+	m.fail("GetFieldValues", nvml.ERROR_NOT_SUPPORTED, 0)
+	known, err := m.examine(t.Context(), firstCard)
+	require.NoError(t, err)
+	assert.False(t, known)
+	m.fail("GetFieldValues", nvml.ERROR_GPU_IS_LOST, 0)
+	assert.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_GPU_IS_LOST)
+}
+
+// event is one as it comes out of the file in which the node keeps it.
+func (m *machine) event(number uint64) HealthEvent {
+	m.t.Helper()
+	load, err := m.LoadID()
+	require.NoError(m.t, err)
+	energy, ret := m.device(0).GetTotalEnergyConsumption()
+	require.Equal(m.t, nvml.SUCCESS, ret)
+	data, err := json.Marshal(HealthEvent{PCIAddress: firstCard, XID: number, Fatal: true, Message: "x", LoadID: load, Energy: energy})
+	require.NoError(m.t, err)
+	var e HealthEvent
+	require.NoError(m.t, json.Unmarshal(data, &e))
+	return e
+}
+
+func (m *machine) recovered(e HealthEvent) bool {
+	m.t.Helper()
+	over, err := m.Recovered(m.t.Context(), e)
+	require.NoError(m.t, err)
+	return over
+}
+
+const (
+	accounted   = 95  // the driver keeps account of it
+	unaccounted = 119 // only a reset ends it
+)
+
+func TestRecovered(t *testing.T) {
+	m := simulated(t, "h100x8")
+	assert.True(t, m.recovered(HealthEvent{PCIAddress: firstCard, XID: 63}), "what is not fatal is over at once")
+	assert.True(t, m.recovered(m.event(0)), "a card that was lost and answers")
+	assert.True(t, m.recovered(m.event(accounted)), "the driver asks for nothing")
+	assert.True(t, m.recovered(m.event(4711)))
+	assert.False(t, m.recovered(m.event(unaccounted)), "the card answers, but was not reset")
+
+	m.faults(simulate.Faults{Recovery: []simulate.Recovery{{GPU: firstCard, Action: "reset"}}})
+	for _, number := range []uint64{0, accounted, unaccounted} {
+		over, err := m.Recovered(t.Context(), m.event(number))
+		assert.False(t, over)
+		assert.ErrorContains(t, err, "the driver asks for a reset of the card")
+	}
+	m.faults(simulate.Faults{Lost: []string{firstCard}})
+	over, err := m.Recovered(t.Context(), HealthEvent{PCIAddress: firstCard, Fatal: true})
+	assert.False(t, over)
+	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
+}
+
+func TestRecoveredAfterARestart(t *testing.T) {
+	for name, restart := range map[string]func(*machine) error{
+		"reset":  func(m *machine) error { return simulate.ResetGPU(m.root, firstCard) },
+		"reload": func(m *machine) error { return simulate.ReloadDriver(m.root) },
+		"reboot": func(m *machine) error { return simulate.Reboot(m.root) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := simulated(t, "h100x8")
+			e := m.event(unaccounted)
+			require.False(t, m.recovered(e))
+			require.NoError(t, restart(m))
+			assert.True(t, m.recovered(e))
+		})
+	}
+	t.Run("of another card", func(t *testing.T) {
+		m := simulated(t, "h100x8")
+		e := m.event(unaccounted)
+		require.NoError(t, simulate.ResetGPU(m.root, secondCard))
+		assert.False(t, m.recovered(e))
+	})
+}
+
+func TestOldDriversKeepNoAccount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB, pci: [\""+firstCard+"\"]}]"), 0o600))
+	m := simulated(t, path)
+	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
+	e := m.event(accounted)
+	assert.False(t, m.recovered(e))
+	require.NoError(t, simulate.ResetGPU(m.root, firstCard))
+	assert.True(t, m.recovered(e))
+}
+
+func TestLoadID(t *testing.T) {
+	m := simulated(t, "l4x4")
+	id := func() string {
+		id, err := m.LoadID()
+		require.NoError(t, err)
+		return id
+	}
+	first := id()
+	assert.Equal(t, first, id())
+	assert.Len(t, strings.Split(first, "/"), 3)
+	assert.True(t, strings.HasSuffix(first, "/580.159.04"))
+	require.NoError(t, simulate.ResetGPU(m.root, "0000:17:00.0"))
+	assert.Equal(t, first, id(), "a reset of a card is no load of the driver")
+	seen := map[string]bool{first: true}
+	for _, restart := range []func(string) error{simulate.ReloadDriver, simulate.ReloadDriver, simulate.Reboot} {
+		require.NoError(t, restart(m.root))
+		assert.False(t, seen[id()])
+		seen[id()] = true
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(m.root, "sys/module/nvidia")))
+	_, err := m.LoadID()
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+}

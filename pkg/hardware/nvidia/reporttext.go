@@ -1,0 +1,237 @@
+package nvidia
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes the report for people, 80 columns wide unless a name is
+// longer.
+func (r Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	cards := "cards"
+	if len(r.Cards) == 1 {
+		cards = "card"
+	}
+	fmt.Fprintf(&b, "NVIDIA driver %s, CUDA %s, %d %s\n", r.DriverVersion, r.CUDAVersion, len(r.Cards), cards)
+	for _, c := range r.Cards {
+		b.WriteString("\n")
+		c.writeText(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// line is one property of a card: a name, and what there is to say.
+func line(b *strings.Builder, name string, parts ...string) {
+	var told []string
+	for _, part := range parts {
+		if part != "" {
+			told = append(told, part)
+		}
+	}
+	if len(told) > 0 {
+		fmt.Fprintf(b, "  %-9s %s\n", name, strings.Join(told, ", "))
+	}
+}
+
+func (c CardReport) writeText(b *strings.Builder) {
+	name := c.Name
+	if name == "" {
+		name = fmt.Sprintf("card with NVML index %d", c.Index)
+	}
+	health := "healthy"
+	if c.Unhealthy != "" {
+		health = "NOT HEALTHY"
+	}
+	fmt.Fprintf(b, "%s\n", strings.Join(nonEmpty(name, c.ProductName, health), "  "))
+	if c.Unhealthy != "" {
+		line(b, "wrong", wrap(c.Unhealthy))
+	}
+	line(b, "note", wrap(c.Note))
+	line(b, "UUID", c.UUID)
+	if c.Minor != nil {
+		line(b, "PCI", c.PCIAddress, fmt.Sprintf("NVML index %d, /dev/nvidia%d", c.Index, *c.Minor))
+	}
+	line(b, "MIG", c.migText())
+	line(b, "memory", c.Memory.text())
+	line(b, "load", c.loadText()...)
+	line(b, "modes", c.modesText()...)
+	line(b, "ECC", c.eccText()...)
+	for _, text := range c.Errors {
+		line(b, "unread", wrap(text))
+	}
+	c.writePartitions(b)
+	c.writeProcesses(b)
+}
+
+func nonEmpty(texts ...string) []string {
+	var kept []string
+	for _, text := range texts {
+		if text != "" {
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}
+
+// textWidth is what is left of 80 columns behind the name of a property.
+const textWidth = 80 - 12
+
+// wrap breaks a long text into lines below each other.
+func wrap(text string) string {
+	var b strings.Builder
+	width := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case width == 0:
+		case width+1+len(word) > textWidth:
+			b.WriteString("\n" + strings.Repeat(" ", 12))
+			width = 0
+		default:
+			b.WriteString(" ")
+			width++
+		}
+		b.WriteString(word)
+		width += len(word)
+	}
+	return b.String()
+}
+
+func (c CardReport) migText() string {
+	if c.MIG == nil {
+		return ""
+	}
+	return c.MIG.text()
+}
+
+func (s SwitchReport) text() string {
+	if s.On == s.Pending {
+		return onOff(s.On)
+	}
+	return fmt.Sprintf("%s, and %s after the next reset", onOff(s.On), onOff(s.Pending))
+}
+
+func (m *MemoryReport) text() string {
+	if m == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%.1f of %.1f GiB used", gib(m.Used), gib(m.Total))
+	if m.Reserved > 0 {
+		text += fmt.Sprintf(", %.1f GiB kept by the driver", gib(m.Reserved))
+	}
+	return text
+}
+
+func gib(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
+
+func (c CardReport) loadText() []string {
+	var parts []string
+	if u := c.Utilization; u != nil {
+		parts = append(parts, fmt.Sprintf("compute %d %%, memory %d %%", u.Compute, u.Memory))
+	}
+	if c.Temperature != nil {
+		parts = append(parts, fmt.Sprintf("%d °C", *c.Temperature))
+	}
+	if p := c.Power; p != nil {
+		text := fmt.Sprintf("%d W", p.Draw/1000)
+		if p.Limit > 0 {
+			text = fmt.Sprintf("%d of %d W", p.Draw/1000, p.Limit/1000)
+		}
+		parts = append(parts, text)
+	}
+	return parts
+}
+
+func (c CardReport) modesText() []string {
+	var parts []string
+	if c.Persistence != nil {
+		parts = append(parts, "persistence "+onOff(*c.Persistence))
+	}
+	if c.ComputeMode != "" {
+		parts = append(parts, "compute "+c.ComputeMode)
+	}
+	return parts
+}
+
+func (c CardReport) eccText() []string {
+	e := c.ECC
+	if e == nil {
+		return nil
+	}
+	parts := []string{e.text()}
+	if e.Uncorrected != nil {
+		parts = append(parts, fmt.Sprintf("%d uncorrected errors", *e.Uncorrected))
+	}
+	if e.RemapPending {
+		parts = append(parts, "a row to be replaced at the next reset")
+	}
+	if e.RemapFailed {
+		parts = append(parts, "A ROW COULD NOT BE REPLACED")
+	}
+	return parts
+}
+
+// writeTable aligns rows of cells that tabs end. A row may have a note, which
+// comes below it as it is, to be copied.
+func writeTable(b *strings.Builder, rows []string, notes map[int]string) {
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	_, _ = io.WriteString(t, strings.Join(rows, "\n")+"\n")
+	_ = t.Flush()
+	row := 0
+	for text := range strings.Lines(table.String()) {
+		b.WriteString("  " + strings.TrimRight(text, " \n") + "\n")
+		if note := notes[row]; note != "" {
+			b.WriteString("      " + note + "\n")
+		}
+		row++
+	}
+}
+
+func (c CardReport) writePartitions(b *strings.Builder) {
+	if len(c.Partitions) == 0 {
+		return
+	}
+	rows, notes := []string{"GI\tPROFILE\tSLICES\tUSED/GiB\tUUID"}, map[int]string{}
+	for _, p := range c.Partitions {
+		memory := "-"
+		if p.Memory != nil {
+			memory = fmt.Sprintf("%.1f/%.1f", gib(p.Memory.Used), gib(p.Memory.Total))
+		}
+		uuid := "half made: no compute instance"
+		if len(p.Compute) > 0 {
+			uuid = p.Compute[0].UUID
+		}
+		slices := fmt.Sprint(p.Start)
+		if p.Size > 1 {
+			slices = fmt.Sprintf("%d-%d", p.Start, p.Start+p.Size-1)
+		}
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s", p.Instance, p.Profile, slices, memory, uuid))
+		for _, ci := range p.Compute[min(1, len(p.Compute)):] {
+			rows = append(rows, "\t\t\t\t"+ci.UUID)
+		}
+		notes[len(rows)-1] = p.Note
+	}
+	writeTable(b, rows, notes)
+}
+
+func (c CardReport) writeProcesses(b *strings.Builder) {
+	if len(c.Processes) == 0 {
+		return
+	}
+	rows := []string{"PID\tMEMORY\tIN\tNAME"}
+	for _, p := range c.Processes {
+		memory, in := "-", "card"
+		if p.Memory != nil {
+			memory = fmt.Sprintf("%.1f GiB", gib(*p.Memory))
+		}
+		if p.Instance != nil {
+			in = fmt.Sprintf("GI %d", *p.Instance)
+		}
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s", p.PID, memory, in, p.Name))
+	}
+	writeTable(b, rows, nil)
+}

@@ -1,0 +1,346 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// The times of WatchHealth. A card must be out of service 10 s after an error.
+const (
+	// waitFor bounds one wait for events; it is also how long WatchHealth
+	// takes to see the end of its context.
+	waitFor = 500 * time.Millisecond
+	// waitPatience is when a wait counts as hung.
+	waitPatience = 10 * time.Second
+	// cardPatience is how long one look at all cards may take.
+	cardPatience = 3 * time.Second
+	// lookEvery is the time between two looks for cards that are not watched.
+	lookEvery = 10 * time.Second
+	// sessionPause is the pause before a set of events is opened again.
+	sessionPause = time.Second
+	// shunFor is how long a card is left alone that spoils the set of events.
+	shunFor = time.Minute
+)
+
+// WatchHealth reports what the driver tells of errors on the cards, from now
+// until ctx ends: fatal and informative events, not those that are a program's
+// own fault. A card that is lost, or that cannot be watched, is reported once.
+// The reports come one at a time; report should be quick.
+//
+// It survives a lost session and a reload of the driver, and takes up cards
+// that come back. What happens while no session is open goes unreported:
+// CheckHealth is there for that. It returns nil when ctx ends, and before that
+// only if the library knows no events at all.
+func (d *Driver) WatchHealth(ctx context.Context, report func(HealthEvent)) error {
+	return d.newWatcher(report).run(ctx)
+}
+
+func (d *Driver) newWatcher(report func(HealthEvent)) *watcher {
+	return &watcher{
+		d: d, report: report, gate: newGate("NVML events"), lookEvery: lookEvery,
+		said: map[string]string{}, energy: map[string]uint64{}, shunned: map[string]time.Time{},
+	}
+}
+
+func (w *watcher) run(ctx context.Context) error {
+	complaint := ""
+	for ctx.Err() == nil {
+		err := w.session(ctx)
+		if unsupported(err) {
+			return fmt.Errorf("watch for errors of the cards: %w", err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil && err.Error() != complaint {
+			complaint = err.Error()
+			w.d.cfg.Logger.Info("Watching for errors of the cards starts again", "reason", complaint)
+		}
+		pause(ctx, sessionPause)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// watcher is one WatchHealth.
+type watcher struct {
+	d      *Driver
+	report func(HealthEvent)
+	gate   *gate
+	// lookEvery is the constant, but for tests.
+	lookEvery time.Duration
+	// said is what was last reported of a card that is not watched.
+	said map[string]string
+	// energy is what each card had used up when last looked at.
+	energy map[string]uint64
+	// shunned are cards that spoil the set, and since when.
+	shunned map[string]time.Time
+}
+
+// watch is one set of events, with the cards registered in it.
+type watch struct {
+	*watcher
+	set   nvml.EventSet
+	load  string
+	cards map[string]nvml.Device
+	// stuck is set once a call hung that may still use the set.
+	stuck bool
+}
+
+// session watches with one set of events until something is wrong with it.
+func (w *watcher) session(ctx context.Context) error {
+	set, err := inGate(ctx, w, "EventSetCreate", w.d.cfg.NVML.EventSetCreate)
+	if errors.Is(err, nvml.ERROR_UNINITIALIZED) {
+		if err = w.d.Open(ctx); err == nil {
+			set, err = inGate(ctx, w, "EventSetCreate", w.d.cfg.NVML.EventSetCreate)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s := &watch{watcher: w, set: set, cards: map[string]nvml.Device{}}
+	s.load, _ = w.d.LoadID()
+	defer s.free(ctx)
+
+	var looked time.Time
+	for ctx.Err() == nil {
+		if time.Since(looked) >= w.lookEvery {
+			if err := s.look(ctx); err != nil {
+				return err
+			}
+			looked = time.Now()
+		}
+		event, err := inGate(ctx, w, "EventSetWait", func() (nvml.EventData, nvml.Return) {
+			return set.Wait(uint32(waitFor.Milliseconds()))
+		})
+		switch {
+		case err == nil:
+			s.tell(ctx, event)
+		case !errors.Is(err, nvml.ERROR_TIMEOUT):
+			// Lost cards too: NVML does not say which one it is and would
+			// answer so for ever. A new set leaves it out.
+			return err
+		}
+	}
+	return nil
+}
+
+// inGate makes one call that has to do with the set of events. It is not ended
+// by the context, which would leave the set in use when it is freed.
+func inGate[T any](ctx context.Context, w *watcher, call string, f func() (T, nvml.Return)) (T, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitPatience)
+	defer cancel()
+	return through(ctx, w.gate, w.d.cfg.NVML, func(t *task) (T, error) { return ask(t, call, f) })
+}
+
+func (s *watch) free(ctx context.Context) {
+	if s.stuck {
+		return // rather a set too many than one that is used after its end
+	}
+	_, err := inGate(ctx, s.watcher, "EventSetFree", func() (struct{}, nvml.Return) { return struct{}{}, s.set.Free() })
+	if err != nil {
+		s.d.cfg.Logger.V(1).Info("A set of events could not be freed", "reason", err.Error())
+	}
+}
+
+// glance is what a look found out about one card.
+type glance struct {
+	pciAddress string
+	// device is set when the card was registered just now.
+	device nvml.Device
+	energy uint64
+	// unwatched says why the card has no events.
+	unwatched string
+	err       error
+}
+
+// look registers the cards that are not watched yet, and reads the counters of
+// the others. All cards at once: one that hangs delays the others by its
+// patience and no more.
+func (s *watch) look(ctx context.Context) error {
+	if load, err := s.d.LoadID(); err == nil && load != s.load {
+		return errors.New("the driver was loaded anew")
+	}
+	bounded, cancel := context.WithTimeout(ctx, cardPatience)
+	defer cancel()
+	count, err := s.d.count(bounded)
+	if err != nil {
+		return err
+	}
+	found := make([]glance, count)
+	var wait sync.WaitGroup
+	for index := range count {
+		wait.Go(func() { found[index] = s.lookAt(bounded, index) })
+	}
+	wait.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	for _, g := range found {
+		if err := s.note(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *watch) lookAt(ctx context.Context, index int) glance {
+	address, err := s.d.address(ctx, index)
+	if err != nil {
+		return glance{pciAddress: s.d.addressSeen(index), err: err}
+	}
+	if time.Since(s.shunned[address]) < shunFor {
+		return glance{pciAddress: address}
+	}
+	registered := s.cards[address] != nil
+	g, err := onCard(ctx, s.d, address, func(c *card) (glance, error) {
+		g := glance{pciAddress: address}
+		var err error
+		if g.energy, err = c.energy(); lost(err) {
+			return g, err
+		}
+		if !registered {
+			g.unwatched, err = c.register(s.set)
+			g.device = c.device
+		}
+		return g, err
+	})
+	g.pciAddress, g.err = address, err
+	return g
+}
+
+// register adds the card's events to the set, or says why it has none.
+func (c *card) register(set nvml.EventSet) (unwatched string, err error) {
+	kinds, err := ask(c.task, "DeviceGetSupportedEventTypes", c.device.GetSupportedEventTypes)
+	if err == nil && kinds&watchedMask == 0 {
+		return "it reports no errors", nil
+	}
+	if err == nil {
+		err = tell(c.task, "DeviceRegisterEvents", func() nvml.Return { return c.device.RegisterEvents(kinds&watchedMask, set) })
+	}
+	if unsupported(err) {
+		return err.Error(), nil
+	}
+	return "", err
+}
+
+// note takes down what a look found and reports what has not been said.
+func (s *watch) note(g glance) error {
+	if g.energy > 0 {
+		s.energy[g.pciAddress] = g.energy
+	}
+	switch {
+	case g.err == nil && g.unwatched != "":
+		s.sayOnce(g.pciAddress, "unwatched", HealthEvent{Message: fmt.Sprintf(
+			"card %s cannot be watched for errors (%s); it is only asked from time to time", g.pciAddress, g.unwatched)})
+	case g.err == nil && g.device != nil:
+		s.cards[g.pciAddress] = g.device
+		delete(s.said, g.pciAddress)
+	case lost(g.err) && g.pciAddress != "":
+		s.sayOnce(g.pciAddress, "lost", HealthEvent{Fatal: true, Message: g.err.Error()})
+		if s.cards[g.pciAddress] != nil {
+			return g.err
+		}
+	case errors.Is(g.err, nvml.ERROR_UNKNOWN):
+		// "Event set is in undefined state and should be freed" (nvml.h).
+		s.shunned[g.pciAddress] = time.Now()
+		return g.err
+	case g.err != nil:
+		var hangs *StuckError
+		s.stuck = s.stuck || errors.As(g.err, &hangs)
+		s.d.cfg.Logger.V(1).Info("Card is not watched for errors now", "card", g.pciAddress, "reason", g.err.Error())
+	}
+	return nil
+}
+
+func (s *watch) sayOnce(pciAddress, what string, e HealthEvent) {
+	if s.said[pciAddress] == what {
+		return
+	}
+	s.said[pciAddress] = what
+	s.send(pciAddress, e)
+}
+
+// send completes an event and reports it.
+func (s *watch) send(pciAddress string, e HealthEvent) {
+	e.PCIAddress, e.Energy = pciAddress, s.energy[pciAddress]
+	e.LoadID, _ = s.d.LoadID()
+	s.report(e)
+}
+
+// tell reports an event of the driver, if it is one to report.
+func (s *watch) tell(ctx context.Context, event nvml.EventData) {
+	number, ok := xidOf(event)
+	if !ok {
+		return
+	}
+	address, ok := s.addressOf(ctx, event.Device)
+	if !ok {
+		s.d.cfg.Logger.Info("An error of a card that cannot be told", "xid", number)
+		return
+	}
+	row := lookUpXID(number)
+	e := HealthEvent{XID: number, Fatal: row.class == fatal}
+	if event.GpuInstanceId != noInstance {
+		id := int(event.GpuInstanceId)
+		e.GPUInstance = &id
+	}
+	e.Message = row.describe(address, number, e.GPUInstance)
+	switch row.class {
+	case application:
+		s.d.cfg.Logger.V(2).Info("An application failed on a card", "card", address, "reason", e.Message)
+		return
+	case ruled:
+		if !s.rule(ctx, address, &e) {
+			return
+		}
+	}
+	s.send(address, e)
+}
+
+// rule asks the card what a changed recovery action means. Nothing is reported
+// when the driver asks for nothing any more.
+func (s *watch) rule(ctx context.Context, address string, e *HealthEvent) bool {
+	ctx, cancel := context.WithTimeout(ctx, cardPatience)
+	defer cancel()
+	err := s.d.CheckHealth(ctx, address)
+	if err == nil {
+		return false
+	}
+	var recovery *RecoveryError
+	e.Fatal = lost(err) || errors.As(err, &recovery)
+	e.Message = fmt.Sprintf("%s: %v", e.Message, err)
+	return true
+}
+
+// noInstance stands where an event or a process has no instance (nvml.h).
+const noInstance = 0xFFFFFFFF
+
+// addressOf finds the card of an event: by its handle, which works for lost
+// cards too, or by asking it.
+func (s *watch) addressOf(ctx context.Context, device nvml.Device) (string, bool) {
+	for address, known := range s.cards {
+		if known == device {
+			return address, true
+		}
+	}
+	info, err := inGate(ctx, s.watcher, "DeviceGetPciInfo", device.GetPciInfo)
+	if err != nil {
+		return "", false
+	}
+	address, err := addressIn(info)
+	return address, err == nil
+}

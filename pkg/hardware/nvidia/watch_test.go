@@ -1,0 +1,236 @@
+package nvidia
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// watching is a WatchHealth that runs until the test ends.
+type watching struct {
+	*machine
+	mu     sync.Mutex
+	events []HealthEvent
+}
+
+// watchHealth starts watching, with frequent looks.
+func (m *machine) watchHealth() *watching {
+	m.t.Helper()
+	w := &watching{machine: m}
+	ctx, cancel := context.WithCancel(m.t.Context())
+	done := make(chan error, 1)
+	go func() {
+		watcher := m.newWatcher(func(e HealthEvent) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, e)
+		})
+		watcher.lookEvery = 200 * time.Millisecond
+		done <- watcher.run(ctx)
+	}()
+	m.t.Cleanup(func() {
+		cancel()
+		assert.NoError(m.t, <-done)
+	})
+	return w
+}
+
+// xid raises an error until it is reported: what happens before the cards are
+// registered is not.
+func (w *watching) xid(address string, number uint64, instance *int) HealthEvent {
+	w.t.Helper()
+	var got HealthEvent
+	require.Eventually(w.t, func() bool {
+		faults := simulate.Faults{XIDs: []simulate.XID{{GPU: address, GPUInstance: instance, XID: number}}}
+		w.faults(simulate.Faults{})
+		time.Sleep(30 * time.Millisecond) // the simulator looks every 20 ms
+		w.faults(faults)
+		for range 10 {
+			if e, ok := w.last(address, number); ok {
+				got = e
+				return true
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
+	}, 30*time.Second, time.Millisecond)
+	return got
+}
+
+func (w *watching) last(address string, number uint64) (HealthEvent, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := len(w.events) - 1; i >= 0; i-- {
+		if e := w.events[i]; e.PCIAddress == address && e.XID == number {
+			return e, true
+		}
+	}
+	return HealthEvent{}, false
+}
+
+func (w *watching) count(address string, number uint64) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if e.PCIAddress == address && e.XID == number {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWatchHealthReportsByClass(t *testing.T) {
+	w := simulated(t, "h100x8").watchHealth()
+	first, second := "0000:1b:00.0", "0000:43:00.0"
+	load, err := w.LoadID()
+	require.NoError(t, err)
+
+	e := w.xid(first, 79, nil)
+	assert.True(t, e.Fatal)
+	assert.Equal(t, load, e.LoadID)
+	assert.NotZero(t, e.Energy)
+	assert.Nil(t, e.GPUInstance)
+	assert.Contains(t, e.Message, "card 0000:1b:00.0: XID 79: the card fell off the bus; drain and reboot the node")
+
+	two := 2
+	e = w.xid(second, 94, &two)
+	assert.False(t, e.Fatal)
+	assert.Equal(t, 2, *e.GPUInstance)
+	e = w.xid(second, 95, &two)
+	assert.True(t, e.Fatal, "a fatal one counts for the whole card")
+	assert.True(t, w.xid(second, 4711, nil).Fatal, "and so does one that nobody knows")
+
+	// A program's own errors are not reported, nor is a recovery action that
+	// is none.
+	w.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: second, XID: 31}, {GPU: second, XID: 109}, {GPU: second, XID: 154}}})
+	w.xid(second, 63, nil)
+	for _, number := range []uint64{31, 109, 154} {
+		assert.Zero(t, w.count(second, number), "XID %d", number)
+	}
+	assert.Zero(t, w.count(first, 95), "the cards are told apart")
+}
+
+func TestWatchHealthAsksWhatARecoveryActionMeans(t *testing.T) {
+	w := simulated(t, "h100x8").watchHealth()
+	address := "0000:1b:00.0"
+	w.xid(address, 63, nil)
+	w.faults(simulate.Faults{
+		XIDs:     []simulate.XID{{GPU: address, XID: 154}},
+		Recovery: []simulate.Recovery{{GPU: address, Action: "drainAndReset"}},
+	})
+	require.Eventually(t, func() bool { return w.count(address, 154) == 1 }, 10*time.Second, 10*time.Millisecond)
+	e, _ := w.last(address, 154)
+	assert.True(t, e.Fatal)
+	assert.Contains(t, e.Message, "the driver asks for a reset of the card once nobody uses it")
+}
+
+func TestWatchHealthReportsALostCardOnceAndTakesItUpAgain(t *testing.T) {
+	w := simulated(t, "h100x8").watchHealth()
+	gone, other := "0000:1b:00.0", "0000:43:00.0"
+	w.xid(gone, 63, nil)
+	w.faults(simulate.Faults{Lost: []string{gone}})
+	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, 10*time.Second, 10*time.Millisecond)
+	e, _ := w.last(gone, 0)
+	assert.True(t, e.Fatal)
+	assert.Contains(t, e.Message, nvml.ERROR_GPU_IS_LOST.Error())
+	w.faults(simulate.Faults{Lost: []string{gone}, XIDs: []simulate.XID{{GPU: other, XID: 119}}})
+	require.Eventually(t, func() bool { return w.count(other, 119) == 1 }, 10*time.Second, 10*time.Millisecond, "the others are still watched")
+	assert.Zero(t, w.count(other, 0))
+	assert.Equal(t, 1, w.count(gone, 0))
+
+	w.noFaults()
+	w.xid(gone, 95, nil) // it is back, and watched
+}
+
+func TestWatchHealthSurvivesALostSession(t *testing.T) {
+	m := simulated(t, "l4x4")
+	w := m.watchHealth()
+	address := "0000:17:00.0"
+	w.xid(address, 63, nil)
+	require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown())
+	w.xid(address, 95, nil)
+}
+
+func TestWatchHealthOutlivesAReload(t *testing.T) {
+	m := simulated(t, "h100x8")
+	w := m.watchHealth()
+	address := "0000:1b:00.0"
+	before := w.xid(address, 95, nil)
+	require.NoError(t, simulate.ReloadDriver(m.root))
+	time.Sleep(2 * sessionPause) // by now the reload was seen
+	after := w.xid(address, 64, nil)
+	assert.NotEqual(t, before.LoadID, after.LoadID)
+}
+
+// deaf is a card without events.
+type deaf struct {
+	nvml.Device
+	kinds uint64
+	ret   nvml.Return
+}
+
+func (d deaf) GetSupportedEventTypes() (uint64, nvml.Return)            { return d.kinds, nvml.SUCCESS }
+func (d deaf) RegisterEvents(kinds uint64, _ nvml.EventSet) nvml.Return { return d.ret }
+
+func TestCardsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
+	for name, card := range map[string]deaf{
+		"no events":     {},
+		"not supported": {kinds: nvml.EventTypeXidCriticalError, ret: nvml.ERROR_NOT_SUPPORTED},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := simulated(t, "l4x4", trapping(func(d nvml.Device) nvml.Device {
+				if uuid, _ := d.GetUUID(); uuid == "" {
+					return d
+				}
+				if info, _ := d.GetPciInfo(); info.Bus != 0x17 {
+					return d
+				}
+				return deaf{d, card.kinds, card.ret}
+			}))
+			w := m.watchHealth()
+			w.xid("0000:31:00.0", 95, nil)
+			require.Equal(t, 1, w.count("0000:17:00.0", 0))
+			e, _ := w.last("0000:17:00.0", 0)
+			assert.False(t, e.Fatal)
+			assert.Contains(t, e.Message, "card 0000:17:00.0 cannot be watched for errors")
+			require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown()) // a new session
+			w.xid("0000:31:00.0", 64, nil)
+			assert.Equal(t, 1, w.count("0000:17:00.0", 0))
+		})
+	}
+}
+
+func TestACardThatSpoilsTheSetIsLeftAlone(t *testing.T) {
+	m := simulated(t, "l4x4")
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: simulate.Return(nvml.ERROR_UNKNOWN)}}})
+	w := m.newWatcher(func(HealthEvent) {})
+	require.ErrorIs(t, w.session(t.Context()), nvml.ERROR_UNKNOWN)
+	assert.Contains(t, w.shunned, "0000:17:00.0")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	assert.NoError(t, w.session(ctx), "the next set goes without it")
+}
+
+func TestWithoutEventsWatchHealthEnds(t *testing.T) {
+	m := simulated(t, "l4x4")
+	m.fail("EventSetCreate", nvml.ERROR_NOT_SUPPORTED, 0)
+	assert.ErrorIs(t, m.WatchHealth(t.Context(), func(HealthEvent) {}), nvml.ERROR_NOT_SUPPORTED)
+}
+
+func TestACardThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
+	m := simulated(t, "l4x4")
+	hangs := simulate.CallFault{Call: "RegisterEvents", GPU: "0000:17:00.0", Hang: true}
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{hangs}})
+	t.Cleanup(m.noFaults)
+	w := m.watchHealth()
+	time.Sleep(cardPatience + 100*time.Millisecond)
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{hangs}, XIDs: []simulate.XID{{GPU: "0000:31:00.0", XID: 79}}})
+	require.Eventually(t, func() bool { return w.count("0000:31:00.0", 79) == 1 }, 10*time.Second, 10*time.Millisecond)
+}

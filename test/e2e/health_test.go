@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -70,7 +69,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 func TestMetricsCountFailures(t *testing.T) {
 	s := start(t)
 	s.podWithAllocation("unlucky", vanished())
-	s.waitPodEvent("unlucky", prepareFailed, gpu.DriverName)
+	s.waitPodEvent("unlucky", prepareFailed, "has no card for pool")
 	assert.Regexp(t, `(?m)^tranche_claim_duration_seconds_count\{operation="prepare",result="failure"\} [1-9]`, s.metrics(nodeA))
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests on a cluster of their own, which is taken down at
-# the end. KEEP=1 leaves it up; arguments go to `go test` (-run Demo).
+# Runs the end-to-end tests on a cluster of their own (in E2E_CLUSTER_DIR), which
+# is taken down at the end. KEEP=1 leaves it up; arguments go to `go test`
+# (-run Demo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,8 +10,7 @@ if [ "$(id -u)" != 0 ]; then
   exit 0
 fi
 
-dir=$PWD/${CLUSTER_DIR:-.cluster-e2e}
-[[ ${CLUSTER_DIR:-} == /* ]] && dir=$CLUSTER_DIR
+dir=${E2E_CLUSTER_DIR:-$PWD/.cluster-e2e}
 results=$(mktemp)
 finish() {
   code=$?
@@ -44,7 +44,7 @@ make --no-print-directory cluster-up CLUSTER_DIR="$dir" SIMULATE=h100x8,l4x4 GAT
 echo "running the end-to-end tests …"
 code=0
 TRANCHE_E2E_CLUSTER=$dir go test -count=1 -timeout 40m -v "$@" ./test/e2e/... 2>&1 |
-  tee "$results" | grep -Ev '^=== (RUN|PAUSE|CONT|NAME)' || code=$?
+  tee "$results" | grep --line-buffered -Ev '^=== (RUN|PAUSE|CONT|NAME)' || code=$?
 count() { grep -cE "^ *--- $1:" "$results" || true; }
 echo "end-to-end tests: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped"
 exit "$code"

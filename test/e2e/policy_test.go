@@ -26,12 +26,12 @@ func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
 	slices := s.slicesAs(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
 
 	const refused = "tranche-kubelet-plugin on node 'node-a' may write only ResourceSlices of that node, and this one is of node 'node-b'"
-	s.requireWrites(slices, nodeB, gpu.DriverName, func(err error) {
+	s.requireWrites(slices, nodeB, func(err error) {
 		require.Error(t, err)
 		assert.True(t, apierrors.IsForbidden(err), err)
 		assert.ErrorContains(t, err, refused)
 	})
-	s.requireWrites(slices, nodeA, gpu.DriverName, func(err error) { require.NoError(t, err) })
+	s.requireWrites(slices, nodeA, func(err error) { require.NoError(t, err) })
 
 	_, err := slices.Create(s.ctx, newSlice(nodeA, "other.example.com"), dryCreate)
 	require.ErrorContains(t, err, "may write only ResourceSlices of driver gpu.tranche.dev")
@@ -42,7 +42,7 @@ func TestAdmissionPolicyKeepsAPluginToItsNode(t *testing.T) {
 func TestAdmissionPolicyRefusesATokenWithoutANode(t *testing.T) {
 	s := start(t)
 	slices := s.slicesAs(nil)
-	s.requireWrites(slices, nodeA, gpu.DriverName, func(err error) {
+	s.requireWrites(slices, nodeA, func(err error) {
 		require.Error(t, err)
 		assert.True(t, apierrors.IsForbidden(err), err)
 		assert.ErrorContains(t, err, "the token names no node")
@@ -52,9 +52,9 @@ func TestAdmissionPolicyRefusesATokenWithoutANode(t *testing.T) {
 var dryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 
 // requireWrites tries to create, update and delete a slice of a node.
-func (s *suite) requireWrites(slices resourceclient.ResourceSliceInterface, node, driver string, check func(error)) {
+func (s *suite) requireWrites(slices resourceclient.ResourceSliceInterface, node string, check func(error)) {
 	s.t.Helper()
-	_, err := slices.Create(s.ctx, newSlice(node, driver), dryCreate)
+	_, err := slices.Create(s.ctx, newSlice(node, gpu.DriverName), dryCreate)
 	check(err)
 	existing := s.slices(node)[0]
 	existing.Labels = map[string]string{"example.com/touched": "yes"}

@@ -46,7 +46,6 @@ type suite struct {
 	client  kubernetes.Interface
 	// namespace is the test's own.
 	namespace string
-	began     time.Time
 }
 
 // start gives a test a namespace of its own, and sees to it that the test ends
@@ -57,7 +56,7 @@ func start(t *testing.T) *suite {
 	if cluster == "" {
 		t.Skip(clusterVariable + " names no cluster: test/e2e.sh starts one and runs this test")
 	}
-	s := &suite{t: t, ctx: context.Background(), cluster: cluster, began: time.Now().Truncate(time.Second)}
+	s := &suite{t: t, ctx: context.Background(), cluster: cluster}
 	var err error
 	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(cluster, "kubeconfig"))
 	require.NoError(t, err)
@@ -109,13 +108,8 @@ func (s *suite) report() string {
 // last seen; it is in the failure's message.
 func (s *suite) eventually(what string, done func() (bool, string)) {
 	s.t.Helper()
-	s.within(patience, what, done)
-}
-
-func (s *suite) within(limit time.Duration, what string, done func() (bool, string)) {
-	s.t.Helper()
 	seen := ""
-	for deadline := time.Now().Add(limit); ; {
+	for deadline := time.Now().Add(patience); ; {
 		var ok bool
 		if ok, seen = done(); ok {
 			return
@@ -125,7 +119,7 @@ func (s *suite) within(limit time.Duration, what string, done func() (bool, stri
 		}
 		time.Sleep(glance)
 	}
-	require.FailNow(s.t, "waited "+limit.String()+" in vain: "+what, seen)
+	require.FailNow(s.t, "waited "+patience.String()+" in vain: "+what, seen)
 }
 
 // try runs one of the cluster's programs (kubectl, helm) or one of ours.

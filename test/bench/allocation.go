@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const (
+	// chart is where the chart's device classes are, seen from the root of the
+	// repository.
+	chart = "deployments/helm/testdata/defaults.yaml"
+
+	allocationRounds   = 15
+	allocationsInRound = 40
+)
+
+// allocationFigures: the time of one allocation with our layout against one pool
+// per node with more counters, attributes and capacities, of the same cards.
+func (b *bench) allocationFigures() []Figure {
+	var all []Figure
+	for _, node := range []struct{ name, inventory string }{{"8 × H100", "h100x8"}, {"8 × H200", "h200x8"}} {
+		for _, state := range []string{"an empty", "a full"} {
+			all = append(all, Figure{
+				Name:  fmt.Sprintf("allocation of a 1g on %s node of %s, against the other layout", state, node.name),
+				Limit: AtMost(1, "×"),
+				Measure: func(ctx context.Context) (Reading, error) {
+					return b.timeAllocation(ctx, node.inventory, state == "a full")
+				},
+			})
+		}
+	}
+	return all
+}
+
+// layout is one way to publish a node, and the scheduler that sees it.
+type layout struct {
+	*allocator.Scheduler
+	class string
+}
+
+func classOf(profile string) string { return "gpu-mig-" + gpu.ProfileSlug(profile) + ".tranche.dev" }
+
+// ask asks for one device; nil when it has to wait.
+func (l *layout) ask(ctx context.Context) (*allocator.Grant, error) {
+	return l.Allocate(ctx, nodeName, allocator.Claim("claim", allocator.Request("gpu", l.class, 1)))
+}
+
+// layouts are ours and the other one of the same cards.
+func layouts(cards []gpu.GPU) ([]*layout, error) {
+	classes, err := allocator.Classes(chart)
+	if err != nil {
+		return nil, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
+	}
+	ours, err := slicesOf(cards)
+	if err != nil {
+		return nil, err
+	}
+	class := classOf(cards[0].Placements[0].Profile)
+	return []*layout{
+		{allocator.New(classes, ours), class},
+		{allocator.New(forDriver(classes, nvidiaDriver), nvidiaSlices(cards)), class},
+	}, nil
+}
+
+// forDriver is the same classes for another driver's devices, so that both
+// layouts are asked the same question.
+func forDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi.DeviceClass {
+	var all []*resourceapi.DeviceClass
+	for _, class := range classes {
+		class = class.DeepCopy()
+		for _, selector := range class.Spec.Selectors {
+			if selector.CEL != nil {
+				selector.CEL.Expression = strings.ReplaceAll(selector.CEL.Expression, fmt.Sprintf("%q", gpu.DriverName), fmt.Sprintf("%q", driver))
+			}
+		}
+		all = append(all, class)
+	}
+	return all
+}
+
+func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool) (Reading, error) {
+	m, err := b.machineOf(ctx, inventory)
+	if err != nil {
+		return Reading{}, err
+	}
+	both, err := layouts(m.cards)
+	if err != nil {
+		return Reading{}, err
+	}
+	if full {
+		if err := fillBoth(ctx, both); err != nil {
+			return Reading{}, err
+		}
+	}
+	times := make([][]float64, len(both))
+	// The first round compiles the classes' expressions.
+	for round := range allocationRounds + 1 {
+		took := make([][]float64, len(both))
+		for range allocationsInRound {
+			for i, l := range both {
+				start := time.Now()
+				grant, err := l.ask(ctx)
+				took[i] = append(took[i], time.Since(start).Seconds())
+				switch {
+				case err != nil:
+					return Reading{}, err
+				case full != (grant == nil):
+					return Reading{}, errors.New("a claim was granted on a full node, or none on an empty one")
+				case grant != nil:
+					l.Release(grant)
+				}
+			}
+		}
+		for i := range both {
+			if round > 0 {
+				times[i] = append(times[i], median(took[i]))
+			}
+		}
+	}
+	return against(times[0], times[1]), nil
+}
+
+// fillBoth gives everything away, as many devices in both layouts.
+func fillBoth(ctx context.Context, both []*layout) error {
+	for _, l := range both {
+		for {
+			grant, err := l.ask(ctx)
+			if err != nil {
+				return err
+			}
+			if grant == nil {
+				break
+			}
+		}
+	}
+	if a, b := len(both[0].Held()), len(both[1].Held()); a != b || a == 0 {
+		return fmt.Errorf("%d devices fill our layout, %d the other", a, b)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const nodeName = "node-a"
+
+// machine is what the driver says about a simulated machine.
+type machine struct {
+	cards []gpu.GPU
+	// common and edits are what containers need, of one partition.
+	common, edits *cdispecs.ContainerEdits
+}
+
+// machineOf reads an inventory the way the plugin does, through NVML, and lets
+// the driver make one partition, to have real edits.
+func (b *bench) machineOf(ctx context.Context, inventory string) (*machine, error) {
+	inv, err := simulate.LoadInventory(inventory)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.MkdirTemp(b.dir, "sim")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(root) //nolint:errcheck // the whole folder goes in the end
+	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: nodeName, Sleep: func(time.Duration) {}})
+	if err != nil {
+		return nil, err
+	}
+	driver, err := nvidia.New(nvidia.Config{
+		NVML: library, DriverRoot: library.DriverRoot(), ProcRoot: root, SysRoot: filepath.Join(root, "sys"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := driver.Open(ctx); err != nil {
+		return nil, err
+	}
+	defer driver.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
+	m := &machine{}
+	if m.cards, err = driver.Inventory(ctx); err != nil {
+		return nil, err
+	}
+	return m, m.readEdits(ctx, driver)
+}
+
+func (m *machine) readEdits(ctx context.Context, driver *nvidia.Driver) error {
+	p := m.cards[0].Placements[0]
+	if _, err := driver.Create(ctx, p); err != nil {
+		return err
+	}
+	var err error
+	if m.common, err = driver.CommonEdits(ctx); err != nil {
+		return err
+	}
+	m.edits, err = driver.Edits(ctx, p)
+	return err
+}
+
+// resources is what a node with these cards publishes.
+func resources(cards []gpu.GPU) (resourceslice.DriverResources, error) {
+	out := make([]publish.Card, len(cards))
+	for i := range cards {
+		out[i].GPU = cards[i]
+	}
+	published, errs := publish.Resources(nodeName, out)
+	return published, errors.Join(errs...)
+}
+
+// slicesOf are the API objects of a node with these cards.
+func slicesOf(cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+	published, err := resources(cards)
+	if err != nil {
+		return nil, err
+	}
+	return allocator.Slices(gpu.DriverName, nodeName, published), nil
+}
+
+// manyCards copies a card often enough, at addresses of their own.
+func manyCards(card gpu.GPU, count int) []gpu.GPU {
+	cards := make([]gpu.GPU, count)
+	for i := range cards {
+		c := card
+		c.PCIAddress, c.Index, c.Minor = fmt.Sprintf("0000:%02x:00.0", i+1), i, i
+		c.UUID = fmt.Sprintf("GPU-%08d-0000-4000-8000-000000000000", i)
+		c.Placements = make([]gpu.Placement, len(card.Placements))
+		for j, p := range card.Placements {
+			p.GPU = c.PCIAddress
+			c.Placements[j] = p
+		}
+		cards[i] = c
+	}
+	return cards
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+const (
+	// pluginInventory is what the plugin's program runs on.
+	pluginInventory = "h100x8"
+	slicesOfACard   = 2
+	claimRounds     = 3
+	// settled is how long to listen for writes that should not come.
+	settled = 3 * time.Second
+
+	slicesPath = "/apis/resource.k8s.io/v1/resourceslices"
+	claimsPath = "/apis/resource.k8s.io/v1/resourceclaims"
+)
+
+// pluginRun is what one run through the life of the program found.
+type pluginRun struct {
+	replaced, memory, restart, change Reading
+}
+
+// pluginFigures are of the real program, between a kubelet and an API server.
+func (b *bench) pluginFigures(ctx context.Context) []Figure {
+	run := sync.OnceValues(func() (*pluginRun, error) { return b.runPlugin(ctx) })
+	figure := func(name string, limit Limit, pick func(*pluginRun) Reading) Figure {
+		return Figure{Name: name, Limit: limit, Measure: func(context.Context) (Reading, error) {
+			r, err := run()
+			if err != nil {
+				return Reading{}, err
+			}
+			return pick(r), nil
+		}}
+	}
+	return []Figure{
+		figure("file replacements in Prepare + Unprepare of a MIG claim", AtMost(6, "files"), func(r *pluginRun) Reading { return r.replaced }),
+		figure("resident memory of the plugin with 8 cards", AtMost(60, "MB"), func(r *pluginRun) Reading { return r.memory }),
+		figure("ResourceSlice writes at a restart on unchanged hardware", AtMost(0, "writes"), func(r *pluginRun) Reading { return r.restart }),
+		figure("ResourceSlice writes when one card changes", AtMost(1, "writes"), func(r *pluginRun) Reading { return r.change }),
+	}
+}
+
+func (b *bench) runPlugin(ctx context.Context) (*pluginRun, error) {
+	h, err := b.newHost()
+	if err != nil {
+		return nil, err
+	}
+	defer h.api.stop()
+	inventory, err := simulate.LoadInventory(pluginInventory)
+	if err != nil {
+		return nil, err
+	}
+	r := &pluginRun{}
+	if err := h.firstRun(ctx, r, len(inventory.GPUs)); err != nil {
+		return nil, err
+	}
+	return r, h.secondRun(ctx, r, inventory.GPUs[0].PCI)
+}
+
+// firstRun publishes, prepares and releases claims on all cards.
+func (h *host) firstRun(ctx context.Context, r *pluginRun, cards int) error {
+	p, err := h.start(ctx, pluginInventory)
+	if err != nil {
+		return err
+	}
+	defer p.stop() //nolint:errcheck // the second run would not start
+	if err := p.await(ctx, "publish", func() bool { return h.api.count(slicesPath) == cards*slicesOfACard }); err != nil {
+		return err
+	}
+	published, err := p.memory()
+	if err != nil {
+		return err
+	}
+	claims, err := h.claims()
+	if err != nil {
+		return err
+	}
+	if r.replaced, err = h.countReplaced(ctx, p.kubelet, claims[0]); err != nil {
+		return err
+	}
+	for range claimRounds {
+		if _, err := prepareAll(ctx, p.kubelet, claims); err != nil {
+			return err
+		}
+	}
+	now, err := p.memory()
+	if err != nil {
+		return err
+	}
+	const mb = 1e6
+	r.memory = Reading{
+		Value: max(published["VmRSS"], now["VmRSS"]) / mb,
+		Seen: fmt.Sprintf("%.1f after publishing; now anonymous %.1f, program %.1f; peak %.1f",
+			published["VmRSS"]/mb, now["RssAnon"]/mb, now["RssFile"]/mb, now["VmHWM"]/mb),
+	}
+	return nil
+}
+
+// claims are one claim for each card, as they are in the API server.
+func (h *host) claims() ([]*resourceapi.ResourceClaim, error) {
+	h.api.mu.Lock()
+	var devices []string
+	for _, s := range h.api.list(slicesPath, metav1.ListOptions{}) {
+		if found, ok, _ := unstructured.NestedSlice(s.Object, "spec", "devices"); ok && len(found) > 0 {
+			if first, ok := found[0].(map[string]any); ok {
+				devices = append(devices, fmt.Sprint(first["name"]))
+			}
+		}
+	}
+	h.api.mu.Unlock()
+	slices.Sort(devices)
+	var claims []*resourceapi.ResourceClaim
+	for i, device := range devices {
+		c := claimFor(i, device)
+		if err := h.api.put(claimsPath, c); err != nil {
+			return nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// countReplaced counts the files that one pair replaces, in the plugin's folder
+// and in the one for CDI files.
+func (h *host) countReplaced(ctx context.Context, k *kubelet, c *resourceapi.ResourceClaim) (Reading, error) {
+	watch, err := watchReplaced(h.dataDir(), h.path("cdi"))
+	if err != nil {
+		return Reading{}, err
+	}
+	defer watch.close() //nolint:errcheck // only read
+	if err := k.prepare(ctx, c); err != nil {
+		return Reading{}, err
+	}
+	names, err := watch.names()
+	if err != nil {
+		return Reading{}, err
+	}
+	if err := k.unprepare(ctx, c); err != nil {
+		return Reading{}, err
+	}
+	more, err := watch.names()
+	if err != nil {
+		return Reading{}, err
+	}
+	seen := ""
+	for _, name := range append(names, more...) {
+		seen += " " + filepath.Base(filepath.Dir(name))
+	}
+	return Reading{Value: float64(len(names) + len(more)), Seen: "in" + seen}, nil
+}
+
+// secondRun starts the program again, and then takes a card off the bus.
+func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
+	before := h.api.written("resourceslices")
+	p, err := h.start(ctx, pluginInventory)
+	if err != nil {
+		return err
+	}
+	defer p.stop() //nolint:errcheck // nothing comes after it
+	if err := pause(ctx, settled); err != nil {
+		return err
+	}
+	restarted := h.api.written("resourceslices")
+	if err := simulate.SetFaults(h.simulation(), simulate.Faults{Lost: []string{card}}); err != nil {
+		return err
+	}
+	// Whatever the restart was late to write is written with it, and counted.
+	err = p.await(ctx, "publish the change of "+gpu.CardName(card), func() bool { return h.api.written("resourceslices") > restarted })
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, settled); err != nil {
+		return err
+	}
+	changed := h.api.written("resourceslices")
+	r.restart = Reading{Value: float64(restarted - before), Seen: fmt.Sprintf("%d to publish at first", before)}
+	r.change = Reading{Value: float64(changed - restarted), Seen: "a card falls off the bus"}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// prepared is how many claims are prepared while the time of one more is taken.
+var prepared = []int{1, 50, 500}
+
+const (
+	// prepareRounds are measured, each of so many pairs a number of claims.
+	prepareRounds = 15
+	pairsInRound  = 3
+	// replacements of a file are what a pair is held against.
+	replacements    = 6
+	replacementSize = 2 << 10
+	// cardsForClaims have room for the claims, seven on each.
+	cardsForClaims = 80
+)
+
+// prepareTimes are the times of each round by number of prepared claims.
+type prepareTimes struct {
+	pair, files map[int][]float64
+}
+
+// prepareFigures: the own time of Prepare and Unprepare of a MIG claim, against
+// replacing a file in the same folder as carefully as the ledger does.
+func (b *bench) prepareFigures(ctx context.Context) []Figure {
+	run := sync.OnceValues(func() (*prepareTimes, error) { return b.timePrepare(ctx) })
+	var all []Figure
+	for _, n := range prepared {
+		all = append(all, Figure{
+			Name:  fmt.Sprintf("Prepare + Unprepare at %d prepared, against %d file replacements", n, replacements),
+			Limit: AtMost(3, "×"),
+			Measure: func(context.Context) (Reading, error) {
+				t, err := run()
+				if err != nil {
+					return Reading{}, err
+				}
+				return against(t.pair[n], t.files[n]), nil
+			},
+		})
+	}
+	few, many := prepared[0], prepared[len(prepared)-1]
+	return append(all, Figure{
+		Name:  fmt.Sprintf("Prepare + Unprepare at %d prepared, against at %d", many, few),
+		Limit: AtMost(1.3, "×"),
+		Measure: func(context.Context) (Reading, error) {
+			t, err := run()
+			if err != nil {
+				return Reading{}, err
+			}
+			return against(t.pair[many], t.pair[few]), nil
+		},
+	})
+}
+
+// against is the median of the ratios of times that were taken side by side.
+func against(times, others []float64) Reading {
+	ratios := make([]float64, len(times))
+	for i := range times {
+		ratios[i] = times[i] / others[i]
+	}
+	return Reading{
+		Value: median(ratios),
+		Seen:  fmt.Sprintf("%s against %s, median of %d", duration(median(times)), duration(median(others)), len(times)),
+	}
+}
+
+// duration prints seconds with three digits.
+func duration(seconds float64) string {
+	switch {
+	case seconds < 1e-3:
+		return fmt.Sprintf("%.3g µs", seconds*1e6)
+	case seconds < 1:
+		return fmt.Sprintf("%.3g ms", seconds*1e3)
+	}
+	return fmt.Sprintf("%.3g s", seconds)
+}
+
+// timePrepare measures all numbers of claims in turns, and the files beside
+// each, so that whatever else the machine does hits all alike.
+func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
+	m, err := b.machineOf(ctx, "h100x8")
+	if err != nil {
+		return nil, err
+	}
+	m.cards = manyCards(m.cards[0], cardsForClaims)
+	rigs := map[int]*rig{}
+	for _, n := range prepared {
+		r, err := b.rigWith(ctx, m, n)
+		if err != nil {
+			return nil, fmt.Errorf("prepare %d claims: %w", n, err)
+		}
+		defer r.stop()
+		rigs[n] = r
+	}
+	t := &prepareTimes{pair: map[int][]float64{}, files: map[int][]float64{}}
+	// The first round warms up.
+	for round := range prepareRounds + 1 {
+		pair, files := map[int]float64{}, map[int]float64{}
+		for range pairsInRound {
+			for _, n := range prepared {
+				if err := rigs[n].timeFiles(files, n); err != nil {
+					return nil, err
+				}
+				if err := rigs[n].timePair(ctx, pair, n); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for _, n := range prepared {
+			rigs[n].api.ClearActions()
+			if round > 0 {
+				t.pair[n] = append(t.pair[n], pair[n]/pairsInRound)
+				t.files[n] = append(t.files[n], files[n]/pairsInRound)
+			}
+		}
+	}
+	return t, nil
+}
+
+// rigWith is a plugin with so many claims prepared, the claim that is measured
+// among them. It shares its card with others.
+func (b *bench) rigWith(ctx context.Context, m *machine, claims int) (*rig, error) {
+	r, err := b.newRig(ctx, &memory{machine: *m})
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, card := range m.cards {
+		for _, p := range card.Placements {
+			if n == claims || p.Type != gpu.TypeMIG || p.Profile != card.Placements[0].Profile {
+				break
+			}
+			c := claimFor(n, p.Name())
+			if err := r.allocate(c); err != nil {
+				return nil, err
+			}
+			// The first is prepared by the measurement.
+			if n > 0 {
+				if err := r.prepare(ctx, c); err != nil {
+					return nil, err
+				}
+			}
+			n++
+		}
+	}
+	if n < claims {
+		return nil, fmt.Errorf("the cards have room for %d only", n)
+	}
+	return r, nil
+}
+
+func (r *rig) timePair(ctx context.Context, sum map[int]float64, n int) error {
+	c, err := r.api.ResourceV1().ResourceClaims("team").Get(ctx, "claim-0", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := r.prepare(ctx, c); err != nil {
+		return err
+	}
+	if err := r.unprepare(ctx, c); err != nil {
+		return err
+	}
+	sum[n] += time.Since(start).Seconds()
+	return nil
+}
+
+// timeFiles replaces a file in the ledger's folder, so that it survives a power
+// cut. Its name is none that the ledger reads.
+func (r *rig) timeFiles(sum map[int]float64, n int) error {
+	path, data := filepath.Join(r.records, "replaced"), bytes.Repeat([]byte("x"), replacementSize)
+	start := time.Now()
+	for range replacements {
+		if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(r.records)); err != nil {
+			return err
+		}
+		if err := syncFolder(r.records); err != nil {
+			return err
+		}
+	}
+	sum[n] += time.Since(start).Seconds()
+	return nil
+}
+
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return folder.Sync()
+}

@@ -10,6 +10,8 @@ import (
 
 func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node; default: NODE_NAME of the environment")
+	flags.StringVar((*string)(&c.PodUID), "pod-uid", os.Getenv("POD_UID"), "UID of the pod, for rolling updates; default: POD_UID of the environment")
+	flags.StringVar(&c.Installation, "installation", "", "what this plugin belongs to (namespace/release); plugins of two installations do not work on one node")
 	flags.StringVar(&c.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder, by the same path here and on the host")
 	flags.StringVar(&c.CDIDir, "cdi-dir", "/var/run/cdi", "folder that the container runtime reads CDI files from")
 	flags.StringVar(&c.HostRoot, "host-root", "/host", "where the host's root folder is mounted")
@@ -17,6 +19,8 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program that CDI hooks run; it is copied to the host")
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs even if a device plugin or another driver serves them")
+	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove partitions that Tranche did not make when nobody uses them, instead of leaving them alone")
+	flags.StringVar(&c.LegacyResource, "legacy-resource", "", "extended resource that whole NVIDIA GPUs stand for beside their classes (nvidia.com/gpu); empty: none")
 	flags.StringVar(&c.Simulate, "simulate", "", "inventory of GPUs to simulate; empty: real ones")
 	flags.StringToStringVar(&c.SimulateNodes, "simulate-nodes", nil, "inventories of single nodes (node-a=h100x8,node-b=l4x4); beats --simulate")
 	flags.StringVar(&c.SimulateDir, "simulate-dir", "/etc/tranche/inventories", "folder with inventories of your own")

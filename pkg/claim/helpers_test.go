@@ -27,12 +27,12 @@ var errScripted = errors.New("scripted failure")
 type place struct {
 	t        *testing.T
 	dir      string
-	bootID   string
+	loadID   string
 	hardware *fakeHardware
 }
 
 func newPlace(t *testing.T, cards int) *place {
-	return &place{t: t, dir: t.TempDir(), bootID: "boot-1", hardware: newFakeHardware(cards)}
+	return &place{t: t, dir: t.TempDir(), loadID: "boot-1", hardware: newFakeHardware(cards)}
 }
 
 func (p *place) ledgerDir() string { return filepath.Join(p.dir, "claims") }
@@ -58,7 +58,7 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	files, err := cdi.Open(p.cdiDir())
 	require.NoError(p.t, err)
 	return NewManager(Config{
-		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, BootID: p.bootID,
+		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.loadID,
 		Cards: func() []gpu.GPU { return p.hardware.cards },
 	}), broken
 }
@@ -102,7 +102,7 @@ func refOf(uid string) ledger.ClaimRef {
 
 // recordOfClaim is a claim's record for some placements, as Prepare writes it.
 func recordOfClaim(uid string, state ledger.State, placements ...gpu.Placement) ledger.Record {
-	r := ledger.Record{Version: ledger.Version, Claim: refOf(uid), State: state, BootID: "boot-1"}
+	r := ledger.Record{Version: ledger.Version, Claim: refOf(uid), State: state, LoadID: "boot-1"}
 	for _, p := range placements {
 		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(node, p.CardName()), Name: p.Name(), Placement: p, Made: p.Type != gpu.TypeGPU}
 		if state == ledger.Prepared {

@@ -45,8 +45,8 @@ type Config struct {
 	CDI      *cdi.Dir
 	// Cards returns the cards of the node, as they are published.
 	Cards func() []gpu.GPU
-	// BootID identifies the boot of the machine.
-	BootID string
+	// LoadID identifies this boot and this load of the GPU driver.
+	LoadID string
 	// LockDir is a folder for the lock files that keep two plugins on one node
 	// apart. Empty: there is only this one.
 	LockDir string
@@ -112,7 +112,7 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	record := ledger.Record{
 		Claim:   ledger.ClaimRef{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name},
 		State:   ledger.Preparing,
-		BootID:  m.BootID,
+		LoadID:  m.LoadID,
 		Devices: devices,
 	}
 	for _, user := range claim.Status.ReservedFor {
@@ -160,7 +160,7 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 		switch {
 		case r.Claim.UID != wanted.Claim.UID:
 			s.others = append(s.others, r)
-		case r.BootID == m.BootID:
+		case r.LoadID == m.LoadID:
 			s.held = &r
 		}
 	}
@@ -220,16 +220,16 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 
 // release undoes a record. The caller holds the locks of its cards.
 func (m *Manager) release(ctx context.Context, held ledger.Record) error {
-	sameBoot := held.BootID == m.BootID
+	sameLoad := held.LoadID == m.LoadID
 	var live map[string][]gpu.Partition
-	if sameBoot {
+	if sameLoad {
 		var err error
 		if live, err = m.live(ctx, madeOn(held)); err != nil {
 			return err
 		}
 	}
 	r := &run{Manager: m, operation: "unprepare", record: held, live: live}
-	if err := r.do(ctx, planRelease(held, live, sameBoot)); err != nil {
+	if err := r.do(ctx, planRelease(held, live, sameLoad)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)

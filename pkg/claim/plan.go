@@ -211,11 +211,11 @@ func sameDevices(a, b ledger.Record) bool {
 
 // planRelease lists the steps that undo a record. Only partitions that are
 // still the ones that we made are destroyed.
-func planRelease(r ledger.Record, live map[string][]gpu.Partition, sameBoot bool) []Step {
+func planRelease(r ledger.Record, live map[string][]gpu.Partition, sameLoad bool) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}
 	for i, d := range slices.Backward(r.Devices) {
 		ours := func(p gpu.Partition) bool { return p.Is(d.Placement) && madeFor(p, &r) }
-		if d.Made && sameBoot && slices.ContainsFunc(live[d.Placement.GPU], ours) {
+		if d.Made && sameLoad && slices.ContainsFunc(live[d.Placement.GPU], ours) {
 			steps = append(steps, Step{Op: OpDestroy, Device: i})
 		}
 	}

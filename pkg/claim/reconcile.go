@@ -90,12 +90,11 @@ func (m *Manager) recoverOne(uid types.UID) error {
 	return m.Ledger.Put(record)
 }
 
-// Reconcile compares the ledger with the API server, the CDI folder and the
-// hardware. It releases what no claim holds any more and reports the rest.
+// Reconcile compares the ledger with the API server and the CDI folder, and
+// releases what no claim holds any more.
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	findings := m.releaseLeftovers(ctx, getClaim)
-	findings = append(findings, m.removeOrphanFiles(ctx)...)
-	return append(findings, m.reportForeign(ctx)...)
+	return append(findings, m.removeOrphanFiles(ctx)...)
 }
 
 // releaseLeftovers releases the records of claims that are gone or no longer
@@ -157,15 +156,12 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{{Reason: "CDIFilesUnreadable", Message: "the CDI files cannot be listed", Err: err}}
 	}
-	// Only now: a record is there before its file, whichever process wrote it.
-	if err := m.refresh(ctx); err != nil {
+	forgotten, err := m.Forgotten(ctx, uids)
+	if err != nil {
 		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
 	}
-	var findings []Finding
-	for _, uid := range uids {
-		if _, ok := m.Ledger.Get(uid); ok {
-			continue
-		}
+	findings := make([]Finding, 0, len(forgotten))
+	for _, uid := range forgotten {
 		findings = append(findings, Finding{
 			Reason:  "OrphanFileRemoved",
 			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
@@ -175,36 +171,54 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	return findings
 }
 
-// reportForeign lists the partitions that no record explains.
-func (m *Manager) reportForeign(ctx context.Context) []Finding {
-	var findings []Finding
-	for _, card := range m.Cards() {
-		foreign, err := m.foreign(ctx, card.PCIAddress)
-		if err != nil {
-			findings = append(findings, Finding{Reason: "CardUnreadable", Message: fmt.Sprintf("the partitions of card %s cannot be listed", card.Name()), Err: err})
-			continue
-		}
-		for _, p := range foreign {
-			findings = append(findings, Finding{
-				Reason:  "ForeignPartition",
-				Message: fmt.Sprintf("card %s holds partition %s (%s) that Tranche did not make; it is left alone, and claims that need its place wait until whoever made it removes it", card.Name(), p.Name(), p.ID),
-			})
-		}
+// Forgotten returns those of the claims of which there is no record. It must be
+// called after what belongs to the claims was seen: a record is there before
+// anything else, whichever process wrote it.
+func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID, error) {
+	if err := m.refresh(ctx); err != nil {
+		return nil, err
 	}
-	return findings
+	return slices.DeleteFunc(uids, func(uid types.UID) bool {
+		_, ok := m.Ledger.Get(uid)
+		return ok
+	}), nil
 }
 
-func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, error) {
-	unlock, err := m.lock(ctx, "reconcile", []string{card})
+// Foreign lists the partitions of a card that no record explains.
+func (m *Manager) Foreign(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	unlock, err := m.lock(ctx, "reconcile", []string{pciAddress})
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	return m.foreign(ctx, pciAddress)
+}
+
+// Adopt removes a foreign partition that nobody uses, so that its room can be
+// given out. One that is in use fails with ErrInUse; one that has become ours is
+// left alone.
+func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for taking over a partition are used up", Budget))
+	defer cancel()
+	unlock, err := m.lock(ctx, "reconcile", []string{p.GPU})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	foreign, err := m.foreign(ctx, p.GPU)
+	if err != nil || !slices.Contains(foreign, p) {
+		return err
+	}
+	return m.Hardware.Destroy(ctx, gpu.Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size})
+}
+
+// foreign is Foreign; the caller holds the card's lock.
+func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, error) {
 	live, err := m.Hardware.Live(ctx, card)
 	if err != nil {
 		return nil, err
 	}
-	records := slices.DeleteFunc(m.Ledger.List(), func(r ledger.Record) bool { return r.BootID != m.BootID })
+	records := slices.DeleteFunc(m.Ledger.List(), func(r ledger.Record) bool { return r.LoadID != m.LoadID })
 	var foreign []gpu.Partition
 	for _, p := range live {
 		if recordOf(p, records) == nil {

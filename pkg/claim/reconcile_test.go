@@ -110,31 +110,58 @@ func TestReconcileRetriesRelease(t *testing.T) {
 	p.nothingHeld(m)
 }
 
-func TestReconcileReportsForeignPartition(t *testing.T) {
+func TestForeign(t *testing.T) {
 	one := mig(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 2)
 	p.hardware.add(one, "MIG-x")
 	m := p.start()
-	findings := m.Reconcile(t.Context(), noClaims)
-	require.Equal(t, []string{"ForeignPartition"}, reasons(findings))
-	assert.Contains(t, findings[0].Message, "card gpu-0000-01-00-0 holds partition "+one.Name()+" (GI 1) that Tranche did not make; it is left alone")
-	assert.Equal(t, []string{one.Name()}, p.hardware.names())
+	foreign, err := m.Foreign(t.Context(), address(0))
+	require.NoError(t, err)
+	require.Len(t, foreign, 1)
+	assert.True(t, foreign[0].Is(one))
+	none, err := m.Foreign(t.Context(), address(1))
+	require.NoError(t, err)
+	assert.Empty(t, none)
 
-	// A record of an earlier boot explains nothing.
+	// A record of an earlier boot explains nothing, one of this boot does.
 	old := recordOfClaim("a", ledger.Prepared, one)
-	old.BootID, old.Devices[0].UUID = "boot-0", "MIG-x"
+	old.LoadID, old.Devices[0].UUID = "boot-0", "MIG-x"
 	require.NoError(t, m.Ledger.Put(old))
-	assert.Equal(t, []string{"ForeignPartition"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", one)))))
+	foreign, err = m.Foreign(t.Context(), address(0))
+	require.NoError(t, err)
+	assert.Len(t, foreign, 1)
+	old.LoadID = p.loadID
+	require.NoError(t, m.Ledger.Put(old))
+	foreign, err = m.Foreign(t.Context(), address(0))
+	require.NoError(t, err)
+	assert.Empty(t, foreign)
 
-	p.hardware.onLive = func(card string) error {
-		if card == address(1) {
-			return errScripted
-		}
-		return nil
-	}
-	findings = m.Reconcile(t.Context(), api(claimFor("a", one)))
-	require.Equal(t, []string{"ForeignPartition", "CardUnreadable"}, reasons(findings), "one card does not hide the others")
-	require.ErrorIs(t, findings[1].Err, errScripted)
+	p.hardware.onLive = func(string) error { return errScripted }
+	_, err = m.Foreign(t.Context(), address(0))
+	require.ErrorIs(t, err, errScripted)
+}
+
+func TestAdopt(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 1)
+	p.hardware.add(one, "MIG-x")
+	m := p.start()
+	foreign, err := m.Foreign(t.Context(), address(0))
+	require.NoError(t, err)
+	require.Len(t, foreign, 1)
+
+	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return ErrInUse }
+	require.ErrorIs(t, m.Adopt(t.Context(), foreign[0]), ErrInUse, "what somebody uses stays")
+	p.hardware.onDestroy = nil
+	assert.Equal(t, []string{one.Name()}, p.hardware.names())
+	require.NoError(t, m.Adopt(t.Context(), foreign[0]))
+	assert.Empty(t, p.hardware.names())
+
+	// What has become ours since the look is not touched.
+	_, err = m.Prepare(t.Context(), claimFor("a", one))
+	require.NoError(t, err)
+	require.NoError(t, m.Adopt(t.Context(), foreign[0]))
+	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 }
 
 func TestReconcileRemovesOrphanFiles(t *testing.T) {
@@ -215,7 +242,10 @@ func TestRecoverWithoutCopy(t *testing.T) {
 			assert.Contains(t, findings[0].Message, "counts as foreign")
 			assert.Empty(t, m.Ledger.List())
 			// Never guessed, never destroyed.
-			assert.Contains(t, reasons(m.Reconcile(t.Context(), noClaims)), "ForeignPartition")
+			m.Reconcile(t.Context(), noClaims)
+			foreign, err := m.Foreign(t.Context(), address(0))
+			require.NoError(t, err)
+			assert.Len(t, foreign, 1)
 			assert.Equal(t, []string{one.Name()}, p.hardware.names())
 		})
 	}

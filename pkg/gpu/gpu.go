@@ -3,6 +3,8 @@ package gpu
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Vendor is who made a card. It is published as the attribute "vendor".
@@ -138,6 +140,12 @@ type Partition struct {
 // Name is the name of the device that the partition is, or would be.
 func (p Partition) Name() string {
 	return Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start}.Name()
+}
+
+// Label names the partition within what the API takes as a taint's value:
+// "1g.10gb-me_4".
+func (p Partition) Label() string {
+	return strings.ReplaceAll(p.Profile, "+", "-") + "_" + strconv.Itoa(p.Start)
 }
 
 // Is tells whether the partition fills exactly this placement.

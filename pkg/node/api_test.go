@@ -40,6 +40,11 @@ func newAPI(objects ...runtime.Object) *fake.Clientset {
 		}
 		return false, nil, nil
 	})
+	// What is only tried is not kept.
+	client.PrependReactor("create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		create := action.(k8stesting.CreateActionImpl)
+		return len(create.CreateOptions.DryRun) > 0, create.Object, nil
+	})
 	client.PrependReactor("list", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		found, err := client.Tracker().List(action.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
 		if err != nil {
@@ -105,6 +110,9 @@ func published(t *testing.T, client *fake.Clientset) []resourceapi.Device {
 func sliceWrites(client *fake.Clientset) int {
 	n := 0
 	for _, a := range client.Actions() {
+		if create, ok := a.(k8stesting.CreateActionImpl); ok && len(create.CreateOptions.DryRun) > 0 {
+			continue
+		}
 		if a.GetResource().Resource == "resourceslices" && a.GetVerb() != "list" && a.GetVerb() != "watch" && a.GetVerb() != "get" {
 			n++
 		}

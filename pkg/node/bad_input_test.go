@@ -199,6 +199,7 @@ func TestSecondPluginOnNode(t *testing.T) {
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
+	m.config.Installation = "other/tranche"
 	require.ErrorContains(t, m.run(), "runs on this node and holds")
 	assert.Equal(t, []string{small0}, m.partitions(), "it touched nothing")
 	require.Empty(t, k.unprepare(c), "the first one is still there")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -15,6 +16,8 @@ type card struct {
 	gpu.GPU
 	// problem says what is wrong with the card, empty for a healthy one.
 	problem string
+	// wellLooks counts the looks in a row at which nothing was wrong any more.
+	wellLooks int
 	// published tells whether the API server may have seen devices of the
 	// card. Those may be allocated, so they are tainted and not withdrawn.
 	published bool
@@ -52,9 +55,17 @@ func (c *cards) gpus() []gpu.GPU {
 	return out
 }
 
-// update takes in what a look at the hardware found: the cards that answered
-// and what is wrong with the others. It tells whether anything changed.
-func (c *cards) update(found []gpu.GPU, problems map[string]string) (changed bool) {
+// recoveredLooks is how often in a row a card must look well before it is given
+// out again. A card that is dying answers now and then.
+const recoveredLooks = 3
+
+// change is a card that got a problem, or got rid of it.
+type change struct{ pciAddress, problem string }
+
+// update takes in what a look at the hardware found: the cards that answered,
+// and what is wrong with these or others. It returns the cards whose health has
+// changed, and tells whether there is anything to publish.
+func (c *cards) update(found []gpu.GPU, problems map[string]string) (changes []change, publish bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
@@ -65,25 +76,57 @@ func (c *cards) update(found []gpu.GPU, problems map[string]string) (changed boo
 		answered[g.PCIAddress] = true
 		before, known := c.known[g.PCIAddress]
 		now := before
-		now.GPU, now.problem = g, ""
-		if !known || before.problem != "" || !sameGPU(before.GPU, g) {
-			changed = true
-		}
+		now.GPU = g
+		now.setProblem(problems[g.PCIAddress], !known)
+		publish = publish || !known || !sameGPU(before.GPU, g)
 		c.known[g.PCIAddress] = now
+		changes = append(changes, changeOf(before, now)...)
 	}
 	for address, before := range c.known {
 		if answered[address] {
 			continue
 		}
 		now := before
-		now.problem = problems[address]
-		if now.problem == "" {
-			now.problem = "the driver no longer lists the card"
-		}
-		changed = changed || now.problem != before.problem
+		now.setProblem(cmp.Or(problems[address], "the driver no longer lists the card"), false)
 		c.known[address] = now
+		changes = append(changes, changeOf(before, now)...)
 	}
-	return changed
+	return changes, publish || len(changes) > 0
+}
+
+// trouble takes in an error that the driver has just told of. It returns the
+// card if it was well before.
+func (c *cards) trouble(pciAddress, problem string) []change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, ok := c.known[pciAddress]
+	if !ok {
+		return nil
+	}
+	now := before
+	now.setProblem(problem, false)
+	c.known[pciAddress] = now
+	return changeOf(before, now)
+}
+
+// setProblem believes in a problem at once, and in its end when it has seen it
+// several times.
+func (c *card) setProblem(problem string, isNew bool) {
+	if problem != "" || isNew || c.problem == "" {
+		c.problem, c.wellLooks = problem, 0
+		return
+	}
+	c.wellLooks++
+	if c.wellLooks >= recoveredLooks {
+		c.problem, c.wellLooks = "", 0
+	}
+}
+
+func changeOf(before, now card) []change {
+	if before.problem == now.problem {
+		return nil
+	}
+	return []change{{pciAddress: now.PCIAddress, problem: now.problem}}
 }
 
 // markPublished remembers that devices of a card have been published.

@@ -20,28 +20,42 @@ func cardAt(address string) gpu.GPU {
 	}
 }
 
+func publishes(_ []change, publish bool) bool { return publish }
+
 func TestCardsUpdate(t *testing.T) {
 	var c cards
-	assert.True(t, c.update([]gpu.GPU{cardAt("0000:02:00.0"), cardAt("0000:01:00.0")}, nil), "new cards")
-	assert.False(t, c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil), "the same in another order")
+	assert.True(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0"), cardAt("0000:01:00.0")}, nil)), "new cards")
+	assert.False(t, publishes(c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)), "the same in another order")
 	assert.Equal(t, []gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, c.gpus(), "in PCI order")
 	c.markPublished("0000:01:00.0")
 
 	// A card that is lost stays, with what is wrong with it.
-	assert.True(t, c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}))
-	assert.False(t, c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}))
+	assert.True(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"})))
+	assert.False(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"})))
 	assert.Equal(t, "fell off the bus", c.list()[0].problem)
-	assert.True(t, c.update([]gpu.GPU{cardAt("0000:02:00.0")}, nil), "another problem")
+	assert.True(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0")}, nil)), "another problem")
 	assert.Equal(t, "the driver no longer lists the card", c.list()[0].problem)
 
-	// It comes back, and is known to have been published.
-	assert.True(t, c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil))
+	// It comes back, which is believed when it has been seen several times, and
+	// is known to have been published.
+	all := []gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}
+	for range recoveredLooks - 1 {
+		assert.False(t, publishes(c.update(all, nil)))
+	}
+	assert.True(t, publishes(c.update(all, map[string]string{"0000:01:00.0": "flickers"})))
+	for range recoveredLooks - 1 {
+		assert.False(t, publishes(c.update(all, nil)))
+		assert.Equal(t, "flickers", c.list()[0].problem)
+	}
+	changes, publish := c.update(all, nil)
+	assert.True(t, publish)
+	assert.Equal(t, []change{{pciAddress: "0000:01:00.0"}}, changes)
 	assert.Empty(t, c.list()[0].problem)
 	assert.True(t, c.list()[0].published)
 	assert.False(t, c.list()[1].published)
 
 	// What never answered has no name to be listed by.
-	assert.False(t, c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, map[string]string{"": "dead"}))
+	assert.False(t, publishes(c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, map[string]string{"": "dead"})))
 	c.markPublished("0000:ff:00.0")
 	assert.Len(t, c.list(), 2)
 }
@@ -69,8 +83,8 @@ func TestCardsUpdateNoticesChange(t *testing.T) {
 			c.update([]gpu.GPU{cardAt("0000:01:00.0")}, nil)
 			now := cardAt("0000:01:00.0")
 			change(&now)
-			assert.True(t, c.update([]gpu.GPU{now}, nil))
-			assert.False(t, c.update([]gpu.GPU{now}, nil))
+			assert.True(t, publishes(c.update([]gpu.GPU{now}, nil)))
+			assert.False(t, publishes(c.update([]gpu.GPU{now}, nil)))
 		})
 	}
 }

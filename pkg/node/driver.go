@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,10 +14,12 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
@@ -63,11 +66,37 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 			PoolName:     device.Pool,
 			DeviceName:   device.Name,
 			CDIDeviceIDs: []string{cdi.DeviceID(c.UID, device.Name)},
+			Metadata:     d.metadata(device),
 		})
 		logger.Info("Prepared", "device", device.Name, "uuid", device.UUID, "took", time.Since(start))
 	}
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
+
+// metadata is what the workload is told about its device, in a file of a format
+// that all DRA drivers share.
+func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
+	for _, card := range d.cards.list() {
+		if card.PCIAddress != device.Placement.GPU {
+			continue
+		}
+		attributes := map[string]resourceapi.DeviceAttribute{
+			metadataMemory: {IntValue: ptr.To(device.Placement.Memory)},
+		}
+		for name, value := range publish.Attributes(&card.GPU, device.Placement) {
+			attributes[string(name)] = value
+		}
+		if device.UUID != "" {
+			attributes[publish.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To(device.UUID)}
+		}
+		return &kubeletplugin.DeviceMetadata{Attributes: attributes}
+	}
+	return nil
+}
+
+// metadataMemory is the memory of the device in bytes. It is a capacity in the
+// slices, and metadata has attributes only.
+const metadataMemory = "memoryBytes"
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
@@ -103,6 +132,9 @@ func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 	switch {
 	case errors.As(err, &dropped):
 		d.publisher.failed(ctx, err, msg+": the cluster lacks feature gates that Tranche needs")
+		if slices.Contains(dropped.DisabledFeatures(), "DRAPartitionableDevices") {
+			d.publisher.restrict(ctx)
+		}
 	case apierrors.IsInvalid(err), errors.Is(err, kubeletplugin.ErrRecoverable):
 		d.publisher.failed(ctx, err, msg)
 	default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,8 @@ import (
 )
 
 func TestHandleError(t *testing.T) {
+	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "card"}}}}
+	dropped := &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}
 	for name, tt := range map[string]struct {
 		err   error
 		fatal bool
@@ -28,7 +31,7 @@ func TestHandleError(t *testing.T) {
 	}{
 		"recoverable":    {fmt.Errorf("no route: %w", kubeletplugin.ErrRecoverable), false, "sync: no route"},
 		"invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceSlice"}, "s", nil), false, "is invalid"},
-		"dropped fields": {&resourceslice.DroppedFieldsError{PoolName: "p"}, false, "the cluster lacks feature gates that Tranche needs"},
+		"dropped fields": {dropped, false, "the cluster lacks feature gates that Tranche needs"},
 		"anything else":  {errors.New("the socket is gone"), true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

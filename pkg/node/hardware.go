@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
@@ -24,13 +25,14 @@ var errNoHardware = errors.New("no GPU driver on this node")
 // hardware is the node's cards, real or simulated.
 type hardware struct {
 	*nvidia.Driver
-	// bootID identifies the boot of the machine: partitions end with it.
-	bootID string
+	// loadID identifies this boot and this load of the driver: partitions end
+	// with either.
+	loadID string
 }
 
 // openHardware finds the cards of the node.
 func openHardware(ctx context.Context, c *Config) (*hardware, error) {
-	config, procRoot, err := hardwareConfig(ctx, c)
+	config, err := hardwareConfig(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -38,27 +40,27 @@ func openHardware(ctx context.Context, c *Config) (*hardware, error) {
 	if config.CDIHookPath, err = installHook(c); err != nil {
 		return nil, err
 	}
-	bootID, err := readBootID(procRoot)
-	if err != nil {
-		return nil, err
-	}
 	driver, err := nvidia.New(config)
 	if err != nil {
 		return nil, err
 	}
+	loadID, err := driver.LoadID()
+	if err != nil {
+		return nil, errors.Join(errNoHardware, err)
+	}
 	if err := driver.Open(ctx); err != nil {
 		return nil, errors.Join(errNoHardware, err)
 	}
-	return &hardware{Driver: driver, bootID: bootID}, nil
+	return &hardware{Driver: driver, loadID: loadID}, nil
 }
 
-func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, procRoot string, err error) {
+func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, err error) {
 	if inventory := c.inventory(); inventory != "" {
 		return simulated(ctx, c, inventory)
 	}
 	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
 	if err != nil {
-		return config, "", errors.Join(errNoHardware, err)
+		return config, errors.Join(errNoHardware, err)
 	}
 	devRoot := nvidia.FindDevRoot(c.HostRoot, root)
 	return nvidia.Config{
@@ -67,18 +69,18 @@ func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, procR
 		HostDriverRoot: root,
 		DevRoot:        filepath.Join(c.HostRoot, devRoot),
 		HostDevRoot:    devRoot,
-	}, "/", nil
+	}, nil
 }
 
-func simulated(ctx context.Context, c *Config, name string) (config nvidia.Config, procRoot string, err error) {
+func simulated(ctx context.Context, c *Config, name string) (config nvidia.Config, err error) {
 	inventory, err := simulate.LoadInventory(name, c.SimulateDir)
 	if err != nil {
-		return config, "", err
+		return config, err
 	}
 	root := c.SimulateRoot
 	library, err := simulate.New(inventory, simulate.Options{Root: root, Seed: c.NodeName})
 	if err != nil {
-		return config, "", fmt.Errorf("simulate %s: %w", name, err)
+		return config, fmt.Errorf("simulate %s: %w", name, err)
 	}
 	klog.FromContext(ctx).Info("The GPUs of this node are simulated", "inventory", name, "root", root)
 	return nvidia.Config{
@@ -86,7 +88,7 @@ func simulated(ctx context.Context, c *Config, name string) (config nvidia.Confi
 		DriverRoot: filepath.Join(root, "driver"),
 		ProcRoot:   root,
 		SysRoot:    filepath.Join(root, "sys"),
-	}, root, nil
+	}, nil
 }
 
 // inventory names what to simulate on this node, nothing for real hardware.
@@ -118,29 +120,20 @@ func installHook(c *Config) (string, error) {
 	return target, nil
 }
 
-func readBootID(procRoot string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(procRoot, "proc/sys/kernel/random/boot_id"))
-	if err != nil {
-		return "", fmt.Errorf("read the boot id: %w", err)
+// list asks the hardware what is there. Cards that did not answer come back as
+// problems by PCI address; an error means that nothing is known.
+func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[string]string, err error) {
+	found, err = h.Inventory(ctx)
+	problems = map[string]string{}
+	if err == nil {
+		return found, problems, nil
 	}
-	return string(bytes.TrimSpace(data)), nil
-}
-
-// look asks the hardware what is there. Cards that did not answer come back as
-// problems by PCI address.
-func (h *hardware) look(ctx context.Context, cards *cards) (changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	found, err := h.Inventory(ctx)
-	problems := map[string]string{}
-	if err != nil {
-		var broken *nvidia.InventoryError
-		if !errors.As(err, &broken) {
-			return false, err
-		}
-		for _, card := range broken.Cards {
-			problems[card.PCIAddress] = card.Err.Error()
-		}
+	var broken *nvidia.InventoryError
+	if !errors.As(err, &broken) {
+		return nil, nil, err
 	}
-	return cards.update(found, problems), nil
+	for _, card := range broken.Cards {
+		problems[card.PCIAddress] = card.Err.Error()
+	}
+	return found, problems, nil
 }

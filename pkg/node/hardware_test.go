@@ -73,25 +73,13 @@ func TestOpenHardwareDriverNotLoaded(t *testing.T) {
 	require.NoError(t, os.MkdirAll(m.config.dataDir(), 0o750))
 	h, err := openHardware(quiet(t.Context()), m.config)
 	require.NoError(t, err)
-	assert.NotEmpty(t, h.bootID)
+	assert.NotEmpty(t, h.loadID)
 	require.NoError(t, h.Close(t.Context()))
 
 	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
 	_, err = openHardware(quiet(t.Context()), m.config)
 	require.ErrorIs(t, err, errNoHardware)
 	require.ErrorContains(t, err, "open NVML")
-}
-
-func TestReadBootID(t *testing.T) {
-	root := t.TempDir()
-	_, err := readBootID(root)
-	require.ErrorContains(t, err, "read the boot id")
-	path := filepath.Join(root, "proc/sys/kernel/random/boot_id")
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
-	require.NoError(t, os.WriteFile(path, []byte("abc\n"), 0o600))
-	id, err := readBootID(root)
-	require.NoError(t, err)
-	assert.Equal(t, "abc", id)
 }
 
 func TestInventoryOfNode(t *testing.T) {

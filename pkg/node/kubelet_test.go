@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,7 +181,8 @@ func refTo(c *resourceapi.ResourceClaim) *drapb.Claim {
 	return &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
 }
 
-// mustPrepare prepares a claim and returns the CDI ids of its devices.
+// mustPrepare prepares a claim and returns the CDI ids of its devices, without
+// those of the metadata, which the helper library adds.
 func (k *kubelet) mustPrepare(c *resourceapi.ResourceClaim) []string {
 	k.m.t.Helper()
 	answer := k.prepare(c)[string(c.UID)]
@@ -189,7 +191,7 @@ func (k *kubelet) mustPrepare(c *resourceapi.ResourceClaim) []string {
 	for _, d := range answer.Devices {
 		ids = append(ids, d.CdiDeviceIds...)
 	}
-	return ids
+	return slices.DeleteFunc(ids, func(id string) bool { return strings.Contains(id, "/metadata=") })
 }
 
 // refused prepares a claim that is refused and returns the message.

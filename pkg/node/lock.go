@@ -1,19 +1,28 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// lockFolder makes sure that only one plugin works on the node's folder. Two of
-// them would not see each other's claims. The kernel lets go of the lock when
-// the process ends, however it ends.
-func lockFolder(dir string) (unlock func(), err error) {
+// lockPatience is how long a plugin waits for another one that is just taking
+// the lock.
+const lockPatience = time.Second
+
+// lockFolder makes sure that only plugins of one installation work on the node's
+// folder. During a rolling update the old and the new one do so together, each
+// with a shared lock; a second installation would publish and cut the same
+// cards again. The kernel lets go of a lock when the process ends, however it
+// ends.
+func lockFolder(ctx context.Context, dir, installation string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the plugin's folder: %w", err)
 	}
@@ -22,17 +31,64 @@ func lockFolder(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the plugin's lock: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
+	var refused error
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, lockPatience, true, func(context.Context) (bool, error) {
+		refused, err = tryLock(file, installation)
+		return refused == nil, err
+	})
+	if err != nil {
 		file.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another Tranche plugin (%s) runs on this node and holds %s: end it first", strings.TrimSpace(string(holder)), path)
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, errors.Join(refused, ignoreTimeout(err, refused))
 	}
-	// For people who find the lock held; the lock itself is the kernel's.
-	host, _ := os.Hostname()
-	_ = file.Truncate(0)
-	_, _ = file.WriteAt(fmt.Appendf(nil, "pid %d of %s\n", os.Getpid(), host), 0)
 	return func() { file.Close() }, nil
+}
+
+// ignoreTimeout drops the end of the waiting where the reason for it is known.
+func ignoreTimeout(err, reason error) error {
+	if reason != nil && wait.Interrupted(err) {
+		return nil
+	}
+	return err
+}
+
+// tryLock takes a shared lock. The first plugin writes down which installation
+// it belongs to, the others must belong to the same. refused says why it did not
+// work now; err ends the trying.
+func tryLock(file *os.File, installation string) (refused, err error) {
+	fd := int(file.Fd())
+	first := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case first == nil:
+		if err := writeHolder(file, installation); err != nil {
+			return nil, err
+		}
+	case !errors.Is(first, unix.EWOULDBLOCK):
+		return nil, fmt.Errorf("lock %s: %w", file.Name(), first)
+	}
+	holder, err := os.ReadFile(file.Name())
+	if err != nil {
+		return nil, fmt.Errorf("read who holds %s: %w", file.Name(), err)
+	}
+	theirs, process, _ := strings.Cut(strings.TrimRight(string(holder), "\n"), "\n")
+	if theirs != installation {
+		return fmt.Errorf("another Tranche plugin (installation %s, %s) runs on this node and holds %s: end it first", theirs, process, file.Name()), nil
+	}
+	if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("lock %s, which %s holds: %w", file.Name(), process, err), nil
+	}
+	return nil, nil
+}
+
+// writeHolder writes the installation, which others compare, and the process,
+// for people who find the lock held.
+func writeHolder(file *os.File, installation string) error {
+	host, _ := os.Hostname()
+	text := fmt.Appendf(nil, "%s\npid %d of %s\n", installation, os.Getpid(), host)
+	if err := file.Truncate(0); err != nil {
+		return fmt.Errorf("write who holds %s: %w", file.Name(), err)
+	}
+	if _, err := file.WriteAt(text, 0); err != nil {
+		return fmt.Errorf("write who holds %s: %w", file.Name(), err)
+	}
+	return nil
 }

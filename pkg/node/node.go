@@ -1,19 +1,23 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
@@ -24,10 +28,6 @@ import (
 )
 
 const (
-	// defaultLookInterval is how often the cards are looked at.
-	defaultLookInterval = 5 * time.Second
-	// lookTimeout is how long one look may take.
-	lookTimeout = 30 * time.Second
 	// idleInterval is how often a node without a driver is looked at again.
 	idleInterval = 15 * time.Second
 	// reconcileInterval is how often ledger, hardware and API are compared.
@@ -40,6 +40,12 @@ const (
 // Config is what the plugin is started with.
 type Config struct {
 	NodeName string
+	// PodUID tells the plugin's sockets from those of another plugin that works
+	// on the node during a rolling update. Empty: there is no other.
+	PodUID types.UID
+	// Installation names the installation that the plugin belongs to. Plugins of
+	// two installations must not work on one node.
+	Installation string
 	// KubeletDir is the kubelet's folder, by the same path here and on the host.
 	KubeletDir string
 	CDIDir     string
@@ -52,6 +58,12 @@ type Config struct {
 	HTTPAddress string
 	// IgnoreOtherOwners publishes cards that another system serves, too.
 	IgnoreOtherOwners bool
+	// AdoptForeign removes partitions that Tranche did not make when nobody uses
+	// them; otherwise they are left alone.
+	AdoptForeign bool
+	// LegacyResource is the extended resource that whole NVIDIA cards stand for
+	// beside their classes, empty for none.
+	LegacyResource string
 	// Simulate names the inventory to simulate, SimulateNodes that of single
 	// nodes. SimulateDir holds inventories of the user's own, SimulateRoot the
 	// simulated machine's files, by the same path here and on the host.
@@ -65,6 +77,8 @@ type Config struct {
 
 func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
 
+func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }
+
 // plugin is one run of the kubelet plugin.
 type plugin struct {
 	*Config
@@ -72,10 +86,13 @@ type plugin struct {
 	events       *eventSink
 	metrics      *metrics
 	cards        *cards
+	troubles     *troubles
 	hardware     *hardware
 	claims       *claim.Manager
 	publisher    *publisher
 	registration registration
+	// foreign is what the last look found. Only the looking goroutine has it.
+	foreign map[string][]gpu.Partition
 	// stop ends the run, for errors that only a restart can mend.
 	stop context.CancelCauseFunc
 }
@@ -85,11 +102,14 @@ type plugin struct {
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unlock, err := lockFolder(c.dataDir())
+	unlock, err := lockFolder(ctx, c.dataDir(), c.Installation)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if err := removeStaleSockets(ctx, c); err != nil {
+		return err
+	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -114,7 +134,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	defer p.closeHardware(ctx)
-	if err := p.openClaims(ctx, records, broken); err != nil {
+	if err := p.openCards(ctx, records, broken); err != nil {
 		return err
 	}
 	helper, err := p.serveKubelet(ctx)
@@ -125,8 +145,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err := p.publishFirst(ctx); err != nil {
 		return err
 	}
-	p.watchOver(ctx)
-	return context.Cause(ctx)
+	return p.watchOver(ctx)
 }
 
 // waitForHardware returns when the node has cards and a driver for them. Most
@@ -147,10 +166,7 @@ func (p *plugin) waitForHardware(ctx context.Context) error {
 			return false, err
 		}
 		p.hardware = hardware
-		if _, err = hardware.look(ctx, p.cards); err != nil {
-			p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node: %v", err))
-		}
-		return err == nil, err
+		return true, nil
 	})
 }
 
@@ -162,10 +178,16 @@ func (p *plugin) closeHardware(ctx context.Context) {
 	}
 }
 
-func (p *plugin) openClaims(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
+// openCards brings together the cards, the claims that hold them, and what is
+// known of their health.
+func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
 	files, err := cdi.Open(p.CDIDir)
 	if err != nil {
 		return err
+	}
+	locks := filepath.Join(p.dataDir(), "locks")
+	if err := os.MkdirAll(locks, 0o700); err != nil {
+		return fmt.Errorf("create the folder for the locks of cards: %w", err)
 	}
 	p.claims = claim.NewManager(claim.Config{
 		Node:     p.NodeName,
@@ -173,29 +195,59 @@ func (p *plugin) openClaims(ctx context.Context, records *ledger.Ledger, broken 
 		Ledger:   records,
 		CDI:      files,
 		Cards:    p.cards.gpus,
-		BootID:   p.hardware.bootID,
+		LoadID:   p.hardware.loadID,
+		LockDir:  locks,
 		Observer: p.metrics,
 	})
+	p.publisher = &publisher{
+		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
+		legacyResource: p.LegacyResource, isCut: p.isCut,
+	}
+	if p.troubles, err = openTroubles(filepath.Join(p.dataDir(), "health.json")); err != nil {
+		klog.FromContext(ctx).Error(err, "Cards that were in trouble may be given out again")
+	}
 	p.report(ctx, p.claims.Recover(broken))
+	if err := p.look(ctx); err != nil {
+		p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node: %v", err))
+		return err
+	}
+	p.lookForForeign(ctx)
 	return nil
+}
+
+// isCut tells whether claims hold partitions of a card.
+func (p *plugin) isCut(pciAddress string) bool {
+	for _, r := range p.claims.Ledger.List() {
+		for _, d := range r.Devices {
+			if d.Made && d.Placement.GPU == pciAddress {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // serveKubelet starts to answer the kubelet.
 func (p *plugin) serveKubelet(ctx context.Context) (*kubeletplugin.Helper, error) {
-	p.publisher = &publisher{node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics}
 	p.registration.expect(func() { go p.republish(ctx) })
-	helper, err := kubeletplugin.Start(ctx,
-		&driver{claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics, stop: p.stop},
+	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(gpu.DriverName),
 		kubeletplugin.KubeClient(p.client),
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.events.node.UID),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(p.KubeletDir, "plugins_registry")),
+		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
 		kubeletplugin.PluginDataDirectoryPath(p.dataDir()),
 		// Our own locks let claims on different cards proceed at the same time.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCInterceptor(p.registration.interceptor),
-	)
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.CDIDirectory(p.CDIDir),
+	}
+	if p.PodUID != "" {
+		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
+	}
+	helper, err := kubeletplugin.Start(ctx,
+		&driver{claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics, stop: p.stop}, options...)
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
 	}
@@ -211,6 +263,13 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		return err
 	}
 	p.cards.adopt(p.NodeName, published)
+	features, err := detectFeatures(ctx, p.client, p.NodeName)
+	if err != nil {
+		return err
+	}
+	if !features.partitionable {
+		p.publisher.restrict(ctx)
+	}
 	if p.IgnoreOtherOwners {
 		p.publisher.setOwners(ctx, nil)
 		return nil
@@ -247,18 +306,13 @@ func (p *plugin) republish(ctx context.Context) {
 }
 
 // watchOver keeps looking at hardware and ledger until ctx ends.
-func (p *plugin) watchOver(ctx context.Context) {
-	go wait.UntilWithContext(ctx, p.reconcile, reconcileInterval)
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		changed, err := p.hardware.look(ctx, p.cards)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "The cards cannot be listed")
-			return
-		}
-		if changed {
-			p.publisher.publish(ctx)
-		}
-	}, cmp.Or(p.LookInterval, defaultLookInterval))
+func (p *plugin) watchOver(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { p.watchHealth(ctx) })
+	wg.Go(func() { p.watchCards(ctx) })
+	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 func (p *plugin) reconcile(ctx context.Context) {
@@ -269,6 +323,9 @@ func (p *plugin) reconcile(ctx context.Context) {
 		}
 		return c, err
 	}))
+	if err := p.removeOrphanMetadata(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Metadata of claims that are gone stays behind")
+	}
 }
 
 func (p *plugin) report(ctx context.Context, findings []claim.Finding) {

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,6 +22,9 @@ const (
 	TaintOwner = "gpu.tranche.dev/other-owner"
 	// TaintUnhealthy is on the devices of a card that does not answer.
 	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
+	// TaintForeign is on the devices of which a partition that Tranche did not
+	// make holds a part.
+	TaintForeign = "gpu.tranche.dev/foreign-partition"
 )
 
 // publisher turns what is known about the cards into ResourceSlices.
@@ -28,6 +33,10 @@ type publisher struct {
 	cards   *cards
 	events  *eventSink
 	metrics *metrics
+	// legacyResource is what a whole card stands for beside its classes.
+	legacyResource string
+	// isCut tells whether claims hold partitions of a card.
+	isCut func(pciAddress string) bool
 
 	// mu protects what follows, and keeps publications in order.
 	mu sync.Mutex
@@ -37,6 +46,10 @@ type publisher struct {
 	// published before.
 	known  bool
 	owners []owner
+	// wholeOnly is set when the API server drops what keeps partitions apart.
+	wholeOnly bool
+	// foreign lists, by card, the partitions that Tranche did not make.
+	foreign map[string][]gpu.Partition
 	// slices is the number of slices in the last publication.
 	slices int
 }
@@ -66,11 +79,7 @@ func (p *publisher) publish(ctx context.Context) {
 	known := p.cards.list()
 	out := make([]publish.Card, len(known))
 	for i := range known {
-		out[i] = publish.Card{
-			GPU:      known[i].GPU,
-			Withheld: len(p.owners) > 0 && !known[i].published,
-			Taints:   taintsOf(&known[i], p.owners),
-		}
+		out[i] = p.card(&known[i])
 		if !out[i].Withheld {
 			p.cards.markPublished(known[i].PCIAddress)
 		}
@@ -87,6 +96,60 @@ func (p *publisher) publish(ctx context.Context) {
 	if err := p.send(ctx, resources); err != nil {
 		p.failed(ctx, err, "hand the slices to the publisher")
 	}
+}
+
+// card decides how one card is published. The caller holds the lock.
+func (p *publisher) card(c *card) publish.Card {
+	return publish.Card{
+		GPU: c.GPU,
+		// Without counters, nothing but this keeps a whole card from being given
+		// out while a piece of it is still held.
+		Withheld:       (len(p.owners) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)),
+		WholeOnly:      p.wholeOnly,
+		Taints:         taintsOf(c, p.owners),
+		DeviceTaints:   foreignTaints(&c.GPU, p.foreign[c.PCIAddress]),
+		LegacyResource: p.legacyResource,
+	}
+}
+
+// foreignTaints keeps the scheduler from choosing what somebody else's
+// partitions cover.
+func foreignTaints(card *gpu.GPU, foreign []gpu.Partition) map[string][]resourceapi.DeviceTaint {
+	taints := map[string][]resourceapi.DeviceTaint{}
+	for _, p := range card.Placements {
+		for _, f := range foreign {
+			if f.Overlaps(p) {
+				taints[p.Name()] = []resourceapi.DeviceTaint{{Key: TaintForeign, Value: f.Label(), Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+				break
+			}
+		}
+	}
+	return taints
+}
+
+// setForeign takes in which partitions of a card are not ours.
+func (p *publisher) setForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
+	p.mu.Lock()
+	same := maps.EqualFunc(p.foreign, foreign, slices.Equal)
+	p.foreign = foreign
+	p.mu.Unlock()
+	if !same {
+		p.publish(ctx)
+	}
+}
+
+// restrict publishes whole cards only from now on, because the API server drops
+// what keeps partitions apart.
+func (p *publisher) restrict(ctx context.Context) {
+	p.mu.Lock()
+	already := p.wholeOnly
+	p.wholeOnly = true
+	p.mu.Unlock()
+	if already {
+		return
+	}
+	p.events.warn(ctx, "PartitionsNotPublished", "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.publish(ctx)
 }
 
 // failed reports that the slices could not be published, where people look.

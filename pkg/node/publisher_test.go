@@ -122,7 +122,9 @@ func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
 	}
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[pool1], "other-owner=device-plugin:NoSchedule "+unhealthy)
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+	for range recoveredLooks {
+		p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+	}
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[pool1])
 }

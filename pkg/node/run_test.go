@@ -1,10 +1,14 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestRunPreparesAndReleases(t *testing.T) {
@@ -20,4 +24,37 @@ func TestRunPreparesAndReleases(t *testing.T) {
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 	stop()
+}
+
+// The workload finds what it got in a file of a format that all DRA drivers
+// share.
+func TestMetadata(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	data, err := os.ReadFile(filepath.Join(m.config.dataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
+	require.NoError(t, err)
+	for _, part := range []string{`"profile":{"string":"1g.10gb"}`, `"memoryBytes":{"int":`, `"parentUUID":{"string":"GPU-`, `"uuid":{"string":"MIG-`} {
+		assert.Contains(t, strings.Join(strings.Fields(string(data)), ""), part)
+	}
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+}
+
+// What the helper library wrote for a claim goes, too, when the kubelet has
+// forgotten the claim.
+func TestMetadataOfForgottenClaim(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	stop()
+	require.NoError(t, m.api.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
+	m.start()
+	require.Eventually(t, func() bool {
+		return len(m.files(m.config.CDIDir, "*.json")) == 0 &&
+			len(m.files(filepath.Join(m.config.dataDir(), "dra-device-metadata"), "*")) == 0
+	}, patience, tick)
+	m.nothingHeld()
 }

@@ -24,6 +24,9 @@ const (
 	AttributeProfile        = "profile"
 	AttributePlacementStart = "placementStart"
 	AttributeIsolation      = "isolation"
+	// AttributeLegacyResource is the extended resource that the device stands
+	// for on this node ("nvidia.com/gpu"); the legacy classes select by it.
+	AttributeLegacyResource = "legacyResource"
 	// AttributeDriverVersion is a string: "580.159.04" is no semantic version
 	// and would be refused as one.
 	AttributeDriverVersion = "driverVersion"
@@ -59,7 +62,13 @@ func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
 	m[name] = resourceapi.DeviceAttribute{IntValue: ptr.To(value)}
 }
 
-func attributes(card *gpu.GPU, p gpu.Placement) attributeMap {
+// Attributes is what is published about one placement of a card, and what its
+// holder is told about it.
+func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	return attributesOf(card, p)
+}
+
+func attributesOf(card *gpu.GPU, p gpu.Placement) attributeMap {
 	m := attributeMap{}
 	m.setString(AttributeType, string(p.Type))
 	m.setString(AttributeVendor, string(card.Vendor))

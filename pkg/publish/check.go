@@ -11,7 +11,18 @@ import (
 // check finds what would keep a card's pool, or with it all pools, from being
 // published: what the API server refuses and what the resourceslice controller
 // refuses before that. Neither would name the card.
-func check(counters resourceapi.CounterSet, devices []resourceapi.Device) error {
+func check(sets []resourceapi.CounterSet, devices []resourceapi.Device) error {
+	counters := resourceapi.CounterSet{}
+	if len(sets) > 0 {
+		counters = sets[0]
+		if err := checkCounters(counters); err != nil {
+			return err
+		}
+	}
+	return checkDevices(counters, devices)
+}
+
+func checkCounters(counters resourceapi.CounterSet) error {
 	if n, limit := len(counters.Counters), resourceapi.ResourceSliceMaxCountersPerCounterSet; n > limit {
 		return fmt.Errorf("%d counters, the API allows %d", n, limit)
 	}
@@ -23,6 +34,10 @@ func check(counters resourceapi.CounterSet, devices []resourceapi.Device) error 
 			return fmt.Errorf("%q is no name for a counter, the API wants a DNS label", name)
 		}
 	}
+	return nil
+}
+
+func checkDevices(counters resourceapi.CounterSet, devices []resourceapi.Device) error {
 	if n, limit := len(devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures; n > limit {
 		return fmt.Errorf("%d devices, the API allows %d in a slice with counters", n, limit)
 	}

@@ -16,8 +16,8 @@ func TestTooManyAttributes(t *testing.T) {
 	for i := range 32 {
 		device.Attributes[resourceapi.QualifiedName(fmt.Sprint("attribute", i))] = resourceapi.DeviceAttribute{}
 	}
-	require.NoError(t, check(counters, []resourceapi.Device{device}))
+	require.NoError(t, check([]resourceapi.CounterSet{counters}, []resourceapi.Device{device}))
 	device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{CapacityMemory: {}}
-	require.EqualError(t, check(counters, []resourceapi.Device{device}),
+	require.EqualError(t, check([]resourceapi.CounterSet{counters}, []resourceapi.Device{device}),
 		"device gpu-0000-c1-00-0 has 33 attributes and capacities, the API allows 32")
 }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,8 +23,16 @@ type Card struct {
 	// allocated may be withheld: the scheduler forgets what an allocated
 	// device consumes as soon as it is no longer published. Taint it instead.
 	Withheld bool
+	// WholeOnly publishes the whole card and no partitions, and no counters: the
+	// API server would drop these, and nothing would keep partitions apart.
+	WholeOnly bool
 	// Taints go on every device of the card.
 	Taints []resourceapi.DeviceTaint
+	// DeviceTaints go on single devices, by name, beside those.
+	DeviceTaints map[string][]resourceapi.DeviceTaint
+	// LegacyResource is the extended resource that the whole card stands for,
+	// beside its classes: "nvidia.com/gpu". Empty: none.
+	LegacyResource string
 }
 
 // Resources returns one pool for each card of the node. Each has one slice with
@@ -37,9 +46,8 @@ func Resources(node string, cards []Card) (resourceslice.DriverResources, []erro
 	var errs []error
 	pools := make(map[string]resourceslice.Pool, len(cards))
 	for _, card := range cards {
-		sets := []resourceapi.CounterSet{counterSet(&card)}
-		devices := devicesOf(&card)
-		if err := check(sets[0], devices); err != nil {
+		sets, devices := contents(&card)
+		if err := check(sets, devices); err != nil {
 			errs = append(errs, fmt.Errorf("card %s: %w: none of its devices are published", card.Name(), err))
 			// The counters go too: it may be them that the API would refuse.
 			sets, devices = nil, nil
@@ -54,6 +62,18 @@ func Resources(node string, cards []Card) (resourceslice.DriverResources, []erro
 	return resourceslice.DriverResources{Pools: pools}, errs
 }
 
+// contents is what the two slices of a card hold.
+func contents(card *Card) ([]resourceapi.CounterSet, []resourceapi.Device) {
+	if card.WholeOnly {
+		devices := slices.DeleteFunc(devicesOf(card), func(d resourceapi.Device) bool { return d.Name != card.Name() })
+		for i := range devices {
+			devices[i].ConsumesCounters = nil
+		}
+		return nil, devices
+	}
+	return []resourceapi.CounterSet{counterSet(card)}, devicesOf(card)
+}
+
 func devicesOf(card *Card) []resourceapi.Device {
 	if card.Withheld {
 		return nil
@@ -62,16 +82,24 @@ func devicesOf(card *Card) []resourceapi.Device {
 	for _, p := range card.Placements {
 		devices = append(devices, resourceapi.Device{
 			Name:       p.Name(),
-			Attributes: attributes(&card.GPU, p),
+			Attributes: deviceAttributes(card, p),
 			Capacity:   capacity(p),
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{{
 				CounterSet: counterSetName,
 				Counters:   counters(p.Consumes),
 			}},
-			Taints: card.Taints,
+			Taints: append(slices.Clone(card.Taints), card.DeviceTaints[p.Name()]...),
 		})
 	}
 	return devices
+}
+
+func deviceAttributes(card *Card, p gpu.Placement) attributeMap {
+	m := attributesOf(&card.GPU, p)
+	if p.Type == gpu.TypeGPU {
+		m.setString(AttributeLegacyResource, card.LegacyResource)
+	}
+	return m
 }
 
 func counterSet(card *Card) resourceapi.CounterSet {

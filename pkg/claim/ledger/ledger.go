@@ -70,10 +70,6 @@ func Open(dir string) (*Ledger, []Broken, error) {
 	return l, broken, nil
 }
 
-// Close lets go of what the ledger shares with other processes. It must not be
-// used afterwards.
-func (l *Ledger) Close() error { return l.changes.close() }
-
 // Refresh takes in what another process has changed, which is hardly ever
 // anything. The caller holds the locks of the cards that it is about to work on,
 // so what it then sees of them is final.

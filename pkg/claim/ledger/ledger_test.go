@@ -20,7 +20,7 @@ func record(uid string) Record {
 		Version: Version,
 		Claim:   ClaimRef{UID: types.UID(uid), Namespace: "team", Name: "claim-" + uid},
 		State:   Prepared,
-		BootID:  "boot-1",
+		LoadID:  "boot-1",
 		Pods:    []string{"pod-1"},
 		Devices: []Device{{
 			Request: "r", Pool: "node-a/gpu-0000-01-00-0", Name: "gpu-0000-01-00-0-mig-1g-10gb-4", UUID: "MIG-1", Made: true,

@@ -33,10 +33,10 @@ type Record struct {
 	Version int      `json:"version"`
 	Claim   ClaimRef `json:"claim"`
 	State   State    `json:"state"`
-	// BootID is the kernel's boot id when the record was written. Partitions
-	// do not outlive a boot, so what is found at a placement after another
-	// boot is not ours.
-	BootID  string   `json:"bootID"`
+	// LoadID identifies the boot and the load of the GPU driver under which the
+	// record was written. Partitions do not outlive either, so what is found at a
+	// placement under another one is not ours.
+	LoadID  string   `json:"loadID"`
 	Devices []Device `json:"devices"`
 	// Pods are the names of the claim's users at the time of Prepare, for
 	// people who read metrics and messages.

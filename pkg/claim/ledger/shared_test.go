@@ -65,7 +65,7 @@ func TestRefreshReadsNothingWithoutNeed(t *testing.T) {
 func TestWithoutASharedCounterEverythingIsRead(t *testing.T) {
 	dir := t.TempDir()
 	l, _ := open(t, dir)
-	require.NoError(t, l.Close())
+	require.NoError(t, l.changes.close())
 	l.changes = &generation{}
 	other, _ := open(t, dir)
 	require.NoError(t, other.Put(record("a")))

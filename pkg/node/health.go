@@ -1,0 +1,153 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+)
+
+// troubles is the cards' fatal events. They are kept in a file: the driver tells
+// of an error once, and a restart of the plugin does not mend a card.
+type troubles struct {
+	path string
+	// mu protects the map and the file.
+	mu    sync.Mutex
+	cards map[string]nvidia.HealthEvent
+}
+
+// openTroubles reads what an earlier run knew. A file that cannot be read is
+// reported and left behind: what it knew is lost, but cards that are still in
+// trouble mostly say so again.
+func openTroubles(path string) (*troubles, error) {
+	t := &troubles{path: path, cards: map[string]nvidia.HealthEvent{}}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return t, fmt.Errorf("read which cards were in trouble: %w", err)
+	}
+	var events []nvidia.HealthEvent
+	if err := json.Unmarshal(data, &events); err != nil {
+		return t, fmt.Errorf("read which cards were in trouble from %s: %w", path, err)
+	}
+	for _, e := range events {
+		t.cards[e.PCIAddress] = e
+	}
+	return t, nil
+}
+
+// add takes in a fatal event.
+func (t *troubles) add(ctx context.Context, e nvidia.HealthEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cards[e.PCIAddress] = e
+	t.save(ctx)
+}
+
+// over drops an event, unless another one has come for the card meanwhile.
+func (t *troubles) over(ctx context.Context, e nvidia.HealthEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cards[e.PCIAddress].Message != e.Message {
+		return
+	}
+	delete(t.cards, e.PCIAddress)
+	t.save(ctx)
+}
+
+// save writes the file. If it cannot, the events are still in force in this run.
+func (t *troubles) save(ctx context.Context) {
+	data, err := json.Marshal(slices.Collect(maps.Values(t.cards)))
+	if err == nil {
+		err = renameio.WriteFile(t.path, data, 0o600)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Which cards are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)
+	}
+}
+
+// list returns the events that are not over.
+func (t *troubles) list() []nvidia.HealthEvent {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.cards))
+}
+
+// watchHealth takes cards out of service as the driver reports errors.
+func (p *plugin) watchHealth(ctx context.Context) {
+	err := p.hardware.WatchHealth(ctx, func(e nvidia.HealthEvent) {
+		if !e.Fatal {
+			p.events.warn(ctx, "GPUError", e.Message)
+			return
+		}
+		p.troubles.add(ctx, e)
+		for _, c := range p.cards.trouble(e.PCIAddress, e.Message) {
+			p.tellChange(ctx, c)
+			p.publisher.publish(ctx)
+		}
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Errors of the cards are not watched, only looked for")
+	}
+}
+
+// problems looks what is wrong with the cards that answer: fatal events that are
+// not over, and what the driver asks to be done.
+func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]string {
+	problems := map[string]string{}
+	for i := range answer {
+		if err := p.hardware.CheckHealth(ctx, answer[i].PCIAddress); err != nil {
+			problems[answer[i].PCIAddress] = err.Error()
+		}
+	}
+	for _, e := range p.troubles.list() {
+		if over, err := p.hardware.Recovered(ctx, e); over && err == nil {
+			p.troubles.over(ctx, e)
+			continue
+		}
+		problems[e.PCIAddress] = e.Message
+	}
+	return problems
+}
+
+// tellChange tells the node's admin that a card is out of service, and who is on
+// it, or that it is back.
+func (p *plugin) tellChange(ctx context.Context, c change) {
+	name := gpu.CardName(c.pciAddress)
+	if c.problem == "" {
+		p.events.note(ctx, "GPUHealthy", fmt.Sprintf("Card %s is well again and is given out", name))
+		return
+	}
+	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on card %s: %s%s", name, c.problem, p.holders(c.pciAddress)))
+}
+
+// holders names the claims and pods on a card, for messages.
+func (p *plugin) holders(pciAddress string) string {
+	var text strings.Builder
+	for _, r := range p.claims.Ledger.List() {
+		for _, d := range r.Devices {
+			if d.Placement.GPU != pciAddress {
+				continue
+			}
+			fmt.Fprintf(&text, "; %s is held by claim %s", d.Name, r.Claim)
+			if len(r.Pods) > 0 {
+				fmt.Fprintf(&text, " of pod %s", strings.Join(r.Pods, ", "))
+			}
+		}
+	}
+	return text.String()
+}

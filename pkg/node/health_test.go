@@ -1,0 +1,115 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+func TestTroublesSurviveARestart(t *testing.T) {
+	ctx := quiet(t.Context())
+	path := filepath.Join(t.TempDir(), "health.json")
+	first, err := openTroubles(path)
+	require.NoError(t, err)
+	assert.Empty(t, first.list())
+	bad := nvidia.HealthEvent{PCIAddress: "0000:01:00.0", XID: 79, Fatal: true, Message: "fell off the bus", LoadID: "boot/1", Energy: 7}
+	first.add(ctx, bad)
+
+	second, err := openTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, []nvidia.HealthEvent{bad}, second.list())
+
+	// The end of an event does not end a later one.
+	worse := bad
+	worse.Message = "and burns"
+	second.add(ctx, worse)
+	second.over(ctx, bad)
+	assert.Equal(t, []nvidia.HealthEvent{worse}, second.list())
+	second.over(ctx, worse)
+	third, err := openTroubles(path)
+	require.NoError(t, err)
+	assert.Empty(t, third.list())
+}
+
+func TestTroublesThatCannotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "health.json")
+	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+	troubles, err := openTroubles(path)
+	require.ErrorContains(t, err, "read which cards were in trouble from "+path)
+	assert.Empty(t, troubles.list(), "the plugin goes on")
+	troubles.add(quiet(t.Context()), nvidia.HealthEvent{PCIAddress: "0000:01:00.0", Message: "x"})
+	troubles, err = openTroubles(path)
+	require.NoError(t, err)
+	assert.Len(t, troubles.list(), 1)
+}
+
+// A fatal XID takes the card out of service, tells who is on it, survives a
+// restart of the plugin, and is over when the card has started anew.
+func TestFatalXID(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	k.mustPrepare(allocate(t, m.api, "a", small0))
+
+	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
+	note := awaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on card "+card0)
+	assert.Contains(t, note, "119")
+	assert.Contains(t, note, small0+" is held by claim team/claim-a of pod pod-a")
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+
+	stop()
+	m.faults(simulate.Faults{})
+	_, stop = m.start()
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+
+	stop()
+	require.NoError(t, simulate.ResetGPU(m.config.SimulateRoot, address0))
+	m.start()
+	awaitDevices(t, m.api, false, untainted)
+}
+
+// A program's own error is nobody else's business.
+func TestXIDOfAProgram(t *testing.T) {
+	m := newMachine(t, newAPI())
+	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 13}, {GPU: address1, XID: 79}}})
+	awaitEvent(t, m.api, "GPUUnhealthy", card1)
+	// This one's end is the driver's to tell, and it asks for nothing.
+	awaitEvent(t, m.api, "GPUHealthy", card1)
+	awaitDevices(t, m.api, false, untainted)
+	list, err := m.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, e := range list.Items {
+		assert.NotContains(t, e.Note, card0)
+	}
+}
+
+// What the driver asks for is done by a person; until then nothing new comes.
+func TestRecoveryActionIsAskedFor(t *testing.T) {
+	m := newMachine(t, newAPI())
+	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	m.faults(simulate.Faults{Recovery: []simulate.Recovery{{GPU: address1, Action: "reset"}}})
+	assert.Contains(t, awaitEvent(t, m.api, "GPUUnhealthy", card1), "nvidia-smi --gpu-reset -i "+address1)
+	m.faults(simulate.Faults{})
+	awaitEvent(t, m.api, "GPUHealthy", card1)
+	awaitDevices(t, m.api, false, untainted)
+}
+
+func onCard(d resourceapi.Device) string {
+	return *d.Attributes["resource.kubernetes.io/pciBusID"].StringValue
+}
+
+const (
+	address0 = "0000:1b:00.0"
+	address1 = "0000:43:00.0"
+)

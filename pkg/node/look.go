@@ -1,0 +1,117 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// defaultLookInterval is how often the cards are looked at.
+	defaultLookInterval = 5 * time.Second
+	// lookTimeout is how long one look may take.
+	lookTimeout = 30 * time.Second
+	// foreignTimeout is how long the look for foreign partitions waits for a
+	// card on which a claim is being prepared.
+	foreignTimeout = time.Second
+)
+
+// watchCards looks at the cards from time to time until ctx ends.
+func (p *plugin) watchCards(ctx context.Context) {
+	tick := time.NewTicker(cmp.Or(p.LookInterval, defaultLookInterval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := p.look(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "The cards cannot be listed")
+		}
+		p.lookForForeign(ctx)
+	}
+}
+
+// look finds out which cards there are and how they are, and publishes what has
+// changed.
+func (p *plugin) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	found, problems, err := p.hardware.list(ctx)
+	if err != nil {
+		return err
+	}
+	maps.Copy(problems, p.problems(ctx, found))
+	changes, publish := p.cards.update(found, problems)
+	for _, c := range changes {
+		p.tellChange(ctx, c)
+	}
+	if publish {
+		p.publisher.publish(ctx)
+	}
+	return nil
+}
+
+// lookForForeign looks for partitions that Tranche did not make. Their places
+// must not be given out.
+func (p *plugin) lookForForeign(ctx context.Context) {
+	foreign := map[string][]gpu.Partition{}
+	for _, card := range p.cards.list() {
+		partitions, err := p.foreignOn(ctx, &card)
+		if err != nil {
+			// Not known now: what was known before stays.
+			partitions = p.foreign[card.PCIAddress]
+		}
+		if len(partitions) > 0 {
+			foreign[card.PCIAddress] = partitions
+		}
+	}
+	p.foreign = foreign
+	p.publisher.setForeign(ctx, foreign)
+}
+
+// foreignOn lists the foreign partitions of one card. If the node's settings say
+// so, it takes over those that nobody uses.
+func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error) {
+	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
+	defer cancel()
+	partitions, err := p.claims.Foreign(ctx, c.PCIAddress)
+	if err != nil {
+		return nil, err
+	}
+	var left []gpu.Partition
+	for _, f := range partitions {
+		if p.AdoptForeign {
+			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
+			if err == nil {
+				p.events.note(ctx, "ForeignPartitionRemoved", fmt.Sprintf("Card %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
+				continue
+			}
+		}
+		p.tellForeign(ctx, c, f, err)
+		left = append(left, f)
+	}
+	return left, nil
+}
+
+// tellForeign tells the node's admin once about a foreign partition.
+func (p *plugin) tellForeign(ctx context.Context, c *card, f gpu.Partition, adoption error) {
+	for _, known := range p.foreign[c.PCIAddress] {
+		if known == f {
+			return
+		}
+	}
+	p.metrics.findings.WithLabelValues("ForeignPartition", "success").Inc()
+	message := fmt.Sprintf("Card %s holds partition %s (%s) that Tranche did not make. It is left alone, and what it covers is not given out. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
+	if adoption != nil {
+		message += fmt.Sprintf(" (it could not be taken over: %v)", adoption)
+	}
+	p.events.warn(ctx, "ForeignPartition", message)
+}

@@ -108,7 +108,7 @@ func (s *suite) report() string {
 // last seen; it is in the failure's message.
 func (s *suite) eventually(what string, done func() (bool, string)) {
 	s.t.Helper()
-	seen := ""
+	var seen string
 	for deadline := time.Now().Add(patience); ; {
 		var ok bool
 		if ok, seen = done(); ok {

@@ -12,7 +12,7 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node; default: NODE_NAME of the environment")
 	flags.StringVar((*string)(&c.PodUID), "pod-uid", os.Getenv("POD_UID"), "UID of the pod, for rolling updates; default: POD_UID of the environment")
 	flags.StringVar(&c.Installation, "installation", "", "what this plugin belongs to (namespace/release); plugins of two installations do not work on one node")
-	flags.StringVar(&c.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder, by the same path here and on the host")
+	addKubeletDir(flags, c)
 	flags.StringVar(&c.CDIDir, "cdi-dir", "/var/run/cdi", "folder that the container runtime reads CDI files from")
 	flags.StringVar(&c.HostRoot, "host-root", "/host", "where the host's root folder is mounted")
 	flags.StringVar(&c.NVIDIADriverRoot, "nvidia-driver-root", "", "folder of the NVIDIA driver on the host; empty: search")
@@ -25,4 +25,8 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringToStringVar(&c.SimulateNodes, "simulate-nodes", nil, "inventories of single nodes (node-a=h100x8,node-b=l4x4); beats --simulate")
 	flags.StringVar(&c.SimulateDir, "simulate-dir", "/etc/tranche/inventories", "folder with inventories of your own")
 	flags.StringVar(&c.SimulateRoot, "simulate-root", "/run/tranche/simulate", "folder of the simulated machine, by the same path here and on the host")
+}
+
+func addKubeletDir(flags *pflag.FlagSet, c *node.Config) {
+	flags.StringVar(&c.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder, by the same path here and on the host")
 }

@@ -67,6 +67,29 @@ func command() *cobra.Command {
 	logsapi.AddFlags(logging, flags)
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
 	addFlags(flags, &config)
+	cmd.AddCommand(hardwareCommand())
+	return cmd
+}
+
+// hardwareCommand prints what the hardware of the node says now.
+func hardwareCommand() *cobra.Command {
+	var config node.Config
+	var output string
+	cmd := &cobra.Command{
+		Use:   "hardware",
+		Short: "Print what the GPUs of this node say now: modes, partitions, memory, processes, load, health",
+		Example: "  kubectl -n tranche-system get pods -o wide     # which plugin is on the node\n" +
+			"  kubectl -n tranche-system exec POD -- tranche-kubelet-plugin hardware",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "" && output != "json" {
+				return fmt.Errorf("--output is %q, it can be json", output)
+			}
+			return node.PrintHardware(cmd.Context(), &config, cmd.OutOrStdout(), output == "json")
+		},
+	}
+	addKubeletDir(cmd.Flags(), &config)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or a text for people")
 	return cmd
 }
 

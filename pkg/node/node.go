@@ -137,6 +137,9 @@ func (p *plugin) run(ctx context.Context) error {
 	if err := p.openCards(ctx, records, broken); err != nil {
 		return err
 	}
+	if err := p.serveReport(ctx); err != nil {
+		return err
+	}
 	helper, err := p.serveKubelet(ctx)
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ func removeStaleSockets(ctx context.Context, c *Config) error {
 	patterns := []string{
 		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
 		filepath.Join(c.dataDir(), "dra*.sock"),
+		filepath.Join(c.dataDir(), reportSockets),
 	}
 	for _, pattern := range patterns {
 		sockets, err := filepath.Glob(pattern)

@@ -1,0 +1,166 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+)
+
+const (
+	// reportSockets match the sockets at which plugins tell what the hardware
+	// says. A plugin's own is named for its pod, since two may be at work.
+	reportSockets = "report-*.sock"
+	// reportTimeout is how long the hardware may take to answer.
+	reportTimeout = 30 * time.Second
+	jsonType      = "application/json"
+)
+
+// serveReport answers `tranche-kubelet-plugin hardware` until ctx ends. It is a
+// socket that only root on the node reaches, because the report names processes.
+func (p *plugin) serveReport(ctx context.Context) error {
+	path := filepath.Join(p.dataDir(), "report-"+cmp.Or(string(p.PodUID), strconv.Itoa(os.Getpid()))+".sock")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("make room for the report's socket: %w", err)
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("listen for requests for the report: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("keep others from the report's socket: %w", err), listener.Close())
+	}
+	server := &http.Server{Handler: http.HandlerFunc(p.answerReport), ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			klog.FromContext(ctx).Error(err, "The report is not served any more")
+		}
+	}()
+	return nil
+}
+
+func (p *plugin) answerReport(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
+	defer cancel()
+	report, err := p.hardware.Report(ctx)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	p.annotate(&report)
+	write := report.WriteText
+	if r.Header.Get("Accept") == jsonType {
+		w.Header().Set("Content-Type", jsonType)
+		write = report.WriteJSON
+	}
+	if err := write(w); err != nil {
+		klog.FromContext(ctx).Error(err, "The report could not be sent")
+	}
+}
+
+// annotate says whose each partition is, and why a card is out of service.
+func (p *plugin) annotate(report *nvidia.Report) {
+	holders := map[string]string{}
+	for _, r := range p.claims.Ledger.List() {
+		for _, d := range r.Devices {
+			holders[d.Name] = holder(&r)
+		}
+	}
+	problems := map[string]string{}
+	for _, c := range p.cards.list() {
+		problems[c.Name()] = c.problem
+	}
+	for i := range report.Cards {
+		card := &report.Cards[i]
+		card.Note = holders[card.Name]
+		if problem := problems[card.Name]; problem != "" && card.Unhealthy == "" {
+			card.Unhealthy = problem
+		}
+		for j := range card.Partitions {
+			part := &card.Partitions[j]
+			part.Note = holders[part.Name]
+			if part.Note == "" {
+				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(gpu.Partition{
+					GPU: card.PCIAddress, Type: gpu.TypeMIG, ID: fmt.Sprintf("GI %d", part.Instance), Complete: len(part.Compute) > 0,
+				})
+			}
+		}
+	}
+}
+
+// holder names a claim and its pods.
+func holder(r *ledger.Record) string {
+	text := "claim " + r.Claim.String()
+	for i, pod := range r.Pods {
+		if i == 0 {
+			text += ", pod "
+		} else {
+			text += ", "
+		}
+		text += pod
+	}
+	return text
+}
+
+// PrintHardware asks the plugin of this node what the hardware says and prints
+// it. It is for a shell in the plugin's pod.
+func PrintHardware(ctx context.Context, c *Config, out io.Writer, asJSON bool) error {
+	sockets, err := filepath.Glob(filepath.Join(c.dataDir(), reportSockets))
+	if err != nil {
+		return fmt.Errorf("look for the plugin: %w", err)
+	}
+	var errs []error
+	for _, socket := range sockets {
+		err := printFrom(ctx, socket, out, asJSON)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("no plugin with GPUs is at work on this node (no %s in %s); if the kubelet's folder is another one, name it with --kubelet-dir", reportSockets, c.dataDir())
+	}
+	return errors.Join(errs...)
+}
+
+func printFrom(ctx context.Context, socket string, out io.Writer, asJSON bool) error {
+	client := &http.Client{Timeout: reportTimeout, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", socket)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://plugin/", http.NoBody)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		request.Header.Set("Accept", jsonType)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the plugin: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
+		return fmt.Errorf("the plugin cannot tell: %s", reason)
+	}
+	_, err = io.Copy(out, response.Body)
+	return err
+}

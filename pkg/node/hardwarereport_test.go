@@ -1,0 +1,44 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+)
+
+func TestPrintHardware(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	k.mustPrepare(allocate(t, m.api, "a", small0))
+	m.makeForeign(half0)
+
+	var text bytes.Buffer
+	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
+	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a")
+	assert.Contains(t, text.String(), "not made by Tranche: nvidia-smi mig -i "+address0)
+
+	var report nvidia.Report
+	var data bytes.Buffer
+	require.NoError(t, PrintHardware(t.Context(), m.config, &data, true))
+	require.NoError(t, json.Unmarshal(data.Bytes(), &report))
+	require.Len(t, report.Cards, 2)
+	assert.Len(t, report.Cards[0].Partitions, 2)
+
+	sockets := m.files(m.config.dataDir(), reportSockets)
+	require.Len(t, sockets, 1)
+	info, err := os.Stat(sockets[0])
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "for root only")
+
+	stop()
+	require.ErrorContains(t, PrintHardware(t.Context(), m.config, &text, false), "no plugin with GPUs is at work on this node")
+	require.NoError(t, os.WriteFile(filepath.Join(m.config.dataDir(), "report-x.sock"), nil, 0o600))
+	require.ErrorContains(t, PrintHardware(t.Context(), m.config, &text, false), "ask the plugin")
+}

@@ -229,6 +229,10 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	path := r.URL.Path
+	if r.URL.Query().Has("dryRun") {
+		answer(w, http.StatusOK, object)
+		return
+	}
 	for _, resource := range collections {
 		if strings.Contains(path+"/", "/"+resource+"/") {
 			s.writes[resource]++

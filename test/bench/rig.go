@@ -10,8 +10,10 @@ import (
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -63,6 +65,8 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 		kubeletplugin.RegistrarDirectoryPath(dir),
 		kubeletplugin.PluginDataDirectoryPath(dir),
 		kubeletplugin.Serialize(false),
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.CDIDirectory(filepath.Join(dir, "cdi")),
 	)
 	if err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	}
 	for _, user := range claim.Status.ReservedFor {
 		if user.Resource == "pods" {
-			record.Pods = append(record.Pods, user.Name)
+			record.Pods = append(record.Pods, ledger.Pod{Name: user.Name, UID: user.UID})
 		}
 	}
 	return record, nil

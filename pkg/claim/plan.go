@@ -122,7 +122,7 @@ func checkHolders(s situation) error {
 				}
 				if s.cards[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
 					return &ConflictError{fmt.Sprintf("%s cannot be given out: claim %s%s still holds %s on the same card and its release is not finished; this is tried again",
-						d.Name, other.Claim, podList(other.Pods), theirs.Name)}
+						d.Name, other.Claim, podList(other.PodNames()), theirs.Name)}
 				}
 			}
 		}

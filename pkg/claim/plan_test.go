@@ -99,7 +99,9 @@ func TestPlanPrepareRefuses(t *testing.T) {
 	one, three := mig(0, "1g.10gb", 2, 1), mig(0, "3g.40gb", 0, 4)
 	holder := func(p gpu.Placement, pods ...string) []ledger.Record {
 		r := recordOfClaim("b", ledger.Prepared, p)
-		r.Pods = pods
+		for _, pod := range pods {
+			r.Pods = append(r.Pods, ledger.Pod{Name: pod})
+		}
 		return []ledger.Record{r}
 	}
 	live := func(p gpu.Placement, uuid string) map[string][]gpu.Partition {

@@ -25,7 +25,7 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	assert.Equal(t, ledger.Prepared, r.State)
 	assert.Equal(t, "MIG-1", r.Devices[0].UUID)
 	assert.Equal(t, "GPU-"+address(1), r.Devices[1].UUID)
-	assert.Equal(t, []string{"pod-a"}, r.Pods)
+	assert.Equal(t, []string{"pod-a"}, r.PodNames())
 	kept, _ := m.Ledger.Get("a")
 	r.Version = 0 // is written, not kept
 	assert.Equal(t, r, kept)
@@ -219,5 +219,5 @@ func TestPrepareRefusesBeforeTouching(t *testing.T) {
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "jobs", Name: "j"})
 	r, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"pod-a"}, r.Pods)
+	assert.Equal(t, []string{"pod-a"}, r.PodNames())
 }

@@ -123,6 +123,12 @@ func sliceWrites(client *fake.Clientset) int {
 // awaitEvent waits for an event on the node and returns its note.
 func awaitEvent(t *testing.T, client *fake.Clientset, reason, part string) string {
 	t.Helper()
+	return awaitEventOn(t, client, "Node", nodeName, reason, part)
+}
+
+// awaitEventOn waits for an event on any object and returns its note.
+func awaitEventOn(t *testing.T, client *fake.Clientset, kind, name, reason, part string) string {
+	t.Helper()
 	note := ""
 	require.Eventually(t, func() bool {
 		list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
@@ -130,7 +136,7 @@ func awaitEvent(t *testing.T, client *fake.Clientset, reason, part string) strin
 		for _, e := range list.Items {
 			if e.Reason == reason && strings.Contains(e.Note, part) {
 				note = e.Note
-				return e.Regarding.Kind == "Node" && e.Regarding.Name == nodeName
+				return e.Regarding.Kind == kind && e.Regarding.Name == name
 			}
 		}
 		return false

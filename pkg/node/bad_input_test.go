@@ -113,6 +113,7 @@ func TestInUseAtDestroy(t *testing.T) {
 	message := k.unprepare(c)
 	assert.Contains(t, message, "release claim team/claim-a: destroy "+small0)
 	assert.Contains(t, message, "a process still uses it")
+	assert.Contains(t, awaitEventOn(t, m.api, "Pod", "pod-a", "ReleaseFailed", "a process still uses it"), "The GPU of claim claim-a cannot be released, which is tried again")
 	assert.Equal(t, []string{small0}, m.partitions())
 	// Meanwhile nobody else gets the place.
 	assert.Contains(t, k.refused(allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")), "claim team/claim-a (pod pod-a) still holds "+small0)

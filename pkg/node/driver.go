@@ -120,9 +120,20 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	d.metrics.operation("unprepare", start, err)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
+		d.tellPods(ctx, c.UID, err)
 		return fmt.Errorf("release claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil
+}
+
+// tellPods puts the reason why a claim cannot be released on the pods that wait
+// for it: the kubelet says it in its own log only.
+func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
+	record, _ := d.claims.Ledger.Get(uid)
+	for _, pod := range record.Pods {
+		d.publisher.events.warnPod(ctx, record.Claim.Namespace, pod, "ReleaseFailed",
+			fmt.Sprintf("The GPU of claim %s cannot be released, which is tried again: %v", record.Claim.Name, err))
+	}
 }
 
 // HandleError implements kubeletplugin.DRAPlugin: it hears of what goes wrong in

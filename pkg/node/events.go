@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -58,6 +59,13 @@ func (e *eventSink) note(ctx context.Context, reason, message string) {
 func (e *eventSink) send(ctx context.Context, eventType, reason, message string) {
 	klog.FromContext(ctx).Info(message, "event", reason)
 	e.recorder.Eventf(e.node, e.about(message), eventType, reason, action, "%s", truncate(message))
+}
+
+// warnPod writes a warning about a pod.
+func (e *eventSink) warnPod(ctx context.Context, namespace string, pod ledger.Pod, reason, message string) {
+	klog.FromContext(ctx).Info(message, "event", reason, "pod", klog.KRef(namespace, pod.Name))
+	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod.Name, UID: pod.UID}
+	e.recorder.Eventf(regarding, e.node, corev1.EventTypeWarning, reason, action, "%s", truncate(message))
 }
 
 // action is what the plugin was doing, for all its events.

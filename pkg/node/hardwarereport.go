@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -106,13 +107,8 @@ func (p *plugin) annotate(report *nvidia.Report) {
 // holder names a claim and its pods.
 func holder(r *ledger.Record) string {
 	text := "claim " + r.Claim.String()
-	for i, pod := range r.Pods {
-		if i == 0 {
-			text += ", pod "
-		} else {
-			text += ", "
-		}
-		text += pod
+	if len(r.Pods) > 0 {
+		text += ", pod " + strings.Join(r.PodNames(), ", ")
 	}
 	return text
 }

@@ -145,7 +145,7 @@ func (p *plugin) holders(pciAddress string) string {
 			}
 			fmt.Fprintf(&text, "; %s is held by claim %s", d.Name, r.Claim)
 			if len(r.Pods) > 0 {
-				fmt.Fprintf(&text, " of pod %s", strings.Join(r.Pods, ", "))
+				fmt.Fprintf(&text, " of pod %s", strings.Join(r.PodNames(), ", "))
 			}
 		}
 	}

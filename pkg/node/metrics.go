@@ -135,7 +135,7 @@ type claimInfo [8]string
 // would spoil the whole scrape, and a claim may well have one device for two
 // requests, or two users of one name: a pod and the one that replaces it.
 func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
-	pods := r.Pods
+	pods := r.PodNames()
 	if len(pods) == 0 {
 		pods = []string{""}
 	}

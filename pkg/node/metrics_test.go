@@ -35,7 +35,11 @@ func scrape(t *testing.T, m *metrics, name string) []string {
 }
 
 func preparedRecord(uid string, pods []string, devices ...ledger.Device) ledger.Record {
-	return ledger.Record{Claim: ledger.ClaimRef{UID: "uid", Namespace: "team", Name: uid}, State: ledger.Prepared, Pods: pods, Devices: devices}
+	r := ledger.Record{Claim: ledger.ClaimRef{UID: "uid", Namespace: "team", Name: uid}, State: ledger.Prepared, Devices: devices}
+	for _, pod := range pods {
+		r.Pods = append(r.Pods, ledger.Pod{Name: pod})
+	}
+	return r
 }
 
 func heldDevice(p gpu.Placement, uuid string, admin bool) ledger.Device {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"regexp"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -59,13 +58,8 @@ func TestInUseAtDestroy(t *testing.T) {
 		{GPU: pci, GPUInstance: &instance.ID, PID: 4242, Name: "trainer"},
 	}})
 	s.beginDelete("used")
-	// The kubelet makes no event of it: the logs say why the pod does not go.
-	claim := s.claims(s.pod("used"))[0]
-	failed := regexp.MustCompile(`"Unprepare failed" .*process 4242.* claim="` + claim.Namespace + "/" + claim.Name)
-	s.eventually("the log names the process", func() (bool, string) {
-		log := s.pluginLog(nodeA)
-		return failed.MatchString(log), log[max(0, len(log)-4000):]
-	})
+	// The kubelet makes no event of it, so the plugin does.
+	s.waitPodEvent("used", "ReleaseFailed", "process 4242")
 	assert.NotNil(t, s.pod("used").DeletionTimestamp, "the pod waits")
 	s.requireInstances(1)
 

@@ -21,7 +21,7 @@ func record(uid string) Record {
 		Claim:   ClaimRef{UID: types.UID(uid), Namespace: "team", Name: "claim-" + uid},
 		State:   Prepared,
 		LoadID:  "boot-1",
-		Pods:    []string{"pod-1"},
+		Pods:    []Pod{{Name: "pod-1", UID: "uid-1"}},
 		Devices: []Device{{
 			Request: "r", Pool: "node-a/gpu-0000-01-00-0", Name: "gpu-0000-01-00-0-mig-1g-10gb-4", UUID: "MIG-1", Made: true,
 			Placement: gpu.Placement{GPU: "0000:01:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 4, Size: 1, Consumes: gpu.Counters{"memory-slice-4": 1}},
@@ -72,11 +72,11 @@ func TestLedgerRecordsAreCopies(t *testing.T) {
 	l, _ := open(t, t.TempDir())
 	r := record("a")
 	require.NoError(t, l.Put(r))
-	r.Devices[0].UUID, r.Pods[0] = "x", "x"
+	r.Devices[0].UUID, r.Pods[0].Name = "x", "x"
 	got, _ := l.Get("a")
-	got.Devices[0].UUID, got.Pods[0] = "y", "y"
+	got.Devices[0].UUID, got.Pods[0].Name = "y", "y"
 	listed := l.List()
-	listed[0].Devices[0].UUID, listed[0].Pods[0] = "z", "z"
+	listed[0].Devices[0].UUID, listed[0].Pods[0].Name = "z", "z"
 	got, _ = l.Get("a")
 	assert.Equal(t, record("a"), got)
 }

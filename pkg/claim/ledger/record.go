@@ -38,9 +38,24 @@ type Record struct {
 	// placement under another one is not ours.
 	LoadID  string   `json:"loadID"`
 	Devices []Device `json:"devices"`
-	// Pods are the names of the claim's users at the time of Prepare, for
-	// people who read metrics and messages.
-	Pods []string `json:"pods,omitempty"`
+	// Pods are the claim's users at the time of Prepare, for people who read
+	// metrics, messages and events. They are in the claim's namespace.
+	Pods []Pod `json:"pods,omitempty"`
+}
+
+// Pod is a user of a claim.
+type Pod struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+// PodNames are the names of the pods.
+func (r Record) PodNames() []string {
+	names := make([]string, len(r.Pods))
+	for i, pod := range r.Pods {
+		names[i] = pod.Name
+	}
+	return names
 }
 
 // ClaimRef identifies a ResourceClaim.
@@ -74,7 +89,7 @@ type Device struct {
 // Clone returns a copy that shares nothing that a caller could change.
 func (r Record) Clone() Record {
 	r.Devices = append([]Device(nil), r.Devices...)
-	r.Pods = append([]string(nil), r.Pods...)
+	r.Pods = append([]Pod(nil), r.Pods...)
 	return r
 }
 

@@ -98,3 +98,7 @@ test-e2e: ## Run the end-to-end tests on a real cluster (needs root)
 .PHONY: verify
 verify: compiler cluster-parts ## Check formatting, vet, generated files and the chart
 	@test/verify.sh
+
+.PHONY: bench
+bench: build ## Measure the figures that the project holds itself to, each with its limit
+	$(GO) run ./test/bench

@@ -9,9 +9,7 @@ bin/cluster load --dir "$dir" --tar build/tranche.tar
 export KUBECONFIG=$dir/kubeconfig
 PATH=$(bin/cluster path):$PATH
 echo "installing the chart …"
-# There is no kube-proxy here, so the plugin gets the API server's own address.
 helm upgrade --install tranche deployments/helm/tranche \
   --namespace tranche-system --create-namespace --wait --timeout 3m \
   --set image.repository="${image%:*}" --set image.tag="${image##*:}" \
-  --set apiServer.host=10.89.0.1 --set apiServer.port=6443 \
   "$@" >/dev/null

@@ -87,11 +87,11 @@ func forDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi
 }
 
 func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool) (Reading, error) {
-	m, err := b.machineOf(ctx, inventory)
+	cards, err := b.cardsOf(ctx, inventory)
 	if err != nil {
 		return Reading{}, err
 	}
-	both, err := layouts(m.cards)
+	both, err := layouts(cards)
 	if err != nil {
 		return Reading{}, err
 	}

@@ -88,11 +88,11 @@ func (s *apiServer) put(collection string, object runtime.Object) error {
 	return nil
 }
 
-// written is how often objects of a resource were changed over HTTP.
-func (s *apiServer) written(resource string) int {
+// written is how often slices were changed over HTTP.
+func (s *apiServer) written() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.writes[resource]
+	return s.writes["resourceslices"]
 }
 
 // count is how many objects are in a collection.

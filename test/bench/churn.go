@@ -40,18 +40,18 @@ func (b *bench) churnFigures() []Figure {
 }
 
 func (b *bench) countRefusals(ctx context.Context) (Reading, error) {
-	m, err := b.machineOf(ctx, "h100x8")
+	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
 		return Reading{}, err
 	}
 	ours, ascending := 0, 0
 	for _, seed := range churnSeeds {
-		n, err := churn(ctx, m.cards, seed)
+		n, err := churn(ctx, cards, seed)
 		if err != nil {
 			return Reading{}, err
 		}
 		ours += n
-		if n, err = churn(ctx, withAscendingStarts(m.cards), seed); err != nil {
+		if n, err = churn(ctx, withAscendingStarts(cards), seed); err != nil {
 			return Reading{}, err
 		}
 		ascending += n

@@ -14,11 +14,11 @@ import (
 func TestNvidiaLayout(t *testing.T) {
 	for _, inventory := range []string{"h100x8", "h200x8"} {
 		b := &bench{dir: t.TempDir()}
-		m, err := b.machineOf(t.Context(), inventory)
+		cards, err := b.cardsOf(t.Context(), inventory)
 		require.NoError(t, err)
-		ours, err := slicesOf(m.cards)
+		ours, err := slicesOf(cards)
 		require.NoError(t, err)
-		theirs := nvidiaSlices(m.cards)
+		theirs := nvidiaSlices(cards)
 		require.Len(t, theirs, 1+8)
 		require.Len(t, theirs[0].Spec.SharedCounters, 8)
 		for _, set := range theirs[0].Spec.SharedCounters {

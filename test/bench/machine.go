@@ -10,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
@@ -21,16 +20,8 @@ import (
 
 const nodeName = "node-a"
 
-// machine is what the driver says about a simulated machine.
-type machine struct {
-	cards []gpu.GPU
-	// common and edits are what containers need, of one partition.
-	common, edits *cdispecs.ContainerEdits
-}
-
-// machineOf reads an inventory the way the plugin does, through NVML, and lets
-// the driver make one partition, to have real edits.
-func (b *bench) machineOf(ctx context.Context, inventory string) (*machine, error) {
+// cardsOf reads an inventory the way the plugin does, through NVML.
+func (b *bench) cardsOf(ctx context.Context, inventory string) ([]gpu.GPU, error) {
 	inv, err := simulate.LoadInventory(inventory)
 	if err != nil {
 		return nil, err
@@ -54,24 +45,7 @@ func (b *bench) machineOf(ctx context.Context, inventory string) (*machine, erro
 		return nil, err
 	}
 	defer driver.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
-	m := &machine{}
-	if m.cards, err = driver.Inventory(ctx); err != nil {
-		return nil, err
-	}
-	return m, m.readEdits(ctx, driver)
-}
-
-func (m *machine) readEdits(ctx context.Context, driver *nvidia.Driver) error {
-	p := m.cards[0].Placements[0]
-	if _, err := driver.Create(ctx, p); err != nil {
-		return err
-	}
-	var err error
-	if m.common, err = driver.CommonEdits(ctx); err != nil {
-		return err
-	}
-	m.edits, err = driver.Edits(ctx, p)
-	return err
+	return driver.Inventory(ctx)
 }
 
 // resources is what a node with these cards publishes.

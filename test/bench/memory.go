@@ -16,7 +16,7 @@ import (
 // memory is hardware that answers at once, out of memory. It implements
 // claim.Hardware.
 type memory struct {
-	machine
+	cards []gpu.GPU
 	// creation is how long it takes to make a partition.
 	creation time.Duration
 
@@ -65,8 +65,10 @@ func (h *memory) Destroy(_ context.Context, p gpu.Placement) error {
 
 // Edits implements claim.Hardware.
 func (h *memory) Edits(context.Context, gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	return h.edits, nil
+	return partitionEdits(), nil
 }
 
 // CommonEdits implements claim.Hardware.
-func (h *memory) CommonEdits(context.Context) (*cdispecs.ContainerEdits, error) { return h.common, nil }
+func (h *memory) CommonEdits(context.Context) (*cdispecs.ContainerEdits, error) {
+	return commonEdits(), nil
+}

@@ -26,17 +26,17 @@ func (b *bench) parallelFigures() []Figure {
 }
 
 func (b *bench) timeParallel(ctx context.Context) (Reading, error) {
-	m, err := b.machineOf(ctx, "h100x8")
+	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
 		return Reading{}, err
 	}
-	r, err := b.newRig(ctx, &memory{machine: *m, creation: creation})
+	r, err := b.newRig(ctx, &memory{cards: cards, creation: creation})
 	if err != nil {
 		return Reading{}, err
 	}
 	defer r.stop()
 	var claims []*resourceapi.ResourceClaim
-	for i, card := range m.cards[:parallelCards] {
+	for i, card := range cards[:parallelCards] {
 		c := claimFor(i, card.Placements[0].Name())
 		if err := r.allocate(c); err != nil {
 			return Reading{}, err

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -31,25 +33,31 @@ const (
 // pluginRun is what one run through the life of the program found.
 type pluginRun struct {
 	replaced, memory, restart, change Reading
+	// noClaims says why no claim could be prepared.
+	noClaims error
 }
+
+// errNotRoot: without root the simulated driver has no device nodes for
+// containers.
+var errNotRoot = errors.New("only root can make the simulated cards' device nodes")
 
 // pluginFigures are of the real program, between a kubelet and an API server.
 func (b *bench) pluginFigures(ctx context.Context) []Figure {
 	run := sync.OnceValues(func() (*pluginRun, error) { return b.runPlugin(ctx) })
-	figure := func(name string, limit Limit, pick func(*pluginRun) Reading) Figure {
+	figure := func(name string, limit Limit, pick func(*pluginRun) (Reading, error)) Figure {
 		return Figure{Name: name, Limit: limit, Measure: func(context.Context) (Reading, error) {
 			r, err := run()
 			if err != nil {
 				return Reading{}, err
 			}
-			return pick(r), nil
+			return pick(r)
 		}}
 	}
 	return []Figure{
-		figure("file replacements in Prepare + Unprepare of a MIG claim", AtMost(6, "files"), func(r *pluginRun) Reading { return r.replaced }),
-		figure("resident memory of the plugin with 8 cards", AtMost(60, "MB"), func(r *pluginRun) Reading { return r.memory }),
-		figure("ResourceSlice writes at a restart on unchanged hardware", AtMost(0, "writes"), func(r *pluginRun) Reading { return r.restart }),
-		figure("ResourceSlice writes when one card changes", AtMost(1, "writes"), func(r *pluginRun) Reading { return r.change }),
+		figure("file replacements in Prepare + Unprepare of a MIG claim", AtMost(6, "files"), func(r *pluginRun) (Reading, error) { return r.replaced, r.noClaims }),
+		figure("resident memory of the plugin with 8 cards", AtMost(60, "MB"), func(r *pluginRun) (Reading, error) { return r.memory, r.noClaims }),
+		figure("ResourceSlice writes at a restart on unchanged hardware", AtMost(0, "writes"), func(r *pluginRun) (Reading, error) { return r.restart, nil }),
+		figure("ResourceSlice writes when one card changes", AtMost(1, "writes"), func(r *pluginRun) (Reading, error) { return r.change, nil }),
 	}
 }
 
@@ -79,6 +87,10 @@ func (h *host) firstRun(ctx context.Context, r *pluginRun, cards int) error {
 	defer p.stop() //nolint:errcheck // the second run would not start
 	if err := p.await(ctx, "publish", func() bool { return h.api.count(slicesPath) == cards*slicesOfACard }); err != nil {
 		return err
+	}
+	if os.Geteuid() != 0 {
+		r.noClaims = errNotRoot
+		return nil
 	}
 	published, err := p.memory()
 	if err != nil {
@@ -164,7 +176,7 @@ func (h *host) countReplaced(ctx context.Context, k *kubelet, c *resourceapi.Res
 
 // secondRun starts the program again, and then takes a card off the bus.
 func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
-	before := h.api.written("resourceslices")
+	before := h.api.written()
 	p, err := h.start(ctx, pluginInventory)
 	if err != nil {
 		return err
@@ -173,19 +185,19 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 	if err := pause(ctx, settled); err != nil {
 		return err
 	}
-	restarted := h.api.written("resourceslices")
+	restarted := h.api.written()
 	if err := simulate.SetFaults(h.simulation(), simulate.Faults{Lost: []string{card}}); err != nil {
 		return err
 	}
 	// Whatever the restart was late to write is written with it, and counted.
-	err = p.await(ctx, "publish the change of "+gpu.CardName(card), func() bool { return h.api.written("resourceslices") > restarted })
+	err = p.await(ctx, "publish the change of "+gpu.CardName(card), func() bool { return h.api.written() > restarted })
 	if err != nil {
 		return err
 	}
 	if err := pause(ctx, settled); err != nil {
 		return err
 	}
-	changed := h.api.written("resourceslices")
+	changed := h.api.written()
 	r.restart = Reading{Value: float64(restarted - before), Seen: fmt.Sprintf("%d to publish at first", before)}
 	r.change = Reading{Value: float64(changed - restarted), Seen: "a card falls off the bus"}
 	return nil

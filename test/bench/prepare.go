@@ -21,7 +21,7 @@ var prepared = []int{1, 50, 500}
 const (
 	// prepareRounds are measured, each of so many pairs a number of claims.
 	prepareRounds = 15
-	pairsInRound  = 3
+	pairsInRound  = 5
 	// replacements of a file are what a pair is held against.
 	replacements    = 6
 	replacementSize = 2 << 10
@@ -92,14 +92,14 @@ func duration(seconds float64) string {
 // timePrepare measures all numbers of claims in turns, and the files beside
 // each, so that whatever else the machine does hits all alike.
 func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
-	m, err := b.machineOf(ctx, "h100x8")
+	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
 		return nil, err
 	}
-	m.cards = manyCards(m.cards[0], cardsForClaims)
+	cards = manyCards(cards[0], cardsForClaims)
 	rigs := map[int]*rig{}
 	for _, n := range prepared {
-		r, err := b.rigWith(ctx, m, n)
+		r, err := b.rigWith(ctx, cards, n)
 		if err != nil {
 			return nil, fmt.Errorf("prepare %d claims: %w", n, err)
 		}
@@ -109,22 +109,25 @@ func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
 	t := &prepareTimes{pair: map[int][]float64{}, files: map[int][]float64{}}
 	// The first round warms up.
 	for round := range prepareRounds + 1 {
-		pair, files := map[int]float64{}, map[int]float64{}
+		pair, files := map[int][]float64{}, map[int][]float64{}
 		for range pairsInRound {
 			for _, n := range prepared {
-				if err := rigs[n].timeFiles(files, n); err != nil {
+				took, err := rigs[n].timeFiles()
+				if err != nil {
 					return nil, err
 				}
-				if err := rigs[n].timePair(ctx, pair, n); err != nil {
+				files[n] = append(files[n], took)
+				if took, err = rigs[n].timePair(ctx); err != nil {
 					return nil, err
 				}
+				pair[n] = append(pair[n], took)
 			}
 		}
 		for _, n := range prepared {
 			rigs[n].api.ClearActions()
 			if round > 0 {
-				t.pair[n] = append(t.pair[n], pair[n]/pairsInRound)
-				t.files[n] = append(t.files[n], files[n]/pairsInRound)
+				t.pair[n] = append(t.pair[n], median(pair[n]))
+				t.files[n] = append(t.files[n], median(files[n]))
 			}
 		}
 	}
@@ -133,13 +136,13 @@ func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
 
 // rigWith is a plugin with so many claims prepared, the claim that is measured
 // among them. It shares its card with others.
-func (b *bench) rigWith(ctx context.Context, m *machine, claims int) (*rig, error) {
-	r, err := b.newRig(ctx, &memory{machine: *m})
+func (b *bench) rigWith(ctx context.Context, cards []gpu.GPU, claims int) (*rig, error) {
+	r, err := b.newRig(ctx, &memory{cards: cards})
 	if err != nil {
 		return nil, err
 	}
 	n := 0
-	for _, card := range m.cards {
+	for _, card := range cards {
 		for _, p := range card.Placements {
 			if n == claims || p.Type != gpu.TypeMIG || p.Profile != card.Placements[0].Profile {
 				break
@@ -163,37 +166,36 @@ func (b *bench) rigWith(ctx context.Context, m *machine, claims int) (*rig, erro
 	return r, nil
 }
 
-func (r *rig) timePair(ctx context.Context, sum map[int]float64, n int) error {
+// timePair prepares and releases the claim that is measured.
+func (r *rig) timePair(ctx context.Context) (seconds float64, err error) {
 	c, err := r.api.ResourceV1().ResourceClaims("team").Get(ctx, "claim-0", metav1.GetOptions{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	start := time.Now()
 	if err := r.prepare(ctx, c); err != nil {
-		return err
+		return 0, err
 	}
 	if err := r.unprepare(ctx, c); err != nil {
-		return err
+		return 0, err
 	}
-	sum[n] += time.Since(start).Seconds()
-	return nil
+	return time.Since(start).Seconds(), nil
 }
 
 // timeFiles replaces a file in the ledger's folder, so that it survives a power
 // cut. Its name is none that the ledger reads.
-func (r *rig) timeFiles(sum map[int]float64, n int) error {
+func (r *rig) timeFiles() (seconds float64, err error) {
 	path, data := filepath.Join(r.records, "replaced"), bytes.Repeat([]byte("x"), replacementSize)
 	start := time.Now()
 	for range replacements {
 		if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(r.records)); err != nil {
-			return err
+			return 0, err
 		}
 		if err := syncFolder(r.records); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	sum[n] += time.Since(start).Seconds()
-	return nil
+	return time.Since(start).Seconds(), nil
 }
 
 func syncFolder(path string) error {

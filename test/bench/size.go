@@ -17,11 +17,11 @@ func (b *bench) sizeFigures() []Figure {
 }
 
 func (b *bench) weigh(ctx context.Context, inventory string) (Reading, error) {
-	m, err := b.machineOf(ctx, inventory)
+	cards, err := b.cardsOf(ctx, inventory)
 	if err != nil {
 		return Reading{}, err
 	}
-	published, err := slicesOf(m.cards)
+	published, err := slicesOf(cards)
 	if err != nil {
 		return Reading{}, err
 	}

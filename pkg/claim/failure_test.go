@@ -89,7 +89,7 @@ func TestPrepareUndoFails(t *testing.T) {
 			p := newPlace(t, 1)
 			m := p.start()
 			p.hardware.onCreate = at(second, errScripted)
-			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", ErrInUse))
+			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", gpu.ErrInUse))
 			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
 			require.ErrorIs(t, err, errScripted)
 			require.ErrorContains(t, err, "could not be undone, which is tried again with the next attempt: in use by process 7")
@@ -207,7 +207,7 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 	tries := 0
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error {
 		if tries++; tries < 3 {
-			return fmt.Errorf("card: %w", ErrInUse)
+			return fmt.Errorf("card: %w", gpu.ErrInUse)
 		}
 		return nil
 	}
@@ -219,7 +219,7 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 // However the waiting ends, the message says who is in the way.
 func TestUnprepareInUse(t *testing.T) {
 	for name, atLast := range map[string]func(context.Context) error{
-		"the caller gives up": func(context.Context) error { return fmt.Errorf("card: %w by process 7", ErrInUse) },
+		"the caller gives up": func(context.Context) error { return fmt.Errorf("card: %w by process 7", gpu.ErrInUse) },
 		"the call ends with its time": func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
@@ -235,13 +235,13 @@ func TestUnprepareInUse(t *testing.T) {
 			tries := 0
 			p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error {
 				if tries++; tries == 1 {
-					return fmt.Errorf("card: %w by process 7", ErrInUse)
+					return fmt.Errorf("card: %w by process 7", gpu.ErrInUse)
 				}
 				cancel()
 				return atLast(ctx)
 			}
 			err = m.Unprepare(ctx, refOf("a"))
-			require.ErrorIs(t, err, ErrInUse)
+			require.ErrorIs(t, err, gpu.ErrInUse)
 			require.ErrorContains(t, err, "by process 7")
 			require.Len(t, m.Ledger.List(), 1)
 		})

@@ -2,7 +2,6 @@ package claim
 
 import (
 	"context"
-	"errors"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -14,7 +13,7 @@ import (
 // different cards may come at the same time.
 //
 // Every call returns when ctx ends, with an error that says what it was
-// waiting for.
+// waiting for. Errors need not name the placement: whoever asked names it.
 type Hardware interface {
 	// Inventory lists the cards in PCI order, with all their placements.
 	Inventory(ctx context.Context) ([]gpu.GPU, error)
@@ -31,7 +30,7 @@ type Hardware interface {
 	Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error)
 
 	// Destroy removes the partition at the placement, half made or whole. One
-	// that is not there is no error; one with a client fails with ErrInUse.
+	// that is not there is no error; one with a client fails with gpu.ErrInUse.
 	// Destroying a whole card does nothing.
 	Destroy(ctx context.Context, p gpu.Placement) error
 
@@ -42,7 +41,3 @@ type Hardware interface {
 	// files, hooks and environment.
 	CommonEdits(ctx context.Context) (*cdispecs.ContainerEdits, error)
 }
-
-// ErrInUse is what Hardware returns, wrapped, when a process still uses what
-// should be destroyed or switched.
-var ErrInUse = errors.New("in use")

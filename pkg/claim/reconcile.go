@@ -195,7 +195,7 @@ func (m *Manager) Foreign(ctx context.Context, pciAddress string) ([]gpu.Partiti
 }
 
 // Adopt removes a foreign partition that nobody uses, so that its room can be
-// given out. One that is in use fails with ErrInUse; one that has become ours is
+// given out. One that is in use fails with gpu.ErrInUse; one that has become ours is
 // left alone.
 func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for taking over a partition are used up", Budget))

@@ -150,8 +150,8 @@ func TestAdopt(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, foreign, 1)
 
-	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return ErrInUse }
-	require.ErrorIs(t, m.Adopt(t.Context(), foreign[0]), ErrInUse, "what somebody uses stays")
+	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return gpu.ErrInUse }
+	require.ErrorIs(t, m.Adopt(t.Context(), foreign[0]), gpu.ErrInUse, "what somebody uses stays")
 	p.hardware.onDestroy = nil
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	require.NoError(t, m.Adopt(t.Context(), foreign[0]))

@@ -101,7 +101,10 @@ func (r *run) undoStep(ctx context.Context, step Step) error {
 		if !d.Made || r.wasHandedOut(d) {
 			return nil
 		}
-		return r.Hardware.Destroy(ctx, d.Placement)
+		if err := r.Hardware.Destroy(ctx, d.Placement); err != nil {
+			return fmt.Errorf("destroy %s: %w", d.Name, err)
+		}
+		return nil
 	case OpWriteCDI:
 		if r.before != nil && r.before.State == ledger.Prepared {
 			return nil
@@ -146,7 +149,7 @@ func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
 		// The call has the time of the whole release: cut short by the end of
 		// our patience, it would only say so, and not who is in the way.
 		err := r.Hardware.Destroy(ctx, p)
-		if errors.Is(err, ErrInUse) {
+		if errors.Is(err, gpu.ErrInUse) {
 			inUse = err
 			return false, nil
 		}

@@ -128,7 +128,7 @@ func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[stri
 	if err == nil {
 		return found, problems, nil
 	}
-	var broken *nvidia.InventoryError
+	var broken *gpu.InventoryError
 	if !errors.As(err, &broken) {
 		return nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 // visibleDevices keeps NVIDIA's own runtime from adding devices: CUDA images
@@ -96,16 +97,12 @@ func (d *Driver) checkComplete(edits *cdispecs.ContainerEdits) error {
 // Edits says what a container needs to see one placement: the card's own nodes,
 // and for a partition the two capability nodes that open it and no other.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	edits, err := onCard(ctx, d, p.GPU, func(c *card) (*cdispecs.ContainerEdits, error) {
+	return onCard(ctx, d, p.GPU, func(c *card) (*cdispecs.ContainerEdits, error) {
 		if p.Type == gpu.TypeGPU {
 			return c.cardEdits()
 		}
 		return c.partitionEdits(p)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("device nodes of %s: %w", p.Name(), err)
-	}
-	return edits, nil
 }
 
 // cardEdits are the nodes of the whole card, those of its display part
@@ -162,7 +159,7 @@ func (c *card) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error)
 	if err != nil {
 		return nil, err
 	}
-	if variantIn(p.Profile) != withGraphics {
+	if mig.VariantIn(p.Profile) != mig.WithGraphics {
 		// Without graphics the display nodes of the card are none of its business.
 		edits.Hooks = nil
 		edits.DeviceNodes = slices.DeleteFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool {

@@ -8,14 +8,14 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // wholeCardClients asks for the clients of all of a card, whatever GPU instance
 // they use.
 const wholeCardClients = -1
 
-// refuseClients fails with claim.ErrInUse when a process uses the card. NVML
+// refuseClients fails with gpu.ErrInUse when a process uses the card. NVML
 // refuses too, but it does not say who is in the way, and a refused switch
 // leaves a pending mode behind.
 func (c *card) refuseClients(what string) error {
@@ -26,13 +26,13 @@ func (c *card) refuseClients(what string) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("card %s: cannot %s: %w by %s", c.pciAddress, what, claim.ErrInUse, pidList(pids))
+	return fmt.Errorf("card %s: cannot %s: %w by %s", c.pciAddress, what, gpu.ErrInUse, pidList(pids))
 }
 
 // explainClients adds the processes to an error that says that something is in
 // use. instance is the id of the GPU instance, or wholeCardClients.
 func (c *card) explainClients(err error, instance int) error {
-	if !errors.Is(err, claim.ErrInUse) {
+	if !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}
 	pids, listErr := c.clients(c.device, instance)

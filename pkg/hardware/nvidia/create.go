@@ -12,6 +12,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 // settleDelay is the pause between two looks for a MIG device that NVML does
@@ -23,7 +24,7 @@ const (
 
 // Create makes the placement exist. See claim.Hardware.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	partition, err := onCard(ctx, d, p.GPU, func(c *card) (gpu.Partition, error) {
+	return onCard(ctx, d, p.GPU, func(c *card) (gpu.Partition, error) {
 		switch p.Type {
 		case gpu.TypeGPU:
 			return c.makeWhole(p)
@@ -32,10 +33,6 @@ func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, er
 		}
 		return gpu.Partition{}, fmt.Errorf("placements of type %q are not NVIDIA's", p.Type)
 	})
-	if err != nil {
-		return gpu.Partition{}, fmt.Errorf("create %s: %w", p.Name(), err)
-	}
-	return partition, nil
 }
 
 // makeWhole makes sure that the card is not cut, by whomever: a container that
@@ -108,13 +105,13 @@ func (c *card) createInstance(p gpu.Placement) (instance, error) {
 	if err != nil {
 		return instance{}, err
 	}
-	n := slices.IndexFunc(profiles, func(q profile) bool { return q.name == p.Profile })
+	n := slices.IndexFunc(profiles, func(q mig.Profile) bool { return q.Name == p.Profile })
 	if n < 0 {
 		return instance{}, fmt.Errorf("card %s has no profile %s", c.pciAddress, p.Profile)
 	}
 	handle, err := ask(c.task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
 		at := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
-		return c.device.CreateGpuInstanceWithPlacement(profiles[n].info(), &at)
+		return c.device.CreateGpuInstanceWithPlacement(profileInfo(profiles[n]), &at)
 	})
 	if err != nil {
 		return instance{}, err

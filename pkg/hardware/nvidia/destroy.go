@@ -30,10 +30,7 @@ func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 		}
 		return struct{}{}, nil
 	})
-	if err != nil {
-		return fmt.Errorf("destroy %s: %w", p.Name(), err)
-	}
-	return nil
+	return err
 }
 
 // destroyInstance removes a GPU instance with what is in it, the compute

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 var _ claim.Hardware = (*Driver)(nil)
@@ -138,7 +139,7 @@ type card struct {
 	pciAddress string
 	device     nvml.Device
 	// known are the card's profiles, once read.
-	known []profile
+	known []mig.Profile
 }
 
 // undoing is the card for taking things back after the caller has given up.

@@ -3,16 +3,15 @@ package nvidia
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // CallError is an NVML call that did not succeed. errors.Is finds both the
-// nvml.Return in it and, where the cause is a client of the card, claim.ErrInUse.
+// nvml.Return in it and, where the cause is a client of the card, gpu.ErrInUse.
 type CallError struct {
 	// Subject is what was asked: "card 0000:c1:00.0" or "NVML".
 	Subject string
@@ -29,10 +28,10 @@ func (e *CallError) Error() string {
 	return text
 }
 
-// Unwrap makes errors.Is work with NVML's codes and with claim.ErrInUse.
+// Unwrap makes errors.Is work with NVML's codes and with gpu.ErrInUse.
 func (e *CallError) Unwrap() []error {
 	if e.Return == nvml.ERROR_IN_USE {
-		return []error{e.Return, claim.ErrInUse}
+		return []error{e.Return, gpu.ErrInUse}
 	}
 	return []error{e.Return}
 }
@@ -64,51 +63,6 @@ func (e *StuckError) Error() string {
 
 // Unwrap gives the end of the context that waited, if one did.
 func (e *StuckError) Unwrap() error { return e.cause }
-
-// CardError is a card that Inventory could not read.
-type CardError struct {
-	// Index is the card's place in NVML's enumeration.
-	Index int
-	// PCIAddress is empty when the card did not tell it, now or earlier.
-	PCIAddress string
-	Err        error
-}
-
-func (e *CardError) Error() string {
-	if e.PCIAddress == "" {
-		return fmt.Sprintf("card with NVML index %d: %v", e.Index, e.Err)
-	}
-	return fmt.Sprintf("card %s (NVML index %d): %v", e.PCIAddress, e.Index, e.Err)
-}
-
-// Unwrap gives the cause.
-func (e *CardError) Unwrap() error { return e.Err }
-
-// InventoryError is what Inventory returns beside the cards that it could read.
-// A caller publishes those and marks the ones named here:
-//
-//	cards, err := hardware.Inventory(ctx)
-//	var broken *nvidia.InventoryError
-//	if err != nil && !errors.As(err, &broken) { return err } // nothing is known
-//	for _, card := range broken.Cards { … }
-type InventoryError struct{ Cards []*CardError }
-
-func (e *InventoryError) Error() string {
-	texts := make([]string, len(e.Cards))
-	for i, card := range e.Cards {
-		texts[i] = card.Error()
-	}
-	return strings.Join(texts, "; ")
-}
-
-// Unwrap gives the error of each card.
-func (e *InventoryError) Unwrap() []error {
-	all := make([]error, len(e.Cards))
-	for i, card := range e.Cards {
-		all[i] = card
-	}
-	return all
-}
 
 // unsupported tells whether an error says that this driver or card does not
 // know what was asked, which is an answer rather than a failure.

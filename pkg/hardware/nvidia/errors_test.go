@@ -9,7 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 func TestCallErrorSaysWhatToDo(t *testing.T) {
@@ -24,7 +24,7 @@ func TestCallErrorSaysWhatToDo(t *testing.T) {
 		assert.ErrorContains(t, err, "card 0000:c1:00.0: NVML call DeviceSetMigMode: "+ret.Error())
 		assert.ErrorContains(t, err, remedy)
 		assert.ErrorIs(t, err, ret)
-		assert.Equal(t, ret == nvml.ERROR_IN_USE, errors.Is(err, claim.ErrInUse))
+		assert.Equal(t, ret == nvml.ERROR_IN_USE, errors.Is(err, gpu.ErrInUse))
 	}
 	assert.Equal(t, "NVML: NVML call Init: "+nvml.ERROR_UNKNOWN.Error(),
 		(&CallError{Subject: "NVML", Call: "Init", Return: nvml.ERROR_UNKNOWN}).Error(), "no remedy known, none invented")
@@ -33,17 +33,4 @@ func TestCallErrorSaysWhatToDo(t *testing.T) {
 func TestStuckErrorSaysForHowLong(t *testing.T) {
 	err := &StuckError{Subject: "card 0000:c1:00.0", Call: "GpuInstanceDestroy", For: 12 * time.Second}
 	assert.EqualError(t, err, "NVML call GpuInstanceDestroy on card 0000:c1:00.0 has not returned for 12s")
-}
-
-func TestInventoryErrorNamesEveryCard(t *testing.T) {
-	err := error(&InventoryError{Cards: []*CardError{
-		{Index: 2, PCIAddress: "0000:c1:00.0", Err: nvml.ERROR_GPU_IS_LOST},
-		{Index: 5, Err: nvml.ERROR_UNKNOWN},
-	}})
-	assert.ErrorContains(t, err, "card 0000:c1:00.0 (NVML index 2): ")
-	assert.ErrorContains(t, err, "card with NVML index 5: ")
-	assert.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
-	var card *CardError
-	assert.ErrorAs(t, err, &card)
-	assert.Equal(t, "0000:c1:00.0", card.PCIAddress)
 }

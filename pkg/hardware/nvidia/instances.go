@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 // instance is a GPU instance that exists.
@@ -18,7 +19,7 @@ type instance struct {
 	profile string
 	// slices are the compute slices of its profile, zero when unknown.
 	slices  int
-	at      span
+	at      mig.Span
 	compute []computeInstance
 }
 
@@ -56,8 +57,8 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 		GPU:     pciAddress,
 		Type:    gpu.TypeMIG,
 		Profile: i.profile,
-		Start:   i.at.start,
-		Size:    i.at.size,
+		Start:   i.at.Start,
+		Size:    i.at.Size,
 		ID:      fmt.Sprintf("GI %d", i.id),
 	}
 	for _, ci := range i.compute {
@@ -100,7 +101,7 @@ func (c *card) instances() ([]instance, error) {
 		all = append(all, i)
 	}
 	slices.SortFunc(all, func(a, b instance) int {
-		return cmp.Or(cmp.Compare(a.at.start, b.at.start), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.at.Start, b.at.Start), cmp.Compare(a.id, b.id))
 	})
 	return slices.CompactFunc(all, func(a, b instance) bool { return a.id == b.id }), nil
 }
@@ -108,17 +109,17 @@ func (c *card) instances() ([]instance, error) {
 // instanceHandles finds the GPU instances: those of each known profile, and
 // those that a MIG device speaks of, in case one has a profile that we do not
 // know.
-func (c *card) instanceHandles(profiles []profile, devices []migDevice) ([]nvml.GpuInstance, error) {
+func (c *card) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
 	var all []nvml.GpuInstance
 	for _, p := range profiles {
-		if p.max == 0 {
+		if p.Max == 0 {
 			continue
 		}
 		handles, err := ask(c.task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
-			return c.device.GetGpuInstances(p.info())
+			return c.device.GetGpuInstances(profileInfo(p))
 		})
 		if err != nil && !unsupported(err) {
-			return nil, fmt.Errorf("instances of %s: %w", p.name, err)
+			return nil, fmt.Errorf("instances of %s: %w", p.Name, err)
 		}
 		all = append(all, handles...)
 	}
@@ -137,7 +138,7 @@ func (c *card) instanceHandles(profiles []profile, devices []migDevice) ([]nvml.
 	return all, nil
 }
 
-func (c *card) instance(handle nvml.GpuInstance, profiles []profile, devices []migDevice) (instance, error) {
+func (c *card) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
 	info, err := ask(c.task, "GpuInstanceGetInfo", handle.GetInfo)
 	if err != nil {
 		return instance{}, err
@@ -146,11 +147,11 @@ func (c *card) instance(handle nvml.GpuInstance, profiles []profile, devices []m
 		handle:  handle,
 		id:      int(info.Id),
 		profile: fmt.Sprintf("unknown%d", info.ProfileId),
-		at:      span{start: int(info.Placement.Start), size: int(info.Placement.Size)},
+		at:      mig.Span{Start: int(info.Placement.Start), Size: int(info.Placement.Size)},
 	}
 	for _, p := range profiles {
-		if p.id == info.ProfileId {
-			i.profile, i.slices = p.name, p.slices
+		if p.ID == info.ProfileId {
+			i.profile, i.slices = p.Name, p.Slices
 		}
 	}
 	i.compute, err = c.computeInstances(handle)

@@ -9,15 +9,12 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
-
-// hopper is the first major compute capability whose MIG mode can be switched
-// without a reset of the card.
-const hopper = 9
 
 // Inventory lists the cards in PCI order, with all their placements. Cards
 // that cannot be read do not hide the others: the rest comes out together with
-// an error of type *InventoryError that names them.
+// an error of type *gpu.InventoryError that names them.
 func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	count, err := d.count(ctx)
 	if err != nil {
@@ -32,10 +29,10 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	wait.Wait()
 
 	var good []gpu.GPU
-	broken := &InventoryError{}
+	broken := &gpu.InventoryError{}
 	for index, err := range failed {
 		if err != nil {
-			broken.Cards = append(broken.Cards, &CardError{Index: index, PCIAddress: d.addressSeen(index), Err: err})
+			broken.Cards = append(broken.Cards, &gpu.CardError{PCIAddress: d.addressSeen(index), ID: indexName(index), Err: err})
 			continue
 		}
 		good = append(good, cards[index])
@@ -73,7 +70,7 @@ func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
 // address finds out which card has an index, behind a gate of its own: a card
 // that hangs here must not hold up the others.
 func (d *Driver) address(ctx context.Context, index int) (string, error) {
-	g := d.gateOf(fmt.Sprintf("with NVML index %d", index))
+	g := d.gateOf("with " + indexName(index))
 	address, err := through(ctx, g, d.cfg.NVML, func(t *task) (string, error) {
 		device, err := ask(t, "DeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
 			return t.nvml.DeviceGetHandleByIndex(index)
@@ -95,6 +92,9 @@ func (d *Driver) address(ctx context.Context, index int) (string, error) {
 	d.seen[index] = address
 	return address, nil
 }
+
+// indexName is a card as long as nothing else is known of it.
+func indexName(index int) string { return fmt.Sprintf("NVML index %d", index) }
 
 func addressIn(info nvml.PciInfo) (string, error) {
 	return gpu.NormalizePCIAddress(cString(info.BusId[:]))
@@ -135,18 +135,18 @@ func (c *card) describe(index int) (gpu.GPU, error) {
 	if err != nil {
 		return g, err
 	}
-	g.Placements, g.Counters = devices(f, profiles)
+	g.Placements, g.Counters = mig.Devices(f, profiles)
 	return g, nil
 }
 
 // abilities reads what decides which placements the card offers.
-func (c *card) abilities() (facts, []profile, error) {
-	f := facts{pciAddress: c.pciAddress}
+func (c *card) abilities() (mig.Facts, []mig.Profile, error) {
+	f := mig.Facts{PCIAddress: c.pciAddress}
 	var err error
-	if f.memory, err = c.usableMemory(); err != nil {
+	if f.Memory, err = c.usableMemory(); err != nil {
 		return f, nil, err
 	}
-	if f.multiprocessors, err = c.multiprocessors(); err != nil {
+	if f.Multiprocessors, err = c.multiprocessors(); err != nil {
 		return f, nil, err
 	}
 	mode, err := c.migMode()
@@ -163,9 +163,9 @@ func (c *card) abilities() (facts, []profile, error) {
 	if profiles, err = c.withSpans(profiles); err != nil {
 		return f, nil, err
 	}
-	f.migOn = mode.on
-	f.switchable = mode.switchable
-	f.migCapable = len(profiles) > 0
+	f.On = mode.on
+	f.Switchable = mode.switchable
+	f.Capable = len(profiles) > 0
 	return f, profiles, nil
 }
 

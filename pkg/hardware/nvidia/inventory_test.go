@@ -148,7 +148,7 @@ func TestLostCardHidesNoOther(t *testing.T) {
 
 	cards, err := m.Inventory(t.Context())
 	assert.Len(t, cards, 7)
-	var broken *InventoryError
+	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
 	require.Len(t, broken.Cards, 1)
 	assert.Equal(t, lost, broken.Cards[0].PCIAddress, "known from when it last answered")
@@ -163,9 +163,9 @@ func TestCardLostFromTheStartIsNamedByItsIndex(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.faults(simulate.Faults{Lost: []string{"0000:43:00.0"}})
 	_, err := m.Inventory(t.Context())
-	var broken *InventoryError
+	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
-	assert.Equal(t, 1, broken.Cards[0].Index)
+	assert.Equal(t, "NVML index 1", broken.Cards[0].ID)
 	assert.Empty(t, broken.Cards[0].PCIAddress)
 	assert.ErrorContains(t, err, "card with NVML index 1")
 }
@@ -177,7 +177,7 @@ func TestInventoryFailsAsAWholeOnlyWithoutNVML(t *testing.T) {
 	cards, err := m.Inventory(t.Context())
 	assert.Empty(t, cards)
 	assert.ErrorContains(t, err, "kernel module is not loaded")
-	var broken *InventoryError
+	var broken *gpu.InventoryError
 	assert.False(t, errors.As(err, &broken))
 }
 
@@ -227,7 +227,7 @@ func TestInventoryReturnsWhenOneCardHangs(t *testing.T) {
 	defer cancel()
 	cards, err := m.Inventory(ctx)
 	assert.Len(t, cards, 7)
-	var broken *InventoryError
+	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
 	assert.Equal(t, hung, broken.Cards[0].PCIAddress)
 	var stuck *StuckError

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 // migMode is a card's MIG mode and what may be done about it.
@@ -50,7 +52,7 @@ func (c *card) migMode() (migMode, error) {
 	switch {
 	case virtual:
 		m.why = "the card is a vGPU, whose mode belongs to the hypervisor"
-	case major < hopper:
+	case major < mig.Hopper:
 		m.why = fmt.Sprintf("compute capability %d.%d needs a reset of the card for it", major, minor)
 	default:
 		m.switchable = true

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
@@ -29,7 +28,7 @@ func TestModeIsNotSwitchedUnderAClient(t *testing.T) {
 	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, PID: 11}))
 	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, PID: 7}))
 	_, err := m.Create(t.Context(), p)
-	require.ErrorIs(t, err, claim.ErrInUse)
+	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "cannot switch MIG mode on: in use by processes 7, 11")
 	current, pending := m.modes()
 	assert.Zero(t, current)
@@ -43,7 +42,7 @@ func TestModeRefusedForAnUnseenClientIsPutBack(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
 	p := m.placement("1g.10gb", 6)
 	_, err := m.Create(t.Context(), p)
-	require.ErrorIs(t, err, claim.ErrInUse)
+	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode, "the pending mode is put back")
 }
 
@@ -52,7 +51,7 @@ func TestModeThatNeedsAReset(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return pendingOnly{d, state} }))
 	_, err := m.Create(t.Context(), m.placement("1g.10gb", 6))
 	require.ErrorIs(t, err, nvml.ERROR_RESET_REQUIRED)
-	assert.NotErrorIs(t, err, claim.ErrInUse)
+	assert.NotErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset")
 	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, state.mode)
 }

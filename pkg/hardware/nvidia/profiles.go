@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
 // profilesBeyond is how many numbers after the enumeration that we were built
@@ -17,7 +19,7 @@ const profilesBeyond = 8
 //
 // A profile that the driver lists a second time under another number is
 // dropped: the device name must say which of them is meant.
-func (c *card) profiles() ([]profile, error) {
+func (c *card) profiles() ([]mig.Profile, error) {
 	if c.known != nil {
 		return c.known, nil
 	}
@@ -25,7 +27,7 @@ func (c *card) profiles() ([]profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []profile
+	var all []mig.Profile
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT + profilesBeyond {
 		p, err := c.profile(enum, total)
 		if unsupported(err) || absent(err) {
@@ -34,7 +36,7 @@ func (c *card) profiles() ([]profile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(all, func(q profile) bool { return q.id == p.id || q.name == p.name }) {
+		if slices.ContainsFunc(all, func(q mig.Profile) bool { return q.ID == p.ID || q.Name == p.Name }) {
 			continue
 		}
 		all = append(all, p)
@@ -43,27 +45,26 @@ func (c *card) profiles() ([]profile, error) {
 	return all, nil
 }
 
-func (c *card) profile(enum int, totalBytes uint64) (profile, error) {
+func (c *card) profile(enum int, totalBytes uint64) (mig.Profile, error) {
 	info, err := ask(c.task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 		return c.device.GetGpuInstanceProfileInfo(enum)
 	})
 	if err != nil {
-		return profile{}, err
+		return mig.Profile{}, err
 	}
-	p := profile{
-		enum:            enum,
-		id:              info.Id,
-		slices:          int(info.SliceCount),
-		memory:          int64(info.MemorySizeMB) << 20,
-		multiprocessors: int64(info.MultiprocessorCount),
-		engines:         enginesOf(info),
-		max:             int(info.InstanceCount),
+	p := mig.Profile{
+		ID:              info.Id,
+		Slices:          int(info.SliceCount),
+		Memory:          int64(info.MemorySizeMB) << 20,
+		Multiprocessors: int64(info.MultiprocessorCount),
+		Engines:         enginesOf(info),
+		Max:             int(info.InstanceCount),
 	}
-	if p.name, err = c.nameTold(enum); err != nil {
-		return profile{}, err
+	if p.Name, err = c.nameTold(enum); err != nil {
+		return mig.Profile{}, err
 	}
-	if p.name == "" {
-		p.name = profileName(p.slices, variantOf(enum), info.MemorySizeMB, totalBytes)
+	if p.Name == "" {
+		p.Name = mig.ProfileName(p.Slices, variantOf(enum), info.MemorySizeMB, totalBytes)
 	}
 	return p, nil
 }
@@ -104,43 +105,43 @@ func (c *card) nameTold(enum int) (string, error) {
 }
 
 // withSpans adds the positions to the profiles.
-func (c *card) withSpans(known []profile) ([]profile, error) {
+func (c *card) withSpans(known []mig.Profile) ([]mig.Profile, error) {
 	profiles := slices.Clone(known)
 	for i, p := range profiles {
 		possible, err := ask(c.task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
-			return c.device.GetGpuInstancePossiblePlacements(p.info())
+			return c.device.GetGpuInstancePossiblePlacements(profileInfo(p))
 		})
 		if err != nil && !unsupported(err) {
-			return nil, fmt.Errorf("placements of %s: %w", p.name, err)
+			return nil, fmt.Errorf("placements of %s: %w", p.Name, err)
 		}
 		for _, at := range possible {
-			s := span{start: int(at.Start), size: int(at.Size)}
-			if s.size > 0 && !slices.Contains(profiles[i].spans, s) {
-				profiles[i].spans = append(profiles[i].spans, s)
+			s := mig.Span{Start: int(at.Start), Size: int(at.Size)}
+			if s.Size > 0 && !slices.Contains(profiles[i].Spans, s) {
+				profiles[i].Spans = append(profiles[i].Spans, s)
 			}
 		}
 	}
 	return profiles, nil
 }
 
-// info is the profile as go-nvml's calls want it: they read the id, and the
+// profileInfo is the profile as go-nvml's calls want it: they read the id, and the
 // number of instances to size their answer.
-func (p profile) info() *nvml.GpuInstanceProfileInfo {
+func profileInfo(p mig.Profile) *nvml.GpuInstanceProfileInfo {
 	return &nvml.GpuInstanceProfileInfo{
-		Id:            p.id,
-		SliceCount:    uint32(p.slices),
-		InstanceCount: uint32(p.max),
+		Id:            p.ID,
+		SliceCount:    uint32(p.Slices),
+		InstanceCount: uint32(p.Max),
 	}
 }
 
 func enginesOf(info nvml.GpuInstanceProfileInfo) map[string]int64 {
 	engines := map[string]int64{}
 	for engine, n := range map[string]uint32{
-		copyEngines: info.CopyEngineCount,
-		decoders:    info.DecoderCount,
-		encoders:    info.EncoderCount,
-		jpegEngines: info.JpegCount,
-		ofaEngines:  info.OfaCount,
+		mig.CopyEngines: info.CopyEngineCount,
+		mig.Decoders:    info.DecoderCount,
+		mig.Encoders:    info.EncoderCount,
+		mig.JPEGEngines: info.JpegCount,
+		mig.OFAEngines:  info.OfaCount,
 	} {
 		if n > 0 {
 			engines[engine] = int64(n)

@@ -1,4 +1,4 @@
-package nvidia
+package mig
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ type part struct {
 	// counter is the name under which it is published.
 	counter string
 	// takes is how much of it one instance of a profile takes.
-	takes func(profile) int64
+	takes func(Profile) int64
 	// total is how much there is.
 	total int64
 }
@@ -20,17 +20,17 @@ type part struct {
 // parts are the things that may run out before the memory slices do. Where two
 // of them mean the same limit, the later one is the one to keep: the OFA engine
 // is what limits "+me" on every generation.
-func parts(profiles []profile) []part {
+func parts(profiles []Profile) []part {
 	engine := func(counter, name string) part {
-		return part{counter: counter, takes: func(p profile) int64 { return p.engines[name] }}
+		return part{counter: counter, takes: func(p Profile) int64 { return p.Engines[name] }}
 	}
 	all := []part{
-		{counter: "multiprocessors", takes: func(p profile) int64 { return p.multiprocessors }},
-		engine("copy-engines", copyEngines),
-		engine("encoders", encoders),
-		engine("jpeg-engines", jpegEngines),
-		engine("decoders", decoders),
-		engine("ofa-engines", ofaEngines),
+		{counter: "multiprocessors", takes: func(p Profile) int64 { return p.Multiprocessors }},
+		engine("copy-engines", CopyEngines),
+		engine("encoders", Encoders),
+		engine("jpeg-engines", JPEGEngines),
+		engine("decoders", Decoders),
+		engine("ofa-engines", OFAEngines),
 	}
 	for i := range all {
 		all[i].total = largest(profiles, all[i].takes)
@@ -51,7 +51,7 @@ type layout struct {
 
 // layoutOf finds the fewest counters that say exactly which cuts fit together.
 // Each counter costs the whole cluster time on every scheduling attempt.
-func layoutOf(profiles []profile) layout {
+func layoutOf(profiles []Profile) layout {
 	l := layout{slices: sliceCount(profiles)}
 	for _, r := range parts(profiles) {
 		if peak(profiles, r.takes, nil) > r.total {
@@ -68,13 +68,13 @@ func layoutOf(profiles []profile) layout {
 	// Whatever else limits a profile, NVML tells how often it fits.
 	engines := l.scarce
 	for _, p := range profiles {
-		one := func(profile) int64 { return 1 }
-		if p.max > 0 && peak([]profile{p}, one, engines) > int64(p.max) {
+		one := func(Profile) int64 { return 1 }
+		if p.Max > 0 && peak([]Profile{p}, one, engines) > int64(p.Max) {
 			l.scarce = append(l.scarce, part{
-				counter: instancesCounter(p.name),
-				total:   int64(p.max),
-				takes: func(q profile) int64 {
-					if q.name == p.name {
+				counter: instancesCounter(p.Name),
+				total:   int64(p.Max),
+				takes: func(q Profile) int64 {
+					if q.Name == p.Name {
 						return 1
 					}
 					return 0
@@ -100,11 +100,11 @@ func (l layout) counters() gpu.Counters {
 // consumption is what a cut takes of it.
 func (l layout) consumption(c cut) gpu.Counters {
 	takes := gpu.Counters{}
-	for slice := c.at.start; slice < c.at.end(); slice++ {
+	for slice := c.at.Start; slice < c.at.end(); slice++ {
 		takes[sliceCounter(slice)] = 1
 	}
 	for _, r := range l.scarce {
-		if n := r.takes(c.profile); n > 0 {
+		if n := r.takes(c.Profile); n > 0 {
 			takes[r.counter] = n
 		}
 	}
@@ -113,7 +113,7 @@ func (l layout) consumption(c cut) gpu.Counters {
 
 // largest is the most that any profile takes, which is what the card has for
 // cuts: the largest profile has it all.
-func largest(profiles []profile, takes func(profile) int64) int64 {
+func largest(profiles []Profile, takes func(Profile) int64) int64 {
 	var n int64
 	for _, p := range profiles {
 		n = max(n, takes(p))
@@ -123,10 +123,10 @@ func largest(profiles []profile, takes func(profile) int64) int64 {
 
 // sliceCount is the number of memory slices that the cuts reach. NVML does not
 // tell it: H100 has 8, A30 has 4, RTX PRO 6000 has 12.
-func sliceCount(profiles []profile) int {
+func sliceCount(profiles []Profile) int {
 	n := 0
 	for _, p := range profiles {
-		for _, at := range p.spans {
+		for _, at := range p.Spans {
 			n = max(n, at.end())
 		}
 	}
@@ -136,7 +136,7 @@ func sliceCount(profiles []profile) int {
 // peak is the largest sum of takes over all sets of cuts that do not overlap in
 // memory slices and keep within the limits. It goes through the slices from the
 // left and keeps, for each way to use up the limits, the best sum so far.
-func peak(profiles []profile, takes func(profile) int64, limits []part) int64 {
+func peak(profiles []Profile, takes func(Profile) int64, limits []part) int64 {
 	type usage [6]int64 // by index in limits, which are engines and SMs
 	best := make([]map[usage]int64, sliceCount(profiles)+1)
 	best[0] = map[usage]int64{{}: 0}
@@ -147,12 +147,12 @@ func peak(profiles []profile, takes func(profile) int64, limits []part) int64 {
 			put(u, sum)
 		}
 		for _, p := range profiles {
-			for _, at := range p.spans {
-				if at.end() != end || at.start < 0 || at.start >= end {
+			for _, at := range p.Spans {
+				if at.end() != end || at.Start < 0 || at.Start >= end {
 					continue
 				}
 			next:
-				for u, sum := range best[at.start] {
+				for u, sum := range best[at.Start] {
 					for i, limit := range limits {
 						if u[i] += limit.takes(p); u[i] > limit.total {
 							continue next

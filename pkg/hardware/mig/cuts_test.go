@@ -1,4 +1,4 @@
-package nvidia
+package mig
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 func TestOrderIsPolicy(t *testing.T) {
 	var got []string
 	for _, c := range ordered(h100()) {
-		got = append(got, fmt.Sprintf("%s@%d", c.name, c.at.start))
+		got = append(got, fmt.Sprintf("%s@%d", c.Name, c.at.Start))
 	}
 	assert.Equal(t, []string{
 		"1g.10gb@6", "1g.10gb@5", "1g.10gb@4", "1g.10gb@3", "1g.10gb@2", "1g.10gb@1", "1g.10gb@0",
@@ -29,8 +29,8 @@ func TestOrderIsPolicy(t *testing.T) {
 func TestOrderOfVariants(t *testing.T) {
 	var got []string
 	for _, c := range ordered(rtxPro6000()) {
-		if c.at.start == 0 {
-			got = append(got, c.name)
+		if c.at.Start == 0 {
+			got = append(got, c.Name)
 		}
 	}
 	assert.Equal(t, []string{
@@ -47,7 +47,7 @@ func TestOrderDoesNotDependOnNVMLs(t *testing.T) {
 	}
 	assert.Equal(t, len(ordered(forward)), len(ordered(backward)))
 	for i, c := range ordered(forward) {
-		assert.Equal(t, c.name, ordered(backward)[i].name)
+		assert.Equal(t, c.Name, ordered(backward)[i].Name)
 		assert.Equal(t, c.at, ordered(backward)[i].at)
 	}
 }
@@ -55,14 +55,14 @@ func TestOrderDoesNotDependOnNVMLs(t *testing.T) {
 func TestWhatIsOffered(t *testing.T) {
 	for _, test := range []struct {
 		name        string
-		facts       facts
+		facts       Facts
 		whole, cuts bool
 	}{
-		{"no MIG", facts{}, true, false},
-		{"Hopper, mode off", facts{migCapable: true, switchable: true}, true, true},
-		{"Hopper, mode on", facts{migCapable: true, switchable: true, migOn: true}, true, true},
-		{"Ampere, mode off", facts{migCapable: true}, true, false},
-		{"Ampere, mode on", facts{migCapable: true, migOn: true}, false, true},
+		{"no MIG", Facts{}, true, false},
+		{"Hopper, mode off", Facts{Capable: true, Switchable: true}, true, true},
+		{"Hopper, mode on", Facts{Capable: true, Switchable: true, On: true}, true, true},
+		{"Ampere, mode off", Facts{Capable: true}, true, false},
+		{"Ampere, mode on", Facts{Capable: true, On: true}, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			whole, cuts := test.facts.offers()
@@ -73,8 +73,8 @@ func TestWhatIsOffered(t *testing.T) {
 }
 
 func TestDevicesOfHopper(t *testing.T) {
-	f := facts{pciAddress: "0000:c1:00.0", migCapable: true, switchable: true, memory: 80 << 30}
-	placements, counters := devices(f, h100())
+	f := Facts{PCIAddress: "0000:c1:00.0", Capable: true, Switchable: true, Memory: 80 << 30}
+	placements, counters := Devices(f, h100())
 	require.Len(t, placements, 26)
 
 	whole := placements[len(placements)-1]
@@ -82,9 +82,9 @@ func TestDevicesOfHopper(t *testing.T) {
 	assert.Equal(t, counters, whole.Consumes, "and takes everything")
 	assert.EqualValues(t, 80<<30, whole.Memory)
 	assert.EqualValues(t, 132, whole.ComputeUnits, "from the largest profile")
-	assert.Equal(t, map[string]int64{copyEngines: 8, decoders: 7, jpegEngines: 7, ofaEngines: 1}, whole.Engines)
+	assert.Equal(t, map[string]int64{CopyEngines: 8, Decoders: 7, JPEGEngines: 7, OFAEngines: 1}, whole.Engines)
 
-	g := gpu.GPU{PCIAddress: f.pciAddress, Counters: counters, Placements: placements}
+	g := gpu.GPU{PCIAddress: f.PCIAddress, Counters: counters, Placements: placements}
 	for _, p := range placements {
 		assert.Empty(t, p.Consumes.Exceeds(counters), "%s fits an empty card", p.Name())
 		assert.True(t, g.Conflict(p, whole), "%s excludes the whole card", p.Name())
@@ -97,16 +97,16 @@ func TestDevicesOfHopper(t *testing.T) {
 }
 
 func TestPlacementsShareNoMaps(t *testing.T) {
-	placements, counters := devices(facts{migCapable: true, switchable: true}, h100())
-	placements[0].Engines[decoders] = 99
+	placements, counters := Devices(Facts{Capable: true, Switchable: true}, h100())
+	placements[0].Engines[Decoders] = 99
 	placements[0].Consumes["memory-slice-6"] = 99
 	placements[len(placements)-1].Consumes["memory-slice-6"] = 99
-	assert.EqualValues(t, 1, placements[1].Engines[decoders])
+	assert.EqualValues(t, 1, placements[1].Engines[Decoders])
 	assert.EqualValues(t, 1, counters["memory-slice-6"])
 }
 
 func TestCardWithoutMIG(t *testing.T) {
-	placements, counters := devices(facts{pciAddress: "0000:01:00.0", memory: 23 << 30, multiprocessors: 58}, nil)
+	placements, counters := Devices(Facts{PCIAddress: "0000:01:00.0", Memory: 23 << 30, Multiprocessors: 58}, nil)
 	require.Len(t, placements, 1)
 	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 23 << 30}, counters)
 	assert.Equal(t, counters, placements[0].Consumes)
@@ -115,7 +115,7 @@ func TestCardWithoutMIG(t *testing.T) {
 }
 
 func TestAmpereWithModeOffHasOnlyMemory(t *testing.T) {
-	placements, counters := devices(facts{migCapable: true, memory: 39 << 30, multiprocessors: 108}, a100())
+	placements, counters := Devices(Facts{Capable: true, Memory: 39 << 30, Multiprocessors: 108}, a100())
 	require.Len(t, placements, 1)
 	assert.Equal(t, gpu.TypeGPU, placements[0].Type)
 	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 39 << 30}, counters)

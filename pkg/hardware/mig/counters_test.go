@@ -1,4 +1,4 @@
-package nvidia
+package mig
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ func beside(counters gpu.Counters) map[string]int64 {
 func TestCountersOfModels(t *testing.T) {
 	for _, test := range []struct {
 		model    string
-		profiles []profile
+		profiles []Profile
 		slices   int
 		beside   map[string]int64
 	}{
@@ -51,14 +51,14 @@ func TestCountersOfModels(t *testing.T) {
 // takes more of an engine than there is, and every profile as often as NVML
 // says, no more and no less.
 func TestCountersSayExactlyWhatFits(t *testing.T) {
-	for model, profiles := range map[string][]profile{"A30": a30(), "A100": a100(), "H100": h100(), "RTX PRO 6000": rtxPro6000()} {
+	for model, profiles := range map[string][]Profile{"A30": a30(), "A100": a100(), "H100": h100(), "RTX PRO 6000": rtxPro6000()} {
 		t.Run(model, func(t *testing.T) {
 			l := layoutOf(profiles)
 			for _, r := range parts(profiles) {
 				assert.LessOrEqual(t, peak(profiles, r.takes, l.scarce), r.total, r.counter)
 			}
 			for _, p := range profiles {
-				assert.EqualValues(t, p.max, peak([]profile{p}, func(profile) int64 { return 1 }, l.scarce), p.name)
+				assert.EqualValues(t, p.Max, peak([]Profile{p}, func(Profile) int64 { return 1 }, l.scarce), p.Name)
 			}
 		})
 	}
@@ -81,39 +81,39 @@ func TestEverySetOfCutsOfA30(t *testing.T) {
 				continue
 			}
 			sum.Add(l.consumption(c))
-			for engine, n := range c.engines {
+			for engine, n := range c.Engines {
 				engines[engine] += n
 			}
-			for s := c.at.start; s < c.at.end(); s++ {
+			for s := c.at.Start; s < c.at.end(); s++ {
 				free = free && !taken[s]
 				taken[s] = true
 			}
 		}
-		legal := free && engines[copyEngines] <= 4 && engines[decoders] <= 4 && engines[jpegEngines] <= 1 && engines[ofaEngines] <= 1
+		legal := free && engines[CopyEngines] <= 4 && engines[Decoders] <= 4 && engines[JPEGEngines] <= 1 && engines[OFAEngines] <= 1
 		require.Equal(t, legal, sum.Exceeds(total) == "", "cuts %b", set)
 	}
 }
 
 func TestPeak(t *testing.T) {
-	one := func(profile) int64 { return 1 }
-	p := func(starts []int, size int) profile {
-		var spans []span
+	one := func(Profile) int64 { return 1 }
+	p := func(starts []int, size int) Profile {
+		var spans []Span
 		for _, s := range starts {
-			spans = append(spans, span{s, size})
+			spans = append(spans, Span{s, size})
 		}
-		return profile{spans: spans}
+		return Profile{Spans: spans}
 	}
 	for _, test := range []struct {
 		name     string
-		profiles []profile
+		profiles []Profile
 		want     int64
 	}{
 		{"no profiles", nil, 0},
-		{"side by side", []profile{p([]int{0, 1, 2}, 1)}, 3},
-		{"overlapping starts", []profile{p([]int{0, 1, 2, 3}, 2)}, 2},
-		{"a gap", []profile{p([]int{0, 5}, 1)}, 2},
-		{"small beside large", []profile{p([]int{0}, 4), p([]int{4, 5}, 1)}, 3},
-		{"one slice twice", []profile{p([]int{3}, 1), p([]int{3}, 1)}, 1},
+		{"side by side", []Profile{p([]int{0, 1, 2}, 1)}, 3},
+		{"overlapping starts", []Profile{p([]int{0, 1, 2, 3}, 2)}, 2},
+		{"a gap", []Profile{p([]int{0, 5}, 1)}, 2},
+		{"small beside large", []Profile{p([]int{0}, 4), p([]int{4, 5}, 1)}, 3},
+		{"one slice twice", []Profile{p([]int{3}, 1), p([]int{3}, 1)}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, peak(test.profiles, one, nil)) })
 	}
@@ -128,6 +128,6 @@ func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
 	})
 	l := layoutOf(profiles)
 	assert.Equal(t, map[string]int64{"instances-1g-10gb-nvl": 2}, beside(l.counters()))
-	assert.Contains(t, l.consumption(cut{profile: profiles[1], at: span{3, 1}}), "instances-1g-10gb-nvl")
-	assert.NotContains(t, l.consumption(cut{profile: profiles[0], at: span{3, 1}}), "instances-1g-10gb-nvl")
+	assert.Contains(t, l.consumption(cut{Profile: profiles[1], at: Span{3, 1}}), "instances-1g-10gb-nvl")
+	assert.NotContains(t, l.consumption(cut{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-nvl")
 }

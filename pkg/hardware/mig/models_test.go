@@ -1,4 +1,4 @@
-package nvidia
+package mig
 
 // The profiles of some models as plain tables, for the pure parts: what NVML
 // lists on these cards (lgip and lgipp output, and NVML calls for Hopper).
@@ -16,17 +16,17 @@ type row struct {
 	max     int
 }
 
-func table(rows []row) []profile {
-	var all []profile
+func table(rows []row) []Profile {
+	var all []Profile
 	for i, r := range rows {
-		p := profile{enum: i, id: uint32(i), name: r.name, slices: r.slices, multiprocessors: r.sms, max: r.max, engines: map[string]int64{}}
-		for n, engine := range []string{copyEngines, decoders, encoders, jpegEngines, ofaEngines} {
+		p := Profile{ID: uint32(i), Name: r.name, Slices: r.slices, Multiprocessors: r.sms, Max: r.max, Engines: map[string]int64{}}
+		for n, engine := range []string{CopyEngines, Decoders, Encoders, JPEGEngines, OFAEngines} {
 			if r.engines[n] > 0 {
-				p.engines[engine] = r.engines[n]
+				p.Engines[engine] = r.engines[n]
 			}
 		}
 		for _, start := range r.starts {
-			p.spans = append(p.spans, span{start, r.size})
+			p.Spans = append(p.Spans, Span{start, r.size})
 		}
 		all = append(all, p)
 	}
@@ -38,7 +38,7 @@ var (
 	twos = []int{0, 2, 4, 6}
 )
 
-func a30() []profile {
+func a30() []Profile {
 	return table([]row{
 		{"1g.6gb", 1, 1, []int{0, 1, 2, 3}, 14, [5]int64{1, 0, 0, 0, 0}, 4},
 		{"1g.6gb+me", 1, 1, []int{0, 1, 2, 3}, 14, [5]int64{1, 1, 0, 1, 1}, 1},
@@ -48,7 +48,7 @@ func a30() []profile {
 	})
 }
 
-func a100() []profile {
+func a100() []Profile {
 	return table([]row{
 		{"1g.5gb", 1, 1, ones, 14, [5]int64{1, 0, 0, 0, 0}, 7},
 		{"1g.5gb+me", 1, 1, ones, 14, [5]int64{1, 1, 0, 1, 1}, 1},
@@ -60,7 +60,7 @@ func a100() []profile {
 	})
 }
 
-func h100() []profile {
+func h100() []Profile {
 	return table([]row{
 		{"1g.10gb", 1, 1, ones, 16, [5]int64{1, 1, 0, 1, 0}, 7},
 		{"1g.10gb+me", 1, 1, ones, 16, [5]int64{1, 1, 0, 1, 1}, 1},
@@ -72,7 +72,7 @@ func h100() []profile {
 	})
 }
 
-func rtxPro6000() []profile {
+func rtxPro6000() []Profile {
 	threes, sixes := []int{0, 3, 6, 9}, []int{0, 6}
 	return table([]row{
 		{"1g.24gb", 1, 3, threes, 46, [5]int64{1, 1, 1, 1, 0}, 4},

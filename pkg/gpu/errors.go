@@ -1,0 +1,56 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrInUse is what a vendor returns, wrapped, when a process still uses what
+// should be destroyed or switched.
+var ErrInUse = errors.New("in use")
+
+// CardError is a card that could not be read.
+type CardError struct {
+	// PCIAddress is empty when the card did not tell it, now or earlier.
+	PCIAddress string
+	// ID is the vendor's own handle, for people: "NVML index 3".
+	ID  string
+	Err error
+}
+
+func (e *CardError) Error() string {
+	if e.PCIAddress == "" {
+		return fmt.Sprintf("card with %s: %v", e.ID, e.Err)
+	}
+	return fmt.Sprintf("card %s (%s): %v", e.PCIAddress, e.ID, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *CardError) Unwrap() error { return e.Err }
+
+// InventoryError is what a vendor returns beside the cards that it could read.
+// A caller publishes those and marks the ones named here:
+//
+//	cards, err := hardware.Inventory(ctx)
+//	var broken *gpu.InventoryError
+//	if err != nil && !errors.As(err, &broken) { return err } // nothing is known
+//	for _, card := range broken.Cards { … }
+type InventoryError struct{ Cards []*CardError }
+
+func (e *InventoryError) Error() string {
+	texts := make([]string, len(e.Cards))
+	for i, card := range e.Cards {
+		texts[i] = card.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap gives the error of each card.
+func (e *InventoryError) Unwrap() []error {
+	all := make([]error, len(e.Cards))
+	for i, card := range e.Cards {
+		all[i] = card
+	}
+	return all
+}

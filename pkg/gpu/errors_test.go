@@ -1,0 +1,24 @@
+package gpu_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestInventoryErrorNamesEveryCard(t *testing.T) {
+	lost, odd := errors.New("lost"), errors.New("odd")
+	err := error(&gpu.InventoryError{Cards: []*gpu.CardError{
+		{ID: "NVML index 2", PCIAddress: "0000:c1:00.0", Err: lost},
+		{ID: "NVML index 5", Err: odd},
+	}})
+	assert.EqualError(t, err, "card 0000:c1:00.0 (NVML index 2): lost; card with NVML index 5: odd")
+	assert.ErrorIs(t, err, lost)
+	assert.ErrorIs(t, err, odd)
+	var card *gpu.CardError
+	assert.ErrorAs(t, err, &card)
+	assert.Equal(t, "0000:c1:00.0", card.PCIAddress)
+}

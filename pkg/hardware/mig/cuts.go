@@ -1,0 +1,175 @@
+package mig
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// The names of the engines, as capacities.
+const (
+	CopyEngines = "copyEngines"
+	Decoders    = "decoders"
+	Encoders    = "encoders"
+	JPEGEngines = "jpegEngines"
+	OFAEngines  = "ofaEngines"
+)
+
+// Hopper is the first major compute capability whose MIG mode can be switched
+// without a reset of the card.
+const Hopper = 9
+
+// Profile is a kind of GPU instance that a card offers, as NVML tells it.
+type Profile struct {
+	// ID is the number by which this card knows the profile.
+	ID   uint32
+	Name string
+	// Slices counts compute slices, as in "3g".
+	Slices int
+	// Memory is what an instance can use, in bytes.
+	Memory int64
+	// Multiprocessors is the number of SMs.
+	Multiprocessors int64
+	// Engines counts the engines that there are of each kind.
+	Engines map[string]int64
+	// Max is how many instances of this kind fit on an empty card.
+	Max int
+	// Spans are the legal positions, in memory slices.
+	Spans []Span
+}
+
+// Span is a position on a card: memory slices Start … Start+Size-1.
+type Span struct{ Start, Size int }
+
+func (s Span) end() int { return s.Start + s.Size }
+
+// Facts is what decides, beside the profiles, what a card offers.
+type Facts struct {
+	PCIAddress string
+	// Capable is true when the card knows MIG at all.
+	Capable bool
+	// On is the current MIG mode.
+	On bool
+	// Switchable is true when this driver may change the mode: Hopper and
+	// later do it without a reset, Ampere does not, a vGPU guest may not.
+	Switchable bool
+	// Memory is what a process on the whole card can use, in bytes.
+	Memory int64
+	// Multiprocessors is the number of SMs of the card, zero when unknown.
+	Multiprocessors int64
+}
+
+// offers decides whether the whole card and whether its cuts are published.
+// What would need a mode that we do not switch is not published.
+func (f Facts) offers() (whole, cuts bool) {
+	switch {
+	case !f.Capable:
+		return true, false
+	case f.Switchable:
+		return true, true
+	}
+	return !f.On, f.On
+}
+
+// Devices turns what a card can do into its placements, the most preferred
+// first, and the counters that keep them apart.
+func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
+	offerWhole, offerCuts := f.offers()
+	var cuts []Profile
+	if offerCuts {
+		cuts = profiles
+	}
+	l := layoutOf(cuts)
+	counters := l.counters()
+	if len(cuts) == 0 {
+		counters = gpu.Counters{gpu.CounterMemory: f.Memory}
+	}
+
+	var all []gpu.Placement
+	for _, p := range ordered(cuts) {
+		all = append(all, gpu.Placement{
+			GPU:          f.PCIAddress,
+			Type:         gpu.TypeMIG,
+			Profile:      p.Name,
+			Start:        p.at.Start,
+			Size:         p.at.Size,
+			Memory:       p.Memory,
+			ComputeUnits: p.Multiprocessors,
+			Engines:      maps.Clone(p.Engines),
+			Isolation:    gpu.IsolationHardware,
+			Consumes:     l.consumption(p),
+		})
+	}
+	if offerWhole {
+		all = append(all, wholeCard(f, profiles, counters))
+	}
+	return all, counters
+}
+
+// wholeCard is the placement that cuts nothing. It takes all there is.
+func wholeCard(f Facts, profiles []Profile, counters gpu.Counters) gpu.Placement {
+	multiprocessors := f.Multiprocessors
+	if multiprocessors == 0 {
+		multiprocessors = largest(profiles, func(p Profile) int64 { return p.Multiprocessors })
+	}
+	engines := map[string]int64{}
+	for _, p := range profiles {
+		for engine, n := range p.Engines {
+			engines[engine] = max(engines[engine], n)
+		}
+	}
+	if len(engines) == 0 {
+		engines = nil
+	}
+	return gpu.Placement{
+		GPU:          f.PCIAddress,
+		Type:         gpu.TypeGPU,
+		Memory:       f.Memory,
+		ComputeUnits: multiprocessors,
+		Engines:      engines,
+		Isolation:    gpu.IsolationHardware,
+		Consumes:     maps.Clone(counters),
+	}
+}
+
+// cut is a profile at one position.
+type cut struct {
+	Profile
+	at Span
+}
+
+// ordered lists all cuts of a card in the order in which the scheduler should
+// try them, which is policy: it takes the first that fits, so the cut that
+// spoils least room comes first. Small before large, few compute slices before
+// many (1g.20gb before 2g.20gb), plain before a variant that takes a scarce
+// engine, and high positions before low ones, because 4g and 7g start at 0.
+func ordered(profiles []Profile) []cut {
+	var cuts []cut
+	for _, p := range profiles {
+		for _, at := range p.Spans {
+			cuts = append(cuts, cut{Profile: p, at: at})
+		}
+	}
+	slices.SortFunc(cuts, func(a, b cut) int {
+		return cmp.Or(
+			cmp.Compare(a.at.Size, b.at.Size),
+			cmp.Compare(a.Slices, b.Slices),
+			comparePlain(VariantIn(a.Name), VariantIn(b.Name)),
+			-cmp.Compare(a.at.Start, b.at.Start),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+	return cuts
+}
+
+func comparePlain(a, b Variant) int {
+	switch {
+	case a == Plain && b != Plain:
+		return -1
+	case a != Plain && b == Plain:
+		return 1
+	}
+	return 0
+}

@@ -24,6 +24,9 @@ const examples = `  # Every card of the cluster, its pieces and who holds them
   # Why does this pod not run?
   kubectl tranche why train-7 -n team-a
 
+  # What would a node with eight H100 publish?
+  kubectl tranche slices --inventory h100x8
+
   # For programs
   kubectl tranche -o json`
 
@@ -60,7 +63,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
 	flags.BoolVar(&o.ascii, "ascii", false, "draw with ASCII signs only")
 	o.config.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newWhyCommand(o, out))
+	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out))
 	return cmd
 }
 

@@ -1,10 +1,12 @@
 // Command kubectl-tranche is a kubectl plugin that draws the cards of a cluster:
 // how each is cut, who holds which piece, and what still fits. `why POD` tells why
-// a pod that wants a piece does not run.
+// a pod that wants a piece does not run, `slices` what a node with certain cards
+// would publish.
 //
-// It needs nothing but the API server: no plugin of ours has to run, and no
-// right but to list ResourceSlices. Whatever else it may read makes the picture
-// richer. This folder parses flags, reads the API server and knows the
-// terminal; what is drawn is decided in pkg/picture, what is said in
-// pkg/why.
+// It needs nothing but the API server, and `slices` not even that: no plugin of
+// ours has to run, and no right but to list ResourceSlices. Whatever else it may
+// read makes the picture richer. This folder parses flags, reads the API server
+// and knows the terminal; what is drawn is decided in pkg/picture, what is said
+// in pkg/why, what is published in pkg/publish. It is built without cgo, so
+// nothing here may import NVML.
 package main

@@ -92,7 +92,7 @@ func TestPrepareUndoFails(t *testing.T) {
 			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", gpu.ErrInUse))
 			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
 			require.ErrorIs(t, err, errScripted)
-			require.ErrorContains(t, err, "could not be undone, which is tried again with the next attempt: in use by process 7")
+			require.ErrorContains(t, err, "could not be undone, which is tried again with the next attempt: destroy "+first.Name()+": in use by process 7")
 			r, ok := m.Ledger.Get("a")
 			require.True(t, ok, "the record is kept")
 			assert.Equal(t, ledger.Preparing, r.State)

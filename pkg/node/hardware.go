@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // errNoHardware says that the node has no card that we could serve, or no
@@ -73,12 +74,12 @@ func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, err e
 }
 
 func simulated(ctx context.Context, c *Config, name string) (config nvidia.Config, err error) {
-	inventory, err := simulate.LoadInventory(name, c.SimulateDir)
+	inv, err := inventory.Load(name, c.SimulateDir)
 	if err != nil {
 		return config, err
 	}
 	root := c.SimulateRoot
-	library, err := simulate.New(inventory, simulate.Options{Root: root, Seed: c.NodeName})
+	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: c.NodeName})
 	if err != nil {
 		return config, fmt.Errorf("simulate %s: %w", name, err)
 	}

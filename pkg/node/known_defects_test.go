@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // The tests in this file are named for defects that NVIDIA's DRA driver had in
@@ -150,7 +151,7 @@ func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
 // makeForeign makes a partition as an administrator would, behind our back.
 func (m *machine) makeForeign(name string) {
 	m.t.Helper()
-	inv, err := simulate.LoadInventory("two", m.config.SimulateDir)
+	inv, err := inventory.Load("two", m.config.SimulateDir)
 	require.NoError(m.t, err)
 	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
 	require.NoError(m.t, err)

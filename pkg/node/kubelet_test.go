@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // The cards of the simulated machine of these tests.
@@ -32,8 +33,8 @@ const (
 	card1 = "gpu-0000-43-00-0"
 )
 
-// inventory has no delays, so that tests wait for nothing but themselves.
-const inventory = `
+// twoCards has no delays, so that tests wait for nothing but themselves.
+const twoCards = `
 delays: {createGPUInstance: 0s, createComputeInstance: 0s, destroyComputeInstance: 0s, destroyGPUInstance: 0s, setMigMode: 0s}
 gpus:
 - {model: H100-80GB, count: 2, pci: ["0000:1b:00.0", "0000:43:00.0"]}
@@ -72,7 +73,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	}}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
 	m.write("hook", "#!/bin/sh\n")
-	m.write("inventories/two.yaml", inventory)
+	m.write("inventories/two.yaml", twoCards)
 	return m
 }
 
@@ -238,7 +239,7 @@ func (m *machine) files(dir, pattern string) []string {
 // partitions asks the simulated cards, apart from the plugin, what exists.
 func (m *machine) partitions() []string {
 	m.t.Helper()
-	inv, err := simulate.LoadInventory("two", m.config.SimulateDir)
+	inv, err := inventory.Load("two", m.config.SimulateDir)
 	require.NoError(m.t, err)
 	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
 	require.NoError(m.t, err)

@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -119,8 +119,8 @@ func TestSmallClaimsLeaveRoom(t *testing.T) {
 // first card that has room, and never one that takes the engines that only one
 // partition of the card can have.
 func TestAnyPartition(t *testing.T) {
-	for _, model := range simulate.Models() {
-		m, _ := simulate.ModelByKey(model)
+	for _, model := range inventory.Models() {
+		m, _ := inventory.ModelByKey(model)
 		if !m.HasMIG() {
 			continue
 		}

@@ -2,5 +2,7 @@
 //
 // It is pure: cards, taints and the node's name in, slices out, always the same
 // for the same input, so that a restart on unchanged hardware writes nothing.
+// objects.go makes whole API objects of them, for those who have no API server.
+//
 // It may import the vocabulary and the Kubernetes API types only.
 package publish

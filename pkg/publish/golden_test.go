@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -26,12 +26,12 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestGolden: what a node of each built-in inventory publishes. To accept a
 // change: go test ./pkg/publish -run TestGolden -update
 func TestGolden(t *testing.T) {
-	for _, inventory := range simulate.Inventories() {
-		t.Run(inventory, func(t *testing.T) {
-			cards := cardsOf(t, builtIn(t, inventory))
+	for _, name := range inventory.Names() {
+		t.Run(name, func(t *testing.T) {
+			cards := cardsOf(t, builtIn(t, name))
 			got := picture(t, slicesOf(t, cards), cards)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
-			path := filepath.Join("testdata", inventory+".yaml")
+			path := filepath.Join("testdata", name+".yaml")
 			if *update {
 				require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 			}

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // cut is a profile at a position of a card; without a profile, the whole card.
 type cut struct {
 	card    int
-	profile *simulate.Profile
+	profile *inventory.Profile
 	start   int
 }
 
@@ -23,23 +23,23 @@ func (c cut) whole() bool { return c.profile == nil }
 // hardware is what a machine's cards allow by NVIDIA's rules, worked out from
 // the table of profiles alone. It knows nothing of what was published.
 type hardware struct {
-	inventory *simulate.Inventory
+	inventory *inventory.Inventory
 	cuts      map[string]cut // every cut that exists, by its device name
 	used      map[string]cut
 }
 
-func newHardware(t *testing.T, inventory *simulate.Inventory) *hardware {
+func newHardware(t *testing.T, inv *inventory.Inventory) *hardware {
 	t.Helper()
-	h := &hardware{inventory: inventory, cuts: map[string]cut{}, used: map[string]cut{}}
+	h := &hardware{inventory: inv, cuts: map[string]cut{}, used: map[string]cut{}}
 	add := func(c cut) {
-		name := "gpu-" + dashed(inventory.GPUs[c.card].PCI)
+		name := "gpu-" + dashed(inv.GPUs[c.card].PCI)
 		if !c.whole() {
 			name += fmt.Sprintf("-mig-%s-%d", gpu.ProfileSlug(c.profile.Name), c.start)
 		}
 		require.NotContains(t, h.cuts, name)
 		h.cuts[name] = c
 	}
-	for i, card := range inventory.GPUs {
+	for i, card := range inv.GPUs {
 		// Ampere needs a reset to change its MIG mode: either the card or its
 		// partitions. Hopper and later switch for each claim.
 		fixed := card.Model.Architecture == "ampere"

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -21,33 +22,33 @@ import (
 const node = "node-a"
 
 // builtIn loads one of the inventories that come with the simulator.
-func builtIn(t *testing.T, name string) *simulate.Inventory {
+func builtIn(t *testing.T, name string) *inventory.Inventory {
 	t.Helper()
-	inventory, err := simulate.LoadInventory(name)
+	inv, err := inventory.Load(name)
 	require.NoError(t, err)
-	return inventory
+	return inv
 }
 
 // machineOf is an inventory of so many cards of one model, cut-ready.
-func machineOf(t *testing.T, model string, count int) *simulate.Inventory {
+func machineOf(t *testing.T, model string, count int) *inventory.Inventory {
 	t.Helper()
-	m, ok := simulate.ModelByKey(model)
+	m, ok := inventory.ModelByKey(model)
 	require.True(t, ok, model)
 	mode := "disabled"
 	if m.HasMIG() {
 		mode = "enabled"
 	}
-	inventory, err := simulate.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, migMode: %s}]", model, count, mode))
+	inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, migMode: %s}]", model, count, mode))
 	require.NoError(t, err)
-	return inventory
+	return inv
 }
 
 // cardsOf reads a simulated machine the way the node's plugin does: through
 // NVML. It needs no privileges.
-func cardsOf(t *testing.T, inventory *simulate.Inventory) []publish.Card {
+func cardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
 	t.Helper()
 	root := t.TempDir()
-	lib, err := simulate.New(inventory, simulate.Options{Root: root, Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := simulate.New(inv, simulate.Options{Root: root, Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	driver, err := nvidia.New(nvidia.Config{
 		NVML: lib, DriverRoot: lib.DriverRoot(),
@@ -58,7 +59,7 @@ func cardsOf(t *testing.T, inventory *simulate.Inventory) []publish.Card {
 	t.Cleanup(func() { require.NoError(t, driver.Close(context.WithoutCancel(t.Context()))) })
 	found, err := driver.Inventory(t.Context())
 	require.NoError(t, err)
-	require.Len(t, found, len(inventory.GPUs))
+	require.Len(t, found, len(inv.GPUs))
 	cards := make([]publish.Card, len(found))
 	for i := range found {
 		cards[i].GPU = found[i]

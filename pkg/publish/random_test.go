@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -45,24 +45,24 @@ func wishes(h *hardware) []wish {
 // whatever is granted the hardware can make beside what exists, and a claim
 // waits only when the hardware could make nothing for it.
 func TestRandomClaims(t *testing.T) {
-	machines := map[string]*simulate.Inventory{}
-	for _, name := range simulate.Inventories() {
+	machines := map[string]*inventory.Inventory{}
+	for _, name := range inventory.Names() {
 		machines[name] = builtIn(t, name)
 	}
-	for _, model := range simulate.Models() {
+	for _, model := range inventory.Models() {
 		machines["2 x "+model] = machineOf(t, model, 2)
 	}
-	mixed, err := simulate.ParseInventory([]byte(
+	mixed, err := inventory.Parse([]byte(
 		"gpus: [{model: A30-24GB, migMode: enabled}, {model: H200-141GB}, {model: A100-80GB}, {model: L4-24GB}, {model: RTX-PRO-6000-Blackwell-96GB}]"))
 	require.NoError(t, err)
-	machines["mixed"] = mixed
+	machines["one of each"] = mixed
 
-	for name, inventory := range machines {
+	for name, inv := range machines {
 		t.Run(name, func(t *testing.T) {
-			cards := cardsOf(t, inventory)
+			cards := cardsOf(t, inv)
 			for seed := range uint64(2) {
 				c := clusterOf(t, cards)
-				playRandomClaims(t, c, newHardware(t, inventory), rand.New(rand.NewPCG(seed, 0)), 400)
+				playRandomClaims(t, c, newHardware(t, inv), rand.New(rand.NewPCG(seed, 0)), 400)
 			}
 		})
 	}
@@ -117,17 +117,17 @@ func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand, 
 // TestEverythingIsPublished: the devices of a node are the cuts that its
 // hardware knows, no more and no fewer.
 func TestEverythingIsPublished(t *testing.T) {
-	for _, model := range simulate.Models() {
+	for _, model := range inventory.Models() {
 		for _, mode := range []string{"enabled", "disabled"} {
-			m, _ := simulate.ModelByKey(model)
+			m, _ := inventory.ModelByKey(model)
 			if mode == "enabled" && !m.HasMIG() {
 				continue
 			}
-			inventory, err := simulate.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, migMode: %s}]", model, mode))
+			inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, migMode: %s}]", model, mode))
 			require.NoError(t, err)
-			h := newHardware(t, inventory)
+			h := newHardware(t, inv)
 			published := map[string]bool{}
-			for _, slice := range slicesOf(t, cardsOf(t, inventory)) {
+			for _, slice := range slicesOf(t, cardsOf(t, inv)) {
 				for _, d := range slice.Spec.Devices {
 					published[d.Name] = true
 					require.Contains(t, h.cuts, d.Name, "%s with MIG mode %s", model, mode)

@@ -16,14 +16,14 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // TestLimits: every card of the table, alone, keeps what the API server would
 // insist on.
 func TestLimits(t *testing.T) {
-	for _, model := range simulate.Models() {
+	for _, model := range inventory.Models() {
 		t.Run(model, func(t *testing.T) {
 			cards := cardsOf(t, machineOf(t, model, 1))
 			cards[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
@@ -96,10 +96,10 @@ func checkName(t *testing.T, name resourceapi.QualifiedName) {
 // TestAlwaysTheSame: the same cards make the same slices, also after a trip
 // through the API server, whatever the order in which they are listed.
 func TestAlwaysTheSame(t *testing.T) {
-	inventory := builtIn(t, "h200x8")
-	cards := cardsOf(t, inventory)
+	inv := builtIn(t, "h200x8")
+	cards := cardsOf(t, inv)
 	first := slicesOf(t, cards)
-	again := cardsOf(t, inventory)
+	again := cardsOf(t, inv)
 	slices.Reverse(again)
 	second := slicesOf(t, again)
 	require.Len(t, second, len(first))

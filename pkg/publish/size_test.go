@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // largest is what the slices of a node may take in JSON, in kilobytes. They are
@@ -17,8 +17,8 @@ var largest = map[string]int{"h200x8": 180}
 // TestSize weighs the slices of each built-in inventory as the API server
 // stores them, managed fields aside.
 func TestSize(t *testing.T) {
-	for _, inventory := range simulate.Inventories() {
-		published := slicesOf(t, cardsOf(t, builtIn(t, inventory)))
+	for _, name := range inventory.Names() {
+		published := slicesOf(t, cardsOf(t, builtIn(t, name)))
 		size, devices, counters := 0, 0, 0
 		for _, slice := range published {
 			slice.UID, slice.ResourceVersion = "6f0c0ed8-30ab-4a4b-9a4b-0d1f0cbe7a11", "123456789"
@@ -31,9 +31,9 @@ func TestSize(t *testing.T) {
 				counters += len(set.Counters)
 			}
 		}
-		t.Logf("%s: %d slices, %d devices, %d counters, %.1f KB of JSON", inventory, len(published), devices, counters, float64(size)/1000)
-		if limit, ok := largest[inventory]; ok {
-			assert.LessOrEqual(t, size, limit*1000, inventory)
+		t.Logf("%s: %d slices, %d devices, %d counters, %.1f KB of JSON", name, len(published), devices, counters, float64(size)/1000)
+		if limit, ok := largest[name]; ok {
+			assert.LessOrEqual(t, size, limit*1000, name)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package why_test
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -61,19 +58,9 @@ func newWorld(t *testing.T) *world {
 // published.
 func (w *world) node(name, model string, count int, change ...func(*publish.Card)) *world {
 	w.t.Helper()
-	inventory, err := simulate.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
+	inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
 	require.NoError(w.t, err)
-	root := w.t.TempDir()
-	lib, err := simulate.New(inventory, simulate.Options{Root: root, Seed: name, Sleep: func(time.Duration) {}, Logf: w.t.Logf})
-	require.NoError(w.t, err)
-	driver, err := nvidia.New(nvidia.Config{
-		NVML: lib, DriverRoot: lib.DriverRoot(), ProcRoot: root, SysRoot: filepath.Join(root, "sys"), Logger: testr.New(w.t),
-	})
-	require.NoError(w.t, err)
-	require.NoError(w.t, driver.Open(w.t.Context()))
-	w.t.Cleanup(func() { require.NoError(w.t, driver.Close(context.WithoutCancel(w.t.Context()))) })
-	found, err := driver.Inventory(w.t.Context())
-	require.NoError(w.t, err)
+	found := inv.Cards(name)
 	cards := make([]publish.Card, len(found))
 	for i := range found {
 		cards[i].GPU = found[i]

@@ -3,15 +3,14 @@ package allocator
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // Claim is a claim with these requests. Its name is for error messages only.
@@ -31,33 +30,12 @@ func Request(name, class string, count int64) resourceapi.DeviceRequest {
 	}}
 }
 
-// Slices are the objects that a node's driver would have in the API server:
-// named, numbered and owned as the resourceslice controller does it.
+// Slices are the objects that a node's driver would have in the API server.
 func Slices(driver, node string, resources resourceslice.DriverResources) []*resourceapi.ResourceSlice {
-	var all []*resourceapi.ResourceSlice
-	for _, pool := range slices.Sorted(maps.Keys(resources.Pools)) {
-		published := resources.Pools[pool].Slices
-		for i, slice := range published {
-			all = append(all, &resourceapi.ResourceSlice{
-				TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
-				ObjectMeta: metav1.ObjectMeta{
-					// The suffix is the API server's and random there.
-					Name:         fmt.Sprintf("%x-%s-%s-%05d", i, driver, node, len(all)),
-					GenerateName: fmt.Sprintf("%x-%s-%s-", i, driver, node),
-					OwnerReferences: []metav1.OwnerReference{{
-						APIVersion: "v1", Kind: "Node", Name: node, Controller: ptr.To(true),
-					}},
-				},
-				Spec: resourceapi.ResourceSliceSpec{
-					Driver:                 driver,
-					NodeName:               ptr.To(node),
-					Pool:                   resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(published))},
-					Devices:                slice.Devices,
-					SharedCounters:         slice.SharedCounters,
-					PerDeviceNodeSelection: slice.PerDeviceNodeSelection,
-				},
-			})
-		}
+	objects := publish.Objects(driver, node, resources)
+	all := make([]*resourceapi.ResourceSlice, len(objects))
+	for i := range objects {
+		all[i] = &objects[i]
 	}
 	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -21,8 +22,8 @@ import (
 const nodeName = "node-a"
 
 // cardsOf reads an inventory the way the plugin does, through NVML.
-func (b *bench) cardsOf(ctx context.Context, inventory string) ([]gpu.GPU, error) {
-	inv, err := simulate.LoadInventory(inventory)
+func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
+	inv, err := inventory.Load(name)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 const (
@@ -67,15 +68,15 @@ func (b *bench) runPlugin(ctx context.Context) (*pluginRun, error) {
 		return nil, err
 	}
 	defer h.api.stop()
-	inventory, err := simulate.LoadInventory(pluginInventory)
+	inv, err := inventory.Load(pluginInventory)
 	if err != nil {
 		return nil, err
 	}
 	r := &pluginRun{}
-	if err := h.firstRun(ctx, r, len(inventory.GPUs)); err != nil {
+	if err := h.firstRun(ctx, r, len(inv.GPUs)); err != nil {
 		return nil, err
 	}
-	return r, h.secondRun(ctx, r, inventory.GPUs[0].PCI)
+	return r, h.secondRun(ctx, r, inv.GPUs[0].PCI)
 }
 
 // firstRun publishes, prepares and releases claims on all cards.

@@ -2,15 +2,14 @@
 // card becomes pkg/gpu, placements become MIG instances and back, and a
 // placement becomes what a container gets to see of it (CDI edits).
 //
-// The way through it: profiles.go and inventory.go read a card, and pkg/hardware/mig
-// decides what it offers; profiles.go and inventory.go read a card; mode.go,
-// instances.go, create.go and destroy.go change it; cdi.go, capabilities.go and
-// paths.go describe it to containers; watch.go, health.go and load.go
-// say whether it is well, by the XIDs of xids.go; report.go shows all of it to
-// people, and foreign.go how to be rid of partitions that are not ours. Every
-// NVML call goes through gate.go, because any of them may hang, and every error
-// through errors.go.
+// The way through it: profiles.go and inventory.go read a card, of which
+// pkg/hardware/mig says what it offers; mode.go, instances.go, create.go and
+// destroy.go change it; cdi.go, capabilities.go and paths.go describe it to
+// containers; watch.go, health.go and load.go say whether it is well, by the
+// XIDs of xids.go; report.go shows all of it to people, and foreign.go how to be
+// rid of partitions that are not ours. Every NVML call goes through gate.go,
+// because any of them may hang, and every error through errors.go.
 //
-// It imports pkg/gpu, pkg/hardware/mig, and pkg/claim for the interface that it implements. It
-// does not know whether the NVML below it is real or simulated.
+// It imports pkg/gpu, pkg/hardware/mig, and pkg/claim for the interface that it
+// implements. It does not know whether the NVML below it is real or simulated.
 package nvidia

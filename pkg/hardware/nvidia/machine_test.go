@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // machine is a simulated node with an open driver on it.
@@ -24,13 +25,19 @@ type machine struct {
 
 // simulated starts a machine with one of the simulator's inventories. change
 // alters the configuration, for instance to put a trap before NVML.
-func simulated(t *testing.T, inventory string, change ...func(*Config)) *machine {
+func simulated(t *testing.T, name string, change ...func(*Config)) *machine {
 	t.Helper()
-	inv, err := simulate.LoadInventory(inventory)
+	inv, err := inventory.Load(name)
 	require.NoError(t, err)
 	root := t.TempDir()
 	lib, err := simulate.New(inv, simulate.Options{Root: root, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
+	return machineWith(t, root, lib, change...)
+}
+
+// machineWith opens a driver on a simulated machine.
+func machineWith(t *testing.T, root string, lib *simulate.NVML, change ...func(*Config)) *machine {
+	t.Helper()
 	cfg := Config{
 		NVML:       lib,
 		DriverRoot: filepath.Join(root, "driver"),

@@ -1,17 +1,21 @@
 package simulate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
 
 // What may exist side by side on a card. Everything here is pure.
 
 // fits says whether an instance of the profile at the start can join those
 // that exist: no memory slice twice, and no more engines or SMs than the card
 // has. That reproduces every instance limit of the table, "+me once" included.
-func (m *Model) fits(instances []gpuInstanceState, p *Profile, start int) bool {
+func fits(m *inventory.Model, instances []gpuInstanceState, p *inventory.Profile, start int) bool {
 	used := p.Engines
 	sms := p.Multiprocessors
 	for _, i := range instances {
-		other, ok := m.profileByID(uint32(i.Profile))
+		other, ok := m.ProfileByID(uint32(i.Profile))
 		if !ok || overlap(start, p.Size, i.Start, other.Size) {
 			return false
 		}
@@ -35,9 +39,9 @@ func overlap(start, size, otherStart, otherSize int) bool {
 // chooseStart picks a placement as the driver does for a caller that names
 // none: 1g goes to the end first and leaves room for the large ones
 // (nvidia-smi mig -cgi 19,14,5 on an A100 gives 6:1, 4:2, 0:4).
-func (m *Model) chooseStart(instances []gpuInstanceState, p *Profile) (int, bool) {
+func chooseStart(m *inventory.Model, instances []gpuInstanceState, p *inventory.Profile) (int, bool) {
 	for _, start := range slices.Backward(p.Starts) {
-		if m.fits(instances, p, start) {
+		if fits(m, instances, p, start) {
 			return start, true
 		}
 	}
@@ -45,11 +49,11 @@ func (m *Model) chooseStart(instances []gpuInstanceState, p *Profile) (int, bool
 }
 
 // remaining counts how many more instances of the profile fit.
-func (m *Model) remaining(instances []gpuInstanceState, p *Profile) int {
+func remaining(m *inventory.Model, instances []gpuInstanceState, p *inventory.Profile) int {
 	all := slices.Clone(instances)
 	n := 0
 	for _, start := range p.Starts {
-		if m.fits(all, p, start) {
+		if fits(m, all, p, start) {
 			all = append(all, gpuInstanceState{Profile: p.ID, Start: start})
 			n++
 		}
@@ -62,7 +66,7 @@ func (m *Model) remaining(instances []gpuInstanceState, p *Profile) int {
 // 14, as nvidia-smi mig -lgi shows (7 at 0:1 … 13 at 6:1, 5 at 4:2, 1 at 0:4).
 // It does not always give halves in the order of their starts, so nothing
 // should read a placement out of an id.
-func (m *Model) instanceID(p *Profile, start int) int {
+func instanceID(m *inventory.Model, p *inventory.Profile, start int) int {
 	pieces := m.MemorySlices / p.Size
 	return pieces - 1 + start/p.Size
 }
@@ -77,7 +81,7 @@ var computeProfiles = map[int]int{0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 5: 8, 6: 6}
 // many slices can start in a GPU instance of the profile; none if there is no
 // such compute profile. nvidia-smi mig -lcip lists 1c, 2c, 3c, 4c, 7c below 7g,
 // 1c, 2c, 4c below 4g and 1c, 2c, 3c below 3g.
-func (p *Profile) computeStarts(size int) []int {
+func computeStarts(p *inventory.Profile, size int) []int {
 	if size > p.ComputeSlices || (size < p.ComputeSlices && 2*size > p.ComputeSlices+1) {
 		return nil
 	}

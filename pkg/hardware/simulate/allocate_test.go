@@ -8,6 +8,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // TestRandomOrdersNeverOverCommit creates and destroys at random on every
@@ -15,8 +17,8 @@ import (
 // held twice, no engine is over-committed, ids are unique, and that a refusal
 // was due.
 func TestRandomOrdersNeverOverCommit(t *testing.T) {
-	for _, key := range Models() {
-		m, _ := ModelByKey(key)
+	for _, key := range inventory.Models() {
+		m, _ := inventory.ModelByKey(key)
 		if !m.HasMIG() {
 			continue
 		}
@@ -32,9 +34,9 @@ func TestRandomOrdersNeverOverCommit(t *testing.T) {
 				}
 				p := &m.Profiles[random.IntN(len(m.Profiles))]
 				start := p.Starts[random.IntN(len(p.Starts))]
-				next := append(slices.Clone(live), gpuInstanceState{ID: m.instanceID(p, start), Profile: p.ID, Start: start})
+				next := append(slices.Clone(live), gpuInstanceState{ID: instanceID(m, p, start), Profile: p.ID, Start: start})
 				legal := countFromScratch(m, next)
-				require.Equal(t, legal, m.fits(live, p, start), "%s at %d beside %v", p.Name, start, live)
+				require.Equal(t, legal, fits(m, live, p, start), "%s at %d beside %v", p.Name, start, live)
 				if legal {
 					live = next
 					created++
@@ -48,11 +50,11 @@ func TestRandomOrdersNeverOverCommit(t *testing.T) {
 
 // countFromScratch says whether a set of instances is legal, by owner of each
 // slice and sum of each engine.
-func countFromScratch(m *Model, live []gpuInstanceState) bool {
+func countFromScratch(m *inventory.Model, live []gpuInstanceState) bool {
 	slicesHeld := make([]int, m.MemorySlices)
-	var engines Engines
+	var engines inventory.Engines
 	for _, i := range live {
-		p, _ := m.profileByID(uint32(i.Profile))
+		p, _ := m.ProfileByID(uint32(i.Profile))
 		for s := i.Start; s < i.Start+p.Size; s++ {
 			slicesHeld[s]++
 		}

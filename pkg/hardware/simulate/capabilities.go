@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // Capabilities: the files below /proc/driver/nvidia/capabilities that name,
@@ -80,7 +82,7 @@ func (d *device) capabilities(g *gpuState) []capability {
 func migMinors() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "config %d\nmonitor %d\n", configMinor, monitorMinor)
-	for gpu := range maxGPUs {
+	for gpu := range inventory.MaxGPUs {
 		for gi := range maxInstances {
 			fmt.Fprintf(&b, "gpu%d/gi%d/access %d\n", gpu, gi, instanceMinor(gpu, gi))
 			for ci := range maxCompute {

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // computeInstance is the handle of a compute instance.
@@ -21,13 +23,13 @@ func (i *gpuInstance) computeHandle(c *computeInstanceState) *computeInstance {
 
 // computeProfile looks up a compute profile with NVML's answers for absent
 // ones: its slices and where it can start.
-func computeProfile(p *Profile, enum int) (size int, starts []int, ret nvml.Return) {
+func computeProfile(p *inventory.Profile, enum int) (size int, starts []int, ret nvml.Return) {
 	if enum < 0 || enum >= nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		return 0, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
 	size, ok := computeProfiles[enum]
 	if ok {
-		starts = p.computeStarts(size)
+		starts = computeStarts(p, size)
 	}
 	if len(starts) == 0 {
 		return 0, nil, nvml.ERROR_NOT_SUPPORTED
@@ -51,10 +53,10 @@ func (i *gpuInstance) GetComputeInstanceProfileInfo(enum, engines int) (nvml.Com
 	}
 	return nvml.ComputeInstanceProfileInfo{
 		Id: uint32(enum), SliceCount: uint32(size), InstanceCount: uint32(len(starts)),
-		MultiprocessorCount:   uint32(i.dev.gpu().Model.multiprocessorsOf(p, size)),
-		SharedCopyEngineCount: uint32(p.Engines[engineCopy]), SharedDecoderCount: uint32(p.Engines[engineDecoder]),
-		SharedEncoderCount: uint32(p.Engines[engineEncoder]), SharedJpegCount: uint32(p.Engines[engineJPEG]),
-		SharedOfaCount: uint32(p.Engines[engineOFA]),
+		MultiprocessorCount:   uint32(i.dev.gpu().Model.MultiprocessorsOf(p, size)),
+		SharedCopyEngineCount: uint32(p.Engines[inventory.EngineCopy]), SharedDecoderCount: uint32(p.Engines[inventory.EngineDecoder]),
+		SharedEncoderCount: uint32(p.Engines[inventory.EngineEncoder]), SharedJpegCount: uint32(p.Engines[inventory.EngineJPEG]),
+		SharedOfaCount: uint32(p.Engines[inventory.EngineOFA]),
 	}, nvml.SUCCESS
 }
 

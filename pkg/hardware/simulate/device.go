@@ -1,11 +1,11 @@
 package simulate
 
 import (
-	"crypto/sha1"
-	"fmt"
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // device is the handle of a card.
@@ -20,20 +20,11 @@ type device struct {
 func newDevice(n *NVML, index int) *device {
 	return &device{
 		Device: missingDevice, nv: n, index: index,
-		uuid: "GPU-" + uuid5(fmt.Sprintf("%s/%s/%d", n.seed, n.inventory.GPUs[index].Model.Key, index)),
+		uuid: n.inventory.CardUUID(n.seed, index),
 	}
 }
 
-// uuid5 hashes a name as RFC 9562's version 5 does, the version of the UUIDs
-// that the driver gives to MIG devices.
-func uuid5(name string) string {
-	u := sha1.Sum([]byte("tranche simulated hardware " + name))
-	u[6] = u[6]&0x0f | 0x50
-	u[8] = u[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
-}
-
-func (d *device) gpu() *GPU { return &d.nv.inventory.GPUs[d.index] }
+func (d *device) gpu() *inventory.GPU { return &d.nv.inventory.GPUs[d.index] }
 
 // view begins a reading call: library loaded, card on the bus, no fault set.
 func (d *device) view(call string) (*gpuState, nvml.Return) {
@@ -94,8 +85,8 @@ func (d *device) GetMinorNumber() (int, nvml.Return) { return d.index, d.check("
 // GetPciInfo returns the address in NVML's two spellings.
 func (d *device) GetPciInfo() (nvml.PciInfo, nvml.Return) {
 	addr := d.gpu().PCI
-	domain, bus, dev := parsePCI(addr)
-	info := nvml.PciInfo{Domain: domain, Bus: bus, Device: dev, PciDeviceId: d.gpu().Model.pciDeviceID()}
+	domain, bus, dev := inventory.ParsePCI(addr)
+	info := nvml.PciInfo{Domain: domain, Bus: bus, Device: dev, PciDeviceId: d.gpu().Model.DeviceID()}
 	setString(info.BusId[:], nvmlBusID(addr))
 	setString(info.BusIdLegacy[:], nvmlBusID(addr)[4:])
 	return info, d.check("")
@@ -116,7 +107,7 @@ func (d *device) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 // GetMemoryInfo_v2 counts what the driver reserves apart.
 func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 	m := d.gpu().Model
-	total, reserved := m.MemoryMiB<<20, m.reservedMiB()<<20
+	total, reserved := m.MemoryMiB<<20, m.ReservedMiB()<<20
 	if ret := d.check("GetMemoryInfo"); ret != nvml.SUCCESS {
 		return nvml.Memory_v2{}, ret
 	}
@@ -132,7 +123,22 @@ func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 
 // GetArchitecture returns NVML's number for Ampere, Hopper, ….
 func (d *device) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
-	return d.gpu().Model.architecture(), d.check("")
+	return architecture(d.gpu().Model), d.check("")
+}
+
+// architecture translates to NVML's number.
+func architecture(m *inventory.Model) nvml.DeviceArchitecture {
+	switch m.Architecture {
+	case "ampere":
+		return nvml.DEVICE_ARCH_AMPERE
+	case "ada":
+		return nvml.DEVICE_ARCH_ADA
+	case "hopper":
+		return nvml.DEVICE_ARCH_HOPPER
+	case "blackwell":
+		return nvml.DEVICE_ARCH_BLACKWELL
+	}
+	return nvml.DEVICE_ARCH_UNKNOWN
 }
 
 // GetBrand is NVIDIA for datacenter cards since Ampere, as nvidia-smi -q
@@ -143,14 +149,14 @@ func (d *device) GetBrand() (nvml.BrandType, nvml.Return) {
 
 // GetCudaComputeCapability returns major and minor.
 func (d *device) GetCudaComputeCapability() (int, int, nvml.Return) {
-	major, minor := d.gpu().Model.computeCapability()
+	major, minor := d.gpu().Model.ComputeCapability()
 	return major, minor, d.check("")
 }
 
 // GetNumGpuCores counts CUDA cores.
 func (d *device) GetNumGpuCores() (int, nvml.Return) {
 	m := d.gpu().Model
-	return m.Multiprocessors * m.coresPerMultiprocessor(), d.check("")
+	return m.Multiprocessors * m.CoresPerMultiprocessor(), d.check("")
 }
 
 // GetNumaNodeId is answered NOT_SUPPORTED on cards that are not coherent with

@@ -3,8 +3,8 @@
 // delays and files of the real thing, so that everything above NVML runs
 // unchanged on a machine without a card.
 //
-// It imports nothing of ours. The way through it: an inventory (inventory.go)
-// names cards of the table (table.go, table.yaml); [New] starts the machine
+// It imports its inventory folder and nothing else of ours. The way through it:
+// an inventory names cards of the table there; [New] starts the machine
 // (machine.go), lays out the files that containers and libraries look for
 // (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
 // (nvml.go, device.go, mig.go, …). What may exist side by side is decided in

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // XID is an error of a card that the driver reports as an event.
@@ -22,7 +24,7 @@ type XID struct {
 
 func (x XID) check() error {
 	switch {
-	case !pciAddress.MatchString(x.GPU):
+	case !inventory.IsPCIAddress(x.GPU):
 		return fmt.Errorf("gpu: %q is not an address like 0000:1b:00.0", x.GPU)
 	case x.GPUInstance != nil && *x.GPUInstance < 0:
 		return fmt.Errorf("gpuInstance: %d is negative", *x.GPUInstance)

@@ -16,6 +16,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // Faults is the content of <Root>/faults.yaml: what goes wrong from now on,
@@ -114,7 +116,7 @@ func ParseFaults(data []byte) (*Faults, error) {
 		switch {
 		case !slices.Contains(faultCalls, c.Call):
 			return nil, fmt.Errorf("%s.call: unknown call %q: choose one of %s", key, c.Call, strings.Join(FaultCalls(), ", "))
-		case c.GPU != "*" && !pciAddress.MatchString(c.GPU):
+		case c.GPU != "*" && !inventory.IsPCIAddress(c.GPU):
 			return nil, fmt.Errorf("%s.gpu: %q is neither * nor an address like 0000:1b:00.0", key, c.GPU)
 		case c.Times < 0:
 			return nil, fmt.Errorf("%s.times: %d is negative", key, c.Times)
@@ -130,7 +132,7 @@ func ParseFaults(data []byte) (*Faults, error) {
 		}
 	}
 	for i, pci := range f.Lost {
-		if !pciAddress.MatchString(pci) {
+		if !inventory.IsPCIAddress(pci) {
 			return nil, fmt.Errorf("lost[%d]: %q is not an address like 0000:1b:00.0", i, pci)
 		}
 	}

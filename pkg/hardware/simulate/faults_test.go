@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 func TestCallFailsNTimes(t *testing.T) {
@@ -62,7 +64,7 @@ calls:
 
 func TestDelayAndHang(t *testing.T) {
 	root := t.TempDir()
-	inv, err := LoadInventory("a100-40x8")
+	inv, err := inventory.Load("a100-40x8")
 	require.NoError(t, err)
 	var slept time.Duration
 	n, err := New(inv, Options{Root: root, Sleep: func(d time.Duration) { slept += d }})

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // gpuInstance is the handle of a GPU instance. It goes stale when the instance
@@ -47,7 +49,7 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 		if !g.MIGMode {
 			return nvml.ERROR_NOT_SUPPORTED
 		}
-		p, ok := m.profileByID(info.Id)
+		p, ok := m.ProfileByID(info.Id)
 		if !ok {
 			return nvml.ERROR_INVALID_ARGUMENT
 		}
@@ -55,7 +57,7 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 		if ret != nvml.SUCCESS {
 			return ret
 		}
-		i := gpuInstanceState{ID: m.instanceID(p, start), Profile: p.ID, Start: start, Serial: st.nextSerial()}
+		i := gpuInstanceState{ID: instanceID(m, p, start), Profile: p.ID, Start: start, Serial: st.nextSerial()}
 		g.Instances = append(g.Instances, i)
 		slices.SortFunc(g.Instances, func(a, b gpuInstanceState) int { return cmp.Compare(a.ID, b.ID) })
 		created = d.instanceHandle(&i)
@@ -67,10 +69,10 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 	return created, nvml.SUCCESS
 }
 
-func (d *device) placeInstance(g *gpuState, p *Profile, wanted *nvml.GpuInstancePlacement) (int, nvml.Return) {
+func (d *device) placeInstance(g *gpuState, p *inventory.Profile, wanted *nvml.GpuInstancePlacement) (int, nvml.Return) {
 	m := d.gpu().Model
 	if wanted == nil {
-		start, ok := m.chooseStart(g.Instances, p)
+		start, ok := chooseStart(m, g.Instances, p)
 		if !ok {
 			return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
 		}
@@ -79,7 +81,7 @@ func (d *device) placeInstance(g *gpuState, p *Profile, wanted *nvml.GpuInstance
 	if int(wanted.Size) != p.Size || !slices.Contains(p.Starts, int(wanted.Start)) {
 		return 0, nvml.ERROR_INVALID_ARGUMENT
 	}
-	if !m.fits(g.Instances, p, int(wanted.Start)) {
+	if !fits(m, g.Instances, p, int(wanted.Start)) {
 		return 0, nvml.ERROR_INSUFFICIENT_RESOURCES
 	}
 	return int(wanted.Start), nvml.SUCCESS
@@ -122,19 +124,19 @@ func (d *device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
 
 // find returns the instance of the handle in a state, INVALID_ARGUMENT if the
 // handle is stale.
-func (i *gpuInstance) find(g *gpuState) (*gpuInstanceState, *Profile, nvml.Return) {
+func (i *gpuInstance) find(g *gpuState) (*gpuInstanceState, *inventory.Profile, nvml.Return) {
 	inst, ok := g.instance(i.id)
 	if !ok || inst.Serial != i.serial {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	p, ok := i.dev.gpu().Model.profileByID(uint32(inst.Profile))
+	p, ok := i.dev.gpu().Model.ProfileByID(uint32(inst.Profile))
 	if !ok {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
 	return inst, p, nvml.SUCCESS
 }
 
-func (i *gpuInstance) view(call string) (*gpuInstanceState, *Profile, nvml.Return) {
+func (i *gpuInstance) view(call string) (*gpuInstanceState, *inventory.Profile, nvml.Return) {
 	g, ret := i.dev.view(call)
 	if ret != nvml.SUCCESS {
 		return nil, nil, ret

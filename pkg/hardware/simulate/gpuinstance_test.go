@@ -6,6 +6,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 func TestCreateGPUInstanceRefusals(t *testing.T) {
@@ -64,7 +66,7 @@ func TestWhatFitsTogether(t *testing.T) {
 		"b200 3g and 4g":         {"B200-180GB", []piece{{"3g.90gb", 4}, {"4g.90gb", 0}}, piece{"1g.23gb", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inv, err := ParseInventory([]byte("gpus: [{model: " + tt.model + ", migMode: enabled}]"))
+			inv, err := inventory.Parse([]byte("gpus: [{model: " + tt.model + ", migMode: enabled}]"))
 			require.NoError(t, err)
 			d := card(t, open(t, inv, t.TempDir()), 0)
 			for _, p := range tt.fit {

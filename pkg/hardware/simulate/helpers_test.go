@@ -6,23 +6,25 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // machine opens a built-in inventory in a folder of its own, initialised and
 // without delays.
-func machine(t *testing.T, inventory string) *NVML {
+func machine(t *testing.T, name string) *NVML {
 	t.Helper()
-	return machineIn(t, inventory, t.TempDir())
+	return machineIn(t, name, t.TempDir())
 }
 
-func machineIn(t *testing.T, inventory, root string) *NVML {
+func machineIn(t *testing.T, name, root string) *NVML {
 	t.Helper()
-	inv, err := LoadInventory(inventory)
+	inv, err := inventory.Load(name)
 	require.NoError(t, err)
 	return open(t, inv, root)
 }
 
-func open(t *testing.T, inv *Inventory, root string) *NVML {
+func open(t *testing.T, inv *inventory.Inventory, root string) *NVML {
 	t.Helper()
 	n, err := New(inv, Options{Root: root, Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
@@ -66,7 +68,7 @@ func profileInfo(t *testing.T, d nvml.Device, name string) nvml.GpuInstanceProfi
 func tryGI(t *testing.T, d nvml.Device, name string, start uint32) (nvml.GpuInstance, nvml.Return) {
 	t.Helper()
 	info := profileInfo(t, d, name)
-	p, _ := model(t, d).profileByID(info.Id)
+	p, _ := model(t, d).ProfileByID(info.Id)
 	return d.CreateGpuInstanceWithPlacement(&info, &nvml.GpuInstancePlacement{Start: start, Size: uint32(p.Size)})
 }
 
@@ -102,7 +104,7 @@ func fullCompute(t *testing.T, gi nvml.GpuInstance) nvml.ComputeInstanceProfileI
 }
 
 // model and pciOf look behind a card's handle.
-func model(t *testing.T, d nvml.Device) *Model {
+func model(t *testing.T, d nvml.Device) *inventory.Model {
 	t.Helper()
 	c, ok := d.(*device)
 	require.True(t, ok)

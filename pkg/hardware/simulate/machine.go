@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // start opens the machine's state, making it at the first start, and brings
@@ -60,7 +62,7 @@ func (n *NVML) removeDriver() error {
 }
 
 func (n *NVML) sameCards(st *state) bool {
-	return slices.EqualFunc(n.inventory.GPUs, st.GPUs, func(g GPU, s gpuState) bool {
+	return slices.EqualFunc(n.inventory.GPUs, st.GPUs, func(g inventory.GPU, s gpuState) bool {
 		return g.PCI == s.PCI && g.Model.Key == s.Model
 	})
 }
@@ -100,8 +102,8 @@ func (st *state) loadDriver() {
 
 func (g *gpuState) reset() {
 	g.Instances, g.ComputeMode, g.Started = nil, 0, time.Now()
-	m, ok := ModelByKey(g.Model)
-	g.MIGMode = ok && m.keepsMIGMode() && g.PendingMIGMode
+	m, ok := inventory.ModelByKey(g.Model)
+	g.MIGMode = ok && m.KeepsMIGMode() && g.PendingMIGMode
 	g.PendingMIGMode = g.MIGMode
 }
 
@@ -188,13 +190,13 @@ func changeMachine(root string, reload bool, change func(*state) error) error {
 
 // machineOf is enough of a library to handle the files of a state's cards.
 func machineOf(root string, st *state) (*NVML, error) {
-	n := &NVML{root: root, inventory: &Inventory{DriverVersion: st.DriverVersion}}
+	n := &NVML{root: root, inventory: &inventory.Inventory{DriverVersion: st.DriverVersion}}
 	for i, g := range st.GPUs {
-		m, ok := ModelByKey(g.Model)
+		m, ok := inventory.ModelByKey(g.Model)
 		if !ok {
 			return nil, fmt.Errorf("state of %s: unknown model %q", root, g.Model)
 		}
-		n.inventory.GPUs = append(n.inventory.GPUs, GPU{Model: m, PCI: g.PCI})
+		n.inventory.GPUs = append(n.inventory.GPUs, inventory.GPU{Model: m, PCI: g.PCI})
 		n.devices = append(n.devices, &device{nv: n, index: i})
 	}
 	return n, nil

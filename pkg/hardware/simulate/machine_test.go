@@ -8,6 +8,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 func bootID(t *testing.T, root string) string {
@@ -24,7 +26,7 @@ func content(t *testing.T, root, path string) string {
 
 func TestRebootLosesInstances(t *testing.T) {
 	root := t.TempDir()
-	inv, err := ParseInventory([]byte("gpus: [{model: A100-40GB, count: 2, migMode: enabled}, {model: H100-80GB, migMode: enabled}, {model: L4-24GB}]"))
+	inv, err := inventory.Parse([]byte("gpus: [{model: A100-40GB, count: 2, migMode: enabled}, {model: H100-80GB, migMode: enabled}, {model: L4-24GB}]"))
 	require.NoError(t, err)
 	n := open(t, inv, root)
 	ampere, hopper := card(t, n, 0), card(t, n, 2)
@@ -88,7 +90,7 @@ func TestNewDriverVersionIsADriverReload(t *testing.T) {
 	d := card(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, d, "1g.5gb", 0)
 	before := bootID(t, root)
-	inv, err := LoadInventory("a100-40x8")
+	inv, err := inventory.Load("a100-40x8")
 	require.NoError(t, err)
 	inv.DriverVersion = "590.1"
 	n := open(t, inv, root)

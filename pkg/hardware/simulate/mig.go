@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // change begins a call that alters the card: one at a time for each card
@@ -92,7 +94,7 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 		case g.MIGMode == on:
 		case len(d.clients(st)) > 0:
 			activation = nvml.ERROR_IN_USE
-		case d.gpu().Model.keepsMIGMode():
+		case d.gpu().Model.KeepsMIGMode():
 			activation = nvml.ERROR_RESET_REQUIRED
 		default:
 			g.MIGMode = on
@@ -112,14 +114,14 @@ const knownProfiles = nvml.GPU_INSTANCE_PROFILE_3_SLICE_GFX
 
 // profile looks up a profile by number with NVML's answers for absent ones.
 // The card answers whatever its MIG mode (seen on an H200 with MIG disabled).
-func (d *device) profile(enum int) (*Profile, nvml.Return) {
+func (d *device) profile(enum int) (*inventory.Profile, nvml.Return) {
 	if ret := d.check("GetGpuInstanceProfileInfo"); ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	if enum < 0 || enum >= knownProfiles {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
-	p, ok := d.gpu().Model.profileByEnum(enum)
+	p, ok := d.gpu().Model.ProfileByEnum(enum)
 	if !ok {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -134,9 +136,9 @@ func (d *device) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInf
 	}
 	return nvml.GpuInstanceProfileInfo{
 		Id: uint32(p.ID), SliceCount: uint32(p.ComputeSlices), InstanceCount: uint32(p.MaxInstances),
-		MultiprocessorCount: uint32(p.Multiprocessors), CopyEngineCount: uint32(p.Engines[engineCopy]),
-		DecoderCount: uint32(p.Engines[engineDecoder]), EncoderCount: uint32(p.Engines[engineEncoder]),
-		JpegCount: uint32(p.Engines[engineJPEG]), OfaCount: uint32(p.Engines[engineOFA]), MemorySizeMB: p.MemoryMiB,
+		MultiprocessorCount: uint32(p.Multiprocessors), CopyEngineCount: uint32(p.Engines[inventory.EngineCopy]),
+		DecoderCount: uint32(p.Engines[inventory.EngineDecoder]), EncoderCount: uint32(p.Engines[inventory.EngineEncoder]),
+		JpegCount: uint32(p.Engines[inventory.EngineJPEG]), OfaCount: uint32(p.Engines[inventory.EngineOFA]), MemorySizeMB: p.MemoryMiB,
 	}, nvml.SUCCESS
 }
 
@@ -148,7 +150,7 @@ func (d *device) GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileI
 	if ret != nvml.SUCCESS {
 		return nvml.GpuInstanceProfileInfo_v3{}, ret
 	}
-	p, _ := d.gpu().Model.profileByEnum(enum)
+	p, _ := d.gpu().Model.ProfileByEnum(enum)
 	info := nvml.GpuInstanceProfileInfo_v3{
 		Id: v1.Id, SliceCount: v1.SliceCount, InstanceCount: v1.InstanceCount,
 		MultiprocessorCount: v1.MultiprocessorCount, CopyEngineCount: v1.CopyEngineCount,
@@ -157,7 +159,7 @@ func (d *device) GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileI
 	}
 	info.Version = nvml.STRUCT_VERSION(info, 3)
 	setString(info.Name[:], "MIG "+p.Name)
-	if p.graphics() {
+	if p.Graphics() {
 		info.Capabilities = nvml.GPU_INSTANCE_PROFILE_CAPS_GFX
 	}
 	return info, nvml.SUCCESS
@@ -178,7 +180,7 @@ func (d *device) GetGpuInstancePossiblePlacements(info *nvml.GpuInstanceProfileI
 	if ret := d.check("GetGpuInstancePossiblePlacements"); ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	p, ok := d.gpu().Model.profileByID(info.Id)
+	p, ok := d.gpu().Model.ProfileByID(info.Id)
 	if !ok {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
@@ -196,11 +198,11 @@ func (d *device) GetGpuInstanceRemainingCapacity(info *nvml.GpuInstanceProfileIn
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return d.gpu().Model.remaining(g.Instances, p), nvml.SUCCESS
+	return remaining(d.gpu().Model, g.Instances, p), nvml.SUCCESS
 }
 
 // viewMIG begins a reading call that needs MIG mode and a profile id.
-func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*gpuState, *Profile, nvml.Return) {
+func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*gpuState, *inventory.Profile, nvml.Return) {
 	if info == nil {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
@@ -211,7 +213,7 @@ func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*gpuSt
 	if !g.MIGMode {
 		return nil, nil, nvml.ERROR_NOT_SUPPORTED
 	}
-	p, ok := d.gpu().Model.profileByID(info.Id)
+	p, ok := d.gpu().Model.ProfileByID(info.Id)
 	if !ok {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // modes returns current and pending MIG mode.
@@ -77,7 +79,7 @@ func TestMIGModeOnAmpereNeedsAReset(t *testing.T) {
 }
 
 func TestProfileInfoV3HasTheName(t *testing.T) {
-	inv, err := ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
+	inv, err := inventory.Parse([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
 	require.NoError(t, err)
 	d, ok := card(t, open(t, inv, t.TempDir()), 0).(interface {
 		GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)

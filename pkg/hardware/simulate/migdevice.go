@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // migDevice is the handle of a MIG device: the view of one compute instance
@@ -62,10 +64,10 @@ func (d *device) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return)
 // uuid is the same whenever the same ids exist on the same card, as with the
 // driver since R470.
 func (m *migDevice) uuid() string {
-	return "MIG-" + uuid5(fmt.Sprintf("%s/%d/%d", m.parent.uuid, m.compute.parent.id, m.compute.id))
+	return "MIG-" + inventory.UUID(fmt.Sprintf("%s/%d/%d", m.parent.uuid, m.compute.parent.id, m.compute.id))
 }
 
-func (m *migDevice) view(call string) (*gpuInstanceState, *computeInstanceState, *Profile, nvml.Return) {
+func (m *migDevice) view(call string) (*gpuInstanceState, *computeInstanceState, *inventory.Profile, nvml.Return) {
 	g, ret := m.parent.view(call)
 	if ret != nvml.SUCCESS {
 		return nil, nil, nil, ret
@@ -74,7 +76,7 @@ func (m *migDevice) view(call string) (*gpuInstanceState, *computeInstanceState,
 	if ret != nvml.SUCCESS {
 		return nil, nil, nil, ret
 	}
-	p, _ := m.parent.gpu().Model.profileByID(uint32(inst.Profile))
+	p, _ := m.parent.gpu().Model.ProfileByID(uint32(inst.Profile))
 	return inst, c, p, nvml.SUCCESS
 }
 
@@ -140,10 +142,10 @@ func (m *migDevice) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 		return nvml.DeviceAttributes{}, ret
 	}
 	return nvml.DeviceAttributes{
-		MultiprocessorCount:   uint32(m.parent.gpu().Model.multiprocessorsOf(p, c.Size)),
-		SharedCopyEngineCount: uint32(p.Engines[engineCopy]), SharedDecoderCount: uint32(p.Engines[engineDecoder]),
-		SharedEncoderCount: uint32(p.Engines[engineEncoder]), SharedJpegCount: uint32(p.Engines[engineJPEG]),
-		SharedOfaCount: uint32(p.Engines[engineOFA]), GpuInstanceSliceCount: uint32(p.ComputeSlices),
+		MultiprocessorCount:   uint32(m.parent.gpu().Model.MultiprocessorsOf(p, c.Size)),
+		SharedCopyEngineCount: uint32(p.Engines[inventory.EngineCopy]), SharedDecoderCount: uint32(p.Engines[inventory.EngineDecoder]),
+		SharedEncoderCount: uint32(p.Engines[inventory.EngineEncoder]), SharedJpegCount: uint32(p.Engines[inventory.EngineJPEG]),
+		SharedOfaCount: uint32(p.Engines[inventory.EngineOFA]), GpuInstanceSliceCount: uint32(p.ComputeSlices),
 		ComputeInstanceSliceCount: uint32(c.Size), MemorySizeMB: p.MemoryMiB,
 	}, nvml.SUCCESS
 }

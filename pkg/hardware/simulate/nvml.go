@@ -11,6 +11,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // Options say where a simulated machine lives.
@@ -33,7 +35,7 @@ type NVML struct {
 	// Interface panics with the method's name on calls not simulated.
 	nvml.Interface
 
-	inventory *Inventory
+	inventory *inventory.Inventory
 	root      string
 	seed      string
 	store     *store
@@ -61,7 +63,7 @@ var (
 // New opens the machine at the root, starting it if it is not running there,
 // and lays out its files. A machine whose cards are other than the
 // inventory's is taken for one that was switched off to change them.
-func New(inv *Inventory, o Options) (*NVML, error) {
+func New(inv *inventory.Inventory, o Options) (*NVML, error) {
 	if o.Root == "" {
 		return nil, errors.New("simulate: Options.Root is empty: name a folder for the simulated machine")
 	}

@@ -6,10 +6,12 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 func TestNothingWorksBeforeInit(t *testing.T) {
-	inv, err := LoadInventory("h100x8")
+	inv, err := inventory.Load("h100x8")
 	require.NoError(t, err)
 	n, err := New(inv, Options{Root: t.TempDir()})
 	require.NoError(t, err)
@@ -30,7 +32,7 @@ func TestNothingWorksBeforeInit(t *testing.T) {
 }
 
 func TestRootIsChecked(t *testing.T) {
-	inv, err := LoadInventory("h100x8")
+	inv, err := inventory.Load("h100x8")
 	require.NoError(t, err)
 	_, err = New(inv, Options{})
 	assert.ErrorContains(t, err, "Options.Root is empty")
@@ -87,7 +89,7 @@ func TestHandles(t *testing.T) {
 }
 
 func TestUUIDsDependOnTheNode(t *testing.T) {
-	inv, err := LoadInventory("h100x8")
+	inv, err := inventory.Load("h100x8")
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	uuids := func(seed string) []string {

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // Process is a client of a card or of one of its instances.
@@ -19,7 +21,7 @@ type Process struct {
 
 func (p Process) check() error {
 	switch {
-	case !pciAddress.MatchString(p.GPU):
+	case !inventory.IsPCIAddress(p.GPU):
 		return fmt.Errorf("gpu: %q is not an address like 0000:1b:00.0", p.GPU)
 	case p.GPUInstance != nil && *p.GPUInstance < 0:
 		return fmt.Errorf("gpuInstance: %d is negative", *p.GPUInstance)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // Recovery is what the driver says must be done about a card before it is well
@@ -37,7 +39,7 @@ var recoveryActions = map[string]nvml.DeviceGpuRecoveryAction{
 func RecoveryActions() []string { return slices.Sorted(maps.Keys(recoveryActions)) }
 
 func (r Recovery) check() error {
-	if !pciAddress.MatchString(r.GPU) {
+	if !inventory.IsPCIAddress(r.GPU) {
 		return fmt.Errorf("gpu: %q is not an address like 0000:1b:00.0", r.GPU)
 	}
 	if _, ok := recoveryActions[r.Action]; !ok {

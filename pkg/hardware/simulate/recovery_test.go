@@ -9,6 +9,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // recoveryOf reads the recovery action and the answer of the field.
@@ -54,7 +56,7 @@ func TestRecoveryActionsLastUntilTheyAreDone(t *testing.T) {
 }
 
 func TestOldDriversHaveNoRecoveryAction(t *testing.T) {
-	inv, err := ParseInventory([]byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"))
+	inv, err := inventory.Parse([]byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"))
 	require.NoError(t, err)
 	n := open(t, inv, t.TempDir())
 	_, ret := recoveryOf(t, card(t, n, 0))

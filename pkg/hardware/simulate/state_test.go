@@ -13,6 +13,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 func TestStateSurvivesARestartOfTheProcess(t *testing.T) {
@@ -101,7 +103,7 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 // TestChangesOfACardTakeTurns: two creations on one card take the time of two,
 // on two cards the time of one. The sleep is a fake that counts who is in it.
 func TestChangesOfACardTakeTurns(t *testing.T) {
-	inv, err := LoadInventory("a100-40x8")
+	inv, err := inventory.Load("a100-40x8")
 	require.NoError(t, err)
 	together := make(chan int, 16)
 	var mu sync.Mutex
@@ -141,7 +143,7 @@ func TestChangesOfACardTakeTurns(t *testing.T) {
 }
 
 func TestDelaysAreTheInventorys(t *testing.T) {
-	inv, err := ParseInventory([]byte(`gpus: [{model: H100-80GB}]
+	inv, err := inventory.Parse([]byte(`gpus: [{model: H100-80GB}]
 delays: {setMigMode: 1ms, createGPUInstance: 2ms, createComputeInstance: 3ms, destroyComputeInstance: 4ms, destroyGPUInstance: 5ms}`))
 	require.NoError(t, err)
 	var slept []time.Duration
@@ -161,7 +163,7 @@ delays: {setMigMode: 1ms, createGPUInstance: 2ms, createComputeInstance: 3ms, de
 // TestKilledDuringACall: the driver finishes what a killed process asked for.
 func TestKilledDuringACall(t *testing.T) {
 	root := t.TempDir()
-	inv, err := LoadInventory("a100-40x8")
+	inv, err := inventory.Load("a100-40x8")
 	require.NoError(t, err)
 	n, err := New(inv, Options{Root: root, Sleep: func(time.Duration) { panic("killed") }})
 	require.NoError(t, err)
@@ -175,7 +177,7 @@ func TestKilledDuringACall(t *testing.T) {
 func TestBrokenState(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "a100-40x8", root)
-	inv, err := LoadInventory("a100-40x8")
+	inv, err := inventory.Load("a100-40x8")
 	require.NoError(t, err)
 	path := filepath.Join(root, "state.json")
 	for content, want := range map[string]string{

@@ -1,4 +1,4 @@
-package simulate
+package inventory
 
 import (
 	_ "embed"
@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"sigs.k8s.io/yaml"
 )
 
@@ -68,11 +67,11 @@ type Engines [5]int
 
 // Indexes of Engines.
 const (
-	engineCopy = iota
-	engineDecoder
-	engineEncoder
-	engineJPEG
-	engineOFA
+	EngineCopy = iota
+	EngineDecoder
+	EngineEncoder
+	EngineJPEG
+	EngineOFA
 )
 
 // loadTable parses the embedded table once; a mistake in it is a mistake in
@@ -80,7 +79,7 @@ const (
 var loadTable = sync.OnceValue(func() *table {
 	t := &table{}
 	if err := yaml.UnmarshalStrict(tableYAML, t); err != nil {
-		panic(fmt.Sprintf("simulate: table.yaml: %v", err))
+		panic(fmt.Sprintf("inventory: table.yaml: %v", err))
 	}
 	for key, m := range t.Models {
 		m.Key = key
@@ -102,13 +101,13 @@ func ModelByKey(key string) (*Model, bool) {
 // HasMIG says whether the card can be cut by the hardware.
 func (m *Model) HasMIG() bool { return len(m.Profiles) > 0 }
 
-// keepsMIGMode says whether the card stores MIG mode and needs a reset to
+// KeepsMIGMode says whether the card stores MIG mode and needs a reset to
 // change it. Ampere keeps it in the InfoROM; from Hopper on the mode belongs
 // to the loaded driver (MIG User Guide, "Enable MIG Mode").
-func (m *Model) keepsMIGMode() bool { return m.Architecture == "ampere" }
+func (m *Model) KeepsMIGMode() bool { return m.Architecture == "ampere" }
 
-// profileByID finds a profile by the id that NVML's answers carry.
-func (m *Model) profileByID(id uint32) (*Profile, bool) {
+// ProfileByID finds a profile by the id that NVML's answers carry.
+func (m *Model) ProfileByID(id uint32) (*Profile, bool) {
 	for i := range m.Profiles {
 		if uint32(m.Profiles[i].ID) == id {
 			return &m.Profiles[i], true
@@ -117,8 +116,8 @@ func (m *Model) profileByID(id uint32) (*Profile, bool) {
 	return nil, false
 }
 
-// profileByEnum finds a profile by its NVML_GPU_INSTANCE_PROFILE_* number.
-func (m *Model) profileByEnum(enum int) (*Profile, bool) {
+// ProfileByEnum finds a profile by its NVML_GPU_INSTANCE_PROFILE_* number.
+func (m *Model) ProfileByEnum(enum int) (*Profile, bool) {
 	for i := range m.Profiles {
 		if m.Profiles[i].Enum == enum {
 			return &m.Profiles[i], true
@@ -127,10 +126,10 @@ func (m *Model) profileByEnum(enum int) (*Profile, bool) {
 	return nil, false
 }
 
-// multiprocessorsOf returns the SMs of a compute instance of so many slices
+// MultiprocessorsOf returns the SMs of a compute instance of so many slices
 // below a GPU instance of the profile: all of them for the full size, else
 // those of the card's plain profile of that many slices.
-func (m *Model) multiprocessorsOf(p *Profile, computeSlices int) int {
+func (m *Model) MultiprocessorsOf(p *Profile, computeSlices int) int {
 	if computeSlices == p.ComputeSlices {
 		return p.Multiprocessors
 	}
@@ -142,48 +141,33 @@ func (m *Model) multiprocessorsOf(p *Profile, computeSlices int) int {
 	return p.Multiprocessors * computeSlices / p.ComputeSlices
 }
 
-// graphics says whether the profile can render.
-func (p *Profile) graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
+// Graphics says whether the profile can render.
+func (p *Profile) Graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
 
-// architecture translates to NVML's number.
-func (m *Model) architecture() nvml.DeviceArchitecture {
-	switch m.Architecture {
-	case "ampere":
-		return nvml.DEVICE_ARCH_AMPERE
-	case "ada":
-		return nvml.DEVICE_ARCH_ADA
-	case "hopper":
-		return nvml.DEVICE_ARCH_HOPPER
-	case "blackwell":
-		return nvml.DEVICE_ARCH_BLACKWELL
-	}
-	return nvml.DEVICE_ARCH_UNKNOWN
-}
-
-// coresPerMultiprocessor is the CUDA core count of an SM: 64 on compute
+// CoresPerMultiprocessor is the CUDA core count of an SM: 64 on compute
 // capability 8.0, 128 on those after it (CUDA C Programming Guide).
-func (m *Model) coresPerMultiprocessor() int {
+func (m *Model) CoresPerMultiprocessor() int {
 	if m.CUDAComputeCapability == "8.0" {
 		return 64
 	}
 	return 128
 }
 
-// computeCapability splits "9.0".
-func (m *Model) computeCapability() (major, minor int) {
+// ComputeCapability splits "9.0".
+func (m *Model) ComputeCapability() (major, minor int) {
 	a, b, _ := strings.Cut(m.CUDAComputeCapability, ".")
 	major, _ = strconv.Atoi(a)
 	minor, _ = strconv.Atoi(b)
 	return major, minor
 }
 
-// pciDeviceID is PCIDeviceID as a number.
-func (m *Model) pciDeviceID() uint32 {
+// DeviceID is PCIDeviceID as a number.
+func (m *Model) DeviceID() uint32 {
 	n, _ := strconv.ParseUint(m.PCIDeviceID, 0, 32)
 	return uint32(n)
 }
 
-// reservedMiB is what the driver keeps of the card's memory. The order of
+// ReservedMiB is what the driver keeps of the card's memory. The order of
 // magnitude is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559);
 // no card's exact number is promised.
-func (m *Model) reservedMiB() uint64 { return m.MemoryMiB / 148 }
+func (m *Model) ReservedMiB() uint64 { return m.MemoryMiB / 148 }

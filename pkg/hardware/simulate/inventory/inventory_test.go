@@ -1,4 +1,4 @@
-package simulate
+package inventory
 
 import (
 	"os"
@@ -15,7 +15,7 @@ func TestBuiltInInventories(t *testing.T) {
 	assert.Equal(t, []string{
 		"a100-40x8", "a100-40x8-mig-off", "a100-80x8", "a100-80x8-mig-off", "a30x4", "b200x8",
 		"h100x8", "h200x8", "l4x4", "mixed", "rtxpro6000x4",
-	}, Inventories())
+	}, Names())
 	for name, want := range map[string]struct {
 		model string
 		count int
@@ -32,7 +32,7 @@ func TestBuiltInInventories(t *testing.T) {
 		"l4x4":              {"L4-24GB", 4, false},
 		"rtxpro6000x4":      {"RTX-PRO-6000-Blackwell-96GB", 4, false},
 	} {
-		inv, err := LoadInventory(name)
+		inv, err := Load(name)
 		require.NoError(t, err)
 		assert.Equal(t, name, inv.Name)
 		assert.Equal(t, "580.159.04", inv.DriverVersion)
@@ -54,7 +54,7 @@ func TestBuiltInInventories(t *testing.T) {
 }
 
 func TestMixedInventory(t *testing.T) {
-	inv, err := LoadInventory("mixed")
+	inv, err := Load("mixed")
 	require.NoError(t, err)
 	models, migOn := map[string]int{}, map[string]int{}
 	for i, g := range inv.GPUs {
@@ -71,7 +71,7 @@ func TestMixedInventory(t *testing.T) {
 }
 
 func TestInventoryDefaults(t *testing.T) {
-	inv, err := ParseInventory([]byte("gpus: [{model: L4-24GB}, {model: H100-80GB, count: 20}]"))
+	inv, err := Parse([]byte("gpus: [{model: L4-24GB}, {model: H100-80GB, count: 20}]"))
 	require.NoError(t, err)
 	assert.Equal(t, defaultDriverVersion, inv.DriverVersion)
 	assert.Equal(t, 13000, inv.CUDADriverVersion)
@@ -89,7 +89,7 @@ func TestInventoryDefaults(t *testing.T) {
 }
 
 func TestInventoryOrderIsByAddress(t *testing.T) {
-	inv, err := ParseInventory([]byte(`gpus:
+	inv, err := Parse([]byte(`gpus:
 - {model: H100-80GB, pci: ["0001:01:00.0"]}
 - {model: L4-24GB, pci: ["0000:e1:00.0"]}
 - {model: A30-24GB, numaNode: -1}
@@ -128,7 +128,7 @@ func TestBrokenInventoriesNameTheKey(t *testing.T) {
 		"delay text":        {"delays: {createGPUInstance: soon}\ngpus: [{model: L4-24GB}]", "soon"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseInventory([]byte(tt.yaml))
+			_, err := Parse([]byte(tt.yaml))
 			assert.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -139,44 +139,44 @@ func TestWhereInventoriesAreFound(t *testing.T) {
 	path := filepath.Join(dir, "lab.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("gpus: [{model: A30-24GB}]\ndelays: {setMigMode: 5s}"), 0o600))
 	for _, name := range []string{"lab", path} {
-		inv, err := LoadInventory(name, t.TempDir(), dir)
+		inv, err := Load(name, t.TempDir(), dir)
 		require.NoError(t, err)
 		assert.Equal(t, "A30-24GB", inv.GPUs[0].Model.Key)
 		assert.Equal(t, 5*time.Second, inv.Delays.SetMIGMode)
 		assert.Equal(t, defaultDelays.CreateGPUInstance, inv.Delays.CreateGPUInstance)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "h100x8.yaml"), []byte("gpus: [{model: H100-80GB}]"), 0o600))
-	inv, err := LoadInventory("h100x8", dir)
+	inv, err := Load("h100x8", dir)
 	require.NoError(t, err)
 	assert.Len(t, inv.GPUs, 1, "a folder's file wins")
 
-	_, err = LoadInventory("h100", dir)
-	assert.EqualError(t, err, `unknown inventory "h100": choose one of `+strings.Join(Inventories(), ", ")+`, or put h100.yaml into `+dir)
-	_, err = LoadInventory("", dir)
+	_, err = Load("h100", dir)
+	assert.EqualError(t, err, `unknown inventory "h100": choose one of `+strings.Join(Names(), ", ")+`, or put h100.yaml into `+dir)
+	_, err = Load("", dir)
 	assert.ErrorContains(t, err, "choose one of a100-40x8")
-	_, err = LoadInventory(filepath.Join(dir, "none.yaml"))
+	_, err = Load(filepath.Join(dir, "none.yaml"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("gpus: [{model: A31}]"), 0o600))
-	_, err = LoadInventory(path)
+	_, err = Load(path)
 	assert.ErrorContains(t, err, "inventory "+path+": gpus[0].model")
 }
 
-func FuzzParseInventory(f *testing.F) {
-	for _, name := range Inventories() {
-		data, err := inventories.ReadFile("inventories/" + name + ".yaml")
+func FuzzParse(f *testing.F) {
+	for _, name := range Names() {
+		data, err := builtIn.ReadFile("inventories/" + name + ".yaml")
 		require.NoError(f, err)
 		f.Add(data)
 	}
 	f.Add([]byte("gpus: [{model: L4-24GB, count: 32, pci: []}]\ndelays: {setMigMode: 1h}"))
 	f.Add([]byte("gpus: [{model: [], count: 1e9}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		inv, err := ParseInventory(data)
+		inv, err := Parse(data)
 		if err != nil {
 			assert.NotEmpty(t, err.Error())
 			return
 		}
 		assert.NotEmpty(t, inv.GPUs)
-		assert.LessOrEqual(t, len(inv.GPUs), maxGPUs)
+		assert.LessOrEqual(t, len(inv.GPUs), MaxGPUs)
 		assert.False(t, strings.ContainsAny(inv.DriverVersion, "/ "))
 		seen := map[string]bool{}
 		for _, g := range inv.GPUs {

@@ -1,4 +1,4 @@
-package simulate
+package inventory
 
 import (
 	"cmp"
@@ -20,11 +20,11 @@ import (
 )
 
 //go:embed inventories/*.yaml
-var inventories embed.FS
+var builtIn embed.FS
 
-// maxGPUs is how many cards the nvidia-caps driver numbers (mig-minors lists
+// MaxGPUs is how many cards the nvidia-caps driver numbers (mig-minors lists
 // gpu0 to gpu31).
-const maxGPUs = 32
+const MaxGPUs = 32
 
 // Inventory is a machine: its driver and its cards in PCI order.
 type Inventory struct {
@@ -97,9 +97,9 @@ type gpuFile struct {
 	PCI      []string `json:"pci"`
 }
 
-// Inventories lists the built-in ones by name.
-func Inventories() []string {
-	entries, err := inventories.ReadDir("inventories")
+// Names lists the built-in inventories.
+func Names() []string {
+	entries, err := builtIn.ReadDir("inventories")
 	if err != nil {
 		return nil
 	}
@@ -111,15 +111,15 @@ func Inventories() []string {
 	return names
 }
 
-// LoadInventory reads an inventory: a path (anything with a slash or ending
+// Load reads an inventory: a path (anything with a slash or ending
 // in .yaml), the name of a file <name>.yaml in one of the folders, or a
 // built-in name. A folder's file wins over a built-in of the same name.
-func LoadInventory(nameOrPath string, dirs ...string) (*Inventory, error) {
+func Load(nameOrPath string, dirs ...string) (*Inventory, error) {
 	data, err := readInventory(nameOrPath, dirs)
 	if err != nil {
 		return nil, err
 	}
-	inv, err := ParseInventory(data)
+	inv, err := Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("inventory %s: %w", nameOrPath, err)
 	}
@@ -129,7 +129,7 @@ func LoadInventory(nameOrPath string, dirs ...string) (*Inventory, error) {
 
 func readInventory(nameOrPath string, dirs []string) ([]byte, error) {
 	if nameOrPath == "" {
-		return nil, fmt.Errorf("no inventory named: choose one of %s, or give the path of a file", strings.Join(Inventories(), ", "))
+		return nil, fmt.Errorf("no inventory named: choose one of %s, or give the path of a file", strings.Join(Names(), ", "))
 	}
 	if strings.ContainsRune(nameOrPath, '/') || strings.HasSuffix(nameOrPath, ".yaml") {
 		data, err := os.ReadFile(nameOrPath)
@@ -147,19 +147,19 @@ func readInventory(nameOrPath string, dirs []string) ([]byte, error) {
 			return nil, fmt.Errorf("inventory: %w", err)
 		}
 	}
-	data, err := inventories.ReadFile(path.Join("inventories", nameOrPath+".yaml"))
+	data, err := builtIn.ReadFile(path.Join("inventories", nameOrPath+".yaml"))
 	if err != nil {
 		where := ""
 		if len(dirs) > 0 {
 			where = fmt.Sprintf(", or put %s.yaml into %s", nameOrPath, strings.Join(dirs, " or "))
 		}
-		return nil, fmt.Errorf("unknown inventory %q: choose one of %s%s", nameOrPath, strings.Join(Inventories(), ", "), where)
+		return nil, fmt.Errorf("unknown inventory %q: choose one of %s%s", nameOrPath, strings.Join(Names(), ", "), where)
 	}
 	return data, nil
 }
 
-// ParseInventory decodes and checks an inventory; every error names the key.
-func ParseInventory(data []byte) (*Inventory, error) {
+// Parse decodes and checks an inventory; every error names the key.
+func Parse(data []byte) (*Inventory, error) {
 	var f inventoryFile
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
 		return nil, fmt.Errorf("not a valid inventory: %w", err)
@@ -228,8 +228,8 @@ func resolveGPUs(files []gpuFile) ([]GPU, error) {
 		if err != nil {
 			return nil, err
 		}
-		if gpus = append(gpus, group...); len(gpus) > maxGPUs {
-			return nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, maxGPUs)
+		if gpus = append(gpus, group...); len(gpus) > MaxGPUs {
+			return nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, MaxGPUs)
 		}
 	}
 	if err := assignAddresses(gpus); err != nil {
@@ -248,8 +248,8 @@ func (f gpuFile) resolve(key string) ([]GPU, error) {
 	if f.Count != nil {
 		count = *f.Count
 	}
-	if count < 1 || count > maxGPUs {
-		return nil, fmt.Errorf("%s.count: %d is not between 1 and %d", key, count, maxGPUs)
+	if count < 1 || count > MaxGPUs {
+		return nil, fmt.Errorf("%s.count: %d is not between 1 and %d", key, count, MaxGPUs)
 	}
 	if f.MIGMode != "" && f.MIGMode != "enabled" && f.MIGMode != "disabled" {
 		return nil, fmt.Errorf("%s.migMode: %q is neither enabled nor disabled", key, f.MIGMode)
@@ -270,7 +270,7 @@ func (f gpuFile) resolve(key string) ([]GPU, error) {
 	for i := range gpus {
 		gpus[i] = GPU{Model: model, MIGMode: f.MIGMode == "enabled", NUMANode: numa}
 		if len(f.PCI) != 0 {
-			if !pciAddress.MatchString(f.PCI[i]) {
+			if !IsPCIAddress(f.PCI[i]) {
 				return nil, fmt.Errorf("%s.pci[%d]: %q is not an address like 0000:1b:00.0 (small letters)", key, i, f.PCI[i])
 			}
 			gpus[i].PCI = f.PCI[i]

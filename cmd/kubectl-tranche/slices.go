@@ -1,0 +1,137 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+const slicesExamples = `  # What a node with eight H100 would publish
+  kubectl tranche slices --inventory h100x8
+
+  # The same under the name of a node of yours, for a program
+  kubectl tranche slices --inventory h100x8 --node-name gpu-pool-1 -o json
+
+  # A machine of your own
+  echo 'gpus: [{model: H100-80GB, count: 4}, {model: L4-24GB, count: 2}]' > machine.yaml
+  kubectl tranche slices --inventory machine.yaml`
+
+const slicesLong = `Print the ResourceSlices that a node with certain cards would publish, without
+hardware and without a cluster: as a template for an autoscaler, or to see what
+device classes and claims can select.
+
+The inventory is one of
+%s
+or a file like that of the example, with cards of the models
+%s
+
+An A30 or A100 offers its partitions with migMode: enabled in the file, and the
+whole card without; later cards offer both.
+
+The slices belong to no node and have made-up names and UUIDs; all else is what
+the node's driver says of such cards.`
+
+// slicesOptions is what the flags say.
+type slicesOptions struct {
+	inventory string
+	node      string
+	output    string
+}
+
+func newSlicesCommand(out io.Writer) *cobra.Command {
+	o := &slicesOptions{}
+	cmd := &cobra.Command{
+		Use:           "slices --inventory NAME|FILE",
+		Short:         "Print what a node with certain cards would publish, without having one",
+		Long:          fmt.Sprintf(slicesLong, indented(inventory.Names()), indented(inventory.Models())),
+		Example:       slicesExamples,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(*cobra.Command, []string) error { return o.print(out) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.inventory, "inventory", "", "the cards: a name, or a file (with a slash in it or ending in .yaml)")
+	flags.StringVar(&o.node, "node-name", "node", "the node that would publish them")
+	flags.StringVarP(&o.output, "output", "o", "yaml", "yaml or json")
+	return cmd
+}
+
+// indented lists names in lines of a help text.
+func indented(names []string) string {
+	var lines []string
+	line := " "
+	for i, name := range names {
+		if i < len(names)-1 {
+			name += ","
+		}
+		if len(line)+1+len(name) > helpWidth {
+			lines, line = append(lines, line), " "
+		}
+		line += " " + name
+	}
+	return strings.Join(append(lines, line), "\n")
+}
+
+const helpWidth = 78
+
+func (o *slicesOptions) print(out io.Writer) error {
+	if o.output != "yaml" && o.output != "json" {
+		return fmt.Errorf("-o %s: there is yaml and json", o.output)
+	}
+	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
+		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
+	}
+	inv, err := inventory.Load(o.inventory)
+	if err != nil {
+		return err
+	}
+	slices, err := slicesOf(inv, o.node)
+	if err != nil {
+		return err
+	}
+	// A list as kubectl writes it, which kubectl and clients read back.
+	list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: slices}
+	var data []byte
+	if o.output == "json" {
+		data, err = json.MarshalIndent(list, "", "  ")
+		data = append(data, '\n')
+	} else {
+		data, err = yaml.Marshal(list)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+// slicesOf is what the node would publish. The slices have no owner: a
+// reference to a node that is not there would have them refused or collected.
+func slicesOf(inv *inventory.Inventory, node string) ([]resourceapi.ResourceSlice, error) {
+	var cards []publish.Card
+	for _, card := range inv.Cards(node) {
+		cards = append(cards, publish.Card{GPU: card})
+	}
+	resources, errs := publish.Resources(node, cards)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	slices := publish.Objects(gpu.DriverName, node, resources)
+	for i := range slices {
+		slices[i].OwnerReferences = nil
+	}
+	return slices, nil
+}

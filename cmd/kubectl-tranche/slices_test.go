@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestSlices(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	machine := filepath.Join(t.TempDir(), "machine.yaml")
+	require.NoError(t, os.WriteFile(machine, []byte("gpus: [{model: A30-24GB, migMode: enabled}, {model: L4-24GB}]"), 0o600))
+	out, err := run(t, "slices", "--inventory", machine, "--node-name", "gpu-pool-1")
+	require.NoError(t, err)
+	golden := filepath.Join("testdata", "slices.yaml")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(out), 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), out, "%s is out of date: run with -update and read the difference", golden)
+}
+
+// TestSlicesOfEveryInventory: complete pools, the same in either format.
+func TestSlicesOfEveryInventory(t *testing.T) {
+	for _, name := range inventory.Names() {
+		inv, err := inventory.Load(name)
+		require.NoError(t, err)
+		var lists [2]resourceapi.ResourceSliceList
+		for i, format := range []string{"yaml", "json"} {
+			out, err := run(t, "slices", "--inventory", name, "-o", format)
+			require.NoError(t, err)
+			require.Equal(t, format == "json", json.Valid([]byte(out)))
+			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &lists[i]))
+		}
+		require.Equal(t, lists[0], lists[1])
+		require.Len(t, lists[0].Items, 2*len(inv.GPUs), name)
+		for _, slice := range lists[0].Items {
+			assert.Equal(t, "node", *slice.Spec.NodeName)
+			assert.Empty(t, slice.OwnerReferences)
+		}
+	}
+}
+
+func TestSlicesMistakes(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "machine.yaml")
+	require.NoError(t, os.WriteFile(broken, []byte("gpus: [{model: H100}]"), 0o600))
+	for want, args := range map[string][]string{
+		`unknown inventory "h100": choose one of a100-40x8, `: {"--inventory", "h100"},
+		"no inventory named: choose one of a100-40x8, ":       {},
+		`unknown model "H100": choose one of A100-40GB, `:     {"--inventory", broken},
+		"no such file":                    {"--inventory", "./none"},
+		"-o wide: there is yaml and json": {"--inventory", "l4x4", "-o", "wide"},
+		`--node-name "Node A" is no name`: {"--inventory", "l4x4", "--node-name", "Node A"},
+		"unknown command":                 {"h100x8"},
+	} {
+		_, err := run(t, append([]string{"slices"}, args...)...)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestSlicesHelp(t *testing.T) {
+	out, err := run(t, "slices", "--help")
+	require.NoError(t, err)
+	text, _, _ := strings.Cut(out, "\nUsage:")
+	for _, name := range append(inventory.Names(), inventory.Models()...) {
+		assert.Contains(t, text, name)
+	}
+	for line := range strings.Lines(text) {
+		assert.LessOrEqual(t, len(line), 82, line)
+	}
+	assert.Contains(t, out, "kubectl tranche slices --inventory h100x8")
+}
+
+// TestWithoutCgo: the program is built for everybody's machine, without cgo,
+// which all of NVML needs.
+func TestWithoutCgo(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}}{{end}}", ".")
+	list.Env = append(os.Environ(), "CGO_ENABLED=1")
+	out, err := list.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Empty(t, strings.TrimSpace(string(out)), "packages that need cgo")
+}

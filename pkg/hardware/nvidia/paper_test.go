@@ -1,0 +1,49 @@
+package nvidia
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+// TestCardsOnPaper: what an inventory says about its cards without NVML is what
+// we read of them through it, for every machine and model, in either MIG mode.
+func TestCardsOnPaper(t *testing.T) {
+	machines := map[string]func() (*inventory.Inventory, error){}
+	for _, name := range inventory.Names() {
+		machines[name] = func() (*inventory.Inventory, error) { return inventory.Load(name) }
+	}
+	for _, model := range inventory.Models() {
+		machines[model] = func() (*inventory.Inventory, error) {
+			return inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: 2}, {model: L4-24GB, numaNode: -1}]", model))
+		}
+	}
+	for name, load := range machines {
+		for _, mode := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, MIG %t", name, mode), func(t *testing.T) {
+				inv, err := load()
+				require.NoError(t, err)
+				for i := range inv.GPUs {
+					inv.GPUs[i].MIGMode = mode && inv.GPUs[i].Model.HasMIG()
+				}
+				assert.Equal(t, readThroughNVML(t, inv, "node-a"), inv.Cards("node-a"))
+			})
+		}
+	}
+}
+
+func readThroughNVML(t *testing.T, inv *inventory.Inventory, seed string) []gpu.GPU {
+	t.Helper()
+	root := t.TempDir()
+	lib, err := simulate.New(inv, simulate.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	require.NoError(t, err)
+	m := machineWith(t, root, lib)
+	return m.cards()
+}

@@ -90,13 +90,13 @@ func (n *NVML) driverBranch() int {
 const idleMilliwatts = 70_000
 
 // GetTotalEnergyConsumption is in millijoules "since the driver was last
-// reloaded" (nvml.h).
+// reloaded" (nvml.h). It is never zero: no card answers before it has used some.
 func (d *device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
 	g, ret := d.view("")
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	return uint64(time.Since(g.Started).Milliseconds()) * idleMilliwatts / 1000, nvml.SUCCESS
+	return max(1, uint64(time.Since(g.Started).Microseconds())*idleMilliwatts/1_000_000), nvml.SUCCESS
 }
 
 // recovered takes out of faults.yaml what a restart of the cards puts right:

@@ -20,6 +20,9 @@ GATES            ?=
 LDFLAGS      = -s -w -X main.version=$(VERSION)
 LAZY         = -extldflags=-Wl,-z,lazy
 STATIC       = -linkmode external "-extldflags=-static -Wl,--unresolved-symbols=ignore-in-object-files"
+# gRPC's traces bring in html/template, and with it the linker keeps all methods
+# of all types: 70 MB of program in place of 40.
+SMALL        = -tags grpcnotrace
 CLUSTER_TOOL = bin/cluster
 HELM         = "$$($(CLUSTER_TOOL) path)/helm"
 
@@ -47,7 +50,7 @@ test: test-unit test-e2e ## Run every test there is (the end-to-end tests need r
 .PHONY: build
 build: compiler ## Build the programs into bin/
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
+	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-tranche ./cmd/kubectl-tranche
 	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 

@@ -156,13 +156,13 @@ func (m *Manager) prepare(ctx context.Context, wanted ledger.Record) (ledger.Rec
 // planRun looks at the ledger and the hardware and decides what to do.
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []Step, error) {
 	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID)}
-	for _, r := range m.Ledger.List() {
-		switch {
-		case r.Claim.UID != wanted.Claim.UID:
+	for _, r := range m.Ledger.On(cardsOf(wanted)) {
+		if r.Claim.UID != wanted.Claim.UID {
 			s.others = append(s.others, r)
-		case r.LoadID == m.LoadID:
-			s.held = &r
 		}
+	}
+	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok && r.LoadID == m.LoadID {
+		s.held = &r
 	}
 	cards := m.Cards()
 	for i := range cards {

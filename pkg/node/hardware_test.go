@@ -58,7 +58,7 @@ func TestInstallHook(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Mkdir(path, 0o700))
 	_, err = installHook(c)
-	require.ErrorContains(t, err, "look for the installed program for CDI hooks")
+	require.ErrorContains(t, err, "install the program for CDI hooks on the host")
 }
 
 func TestOpenHardwareWithoutDriver(t *testing.T) {

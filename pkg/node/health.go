@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -73,7 +74,7 @@ func (t *troubles) over(ctx context.Context, e nvidia.HealthEvent) {
 func (t *troubles) save(ctx context.Context) {
 	data, err := json.Marshal(slices.Collect(maps.Values(t.cards)))
 	if err == nil {
-		err = renameio.WriteFile(t.path, data, 0o600)
+		err = renameio.WriteFile(t.path, data, 0o600, renameio.WithTempDir(filepath.Dir(t.path)))
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Which cards are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)

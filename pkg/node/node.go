@@ -245,6 +245,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (*kubeletplugin.Helper, error
 		kubeletplugin.GRPCInterceptor(p.registration.interceptor),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(p.CDIDir),
+		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{}).Operations()),
 	}
 	if p.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))

@@ -84,6 +84,8 @@ func TestTwoPluginsOnOneNode(t *testing.T) {
 	}
 	second.Spec.NodeName = nodeA
 	second.Spec.RestartPolicy = corev1.RestartPolicyNever
+	// One of the same installation would be a rolling update.
+	second.Spec.Containers[0].Args = append(second.Spec.Containers[0].Args, "--installation=other/tranche")
 	pods := s.client.CoreV1().Pods(pluginNamespace)
 	second, err = pods.Create(s.ctx, second, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -94,7 +96,7 @@ func TestTwoPluginsOnOneNode(t *testing.T) {
 		return pod.Status.Phase == corev1.PodFailed, string(pod.Status.Phase)
 	})
 	log := s.kubectl("-n", pluginNamespace, "logs", second.Name)
-	assert.Contains(t, log, "another Tranche plugin (pid 1 of "+first.Name+") runs on this node")
+	assert.Contains(t, log, ", pid 1 of "+first.Name+") runs on this node")
 	assert.Contains(t, log, "end it first")
 	assert.NotContains(t, strings.ToLower(log), "panic")
 

@@ -167,6 +167,19 @@ func (l *Ledger) List() []Record {
 	return all
 }
 
+// On returns the records that hold something on the cards, in any order.
+func (l *Ledger) On(cards []string) []Record {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var found []Record
+	for _, r := range l.records {
+		if slices.ContainsFunc(r.Devices, func(d Device) bool { return slices.Contains(cards, d.Placement.GPU) }) {
+			found = append(found, r.Clone())
+		}
+	}
+	return found
+}
+
 // Put writes a record so that it survives a crash: temporary file, fsync,
 // rename, fsync of the folder.
 func (l *Ledger) Put(r Record) error {

@@ -1,0 +1,39 @@
+package cdi
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMetadataFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "with_separator")
+	require.NoError(t, os.Mkdir(dir, 0o750))
+	file := func(name string) string { return filepath.Join(dir, name) }
+	var m MetadataFiles
+	ops := m.Operations()
+	for _, name := range []string{"d_metadata_u1_r0.json", "d_metadata_u1_r1.json", "d_metadata_u2_r0.json", "metadata.json"} {
+		require.NoError(t, ops.WriteFile(file(name), []byte("{}"), 0o644))
+	}
+	info, err := os.Stat(file("d_metadata_u1_r0.json"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o644), info.Mode().Perm())
+	assert.Len(t, m.written, 2, "only what the helper looks for is remembered")
+
+	// What was written by this process is known without a look.
+	require.NoError(t, os.WriteFile(file("d_metadata_u1_r9.json"), nil, 0o600))
+	names, err := ops.Glob(file("d_metadata_u1_*.json"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{file("d_metadata_u1_r0.json"), file("d_metadata_u1_r1.json")}, names)
+
+	// For a claim of an earlier process there is a look.
+	names, err = ops.Glob(file("d_metadata_u1_*.json"))
+	require.NoError(t, err)
+	assert.Len(t, names, 3)
+
+	require.Error(t, ops.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
+	assert.NotContains(t, m.written, file("gone/d_metadata_u3"))
+}

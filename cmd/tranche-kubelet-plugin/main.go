@@ -56,11 +56,11 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
 			if config.NodeName == "" {
 				return errors.New("--node-name is not set, and neither is NODE_NAME in the environment")
+			}
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
 			}
 			client, err := newClient(kubeconfig)
 			if err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -27,6 +29,9 @@ const (
 	TaintForeign = "gpu.tranche.dev/foreign-partition"
 )
 
+// failureInterval is the least time between two reports that publishing failed.
+const failureInterval = 10 * time.Second
+
 // publisher turns what is known about the cards into ResourceSlices.
 type publisher struct {
 	node    string
@@ -37,6 +42,9 @@ type publisher struct {
 	legacyResource string
 	// isCut tells whether claims hold partitions of a card.
 	isCut func(pciAddress string) bool
+
+	// toldFailure is when a failure was last told of, in Unix nanoseconds.
+	toldFailure atomic.Int64
 
 	// mu protects what follows, and keeps publications in order.
 	mu sync.Mutex
@@ -152,9 +160,15 @@ func (p *publisher) restrict(ctx context.Context) {
 	p.publish(ctx)
 }
 
-// failed reports that the slices could not be published, where people look.
+// failed reports that the slices could not be published, where people look. The
+// helper tries again many times a second at first; once in a while is enough to
+// tell of it.
 func (p *publisher) failed(ctx context.Context, err error, doing string) {
 	p.metrics.publishErrors.Inc()
+	now := time.Now().UnixNano()
+	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
+		return
+	}
 	p.events.warn(ctx, "PublishFailed", fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }

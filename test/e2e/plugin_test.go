@@ -68,12 +68,6 @@ func (s *suite) killPlugin(pod *corev1.Pod) {
 		`for p in /proc/[0-9]*; do if grep -q "$1" $p/cgroup 2>/dev/null; then kill -9 ${p#/proc/} && killed=1; fi; done; test "$killed"`, "sh", container)
 }
 
-// pluginLog is what the plugin of a node has logged.
-func (s *suite) pluginLog(node string) string {
-	s.t.Helper()
-	return s.kubectl("-n", pluginNamespace, "logs", s.plugin(node).Name)
-}
-
 // get asks the plugin of a node over HTTP, through the API server.
 func (s *suite) get(node, path string) (string, error) {
 	s.t.Helper()

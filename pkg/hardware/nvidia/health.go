@@ -146,8 +146,10 @@ func (d *Driver) Recovered(ctx context.Context, e HealthEvent) (bool, error) {
 	if e.XID != 0 {
 		ends = lookUpXID(e.XID).ends
 	}
-	if ends == endsWithAnswer || ends == endsWithDriver && known {
+	switch {
+	case ends == endsWithAnswer, ends == endsWithDriver && known:
 		return true, nil
+	case ends == endsWithDriver, ends == endsWithReset:
 	}
 	return d.startedAnew(ctx, e)
 }

@@ -87,7 +87,7 @@ func (c *card) nameTold(enum int) (string, error) {
 	// To call a function that the library lacks would end the process.
 	extensions := c.nvml.Extensions()
 	if extensions == nil || extensions.LookupSymbol("nvmlDeviceGetGpuInstanceProfileInfoV") != nil {
-		return "", nil
+		return "", nil //nolint:nilerr // no symbol, no name
 	}
 	handler := c.device.GetGpuInstanceProfileInfoV(enum)
 	v3, err := ask(c.task, "DeviceGetGpuInstanceProfileInfoV", handler.V3)

@@ -49,21 +49,19 @@ func (d *Driver) newWatcher(report func(HealthEvent)) *watcher {
 
 func (w *watcher) run(ctx context.Context) error {
 	complaint := ""
-	for ctx.Err() == nil {
+	for {
 		err := w.session(ctx)
-		if unsupported(err) {
+		switch {
+		case unsupported(err):
 			return fmt.Errorf("watch for errors of the cards: %w", err)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil && err.Error() != complaint {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // what ended the session is that it was to end
+		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
 			w.d.cfg.Logger.Info("Watching for errors of the cards starts again", "reason", complaint)
 		}
 		pause(ctx, sessionPause)
 	}
-	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/node"
+)
+
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := command()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestBadFlags(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	for name, tt := range map[string]struct {
+		args    []string
+		message string
+	}{
+		"no node":       {nil, "--node-name is not set, and neither is NODE_NAME in the environment"},
+		"unknown flag":  {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
+		"an argument":   {[]string{"h100x8"}, `unknown command "h100x8"`},
+		"node map":      {[]string{"--simulate-nodes=node-a"}, "node-a must be formatted as key=value"},
+		"log format":    {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
+		"no kubeconfig": {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
+		"report format": {[]string{"hardware", "--output=yaml"}, `--output is "yaml", it can be json`},
+		"no plugin":     {[]string{"hardware", "--kubelet-dir=" + t.TempDir()}, "no plugin with GPUs is at work on this node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := run(t, tt.args...)
+			require.ErrorContains(t, err, tt.message)
+		})
+	}
+}
+
+func TestFlagsReachTheConfig(t *testing.T) {
+	t.Setenv("NODE_NAME", "node-a")
+	t.Setenv("POD_UID", "uid-1")
+	cmd := command()
+	var config node.Config
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	addFlags(set, &config)
+	require.NoError(t, set.Parse([]string{
+		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu",
+	}))
+	assert.Equal(t, "node-a", config.NodeName)
+	assert.Equal(t, "uid-1", string(config.PodUID))
+	assert.Equal(t, map[string]string{"node-a": "h100x8", "node-b": "l4x4"}, config.SimulateNodes)
+	assert.True(t, config.AdoptForeign)
+	assert.Equal(t, "ns/tranche", config.Installation)
+	assert.Equal(t, "nvidia.com/gpu", config.LegacyResource)
+	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
+}

@@ -1,7 +1,11 @@
 // Package node is the kubelet plugin: it ties cards, slices and claims to the
 // kubelet and the API server, and shows how it is doing.
 //
-// node.go starts and stops everything. driver.go answers the kubelet. cards.go
-// keeps what is known about the cards, publisher.go publishes it, owners.go
-// looks out for other systems that serve the same cards.
+// node.go starts and stops everything, driver.go answers the kubelet. look.go
+// looks at the cards, health.go at how they are, cards.go keeps what is known of
+// them, publisher.go publishes it. owners.go looks out for other systems that
+// serve the same cards, features.go for a cluster that keeps less than we
+// publish. lock.go, sockets.go and registration.go let one plugin follow another.
+//
+// It may import everything but the commands.
 package node

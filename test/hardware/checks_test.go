@@ -1,0 +1,323 @@
+package hardware
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const node = "node"
+
+func cardsOf(t *testing.T, m *machine) []gpu.GPU {
+	t.Helper()
+	cards, err := m.Inventory(m.ctx(t))
+	require.NoError(t, err)
+	require.NotEmpty(t, cards, "NVML lists no card")
+	return cards
+}
+
+// checkInventory: every card tells who it is, and its placements and counters
+// fit each other.
+func checkInventory(t *testing.T, m *machine) {
+	names := map[string]bool{}
+	for _, card := range cardsOf(t, m) {
+		t.Logf("%s: %s, %s, driver %s, %s, PCIe root %q, %d placements, counters %v",
+			card.Name(), card.ProductName, card.Architecture, card.DriverVersion, card.UUID, card.PCIeRoot, len(card.Placements), card.Counters)
+		address, err := gpu.NormalizePCIAddress(card.PCIAddress)
+		require.NoError(t, err)
+		assert.Equal(t, address, card.PCIAddress)
+		assert.Equal(t, gpu.NVIDIA, card.Vendor)
+		assert.True(t, strings.HasPrefix(card.UUID, "GPU-"), card.UUID)
+		assert.NotEmpty(t, card.ProductName)
+		assert.NotEmpty(t, card.Architecture)
+		assert.NotEmpty(t, card.DriverVersion)
+		require.NotEmpty(t, card.Counters)
+		require.NotEmpty(t, card.Placements, "the card offers nothing")
+		for _, p := range card.Placements {
+			assert.False(t, names[p.Name()], "%s is there twice", p.Name())
+			names[p.Name()] = true
+			checkPlacement(t, &card, p)
+		}
+	}
+}
+
+func checkPlacement(t *testing.T, card *gpu.GPU, p gpu.Placement) {
+	t.Helper()
+	assert.Empty(t, validation.IsDNS1123Label(p.Name()), p.Name())
+	assert.Equal(t, card.PCIAddress, p.GPU)
+	assert.Positive(t, p.Memory, p.Name())
+	assert.Equal(t, gpu.IsolationHardware, p.Isolation, p.Name())
+	assert.NotEmpty(t, p.Consumes, "%s takes nothing of the card", p.Name())
+	for name, n := range p.Consumes {
+		assert.LessOrEqual(t, n, card.Counters[name], "%s takes more %s than there is", p.Name(), name)
+	}
+	if p.Type == gpu.TypeGPU {
+		assert.Equal(t, card.Counters, p.Consumes, "the whole card takes all")
+		return
+	}
+	assert.Equal(t, gpu.TypeMIG, p.Type)
+	assert.Positive(t, p.Size, p.Name())
+	assert.Positive(t, p.ComputeUnits, p.Name())
+	for slice := p.Start; slice < p.Start+p.Size; slice++ {
+		assert.EqualValues(t, 1, p.Consumes[fmt.Sprintf("memory-slice-%d", slice)], "%s, slice %d", p.Name(), slice)
+	}
+}
+
+// published is what the node would publish.
+func published(t *testing.T, m *machine) []resourceapi.ResourceSlice {
+	t.Helper()
+	var cards []publish.Card
+	for _, card := range cardsOf(t, m) {
+		cards = append(cards, publish.Card{GPU: card})
+	}
+	resources, errs := publish.Resources(node, cards)
+	require.Empty(t, errs)
+	return publish.Objects(gpu.DriverName, node, resources)
+}
+
+// checkSlices: the slices pass our own checks and the part of the API server's
+// validation that is in its client library.
+func checkSlices(t *testing.T, m *machine) {
+	all := published(t, m)
+	size := 0
+	// The options are feature gates; we use no field of this one.
+	create := operation.Operation{Type: operation.Create, Options: map[string]bool{"DRAPartitionableDevicesType": false}}
+	for i := range all {
+		problems := resourceapi.Validate_ResourceSliceSpec(t.Context(), create, field.NewPath("spec"), &all[i].Spec, nil)
+		assert.Empty(t, problems, all[i].Name)
+		assert.Empty(t, validation.IsDNS1123Subdomain(all[i].Name), all[i].Name)
+		data, err := json.Marshal(all[i])
+		require.NoError(t, err)
+		size += len(data)
+	}
+	t.Logf("%d slices, %d bytes of JSON", len(all), size)
+}
+
+// checkScheduler: the scheduler's own allocator grants each device of an empty
+// machine, and no second one of a card that is given out whole.
+func checkScheduler(t *testing.T, m *machine) {
+	class := &resourceapi.DeviceClass{}
+	class.Name = "any"
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", gpu.DriverName)}}}
+	objects := published(t, m)
+	var seen []*resourceapi.ResourceSlice
+	for i := range objects {
+		seen = append(seen, &objects[i])
+	}
+	scheduler := allocator.New([]*resourceapi.DeviceClass{class}, seen)
+	for _, card := range cardsOf(t, m) {
+		for _, cut := range slices.CompactFunc(slices.Clone(card.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
+			request := allocator.Request("gpu", class.Name, 1)
+			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&card, cut)}}}
+			grant, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("claim", request))
+			require.NoError(t, err)
+			if !assert.NotNil(t, grant, "%s is not granted on an idle machine", cut.Name()) {
+				continue
+			}
+			if cut.Type == gpu.TypeGPU {
+				second, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("second", request))
+				require.NoError(t, err)
+				assert.Nil(t, second, "%s is granted twice", cut.Name())
+			}
+			scheduler.ReleaseAll()
+		}
+	}
+}
+
+// selects is a selector for the cuts of a card with the profile of this one.
+func selects(card *gpu.GPU, p gpu.Placement) string {
+	of := func(attribute, value string) string {
+		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", gpu.DriverName, attribute, value)
+	}
+	if p.Type == gpu.TypeGPU {
+		return of(publish.AttributeUUID, card.UUID)
+	}
+	return of(publish.AttributeParentUUID, card.UUID) + " && " + of(publish.AttributeProfile, p.Profile)
+}
+
+// checkCommonEdits: what every container gets is all there on the host.
+func checkCommonEdits(t *testing.T, m *machine) {
+	if !m.hasNodes {
+		t.Skip("no device nodes can be made here: the test needs root")
+	}
+	edits, err := m.CommonEdits(m.ctx(t))
+	require.NoError(t, err)
+	checkEdits(t, m, edits)
+	assert.Contains(t, edits.Env, "NVIDIA_VISIBLE_DEVICES=void")
+	for _, library := range []string{"/libcuda.so.", "/libnvidia-ml.so."} {
+		assert.True(t, slices.ContainsFunc(edits.Mounts, func(m *cdispecs.Mount) bool { return strings.Contains(m.ContainerPath, library) }), "no %s is mounted", library)
+	}
+	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm"} {
+		assert.True(t, hasNode(edits, path), "no %s", path)
+	}
+	t.Logf("%d mounts, %d device nodes, %d hooks", len(edits.Mounts), len(edits.DeviceNodes), len(edits.Hooks))
+}
+
+func hasNode(edits *cdispecs.ContainerEdits, path string) bool {
+	return slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == path })
+}
+
+// checkEdits: what the edits name is there.
+func checkEdits(t *testing.T, m *machine, edits *cdispecs.ContainerEdits) {
+	t.Helper()
+	for _, mount := range edits.Mounts {
+		_, err := os.Stat(mount.HostPath)
+		assert.NoError(t, err, "mounted at %s", mount.ContainerPath)
+	}
+	for _, n := range edits.DeviceNodes {
+		info, err := os.Stat(filepath.Join(m.devRoot, n.Path))
+		if !assert.NoError(t, err) {
+			continue
+		}
+		assert.NotZero(t, info.Mode()&os.ModeCharDevice, "%s is no device", n.Path)
+	}
+	for _, hook := range edits.Hooks {
+		if m.hook != "" {
+			assert.Equal(t, m.hook, hook.Path)
+		}
+	}
+}
+
+// checkDeviceEdits: every card that is not cut and every partition that exists
+// can be described to a container, in a file that the runtime reads.
+func checkDeviceEdits(t *testing.T, m *machine) {
+	if !m.hasNodes {
+		t.Skip("no device nodes can be made here: the test needs root")
+	}
+	devices := devicesNow(t, m)
+	if len(devices) == 0 {
+		t.Skip("MIG mode is on and no partition exists: there is no device to describe")
+	}
+	common, err := m.CommonEdits(m.ctx(t))
+	require.NoError(t, err)
+	folder, err := cdi.Open(t.TempDir())
+	require.NoError(t, err)
+	for _, d := range devices {
+		checkEdits(t, m, d.Edits)
+		nodes := 0
+		for _, n := range d.Edits.DeviceNodes {
+			if strings.HasPrefix(n.Path, "/dev/nvidia-caps/") {
+				nodes++
+			}
+		}
+		if strings.Contains(d.Name, "-mig-") {
+			assert.Equal(t, 2, nodes, "capabilities of %s", d.Name)
+		} else {
+			assert.Zero(t, nodes, "capabilities of %s", d.Name)
+		}
+	}
+	require.NoError(t, folder.Write("hardware-test", []byte("{}"), common, devices))
+}
+
+// devicesNow lists what could be given to a container without a change of the
+// cards, with the edits for it.
+func devicesNow(t *testing.T, m *machine) []cdi.Device {
+	t.Helper()
+	var devices []cdi.Device
+	for _, card := range cardsOf(t, m) {
+		live, err := m.Live(m.ctx(t), card.PCIAddress)
+		require.NoError(t, err)
+		for _, p := range card.Placements {
+			exists := slices.ContainsFunc(live, func(l gpu.Partition) bool { return l.Complete && l.Is(p) })
+			if p.Type == gpu.TypeGPU {
+				exists = len(live) == 0
+			}
+			if !exists {
+				continue
+			}
+			edits, err := m.Edits(m.ctx(t), p)
+			require.NoError(t, err, p.Name())
+			devices = append(devices, cdi.Device{Name: p.Name(), Edits: edits})
+		}
+	}
+	return devices
+}
+
+func checkHealth(t *testing.T, m *machine) {
+	for _, card := range cardsOf(t, m) {
+		assert.NoError(t, m.CheckHealth(m.ctx(t), card.PCIAddress))
+	}
+}
+
+func checkLoadID(t *testing.T, m *machine) {
+	first, err := m.LoadID()
+	require.NoError(t, err)
+	assert.NotEmpty(t, first)
+	t.Log(first)
+	second, err := m.LoadID()
+	require.NoError(t, err)
+	assert.Equal(t, first, second)
+}
+
+// checkReport: the report tells of the cards that the inventory has.
+func checkReport(t *testing.T, m *machine) {
+	report, err := m.Report(m.ctx(t))
+	require.NoError(t, err)
+	assert.NotEmpty(t, report.DriverVersion)
+	var names, wanted []string
+	for _, card := range report.Cards {
+		names = append(names, card.Name)
+		assert.Empty(t, card.Errors, card.Name)
+		assert.Empty(t, card.Unhealthy, card.Name)
+		if assert.NotNil(t, card.Memory, card.Name) {
+			assert.Positive(t, card.Memory.Total, card.Name)
+		}
+	}
+	for _, card := range cardsOf(t, m) {
+		wanted = append(wanted, card.Name())
+	}
+	assert.ElementsMatch(t, wanted, names)
+	var text bytes.Buffer
+	require.NoError(t, report.WriteText(&text))
+	t.Log("\n" + text.String())
+	require.NoError(t, report.WriteJSON(&text))
+}
+
+// checkWatchHealth: events can be watched, a well machine has none, and the watch
+// ends when it is told.
+func checkWatchHealth(t *testing.T, m *machine) {
+	watched := 3 * time.Second
+	if m.simulated {
+		watched = 300 * time.Millisecond
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	events, done := make(chan nvidia.HealthEvent, 100), make(chan error, 1)
+	go func() { done <- m.WatchHealth(ctx, func(e nvidia.HealthEvent) { events <- e }) }()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+		t.Fatal("the watch ended before it was told")
+	case e := <-events:
+		assert.False(t, e.Fatal, e.Message)
+	case <-time.After(watched):
+	}
+	stop()
+	select {
+	case err := <-done:
+		assert.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the watch does not end")
+	}
+}

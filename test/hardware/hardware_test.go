@@ -1,0 +1,75 @@
+package hardware
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+)
+
+// checks are what must hold on every machine with NVIDIA cards.
+var checks = []struct {
+	name string
+	run  func(*testing.T, *machine)
+}{
+	{"Inventory", checkInventory},
+	{"Slices", checkSlices},
+	{"Scheduler", checkScheduler},
+	{"CommonEdits", checkCommonEdits},
+	{"DeviceEdits", checkDeviceEdits},
+	{"Health", checkHealth},
+	{"LoadID", checkLoadID},
+	{"Report", checkReport},
+	{"WatchHealth", checkWatchHealth},
+	{"Container", checkContainer},
+}
+
+// TestHardware checks the cards of this machine.
+func TestHardware(t *testing.T) {
+	for _, check := range checks {
+		t.Run(check.name, func(t *testing.T) {
+			m := realMachine(t)
+			before := stateOf(t, m)
+			check.run(t, m)
+			assert.Equal(t, before, stateOf(t, m), "the check has changed the cards")
+		})
+	}
+}
+
+// TestSimulated runs the same checks over simulated cards: it is the checks that
+// are tested here.
+func TestSimulated(t *testing.T) {
+	for _, inventory := range []string{"h100x8", "a100-40x8", "a100-40x8-mig-off", "rtxpro6000x4", "l4x4", "mixed"} {
+		t.Run(inventory, func(t *testing.T) {
+			m := simulatedMachine(t, inventory)
+			before := stateOf(t, m)
+			for _, check := range checks {
+				t.Run(check.name, func(t *testing.T) { check.run(t, m) })
+			}
+			assert.Equal(t, before, stateOf(t, m), "the checks have changed the cards")
+		})
+	}
+}
+
+// state is what a check must leave as it is: modes and instances.
+type state struct {
+	MIG        *nvidia.SwitchReport
+	Partitions []string
+}
+
+func stateOf(t *testing.T, m *machine) map[string]state {
+	t.Helper()
+	report, err := m.Report(m.ctx(t))
+	require.NoError(t, err)
+	all := map[string]state{}
+	for _, card := range report.Cards {
+		s := state{MIG: card.MIG}
+		for _, p := range card.Partitions {
+			s.Partitions = append(s.Partitions, p.Name)
+		}
+		all[card.Name] = s
+	}
+	return all
+}

@@ -1,0 +1,124 @@
+package hardware
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/require"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+var (
+	driverRoot = flag.String("driver-root", "", "folder of the NVIDIA driver; empty: search, as the plugin does")
+	cdiHook    = flag.String("cdi-hook", "", "path of nvidia-cdi-hook; empty: beside this program, in /usr/bin, or none")
+	cdiDir     = flag.String("cdi-dir", "/var/run/cdi", "folder from which containerd reads CDI files")
+)
+
+// reader is the part of nvidia.Driver that changes nothing. The checks have no
+// other way to the cards.
+type reader interface {
+	Inventory(ctx context.Context) ([]gpu.GPU, error)
+	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
+	Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error)
+	CommonEdits(ctx context.Context) (*cdispecs.ContainerEdits, error)
+	CheckHealth(ctx context.Context, pciAddress string) error
+	LoadID() (string, error)
+	Report(ctx context.Context) (nvidia.Report, error)
+	WatchHealth(ctx context.Context, report func(nvidia.HealthEvent)) error
+}
+
+// machine is a node with cards, real or simulated.
+type machine struct {
+	reader
+	// devRoot is the folder that has dev/nvidia0 in it.
+	devRoot string
+	// hook is the program that CDI hooks run, empty when there is none.
+	hook string
+	// simulated has no device nodes that a container could open.
+	simulated bool
+	// hasNodes tells whether device nodes could be made for the simulation.
+	hasNodes bool
+}
+
+// patience is how long one check may wait for the cards.
+const patience = time.Minute
+
+// ctx is a context for one check.
+func (m *machine) ctx(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// realMachine opens the driver of this machine. The test is skipped where there
+// is none.
+func realMachine(t *testing.T) *machine {
+	t.Helper()
+	root, library, err := nvidia.FindDriverRoot("/", *driverRoot)
+	if err != nil {
+		t.Skipf("no NVIDIA driver on this machine: %v", err)
+	}
+	devRoot := nvidia.FindDevRoot("/", root)
+	if _, err := os.Stat(filepath.Join(devRoot, "dev/nvidiactl")); err != nil {
+		t.Skipf("the driver's libraries are here (%s), but no card answers: %v", library, err)
+	}
+	hook := findHook()
+	m := open(t, nvidia.Config{
+		NVML: nvml.New(nvml.WithLibraryPath(library)), DriverRoot: root, DevRoot: devRoot, CDIHookPath: hook,
+	})
+	m.devRoot, m.hook, m.hasNodes = devRoot, hook, true
+	t.Logf("driver root %s, device nodes below %s, NVML %s", root, devRoot, library)
+	return m
+}
+
+// findHook finds the program of the CDI hooks. The plugin brings its own; here
+// it is copied beside the test, or that of NVIDIA's toolkit is taken.
+func findHook() string {
+	candidates := []string{"/usr/bin/nvidia-cdi-hook"}
+	if self, err := os.Executable(); err == nil {
+		candidates = append([]string{filepath.Join(filepath.Dir(self), "nvidia-cdi-hook")}, candidates...)
+	}
+	if *cdiHook != "" {
+		candidates = []string{*cdiHook}
+	}
+	for _, path := range candidates {
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// simulatedMachine starts a machine of the simulator.
+func simulatedMachine(t *testing.T, name string) *machine {
+	t.Helper()
+	inv, err := inventory.Load(name)
+	require.NoError(t, err)
+	root := t.TempDir()
+	lib, err := simulate.New(inv, simulate.Options{Root: root, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	require.NoError(t, err)
+	driver := filepath.Join(root, "driver")
+	m := open(t, nvidia.Config{NVML: lib, DriverRoot: driver, ProcRoot: root, SysRoot: filepath.Join(root, "sys")})
+	m.devRoot, m.simulated, m.hasNodes = driver, true, lib.HasDeviceNodes()
+	return m
+}
+
+func open(t *testing.T, config nvidia.Config) *machine {
+	t.Helper()
+	driver, err := nvidia.New(config)
+	require.NoError(t, err)
+	require.NoError(t, driver.Open(t.Context()))
+	t.Cleanup(func() { _ = driver.Close(context.Background()) })
+	return &machine{reader: driver}
+}

@@ -1,0 +1,340 @@
+// Package docs_test holds the pages of this folder against the code: every name
+// that a page lists is in the code, and every name in the code is in the page.
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// The tables of reference.md are found by their headings; the first column of
+// each is names in code signs.
+func TestReferenceListsWhatThereIs(t *testing.T) {
+	attributes, capacities := published(t)
+	for heading, inCode := range map[string][]string{
+		"Attributes":                   attributes,
+		"Capacities":                   capacities,
+		"Taints":                       constants(t, "../pkg/node", "Taint"),
+		"Events":                       eventReasons(t),
+		"Metrics":                      literals(t, "../pkg/node", regexp.MustCompile(`^tranche_[a-z_]+$`)),
+		"Flags of the kubelet plugin":  flagsOf(t, "../cmd/tranche-kubelet-plugin"),
+		"Flags of kubectl tranche":     flagsOf(t, "../cmd/kubectl-tranche"),
+		"Models":                       inventory.Models(),
+		"Inventories of the simulator": inventory.Names(),
+	} {
+		t.Run(heading, func(t *testing.T) {
+			require.NotEmpty(t, inCode)
+			inPage := firstColumn(t, "reference.md", heading)
+			assert.ElementsMatch(t, inCode, inPage, "docs/reference.md, table %q (first list: code, second: page)", heading)
+		})
+	}
+}
+
+// published is what cards carry of attributes and capacities, over all models.
+func published(t *testing.T) (attributes, capacities []string) {
+	t.Helper()
+	for _, name := range inventory.Names() {
+		inv, err := inventory.Load(name)
+		require.NoError(t, err)
+		var cards []publish.Card
+		for _, card := range inv.Cards("node") {
+			numa := int64(0)
+			card.NUMANode = &numa
+			cards = append(cards, publish.Card{GPU: card, LegacyResource: "nvidia.com/gpu"})
+		}
+		resources, errs := publish.Resources("node", cards)
+		require.Empty(t, errs)
+		for _, pool := range resources.Pools {
+			for _, slice := range pool.Slices {
+				for _, d := range slice.Devices {
+					for a := range d.Attributes {
+						attributes = append(attributes, string(a))
+					}
+					for c := range d.Capacity {
+						capacities = append(capacities, string(c))
+					}
+				}
+			}
+		}
+	}
+	return sorted(attributes), sorted(capacities)
+}
+
+// sources parses the Go files of a folder and those below it, tests excepted.
+func sources(t *testing.T, folder string) []*ast.File {
+	t.Helper()
+	var files []*ast.File
+	require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		files = append(files, file)
+		return err
+	}))
+	return files
+}
+
+func inspect(t *testing.T, folder string, look func(ast.Node)) {
+	t.Helper()
+	for _, file := range sources(t, folder) {
+		ast.Inspect(file, func(n ast.Node) bool { look(n); return true })
+	}
+}
+
+func text(n ast.Node) (string, bool) {
+	literal, ok := n.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return "", false
+	}
+	s, err := strconv.Unquote(literal.Value)
+	return s, err == nil
+}
+
+// constants are the values of the exported string constants with a prefix.
+func constants(t *testing.T, folder, prefix string) (found []string) {
+	t.Helper()
+	inspect(t, folder, func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return
+		}
+		for i, name := range spec.Names {
+			if i >= len(spec.Values) || !strings.HasPrefix(name.Name, prefix) {
+				continue
+			}
+			if s, ok := text(spec.Values[i]); ok {
+				found = append(found, s)
+			}
+		}
+	})
+	return sorted(found)
+}
+
+func literals(t *testing.T, folder string, pattern *regexp.Regexp) (found []string) {
+	t.Helper()
+	inspect(t, folder, func(n ast.Node) {
+		if s, ok := text(n); ok && pattern.MatchString(s) {
+			found = append(found, s)
+		}
+	})
+	return sorted(found)
+}
+
+// eventReasons are those of the events that the plugin writes: arguments of the
+// functions that write them, and reasons of findings.
+func eventReasons(t *testing.T) (found []string) {
+	t.Helper()
+	writers := []string{"warn", "note", "lastWords", "warnPod"}
+	camel := regexp.MustCompile(`^([A-Z][a-z]+|[A-Z]+)+$`)
+	inspect(t, "../pkg/node", func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return
+		}
+		selector, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok || !slices.Contains(writers, selector.Sel.Name) {
+			return
+		}
+		for _, argument := range call.Args {
+			if s, ok := text(argument); ok && camel.MatchString(s) {
+				found = append(found, s)
+				break
+			}
+		}
+	})
+	inspect(t, "../pkg/claim", func(n ast.Node) {
+		pair, ok := n.(*ast.KeyValueExpr)
+		if !ok {
+			return
+		}
+		if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Reason" {
+			if s, ok := text(pair.Value); ok {
+				found = append(found, s)
+			}
+		}
+	})
+	return sorted(found)
+}
+
+// flagsOf are the flags that a program defines itself: the second argument of
+// flags.StringVar and its like.
+func flagsOf(t *testing.T, folder string) (found []string) {
+	t.Helper()
+	define := regexp.MustCompile(`VarP?$`)
+	inspect(t, folder, func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) < 3 {
+			return
+		}
+		selector, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok || !define.MatchString(selector.Sel.Name) {
+			return
+		}
+		if s, ok := text(call.Args[1]); ok {
+			found = append(found, "--"+s)
+		}
+	})
+	return sorted(found)
+}
+
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+var code = regexp.MustCompile("`([^`]+)`")
+
+// firstColumn is the names in the first column of the tables below a heading.
+func firstColumn(t *testing.T, page, heading string) (names []string) {
+	t.Helper()
+	in := false
+	for line := range strings.Lines(read(t, page)) {
+		if strings.HasPrefix(line, "#") {
+			in = strings.TrimSpace(strings.TrimLeft(line, "#")) == heading
+			continue
+		}
+		if !in || !strings.HasPrefix(line, "|") {
+			continue
+		}
+		cell := strings.Split(line, "|")[1]
+		for _, m := range code.FindAllStringSubmatch(cell, -1) {
+			names = append(names, m[1])
+		}
+	}
+	require.NotEmpty(t, names, "%s has no table below %q", page, heading)
+	return names
+}
+
+func read(t *testing.T, page string) string {
+	t.Helper()
+	data, err := os.ReadFile(page)
+	require.NoError(t, err)
+	return string(data)
+}
+
+// pages are all pages that people read.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	return append(found, "../README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../test/hardware/README.md")
+}
+
+// toBeWritten are pages that may be linked before they are there.
+var toBeWritten = []string{"upgrade-and-uninstall.md"}
+
+var link = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			target, anchor := m[1], strings.TrimPrefix(m[2], "#")
+			if strings.Contains(target, "://") || slices.Contains(toBeWritten, filepath.Base(target)) {
+				continue
+			}
+			path := page
+			if target != "" {
+				path = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(path); !assert.NoError(t, err, "%s links to %s", page, target) {
+				continue
+			}
+			if anchor != "" {
+				assert.Contains(t, anchors(t, path), anchor, "%s links to %s#%s", page, target, anchor)
+			}
+		}
+	}
+}
+
+// anchors are what GitHub makes of the headings of a page.
+func anchors(t *testing.T, page string) (found []string) {
+	t.Helper()
+	drop := regexp.MustCompile("[^a-z0-9 _-]")
+	for line := range strings.Lines(read(t, page)) {
+		if heading := strings.TrimLeft(line, "#"); heading != line {
+			found = append(found, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-"))
+		}
+	}
+	return found
+}
+
+// Values that a page sets are values of the chart.
+func TestValuesAreOfTheChart(t *testing.T) {
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "../deployments/helm/tranche/values.yaml")), &values))
+	set := regexp.MustCompile(`--set(?:-file|-string)? '?([^\s'"` + "`" + `]+)`)
+	for _, page := range pages(t) {
+		for _, m := range set.FindAllStringSubmatch(read(t, page), -1) {
+			for pair := range strings.SplitSeq(m[1], ",") {
+				key, _, _ := strings.Cut(pair, "=")
+				if foreign.MatchString(key) {
+					continue
+				}
+				assert.True(t, has(values, strings.Split(strings.ReplaceAll(key, "[0]", ""), ".")), "%s sets %s, which the chart does not have", page, key)
+			}
+		}
+	}
+}
+
+// foreign are values of other charts that a page names: the GPU operator's, and
+// those of NVIDIA's DRA driver.
+var foreign = regexp.MustCompile(`^(devicePlugin|migManager|dcgmExporter|dcgm|gfd|resources)\.`)
+
+func has(values map[string]any, path []string) bool {
+	value, ok := values[path[0]]
+	if !ok || len(path) == 1 {
+		return ok
+	}
+	if _, list := value.([]any); list || path[0] == "nodeSelector" {
+		return true // what is in it is the user's
+	}
+	inner, ok := value.(map[string]any)
+	// An empty map takes any key.
+	return ok && (len(inner) == 0 || has(inner, path[1:]))
+}
+
+// Messages that troubleshoot.md quotes, in lines that begin with >, are those of
+// the programs. … stands for what differs.
+func TestQuotedMessagesAreInTheCode(t *testing.T) {
+	var all strings.Builder
+	for _, folder := range []string{"../pkg", "../cmd"} {
+		inspect(t, folder, func(n ast.Node) {
+			if s, ok := text(n); ok {
+				all.WriteString(strings.ToLower(s) + "\n")
+			}
+		})
+	}
+	verb := regexp.MustCompile(`%[a-z]`)
+	in := verb.ReplaceAllString(all.String(), "…")
+	quotes := 0
+	for line := range strings.Lines(read(t, "troubleshoot.md")) {
+		quote, ok := strings.CutPrefix(line, "> ")
+		if !ok {
+			continue
+		}
+		quotes++
+		for part := range strings.SplitSeq(strings.ToLower(strings.TrimSpace(quote)), "…") {
+			if part = strings.TrimSpace(part); len(part) > 3 {
+				assert.Contains(t, in, part, "docs/troubleshoot.md quotes what no program says")
+			}
+		}
+	}
+	assert.Greater(t, quotes, 10)
+}

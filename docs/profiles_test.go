@@ -1,0 +1,83 @@
+package docs_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+var update = flag.Bool("update", false, "write the table of profiles anew")
+
+const (
+	begin = "<!-- profiles: go test ./docs -update writes what follows -->\n"
+	end   = "<!-- end of profiles -->"
+)
+
+// The table of profiles is the project's own table of models.
+func TestProfilesAreThoseOfTheTable(t *testing.T) {
+	const page = "choose-a-cut.md"
+	text := read(t, page)
+	before, rest, found := strings.Cut(text, begin)
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	wanted := before + begin + profiles() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(wanted), 0o644))
+		return
+	}
+	require.Equal(t, wanted, text, "run go test ./docs -update, then read the difference")
+}
+
+func profiles() string {
+	var b strings.Builder
+	for _, key := range inventory.Models() {
+		model, _ := inventory.ModelByKey(key)
+		if !model.HasMIG() {
+			continue
+		}
+		fmt.Fprintf(&b, "\n### %s (%s)\n\n| profile | memory | SMs | at most | starts at | decoders / encoders / JPEG / OFA |\n|---|---|---|---|---|---|\n", model.ProductName, key)
+		all := slices.Clone(model.Profiles)
+		slices.SortStableFunc(all, func(a, b inventory.Profile) int {
+			if a.Size != b.Size {
+				return a.Size - b.Size
+			}
+			return a.ComputeSlices - b.ComputeSlices
+		})
+		for _, p := range all {
+			note := ""
+			if p.Confidence == "derived" {
+				note = " *"
+			}
+			e := p.Engines
+			fmt.Fprintf(&b, "| `%s`%s | %.1f GiB | %d | %d | %s | %d / %d / %d / %d |\n", p.Name, note, float64(p.MemoryMiB)/1024, p.Multiprocessors, p.MaxInstances,
+				numbers(p.Starts), e[inventory.EngineDecoder], e[inventory.EngineEncoder], e[inventory.EngineJPEG], e[inventory.EngineOFA])
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func numbers(all []int) string {
+	texts := make([]string, len(all))
+	for i, n := range all {
+		texts[i] = fmt.Sprint(n)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// The class that a page names for a profile is that of the chart.
+func TestSlugs(t *testing.T) {
+	for profile, slug := range map[string]string{"1g.10gb": "1g-10gb", "1g.10gb+me": "1g-10gb-me", "1g.24gb-me": "1g-24gb-nome", "1g.24gb+me.all": "1g-24gb-meall"} {
+		require.Equal(t, slug, gpu.ProfileSlug(profile))
+		require.Contains(t, read(t, "choose-a-cut.md"), fmt.Sprintf("| `%s` | `gpu-mig-%s.tranche.dev` |", profile, slug))
+	}
+}

@@ -128,11 +128,6 @@ func TestDownAfterACrash(t *testing.T) {
 	require.NoError(t, cluster.Down(false), "where there is nothing")
 }
 
-func TestSavedImages(t *testing.T) {
-	output := "docker.io/library/busybox:1.35\tsaved\t\napplication/vnd.oci.image.manifest.v1+json sha256:1234\nImporting\telapsed: 0.1 s\ttotal: 2.0 MiB\n"
-	require.Equal(t, []string{"docker.io/library/busybox:1.35"}, savedImages(output))
-}
-
 func TestBootIDsDiffer(t *testing.T) {
 	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, newBootID())
 	require.NotEqual(t, newBootID(), newBootID())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,39 +26,24 @@ func (c *Cluster) Load(ctx context.Context, archive string, nodes []string) erro
 		if err != nil {
 			return err
 		}
-		names, err := c.importImages(ctx, machine, archive)
-		if err != nil {
+		if err := c.importImages(ctx, machine, archive); err != nil {
 			return fmt.Errorf("load %s: %w", archive, err)
 		}
-		c.say("%s: loaded %s", name, names)
+		c.say("%s: loaded %s", name, filepath.Base(archive))
 	}
 	return nil
 }
 
-// importImages imports an archive and returns the names of what was in it. The
-// archive goes through the standard input: the node may not see its path.
-func (c *Cluster) importImages(ctx context.Context, node machine.Machine, archive string) (string, error) {
+// importImages imports an archive. It goes through the standard input: the node
+// may not see its path.
+func (c *Cluster) importImages(ctx context.Context, node machine.Machine, archive string) error {
 	file, err := os.Open(archive)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer file.Close()
-	output, err := c.ctr(ctx, node, file, "images", "import", "--snapshotter="+c.snapshotterOf(node), "-")
-	if err != nil {
-		return "", err
-	}
-	return strings.Join(savedImages(output), ", "), nil
-}
-
-// savedImages reads the names of images in what `ctr images import` prints.
-func savedImages(output string) []string {
-	var names []string
-	for line := range strings.Lines(output) {
-		if fields := strings.Fields(line); len(fields) >= 2 && fields[1] == "saved" {
-			names = append(names, fields[0])
-		}
-	}
-	return names
+	_, err = c.ctr(ctx, node, file, "images", "import", "--snapshotter="+c.snapshotterOf(node), "-")
+	return err
 }
 
 func (c *Cluster) snapshotterOf(m machine.Machine) string {
@@ -91,7 +77,7 @@ func (c *Cluster) awaitContainerd(ctx context.Context, node machine.Machine) err
 		return err
 	}
 	for _, archive := range c.settings.Parts.Images() {
-		if _, err := c.importImages(ctx, node, archive); err != nil {
+		if err := c.importImages(ctx, node, archive); err != nil {
 			return err
 		}
 	}

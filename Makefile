@@ -105,3 +105,7 @@ verify: compiler cluster-parts ## Check formatting, vet, generated files and the
 .PHONY: bench
 bench: build ## Measure the figures that the project holds itself to, each with its limit
 	$(GO) run ./test/bench
+
+.PHONY: hardware-test
+hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA card
+	$(GO) test -c -trimpath $(SMALL) -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware

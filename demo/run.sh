@@ -45,5 +45,13 @@ The cluster is up. To look around:
   kubectl -n tranche-system logs ds/tranche-kubelet-plugin
   kubectl delete namespace demo-mig                # its partitions are destroyed
 
+The other demos, each with a README (demo/NAME/README.md):
+
+  kubectl apply -f demo/one-card                   # four partitions that fill one card
+  kubectl apply -f demo/first-available            # a whole card, else half of one
+  kubectl apply -f demo/quota                      # three partitions for a namespace
+  kubectl apply -f demo/admin-access               # a monitor that takes nothing
+  kubectl apply -f demo/vectoradd                  # CUDA, for real cards
+
 To stop it: make demo-down
 TEXT

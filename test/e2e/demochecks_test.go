@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Four containers have the four partitions of one card, which is full.
+func checkOneCard(s *suite, pods map[string]*corev1.Pod) {
+	pod := pods["four"]
+	cards := map[string]bool{}
+	for container, profile := range map[string]string{"train": "3g.40gb", "evaluate": "2g.20gb", "serve": "1g.10gb", "watch": "1g.10gb"} {
+		device := s.allocated(pod, container)
+		s.requireSees(pod, container, device, profile)
+		cards[device.Pool] = true
+	}
+	assert.Len(s.t, cards, 1)
+	assert.Equal(s.t, 4, s.machine(nodeA).instances())
+}
+
+// A whole card while there is one, half of one when each holds something.
+func checkFirstAvailable(s *suite, pods map[string]*corev1.Pod) {
+	s.requireSees(pods["flexible"], "main", s.allocated(pods["flexible"], "gpu/whole"), "gpu")
+
+	const namespace = "demo-first-available"
+	folder := filepath.Join(repository, "demo", "first-available")
+	for _, test := range []struct{ occupied, request, profile string }{
+		{class3g40gb, "gpu/larger-half", "4g.40gb"},
+		{class4g40gb, "gpu/smaller-half", "3g.40gb"},
+	} {
+		s.kubectl("delete", "--wait", "-n", namespace, "pod", "flexible")
+		s.deletePods()
+		for n, card := range s.machine(nodeA).GPUs {
+			s.gpuPodOn(fmt.Sprintf("occupier-%d", n), test.occupied, card.PCI)
+		}
+		s.waitAllRunning(8)
+		s.kubectl("apply", "-f", folder)
+		pod := s.demoPods(namespace)["flexible"]
+		s.requireSees(pod, "main", s.allocated(pod, test.request), test.profile)
+	}
+	s.deletePods()
+}
+
+// Three partitions are given out, and no way leads to a fourth one.
+func checkQuota(s *suite, _ map[string]*corev1.Pod) {
+	const namespace = "demo-quota"
+	s.eventually("three pods run", func() (bool, string) {
+		return len(s.demoPods(namespace)) == 3, "there are fewer"
+	})
+	assert.Equal(s.t, 3, s.machine(nodeA).instances())
+	used, err := s.client.CoreV1().ResourceQuotas(namespace).Get(s.ctx, "three-partitions", metav1.GetOptions{})
+	require.NoError(s.t, err)
+	counted := used.Status.Used["requests.nvidia.com/mig-1g.10gb"]
+	assert.EqualValues(s.t, 3, counted.Value(), "each counts once")
+
+	refused, err := filepath.Glob(filepath.Join(repository, "demo", "quota", "refused", "*.yaml"))
+	require.NoError(s.t, err)
+	readme, err := os.ReadFile(filepath.Join(repository, "demo", "quota", "README.md"))
+	require.NoError(s.t, err)
+	assert.Equal(s.t, len(refused), strings.Count(string(readme), "kubectl create -f demo/quota/refused/"))
+	for _, file := range refused {
+		out, err := s.try("kubectl", "create", "-f", file)
+		require.Error(s.t, err, "%s: %s", file, out)
+		assert.Contains(s.t, out, "exceeded quota: three-partitions", file)
+	}
+
+	// A claim by any class is refused, unless no card here has what it stands for.
+	offered := s.offered()
+	classes, err := s.client.ResourceV1().DeviceClasses().List(s.ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	tried := 0
+	for i := range classes.Items {
+		class := classes.Items[i].Name
+		profile, isProfile := strings.CutPrefix(class, "gpu-mig-")
+		if isProfile && !offered[strings.TrimSuffix(profile, ".tranche.dev")] {
+			continue
+		}
+		tried++
+		_, err := s.client.ResourceV1().ResourceClaims(namespace).Create(s.ctx, &resourceapi.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "dodge"},
+			Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(class, "")}}},
+		}, dryCreate)
+		assert.True(s.t, apierrors.IsForbidden(err), "a claim by class %s gets by the quota: %v", class, err)
+	}
+	assert.GreaterOrEqual(s.t, tried, 11, "the general classes and those of an H100")
+
+	// Every class is an extended resource, too. The pod itself is no claim; the
+	// one that the scheduler makes for it is refused.
+	pod := newPod("dodge")
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"deviceclass.resource.kubernetes.io/gpu-mig.tranche.dev": resource.MustParse("1")}
+	_, err = s.client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.eventually("the scheduler is refused", func() (bool, string) {
+		said, err := s.try("kubectl", "-n", namespace, "describe", "pod", "dodge")
+		return err == nil && strings.Contains(said, "exceeded quota: three-partitions"), said
+	})
+	assert.Equal(s.t, 3, s.machine(nodeA).instances())
+}
+
+// offered lists, in the words of class names, the profiles that the nodes publish.
+func (s *suite) offered() map[string]bool {
+	s.t.Helper()
+	found := map[string]bool{}
+	for _, slice := range s.slices(nodeA) {
+		for i := range slice.Spec.Devices {
+			if profile, ok := slice.Spec.Devices[i].Attributes["profile"]; ok {
+				found[strings.NewReplacer(".", "-", "+", "-").Replace(*profile.StringValue)] = true
+			}
+		}
+	}
+	require.NotEmpty(s.t, found)
+	return found
+}
+
+// The monitors see all cards of their nodes, and nobody notices.
+func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
+	s.eventually("there is a monitor on each node", func() (bool, string) {
+		pods = s.demoPods("demo-admin-access")
+		return len(pods) == 2, fmt.Sprintf("there are %d pods", len(pods))
+	})
+	seen := func() {
+		for _, pod := range pods {
+			want := slices.Clone(commonNodes)
+			for n := range s.machine(pod.Spec.NodeName).GPUs {
+				want = append(want, fmt.Sprintf("/dev/nvidia%d", n))
+			}
+			slices.Sort(want)
+			assert.Equal(s.t, want, s.seen(pod, "main"), pod.Spec.NodeName)
+		}
+	}
+	before := s.machine(nodeA)
+	seen()
+
+	// Beside it, a partition and seven whole cards are given out, and more of the
+	// eighth.
+	s.gpuPod("worker", class1g10gb)
+	worker := s.waitRunning("worker")
+	held := s.allocated(worker, "")
+	s.requireSees(worker, "main", held, "1g.10gb")
+	s.gpuPods("whole", 7, classWhole)
+	s.waitAllRunning(8)
+	s.gpuPod("beside", class3g40gb)
+	assert.Equal(s.t, held.Pool, s.allocated(s.waitRunning("beside"), "").Pool)
+	seen()
+
+	// Monitors that go leave everything as it is.
+	during := s.machine(nodeA)
+	require.NotEqual(s.t, before, during)
+	s.kubectl("-n", "demo-admin-access", "delete", "daemonset", "monitor", "--cascade=foreground")
+	s.eventually("the monitors are gone", func() (bool, string) {
+		records := s.records(nodeA)
+		return len(records) == 9, fmt.Sprintf("the ledger knows %d claims", len(records))
+	})
+	assert.Equal(s.t, during, s.machine(nodeA))
+	s.requireSees(worker, "main", held, "1g.10gb")
+	s.deletePods()
+}
+
+// There is no CUDA here and no registry: the manifests are valid, and the pod
+// gets as far as its image.
+func checkVectorAdd(s *suite, _ map[string]*corev1.Pod) {
+	folder := filepath.Join(repository, "demo", "vectoradd")
+	s.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", folder)
+	nudge := s.nudging()
+	s.eventually("the pod's card is prepared", func() (bool, string) {
+		pod, err := s.client.CoreV1().Pods("demo-vectoradd").Get(s.ctx, "vectoradd", metav1.GetOptions{})
+		require.NoError(s.t, err)
+		nudge(pod)
+		said, _ := s.try("kubectl", "-n", "demo-vectoradd", "describe", "pod", "vectoradd")
+		return len(s.records(nodeA))+len(s.records(nodeB)) == 1, said
+	})
+	pod, err := s.client.CoreV1().Pods("demo-vectoradd").Get(s.ctx, "vectoradd", metav1.GetOptions{})
+	require.NoError(s.t, err)
+	device := s.allocated(pod, "")
+	assert.NotContains(s.t, device.Device, "-mig-")
+	assert.Equal(s.t, gpu.DriverName, device.Driver)
+}

@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// 1g.20gb has one seventh of a card and a quarter of its memory: four fill a
+// card, 32 the node.
+func TestFillTheNodeWithDoubleMemory(t *testing.T) {
+	s := start(t)
+	const class = "gpu-mig-1g-20gb.tranche.dev"
+	s.gpuPods("wide", 32, class)
+	s.waitAllRunning(32)
+	s.requireInstances(32)
+	s.requireNothingTwice()
+	for _, card := range s.machine(nodeA).GPUs {
+		assert.Len(t, card.Instances, 4, card.PCI)
+	}
+	s.gpuPod("one-more", class)
+	s.waitUnschedulable("one-more")
+	// The seventh of the computing power that four leave on a card has no memory.
+	s.gpuPod("small", class1g10gb)
+	s.waitUnschedulable("small")
+}
+
+// Eight claims of four partitions each, tied to one card, fill eight cards.
+func TestFillCardsWithMatchAttribute(t *testing.T) {
+	s := start(t)
+	devices := resourceapi.DeviceClaim{}
+	requests := []string{"a", "b", "c", "d"}
+	for n, class := range []string{class3g40gb, "gpu-mig-2g-20gb.tranche.dev", class1g10gb, class1g10gb} {
+		devices.Requests = append(devices.Requests, resourceapi.DeviceRequest{
+			Name: requests[n], Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class},
+		})
+	}
+	parent := resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID")
+	devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &parent}}
+	s.template("four", devices)
+	create := func(name string) {
+		pod := newPod(name, fromTemplate("four"))
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+		s.create(pod)
+	}
+	for n := range 8 {
+		create(fmt.Sprintf("four-%d", n))
+	}
+	s.waitAllRunning(8)
+	assert.Equal(t, 32, s.machine(nodeA).instances())
+	cards := map[string]bool{}
+	for n := range 8 {
+		pod := s.pod(fmt.Sprintf("four-%d", n))
+		card := s.allocated(pod, "a").Pool
+		cards[card] = true
+		for _, request := range requests {
+			assert.Equal(t, card, s.allocated(pod, request).Pool)
+		}
+		// A container that has all four sees one card and eight capabilities.
+		assert.Len(t, s.seen(pod, "main"), len(commonNodes)+1+8)
+	}
+	assert.Len(t, cards, 8)
+	create("one-more")
+	s.waitUnschedulable("one-more")
+	s.gpuPod("small", class1g10gb)
+	s.waitUnschedulable("small")
+}

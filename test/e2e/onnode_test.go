@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+// deedVariable makes the test binary do something on a node and end: nodes see
+// this machine's files, and what an administrator does there by nvidia-smi has
+// no command with simulated cards.
+const deedVariable = "TRANCHE_E2E_DEED"
+
+// deed is what an administrator does to a card of node-a.
+type deed struct {
+	// Make and Remove name a placement.
+	Make, Remove string
+	// Reset is the address of a card.
+	Reset string
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(deedVariable); text != "" {
+		var d deed
+		err := json.Unmarshal([]byte(text), &d)
+		if err == nil {
+			err = d.do(context.Background())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// byHand does something to a card of node-a behind the plugin's back.
+func (s *suite) byHand(d deed) {
+	s.t.Helper()
+	program, err := os.Executable()
+	require.NoError(s.t, err)
+	text, err := json.Marshal(d)
+	require.NoError(s.t, err)
+	s.onNode(nodeA, "env", deedVariable+"="+string(text), program)
+}
+
+func (d deed) do(ctx context.Context) error {
+	if d.Reset != "" {
+		return simulate.ResetGPU(simulateRoot, d.Reset)
+	}
+	inv, err := inventory.Load("h100x8", "")
+	if err != nil {
+		return err
+	}
+	library, err := simulate.New(inv, simulate.Options{Root: simulateRoot, Seed: nodeA})
+	if err != nil {
+		return err
+	}
+	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: simulateRoot + "/driver", ProcRoot: simulateRoot, SysRoot: simulateRoot + "/sys"})
+	if err != nil {
+		return err
+	}
+	if err := driver.Open(ctx); err != nil {
+		return err
+	}
+	defer driver.Close(ctx) //nolint:errcheck // the process ends
+	cards, err := driver.Inventory(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range cards {
+		if p, ok := cards[i].Placement(d.Make); ok {
+			_, err := driver.Create(ctx, p)
+			return err
+		}
+		if p, ok := cards[i].Placement(d.Remove); ok {
+			return driver.Destroy(ctx, p)
+		}
+	}
+	return fmt.Errorf("no card has a placement %q or %q", d.Make, d.Remove)
+}

@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+const (
+	foreignTaint   = "gpu.tranche.dev/foreign-partition"
+	unhealthyTaint = "gpu.tranche.dev/unhealthy"
+)
+
+// A partition that somebody makes by hand is left alone: what it covers is
+// tainted, nothing else is, an event says how to remove it, and pods go
+// elsewhere until it is gone.
+func TestAForeignPartition(t *testing.T) {
+	s := start(t)
+	const index = 3
+	pci := s.machine(nodeA).GPUs[index].PCI
+	card := gpu.CardName(pci)
+	// 3g.40gb at 4 covers the second half.
+	foreign := card + "-mig-3g-40gb-4"
+	s.byHand(deed{Make: foreign})
+	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
+	id := s.machine(nodeA).GPUs[index].Instances[0].ID
+
+	covered := func(device string) bool {
+		for _, part := range []string{"", "-mig-7g-80gb-0", "-mig-3g-40gb-4", "-mig-2g-20gb-4", "-mig-1g-20gb-4", "-mig-1g-20gb-6",
+			"-mig-1g-10gb-4", "-mig-1g-10gb-5", "-mig-1g-10gb-6", "-mig-1g-10gb-me-4", "-mig-1g-10gb-me-5", "-mig-1g-10gb-me-6"} {
+			if device == card+part {
+				return true
+			}
+		}
+		return false
+	}
+	s.eventually("what it covers is tainted", func() (bool, string) {
+		tainted := s.taintedDevices(nodeA, foreignTaint)
+		return len(tainted) == 12, strings.Join(tainted, "\n")
+	})
+	for _, device := range s.taintedDevices(nodeA, foreignTaint) {
+		assert.True(t, covered(device), "%s has nothing to do with it", device)
+	}
+	s.waitNodeEvent(nodeA, "ForeignPartition", "Card "+card, foreign, "left alone",
+		fmt.Sprintf("nvidia-smi mig -i %s -dci -gi %d && nvidia-smi mig -i %s -dgi -gi %d", pci, id, pci, id))
+
+	// The other half is given out, the foreign one and the whole card are not.
+	s.gpuPodOn("beside", class3g40gb, pci)
+	assert.Equal(t, card+"-mig-3g-40gb-0", s.allocated(s.waitRunning("beside"), "").Device)
+	s.gpuPodOn("waits", class1g10gb, pci)
+	s.waitUnschedulable("waits")
+	s.gpuPods("whole", 7, classWhole)
+	s.waitAllRunning(8)
+	assert.Equal(t, 2, s.machine(nodeA).instances(), "it is still there")
+
+	s.byHand(deed{Remove: foreign})
+	s.eventually("the taints are gone", func() (bool, string) {
+		tainted := s.taintedDevices(nodeA, foreignTaint)
+		return len(tainted) == 0, strings.Join(tainted, "\n")
+	})
+	s.waitRunning("waits")
+}
+
+// taintedDevices lists the devices of a node that have a taint.
+func (s *suite) taintedDevices(node, key string) (names []string) {
+	s.t.Helper()
+	for _, slice := range s.slices(node) {
+		for i := range slice.Spec.Devices {
+			for _, taint := range slice.Spec.Devices[i].Taints {
+				if taint.Key == key {
+					assert.Equal(s.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
+					names = append(names, slice.Spec.Devices[i].Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// A card with a fatal error is out of service within ten seconds, its holders
+// are named, their pods say so, and it stays so until the card was reset,
+// whatever becomes of the plugin.
+func TestAFatalXID(t *testing.T) {
+	s := start(t)
+	const index = 6
+	pci := s.machine(nodeA).GPUs[index].PCI
+	card := gpu.CardName(pci)
+	s.gpuPodOn("held", class1g10gb, pci)
+	s.waitRunning("held")
+	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
+
+	struck := time.Now()
+	s.setFaults(simulate.Faults{XIDs: []simulate.XID{{GPU: pci, XID: 119}}})
+	s.eventually("the card is tainted", func() (bool, string) { return s.tainted(nodeA, card, unhealthyTaint), "it is not" })
+	took := time.Since(struck)
+	assert.Less(t, took, 10*time.Second)
+	t.Logf("tainted %s after the error", took.Round(time.Millisecond))
+	assert.Len(t, s.taintedDevices(nodeA, unhealthyTaint), s.devicesOf(nodeA, card), "no other card is")
+	s.waitNodeEvent(nodeA, "GPUUnhealthy", card, "119", "is held by claim "+s.namespace+"/", "of pod held")
+	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
+	assert.Equal(t, corev1.PodRunning, s.pod("held").Status.Phase, "nobody is driven away")
+
+	s.clearFaults(nodeA)
+	s.restartPlugin(nodeA)
+	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
+	assert.True(t, s.tainted(nodeA, card, unhealthyTaint), "a restart mends no card")
+	s.gpuPodOn("waits", class1g10gb, pci)
+	s.waitUnschedulable("waits")
+
+	s.delete("held")
+	s.byHand(deed{Reset: pci})
+	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeA, card, unhealthyTaint), "it is still there" })
+	s.waitNodeEvent(nodeA, "GPUHealthy", card)
+	s.waitRunning("waits")
+}
+
+func (s *suite) devicesOf(node, card string) (count int) {
+	for _, slice := range s.slices(node) {
+		if slice.Spec.Pool.Name == gpu.PoolName(node, card) {
+			count += len(slice.Spec.Devices)
+		}
+	}
+	return count
+}
+
+// The plugin's own command tells what the hardware says now.
+func TestHardwareCommand(t *testing.T) {
+	s := start(t)
+	s.gpuPod("holder", class1g10gb)
+	pod := s.waitRunning("holder")
+	device := s.allocated(pod, "")
+	foreign := gpu.CardName(s.machine(nodeA).GPUs[5].PCI) + "-mig-1g-10gb-2"
+	s.byHand(deed{Make: foreign})
+	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
+
+	plugin := s.plugin(nodeA).Name
+	text := s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware")
+	assert.Contains(t, text, "NVIDIA driver 580.159.04, CUDA 13.0, 8 cards")
+	assert.Contains(t, text, "claim "+s.namespace+"/"+s.claims(pod)[0].Name+", pod holder")
+	assert.Contains(t, text, "not made by Tranche: nvidia-smi mig -i "+s.machine(nodeA).GPUs[5].PCI)
+
+	var report nvidia.Report
+	text = s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(text), &report), text)
+	require.Len(t, report.Cards, 8)
+	partitions := map[string]int{}
+	for _, c := range report.Cards {
+		partitions[gpu.PoolName(nodeA, c.Name)] = len(c.Partitions)
+	}
+	assert.Equal(t, 1, partitions[device.Pool], text)
+	s.byHand(deed{Remove: foreign})
+}

@@ -23,6 +23,9 @@ const childEnv = "TRANCHE_TEST_PLUGIN"
 type child struct {
 	Config *Config
 	Claim  *resourceapi.ResourceClaim
+	// DieBefore is the number of the step, of all that the plugin takes for
+	// claims, before which it kills itself; none if negative.
+	DieBefore int
 }
 
 func TestMain(m *testing.M) {
@@ -36,6 +39,7 @@ func runChild(text string) {
 	var c child
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
+		c.Config.beforeStep = dieBefore(c.DieBefore)
 		err = Run(quiet(context.Background()), c.Config, newAPI(c.Claim))
 	}
 	fmt.Fprintln(os.Stderr, err)
@@ -100,7 +104,18 @@ func TestPluginKilledDuringPrepareAndClaimGone(t *testing.T) {
 // startChild runs the plugin as a process; kill ends it with SIGKILL.
 func (m *machine) startChild(c *resourceapi.ResourceClaim) (kill func()) {
 	m.t.Helper()
-	text, err := json.Marshal(child{Config: m.config, Claim: c})
+	cmd := m.startProcess(child{Config: m.config, Claim: c, DieBefore: -1})
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	m.t.Cleanup(kill)
+	return kill
+}
+
+func (m *machine) startProcess(c child) *exec.Cmd {
+	m.t.Helper()
+	text, err := json.Marshal(c)
 	require.NoError(m.t, err)
 	program, err := os.Executable()
 	require.NoError(m.t, err)
@@ -108,12 +123,7 @@ func (m *machine) startChild(c *resourceapi.ResourceClaim) (kill func()) {
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	require.NoError(m.t, cmd.Start())
-	kill = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	m.t.Cleanup(kill)
-	return kill
+	return cmd
 }
 
 // awaitHang waits until the plugin hangs in the call that hang names: the

@@ -73,6 +73,9 @@ type Config struct {
 	SimulateRoot  string
 	// LookInterval is how often the cards are looked at; zero: every 5 s.
 	LookInterval time.Duration
+
+	// beforeStep is claim.Config's: tests kill the plugin in it.
+	beforeStep func(context.Context, ledger.Record, *claim.Step)
 }
 
 func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
@@ -201,6 +204,8 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		LoadID:   p.hardware.loadID,
 		LockDir:  locks,
 		Observer: p.metrics,
+
+		BeforeStep: p.beforeStep,
 	})
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,

@@ -14,8 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Four containers have the four partitions of one card, which is full.
@@ -169,22 +167,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.deletePods()
 }
 
-// There is no CUDA here and no registry: the manifests are valid, and the pod
-// gets as far as its image.
-func checkVectorAdd(s *suite, _ map[string]*corev1.Pod) {
-	folder := filepath.Join(repository, "demo", "vectoradd")
-	s.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", folder)
-	nudge := s.nudging()
-	s.eventually("the pod's card is prepared", func() (bool, string) {
-		pod, err := s.client.CoreV1().Pods("demo-vectoradd").Get(s.ctx, "vectoradd", metav1.GetOptions{})
-		require.NoError(s.t, err)
-		nudge(pod)
-		said, _ := s.try("kubectl", "-n", "demo-vectoradd", "describe", "pod", "vectoradd")
-		return len(s.records(nodeA))+len(s.records(nodeB)) == 1, said
-	})
-	pod, err := s.client.CoreV1().Pods("demo-vectoradd").Get(s.ctx, "vectoradd", metav1.GetOptions{})
-	require.NoError(s.t, err)
-	device := s.allocated(pod, "")
-	assert.NotContains(s.t, device.Device, "-mig-")
-	assert.Equal(s.t, gpu.DriverName, device.Driver)
+// There is no CUDA here and no registry: the pod gets its card.
+func checkVectorAdd(s *suite, pods map[string]*corev1.Pod) {
+	s.requireSees(pods["vectoradd"], "main", s.allocated(pods["vectoradd"], ""), "gpu")
 }

@@ -1,0 +1,263 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// dieBefore kills this process before its n-th step: nothing is undone, no file
+// is flushed, no lock is given back by hand.
+func dieBefore(n int) func(context.Context, ledger.Record, *claim.Step) {
+	var taken atomic.Int64
+	return func(context.Context, ledger.Record, *claim.Step) {
+		if taken.Add(1) == int64(n)+1 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until the signal arrives
+		}
+	}
+}
+
+// crashCase is a claim in whose life the plugin dies.
+type crashCase struct {
+	name    string
+	devices []string
+	// rival overlaps with the claim's first device.
+	rival string
+	// partitions is what exists while the claim is prepared.
+	partitions []string
+}
+
+var crashCases = []crashCase{
+	{"two partitions", []string{small0, card1 + "-mig-3g-40gb-0"}, card0 + "-mig-3g-40gb-4", []string{small0, card1 + "-mig-3g-40gb-0"}},
+	{"whole card", []string{card0}, small0, nil},
+}
+
+// aftermath is what happens between the death and the end of the claim.
+type aftermath struct {
+	name string
+	// meanwhile happens while there is no plugin.
+	meanwhile func(*machine)
+	// gone: nobody asks for the claim again.
+	gone bool
+}
+
+var aftermaths = []aftermath{
+	{name: "restart", meanwhile: func(*machine) {}},
+	{name: "claim deleted", gone: true, meanwhile: func(m *machine) {
+		require.NoError(m.t, m.api.ResourceV1().ResourceClaims("team").Delete(m.t.Context(), "claim-a", metav1.DeleteOptions{}))
+	}},
+	{name: "reboot", meanwhile: func(m *machine) { require.NoError(m.t, simulate.Reboot(m.config.SimulateRoot)) }},
+	{name: "driver reload", meanwhile: func(m *machine) { require.NoError(m.t, simulate.ReloadDriver(m.config.SimulateRoot)) }},
+}
+
+// tally counts what the matrix found.
+type tally struct{ points, leaks, doubleGrants atomic.Int64 }
+
+// The plugin is a process that is killed before and after every step of Prepare
+// and of Unprepare (after one is before the next; after the last there is one
+// more point, before the answer). Whatever comes next, nothing is leaked and
+// nothing is given out twice.
+func TestCrashMatrix(t *testing.T) {
+	start := time.Now()
+	var count tally
+	for _, c := range crashCases {
+		var prepare, all []string
+		t.Run("plan of "+c.name, func(t *testing.T) {
+			t.Run("orderly", func(t *testing.T) { prepare, all = orderlySteps(t, c) })
+		})
+		require.NotEmpty(t, prepare)
+		t.Run(c.name, func(t *testing.T) {
+			for n, point := range all {
+				for _, then := range aftermaths {
+					t.Run(fmt.Sprintf("%02d %s, %s", n, point, then.name), func(t *testing.T) {
+						crashAt(t, c, n, n < len(prepare), then, &count)
+					})
+				}
+			}
+		})
+	}
+	t.Logf("crash matrix: %d points tried in %s, %d leaks, %d double grants",
+		count.points.Load(), time.Since(start).Round(time.Millisecond), count.leaks.Load(), count.doubleGrants.Load())
+	assert.Zero(t, count.leaks.Load())
+	assert.Zero(t, count.doubleGrants.Load())
+}
+
+// orderlySteps lists the points of an undisturbed life of a claim, as the plan
+// has them.
+func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
+	m := newMachine(t, newAPI())
+	var mu sync.Mutex
+	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *claim.Step) {
+		mu.Lock()
+		defer mu.Unlock()
+		name := "before the answer"
+		if step != nil {
+			name = fmt.Sprintf("before %s %d", step.Op, step.Device)
+		}
+		all = append(all, name)
+	}
+	k, stop := m.start()
+	a := allocate(t, m.api, "a", c.devices...)
+	k.mustPrepare(a)
+	prepare = append(prepare, all...)
+	require.Empty(t, k.unprepare(a))
+	stop()
+	m.nothingHeld()
+	return prepare, all
+}
+
+// crashAt lets the plugin die at one point of a claim's life and looks at what
+// follows.
+func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, count *tally) {
+	m := newMachine(t, newAPI())
+	count.points.Add(1)
+	a := allocate(t, m.api, "a", c.devices...)
+	m.dieAt(a, n)
+	then.meanwhile(m)
+
+	k, _ := m.start()
+	if then.gone {
+		require.Eventually(t, m.idle, patience, tick, "what a deleted claim held is not released")
+		m.countLeaks(count)
+		k.works(allocate(t, m.api, "b", c.rival))
+		return
+	}
+	// Somebody else asks for an overlapping device before the kubelet comes back
+	// to the first claim. The scheduler would not do so; it must not matter.
+	held := len(m.records()) > 0
+	b := allocate(t, m.api, "b", c.rival)
+	if k.granted(b) {
+		if held {
+			count.doubleGrants.Add(1)
+			assert.Fail(t, "given out twice", "%s was given out while the ledger had claim a", c.rival)
+		}
+		require.Empty(t, k.unprepare(b))
+	}
+	if inPrepare {
+		require.NotEmpty(t, k.mustPrepare(a))
+		m.requirePrepared(c)
+		if k.granted(b) {
+			count.doubleGrants.Add(1)
+			assert.Fail(t, "given out twice", "%s was given out beside claim a", c.rival)
+		}
+	}
+	require.Empty(t, k.unprepare(a))
+	m.countLeaks(count)
+	k.works(b)
+}
+
+// dieAt runs the plugin as a process, which is killed at the n-th point of the
+// claim's life.
+func (m *machine) dieAt(c *resourceapi.ResourceClaim, n int) {
+	m.t.Helper()
+	process := m.startProcess(child{Config: m.config, Claim: c, DieBefore: n})
+	m.t.Cleanup(func() { _ = process.Process.Kill() })
+	k := m.register()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	refs := []*drapb.Claim{refTo(c)}
+	_, err := k.dra.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: refs})
+	if err == nil {
+		_, err = k.dra.NodeUnprepareResources(ctx, &drapb.NodeUnprepareResourcesRequest{Claims: refs})
+	}
+	require.Error(m.t, err, "the plugin has not died")
+	var exit *exec.ExitError
+	require.ErrorAs(m.t, process.Wait(), &exit)
+	require.Equal(m.t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+}
+
+// granted tries for a moment to prepare a claim, and tells whether it got its
+// device. Prepare waits for late releases; the kubelet's own time would be 45 s.
+func (k *kubelet) granted(c *resourceapi.ResourceClaim) bool {
+	k.m.t.Helper()
+	ctx, cancel := context.WithTimeout(k.m.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	answer, err := k.dra.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
+	granted := err == nil && answer.Claims[string(c.UID)].Error == ""
+	if !granted {
+		// It may have been just too slow to say so.
+		require.Empty(k.m.t, k.unprepare(c))
+	}
+	return granted
+}
+
+// requirePrepared checks that hardware, ledger and CDI file agree on claim a.
+func (m *machine) requirePrepared(c crashCase) {
+	m.t.Helper()
+	require.ElementsMatch(m.t, c.partitions, m.partitions())
+	records := m.records()
+	require.Len(m.t, records, 1)
+	require.Equal(m.t, ledger.Prepared, records[0].State)
+	require.Len(m.t, records[0].Devices, len(c.devices))
+	for _, d := range records[0].Devices {
+		require.NotEmpty(m.t, d.UUID)
+		require.Contains(m.t, m.spec("a"), d.UUID)
+	}
+}
+
+// idle tells whether neither the cards nor the folders know of a claim.
+func (m *machine) idle() bool {
+	return len(m.partitions())+len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0
+}
+
+func (m *machine) countLeaks(count *tally) {
+	m.t.Helper()
+	if !m.idle() {
+		count.leaks.Add(1)
+	}
+	m.nothingHeld()
+}
+
+// A record that a later version wrote is still good for a release: what it adds
+// is ignored, and where its version is unknown, the CDI file tells the rest.
+func TestRecordOfALaterVersion(t *testing.T) {
+	for name, change := range map[string]func([]byte) []byte{
+		"more fields": func(data []byte) []byte {
+			data = bytes.Replace(data, []byte(`{"version":1`), []byte(`{"tenant":{"a":[1]},"version":1`), 1)
+			return bytes.Replace(data, []byte(`"devices":[{`), []byte(`"devices":[{"share":0.5,`), 1)
+		},
+		"higher version": func(data []byte) []byte {
+			return bytes.Replace(data, []byte(`"version":1`), []byte(`"version":99`), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newAPI())
+			k, stop := m.start()
+			a := allocate(t, m.api, "a", small0, card1)
+			k.mustPrepare(a)
+			stop()
+			file := filepath.Join(m.config.dataDir(), "claims", "a.json")
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			changed := change(data)
+			require.NotEqual(t, data, changed)
+			require.NoError(t, os.WriteFile(file, changed, 0o600))
+
+			k, _ = m.start()
+			assert.False(t, k.granted(allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")))
+			require.NotEmpty(t, k.mustPrepare(a), "the kubelet may ask again")
+			assert.Equal(t, []string{small0}, m.partitions())
+			require.Empty(t, k.unprepare(a))
+			k.works(allocate(t, m.api, "c", card0))
+		})
+	}
+}

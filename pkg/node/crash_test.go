@@ -189,7 +189,7 @@ func (m *machine) dieAt(c *resourceapi.ResourceClaim, n int) {
 // device. Prepare waits for late releases; the kubelet's own time would be 45 s.
 func (k *kubelet) granted(c *resourceapi.ResourceClaim) bool {
 	k.m.t.Helper()
-	ctx, cancel := context.WithTimeout(k.m.t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(k.m.t.Context(), 200*time.Millisecond)
 	defer cancel()
 	answer, err := k.dra.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
 	granted := err == nil && answer.Claims[string(c.UID)].Error == ""

@@ -161,7 +161,7 @@ func (s *suite) clearFaults(node string) {
 // is there to stay.
 func (s *suite) requireNothingLeft() {
 	s.t.Helper()
-	for _, node := range []string{nodeA, nodeB} {
+	for _, node := range s.nodes {
 		s.eventually("nothing is left on "+node, func() (bool, string) {
 			m := s.machine(node)
 			files := s.onNode(node, "sh", "-c", "find "+ledgerDir+" "+cdiDir+" -type f -name '*.json*' 2>/dev/null; true")

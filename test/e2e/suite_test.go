@@ -23,6 +23,8 @@ import (
 const (
 	// clusterVariable names the folder of the cluster to test on.
 	clusterVariable = "TRANCHE_E2E_CLUSTER"
+	// restrictedVariable names the feature gate that is off there, if any.
+	restrictedVariable = "TRANCHE_E2E_RESTRICTED"
 	// repository is the clone's root, seen from this folder.
 	repository = "../.."
 
@@ -44,6 +46,8 @@ type suite struct {
 	cluster string
 	config  *rest.Config
 	client  kubernetes.Interface
+	// nodes are those of the cluster.
+	nodes []string
 	// namespace is the test's own.
 	namespace string
 }
@@ -56,7 +60,25 @@ func start(t *testing.T) *suite {
 	if cluster == "" {
 		t.Skip(clusterVariable + " names no cluster: test/e2e.sh starts one and runs this test")
 	}
-	s := &suite{t: t, ctx: context.Background(), cluster: cluster}
+	if restricted := os.Getenv(restrictedVariable); restricted != "" {
+		t.Skip("this cluster is for the tests without " + restricted)
+	}
+	return begin(t, cluster, nodeA, nodeB)
+}
+
+// startRestricted is start for a cluster of one node on which a feature gate is
+// off.
+func startRestricted(t *testing.T, gate string) *suite {
+	t.Helper()
+	if os.Getenv(restrictedVariable) != gate {
+		t.Skip("test/e2e-restricted.sh starts a cluster without " + gate + " and runs this test")
+	}
+	return begin(t, os.Getenv(clusterVariable), nodeA)
+}
+
+func begin(t *testing.T, cluster string, nodes ...string) *suite {
+	t.Helper()
+	s := &suite{t: t, ctx: context.Background(), cluster: cluster, nodes: nodes}
 	var err error
 	s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(cluster, "kubeconfig"))
 	require.NoError(t, err)
@@ -78,8 +100,9 @@ func (s *suite) end() {
 	if s.t.Failed() {
 		s.t.Log(s.report())
 	}
-	s.clearFaults(nodeA)
-	s.clearFaults(nodeB)
+	for _, node := range s.nodes {
+		s.clearFaults(node)
+	}
 	s.deletePods()
 	s.requireNothingLeft()
 	assert.NoError(s.t, s.client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))

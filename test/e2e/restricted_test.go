@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// An API server without DRAPartitionableDevices drops the counters that keep
+// partitions apart. Whole cards are offered then, each once, and an event says
+// why there is nothing else.
+func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
+	s := startRestricted(t, "DRAPartitionableDevices")
+	s.waitNodeEvent(nodeA, "PartitionsNotPublished", "DRAPartitionableDevices is off", "whole GPUs only", "Turn the gate on")
+	devices := 0
+	for _, slice := range s.slices(nodeA) {
+		assert.Empty(t, slice.Spec.SharedCounters)
+		for i := range slice.Spec.Devices {
+			assert.Equal(t, "gpu", *slice.Spec.Devices[i].Attributes["type"].StringValue)
+			devices++
+		}
+	}
+	assert.Equal(t, 8, devices)
+
+	s.gpuPods("whole", 8, classWhole)
+	s.waitAllRunning(8)
+	s.requireNothingTwice()
+	pod := s.pod("whole-0")
+	s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
+	s.gpuPod("one-more", classWhole)
+	s.waitUnschedulable("one-more")
+	s.gpuPod("part", class1g10gb)
+	s.waitUnschedulable("part")
+	assert.Zero(t, s.machine(nodeA).instances())
+	s.delete("whole-3")
+	s.waitRunning("one-more")
+	s.requireNothingTwice()
+}
+
+// Nothing of ours needs consumable capacity: without it, all is as ever.
+func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
+	s := startRestricted(t, "DRAConsumableCapacity")
+	counters := 0
+	for _, slice := range s.slices(nodeA) {
+		counters += len(slice.Spec.SharedCounters)
+	}
+	require.NotZero(t, counters)
+	s.gpuPods("small", 7, class1g10gb)
+	s.gpuPod("large", class4g40gb)
+	s.gpuPods("whole", 6, classWhole)
+	s.waitAllRunning(14)
+	assert.Equal(t, 8, s.machine(nodeA).instances())
+	assert.Len(t, s.records(nodeA), 14)
+	s.requireNothingTwice()
+	s.gpuPod("one-more", classWhole)
+	s.waitUnschedulable("one-more")
+}

@@ -136,7 +136,7 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 
 	k, _ := m.start()
 	if then.gone {
-		require.Eventually(t, m.idle, patience, tick, "what a deleted claim held is not released")
+		assert.Eventually(t, m.idle, patience, tick, "what a deleted claim held is not released")
 		m.countLeaks(count)
 		k.works(allocate(t, m.api, "b", c.rival))
 		return
@@ -153,7 +153,10 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 		require.Empty(t, k.unprepare(b))
 	}
 	if inPrepare {
-		require.NotEmpty(t, k.mustPrepare(a))
+		if answer := k.prepare(a)["a"]; answer.Error != "" {
+			count.leaks.Add(1) // its own leftovers are in its way
+			require.Fail(t, "the next Prepare fails", answer.Error)
+		}
 		m.requirePrepared(c)
 		if k.granted(b) {
 			count.doubleGrants.Add(1)

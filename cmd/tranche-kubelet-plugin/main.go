@@ -75,7 +75,7 @@ func command() *cobra.Command {
 	logsapi.AddFlags(logging, flags)
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
 	addFlags(flags, &config)
-	cmd.AddCommand(hardwareCommand())
+	cmd.AddCommand(hardwareCommand(), uninstallCommand())
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,10 @@ const (
 	namespace   = "tranche-system"
 	kubeVersion = "1.37.1"
 )
+
+// withHooks is no argument of helm's: it makes render keep what is created only
+// to uninstall.
+const withHooks = "--with-hooks"
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
@@ -55,6 +60,10 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 func render(t *testing.T, chart string, args ...string) []string {
 	t.Helper()
 	args = append([]string{"template", "tranche", chart, "--namespace", namespace, "--kube-version", kubeVersion}, args...)
+	if !slices.Contains(args, withHooks) {
+		args = append(args, "--no-hooks")
+	}
+	args = slices.DeleteFunc(args, func(arg string) bool { return arg == withHooks })
 	out, errOut, err := helm(t, args...)
 	require.NoError(t, err, errOut)
 
@@ -117,7 +126,7 @@ func TestGolden(t *testing.T) {
 	for _, file := range values {
 		name := strings.TrimSuffix(filepath.Base(file), ".values.yaml")
 		t.Run(name, func(t *testing.T) {
-			documents := render(t, chart, "--values", file)
+			documents := render(t, chart, "--values", file, withHooks)
 			decode(t, documents)
 			compareGolden(t, filepath.Join("testdata", name+".yaml"), strings.Join(documents, "\n---\n")+"\n")
 		})
@@ -182,11 +191,14 @@ func TestOneIdentity(t *testing.T) {
 			account := one[*corev1.ServiceAccount](t, objects)
 			plugin := one[*appsv1.DaemonSet](t, objects)
 			binding := one[*rbacv1.ClusterRoleBinding](t, objects)
+			local := one[*rbacv1.RoleBinding](t, objects)
 
 			require.Equal(t, account.Name, plugin.Spec.Template.Spec.ServiceAccountName)
 			require.Equal(t, account.Namespace, plugin.Namespace)
 			require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}, binding.Subjects)
 			require.Equal(t, one[*rbacv1.ClusterRole](t, objects).Name, binding.RoleRef.Name)
+			require.Equal(t, binding.Subjects, local.Subjects)
+			require.Equal(t, one[*rbacv1.Role](t, objects).Name, local.RoleRef.Name)
 
 			policy := newPolicy(t, objects)
 			require.True(t, policy.appliesTo("system:serviceaccount:"+account.Namespace+":"+account.Name))
@@ -195,9 +207,12 @@ func TestOneIdentity(t *testing.T) {
 }
 
 func TestRoleHasNoWildcards(t *testing.T) {
-	for _, rule := range one[*rbacv1.ClusterRole](t, decode(t, render(t, chart))).Rules {
-		for _, word := range append(append(append([]string{}, rule.APIGroups...), rule.Resources...), rule.Verbs...) {
-			require.NotContains(t, word, "*")
+	for _, set := range [][]runtime.Object{decode(t, render(t, chart)), hooks(t)} {
+		rules := slices.Concat(one[*rbacv1.ClusterRole](t, set).Rules, one[*rbacv1.Role](t, set).Rules)
+		for _, rule := range rules {
+			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+				require.NotContains(t, word, "*")
+			}
 		}
 	}
 }

@@ -63,6 +63,9 @@ func TestSwitchedOff(t *testing.T) {
 	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false") {
 		require.Nil(t, class.Spec.ExtendedResourceName, name)
 	}
+	require.NotContains(t, deviceClasses(t), "gpu-legacy-nvidia.tranche.dev")
+	legacy := deviceClasses(t, "--set", "legacyResources.nvidia=true")["gpu-legacy-nvidia.tranche.dev"]
+	require.Equal(t, "nvidia.com/gpu", *legacy.Spec.ExtendedResourceName)
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
 	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 4)
 }
@@ -77,16 +80,18 @@ func TestDeviceClassSelection(t *testing.T) {
 		}
 		return cel.Device{Driver: driver, Attributes: attributes}
 	}
+	legacy := device(driver, "type", "gpu", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu")
 	odd := device(driver)
 	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
 
 	matched := map[string][]string{}
-	classes := deviceClasses(t)
+	classes := deviceClasses(t, "--set", "legacyResources.nvidia=true")
 	tests := map[string]struct {
 		device cel.Device
 		want   []string
 	}{
 		"whole NVIDIA card": {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
+		"legacy card":       {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
 		"whole AMD card":    {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu"}},
 		"partition":         {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
 		"with engines":      {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},

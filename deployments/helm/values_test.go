@@ -22,7 +22,7 @@ func TestBadValues(t *testing.T) {
 	}{
 		"unknown key":           {[]string{"kubletPlugin.cdiDir=/x"}, []string{"'kubletPlugin' not allowed"}},
 		"unknown nested key":    {[]string{"kubeletPlugin.kubletDir=/x"}, []string{"/kubeletPlugin", "'kubletDir' not allowed"}},
-		"unknown deep key":      {[]string{"kubeletPlugin.updateStrategy.rollingUpdate.maxSurge=1"}, []string{"/kubeletPlugin/updateStrategy/rollingUpdate", "'maxSurge' not allowed"}},
+		"unknown deep key":      {[]string{"kubeletPlugin.updateStrategy.rollingUpdate.partition=1"}, []string{"/kubeletPlugin/updateStrategy/rollingUpdate", "'partition' not allowed"}},
 		"wrong type":            {[]string{"kubeletPlugin.httpPort=http"}, []string{"/kubeletPlugin/httpPort", "want integer"}},
 		"switch that is a word": {[]string{"admissionPolicy.enabled=yes"}, []string{"/admissionPolicy/enabled", "want boolean"}},
 		"object for a string":   {[]string{"simulate.inventory.name=h100x8"}, []string{"/simulate/inventory", "want string"}},
@@ -33,6 +33,9 @@ func TestBadValues(t *testing.T) {
 		"two inventories":       {[]string{`simulate.nodes.node-a=h100x8\,l4x4`}, []string{"/simulate/nodes/node-a"}},
 		"profile":               {[]string{"mig.profiles={1g.10gb,1g10gb}"}, []string{"/mig/profiles/1"}},
 		"profile twice":         {[]string{"mig.profiles={1g.10gb,1g.10gb}"}, []string{"/mig/profiles", "equal"}},
+		"foreign partitions":    {[]string{"foreignPartitions=remove"}, []string{"/foreignPartitions", "'leave', 'adopt'"}},
+		"force that is a word":  {[]string{"uninstall.force=yes"}, []string{"/uninstall/force", "want boolean"}},
+		"simulator below /":     {[]string{"simulate.root=/simulate"}, []string{"/simulate/root"}},
 		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

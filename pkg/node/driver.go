@@ -28,6 +28,10 @@ type driver struct {
 	cards     *cards
 	publisher *publisher
 	metrics   *metrics
+	// uninstallation may keep new claims from being prepared; nil: nothing does.
+	uninstallation *uninstallation
+	// calls is held by each call of the kubelet, and taken for good at the end.
+	calls sync.RWMutex
 	// stop ends the plugin, for errors that only a restart can mend.
 	stop context.CancelCauseFunc
 }
@@ -37,6 +41,8 @@ var _ kubeletplugin.DRAPlugin = (*driver)(nil)
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin. The claims of a
 // batch are prepared at the same time; claims on one card take turns.
 func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	d.calls.RLock()
+	defer d.calls.RUnlock()
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {
@@ -53,7 +59,11 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
 	start := time.Now()
-	record, err := d.claims.Prepare(klog.NewContext(ctx, logger), c)
+	_, known := d.claims.Ledger.Get(c.UID)
+	record, err := ledger.Record{}, d.refuse(known)
+	if err == nil {
+		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
+	}
 	d.metrics.operation("prepare", start, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
@@ -100,6 +110,8 @@ const metadataMemory = "memoryBytes"
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	d.calls.RLock()
+	defer d.calls.RUnlock()
 	errs := make([]error, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {

@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
+// lockFile is the lock's name in the plugin's folder.
+const lockFile = "plugin.lock"
+
 // lockPatience is how long a plugin waits for another one that is just taking
 // the lock.
 const lockPatience = time.Second
@@ -26,7 +29,7 @@ func lockFolder(ctx context.Context, dir, installation string) (unlock func(), e
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the plugin's folder: %w", err)
 	}
-	path := filepath.Join(dir, "plugin.lock")
+	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the plugin's lock: %w", err)
@@ -40,7 +43,24 @@ func lockFolder(ctx context.Context, dir, installation string) (unlock func(), e
 		file.Close()
 		return nil, errors.Join(refused, ignoreTimeout(err, refused))
 	}
+	if err := stillThere(file); err != nil {
+		file.Close()
+		return nil, err
+	}
 	return func() { file.Close() }, nil
+}
+
+// stillThere tells whether the lock is the one that others see: a plugin that
+// has ended for good takes the whole folder with it.
+func stillThere(file *os.File) error {
+	ours, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", file.Name(), err)
+	}
+	if now, err := os.Stat(file.Name()); err != nil || !os.SameFile(ours, now) {
+		return fmt.Errorf("%s was removed by a plugin that was just uninstalled; the next start makes another one", file.Name())
+	}
+	return nil
 }
 
 // ignoreTimeout drops the end of the waiting where the reason for it is known.

@@ -64,6 +64,11 @@ type Config struct {
 	// LegacyResource is the extended resource that whole NVIDIA cards stand for
 	// beside their classes, empty for none.
 	LegacyResource string
+	// NodeLabels labels the node as NVIDIA's feature discovery does.
+	NodeLabels bool
+	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
+	// that Tranche is being uninstalled. Empty: nothing does.
+	UninstallOrder string
 	// Simulate names the inventory to simulate, SimulateNodes that of single
 	// nodes. SimulateDir holds inventories of the user's own, SimulateRoot the
 	// simulated machine's files, by the same path here and on the host.
@@ -80,6 +85,8 @@ type Config struct {
 
 func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
 
+func (c *Config) healthFile() string { return filepath.Join(c.dataDir(), "health.json") }
+
 func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }
 
 // plugin is one run of the kubelet plugin.
@@ -94,6 +101,9 @@ type plugin struct {
 	claims       *claim.Manager
 	publisher    *publisher
 	registration registration
+	// labels keeps the node's labels; nil: they are not ours.
+	labels         *labeler
+	uninstallation uninstallation
 	// foreign is what the last look found. Only the looking goroutine has it.
 	foreign map[string][]gpu.Partition
 	// stop ends the run, for errors that only a restart can mend.
@@ -114,10 +124,24 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
+	if c.NodeLabels {
+		p.labels = &labeler{client: client, node: c.NodeName}
+	}
+	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
+	unlock()
+	if p.uninstallation.active() || p.neverHadCards() {
+		return c.leave(ctx)
+	}
 	return nil
+}
+
+// neverHadCards tells whether there is nothing to come back to on this node.
+func (p *plugin) neverHadCards() bool {
+	_, err := os.Stat(p.healthFile())
+	return p.hardware == nil && errors.Is(err, os.ErrNotExist)
 }
 
 func (p *plugin) run(ctx context.Context) error {
@@ -143,11 +167,17 @@ func (p *plugin) run(ctx context.Context) error {
 	if err := p.serveReport(ctx); err != nil {
 		return err
 	}
-	helper, err := p.serveKubelet(ctx)
+	stopServing, err := p.serveKubelet(ctx)
 	if err != nil {
 		return err
 	}
-	defer helper.Stop()
+	endTurn, err := takeTurn(ctx, p.dataDir(), func() { p.publisher.takeOver(ctx) })
+	if err != nil {
+		stopServing()
+		return err
+	}
+	// In this order: the next plugin publishes when this one cannot any more.
+	defer func() { stopServing(); endTurn() }()
 	if err := p.publishFirst(ctx); err != nil {
 		return err
 	}
@@ -161,6 +191,7 @@ func (p *plugin) waitForHardware(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, idleInterval, true, func(ctx context.Context) (bool, error) {
 		hardware, err := openHardware(ctx, p.Config)
 		if errors.Is(err, errNoHardware) {
+			p.registration.idle.Store(true)
 			if err.Error() != said {
 				said = err.Error()
 				klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", idleInterval)
@@ -210,8 +241,9 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
 		legacyResource: p.LegacyResource, isCut: p.isCut,
+		withdrawn: p.uninstallation.active() && len(records.List()) == 0,
 	}
-	if p.troubles, err = openTroubles(filepath.Join(p.dataDir(), "health.json")); err != nil {
+	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "Cards that were in trouble may be given out again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
@@ -235,8 +267,9 @@ func (p *plugin) isCut(pciAddress string) bool {
 	return false
 }
 
-// serveKubelet starts to answer the kubelet.
-func (p *plugin) serveKubelet(ctx context.Context) (*kubeletplugin.Helper, error) {
+// serveKubelet starts to answer the kubelet. stop waits for calls that are under
+// way, which is why the service outlives ctx.
+func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	p.registration.expect(func() { go p.republish(ctx) })
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(gpu.DriverName),
@@ -255,13 +288,19 @@ func (p *plugin) serveKubelet(ctx context.Context) (*kubeletplugin.Helper, error
 	if p.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
 	}
-	helper, err := kubeletplugin.Start(ctx,
-		&driver{claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics, stop: p.stop}, options...)
+	driver := &driver{
+		claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics,
+		uninstallation: &p.uninstallation, stop: p.stop,
+	}
+	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
 	}
 	p.publisher.start(helper.PublishResources)
-	return helper, nil
+	return func() {
+		driver.waitForCalls(ctx)
+		helper.Stop()
+	}, nil
 }
 
 // publishFirst publishes for the first time in this run, once it is known what
@@ -305,6 +344,9 @@ func (p *plugin) ownSlices(ctx context.Context) ([]resourceapi.ResourceSlice, er
 
 // republish publishes again until the API server has all slices.
 func (p *plugin) republish(ctx context.Context) {
+	if !p.publisher.isMine() {
+		return // another plugin keeps them
+	}
 	ctx, cancel := context.WithTimeout(ctx, republishPatience)
 	defer cancel()
 	_ = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -320,6 +362,10 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	wg.Go(func() { p.watchHealth(ctx) })
 	wg.Go(func() { p.watchCards(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
+	wg.Go(func() { p.followUninstallation(ctx) })
+	if p.labels != nil {
+		wg.Go(func() { p.watchLabels(ctx) })
+	}
 	wg.Wait()
 	return context.Cause(ctx)
 }

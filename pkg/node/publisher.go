@@ -58,6 +58,10 @@ type publisher struct {
 	wholeOnly bool
 	// foreign lists, by card, the partitions that Tranche did not make.
 	foreign map[string][]gpu.Partition
+	// mine is set once no other plugin publishes the node's cards.
+	mine bool
+	// withdrawn is set while Tranche is uninstalled: nothing is published.
+	withdrawn bool
 	// slices is the number of slices in the last publication.
 	slices int
 }
@@ -67,6 +71,38 @@ func (p *publisher) start(send func(context.Context, resourceslice.DriverResourc
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.send = send
+}
+
+// takeOver publishes from now on: no other plugin does.
+func (p *publisher) takeOver(ctx context.Context) {
+	p.mu.Lock()
+	p.mine = true
+	p.mu.Unlock()
+	p.publish(ctx)
+}
+
+// setWithdrawn withdraws the cards, or publishes them again.
+func (p *publisher) setWithdrawn(ctx context.Context, withdrawn bool) {
+	p.mu.Lock()
+	same := p.withdrawn == withdrawn
+	p.withdrawn = withdrawn
+	p.mu.Unlock()
+	if !same {
+		p.publish(ctx)
+	}
+}
+
+func (p *publisher) isWithdrawn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.withdrawn
+}
+
+// isMine tells whether this plugin is the one that publishes.
+func (p *publisher) isMine() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mine
 }
 
 // sliceCount is the number of ResourceSlices that the node should have.
@@ -81,7 +117,11 @@ func (p *publisher) sliceCount() int {
 func (p *publisher) publish(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.send == nil || !p.known {
+	if p.send == nil || !p.known || !p.mine {
+		return
+	}
+	if p.withdrawn {
+		p.sendAll(ctx, resourceslice.DriverResources{})
 		return
 	}
 	known := p.cards.list()
@@ -96,6 +136,11 @@ func (p *publisher) publish(ctx context.Context) {
 	for _, err := range errs {
 		p.events.warn(ctx, "CardNotPublished", err.Error())
 	}
+	p.sendAll(ctx, resources)
+}
+
+// sendAll makes resources all that the node publishes. The caller holds the lock.
+func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
 	p.metrics.publishedDevices(resources)
 	p.slices = 0
 	for _, pool := range resources.Pools {

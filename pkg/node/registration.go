@@ -16,6 +16,8 @@ import (
 // in which no pod with a GPU can be scheduled, so registration is the signal to
 // publish at once.
 type registration struct {
+	// idle is set when there is nothing to register for.
+	idle       atomic.Bool
 	expected   atomic.Bool
 	registered atomic.Bool
 	// again is called each time that the kubelet has registered the plugin.
@@ -40,11 +42,17 @@ func (r *registration) interceptor(ctx context.Context, request any, _ *grpc.Una
 	return response, err
 }
 
-// ready says why the kubelet cannot use the plugin yet. A plugin on a node
-// without a GPU is ready: there is nothing to do.
+// ready says why the kubelet cannot use the plugin yet: a rolling update ends
+// the old plugin when the new one is ready. A plugin on a node without a GPU is
+// ready, since there is nothing to do.
 func (r *registration) ready() error {
-	if r.expected.Load() && !r.registered.Load() {
+	switch {
+	case r.registered.Load():
+		return nil
+	case r.expected.Load():
 		return errors.New("the kubelet has not registered the plugin yet")
+	case r.idle.Load():
+		return nil
 	}
-	return nil
+	return errors.New("the plugin has not looked at the GPUs yet")
 }

@@ -65,6 +65,8 @@ func TestServeHTTP(t *testing.T) {
 
 func TestRegistration(t *testing.T) {
 	var r registration
+	require.EqualError(t, r.ready(), "the plugin has not looked at the GPUs yet")
+	r.idle.Store(true)
 	require.NoError(t, r.ready(), "a node without a GPU is ready")
 	again := 0
 	r.expect(func() { again++ })

@@ -27,6 +27,31 @@ all take it from here: a policy that guards another account guards nothing.
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.kubeletPlugin.serviceAccountName" . }}
 {{- end }}
 
+{{/* The order to clean up, by which `helm uninstall` tells the plugins. */}}
+{{- define "tranche.uninstall.name" -}}
+{{- include "tranche.fullname" . }}-uninstall
+{{- end }}
+
+{{/*
+Annotations of what Helm creates only to uninstall: (weight). It is gone when
+Helm has ended, however that was.
+*/}}
+{{- define "tranche.uninstall.hook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* Where pods reach the API server, if not by its Service. */}}
+{{- define "tranche.apiServer.env" -}}
+{{- with .Values.apiServer.host }}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ . | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ $.Values.apiServer.port | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "tranche.inventories.name" -}}
 {{- include "tranche.fullname" . }}-inventories
 {{- end }}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tranche-dev/tranche/pkg/uninstall"
+)
+
+// uninstallCommand is what the chart runs before Helm deletes anything.
+func uninstallCommand() *cobra.Command {
+	var config uninstall.Config
+	var kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Prepare the end of the installation: refuse while pods hold GPUs, else make the plugins clean up",
+		Long: "The chart runs this in a Job before `helm uninstall` deletes anything. It fails while pods hold GPUs, and says who holds what. " +
+			"Otherwise it tells the plugins to withdraw the GPUs, and waits until they have.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if config.Namespace == "" {
+				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
+			}
+			client, err := newClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			config.Client, config.Out = client, cmd.OutOrStdout()
+			return uninstall.Run(cmd.Context(), config)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
+	flags.StringVar(&config.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the installation; default: POD_NAMESPACE of the environment")
+	flags.StringVar(&config.Release, "release", "tranche", "Helm's name of the installation")
+	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap by which the plugins are told")
+	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")
+	flags.BoolVar(&config.Force, "force", false, "go on although pods hold GPUs or nodes do not answer")
+	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "how long the plugins have to withdraw the GPUs")
+	return cmd
+}

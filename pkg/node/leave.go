@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// leave removes what plugins have put on the node, when the last of them ends
+// for good. What claims hold stays, with all that it takes to release it: the
+// next installation does so.
+func (c *Config) leave(ctx context.Context) error {
+	lock, err := os.OpenFile(filepath.Join(c.dataDir(), lockFile), os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the plugin's lock: %w", err)
+	}
+	defer lock.Close()
+	// Held while the folder goes: a plugin that starts now waits, and then sees
+	// that its folder is gone.
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		klog.FromContext(ctx).Info("Another plugin works on this node, so nothing is removed")
+		return nil //nolint:nilerr // said
+	}
+	held, err := filepath.Glob(filepath.Join(c.dataDir(), "claims", "*.json"))
+	if err != nil {
+		return fmt.Errorf("look what claims hold: %w", err)
+	}
+	if len(held) > 0 {
+		klog.FromContext(ctx).Info("Claims hold GPUs of this node, so everything stays that is needed to release them", "claims", len(held))
+		return nil
+	}
+	var errs []error
+	for _, pattern := range []string{
+		filepath.Join(c.CDIDir, gpu.DriverName+"[-_]*"),
+		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
+	} {
+		files, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, file := range files {
+			if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if c.inventory() != "" {
+		errs = append(errs, os.RemoveAll(c.SimulateRoot))
+	}
+	errs = append(errs, os.RemoveAll(c.dataDir()))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what is left on node %s, which is now up to you: %w", c.NodeName, err)
+	}
+	klog.FromContext(ctx).Info("Removed everything of Tranche from this node")
+	return nil
+}

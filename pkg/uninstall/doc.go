@@ -1,0 +1,11 @@
+// Package uninstall takes Tranche off a cluster in an order in which nothing is
+// left behind and no pod loses its GPU.
+//
+// A hook of the chart runs [Run] before Helm deletes anything: it refuses while
+// pods hold GPUs (holders.go), and otherwise orders the plugins to clean up,
+// with a ConfigMap (order.go) that they watch. They withdraw what they publish,
+// and Run waits until nothing is published any more. What a plugin has put on
+// its node it removes when Helm ends it.
+//
+// The package may import the vocabulary (pkg/gpu), and none of the plugin.
+package uninstall

@@ -1,0 +1,97 @@
+package uninstall
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// holder is a claim that holds GPUs and is in use.
+type holder struct {
+	namespace, claim string
+	devices          []string
+	users            []user
+}
+
+// user is who uses a claim: a pod, or what a claim may be reserved for else.
+type user struct{ resource, name string }
+
+// findHolders picks the claims that have devices of ours and are in use.
+func findHolders(claims []resourceapi.ResourceClaim) []holder {
+	var holders []holder
+	for i := range claims {
+		c := &claims[i]
+		if c.Status.Allocation == nil || len(c.Status.ReservedFor) == 0 {
+			continue
+		}
+		h := holder{namespace: c.Namespace, claim: c.Name}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if r.Driver == gpu.DriverName {
+				node, _, _ := strings.Cut(r.Pool, "/")
+				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, node))
+			}
+		}
+		for _, u := range c.Status.ReservedFor {
+			h.users = append(h.users, user{resource: u.Resource, name: u.Name})
+		}
+		if len(h.devices) > 0 {
+			holders = append(holders, h)
+		}
+	}
+	slices.SortFunc(holders, func(a, b holder) int {
+		return strings.Compare(a.namespace+"/"+a.claim, b.namespace+"/"+b.claim)
+	})
+	return holders
+}
+
+// most is how many holders are named; the rest is counted.
+const most = 50
+
+// describe lists holders for people, one claim a paragraph.
+func describe(holders []holder) string {
+	var b strings.Builder
+	for i, h := range holders {
+		if i == most {
+			fmt.Fprintf(&b, "  … and %d more claims\n", len(holders)-most)
+			break
+		}
+		for _, u := range h.users {
+			kind := strings.TrimSuffix(u.resource, "s")
+			fmt.Fprintf(&b, "  %s %s/%s (claim %s) holds\n", kind, h.namespace, u.name, h.claim)
+		}
+		for _, d := range h.devices {
+			fmt.Fprintf(&b, "      %s\n", d)
+		}
+	}
+	return b.String()
+}
+
+// commands lists what ends the holders, a command for each namespace.
+func commands(holders []holder) string {
+	var namespaces []string
+	pods := map[string][]string{}
+	for _, h := range holders {
+		for _, u := range h.users {
+			if u.resource != "pods" || slices.Contains(pods[h.namespace], u.name) {
+				continue
+			}
+			if pods[h.namespace] == nil {
+				namespaces = append(namespaces, h.namespace)
+			}
+			pods[h.namespace] = append(pods[h.namespace], u.name)
+		}
+	}
+	var b strings.Builder
+	for _, namespace := range namespaces {
+		names := pods[namespace]
+		if len(names) > most {
+			names = append(names[:most:most], "…")
+		}
+		fmt.Fprintf(&b, "      kubectl -n %s delete pod %s\n", namespace, strings.Join(names, " "))
+	}
+	return b.String()
+}

@@ -1,0 +1,163 @@
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// beatInterval is how often the order is renewed.
+	beatInterval = 10 * time.Second
+	// lookInterval is the time between two looks at what is still published.
+	lookInterval = time.Second
+	// settleTime is how long the order stands at least: a plugin that publishes
+	// nothing at the moment can show by nothing that it has seen it.
+	settleTime = 3 * time.Second
+	// callTimeout is how long the last calls may take, when time is up already.
+	callTimeout = 15 * time.Second
+)
+
+// Config is what Run works with.
+type Config struct {
+	Client kubernetes.Interface
+	// Namespace and Release are Helm's.
+	Namespace string
+	Release   string
+	// ConfigMap is the name of the order, DaemonSet that of the plugins.
+	ConfigMap string
+	DaemonSet string
+	// Force uninstalls although pods hold GPUs or nodes do not answer.
+	Force bool
+	// Deadline is how long the plugins have to withdraw what they publish.
+	Deadline time.Duration
+	// Out is told what happens.
+	Out io.Writer
+
+	// Look is how often to look; tests are impatient. Settle likewise.
+	Look, Settle time.Duration
+}
+
+// Run prepares the end of the installation. When it returns without an error,
+// nothing is published and no claim is prepared any more, until the order
+// expires; with an error, everything is as it was.
+func Run(ctx context.Context, c Config) error {
+	if c.Look == 0 {
+		c.Look, c.Settle = lookInterval, settleTime
+	}
+	if err := c.refuseIfHeld(ctx); err != nil {
+		return err
+	}
+	order := &orderGiver{Config: &c}
+	if err := order.give(ctx); err != nil {
+		return err
+	}
+	err := c.withdraw(ctx, order)
+	if err == nil {
+		// A pod may have got a GPU after the first look and before the
+		// plugins saw the order. From now on none can.
+		err = c.refuseIfHeld(ctx)
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		return errors.Join(err, order.takeBack(ctx))
+	}
+	fmt.Fprintln(c.Out, "Nothing is published any more. Each plugin removes its files from its node when it ends.")
+	return nil
+}
+
+// refuseIfHeld fails, with who holds what and what to do, if pods hold GPUs.
+func (c *Config) refuseIfHeld(ctx context.Context) error {
+	list, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the ResourceClaims to see who holds GPUs: %w", err)
+	}
+	holders := findHolders(list.Items)
+	if len(holders) == 0 {
+		return nil
+	}
+	if c.Force {
+		fmt.Fprintf(c.Out, "uninstall.force is set, so Tranche is uninstalled although GPUs are held:\n%s"+
+			"These pods keep running. Without Tranche, their nodes cannot release the GPUs: the pods will hang in Terminating until Tranche is installed again.\n", describe(holders))
+		return nil
+	}
+	return fmt.Errorf("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
+		"What to do:\n"+
+		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s"+
+		"  - or uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again:\n%s",
+		describe(holders), commands(holders), c.forceCommands())
+}
+
+func (c *Config) forceCommands() string {
+	return fmt.Sprintf("      helm -n %[1]s upgrade %[2]s CHART --reuse-values --set uninstall.force=true\n"+
+		"      helm -n %[1]s uninstall %[2]s", c.Namespace, c.Release)
+}
+
+// withdraw waits until the plugins publish nothing any more.
+func (c *Config) withdraw(ctx context.Context, order *orderGiver) error {
+	fmt.Fprintln(c.Out, "The plugins are told to withdraw the GPUs of their nodes …")
+	ctx, cancel := context.WithTimeout(ctx, c.Deadline)
+	defer cancel()
+	settled := time.Now().Add(c.Settle)
+	beat := time.Now().Add(beatInterval)
+	for {
+		left, err := c.published(ctx)
+		if err == nil && len(left) == 0 && !time.Now().Before(settled) {
+			return nil
+		}
+		if time.Now().After(beat) {
+			if err := order.give(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			beat = time.Now().Add(beatInterval)
+		}
+		select {
+		case <-ctx.Done():
+			return c.late(context.WithoutCancel(ctx))
+		case <-time.After(c.Look):
+		}
+	}
+}
+
+func (c *Config) published(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + gpu.DriverName,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list what is published: %w", err)
+	}
+	return list.Items, nil
+}
+
+// late deals with nodes that have not withdrawn their GPUs in time: it says why,
+// or does it for them if force is set.
+func (c *Config) late(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	left, err := c.published(ctx)
+	if err != nil {
+		return err
+	}
+	reasons := c.reasons(ctx, left)
+	if !c.Force {
+		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so Tranche is not uninstalled:\n%s"+
+			"What to do: bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again. Or uninstall all the same, and clean these nodes by hand (docs/upgrade-and-uninstall.md):\n%s",
+			c.Deadline, reasons, c.forceCommands())
+	}
+	fmt.Fprintf(c.Out, "uninstall.force is set, so what these nodes publish is deleted; their files must be removed by hand (docs/upgrade-and-uninstall.md):\n%s", reasons)
+	for i := range left {
+		if err := c.Client.ResourceV1().ResourceSlices().Delete(ctx, left[i].Name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("delete ResourceSlice %s: %w", left[i].Name, err)
+		}
+	}
+	return nil
+}

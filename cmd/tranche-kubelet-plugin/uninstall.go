@@ -36,6 +36,7 @@ func uninstallCommand() *cobra.Command {
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
 	flags.StringVar(&config.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the installation; default: POD_NAMESPACE of the environment")
 	flags.StringVar(&config.Release, "release", "tranche", "Helm's name of the installation")
+	flags.IntVar(&config.Revision, "revision", 1, "Helm's revision of the installation, for messages")
 	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap by which the plugins are told")
 	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")
 	flags.BoolVar(&config.Force, "force", false, "go on although pods hold GPUs or nodes do not answer")

@@ -41,7 +41,8 @@ func (c *Config) leave(ctx context.Context) error {
 	}
 	var errs []error
 	for _, pattern := range []string{
-		filepath.Join(c.CDIDir, gpu.DriverName+"[-_]*"),
+		filepath.Join(c.CDIDir, gpu.DriverName+"-*"),
+		filepath.Join(c.CDIDir, gpu.DriverName+"_*"),
 		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
 	} {
 		files, err := filepath.Glob(pattern)

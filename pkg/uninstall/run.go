@@ -29,9 +29,10 @@ const (
 // Config is what Run works with.
 type Config struct {
 	Client kubernetes.Interface
-	// Namespace and Release are Helm's.
+	// Namespace, Release and Revision are Helm's.
 	Namespace string
 	Release   string
+	Revision  int
 	// ConfigMap is the name of the order, DaemonSet that of the plugins.
 	ConfigMap string
 	DaemonSet string
@@ -93,12 +94,19 @@ func (c *Config) refuseIfHeld(ctx context.Context) error {
 	return fmt.Errorf("pods hold GPUs, so Tranche is not uninstalled; nothing was changed. Held now:\n%s"+
 		"What to do:\n"+
 		"  - end these pods (delete their Deployment, Job and so on, or they come back), then uninstall again:\n%s"+
+		"  - or keep Tranche:\n%s"+
 		"  - or uninstall all the same; the pods run on, but cannot end properly until Tranche is installed again:\n%s",
-		describe(holders), commands(holders), c.forceCommands())
+		describe(holders), commands(holders), c.keepCommand(), c.forceCommands())
+}
+
+// keepCommand makes Helm forget that it was asked to uninstall: it has marked the
+// release, and refuses to upgrade one that is marked.
+func (c *Config) keepCommand() string {
+	return fmt.Sprintf("      helm -n %s rollback %s %d\n", c.Namespace, c.Release, c.Revision)
 }
 
 func (c *Config) forceCommands() string {
-	return fmt.Sprintf("      helm -n %[1]s upgrade %[2]s CHART --reuse-values --set uninstall.force=true\n"+
+	return c.keepCommand() + fmt.Sprintf("      helm -n %[1]s upgrade %[2]s CHART --reuse-values --set uninstall.force=true\n"+
 		"      helm -n %[1]s uninstall %[2]s", c.Namespace, c.Release)
 }
 
@@ -150,8 +158,11 @@ func (c *Config) late(ctx context.Context) error {
 	reasons := c.reasons(ctx, left)
 	if !c.Force {
 		return fmt.Errorf("some nodes have not withdrawn their GPUs within %s, so Tranche is not uninstalled:\n%s"+
-			"What to do: bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again. Or uninstall all the same, and clean these nodes by hand (docs/upgrade-and-uninstall.md):\n%s",
-			c.Deadline, reasons, c.forceCommands())
+			"What to do:\n"+
+			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
+			"  - or keep Tranche:\n%s"+
+			"  - or uninstall all the same, and clean these nodes by hand (docs/upgrade-and-uninstall.md):\n%s",
+			c.Deadline, reasons, c.keepCommand(), c.forceCommands())
 	}
 	fmt.Fprintf(c.Out, "uninstall.force is set, so what these nodes publish is deleted; their files must be removed by hand (docs/upgrade-and-uninstall.md):\n%s", reasons)
 	for i := range left {

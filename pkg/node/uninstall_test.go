@@ -1,0 +1,157 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/uninstall"
+)
+
+// order writes the order as `helm uninstall` does.
+func order(t *testing.T, api *fake.Clientset, phase, force, beat string) {
+	t.Helper()
+	c := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-uninstall"},
+		Data:       map[string]string{"phase": phase, "force": force, "beat": beat},
+	}
+	maps := api.CoreV1().ConfigMaps("gpus")
+	if _, err := maps.Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		_, err = maps.Create(t.Context(), c, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+func newUninstalled(t *testing.T) *machine {
+	m := newMachine(t, newAPI())
+	m.config.UninstallOrder = "gpus/tranche-uninstall"
+	m.config.NodeLabels = true
+	return m
+}
+
+func awaitNoSlices(t *testing.T, api *fake.Clientset) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(slicesOf(t, api, gpu.DriverName)) == 0 }, patience, tick, "not withdrawn")
+}
+
+// An order that is taken back leaves everything as it was; one that stands
+// makes the plugin leave nothing.
+func TestUninstall(t *testing.T) {
+	m := newUninstalled(t)
+	k, stop := m.start()
+	awaitSlices(t, m.api)
+	label := func() string {
+		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		return node.Labels[labelProduct]
+	}
+	require.Eventually(t, func() bool { return label() == "NVIDIA-H100-80GB-HBM3" }, patience, tick)
+
+	order(t, m.api, "uninstalling", "false", "1")
+	awaitNoSlices(t, m.api)
+	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	assert.Empty(t, label())
+	c := allocate(t, m.api, "a", small0)
+	assert.Contains(t, k.refused(c), "Tranche is being uninstalled")
+	k.registered() // the kubelet restarts
+	assert.Empty(t, slicesOf(t, m.api, gpu.DriverName))
+
+	order(t, m.api, "cancelled", "false", "2")
+	awaitSlices(t, m.api)
+	awaitEvent(t, m.api, "UninstallCancelled", "given out again")
+	require.Eventually(t, func() bool { return label() != "" }, patience, tick)
+	k.works(c)
+
+	order(t, m.api, "uninstalling", "false", "1")
+	awaitNoSlices(t, m.api)
+	stop()
+	assert.NoDirExists(t, m.config.dataDir())
+	assert.NoDirExists(t, m.config.SimulateRoot)
+	assert.Empty(t, m.files(m.config.CDIDir, "*"))
+	assert.Empty(t, m.files(m.config.registrarDir(), "*"))
+}
+
+// Cards are withdrawn when nothing is held, and a node on which something is
+// held keeps what it takes to release it.
+func TestUninstallWithHeldClaims(t *testing.T) {
+	m := newUninstalled(t)
+	k, stop := m.start()
+	awaitSlices(t, m.api)
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	order(t, m.api, "uninstalling", "false", "1")
+	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be started anew")
+	assert.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoCards)
+
+	order(t, m.api, "uninstalling", "true", "2")
+	awaitNoSlices(t, m.api)
+	stop()
+	assert.Equal(t, []string{small0}, m.partitions())
+	assert.Len(t, m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"), 1)
+	assert.FileExists(t, filepath.Join(m.config.dataDir(), "nvidia-cdi-hook"))
+
+	// The next installation releases it.
+	m.config.UninstallOrder = ""
+	k, _ = m.start()
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+}
+
+// A plugin that starts while Tranche is uninstalled publishes nothing.
+func TestStartDuringUninstallation(t *testing.T) {
+	m := newUninstalled(t)
+	order(t, m.api, "uninstalling", "false", "1")
+	k, stop := m.start()
+	assert.Contains(t, k.refused(allocate(t, m.api, "a", small0)), "Tranche is being uninstalled")
+	stop()
+	assert.Zero(t, sliceWrites(m.api))
+	assert.NoDirExists(t, m.config.dataDir())
+}
+
+// Whoever uninstalls may die: its order is good for a while only.
+func TestOrderExpires(t *testing.T) {
+	var u uninstallation
+	start := time.Now()
+	data := map[string]string{"phase": "uninstalling", "beat": "1"}
+	assert.False(t, u.current(start).Active)
+	u.take(&corev1.ConfigMap{Data: data}, start)
+	assert.True(t, u.current(start.Add(uninstall.Expiry)).Active)
+	u.take(&corev1.ConfigMap{Data: data}, start.Add(time.Second))
+	assert.False(t, u.current(start.Add(uninstall.Expiry+time.Second)).Active, "the same order again is no sign of life")
+	u.take(&corev1.ConfigMap{Data: map[string]string{"phase": "uninstalling", "beat": "2"}}, start.Add(uninstall.Expiry))
+	assert.True(t, u.current(start.Add(uninstall.Expiry+time.Second)).Active)
+	u.take(nil, start)
+	assert.True(t, u.current(start.Add(uninstall.Expiry)).Active, "it goes with the installation")
+}
+
+// A node without a GPU keeps nothing of a plugin that has ended, unless another
+// one works there.
+func TestLeaveIdleNode(t *testing.T) {
+	dir := t.TempDir()
+	c := &Config{NodeName: nodeName, KubeletDir: filepath.Join(dir, "kubelet"), CDIDir: filepath.Join(dir, "cdi")}
+	ctx := quiet(t.Context())
+	require.NoError(t, c.leave(ctx), "there is nothing")
+	unlock, err := lockFolder(ctx, c.dataDir(), "a/b")
+	require.NoError(t, err)
+	require.NoError(t, c.leave(ctx))
+	assert.DirExists(t, c.dataDir())
+	unlock()
+
+	record := filepath.Join(c.dataDir(), "claims", "uid.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(record), 0o700))
+	require.NoError(t, os.WriteFile(record, nil, 0o600))
+	require.NoError(t, c.leave(ctx))
+	assert.FileExists(t, record, "a claim holds something")
+	require.NoError(t, os.Remove(record))
+	require.NoError(t, c.leave(ctx))
+	assert.NoDirExists(t, c.dataDir())
+}

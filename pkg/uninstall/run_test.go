@@ -1,0 +1,189 @@
+package uninstall
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func slice(node string) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: node + "-slice"},
+		Spec:       resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, NodeName: ptr.To(node)},
+	}
+}
+
+func node(name string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
+	}}
+}
+
+func plugin(node string, ready corev1.ConditionStatus) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "plugin-" + node, Labels: map[string]string{"app.kubernetes.io/component": "kubelet-plugin"}},
+		Spec:       corev1.PodSpec{NodeName: node},
+		Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+	}
+}
+
+func claimOf(namespace, name, driver, device string, pods ...string) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	c.Status.Allocation = &resourceapi.AllocationResult{}
+	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{
+		{Driver: driver, Pool: gpu.PoolName("node-a", "gpu-0000-1b-00-0"), Device: device},
+	}
+	for _, pod := range pods {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod})
+	}
+	return c
+}
+
+// run runs the hook on a cluster, with plugins that withdraw what they publish
+// if obedient.
+func run(t *testing.T, force bool, obedient func(*fake.Clientset), objects ...runtime.Object) (*fake.Clientset, string, error) {
+	t.Helper()
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin", UID: "set"}}
+	client := fake.NewClientset(append(objects, set)...)
+	if obedient != nil {
+		for _, verb := range []string{"create", "update"} {
+			client.PrependReactor(verb, "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+				obedient(client)
+				return false, nil, nil
+			})
+		}
+	}
+	var out bytes.Buffer
+	err := Run(t.Context(), Config{
+		Client: client, Namespace: "gpus", Release: "tranche", Revision: 7, ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
+		Force: force, Deadline: 300 * time.Millisecond, Out: &out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
+	})
+	return client, out.String(), err
+}
+
+// withdraw works on the tracker: the client is locked while it reacts.
+func withdraw(client *fake.Clientset) {
+	for _, node := range []string{"node-a", "node-b"} {
+		_ = client.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", node+"-slice")
+	}
+}
+
+func orderOn(t *testing.T, client *fake.Clientset) (Order, *corev1.ConfigMap) {
+	t.Helper()
+	list, err := client.CoreV1().ConfigMaps("gpus").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	if len(list.Items) == 0 {
+		return Order{}, nil
+	}
+	return ReadOrder(&list.Items[0]), &list.Items[0]
+}
+
+func TestNothingHeld(t *testing.T) {
+	client, out, err := run(t, false, withdraw, slice("node-a"), slice("node-b"),
+		claimOf("team", "other", "gpu.nvidia.com", "x", "pod"), claimOf("team", "unused", gpu.DriverName, "x"))
+	require.NoError(t, err)
+	assert.Contains(t, out, "Nothing is published any more")
+	order, configMap := orderOn(t, client)
+	assert.True(t, order.Active, "it stands until the plugins have ended")
+	require.Len(t, configMap.OwnerReferences, 1)
+	assert.Equal(t, "set", string(configMap.OwnerReferences[0].UID), "it goes with the plugins")
+}
+
+func TestNoPlugins(t *testing.T) {
+	_, _, err := run(t, false, nil)
+	require.NoError(t, err, "nothing is published, so there is nothing to wait for")
+}
+
+func TestHeld(t *testing.T) {
+	held := claimOf("team", "claim", gpu.DriverName, "gpu-0000-1b-00-0-mig-1g-10gb-6", "a", "b")
+	client, _, err := run(t, false, withdraw, slice("node-a"), held, claimOf("team", "second", gpu.DriverName, "gpu-0000-43-00-0", "a"))
+	require.Error(t, err)
+	for _, part := range []string{
+		"Tranche is not uninstalled", "pod team/a (claim claim) holds", "pod team/b (claim claim) holds",
+		"gpu-0000-1b-00-0-mig-1g-10gb-6 on node node-a", "kubectl -n team delete pod a b\n",
+		"helm -n gpus rollback tranche 7\n", "helm -n gpus upgrade tranche CHART --reuse-values --set uninstall.force=true",
+	} {
+		assert.Contains(t, err.Error(), part)
+	}
+	order, configMap := orderOn(t, client)
+	assert.False(t, order.Active)
+	assert.Nil(t, configMap, "the plugins were not even told")
+
+	client, out, err := run(t, true, withdraw, slice("node-a"), held)
+	require.NoError(t, err)
+	assert.Contains(t, out, "pod team/a (claim claim) holds")
+	order, _ = orderOn(t, client)
+	assert.True(t, order.Active && order.Force)
+}
+
+// A pod may get a GPU after the first look and before the plugins see the order.
+func TestHeldMeanwhile(t *testing.T) {
+	done := false
+	client, _, err := run(t, false, func(c *fake.Clientset) {
+		withdraw(c)
+		if !done {
+			done = true
+			_ = c.Tracker().Add(claimOf("team", "late", gpu.DriverName, "gpu-0000-1b-00-0", "pod"))
+		}
+	}, slice("node-a"))
+	require.ErrorContains(t, err, "pod team/pod (claim late)")
+	order, configMap := orderOn(t, client)
+	require.NotNil(t, configMap)
+	assert.False(t, order.Active, "the plugins go back to work")
+}
+
+// Nodes that do not answer are named, with what may be wrong.
+func TestLate(t *testing.T) {
+	objects := []runtime.Object{
+		slice("down"), slice("bare"), slice("crashing"), slice("stuck"), slice("gone"),
+		node("down", corev1.ConditionUnknown), node("bare", corev1.ConditionTrue), node("crashing", corev1.ConditionTrue), node("stuck", corev1.ConditionTrue),
+		plugin("down", corev1.ConditionTrue), plugin("crashing", corev1.ConditionFalse), plugin("stuck", corev1.ConditionTrue),
+	}
+	client, _, err := run(t, false, nil, objects...)
+	for _, part := range []string{
+		"within 300ms", "node down: it is not ready", "node bare: no plugin runs there", "node gone: it is gone",
+		"node crashing: its plugin does not work: kubectl -n gpus logs plugin-crashing --previous",
+		"node stuck: its plugin could not release everything: kubectl -n gpus logs plugin-stuck",
+		"--set uninstall.force=true",
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	order, _ := orderOn(t, client)
+	assert.False(t, order.Active, "the plugins go back to work")
+
+	client, out, err := run(t, true, nil, objects...)
+	require.NoError(t, err)
+	assert.Contains(t, out, "node down: it is not ready")
+	left, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, left.Items)
+}
+
+// One that is ended before its time takes its order back.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	client := fake.NewClientset(slice("node-a"), node("node-a", corev1.ConditionTrue))
+	client.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return false, nil, nil
+	})
+	err := Run(ctx, Config{Client: client, Namespace: "gpus", ConfigMap: "c", DaemonSet: "d", Deadline: time.Minute, Out: &bytes.Buffer{}})
+	require.Error(t, err)
+	order, configMap := orderOn(t, client)
+	require.NotNil(t, configMap)
+	assert.False(t, order.Active)
+}

@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// installAgain returns what installs the chart as it was, and does so at the end
+// of the test in any case.
+func (s *suite) installAgain() (install func()) {
+	s.t.Helper()
+	values := filepath.Join(s.t.TempDir(), "values.yaml")
+	require.NoError(s.t, os.WriteFile(values, []byte(s.helm("get", "values", release, "-o", "yaml")), 0o600))
+	install = func() {
+		s.t.Helper()
+		s.helm("upgrade", "--install", release, chart, "--reset-values", "--values", values, "--wait", "--timeout", "3m")
+		require.NoError(s.t, s.rolledOut())
+		for _, node := range []string{nodeA, nodeB} {
+			s.eventually(node+" publishes", func() (bool, string) { return len(s.slices(node)) > 0, "nothing" })
+		}
+	}
+	s.t.Cleanup(install)
+	return install
+}
+
+// With pods that hold GPUs, helm does not uninstall: it says who holds what, and
+// everything goes on.
+func TestUninstallRefused(t *testing.T) {
+	s := start(t)
+	s.installAgain()
+	s.gpuPod("holder", class3g40gb)
+	pod := s.waitRunning("holder")
+	container := s.container("holder")
+	published := s.watchSlices(nodeA)
+
+	out, err := s.tryHelm("uninstall", release)
+	require.Error(t, err, out)
+	for _, part := range []string{
+		"Tranche is not uninstalled", s.namespace + "/holder", s.claims(pod)[0].Name, s.allocated(pod, "").Device + " on node " + nodeA,
+		"kubectl -n " + s.namespace + " delete pod holder", "--set uninstall.force=true",
+	} {
+		assert.Contains(t, out, part)
+	}
+	assert.True(t, published.lastChange().IsZero(), "slices have changed")
+	assert.Empty(t, s.leftInCluster("tranche-uninstall"))
+
+	// What it says to keep Tranche, word by word.
+	command := regexp.MustCompile(`helm -n \S+ rollback \S+ \d+`).FindString(out)
+	require.NotEmpty(t, command, out)
+	s.helm(strings.Fields(command)[3:]...)
+	s.helm("upgrade", release, chart, "--reuse-values", "--wait", "--timeout", "3m")
+	assert.Equal(t, container, s.container("holder"))
+	s.gpuPod("after", class1g10gb)
+	s.waitRunning("after")
+}
+
+// With force, pods keep what they hold, and the next installation releases it.
+func TestUninstallForced(t *testing.T) {
+	s := start(t)
+	install := s.installAgain()
+	s.gpuPod("holder", class1g10gb)
+	s.waitRunning("holder")
+	container := s.container("holder")
+
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "uninstall.force=true", "--wait", "--timeout", "3m")
+	out := s.helm("uninstall", release)
+	assert.Contains(t, out, s.namespace+"/holder")
+	s.waitPluginsGone()
+	assert.Empty(t, s.slices(nodeA))
+	assert.Empty(t, s.slices(nodeB))
+	assert.Equal(t, container, s.container("holder"))
+	s.requireInstances(1)
+	s.requireClean(nodeB)
+
+	install()
+	assert.Equal(t, container, s.container("holder"))
+	s.delete("holder")
+	s.requireNothingLeft()
+}
+
+// Without pods that hold GPUs, nothing is left, in the cluster and on the nodes,
+// and Tranche can be installed again.
+func TestUninstall(t *testing.T) {
+	s := start(t)
+	install := s.installAgain()
+	s.gpuPod("before", class1g10gb)
+	s.waitRunning("before")
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "nodeLabels=true,legacyResources.nvidia=true", "--wait", "--timeout", "3m")
+	s.eventually("the nodes are labelled", func() (bool, string) {
+		return s.label(nodeA, "product") == "NVIDIA-H100-80GB-HBM3" && s.label(nodeA, "count") == "8" && s.label(nodeA, "memory") == "81559" &&
+			s.label(nodeB, "product") == "NVIDIA-L4" && s.label(nodeB, "count") == "4", s.label(nodeA, "product") + s.label(nodeA, "memory")
+	})
+	whole := newPod("whole")
+	whole.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
+	whole.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.product": "NVIDIA-L4"}
+	s.create(whole)
+	s.waitRunning("whole")
+	s.delete("before", "whole")
+
+	s.helm("uninstall", release)
+	s.waitPluginsGone()
+	s.requireClean(nodeA)
+	s.requireClean(nodeB)
+	assert.Empty(t, s.slices(nodeA))
+	assert.Empty(t, s.slices(nodeB))
+	for _, node := range []string{nodeA, nodeB} {
+		for _, key := range []string{"product", "count", "memory"} {
+			assert.Empty(t, s.label(node, key), "%s has the label %s", node, key)
+		}
+	}
+	s.eventually("nothing is left in the cluster", func() (bool, string) {
+		left := s.leftInCluster("tranche")
+		return left == "", left
+	})
+
+	install()
+	s.gpuPod("after", class1g10gb)
+	s.waitRunning("after")
+}
+
+func (s *suite) label(node, key string) string {
+	s.t.Helper()
+	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	return n.Labels["nvidia.com/gpu."+key]
+}
+
+func (s *suite) waitPluginsGone() {
+	s.t.Helper()
+	s.eventually("the plugins have ended", func() (bool, string) {
+		pods, err := s.client.CoreV1().Pods(pluginNamespace).List(s.ctx, metav1.ListOptions{LabelSelector: pluginLabel})
+		require.NoError(s.t, err)
+		_, err = s.client.AppsV1().DaemonSets(pluginNamespace).Get(s.ctx, pluginName, metav1.GetOptions{})
+		return len(pods.Items) == 0 && apierrors.IsNotFound(err), "they have not"
+	})
+}
+
+// requireClean checks that nothing of Tranche is on a node.
+func (s *suite) requireClean(node string) {
+	s.t.Helper()
+	left := s.onNode(node, "sh", "-c", "find /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry "+cdiDir+" /etc/cdi "+simulateRoot+" -name '*tranche*' 2>/dev/null; "+
+		"ls -d "+simulateRoot+" /var/lib/kubelet/plugins/"+gpu.DriverName+" 2>/dev/null; true")
+	require.Empty(s.t, left, node)
+}
+
+// leftInCluster lists objects by a part of their names.
+func (s *suite) leftInCluster(part string) string {
+	s.t.Helper()
+	all := s.kubectl("get", "-A", "--ignore-not-found", "-o", "name",
+		"pods,daemonsets,jobs,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,"+
+			"validatingadmissionpolicies,validatingadmissionpolicybindings,deviceclasses,resourceslices")
+	var left []string
+	for line := range strings.Lines(all) {
+		if _, name, _ := strings.Cut(line, "/"); strings.Contains(name, part) {
+			left = append(left, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(left, "\n")
+}

@@ -25,6 +25,11 @@ type policy struct {
 
 func newPolicy(t *testing.T, objects []runtime.Object) policy {
 	t.Helper()
+	return policyOf(t, one[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects))
+}
+
+func policyOf(t *testing.T, object *admissionregistrationv1.ValidatingAdmissionPolicy) policy {
+	t.Helper()
 	var options []gocel.EnvOption
 	for _, name := range []string{"object", "oldObject", "request", "variables"} {
 		options = append(options, gocel.Variable(name, gocel.DynType))
@@ -37,7 +42,7 @@ func newPolicy(t *testing.T, objects []runtime.Object) policy {
 	return policy{
 		t:    t,
 		env:  set.StoredExpressionsEnv(),
-		spec: one[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects).Spec,
+		spec: object.Spec,
 	}
 }
 
@@ -74,11 +79,16 @@ func (p policy) refusal(operation, tokenNode string, slice map[string]any) strin
 	default:
 		user["extra"] = map[string]any{"authentication.kubernetes.io/node-name": []string{tokenNode}}
 	}
-	input := map[string]any{
+	return p.firstRefusal(map[string]any{
 		"request":   map[string]any{"operation": operation, "userInfo": user},
 		"object":    map[string]any{"spec": slice},
 		"oldObject": map[string]any{"spec": slice},
-	}
+	}, operation)
+}
+
+// firstRefusal returns the message of the first validation that fails.
+func (p policy) firstRefusal(input map[string]any, operation string) string {
+	p.t.Helper()
 	switch operation {
 	case "CREATE":
 		input["oldObject"] = types.NullValue

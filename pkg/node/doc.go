@@ -5,7 +5,8 @@
 // looks at the cards, health.go at how they are, cards.go keeps what is known of
 // them, publisher.go publishes it. owners.go looks out for other systems that
 // serve the same cards, features.go for a cluster that keeps less than we
-// publish. lock.go, sockets.go and registration.go let one plugin follow another.
+// publish. lock.go, turn.go, sockets.go and registration.go let one plugin follow
+// another. uninstall.go and leave.go end it all.
 //
 // It may import everything but the commands.
 package node

@@ -1,0 +1,82 @@
+package helm_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// nodePolicy is the policy that keeps a plugin to the labels of its own node.
+func nodePolicy(t *testing.T) policy {
+	t.Helper()
+	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart, "--set", "nodeLabels=true"))) {
+		if p.Name == "tranche-node-labels" {
+			return policyOf(t, p)
+		}
+	}
+	require.Fail(t, "there is none")
+	return policy{}
+}
+
+func TestNodePolicy(t *testing.T) {
+	policy := nodePolicy(t)
+	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
+	require.False(t, policy.appliesTo("system:node:node-a"))
+
+	type object = map[string]any
+	node := func(labels object, more object) object {
+		metadata := object{"name": "node-a", "labels": labels, "annotations": object{"a": "b"}}
+		maps.Copy(metadata, more)
+		return object{"metadata": metadata, "spec": object{"podCIDR": "10.0.0.0/24"}}
+	}
+	before := node(object{"zone": "a", "nvidia.com/gpu.count": "8"}, nil)
+	cordoned := node(object{"zone": "a"}, nil)
+	cordoned["spec"] = object{"podCIDR": "10.0.0.0/24", "unschedulable": true}
+	const foreignLabel = "tranche-kubelet-plugin may change only the labels nvidia.com/gpu.product, nvidia.com/gpu.count, nvidia.com/gpu.memory of its node"
+	for name, test := range map[string]struct {
+		token string
+		after object
+		want  string
+	}{
+		"new labels":        {"node-a", node(object{"zone": "a", "nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "x"}, nil), ""},
+		"removed":           {"node-a", node(object{"zone": "a"}, nil), ""},
+		"another node":      {"node-b", node(object{"zone": "a"}, nil), "tranche-kubelet-plugin on node 'node-b' may change labels of that node only, and this is UPDATE of node 'node-a'"},
+		"no node":           {"", node(object{"zone": "a"}, nil), "tranche-kubelet-plugin on node '' may change labels of that node only, and this is UPDATE of node 'node-a'"},
+		"another label":     {"node-a", node(object{"zone": "b"}, nil), foreignLabel},
+		"a label removed":   {"node-a", node(object{}, nil), foreignLabel},
+		"a label added":     {"node-a", node(object{"zone": "a", "node-role.kubernetes.io/control-plane": ""}, nil), foreignLabel},
+		"annotation":        {"node-a", node(object{"zone": "a"}, object{"annotations": object{}}), "tranche-kubelet-plugin may change only labels of its node"},
+		"finalizer":         {"node-a", node(object{"zone": "a"}, object{"finalizers": []any{"x"}}), "tranche-kubelet-plugin may change only labels of its node"},
+		"cordoned":          {"node-a", cordoned, "tranche-kubelet-plugin may change only labels of its node"},
+		"labels where none": {"node-a", object{"metadata": object{"name": "node-a", "annotations": object{"a": "b"}}, "spec": object{"podCIDR": "10.0.0.0/24"}}, foreignLabel},
+	} {
+		t.Run(name, func(t *testing.T) {
+			user := object{"username": "x"}
+			if test.token != "" {
+				user["extra"] = object{"authentication.kubernetes.io/node-name": []string{test.token}}
+			}
+			require.Equal(t, test.want, policy.firstRefusal(object{
+				"request": object{"operation": "UPDATE", "name": "node-a", "userInfo": user}, "object": test.after, "oldObject": before,
+			}, "UPDATE"))
+		})
+	}
+}
+
+// TestNodeLabelsOff: without the value, the plugin may not write nodes.
+func TestNodeLabelsOff(t *testing.T) {
+	patch := func(args ...string) (found bool) {
+		for _, rule := range one[*rbacv1.ClusterRole](t, decode(t, render(t, chart, args...))).Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					found = found || resource == "nodes" && verb == "patch"
+				}
+			}
+		}
+		return found
+	}
+	require.False(t, patch())
+	require.True(t, patch("--set", "nodeLabels=true"))
+}

@@ -51,6 +51,9 @@ type GPU struct {
 	Architecture string
 	// DriverVersion is the version of the kernel driver, as it prints it.
 	DriverVersion string
+	// Memory is the card's memory in bytes, with what the driver keeps for
+	// itself; what a holder can use is in the placements.
+	Memory int64
 	// NUMANode is the node that the card hangs on, nil when the machine does
 	// not say.
 	NUMANode *int64

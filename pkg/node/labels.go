@@ -45,8 +45,8 @@ func labelsOf(cards []gpu.GPU) map[string]string {
 		if product := strings.Join(strings.Fields(card.ProductName), "-"); !slices.Contains(products, product) {
 			products = append(products, product)
 		}
-		if m := wholeMemory(card); memory == 0 || m < memory {
-			memory = m
+		if memory == 0 || card.Memory < memory {
+			memory = card.Memory
 		}
 	}
 	if count == 0 {
@@ -60,16 +60,6 @@ func labelsOf(cards []gpu.GPU) map[string]string {
 		labels[labelProduct] = products[0]
 	}
 	return labels
-}
-
-// wholeMemory is the memory of the card, also where it can only be given out in
-// parts.
-func wholeMemory(card *gpu.GPU) int64 {
-	var most int64
-	for _, p := range card.Placements {
-		most = max(most, p.Memory)
-	}
-	return most
 }
 
 // labeler keeps the labels of the plugin's node.

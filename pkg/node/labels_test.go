@@ -14,7 +14,7 @@ import (
 
 func TestLabelsOf(t *testing.T) {
 	card := func(vendor gpu.Vendor, product string, mib int64) gpu.GPU {
-		return gpu.GPU{Vendor: vendor, ProductName: product, Placements: []gpu.Placement{{Memory: mib << 19}, {Memory: mib << 20}}}
+		return gpu.GPU{Vendor: vendor, ProductName: product, Memory: mib << 20}
 	}
 	h100, l4 := card(gpu.NVIDIA, "NVIDIA H100 80GB HBM3", 81559), card(gpu.NVIDIA, "NVIDIA L4", 23034)
 	for name, test := range map[string]struct {

@@ -130,6 +130,11 @@ func (c *card) describe(index int) (gpu.GPU, error) {
 	}
 	g.Architecture = architectureName(architecture)
 	c.driver.locate(&g)
+	memory, err := c.totalMemory()
+	if err != nil {
+		return g, err
+	}
+	g.Memory = int64(memory)
 
 	f, profiles, err := c.abilities()
 	if err != nil {

@@ -48,6 +48,7 @@ The cluster is up. To look around:
 The other demos, each with a README (demo/NAME/README.md):
 
   kubectl apply -f demo/one-card                   # four partitions that fill one card
+  kubectl apply -f demo/legacy-gpu                 # nvidia.com/gpu: 1, unchanged
   kubectl apply -f demo/first-available            # a whole card, else half of one
   kubectl apply -f demo/quota                      # three partitions for a namespace
   kubectl apply -f demo/admin-access               # a monitor that takes nothing

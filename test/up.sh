@@ -12,7 +12,8 @@ if [ "${#wanted[@]}" -lt 1 ] || [ "${#wanted[@]}" -gt 2 ]; then
 fi
 nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
 bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
-simulate=()
+# Nothing else serves GPUs here, so nvidia.com/gpu can be Tranche's.
+simulate=(--set legacyResources.nvidia=true)
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")
 done

@@ -6,9 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -93,9 +95,20 @@ func waitForSync(ctx context.Context, factories ...informers.SharedInformerFacto
 	return nil
 }
 
-// getNode reads the node that the plugin runs on.
-func getNode(ctx context.Context, client kubernetes.Interface, name string) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	return client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+// getNode reads the node that the plugin runs on. It is the first that the
+// plugin asks of the API server, which may be away when a node starts: then it
+// asks again for a while, before it leaves that to its own restart.
+func getNode(ctx context.Context, client kubernetes.Interface, name string) (node *corev1.Node, err error) {
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, time.Second, syncTimeout, true, func(ctx context.Context) (bool, error) {
+		node, last = client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) {
+			return false, last
+		}
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		return nil, last
+	}
+	return node, err
 }

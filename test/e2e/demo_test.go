@@ -41,6 +41,11 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 		assert.NotContains(s.t, s.exec(pod.Namespace, pod.Name, "sidecar", "env"), "TRANCHE")
 		assert.Equal(s.t, 2, s.machine(nodeA).instances())
 	},
+	"legacy-gpu": func(s *suite, pods map[string]*corev1.Pod) {
+		pod := pods["unchanged"]
+		s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
+		s.requireInstances(0)
+	},
 	"one-card":        checkOneCard,
 	"first-available": checkFirstAvailable,
 	"quota":           checkQuota,

@@ -109,13 +109,14 @@ func TestChangesOfACardTakeTurns(t *testing.T) {
 	var mu sync.Mutex
 	inside := 0
 	enough := make(chan struct{})
+	var once sync.Once
 	n, err := New(inv, Options{Root: t.TempDir(), Sleep: func(d time.Duration) {
 		assert.Equal(t, 200*time.Millisecond, d)
 		mu.Lock()
 		inside++
 		together <- inside
 		if inside == 2 {
-			close(enough)
+			once.Do(func() { close(enough) })
 		}
 		mu.Unlock()
 		<-enough // both cards are in the call at once, or the test hangs

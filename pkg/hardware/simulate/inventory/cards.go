@@ -37,6 +37,7 @@ func (inv *Inventory) Cards(seed string) []gpu.GPU {
 			ProductName:   g.Model.ProductName,
 			Architecture:  g.Model.Architecture,
 			DriverVersion: inv.DriverVersion,
+			Memory:        int64(g.Model.MemoryMiB) << 20,
 			PCIeRoot:      PCIeRoot(g.PCI),
 		}
 		if g.NUMANode >= 0 {

@@ -28,6 +28,7 @@ type driver struct {
 	cards     *cards
 	publisher *publisher
 	metrics   *metrics
+	status    claimStatus
 	// uninstallation may keep new claims from being prepared; nil: nothing does.
 	uninstallation *uninstallation
 	// calls is held by each call of the kubelet, and taken for good at the end.
@@ -67,6 +68,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	d.metrics.operation("prepare", start, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
+		d.status.failed(ctx, c, err)
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
 	}
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -80,6 +82,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		})
 		logger.Info("Prepared", "device", device.Name, "uuid", device.UUID, "took", time.Since(start))
 	}
+	d.status.prepared(ctx, c, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 

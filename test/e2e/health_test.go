@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
@@ -89,4 +92,17 @@ func TestReadyEndpoint(t *testing.T) {
 			assert.Equal(t, "ok\n", body)
 		}
 	}
+}
+
+// The claim's status says what the pod got. The plugin may write it for claims
+// on its own node only.
+func TestClaimStatusSaysWhatItIs(t *testing.T) {
+	s := start(t)
+	s.gpuPod("patient", class1g10gb)
+	pod := s.waitRunning("patient")
+	s.eventually("the claim's device is Ready", func() (bool, string) {
+		devices := s.claims(pod)[0].Status.Devices
+		return len(devices) == 1 && len(devices[0].Conditions) == 1 && devices[0].Conditions[0].Status == metav1.ConditionTrue &&
+			strings.Contains(string(devices[0].Data.Raw), `"profile":"1g.10gb"`), fmt.Sprint(devices)
+	})
 }

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// conditionReady is the condition of a claim's devices: True when they are
+	// prepared, False with the reason when they could not be.
+	conditionReady = "Ready"
+	// statusTimeout is how long the status of a claim may take to be written.
+	statusTimeout = 10 * time.Second
+)
+
+// claimStatus writes into the status of claims what became of their devices, for
+// people who read the claim. Nothing waits for it and nothing depends on it.
+type claimStatus struct{ client kubernetes.Interface }
+
+// deviceFacts is what a claim's status tells about a device.
+type deviceFacts struct {
+	Profile string `json:"profile,omitempty"`
+	UUID    string `json:"uuid,omitempty"`
+}
+
+// prepared writes that the claim's devices are ready, and what they are.
+func (s claimStatus) prepared(ctx context.Context, c *resourceapi.ResourceClaim, record ledger.Record) {
+	facts := map[string]deviceFacts{}
+	for _, d := range record.Devices {
+		facts[d.Name] = deviceFacts{Profile: d.Placement.Profile, UUID: d.UUID}
+	}
+	s.write(ctx, c, metav1.ConditionTrue, "Prepared", "", facts)
+}
+
+// failed writes why the claim's devices are not ready.
+func (s claimStatus) failed(ctx context.Context, c *resourceapi.ResourceClaim, err error) {
+	s.write(ctx, c, metav1.ConditionFalse, "PrepareFailed", truncate(err.Error()), nil)
+}
+
+func (s claimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]deviceFacts) {
+	devices := deviceStatuses(c, ready, reason, message, facts)
+	if len(devices) == 0 {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		apply := resourceapply.ResourceClaim(c.Name, c.Namespace).WithUID(c.UID).
+			WithStatus(resourceapply.ResourceClaimStatus().WithDevices(devices...))
+		_, err := s.client.ResourceV1().ResourceClaims(c.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: gpu.DriverName, Force: true})
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("The status of the claim could not be written", "err", err)
+		}
+	}()
+}
+
+// deviceStatuses describes each of our devices of the allocation once. The API
+// keeps the entries of other drivers.
+func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]deviceFacts) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	if c.Status.Allocation == nil {
+		return nil
+	}
+	var devices []*resourceapply.AllocatedDeviceStatusApplyConfiguration
+	seen := map[string]bool{}
+	for _, result := range c.Status.Allocation.Devices.Results {
+		if result.Driver != gpu.DriverName || result.ShareID != nil || seen[result.Device] {
+			continue
+		}
+		seen[result.Device] = true
+		device := resourceapply.AllocatedDeviceStatus().
+			WithDriver(result.Driver).WithPool(result.Pool).WithDevice(result.Device).
+			WithConditions(metaapply.Condition().
+				WithType(conditionReady).WithStatus(ready).WithReason(reason).WithMessage(message).
+				WithObservedGeneration(c.Generation).WithLastTransitionTime(metav1.Now()))
+		if f, ok := facts[result.Device]; ok {
+			if data, err := json.Marshal(f); err == nil {
+				device.WithData(runtime.RawExtension{Raw: data})
+			}
+		}
+		devices = append(devices, device)
+	}
+	return devices
+}

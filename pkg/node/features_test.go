@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +18,18 @@ import (
 
 // dropCounters makes the API server one with DRAPartitionableDevices off.
 func dropCounters(client *fake.Clientset) {
+	var off atomic.Bool
+	off.Store(true)
+	dropCountersWhen(client, &off)
+}
+
+// dropCountersWhen makes it one whose gate is off once off is true. It must be
+// called before anybody talks to the server.
+func dropCountersWhen(client *fake.Clientset, off *atomic.Bool) {
 	client.PrependReactor("*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		if !off.Load() {
+			return false, nil, nil
+		}
 		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
 			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
 				slice.Spec.SharedCounters = nil
@@ -74,13 +86,15 @@ func TestClusterWithoutPartitionableDevices(t *testing.T) {
 // claims hold then keeps its card from being given out.
 func TestCountersAreDroppedLater(t *testing.T) {
 	api := newAPI()
+	var off atomic.Bool
+	dropCountersWhen(api, &off)
 	m := newMachine(t, api)
 	k, _ := m.start()
 	awaitDevices(t, api, false, untainted)
 	c := allocate(t, api, "a", small0)
 	k.mustPrepare(c)
 
-	dropCounters(api)
+	off.Store(true)
 	setAllocatable(t, api, "8") // any change that is published
 	awaitEvent(t, api, "PartitionsNotPublished", "")
 	require.Eventually(t, func() bool {

@@ -257,7 +257,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 
 // isCut tells whether claims hold partitions of a card.
 func (p *plugin) isCut(pciAddress string) bool {
-	for _, r := range p.claims.Ledger.List() {
+	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
 		for _, d := range r.Devices {
 			if d.Made && d.Placement.GPU == pciAddress {
 				return true

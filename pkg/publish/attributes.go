@@ -65,10 +65,6 @@ func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
 // Attributes is what is published about one placement of a card, and what its
 // holder is told about it.
 func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	return attributesOf(card, p)
-}
-
-func attributesOf(card *gpu.GPU, p gpu.Placement) attributeMap {
 	m := attributeMap{}
 	m.setString(AttributeType, string(p.Type))
 	m.setString(AttributeVendor, string(card.Vendor))

@@ -95,7 +95,7 @@ func devicesOf(card *Card) []resourceapi.Device {
 }
 
 func deviceAttributes(card *Card, p gpu.Placement) attributeMap {
-	m := attributesOf(&card.GPU, p)
+	m := attributeMap(Attributes(&card.GPU, p))
 	if p.Type == gpu.TypeGPU {
 		m.setString(AttributeLegacyResource, card.LegacyResource)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // The defects that NVIDIA's DRA driver had in what this folder does. Each must
-// be impossible here. (Numbers 3 to 5 and 9 to 15 belong to other rooms.)
+// be impossible here.
 
 func TestKnownDefectWrongUUID(t *testing.T) {
 	m := simulated(t, "h100x8")

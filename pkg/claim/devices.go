@@ -38,7 +38,7 @@ func allocated(claim *resourceapi.ResourceClaim, node string, cards []gpu.GPU) (
 			Name:      result.Device,
 			Admin:     admin,
 			Placement: placement,
-			Made:      !admin && placement.Type != gpu.TypeGPU,
+			Made:      !admin && placement.Type == gpu.TypeMIG,
 		})
 	}
 	if len(devices) == 0 {

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -61,15 +62,20 @@ type fakeHardware struct {
 	onLive              func(card string) error
 	onEdits             func(p gpu.Placement) error
 	onCommon            func() error
+	// loadID is that of every card's driver, but for those in loads.
+	loadID string
+	loads  map[string]string
 }
 
 func newFakeHardware(cards int) *fakeHardware {
-	h := &fakeHardware{}
+	h := &fakeHardware{loadID: "boot-1"}
 	for n := range cards {
 		h.cards = append(h.cards, testCard(n))
 	}
 	return h
 }
+
+func (h *fakeHardware) loadOf(card string) string { return cmp.Or(h.loads[card], h.loadID) }
 
 func (h *fakeHardware) Inventory(context.Context) ([]gpu.GPU, error) { return h.cards, nil }
 
@@ -139,7 +145,7 @@ func (h *fakeHardware) Edits(_ context.Context, p gpu.Placement) (*cdispecs.Cont
 	return &cdispecs.ContainerEdits{DeviceNodes: []*cdispecs.DeviceNode{{Path: "/dev/" + p.Name()}}}, nil
 }
 
-func (h *fakeHardware) CommonEdits(context.Context) (*cdispecs.ContainerEdits, error) {
+func (h *fakeHardware) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
 	if h.onCommon != nil {
 		if err := h.onCommon(); err != nil {
 			return nil, err

@@ -27,12 +27,11 @@ var errScripted = errors.New("scripted failure")
 type place struct {
 	t        *testing.T
 	dir      string
-	loadID   string
 	hardware *fakeHardware
 }
 
 func newPlace(t *testing.T, cards int) *place {
-	return &place{t: t, dir: t.TempDir(), loadID: "boot-1", hardware: newFakeHardware(cards)}
+	return &place{t: t, dir: t.TempDir(), hardware: newFakeHardware(cards)}
 }
 
 func (p *place) ledgerDir() string { return filepath.Join(p.dir, "claims") }
@@ -58,7 +57,7 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	files, err := cdi.Open(p.cdiDir())
 	require.NoError(p.t, err)
 	return NewManager(Config{
-		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.loadID,
+		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
 		Cards: func() []gpu.GPU { return p.hardware.cards },
 	}), broken
 }
@@ -102,9 +101,9 @@ func refOf(uid string) ledger.ClaimRef {
 
 // recordOfClaim is a claim's record for some placements, as Prepare writes it.
 func recordOfClaim(uid string, state ledger.State, placements ...gpu.Placement) ledger.Record {
-	r := ledger.Record{Version: ledger.Version, Claim: refOf(uid), State: state, LoadID: "boot-1"}
+	r := ledger.Record{Version: ledger.Version, Claim: refOf(uid), State: state}
 	for _, p := range placements {
-		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(node, p.CardName()), Name: p.Name(), Placement: p, Made: p.Type != gpu.TypeGPU}
+		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(node, p.CardName()), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
 		if state == ledger.Prepared {
 			d.UUID = "MIG-" + uid
 		}

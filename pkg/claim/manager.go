@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,8 +46,9 @@ type Config struct {
 	CDI      *cdi.Dir
 	// Cards returns the cards of the node, as they are published.
 	Cards func() []gpu.GPU
-	// LoadID identifies this boot and this load of the GPU driver.
-	LoadID string
+	// LoadID identifies this boot and this load of the driver that serves a card.
+	// Partitions outlive neither.
+	LoadID func(pciAddress string) string
 	// LockDir is a folder for the lock files that keep two plugins on one node
 	// apart. Empty: there is only this one.
 	LockDir string
@@ -112,8 +114,10 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	record := ledger.Record{
 		Claim:   ledger.ClaimRef{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name},
 		State:   ledger.Preparing,
-		LoadID:  m.LoadID,
 		Devices: devices,
+	}
+	for i := range devices {
+		devices[i].LoadID = m.LoadID(devices[i].Placement.GPU)
 	}
 	for _, user := range claim.Status.ReservedFor {
 		if user.Resource == "pods" {
@@ -161,8 +165,8 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 			s.others = append(s.others, r)
 		}
 	}
-	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok && r.LoadID == m.LoadID {
-		s.held = &r
+	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
+		s.held = m.current(&r)
 	}
 	cards := m.Cards()
 	for i := range cards {
@@ -220,21 +224,33 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 
 // release undoes a record. The caller holds the locks of its cards.
 func (m *Manager) release(ctx context.Context, held ledger.Record) error {
-	sameLoad := held.LoadID == m.LoadID
-	var live map[string][]gpu.Partition
-	if sameLoad {
+	live := map[string][]gpu.Partition{}
+	if now := m.current(&held); now != nil {
 		var err error
-		if live, err = m.live(ctx, madeOn(held)); err != nil {
+		if live, err = m.live(ctx, madeOn(*now)); err != nil {
 			return err
 		}
 	}
 	r := &run{Manager: m, operation: "unprepare", record: held, live: live}
-	if err := r.do(ctx, planRelease(held, live, sameLoad)); err != nil {
+	if err := r.do(ctx, planRelease(held, live)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)
 	m.announceRelease()
 	return nil
+}
+
+// current is what is still true of a record: the devices that were handed out
+// under this load of their driver. It is nil if nothing is.
+func (m *Manager) current(r *ledger.Record) *ledger.Record {
+	now := *r
+	now.Devices = slices.DeleteFunc(slices.Clone(r.Devices), func(d ledger.Device) bool {
+		return d.LoadID != m.LoadID(d.Placement.GPU)
+	})
+	if len(now.Devices) == 0 {
+		return nil
+	}
+	return &now
 }
 
 func (m *Manager) live(ctx context.Context, cards []string) (map[string][]gpu.Partition, error) {

@@ -80,7 +80,7 @@ func planPrepare(s situation) ([]Step, error) {
 		return nil, nil
 	}
 	var steps []Step
-	if s.held == nil || (s.held.State == ledger.Prepared && !allExist(s)) {
+	if s.held == nil || !sameDevices(*s.held, s.wanted) || (s.held.State == ledger.Prepared && !allExist(s)) {
 		steps = append(steps, Step{Op: OpIntent})
 	}
 	for i, d := range s.wanted.Devices {
@@ -145,7 +145,7 @@ func checkForeign(s situation) error {
 			continue
 		}
 		for _, part := range s.live[d.Placement.GPU] {
-			if !part.Overlaps(d.Placement) || madeFor(part, s.held) {
+			if part.Type.FollowsMode() || !part.Overlaps(d.Placement) || madeFor(part, s.held) {
 				continue
 			}
 			if owner := recordOf(part, s.others); owner != nil {
@@ -191,16 +191,26 @@ func isPrepared(s situation) bool {
 	return s.held != nil && s.held.State == ledger.Prepared && s.cdi && sameDevices(*s.held, s.wanted) && allExist(s)
 }
 
-// allExist tells whether the hardware still has everything that was made for
-// the claim.
+// allExist tells whether the hardware still has everything that was handed out
+// to the claim.
 func allExist(s situation) bool {
 	for _, d := range s.held.Devices {
-		exists := func(p gpu.Partition) bool { return p.Is(d.Placement) && p.Complete && p.UUID == d.UUID }
-		if d.Made && !slices.ContainsFunc(s.live[d.Placement.GPU], exists) {
+		if !d.Admin && !exists(d, s.live[d.Placement.GPU]) {
 			return false
 		}
 	}
 	return true
+}
+
+// exists tells whether a card still has what was handed out. A whole card is
+// there as long as nothing is cut from it.
+func exists(d ledger.Device, live []gpu.Partition) bool {
+	if d.Placement.Type == gpu.TypeGPU {
+		return len(live) == 0
+	}
+	return slices.ContainsFunc(live, func(p gpu.Partition) bool {
+		return p.Is(d.Placement) && p.Complete && p.UUID == d.UUID
+	})
 }
 
 func sameDevices(a, b ledger.Record) bool {
@@ -210,12 +220,13 @@ func sameDevices(a, b ledger.Record) bool {
 }
 
 // planRelease lists the steps that undo a record. Only partitions that are
-// still the ones that we made are destroyed.
-func planRelease(r ledger.Record, live map[string][]gpu.Partition, sameLoad bool) []Step {
+// still the ones that we made are destroyed; live has those of the cards whose
+// driver has not been loaded anew since.
+func planRelease(r ledger.Record, live map[string][]gpu.Partition) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}
 	for i, d := range slices.Backward(r.Devices) {
 		ours := func(p gpu.Partition) bool { return p.Is(d.Placement) && madeFor(p, &r) }
-		if d.Made && sameLoad && slices.ContainsFunc(live[d.Placement.GPU], ours) {
+		if d.Made && slices.ContainsFunc(live[d.Placement.GPU], ours) {
 			steps = append(steps, Step{Op: OpDestroy, Device: i})
 		}
 	}

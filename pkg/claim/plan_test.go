@@ -59,7 +59,7 @@ func TestPlanPrepare(t *testing.T) {
 		"its partition is half": {prepared.with(func(s *situation) { s.live = live(partitionAt(one, "")) }), all},
 		"other request name": {prepared.with(func(s *situation) {
 			s.wanted.Devices = []ledger.Device{{Request: "x", Name: one.Name(), Placement: one}}
-		}), again},
+		}), append([]Step{{Op: OpIntent}}, again...)},
 		"crashed before done": {situationOf(one).with(hold(ledger.Preparing, "")), again},
 		"crashed, half made":  {situationOf(one).with(hold(ledger.Preparing, "")).with(func(s *situation) { s.live = live(partitionAt(one, "")) }), again},
 		"others beside it":    {situationOf(one).with(func(s *situation) { s.others = []ledger.Record{recordOfClaim("b", ledger.Prepared, three)} }), all},
@@ -177,17 +177,15 @@ func TestPlanRelease(t *testing.T) {
 	admin.Devices[0].Admin, admin.Devices[0].Made = true, false
 
 	for name, tt := range map[string]struct {
-		record    ledger.Record
-		live      map[string][]gpu.Partition
-		otherBoot bool
-		want      []Step
+		record ledger.Record
+		live   map[string][]gpu.Partition
+		want   []Step
 	}{
 		"a partition":           {record: prepared, live: live(partitionAt(one, "MIG-a")), want: destroyOne},
 		"half made by a crash":  {record: recordOfClaim("a", ledger.Preparing, one), live: live(partitionAt(one, "")), want: destroyOne},
 		"half destroyed":        {record: prepared, live: live(partitionAt(one, "")), want: destroyOne},
 		"gone already":          {record: prepared, want: ends},
 		"somebody else's there": {record: prepared, live: live(partitionAt(one, "MIG-x")), want: ends},
-		"another boot":          {record: prepared, live: live(partitionAt(one, "MIG-a")), otherBoot: true, want: ends},
 		"admin access":          {record: admin, live: live(partitionAt(one, "MIG-a")), want: ends},
 		"whole card":            {record: recordOfClaim("a", ledger.Prepared, whole(0)), live: live(partitionAt(one, "MIG-x")), want: ends},
 		"neighbours stay":       {record: prepared, live: live(partitionAt(three, "MIG-b")), want: ends},
@@ -198,7 +196,7 @@ func TestPlanRelease(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, planRelease(tt.record, tt.live, !tt.otherBoot))
+			assert.Equal(t, tt.want, planRelease(tt.record, tt.live))
 		})
 	}
 }

@@ -129,12 +129,12 @@ func TestPrepareAfterReboot(t *testing.T) {
 	_, err := p.start().Prepare(t.Context(), c)
 	require.NoError(t, err)
 	p.hardware.lose()
-	p.loadID = "boot-2"
+	p.hardware.loadID = "boot-2"
 
 	m := p.start()
 	r, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
-	assert.Equal(t, "boot-2", r.LoadID)
+	assert.Equal(t, "boot-2", r.Devices[0].LoadID)
 	assert.Equal(t, "MIG-2", r.Devices[0].UUID)
 	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
 	p.nothingHeld(m)
@@ -150,7 +150,7 @@ func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
 	require.NoError(t, err)
 	p.hardware.lose()
 	p.hardware.add(one, "MIG-1")
-	p.loadID = "boot-2"
+	p.hardware.loadID = "boot-2"
 
 	m := p.start()
 	_, err = m.Prepare(t.Context(), c)

@@ -218,10 +218,15 @@ func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, er
 	if err != nil {
 		return nil, err
 	}
-	records := slices.DeleteFunc(m.Ledger.List(), func(r ledger.Record) bool { return r.LoadID != m.LoadID })
+	var records []ledger.Record
+	for _, r := range m.Ledger.List() {
+		if now := m.current(&r); now != nil {
+			records = append(records, *now)
+		}
+	}
 	var foreign []gpu.Partition
 	for _, p := range live {
-		if recordOf(p, records) == nil {
+		if !p.Type.FollowsMode() && recordOf(p, records) == nil {
 			foreign = append(foreign, p)
 		}
 	}

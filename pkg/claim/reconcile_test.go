@@ -125,12 +125,12 @@ func TestForeign(t *testing.T) {
 
 	// A record of an earlier boot explains nothing, one of this boot does.
 	old := recordOfClaim("a", ledger.Prepared, one)
-	old.LoadID, old.Devices[0].UUID = "boot-0", "MIG-x"
+	old.Devices[0].LoadID, old.Devices[0].UUID = "boot-0", "MIG-x"
 	require.NoError(t, m.Ledger.Put(old))
 	foreign, err = m.Foreign(t.Context(), address(0))
 	require.NoError(t, err)
 	assert.Len(t, foreign, 1)
-	old.LoadID = p.loadID
+	old.Devices[0].LoadID = p.hardware.loadID
 	require.NoError(t, m.Ledger.Put(old))
 	foreign, err = m.Foreign(t.Context(), address(0))
 	require.NoError(t, err)

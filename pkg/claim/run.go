@@ -165,7 +165,7 @@ func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
 }
 
 func (r *run) writeCDI(ctx context.Context) error {
-	common, err := r.Hardware.CommonEdits(ctx)
+	common, err := r.Hardware.CommonEdits(ctx, cardsOf(r.record))
 	if err != nil {
 		return fmt.Errorf("find out what containers need from the driver: %w", err)
 	}

@@ -26,13 +26,27 @@ const (
 	TypeGPU Type = "gpu"
 	// TypeMIG is an NVIDIA Multi-Instance GPU partition.
 	TypeMIG Type = "mig"
+	// TypeXCP is an AMD compute partition, after the driver's word for it
+	// (accelerator complex partition).
+	TypeXCP Type = "xcp"
 )
+
+// FollowsMode tells whether partitions of the type are there because the whole
+// card is in the mode that has them. Nobody makes or destroys a single one, so
+// none is ever foreign, and releasing one changes nothing.
+func (t Type) FollowsMode() bool { return t == TypeXCP }
 
 // Isolation says what keeps the memory of one holder from another.
 type Isolation string
 
-// IsolationHardware is a limit that the card itself enforces.
-const IsolationHardware Isolation = "hardware"
+// The kinds of isolation.
+const (
+	// IsolationHardware is a limit that the card itself enforces.
+	IsolationHardware Isolation = "hardware"
+	// IsolationKernel is a limit that the kernel driver enforces, on memory that
+	// the card itself would let everybody reach.
+	IsolationKernel Isolation = "kernel"
+)
 
 // GPU is one physical card with everything that can be cut from it.
 type GPU struct {
@@ -51,6 +65,9 @@ type GPU struct {
 	Architecture string
 	// DriverVersion is the version of the kernel driver, as it prints it.
 	DriverVersion string
+	// MemoryMode is the memory mode that an AMD card is in, as its driver spells
+	// it ("NPS1"); empty for cards that know none.
+	MemoryMode string
 	// Memory is the card's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
 	Memory int64
@@ -89,10 +106,12 @@ type Placement struct {
 	GPU string `json:"gpu"`
 	// Type tells whole cards from the kinds of partitions.
 	Type Type `json:"type"`
-	// Profile is the vendor's name of the cut ("1g.10gb"), empty for a whole
-	// card.
+	// Profile is the vendor's name of the cut ("1g.10gb"; AMD's compute mode in
+	// lower case, "cpx"). A whole NVIDIA card has none, a whole AMD card that can
+	// be cut has "spx".
 	Profile string `json:"profile,omitempty"`
-	// Start is the first memory slice of a MIG placement.
+	// Start is the first memory slice of a MIG placement, and the index of an AMD
+	// partition among those of its mode.
 	Start int `json:"start,omitempty"`
 	// Size is the number of memory slices of a MIG placement.
 	Size int `json:"size,omitempty"`
@@ -157,13 +176,16 @@ func (p Partition) Is(q Placement) bool {
 }
 
 // Overlaps tells whether the partition takes room that the placement needs.
-// A whole card needs all of it.
+// A whole card needs all of it, and so does another mode.
 func (p Partition) Overlaps(q Placement) bool {
 	if p.GPU != q.GPU {
 		return false
 	}
 	if q.Type == TypeGPU {
 		return true
+	}
+	if p.Type.FollowsMode() {
+		return p.Profile != q.Profile || p.Start == q.Start
 	}
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }

@@ -38,7 +38,11 @@ func CardName(pciAddress string) string {
 // no other.
 func PoolName(node, card string) string { return node + "/" + card }
 
+// partitionName leaves out the type where the profile is a mode: "…-cpx-3".
 func partitionName(pciAddress string, t Type, profile string, position int) string {
+	if t.FollowsMode() {
+		return fmt.Sprintf("%s-%s-%d", CardName(pciAddress), ProfileSlug(profile), position)
+	}
 	return fmt.Sprintf("%s-%s-%s-%d", CardName(pciAddress), t, ProfileSlug(profile), position)
 }
 

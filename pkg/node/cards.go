@@ -146,6 +146,6 @@ func sameGPU(a, b gpu.GPU) bool {
 			maps.Equal(x.Engines, y.Engines) && maps.Equal(x.Consumes, y.Consumes)
 	})
 	return samePlacements && a.UUID == b.UUID && a.ProductName == b.ProductName && a.Architecture == b.Architecture &&
-		a.DriverVersion == b.DriverVersion && a.PCIeRoot == b.PCIeRoot && ptr.Equal(a.NUMANode, b.NUMANode) &&
+		a.DriverVersion == b.DriverVersion && a.MemoryMode == b.MemoryMode && a.PCIeRoot == b.PCIeRoot && ptr.Equal(a.NUMANode, b.NUMANode) &&
 		maps.Equal(a.Counters, b.Counters)
 }

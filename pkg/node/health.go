@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 )
 
 // troubles is the cards' fatal events. They are kept in a file: the driver tells
@@ -26,14 +25,14 @@ type troubles struct {
 	path string
 	// mu protects the map and the file.
 	mu    sync.Mutex
-	cards map[string]nvidia.HealthEvent
+	cards map[string]gpu.HealthEvent
 }
 
 // openTroubles reads what an earlier run knew. A file that cannot be read is
 // reported and left behind: what it knew is lost, but cards that are still in
 // trouble mostly say so again.
 func openTroubles(path string) (*troubles, error) {
-	t := &troubles{path: path, cards: map[string]nvidia.HealthEvent{}}
+	t := &troubles{path: path, cards: map[string]gpu.HealthEvent{}}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
@@ -41,7 +40,7 @@ func openTroubles(path string) (*troubles, error) {
 	if err != nil {
 		return t, fmt.Errorf("read which cards were in trouble: %w", err)
 	}
-	var events []nvidia.HealthEvent
+	var events []gpu.HealthEvent
 	if err := json.Unmarshal(data, &events); err != nil {
 		return t, fmt.Errorf("read which cards were in trouble from %s: %w", path, err)
 	}
@@ -52,7 +51,7 @@ func openTroubles(path string) (*troubles, error) {
 }
 
 // add takes in a fatal event.
-func (t *troubles) add(ctx context.Context, e nvidia.HealthEvent) {
+func (t *troubles) add(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cards[e.PCIAddress] = e
@@ -60,7 +59,7 @@ func (t *troubles) add(ctx context.Context, e nvidia.HealthEvent) {
 }
 
 // over drops an event, unless another one has come for the card meanwhile.
-func (t *troubles) over(ctx context.Context, e nvidia.HealthEvent) {
+func (t *troubles) over(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.cards[e.PCIAddress].Message != e.Message {
@@ -82,7 +81,7 @@ func (t *troubles) save(ctx context.Context) {
 }
 
 // list returns the events that are not over.
-func (t *troubles) list() []nvidia.HealthEvent {
+func (t *troubles) list() []gpu.HealthEvent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.cards))
@@ -90,7 +89,7 @@ func (t *troubles) list() []nvidia.HealthEvent {
 
 // watchHealth takes cards out of service as the driver reports errors.
 func (p *plugin) watchHealth(ctx context.Context) {
-	err := p.hardware.WatchHealth(ctx, func(e nvidia.HealthEvent) {
+	err := p.hardware.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
 			p.events.warn(ctx, "GPUError", e.Message)
 			return

@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -20,19 +20,19 @@ func TestTroublesSurviveARestart(t *testing.T) {
 	first, err := openTroubles(path)
 	require.NoError(t, err)
 	assert.Empty(t, first.list())
-	bad := nvidia.HealthEvent{PCIAddress: "0000:01:00.0", XID: 79, Fatal: true, Message: "fell off the bus", LoadID: "boot/1", Energy: 7}
+	bad := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 79, Fatal: true, Message: "fell off the bus", LoadID: "boot/1", Energy: 7}
 	first.add(ctx, bad)
 
 	second, err := openTroubles(path)
 	require.NoError(t, err)
-	assert.Equal(t, []nvidia.HealthEvent{bad}, second.list())
+	assert.Equal(t, []gpu.HealthEvent{bad}, second.list())
 
 	// The end of an event does not end a later one.
 	worse := bad
 	worse.Message = "and burns"
 	second.add(ctx, worse)
 	second.over(ctx, bad)
-	assert.Equal(t, []nvidia.HealthEvent{worse}, second.list())
+	assert.Equal(t, []gpu.HealthEvent{worse}, second.list())
 	second.over(ctx, worse)
 	third, err := openTroubles(path)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestTroublesThatCannotBeRead(t *testing.T) {
 	troubles, err := openTroubles(path)
 	require.ErrorContains(t, err, "read which cards were in trouble from "+path)
 	assert.Empty(t, troubles.list(), "the plugin goes on")
-	troubles.add(quiet(t.Context()), nvidia.HealthEvent{PCIAddress: "0000:01:00.0", Message: "x"})
+	troubles.add(quiet(t.Context()), gpu.HealthEvent{PCIAddress: "0000:01:00.0", Message: "x"})
 	troubles, err = openTroubles(path)
 	require.NoError(t, err)
 	assert.Len(t, troubles.list(), 1)

@@ -232,7 +232,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		Ledger:   records,
 		CDI:      files,
 		Cards:    p.cards.gpus,
-		LoadID:   p.hardware.loadID,
+		LoadID:   func(string) string { return p.hardware.loadID },
 		LockDir:  locks,
 		Observer: p.metrics,
 

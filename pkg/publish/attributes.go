@@ -23,6 +23,13 @@ const (
 	AttributeParentUUID     = "parentUUID"
 	AttributeProfile        = "profile"
 	AttributePlacementStart = "placementStart"
+	// AttributePartitionIndex is the index of an AMD partition among those of its
+	// mode, from 0.
+	AttributePartitionIndex = "partitionIndex"
+	// AttributeComputePartition and AttributeMemoryPartition are the modes in which
+	// an AMD card has the device, as amd-smi spells them: "CPX" and "NPS1".
+	AttributeComputePartition = "computePartition"
+	AttributeMemoryPartition  = "memoryPartition"
 	AttributeIsolation      = "isolation"
 	// AttributeLegacyResource is the extended resource that the device stands
 	// for on this node ("nvidia.com/gpu"); the legacy classes select by it.
@@ -84,6 +91,14 @@ func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]re
 		m.setString(AttributeParentUUID, card.UUID)
 		m.setString(AttributeProfile, p.Profile)
 		m.setInt(AttributePlacementStart, int64(p.Start))
+	case gpu.TypeXCP:
+		m.setString(AttributeParentUUID, card.UUID)
+		m.setString(AttributeProfile, p.Profile)
+		m.setInt(AttributePartitionIndex, int64(p.Start))
+	}
+	if card.Vendor == gpu.AMD {
+		m.setString(AttributeComputePartition, strings.ToUpper(p.Profile))
+		m.setString(AttributeMemoryPartition, card.MemoryMode)
 	}
 	return m
 }

@@ -69,6 +69,6 @@ func (h *memory) Edits(context.Context, gpu.Placement) (*cdispecs.ContainerEdits
 }
 
 // CommonEdits implements claim.Hardware.
-func (h *memory) CommonEdits(context.Context) (*cdispecs.ContainerEdits, error) {
+func (h *memory) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
 	return commonEdits(), nil
 }

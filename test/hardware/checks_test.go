@@ -22,7 +22,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -161,7 +160,7 @@ func checkCommonEdits(t *testing.T, m *machine) {
 	if !m.hasNodes {
 		t.Skip("no device nodes can be made here: the test needs root")
 	}
-	edits, err := m.CommonEdits(m.ctx(t))
+	edits, err := m.CommonEdits(m.ctx(t), nil)
 	require.NoError(t, err)
 	checkEdits(t, m, edits)
 	assert.Contains(t, edits.Env, "NVIDIA_VISIBLE_DEVICES=void")
@@ -209,7 +208,7 @@ func checkDeviceEdits(t *testing.T, m *machine) {
 	if len(devices) == 0 {
 		t.Skip("MIG mode is on and no partition exists: there is no device to describe")
 	}
-	common, err := m.CommonEdits(m.ctx(t))
+	common, err := m.CommonEdits(m.ctx(t), nil)
 	require.NoError(t, err)
 	folder, err := cdi.Open(t.TempDir())
 	require.NoError(t, err)
@@ -303,8 +302,8 @@ func checkWatchHealth(t *testing.T, m *machine) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	events, done := make(chan nvidia.HealthEvent, 100), make(chan error, 1)
-	go func() { done <- m.WatchHealth(ctx, func(e nvidia.HealthEvent) { events <- e }) }()
+	events, done := make(chan gpu.HealthEvent, 100), make(chan error, 1)
+	go func() { done <- m.WatchHealth(ctx, func(e gpu.HealthEvent) { events <- e }) }()
 	select {
 	case err := <-done:
 		require.NoError(t, err)

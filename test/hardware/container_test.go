@@ -59,7 +59,7 @@ func checkContainer(t *testing.T, m *machine) {
 	if m.hook == "" {
 		t.Skip("no nvidia-cdi-hook: copy bin/nvidia-cdi-hook beside this program, or install NVIDIA's container toolkit")
 	}
-	common, err := m.CommonEdits(m.ctx(t))
+	common, err := m.CommonEdits(m.ctx(t), nil)
 	require.NoError(t, err)
 	common.Env = append(common.Env, inside+"=1")
 	folder, err := cdi.Open(*cdiDir)

@@ -30,11 +30,11 @@ type reader interface {
 	Inventory(ctx context.Context) ([]gpu.GPU, error)
 	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
 	Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error)
-	CommonEdits(ctx context.Context) (*cdispecs.ContainerEdits, error)
+	CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error)
 	CheckHealth(ctx context.Context, pciAddress string) error
 	LoadID() (string, error)
 	Report(ctx context.Context) (nvidia.Report, error)
-	WatchHealth(ctx context.Context, report func(nvidia.HealthEvent)) error
+	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
 }
 
 // machine is a node with cards, real or simulated.

@@ -33,10 +33,6 @@ type Record struct {
 	Version int      `json:"version"`
 	Claim   ClaimRef `json:"claim"`
 	State   State    `json:"state"`
-	// LoadID identifies the boot and the load of the GPU driver under which the
-	// record was written. Partitions do not outlive either, so what is found at a
-	// placement under another one is not ours.
-	LoadID  string   `json:"loadID"`
 	Devices []Device `json:"devices"`
 	// Pods are the claim's users at the time of Prepare, for people who read
 	// metrics, messages and events. They are in the claim's namespace.
@@ -84,6 +80,10 @@ type Device struct {
 	// Made says that this claim's Prepare makes the partition, so that its
 	// Unprepare must destroy it.
 	Made bool `json:"made,omitempty"`
+	// LoadID identifies the boot and the load of the card's driver under which the
+	// device was handed out. Partitions do not outlive either, so what is found at
+	// the placement under another one is not ours.
+	LoadID string `json:"loadID,omitempty"`
 }
 
 // Clone returns a copy that shares nothing that a caller could change.

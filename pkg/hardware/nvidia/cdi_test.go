@@ -30,7 +30,7 @@ func withNodes(t *testing.T, inventory string, change ...func(*Config)) *machine
 
 func (m *machine) common() *cdispecs.ContainerEdits {
 	m.t.Helper()
-	edits, err := m.CommonEdits(m.t.Context())
+	edits, err := m.CommonEdits(m.t.Context(), nil)
 	require.NoError(m.t, err)
 	return edits
 }
@@ -225,7 +225,7 @@ func TestDraDriverNvidiaGpuIssue1144CommonEditsFollowTheDriver(t *testing.T) {
 	m := withNodes(t, "h100x8", func(c *Config) { c.NVML = &upgraded{c.NVML, &version} })
 	require.NotEmpty(t, m.common().Mounts)
 	version = "590.48.01"
-	_, err := m.CommonEdits(t.Context())
+	_, err := m.CommonEdits(t.Context(), nil)
 	require.Error(t, err, "the new version's files are not there yet, and the old ones are not handed out")
 	assert.ErrorContains(t, err, m.cfg.DriverRoot)
 	version = "580.159.04"
@@ -253,7 +253,7 @@ func TestDraDriverNvidiaGpuIssue1380IncompleteEditsAreRefusedAndNotKept(t *testi
 	uvm := filepath.Join(m.root, "driver/dev/nvidia-uvm")
 	aside := uvm + ".aside"
 	require.NoError(t, os.Rename(uvm, aside))
-	_, err := m.CommonEdits(t.Context())
+	_, err := m.CommonEdits(t.Context(), nil)
 	require.ErrorContains(t, err, "no device node /dev/nvidia-uvm")
 	assert.ErrorContains(t, err, "nvidia-modprobe")
 	require.NoError(t, os.Rename(aside, uvm))

@@ -7,31 +7,9 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
-
-// HealthEvent is something that happened to a card. A caller that takes a card
-// out of service for a fatal one keeps the event, as it is and in a file, until
-// Recovered says that it is over: the driver tells of it only once.
-type HealthEvent struct {
-	// PCIAddress is the card. A fatal event counts for all of it.
-	PCIAddress string `json:"pciAddress"`
-	// XID is the driver's error number, zero when it was none: the card is
-	// lost, or cannot be watched.
-	XID uint64 `json:"xid,omitempty"`
-	// GPUInstance is the GPU instance in which it happened, nil when NVML does
-	// not say.
-	GPUInstance *int `json:"gpuInstance,omitempty"`
-	// Fatal means that nothing new may be put on the card.
-	Fatal bool `json:"fatal,omitempty"`
-	// Message says to a person what happened and what to do.
-	Message string `json:"message"`
-
-	// LoadID is that of the driver when it happened.
-	LoadID string `json:"loadID,omitempty"`
-	// Energy is what the card had used up by then, in millijoules. It only
-	// grows until the card starts anew.
-	Energy uint64 `json:"energy,omitempty"`
-}
 
 // RecoveryError is a card for which the driver asks that something be done.
 type RecoveryError struct {
@@ -134,7 +112,7 @@ func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool
 // The error says why a card is not well; false without an error means that it
 // answers, but has not started anew. A caller should want to hear true several
 // times before it believes it: a card that is dying may answer now and then.
-func (d *Driver) Recovered(ctx context.Context, e HealthEvent) (bool, error) {
+func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	if !e.Fatal {
 		return true, nil
 	}
@@ -155,7 +133,7 @@ func (d *Driver) Recovered(ctx context.Context, e HealthEvent) (bool, error) {
 }
 
 // startedAnew tells whether the card has started since the event.
-func (d *Driver) startedAnew(ctx context.Context, e HealthEvent) (bool, error) {
+func (d *Driver) startedAnew(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	load, err := d.LoadID()
 	if err != nil {
 		return false, err

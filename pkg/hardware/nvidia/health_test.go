@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -67,20 +68,20 @@ func TestCheckHealthWithoutTheField(t *testing.T) {
 }
 
 // event is one as it comes out of the file in which the node keeps it.
-func (m *machine) event(number uint64) HealthEvent {
+func (m *machine) event(number uint64) gpu.HealthEvent {
 	m.t.Helper()
 	load, err := m.LoadID()
 	require.NoError(m.t, err)
 	energy, ret := m.device(0).GetTotalEnergyConsumption()
 	require.Equal(m.t, nvml.SUCCESS, ret)
-	data, err := json.Marshal(HealthEvent{PCIAddress: firstCard, XID: number, Fatal: true, Message: "x", LoadID: load, Energy: energy})
+	data, err := json.Marshal(gpu.HealthEvent{PCIAddress: firstCard, XID: number, Fatal: true, Message: "x", LoadID: load, Energy: energy})
 	require.NoError(m.t, err)
-	var e HealthEvent
+	var e gpu.HealthEvent
 	require.NoError(m.t, json.Unmarshal(data, &e))
 	return e
 }
 
-func (m *machine) recovered(e HealthEvent) bool {
+func (m *machine) recovered(e gpu.HealthEvent) bool {
 	m.t.Helper()
 	over, err := m.Recovered(m.t.Context(), e)
 	require.NoError(m.t, err)
@@ -94,7 +95,7 @@ const (
 
 func TestRecovered(t *testing.T) {
 	m := simulated(t, "h100x8")
-	assert.True(t, m.recovered(HealthEvent{PCIAddress: firstCard, XID: 63}), "what is not fatal is over at once")
+	assert.True(t, m.recovered(gpu.HealthEvent{PCIAddress: firstCard, XID: 63}), "what is not fatal is over at once")
 	assert.True(t, m.recovered(m.event(0)), "a card that was lost and answers")
 	assert.True(t, m.recovered(m.event(accounted)), "the driver asks for nothing")
 	assert.True(t, m.recovered(m.event(4711)))
@@ -107,7 +108,7 @@ func TestRecovered(t *testing.T) {
 		assert.ErrorContains(t, err, "the driver asks for a reset of the card")
 	}
 	m.faults(simulate.Faults{Lost: []string{firstCard}})
-	over, err := m.Recovered(t.Context(), HealthEvent{PCIAddress: firstCard, Fatal: true})
+	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: firstCard, Fatal: true})
 	assert.False(t, over)
 	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // The times of WatchHealth. A card must be out of service 10 s after an error.
@@ -36,11 +38,11 @@ const (
 // that come back. What happens while no session is open goes unreported:
 // CheckHealth is there for that. It returns nil when ctx ends, and before that
 // only if the library knows no events at all.
-func (d *Driver) WatchHealth(ctx context.Context, report func(HealthEvent)) error {
+func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error {
 	return d.newWatcher(report).run(ctx)
 }
 
-func (d *Driver) newWatcher(report func(HealthEvent)) *watcher {
+func (d *Driver) newWatcher(report func(gpu.HealthEvent)) *watcher {
 	return &watcher{
 		d: d, report: report, gate: newGate("NVML events"), lookEvery: lookEvery,
 		said: map[string]string{}, energy: map[string]uint64{}, shunned: map[string]time.Time{},
@@ -76,7 +78,7 @@ func pause(ctx context.Context, d time.Duration) {
 // watcher is one WatchHealth.
 type watcher struct {
 	d      *Driver
-	report func(HealthEvent)
+	report func(gpu.HealthEvent)
 	gate   *gate
 	// lookEvery is the constant, but for tests.
 	lookEvery time.Duration
@@ -242,13 +244,13 @@ func (s *watch) note(g glance) error {
 	}
 	switch {
 	case g.err == nil && g.unwatched != "":
-		s.sayOnce(g.pciAddress, "unwatched", HealthEvent{Message: fmt.Sprintf(
+		s.sayOnce(g.pciAddress, "unwatched", gpu.HealthEvent{Message: fmt.Sprintf(
 			"card %s cannot be watched for errors (%s); it is only asked from time to time", g.pciAddress, g.unwatched)})
 	case g.err == nil && g.device != nil:
 		s.cards[g.pciAddress] = g.device
 		delete(s.said, g.pciAddress)
 	case lost(g.err) && g.pciAddress != "":
-		s.sayOnce(g.pciAddress, "lost", HealthEvent{Fatal: true, Message: g.err.Error()})
+		s.sayOnce(g.pciAddress, "lost", gpu.HealthEvent{Fatal: true, Message: g.err.Error()})
 		if s.cards[g.pciAddress] != nil {
 			return g.err
 		}
@@ -264,7 +266,7 @@ func (s *watch) note(g glance) error {
 	return nil
 }
 
-func (s *watch) sayOnce(pciAddress, what string, e HealthEvent) {
+func (s *watch) sayOnce(pciAddress, what string, e gpu.HealthEvent) {
 	if s.said[pciAddress] == what {
 		return
 	}
@@ -273,7 +275,7 @@ func (s *watch) sayOnce(pciAddress, what string, e HealthEvent) {
 }
 
 // send completes an event and reports it.
-func (s *watch) send(pciAddress string, e HealthEvent) {
+func (s *watch) send(pciAddress string, e gpu.HealthEvent) {
 	e.PCIAddress, e.Energy = pciAddress, s.energy[pciAddress]
 	e.LoadID, _ = s.d.LoadID()
 	s.report(e)
@@ -291,7 +293,7 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 		return
 	}
 	row := lookUpXID(number)
-	e := HealthEvent{XID: number, Fatal: row.class == fatal}
+	e := gpu.HealthEvent{XID: number, Fatal: row.class == fatal}
 	if event.GpuInstanceId != noInstance {
 		id := int(event.GpuInstanceId)
 		e.GPUInstance = &id
@@ -311,7 +313,7 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 
 // rule asks the card what a changed recovery action means. Nothing is reported
 // when the driver asks for nothing any more.
-func (s *watch) rule(ctx context.Context, address string, e *HealthEvent) bool {
+func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bool {
 	ctx, cancel := context.WithTimeout(ctx, cardPatience)
 	defer cancel()
 	err := s.d.CheckHealth(ctx, address)

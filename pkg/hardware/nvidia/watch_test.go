@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -17,7 +18,7 @@ import (
 type watching struct {
 	*machine
 	mu     sync.Mutex
-	events []HealthEvent
+	events []gpu.HealthEvent
 }
 
 // watchHealth starts watching, with frequent looks.
@@ -27,7 +28,7 @@ func (m *machine) watchHealth() *watching {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	done := make(chan error, 1)
 	go func() {
-		watcher := m.newWatcher(func(e HealthEvent) {
+		watcher := m.newWatcher(func(e gpu.HealthEvent) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events = append(w.events, e)
@@ -44,9 +45,9 @@ func (m *machine) watchHealth() *watching {
 
 // xid raises an error until it is reported: what happens before the cards are
 // registered is not.
-func (w *watching) xid(address string, number uint64, instance *int) HealthEvent {
+func (w *watching) xid(address string, number uint64, instance *int) gpu.HealthEvent {
 	w.t.Helper()
-	var got HealthEvent
+	var got gpu.HealthEvent
 	require.Eventually(w.t, func() bool {
 		faults := simulate.Faults{XIDs: []simulate.XID{{GPU: address, GPUInstance: instance, XID: number}}}
 		w.faults(simulate.Faults{})
@@ -64,7 +65,7 @@ func (w *watching) xid(address string, number uint64, instance *int) HealthEvent
 	return got
 }
 
-func (w *watching) last(address string, number uint64) (HealthEvent, bool) {
+func (w *watching) last(address string, number uint64) (gpu.HealthEvent, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := len(w.events) - 1; i >= 0; i-- {
@@ -72,7 +73,7 @@ func (w *watching) last(address string, number uint64) (HealthEvent, bool) {
 			return e, true
 		}
 	}
-	return HealthEvent{}, false
+	return gpu.HealthEvent{}, false
 }
 
 func (w *watching) count(address string, number uint64) (n int) {
@@ -210,7 +211,7 @@ func TestCardsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
 func TestACardThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 	m := simulated(t, "l4x4")
 	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: simulate.Return(nvml.ERROR_UNKNOWN)}}})
-	w := m.newWatcher(func(HealthEvent) {})
+	w := m.newWatcher(func(gpu.HealthEvent) {})
 	require.ErrorIs(t, w.session(t.Context()), nvml.ERROR_UNKNOWN)
 	assert.Contains(t, w.shunned, "0000:17:00.0")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -221,7 +222,7 @@ func TestACardThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 func TestWithoutEventsWatchHealthEnds(t *testing.T) {
 	m := simulated(t, "l4x4")
 	m.fail("EventSetCreate", nvml.ERROR_NOT_SUPPORTED, 0)
-	assert.ErrorIs(t, m.WatchHealth(t.Context(), func(HealthEvent) {}), nvml.ERROR_NOT_SUPPORTED)
+	assert.ErrorIs(t, m.WatchHealth(t.Context(), func(gpu.HealthEvent) {}), nvml.ERROR_NOT_SUPPORTED)
 }
 
 func TestACardThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {

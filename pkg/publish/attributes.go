@@ -30,7 +30,7 @@ const (
 	// an AMD card has the device, as amd-smi spells them: "CPX" and "NPS1".
 	AttributeComputePartition = "computePartition"
 	AttributeMemoryPartition  = "memoryPartition"
-	AttributeIsolation      = "isolation"
+	AttributeIsolation        = "isolation"
 	// AttributeLegacyResource is the extended resource that the device stands
 	// for on this node ("nvidia.com/gpu"); the legacy classes select by it.
 	AttributeLegacyResource = "legacyResource"

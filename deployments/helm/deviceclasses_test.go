@@ -43,6 +43,13 @@ func TestDeviceClassNames(t *testing.T) {
 	for name, resource := range map[string]string{
 		"gpu.tranche.dev":                   "",
 		"gpu-nvidia.tranche.dev":            "",
+		"gpu-amd.tranche.dev":               "",
+		"gpu-xcp.tranche.dev":               "",
+		"gpu-xcp-cpx.tranche.dev":           "",
+		"gpu-xcp-qpx.tranche.dev":           "",
+		"gpu-xcp-tpx.tranche.dev":           "",
+		"gpu-xcp-dpx.tranche.dev":           "",
+		"gpu-xcp-spx.tranche.dev":           "",
 		"gpu-partition.tranche.dev":         "",
 		"gpu-mig.tranche.dev":               "",
 		"gpu-mig-1g-10gb.tranche.dev":       "nvidia.com/mig-1g.10gb",
@@ -63,11 +70,16 @@ func TestSwitchedOff(t *testing.T) {
 	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false") {
 		require.Nil(t, class.Spec.ExtendedResourceName, name)
 	}
-	require.NotContains(t, deviceClasses(t), "gpu-legacy-nvidia.tranche.dev")
-	legacy := deviceClasses(t, "--set", "legacyResources.nvidia=true")["gpu-legacy-nvidia.tranche.dev"]
-	require.Equal(t, "nvidia.com/gpu", *legacy.Spec.ExtendedResourceName)
+	for vendor, resource := range map[string]string{"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"} {
+		name := "gpu-legacy-" + vendor + ".tranche.dev"
+		require.NotContains(t, deviceClasses(t), name)
+		with := deviceClasses(t, "--set", "legacyResources."+vendor+"=true")
+		require.Contains(t, with, name)
+		require.Equal(t, resource, *with[name].Spec.ExtendedResourceName)
+		require.Len(t, with, len(deviceClasses(t))+1, "the other vendor's name stays off")
+	}
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
-	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 4)
+	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 11)
 }
 
 // TestDeviceClassSelection runs every class's expression over devices as a node
@@ -80,27 +92,37 @@ func TestDeviceClassSelection(t *testing.T) {
 		}
 		return cel.Device{Driver: driver, Attributes: attributes}
 	}
+	amd := func(pairs ...string) cel.Device {
+		return device(driver, append([]string{"vendor", "amd", "memoryPartition", "NPS1"}, pairs...)...)
+	}
 	legacy := device(driver, "type", "gpu", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu")
 	odd := device(driver)
 	odd.Attributes["type"] = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
 
 	matched := map[string][]string{}
-	classes := deviceClasses(t, "--set", "legacyResources.nvidia=true")
+	classes := deviceClasses(t, "--set", "legacyResources.nvidia=true,legacyResources.amd=true")
 	tests := map[string]struct {
 		device cel.Device
 		want   []string
 	}{
 		"whole NVIDIA card": {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
 		"legacy card":       {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
-		"whole AMD card":    {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu"}},
-		"partition":         {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
-		"with engines":      {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
-		"without engines":   {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-nome", "gpu-partition"}},
-		"unknown profile":   {device(driver, "type", "mig", "vendor", "nvidia", "profile", "9g.999gb"), []string{"gpu-mig", "gpu-partition"}},
-		"AMD partition":     {device(driver, "type", "xcp", "vendor", "amd", "profile", "cpx"), []string{"gpu-partition"}},
-		"share":             {device(driver, "type", "share", "vendor", "nvidia", "profile", "1g.10gb"), nil},
-		"no attributes":     {device(driver), nil},
-		"odd attribute":     {odd, nil},
+		"AMD card, no cuts": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
+		"AMD card in SPX":   {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
+		"legacy AMD card": {amd("type", "gpu", "computePartition", "SPX", "legacyResource", "amd.com/gpu"),
+			[]string{"gpu", "gpu-amd", "gpu-legacy-amd", "gpu-xcp-spx"}},
+		"partition":       {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
+		"with engines":    {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
+		"without engines": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb-me"), []string{"gpu-mig", "gpu-mig-1g-24gb-nome", "gpu-partition"}},
+		"unknown profile": {device(driver, "type", "mig", "vendor", "nvidia", "profile", "9g.999gb"), []string{"gpu-mig", "gpu-partition"}},
+		"CPX":             {amd("type", "xcp", "computePartition", "CPX", "profile", "cpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-cpx"}},
+		"QPX":             {amd("type", "xcp", "computePartition", "QPX", "profile", "qpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-qpx"}},
+		"TPX":             {amd("type", "xcp", "computePartition", "TPX", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
+		"DPX":             {amd("type", "xcp", "computePartition", "DPX", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
+		"a mode to come":  {amd("type", "xcp", "computePartition", "HPX", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
+		"share":           {device(driver, "type", "share", "vendor", "nvidia", "profile", "1g.10gb"), nil},
+		"no attributes":   {device(driver), nil},
+		"odd attribute":   {odd, nil},
 		"another driver": {device("gpu.nvidia.com",
 			driver+"/type", "mig", driver+"/vendor", "nvidia", driver+"/profile", "1g.10gb", "type", "gpu"), nil},
 	}
@@ -144,7 +166,7 @@ func TestEachProfileHasItsClass(t *testing.T) {
 	require.NotEmpty(t, known)
 
 	selected := map[string]bool{}
-	byProfile := regexp.MustCompile(`profile\.orValue\(""\) == "(.+)"`)
+	byProfile := regexp.MustCompile(`"mig" && .*profile\.orValue\(""\) == "(.+)"`)
 	for name, class := range deviceClasses(t) {
 		if match := byProfile.FindStringSubmatch(class.Spec.Selectors[0].CEL.Expression); match != nil {
 			require.False(t, selected[match[1]], "%s: another class selects %s too", name, match[1])

@@ -56,7 +56,7 @@ func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.Contain
 }
 
 func (d *Driver) makeCommonEdits(t *task, version string) (*cdispecs.ContainerEdits, error) {
-	t.gate.note("of nvcdi for the common edits")
+	t.Note("of nvcdi for the common edits")
 	lib, err := d.nvcdi()
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (c *card) cardEdits() (*cdispecs.ContainerEdits, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.gate.note("of nvcdi for the device edits")
+	c.Note("of nvcdi for the device edits")
 	devices, err := lib.GetDeviceSpecsByID(uuid)
 	if err != nil {
 		return nil, err

@@ -188,7 +188,7 @@ func (c *card) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 		if partition.Complete {
 			return partition, nil
 		}
-		if err := c.sleep(settleDelay); err != nil {
+		if err := c.Sleep(settleDelay); err != nil {
 			return gpu.Partition{}, fmt.Errorf("card %s: waiting for the MIG device of GPU instance %d: %w", c.pciAddress, id, err)
 		}
 	}

@@ -10,6 +10,7 @@
 // rid of partitions that are not ours. Every NVML call goes through gate.go,
 // because any of them may hang, and every error through errors.go.
 //
-// It imports pkg/gpu, pkg/hardware/mig, and pkg/claim for the interface that it
-// implements. It does not know whether the NVML below it is real or simulated.
+// It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/mig, and pkg/claim for the
+// interface that it implements. It does not know whether the NVML below it is
+// real or simulated.
 package nvidia

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
@@ -48,11 +49,11 @@ type Config struct {
 // Driver is the machine's NVIDIA cards. It implements claim.Hardware.
 type Driver struct {
 	cfg     Config
-	library *gate
+	library *gate.Gate
 	common  commonCache
 
 	mu    sync.Mutex
-	gates map[string]*gate
+	gates map[string]*gate.Gate
 	// seen remembers the PCI addresses by index, to name a card that is lost.
 	seen map[int]string
 }
@@ -79,7 +80,7 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{
 		cfg:     cfg,
 		library: newGate("NVML"),
-		gates:   map[string]*gate{},
+		gates:   map[string]*gate.Gate{},
 		seen:    map[int]string{},
 	}, nil
 }
@@ -121,7 +122,7 @@ func (d *Driver) Close(ctx context.Context) error {
 }
 
 // gateOf is the gate of one card.
-func (d *Driver) gateOf(pciAddress string) *gate {
+func (d *Driver) gateOf(pciAddress string) *gate.Gate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g, ok := d.gates[pciAddress]

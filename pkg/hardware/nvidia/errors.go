@@ -3,7 +3,6 @@ package nvidia
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -47,22 +46,6 @@ var remedies = map[nvml.Return]string{
 	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module differ in version: reload the module or reboot the node",
 	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the card: nvidia-smi mig -lgi",
 }
-
-// StuckError is an NVML call that has not come back. The card stays closed
-// until it does, because NVML calls cannot be cancelled.
-type StuckError struct {
-	Subject string
-	Call    string
-	For     time.Duration
-	cause   error
-}
-
-func (e *StuckError) Error() string {
-	return fmt.Sprintf("NVML call %s on %s has not returned for %s", e.Call, e.Subject, e.For.Round(time.Millisecond))
-}
-
-// Unwrap gives the end of the context that waited, if one did.
-func (e *StuckError) Unwrap() error { return e.cause }
 
 // unsupported tells whether an error says that this driver or card does not
 // know what was asked, which is an answer rather than a failure.

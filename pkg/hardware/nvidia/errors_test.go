@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -28,9 +27,4 @@ func TestCallErrorSaysWhatToDo(t *testing.T) {
 	}
 	assert.Equal(t, "NVML: NVML call Init: "+nvml.ERROR_UNKNOWN.Error(),
 		(&CallError{Subject: "NVML", Call: "Init", Return: nvml.ERROR_UNKNOWN}).Error(), "no remedy known, none invented")
-}
-
-func TestStuckErrorSaysForHowLong(t *testing.T) {
-	err := &StuckError{Subject: "card 0000:c1:00.0", Call: "GpuInstanceDestroy", For: 12 * time.Second}
-	assert.EqualError(t, err, "NVML call GpuInstanceDestroy on card 0000:c1:00.0 has not returned for 12s")
 }

@@ -89,7 +89,7 @@ func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool
 		// A driver that does not know a field says so in several ways. One
 		// card that is lost says that.
 		if ret == nvml.ERROR_GPU_IS_LOST {
-			return 0, false, &CallError{Subject: c.gate.subject, Call: "DeviceGetFieldValues", Return: ret}
+			return 0, false, &CallError{Subject: c.Subject(), Call: "DeviceGetFieldValues", Return: ret}
 		}
 		return 0, false, nil
 	}

@@ -113,7 +113,7 @@ func (c *card) switchMIG(want bool) error {
 	// The call succeeds even when the new mode is only pending: what became of
 	// it is in the activation status.
 	if status != nvml.SUCCESS {
-		err := &CallError{Subject: c.gate.subject, Call: call + " (activation)", Return: status}
+		err := &CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
 		return c.explainClients(err, wholeCardClients)
 	}
 	mode, err := c.migMode()

@@ -94,14 +94,14 @@ func (c *card) nameTold(enum int) (string, error) {
 	if err == nil {
 		return toldName(v3.Name[:]), nil
 	}
-	if c.ctx.Err() != nil {
+	if c.Context().Err() != nil {
 		return "", err
 	}
 	v2, err := ask(c.task, "DeviceGetGpuInstanceProfileInfoV", handler.V2)
 	if err == nil {
 		return toldName(v2.Name[:]), nil
 	}
-	return "", c.ctx.Err()
+	return "", c.Context().Err()
 }
 
 // withSpans adds the positions to the profiles.

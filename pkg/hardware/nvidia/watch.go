@@ -10,6 +10,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
 
 // The times of WatchHealth. A card must be out of service 10 s after an error.
@@ -79,7 +80,7 @@ func pause(ctx context.Context, d time.Duration) {
 type watcher struct {
 	d      *Driver
 	report func(gpu.HealthEvent)
-	gate   *gate
+	gate   *gate.Gate
 	// lookEvery is the constant, but for tests.
 	lookEvery time.Duration
 	// said is what was last reported of a card that is not watched.

@@ -1,0 +1,111 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// hold enters the gate with a call that lasts until release is closed.
+func hold(g *Gate) (inside, release chan struct{}) {
+	inside, release = make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = Through(context.Background(), g, func(task *Task) (int, error) {
+			return Ask(task, "Slow", func() (int, error) { close(inside); <-release; return 1, nil })
+		})
+	}()
+	return inside, release
+}
+
+func TestWaitingForABusyGateEndsWithTheContext(t *testing.T) {
+	g := New("card x", "NVML call")
+	inside, release := hold(g)
+	<-inside
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := Through(ctx, g, func(*Task) (int, error) { return 2, nil })
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "NVML call Slow on card x")
+	require.ErrorIs(t, g.Settle(ctx), context.DeadlineExceeded)
+
+	go close(release)
+	value, err := Through(t.Context(), g, func(*Task) (int, error) { return 3, nil })
+	require.NoError(t, err, "one that can wait gets its turn")
+	assert.Equal(t, 3, value)
+}
+
+func TestTaskThatWasLeftBehindMakesNoFurtherCalls(t *testing.T) {
+	g := New("card x", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	release, ended := make(chan struct{}), make(chan error, 1)
+	_, err := Through(ctx, g, func(task *Task) (int, error) {
+		_, _ = Ask(task, "First", func() (int, error) { cancel(); <-release; return 1, nil })
+		_, err := Ask(task, "Second", func() (int, error) { t.Error("called after the end"); return 2, nil })
+		undone, undoErr := Ask(task.Undoing(), "Undo", func() (int, error) { return 3, nil })
+		ended <- errors.Join(err, undoErr, task.Sleep(time.Hour))
+		assert.Equal(t, 3, undone)
+		return 0, err
+	})
+	require.ErrorIs(t, err, context.Canceled)
+
+	// Who comes later is told at once: there is no telling when the call ends.
+	_, err = Through(t.Context(), g, func(*Task) (int, error) { t.Error("entered"); return 0, nil })
+	var stuck *StuckError
+	require.ErrorAs(t, err, &stuck)
+	assert.Equal(t, "First", stuck.Call)
+	assert.NoError(t, stuck.Unwrap(), "it was no deadline of his")
+
+	close(release)
+	assert.ErrorContains(t, <-ended, "card x: before Second")
+	require.NoError(t, g.Settle(t.Context()))
+	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
+	assert.NoError(t, err, "the gate is open again when the call is back")
+}
+
+func TestEndedContextMakesNoCall(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Through(ctx, New("card x", ""), func(*Task) (int, error) { t.Error("entered"); return 0, nil })
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestResultThatComesWithTheDeadlineIsNotThrownAway(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	value, err := Through(ctx, New("card x", ""), func(*Task) (int, error) {
+		cancel()
+		time.Sleep(grace / 10)
+		return 7, nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 7, value)
+}
+
+func TestGateWithoutACallIsJustBusy(t *testing.T) {
+	g := New("card x", "")
+	inside, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	go func() {
+		_, _ = Through(context.Background(), g, func(task *Task) (int, error) {
+			assert.Equal(t, "card x", task.Subject())
+			assert.NoError(t, task.Context().Err())
+			close(inside)
+			<-release
+			return 0, nil
+		})
+	}()
+	<-inside
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	assert.EqualError(t, g.Settle(ctx), "card x is busy\ncontext deadline exceeded")
+}
+
+func TestStuckErrorSaysForHowLong(t *testing.T) {
+	err := &StuckError{Subject: "card 0000:c1:00.0", Noun: "NVML call ", Call: "GpuInstanceDestroy", For: 12 * time.Second}
+	assert.EqualError(t, err, "NVML call GpuInstanceDestroy on card 0000:c1:00.0 has not returned for 12s")
+	err = &StuckError{Subject: "card 0000:c1:00.0", Call: "writing current_compute_partition", For: 12 * time.Second}
+	assert.EqualError(t, err, "writing current_compute_partition on card 0000:c1:00.0 has not returned for 12s")
+}

@@ -1,0 +1,74 @@
+package xcp
+
+import (
+	"fmt"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// division is a mode that a card offers, and into how many partitions it then
+// divides.
+type division struct {
+	mode Mode
+	n    int
+}
+
+// layout is what keeps the devices of a card apart: its memory, and a lock for
+// each partition of each mode in which there are several.
+//
+// A card is in one mode at a time. A partition takes its own lock whole, and of
+// the locks of every coarser mode the part that it is of the card. All
+// partitions of a mode together fill such a lock exactly, and any of them leaves
+// too little of it for the coarser partition that it belongs to. So devices fit
+// together exactly if they are of one mode and no piece is there twice.
+//
+// Nothing is finer than the finest mode, so its locks are of one part. They are
+// needed all the same: shares of a partition take what the partition takes.
+type layout struct {
+	xccs   int
+	memory int64
+	// divisions are finest first, and of different numbers of partitions.
+	divisions []division
+}
+
+func lockCounter(m Mode, index int) string { return fmt.Sprintf("%s-%d", m.Profile(), index) }
+
+// lock is how many parts each lock of a division has.
+func (l layout) lock(d division) int64 {
+	if d == l.divisions[0] {
+		return 1
+	}
+	return int64(l.xccs)
+}
+
+// counters is what the card has to give.
+func (l layout) counters() gpu.Counters {
+	counters := gpu.Counters{gpu.CounterMemory: l.memory}
+	for _, d := range l.divisions {
+		if d.mode == SPX {
+			continue // the whole card takes everything and needs no lock
+		}
+		for index := range d.n {
+			counters[lockCounter(d.mode, index)] = l.lock(d)
+		}
+	}
+	return counters
+}
+
+// consumption is what one partition takes of it. Memory counts evenly, so that
+// all partitions of a mode fit, whatever each of them shows.
+func (l layout) consumption(p division, index int) gpu.Counters {
+	takes := gpu.Counters{
+		gpu.CounterMemory:          l.memory / int64(p.n),
+		lockCounter(p.mode, index): l.lock(p),
+	}
+	for _, d := range l.divisions {
+		if d.mode == SPX || d.n >= p.n {
+			continue
+		}
+		for coarser := range d.n {
+			takes[lockCounter(d.mode, coarser)] = int64(l.xccs / p.n)
+		}
+	}
+	return takes
+}

@@ -1,0 +1,145 @@
+package xcp
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// cards are those of all chips in all memory modes in which they offer anything,
+// and some that no chip is like.
+func cards() map[string]Facts {
+	all := map[string]Facts{
+		// Modes that are no multiples of each other.
+		"twelve XCCs": {XCCs: 12, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, TPX, QPX}},
+		"two XCCs":    {XCCs: 2, Memory: 96<<30 - 1, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
+		"no finest":   {XCCs: 8, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, QPX}},
+	}
+	for _, c := range chips() {
+		for _, memory := range c.MemoryModes {
+			if f := c.facts(memory); len(f.Modes) > 0 {
+				all[c.name+" under "+string(memory)] = f
+			}
+		}
+	}
+	return all
+}
+
+func TestCounters(t *testing.T) {
+	for _, test := range []struct {
+		chip   string
+		memory MemoryMode
+		count  int
+	}{
+		{"MI300X", NPS1, 15},
+		{"MI300X", NPS2, 3},
+		{"MI300X", NPS4, 13},
+		{"MI300A", NPS1, 10},
+		{"MI308X", NPS1, 7},
+		{"MI308X", NPS4, 5},
+		{"MI350X", NPS2, 15},
+	} {
+		_, counters := Devices(chipOf(test.chip).facts(test.memory))
+		assert.Len(t, counters, test.count, "%s under %s: %v", test.chip, test.memory, counters)
+	}
+}
+
+func TestConsumption(t *testing.T) {
+	f := chipOf("MI300X").facts(NPS1)
+	g := card(f)
+	assert.Equal(t, gpu.Counters{
+		"memory": f.Memory,
+		"dpx-0":  8, "dpx-1": 8,
+		"qpx-0": 8, "qpx-1": 8, "qpx-2": 8, "qpx-3": 8,
+		"cpx-0": 1, "cpx-1": 1, "cpx-2": 1, "cpx-3": 1, "cpx-4": 1, "cpx-5": 1, "cpx-6": 1, "cpx-7": 1,
+	}, g.Counters)
+	for name, want := range map[string]gpu.Counters{
+		"-cpx-3": {"memory": f.Memory / 8, "cpx-3": 1, "dpx-0": 1, "dpx-1": 1, "qpx-0": 1, "qpx-1": 1, "qpx-2": 1, "qpx-3": 1},
+		"-qpx-2": {"memory": f.Memory / 4, "qpx-2": 8, "dpx-0": 2, "dpx-1": 2},
+		"-dpx-1": {"memory": f.Memory / 2, "dpx-1": 8},
+		"":       g.Counters,
+	} {
+		p, ok := g.Placement(g.Name() + name)
+		require.True(t, ok, name)
+		assert.Equal(t, want, p.Consumes, name)
+	}
+}
+
+// Memory counts evenly whatever KFD shows: the last partition under NPS4 is
+// smaller than the others, and one that is larger than an even part would
+// otherwise not fit beside its equals.
+func TestMemoryCountsEvenly(t *testing.T) {
+	f := chipOf("MI308X").facts(NPS4)
+	f.Seen = map[Mode][]int64{CPX: {90 << 30, 90 << 30, 90 << 30, 90 << 30}}
+	g := card(f)
+	sum := gpu.Counters{}
+	for _, p := range g.Placements {
+		assert.EqualValues(t, 90<<30, p.Memory)
+		assert.Equal(t, f.Memory/4, p.Consumes[gpu.CounterMemory])
+		sum.Add(p.Consumes)
+	}
+	assert.Empty(t, sum.Exceeds(g.Counters))
+}
+
+// TestEverySetOfDevices looks at all sets of devices of a card with the
+// arithmetic of the scheduler: devices fit together exactly if all of them are of
+// one mode, and then none of them fits a second time.
+func TestEverySetOfDevices(t *testing.T) {
+	for name, f := range cards() {
+		t.Run(name, func(t *testing.T) {
+			g := card(f)
+			sets, fitting := 0, 0
+			var visit func(next int, chosen []gpu.Placement, sum gpu.Counters)
+			visit = func(next int, chosen []gpu.Placement, sum gpu.Counters) {
+				if next < len(g.Placements) {
+					visit(next+1, chosen, sum)
+					more := gpu.Counters{}
+					more.Add(sum)
+					more.Add(g.Placements[next].Consumes)
+					visit(next+1, append(chosen[:len(chosen):len(chosen)], g.Placements[next]), more)
+					return
+				}
+				sets++
+				if sum.Exceeds(g.Counters) != "" {
+					require.False(t, oneMode(chosen), "refused: %v", names(chosen))
+					return
+				}
+				fitting++
+				require.True(t, oneMode(chosen), "granted: %v", names(chosen))
+				for _, p := range chosen {
+					again := gpu.Counters{}
+					again.Add(sum)
+					again.Add(p.Consumes)
+					require.NotEmpty(t, again.Exceeds(g.Counters), "%s twice, in %v", p.Name(), names(chosen))
+				}
+			}
+			visit(0, nil, gpu.Counters{})
+			assert.Equal(t, 1<<len(g.Placements), sets)
+			want := 1 // the empty set
+			for _, m := range f.Modes {
+				want += 1<<m.Count(f.XCCs) - 1
+			}
+			assert.Equal(t, want, fitting)
+		})
+	}
+}
+
+func oneMode(devices []gpu.Placement) bool {
+	for _, p := range devices {
+		if p.Profile != devices[0].Profile {
+			return false
+		}
+	}
+	return true
+}
+
+func names(devices []gpu.Placement) []string {
+	var all []string
+	for _, p := range devices {
+		all = append(all, p.Name())
+	}
+	return all
+}

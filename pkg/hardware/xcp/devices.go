@@ -1,0 +1,117 @@
+package xcp
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Facts is what decides what a card offers.
+type Facts struct {
+	PCIAddress string
+	// XCCs is the number of accelerator complexes of the whole card.
+	XCCs int
+	// ComputeUnits is the number of compute units of the whole card.
+	ComputeUnits int64
+	// Memory is that of the whole card, in bytes: mem_info_vram_total.
+	Memory int64
+	// MemoryMode is the one that the card is in, empty for a card that cannot be
+	// cut.
+	MemoryMode MemoryMode
+	// Modes are the compute modes that the card can be in now, in any order.
+	Modes []Mode
+	// Seen is the memory of each partition as KFD told it when the mode was live.
+	// It beats the calculation; zero means that KFD had no node for the partition.
+	Seen map[Mode][]int64
+	// Engines counts the media engines of one partition of a mode, by capacity
+	// name.
+	Engines map[Mode]map[string]int64
+}
+
+// cuttable tells whether the card has modes at all.
+func (f Facts) cuttable() bool { return f.MemoryMode != "" && len(f.Modes) > 0 }
+
+// divisions lists the modes that the card offers, finest first. A mode that the
+// XCCs do not divide into is not offered, whoever says that it is legal. Of a card
+// whose driver does not tell the XCCs there is the whole only.
+func (f Facts) divisions() []division {
+	var all []division
+	for _, m := range modes {
+		if n := m.Count(max(f.XCCs, 1)); n > 0 && slices.Contains(f.Modes, m) {
+			all = append(all, division{m, n})
+		}
+	}
+	return all
+}
+
+// Devices turns what a card can do into its placements, the most preferred
+// first, and the counters that keep them apart.
+//
+// The order is policy, since the scheduler takes the first that fits: the finest
+// mode first, so that a claim for any partition spoils least, the whole card
+// last. It does not follow the live mode: the devices are the same in all of
+// them, and a switch writes nothing to the API.
+func Devices(f Facts) ([]gpu.Placement, gpu.Counters) {
+	if !f.cuttable() {
+		counters := gpu.Counters{gpu.CounterMemory: f.Memory}
+		return []gpu.Placement{wholeCard(f, "", counters)}, counters
+	}
+	l := layout{xccs: f.XCCs, memory: f.Memory, divisions: f.divisions()}
+	counters := l.counters()
+	var all []gpu.Placement
+	for _, d := range l.divisions {
+		if d.mode == SPX {
+			all = append(all, wholeCard(f, SPX, counters))
+			continue
+		}
+		all = append(all, partitions(f, l, d)...)
+	}
+	return all, counters
+}
+
+// partitions are the devices of one mode.
+func partitions(f Facts, l layout, d division) []gpu.Placement {
+	memory, seen := MemoryOf(f.Memory, f.MemoryMode, d.n), f.Seen[d.mode]
+	all := make([]gpu.Placement, d.n)
+	for i := range all {
+		if i < len(seen) && seen[i] > 0 {
+			memory[i] = seen[i]
+		}
+		all[i] = gpu.Placement{
+			GPU:          f.PCIAddress,
+			Type:         gpu.TypeXCP,
+			Profile:      d.mode.Profile(),
+			Start:        i,
+			Memory:       memory[i],
+			ComputeUnits: f.ComputeUnits / int64(d.n),
+			Engines:      maps.Clone(f.Engines[d.mode]),
+			Isolation:    isolation(f.MemoryMode, d.n),
+			Consumes:     l.consumption(d, i),
+		}
+	}
+	return all
+}
+
+// isolation says what keeps n partitions from each other's memory. Each has
+// regions of its own, or the driver counts what it takes of a common one.
+func isolation(memory MemoryMode, n int) gpu.Isolation {
+	if n <= memory.Regions() {
+		return gpu.IsolationHardware
+	}
+	return gpu.IsolationKernel
+}
+
+// wholeCard is the placement that cuts nothing. It takes all there is.
+func wholeCard(f Facts, m Mode, counters gpu.Counters) gpu.Placement {
+	return gpu.Placement{
+		GPU:          f.PCIAddress,
+		Type:         gpu.TypeGPU,
+		Profile:      m.Profile(),
+		Memory:       f.Memory,
+		ComputeUnits: f.ComputeUnits,
+		Engines:      maps.Clone(f.Engines[m]),
+		Isolation:    gpu.IsolationHardware,
+		Consumes:     maps.Clone(counters),
+	}
+}

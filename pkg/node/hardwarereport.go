@@ -11,14 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 const (
@@ -58,16 +55,16 @@ func (p *plugin) serveReport(ctx context.Context) error {
 func (p *plugin) answerReport(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
 	defer cancel()
-	report, err := p.hardware.Report(ctx)
+	told, err := p.hardware.Report(ctx)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	p.annotate(&report)
-	write := report.WriteText
+	p.annotate(&told)
+	write := told.WriteText
 	if r.Header.Get("Accept") == jsonType {
 		w.Header().Set("Content-Type", jsonType)
-		write = report.WriteJSON
+		write = told.WriteJSON
 	}
 	if err := write(w); err != nil {
 		klog.FromContext(ctx).Error(err, "The report could not be sent")
@@ -75,19 +72,14 @@ func (p *plugin) answerReport(w http.ResponseWriter, r *http.Request) {
 }
 
 // annotate says whose each partition is, and why a card is out of service.
-func (p *plugin) annotate(report *nvidia.Report) {
-	holders := map[string]string{}
-	for _, r := range p.claims.Ledger.List() {
-		for _, d := range r.Devices {
-			holders[d.Name] = holder(&r)
-		}
-	}
+func (p *plugin) annotate(r *report.Report) {
+	holders := p.holders("")
 	problems := map[string]string{}
 	for _, c := range p.cards.list() {
 		problems[c.Name()] = c.problem
 	}
-	for i := range report.Cards {
-		card := &report.Cards[i]
+	for i := range r.Cards {
+		card := &r.Cards[i]
 		card.Note = holders[card.Name]
 		if problem := problems[card.Name]; problem != "" && card.Unhealthy == "" {
 			card.Unhealthy = problem
@@ -95,22 +87,11 @@ func (p *plugin) annotate(report *nvidia.Report) {
 		for j := range card.Partitions {
 			part := &card.Partitions[j]
 			part.Note = holders[part.Name]
-			if part.Note == "" {
-				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(gpu.Partition{
-					GPU: card.PCIAddress, Type: gpu.TypeMIG, ID: fmt.Sprintf("GI %d", part.Instance), Complete: len(part.Compute) > 0,
-				})
+			if part.Note == "" && !part.Type.FollowsMode() {
+				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(part.Partition(card.PCIAddress))
 			}
 		}
 	}
-}
-
-// holder names a claim and its pods.
-func holder(r *ledger.Record) string {
-	text := "claim " + r.Claim.String()
-	if len(r.Pods) > 0 {
-		text += ", pod " + strings.Join(r.PodNames(), ", ")
-	}
-	return text
 }
 
 // PrintHardware asks the plugin of this node what the hardware says and prints

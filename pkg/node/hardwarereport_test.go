@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 func TestPrintHardware(t *testing.T) {
@@ -24,12 +24,12 @@ func TestPrintHardware(t *testing.T) {
 	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a")
 	assert.Contains(t, text.String(), "not made by Tranche: nvidia-smi mig -i "+address0)
 
-	var report nvidia.Report
+	var told report.Report
 	var data bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &data, true))
-	require.NoError(t, json.Unmarshal(data.Bytes(), &report))
-	require.Len(t, report.Cards, 2)
-	assert.Len(t, report.Cards[0].Partitions, 2)
+	require.NoError(t, json.Unmarshal(data.Bytes(), &told))
+	require.Len(t, told.Cards, 2)
+	assert.Len(t, told.Cards[0].Partitions, 2)
 
 	sockets := m.files(m.config.dataDir(), reportSockets)
 	require.Len(t, sockets, 1)

@@ -132,22 +132,38 @@ func (p *plugin) tellChange(ctx context.Context, c change) {
 		p.events.note(ctx, "GPUHealthy", fmt.Sprintf("Card %s is well again and is given out", name))
 		return
 	}
-	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on card %s: %s%s", name, c.problem, p.holders(c.pciAddress)))
+	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on card %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
 }
 
-// holders names the claims and pods on a card, for messages.
-func (p *plugin) holders(pciAddress string) string {
-	var text strings.Builder
+// holders names the claims and pods that hold devices, by device name; of one
+// card, or of all if pciAddress is empty. Several claims can hold one device, if
+// all but one have admin access.
+func (p *plugin) holders(pciAddress string) map[string]string {
+	holders := map[string]string{}
 	for _, r := range p.claims.Ledger.List() {
+		text := "claim " + r.Claim.String()
+		if len(r.Pods) > 0 {
+			text += ", pod " + strings.Join(r.PodNames(), ", ")
+		}
 		for _, d := range r.Devices {
-			if d.Placement.GPU != pciAddress {
-				continue
-			}
-			fmt.Fprintf(&text, "; %s is held by claim %s", d.Name, r.Claim)
-			if len(r.Pods) > 0 {
-				fmt.Fprintf(&text, " of pod %s", strings.Join(r.PodNames(), ", "))
+			switch before := holders[d.Name]; {
+			case pciAddress != "" && d.Placement.GPU != pciAddress:
+			case before == "":
+				holders[d.Name] = text
+			case !strings.Contains(before, text): // two requests of one claim
+				holders[d.Name] = before + "; " + text
 			}
 		}
+	}
+	return holders
+}
+
+// heldBy lists the holders of a card, for the end of a message.
+func (p *plugin) heldBy(pciAddress string) string {
+	var text strings.Builder
+	holders := p.holders(pciAddress)
+	for _, device := range slices.Sorted(maps.Keys(holders)) {
+		fmt.Fprintf(&text, "; %s is held by %s", device, holders[device])
 	}
 	return text.String()
 }

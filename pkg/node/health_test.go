@@ -62,7 +62,7 @@ func TestFatalXID(t *testing.T) {
 	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
 	note := awaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on card "+card0)
 	assert.Contains(t, note, "119")
-	assert.Contains(t, note, small0+" is held by claim team/claim-a of pod pod-a")
+	assert.Contains(t, note, small0+" is held by claim team/claim-a, pod pod-a")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
 
 	stop()

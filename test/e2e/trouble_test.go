@@ -13,7 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -107,7 +107,7 @@ func TestAFatalXID(t *testing.T) {
 	assert.Less(t, took, 10*time.Second)
 	t.Logf("tainted %s after the error", took.Round(time.Millisecond))
 	assert.Len(t, s.taintedDevices(nodeA, unhealthyTaint), s.devicesOf(nodeA, card), "no other card is")
-	s.waitNodeEvent(nodeA, "GPUUnhealthy", card, "119", "is held by claim "+s.namespace+"/", "of pod held")
+	s.waitNodeEvent(nodeA, "GPUUnhealthy", card, "119", "is held by claim "+s.namespace+"/", ", pod held")
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
 	assert.Equal(t, corev1.PodRunning, s.pod("held").Status.Phase, "nobody is driven away")
 
@@ -150,12 +150,12 @@ func TestHardwareCommand(t *testing.T) {
 	assert.Contains(t, text, "claim "+s.namespace+"/"+s.claims(pod)[0].Name+", pod holder")
 	assert.Contains(t, text, "not made by Tranche: nvidia-smi mig -i "+s.machine(nodeA).GPUs[5].PCI)
 
-	var report nvidia.Report
+	var told report.Report
 	text = s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware", "-o", "json")
-	require.NoError(t, json.Unmarshal([]byte(text), &report), text)
-	require.Len(t, report.Cards, 8)
+	require.NoError(t, json.Unmarshal([]byte(text), &told), text)
+	require.Len(t, told.Cards, 8)
 	partitions := map[string]int{}
-	for _, c := range report.Cards {
+	for _, c := range told.Cards {
 		partitions[gpu.PoolName(nodeA, c.Name)] = len(c.Partitions)
 	}
 	assert.Equal(t, 1, partitions[device.Pool], text)

@@ -273,7 +273,8 @@ func checkLoadID(t *testing.T, m *machine) {
 func checkReport(t *testing.T, m *machine) {
 	report, err := m.Report(m.ctx(t))
 	require.NoError(t, err)
-	assert.NotEmpty(t, report.DriverVersion)
+	require.Len(t, report.Drivers, 1)
+	assert.NotEmpty(t, report.Drivers[0].Version)
 	var names, wanted []string
 	for _, card := range report.Cards {
 		names = append(names, card.Name)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 // checks are what must hold on every machine with NVIDIA cards.
@@ -55,16 +55,16 @@ func TestSimulated(t *testing.T) {
 
 // state is what a check must leave as it is: modes and instances.
 type state struct {
-	MIG        *nvidia.SwitchReport
+	MIG        *report.Switch
 	Partitions []string
 }
 
 func stateOf(t *testing.T, m *machine) map[string]state {
 	t.Helper()
-	report, err := m.Report(m.ctx(t))
+	told, err := m.Report(m.ctx(t))
 	require.NoError(t, err)
 	all := map[string]state{}
-	for _, card := range report.Cards {
+	for _, card := range told.Cards {
 		s := state{MIG: card.MIG}
 		for _, p := range card.Partitions {
 			s.Partitions = append(s.Partitions, p.Name)

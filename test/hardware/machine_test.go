@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
@@ -33,7 +34,7 @@ type reader interface {
 	CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error)
 	CheckHealth(ctx context.Context, pciAddress string) error
 	LoadID() (string, error)
-	Report(ctx context.Context) (nvidia.Report, error)
+	Report(ctx context.Context) (report.Report, error)
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
 }
 

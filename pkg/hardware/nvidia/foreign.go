@@ -36,6 +36,9 @@ func (d *Driver) RemovalCommand(p gpu.Partition) string {
 	return fmt.Sprintf("%s mig -i %s -dci -gi %d %s %s mig -i %s -dgi -gi %d", smi, p.GPU, id, then, smi, p.GPU, id)
 }
 
+// instanceName names a GPU instance as nvidia-smi does.
+func instanceName(id int) string { return fmt.Sprintf("GI %d", id) }
+
 // instanceID reads the number out of "GI 3".
 func instanceID(p gpu.Partition) (int, bool) {
 	number, ok := strings.CutPrefix(p.ID, "GI ")

@@ -59,7 +59,7 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 		Profile: i.profile,
 		Start:   i.at.Start,
 		Size:    i.at.Size,
-		ID:      fmt.Sprintf("GI %d", i.id),
+		ID:      instanceName(i.id),
 	}
 	for _, ci := range i.compute {
 		if ci.uuid != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -66,21 +67,21 @@ func TestReportJSON(t *testing.T) {
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, r.WriteJSON(&b))
-	var back Report
+	var back report.Report
 	require.NoError(t, json.Unmarshal([]byte(b.String()), &back))
 	assert.Equal(t, len(r.Cards), len(back.Cards))
 	assert.Equal(t, r, back)
 
-	assert.Equal(t, "13.0", r.CUDAVersion)
+	assert.Equal(t, "13.0", r.Drivers[0].CUDAVersion)
 	require.Len(t, r.Cards, 11)
 	cut, lost, sick, l4 := r.Cards[0], r.Cards[2], r.Cards[3], r.Cards[7]
-	assert.Equal(t, &SwitchReport{On: true, Pending: true}, cut.MIG)
+	assert.Equal(t, &report.Switch{On: true, Pending: true}, cut.MIG)
 	assert.Nil(t, cut.Utilization, "not told in MIG mode")
 	require.Len(t, cut.Partitions, 3)
 	assert.Equal(t, "gpu-0000-1b-00-0-mig-3g-40gb-0", cut.Partitions[0].Name)
-	assert.EqualValues(t, 512<<20, cut.Partitions[0].Memory.Used)
-	assert.Empty(t, cut.Partitions[1].Compute, "half made")
-	assert.Equal(t, cut.Partitions[0].Instance, *cut.Processes[0].Instance)
+	assert.EqualValues(t, 512<<20, *cut.Partitions[0].Memory.Used)
+	assert.Equal(t, "no compute instance", cut.Partitions[1].HalfMade)
+	assert.Equal(t, cut.Partitions[0].ID, cut.Processes[0].Partition)
 	assert.Empty(t, cut.Errors)
 	assert.Equal(t, secondCard, lost.PCIAddress)
 	assert.Contains(t, lost.Unhealthy, nvml.ERROR_GPU_IS_LOST.Error())
@@ -88,7 +89,7 @@ func TestReportJSON(t *testing.T) {
 	assert.NotEmpty(t, sick.UUID)
 	assert.Nil(t, l4.MIG)
 	assert.NotNil(t, l4.Utilization)
-	assert.Nil(t, l4.Processes[0].Instance)
+	assert.Empty(t, l4.Processes[0].Partition)
 }
 
 func TestReportNotesWhatItCannotRead(t *testing.T) {

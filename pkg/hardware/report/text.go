@@ -1,27 +1,54 @@
-package nvidia
+package report
 
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // WriteText writes the report for people, 80 columns wide unless a name is
 // longer.
 func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	cards := "cards"
-	if len(r.Cards) == 1 {
-		cards = "card"
+	for _, d := range r.Drivers {
+		r.writeDriver(&b, d)
 	}
-	fmt.Fprintf(&b, "NVIDIA driver %s, CUDA %s, %d %s\n", r.DriverVersion, r.CUDAVersion, len(r.Cards), cards)
 	for _, c := range r.Cards {
 		b.WriteString("\n")
 		c.writeText(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// vendorName is how a vendor writes itself.
+func vendorName(v gpu.Vendor) string { return strings.ToUpper(string(v)) }
+
+func (r Report) writeDriver(b *strings.Builder, d Driver) {
+	if d.Error != "" {
+		fmt.Fprintf(b, "%s driver: CANNOT BE ASKED\n", vendorName(d.Vendor))
+		line(b, "wrong", wrap(d.Error))
+		return
+	}
+	count := 0
+	for _, c := range r.Cards {
+		if c.Vendor == d.Vendor {
+			count++
+		}
+	}
+	cuda, cards := "", "cards"
+	if d.CUDAVersion != "" {
+		cuda = "CUDA " + d.CUDAVersion
+	}
+	if count == 1 {
+		cards = "card"
+	}
+	name := strings.TrimSpace(vendorName(d.Vendor) + " driver " + d.Version)
+	fmt.Fprintf(b, "%s\n", strings.Join(nonEmpty(name, cuda, fmt.Sprintf("%d %s", count, cards)), ", "))
 }
 
 // line is one property of a card: a name, and what there is to say.
@@ -37,10 +64,10 @@ func line(b *strings.Builder, name string, parts ...string) {
 	}
 }
 
-func (c CardReport) writeText(b *strings.Builder) {
+func (c Card) writeText(b *strings.Builder) {
 	name := c.Name
 	if name == "" {
-		name = fmt.Sprintf("card with NVML index %d", c.Index)
+		name = "card with " + c.ID
 	}
 	health := "healthy"
 	if c.Unhealthy != "" {
@@ -52,14 +79,17 @@ func (c CardReport) writeText(b *strings.Builder) {
 	}
 	line(b, "note", wrap(c.Note))
 	line(b, "UUID", c.UUID)
-	if c.Minor != nil {
-		line(b, "PCI", c.PCIAddress, fmt.Sprintf("NVML index %d, /dev/nvidia%d", c.Index, *c.Minor))
+	if c.DeviceNode != "" {
+		line(b, "PCI", c.PCIAddress, c.ID, c.DeviceNode)
 	}
 	line(b, "MIG", c.migText())
 	line(b, "memory", c.Memory.text())
 	line(b, "load", c.loadText()...)
 	line(b, "modes", c.modesText()...)
 	line(b, "ECC", c.eccText()...)
+	for _, text := range c.Obstacles {
+		line(b, "blocked", wrap(text))
+	}
 	for _, text := range c.Errors {
 		line(b, "unread", wrap(text))
 	}
@@ -100,25 +130,28 @@ func wrap(text string) string {
 	return b.String()
 }
 
-func (c CardReport) migText() string {
+func (c Card) migText() string {
 	if c.MIG == nil {
 		return ""
 	}
 	return c.MIG.text()
 }
 
-func (s SwitchReport) text() string {
+func (s Switch) text() string {
 	if s.On == s.Pending {
 		return onOff(s.On)
 	}
 	return fmt.Sprintf("%s, and %s after the next reset", onOff(s.On), onOff(s.Pending))
 }
 
-func (m *MemoryReport) text() string {
+func (m *Memory) text() string {
 	if m == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%.1f of %.1f GiB used", gib(m.Used), gib(m.Total))
+	text := fmt.Sprintf("%.1f GiB", gib(m.Total))
+	if m.Used != nil {
+		text = fmt.Sprintf("%.1f of %.1f GiB used", gib(*m.Used), gib(m.Total))
+	}
 	if m.Reserved > 0 {
 		text += fmt.Sprintf(", %.1f GiB kept by the driver", gib(m.Reserved))
 	}
@@ -127,7 +160,7 @@ func (m *MemoryReport) text() string {
 
 func gib(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
 
-func (c CardReport) loadText() []string {
+func (c Card) loadText() []string {
 	var parts []string
 	if u := c.Utilization; u != nil {
 		parts = append(parts, fmt.Sprintf("compute %d %%, memory %d %%", u.Compute, u.Memory))
@@ -145,8 +178,19 @@ func (c CardReport) loadText() []string {
 	return parts
 }
 
-func (c CardReport) modesText() []string {
+func (c Card) modesText() []string {
 	var parts []string
+	if c.ComputePartition != "" {
+		mode := "compute " + c.ComputePartition
+		others := slices.DeleteFunc(slices.Clone(c.ComputePartitions), func(m string) bool { return m == c.ComputePartition })
+		if len(others) > 0 {
+			mode += " (or " + strings.Join(others, ", ") + ")"
+		}
+		parts = append(parts, mode)
+	}
+	if c.MemoryPartition != "" {
+		parts = append(parts, "memory "+c.MemoryPartition)
+	}
 	if c.Persistence != nil {
 		parts = append(parts, "persistence "+onOff(*c.Persistence))
 	}
@@ -156,12 +200,15 @@ func (c CardReport) modesText() []string {
 	return parts
 }
 
-func (c CardReport) eccText() []string {
+func (c Card) eccText() []string {
 	e := c.ECC
 	if e == nil {
 		return nil
 	}
-	parts := []string{e.text()}
+	var parts []string
+	if e.Switch != nil {
+		parts = append(parts, e.Switch.text())
+	}
 	if e.Uncorrected != nil {
 		parts = append(parts, fmt.Sprintf("%d uncorrected errors", *e.Uncorrected))
 	}
@@ -191,34 +238,64 @@ func writeTable(b *strings.Builder, rows []string, notes map[int]string) {
 	}
 }
 
-func (c CardReport) writePartitions(b *strings.Builder) {
+func (c Card) writePartitions(b *strings.Builder) {
 	if len(c.Partitions) == 0 {
 		return
 	}
-	rows, notes := []string{"GI\tPROFILE\tSLICES\tUSED/GiB\tUUID"}, map[int]string{}
+	table := migTable
+	if c.Partitions[0].Type.FollowsMode() {
+		table = xcpTable
+	}
+	rows, notes := []string{table.head}, map[int]string{}
 	for _, p := range c.Partitions {
-		memory := "-"
-		if p.Memory != nil {
-			memory = fmt.Sprintf("%.1f/%.1f", gib(p.Memory.Used), gib(p.Memory.Total))
-		}
-		uuid := "half made: no compute instance"
-		if len(p.Compute) > 0 {
-			uuid = p.Compute[0].UUID
-		}
-		slices := fmt.Sprint(p.Start)
-		if p.Size > 1 {
-			slices = fmt.Sprintf("%d-%d", p.Start, p.Start+p.Size-1)
-		}
-		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s", p.Instance, p.Profile, slices, memory, uuid))
-		for _, ci := range p.Compute[min(1, len(p.Compute)):] {
-			rows = append(rows, "\t\t\t\t"+ci.UUID)
-		}
+		rows = append(rows, table.rows(p)...)
 		notes[len(rows)-1] = p.Note
 	}
 	writeTable(b, rows, notes)
 }
 
-func (c CardReport) writeProcesses(b *strings.Builder) {
+// partitionTable is the table of one kind of partitions.
+type partitionTable struct {
+	head string
+	rows func(Partition) []string
+}
+
+var migTable = partitionTable{"GI\tPROFILE\tSLICES\tUSED/GiB\tUUID", func(p Partition) []string {
+	uuids := p.UUIDs
+	if p.HalfMade != "" {
+		uuids = []string{"half made: " + p.HalfMade}
+	}
+	at := fmt.Sprint(p.Start)
+	if p.Size > 1 {
+		at = fmt.Sprintf("%d-%d", p.Start, p.Start+p.Size-1)
+	}
+	rows := []string{fmt.Sprintf("%s\t%s\t%s\t%s\t%s", strings.TrimPrefix(p.ID, "GI "), p.Profile, at, p.Memory.cell(), strings.Join(uuids[:min(1, len(uuids))], ""))}
+	for _, uuid := range uuids[min(1, len(uuids)):] {
+		rows = append(rows, "\t\t\t\t"+uuid)
+	}
+	return rows
+}}
+
+var xcpTable = partitionTable{"INDEX\tPROFILE\tID\tMEMORY/GiB\tDEVICE", func(p Partition) []string {
+	device := p.DeviceNode
+	if p.HalfMade != "" {
+		device = "not usable: " + p.HalfMade
+	}
+	return []string{fmt.Sprintf("%d\t%s\t%s\t%s\t%s", p.Start, p.Profile, p.ID, p.Memory.cell(), device)}
+}}
+
+// cell is the memory in GiB, for a table.
+func (m *Memory) cell() string {
+	switch {
+	case m == nil:
+		return "-"
+	case m.Used == nil:
+		return fmt.Sprintf("%.1f", gib(m.Total))
+	}
+	return fmt.Sprintf("%.1f/%.1f", gib(*m.Used), gib(m.Total))
+}
+
+func (c Card) writeProcesses(b *strings.Builder) {
 	if len(c.Processes) == 0 {
 		return
 	}
@@ -228,10 +305,17 @@ func (c CardReport) writeProcesses(b *strings.Builder) {
 		if p.Memory != nil {
 			memory = fmt.Sprintf("%.1f GiB", gib(*p.Memory))
 		}
-		if p.Instance != nil {
-			in = fmt.Sprintf("GI %d", *p.Instance)
+		if p.Partition != "" {
+			in = p.Partition
 		}
 		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s", p.PID, memory, in, p.Name))
 	}
 	writeTable(b, rows, nil)
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }

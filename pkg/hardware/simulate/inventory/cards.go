@@ -23,9 +23,16 @@ func (inv *Inventory) CardUUID(seed string, index int) string {
 	return "GPU-" + UUID(fmt.Sprintf("%s/%s/%d", seed, inv.GPUs[index].Model.Key, index))
 }
 
-// Cards are the machine's cards as the driver tells them (nvidia.Driver's
-// Inventory), in PCI order. The seed is the node's name on a simulated node.
+// Cards are the machine's cards of both vendors as their drivers tell them
+// (nvidia.Driver's and amd.Driver's Inventory), in PCI order. The seed is the
+// node's name on a simulated node.
 func (inv *Inventory) Cards(seed string) []gpu.GPU {
+	cards := append(inv.nvidiaCards(seed), inv.amdCards(seed)...)
+	gpu.SortCards(cards)
+	return cards
+}
+
+func (inv *Inventory) nvidiaCards(seed string) []gpu.GPU {
 	cards := make([]gpu.GPU, len(inv.GPUs))
 	for i, g := range inv.GPUs {
 		cards[i] = gpu.GPU{
@@ -39,14 +46,10 @@ func (inv *Inventory) Cards(seed string) []gpu.GPU {
 			DriverVersion: inv.DriverVersion,
 			Memory:        int64(g.Model.MemoryMiB) << 20,
 			PCIeRoot:      PCIeRoot(g.PCI),
-		}
-		if g.NUMANode >= 0 {
-			numa := int64(g.NUMANode)
-			cards[i].NUMANode = &numa
+			NUMANode:      numaNode(g.NUMANode),
 		}
 		cards[i].Placements, cards[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
 	}
-	gpu.SortCards(cards)
 	return cards
 }
 

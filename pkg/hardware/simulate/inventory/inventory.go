@@ -26,18 +26,23 @@ var builtIn embed.FS
 // gpu0 to gpu31).
 const MaxGPUs = 32
 
-// Inventory is a machine: its driver and its cards in PCI order.
+// Inventory is a machine: its drivers and its cards in PCI order. A machine may
+// have cards of both vendors or of one; the other's facts mean nothing then.
 type Inventory struct {
 	// Name is how the inventory was asked for.
-	Name          string
+	Name string
+	// DriverVersion is that of NVIDIA's driver.
 	DriverVersion string
 	// CUDADriverVersion is major × 1000 + minor × 10, as NVML gives it.
 	CUDADriverVersion int
 	Delays            Delays
-	GPUs              []GPU
+	// GPUs are NVIDIA's cards.
+	GPUs      []GPU
+	AMDDriver AMDDriver
+	AMD       []AMDCard
 }
 
-// GPU is one card of an inventory.
+// GPU is one card of NVIDIA's of an inventory.
 type GPU struct {
 	Model *Model
 	// PCI is the address as sysfs spells it: 0000:1b:00.0.
@@ -78,6 +83,7 @@ type inventoryFile struct {
 	DriverVersion     string     `json:"driverVersion"`
 	CUDADriverVersion string     `json:"cudaDriverVersion"`
 	Delays            delaysFile `json:"delays"`
+	AMD               amdFile    `json:"amd"`
 	GPUs              []gpuFile  `json:"gpus"`
 }
 
@@ -92,9 +98,14 @@ type delaysFile struct {
 type gpuFile struct {
 	Model    string   `json:"model"`
 	Count    *int     `json:"count"`
-	MIGMode  string   `json:"migMode"`
 	NUMANode *int     `json:"numaNode"`
 	PCI      []string `json:"pci"`
+	// MIGMode is NVIDIA's.
+	MIGMode string `json:"migMode"`
+	// The others are AMD's.
+	ComputeMode     string `json:"computeMode"`
+	MemoryMode      string `json:"memoryMode"`
+	VirtualFunction bool   `json:"virtualFunction"`
 }
 
 // Names lists the built-in inventories.
@@ -176,7 +187,10 @@ func Parse(data []byte) (*Inventory, error) {
 	if inv.Delays, err = f.Delays.resolve(); err != nil {
 		return nil, err
 	}
-	if inv.GPUs, err = resolveGPUs(f.GPUs); err != nil {
+	if inv.AMDDriver, err = f.AMD.resolve(); err != nil {
+		return nil, err
+	}
+	if inv.GPUs, inv.AMD, err = resolveCards(f.GPUs); err != nil {
 		return nil, err
 	}
 	return inv, nil
@@ -214,67 +228,4 @@ func (f delaysFile) resolve() (Delays, error) {
 		*x.to = x.from.Duration
 	}
 	return d, nil
-}
-
-// resolveGPUs unfolds the counts and puts the cards in PCI order, which is
-// the order of NVML's indexes.
-func resolveGPUs(files []gpuFile) ([]GPU, error) {
-	if len(files) == 0 {
-		return nil, errors.New("gpus: empty; name at least one card, like {model: H100-80GB, count: 8}")
-	}
-	var gpus []GPU
-	for i, f := range files {
-		group, err := f.resolve(fmt.Sprintf("gpus[%d]", i))
-		if err != nil {
-			return nil, err
-		}
-		if gpus = append(gpus, group...); len(gpus) > MaxGPUs {
-			return nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, MaxGPUs)
-		}
-	}
-	if err := assignAddresses(gpus); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(gpus, func(a, b GPU) int { return strings.Compare(a.PCI, b.PCI) })
-	return gpus, nil
-}
-
-func (f gpuFile) resolve(key string) ([]GPU, error) {
-	model, ok := ModelByKey(f.Model)
-	if !ok {
-		return nil, fmt.Errorf("%s.model: unknown model %q: choose one of %s", key, f.Model, strings.Join(Models(), ", "))
-	}
-	count := 1
-	if f.Count != nil {
-		count = *f.Count
-	}
-	if count < 1 || count > MaxGPUs {
-		return nil, fmt.Errorf("%s.count: %d is not between 1 and %d", key, count, MaxGPUs)
-	}
-	if f.MIGMode != "" && f.MIGMode != "enabled" && f.MIGMode != "disabled" {
-		return nil, fmt.Errorf("%s.migMode: %q is neither enabled nor disabled", key, f.MIGMode)
-	}
-	if f.MIGMode == "enabled" && !model.HasMIG() {
-		return nil, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
-	}
-	numa := unassignedNUMA
-	if f.NUMANode != nil {
-		if numa = *f.NUMANode; numa < -1 || numa > 1023 {
-			return nil, fmt.Errorf("%s.numaNode: %d is not between -1 (none) and 1023", key, numa)
-		}
-	}
-	if len(f.PCI) != 0 && len(f.PCI) != count {
-		return nil, fmt.Errorf("%s.pci: %d addresses for count %d", key, len(f.PCI), count)
-	}
-	gpus := make([]GPU, count)
-	for i := range gpus {
-		gpus[i] = GPU{Model: model, MIGMode: f.MIGMode == "enabled", NUMANode: numa}
-		if len(f.PCI) != 0 {
-			if !IsPCIAddress(f.PCI[i]) {
-				return nil, fmt.Errorf("%s.pci[%d]: %q is not an address like 0000:1b:00.0 (small letters)", key, i, f.PCI[i])
-			}
-			gpus[i].PCI = f.PCI[i]
-		}
-	}
-	return gpus, nil
 }

@@ -14,7 +14,8 @@ import (
 func TestBuiltInInventories(t *testing.T) {
 	assert.Equal(t, []string{
 		"a100-40x8", "a100-40x8-mig-off", "a100-80x8", "a100-80x8-mig-off", "a30x4", "b200x8",
-		"h100x8", "h200x8", "l4x4", "mixed", "rtxpro6000x4",
+		"h100x2-mi300x2", "h100x8", "h200x8", "l4x4", "mi300a4", "mi300x8", "mi308x8", "mi325x8", "mi350x8", "mi355x8",
+		"mixed", "rtxpro6000x4",
 	}, Names())
 	for name, want := range map[string]struct {
 		model string
@@ -169,21 +170,24 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte("gpus: [{model: L4-24GB, count: 32, pci: []}]\ndelays: {setMigMode: 1h}"))
 	f.Add([]byte("gpus: [{model: [], count: 1e9}]"))
+	f.Add([]byte("gpus: [{model: MI300X, virtualFunction: true, computeMode: CPX, memoryMode: NPS2}, {model: MI210}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		inv, err := Parse(data)
 		if err != nil {
 			assert.NotEmpty(t, err.Error())
 			return
 		}
-		assert.NotEmpty(t, inv.GPUs)
-		assert.LessOrEqual(t, len(inv.GPUs), MaxGPUs)
-		assert.False(t, strings.ContainsAny(inv.DriverVersion, "/ "))
+		cards := inv.Cards("fuzz")
+		assert.Len(t, cards, len(inv.GPUs)+len(inv.AMD))
+		assert.NotEmpty(t, cards)
+		assert.LessOrEqual(t, len(cards), MaxGPUs)
+		assert.False(t, strings.ContainsAny(inv.DriverVersion+inv.AMDDriver.Version, "/ "))
 		seen := map[string]bool{}
-		for _, g := range inv.GPUs {
-			assert.Regexp(t, pciAddress, g.PCI)
-			assert.False(t, seen[g.PCI])
-			seen[g.PCI] = true
-			assert.GreaterOrEqual(t, g.NUMANode, -1)
+		for _, c := range cards {
+			assert.Regexp(t, pciAddress, c.PCIAddress)
+			assert.False(t, seen[c.PCIAddress])
+			seen[c.PCIAddress] = true
+			assert.NotEmpty(t, c.Placements)
 		}
 	})
 }

@@ -19,29 +19,29 @@ const unassignedNUMA = -2
 // assignAddresses gives every card without an address one of an evenly spaced
 // row of buses, spreads cards without a NUMA node over two, and refuses
 // addresses used twice.
-func assignAddresses(gpus []GPU) error {
+func assignAddresses(cards []card) error {
 	used := map[string]bool{}
-	for i := range gpus {
-		if gpus[i].PCI == "" {
+	for i := range cards {
+		if cards[i].pci == "" {
 			continue
 		}
-		if used[gpus[i].PCI] {
-			return fmt.Errorf("gpus: address %s is used twice", gpus[i].PCI)
+		if used[cards[i].pci] {
+			return fmt.Errorf("gpus: address %s is used twice", cards[i].pci)
 		}
-		used[gpus[i].PCI] = true
+		used[cards[i].pci] = true
 	}
 	// 0x11 + 31 × 7 is the last of 32: all fit on one domain.
 	bus, step := 0x11, 7
-	if len(gpus) <= 16 {
+	if len(cards) <= 16 {
 		step = 13
 	}
-	for i := range gpus {
-		if gpus[i].NUMANode == unassignedNUMA {
-			gpus[i].NUMANode = 2 * i / len(gpus)
+	for i := range cards {
+		if cards[i].numa == unassignedNUMA {
+			cards[i].numa = 2 * i / len(cards)
 		}
-		for gpus[i].PCI == "" {
+		for cards[i].pci == "" {
 			if addr := fmt.Sprintf("0000:%02x:00.0", bus); !used[addr] {
-				gpus[i].PCI, used[addr] = addr, true
+				cards[i].pci, used[addr] = addr, true
 			}
 			if bus += step; bus > 0xff {
 				bus, step = 0x01, 1

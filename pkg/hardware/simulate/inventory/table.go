@@ -87,12 +87,12 @@ var loadTable = sync.OnceValue(func() *table {
 	return t
 })
 
-// Models lists the keys of the cards that an inventory can name.
+// Models lists the keys of NVIDIA's cards that an inventory can name.
 func Models() []string {
 	return slices.Sorted(maps.Keys(loadTable().Models))
 }
 
-// ModelByKey returns a card of the table, or false.
+// ModelByKey returns a card of NVIDIA's, or false.
 func ModelByKey(key string) (*Model, bool) {
 	m, ok := loadTable().Models[key]
 	return m, ok

@@ -1,0 +1,73 @@
+package inventory
+
+import (
+	"crypto/sha1"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+// UniqueID is the number of the AMD card with an index: another on every
+// machine, by the seed, and always the same on one.
+func (inv *Inventory) UniqueID(seed string, index int) uint64 {
+	sum := sha1.Sum(fmt.Appendf(nil, "tranche simulated hardware %s/%s/%d", seed, inv.AMD[index].Model.Key, index))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// amdCards are the cards as pkg/hardware/amd tells them.
+func (inv *Inventory) amdCards(seed string) []gpu.GPU {
+	cards := make([]gpu.GPU, len(inv.AMD))
+	for i := range inv.AMD {
+		c := &inv.AMD[i]
+		cards[i] = gpu.GPU{
+			PCIAddress:    c.PCI,
+			Vendor:        gpu.AMD,
+			Index:         i,
+			Minor:         inv.RenderMinor(i),
+			UUID:          fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),
+			ProductName:   c.Model.ProductName,
+			Architecture:  c.Model.Architecture(),
+			DriverVersion: inv.AMDDriver.Version,
+			MemoryMode:    string(c.MemoryMode),
+			Memory:        c.Model.Memory(),
+			PCIeRoot:      PCIeRoot(c.PCI),
+			NUMANode:      numaNode(c.NUMANode),
+		}
+		cards[i].Placements, cards[i].Counters = xcp.Devices(c.facts())
+	}
+	return cards
+}
+
+// facts is what decides what the card offers.
+func (c *AMDCard) facts() xcp.Facts {
+	return xcp.Facts{
+		PCIAddress:   c.PCI,
+		XCCs:         c.Model.XCCs,
+		ComputeUnits: int64(c.Model.ComputeUnits),
+		Memory:       c.Model.Memory(),
+		MemoryMode:   c.MemoryMode,
+		Modes:        c.modes(),
+	}
+}
+
+// modes are those that the card can be switched to.
+func (c *AMDCard) modes() []xcp.Mode {
+	switch {
+	case !c.Model.HasPartitions():
+		return nil
+	case c.VF:
+		return []xcp.Mode{c.ComputeMode}
+	}
+	return xcp.Legal(c.Model.Chip(false), c.MemoryMode)
+}
+
+// numaNode is nil where the machine has none.
+func numaNode(node int) *int64 {
+	if node < 0 {
+		return nil
+	}
+	n := int64(node)
+	return &n
+}

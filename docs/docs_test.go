@@ -35,7 +35,7 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 		"Metrics":                      literals(t, "../pkg/node", regexp.MustCompile(`^tranche_[a-z_]+$`)),
 		"Flags of the kubelet plugin":  flagsOf(t, "../cmd/tranche-kubelet-plugin"),
 		"Flags of kubectl tranche":     flagsOf(t, "../cmd/kubectl-tranche"),
-		"Models":                       inventory.Models(),
+		"Models":                       slices.Concat(inventory.Models(), inventory.AMDModels()),
 		"Inventories of the simulator": inventory.Names(),
 	} {
 		t.Run(heading, func(t *testing.T) {

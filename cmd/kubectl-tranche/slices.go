@@ -25,7 +25,7 @@ const slicesExamples = `  # What a node with eight H100 would publish
   kubectl tranche slices --inventory h100x8 --node-name gpu-pool-1 -o json
 
   # A machine of your own
-  echo 'gpus: [{model: H100-80GB, count: 4}, {model: L4-24GB, count: 2}]' > machine.yaml
+  echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
   kubectl tranche slices --inventory machine.yaml`
 
 const slicesLong = `Print the ResourceSlices that a node with certain cards would publish, without
@@ -55,7 +55,7 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "slices --inventory NAME|FILE",
 		Short:         "Print what a node with certain cards would publish, without having one",
-		Long:          fmt.Sprintf(slicesLong, indented(inventory.Names()), indented(inventory.Models())),
+		Long:          fmt.Sprintf(slicesLong, indented(inventory.Names()), indented(append(inventory.Models(), inventory.AMDModels()...))),
 		Example:       slicesExamples,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestSlicesOfEveryInventory(t *testing.T) {
 			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &lists[i]))
 		}
 		require.Equal(t, lists[0], lists[1])
-		require.Len(t, lists[0].Items, 2*len(inv.GPUs), name)
+		require.Len(t, lists[0].Items, 2*(len(inv.GPUs)+len(inv.AMD)), name)
 		for _, slice := range lists[0].Items {
 			assert.Equal(t, "node", *slice.Spec.NodeName)
 			assert.Empty(t, slice.OwnerReferences)
@@ -76,7 +77,7 @@ func TestSlicesHelp(t *testing.T) {
 	out, err := run(t, "slices", "--help")
 	require.NoError(t, err)
 	text, _, _ := strings.Cut(out, "\nUsage:")
-	for _, name := range append(inventory.Names(), inventory.Models()...) {
+	for _, name := range slices.Concat(inventory.Names(), inventory.Models(), inventory.AMDModels()) {
 		assert.Contains(t, text, name)
 	}
 	for line := range strings.Lines(text) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,12 @@ func builtIn(t *testing.T, name string) *inventory.Inventory {
 	inv, err := inventory.Load(name)
 	require.NoError(t, err)
 	return inv
+}
+
+// nvidiaMachines are the built-in inventories that have cards of NVIDIA's only.
+func nvidiaMachines(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(inventory.Names(), func(name string) bool { return len(builtIn(t, name).AMD) > 0 })
 }
 
 // machineOf is an inventory of so many cards of one model, cut-ready.

@@ -6,8 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // largest is what the slices of a node may take in JSON, in kilobytes. They are
@@ -17,7 +15,7 @@ var largest = map[string]int{"h200x8": 180}
 // TestSize weighs the slices of each built-in inventory as the API server
 // stores them, managed fields aside.
 func TestSize(t *testing.T) {
-	for _, name := range inventory.Names() {
+	for _, name := range nvidiaMachines(t) {
 		published := slicesOf(t, cardsOf(t, builtIn(t, name)))
 		size, devices, counters := 0, 0, 0
 		for _, slice := range published {

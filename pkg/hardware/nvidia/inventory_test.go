@@ -18,13 +18,12 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestGoldenInventories(t *testing.T) {
-	for _, name := range inventory.Names() {
+	for _, name := range machinesOfNVIDIA(t) {
 		t.Run(name, func(t *testing.T) { golden(t, name, simulated(t, name).cards()) })
 	}
 }

@@ -106,6 +106,8 @@ func buildCard(p pool, allocated map[string]*Held, rules []resourceapi.DeviceTai
 	}
 	c := Card{Name: name, Pool: p.name, Incomplete: p.incomplete}
 	describe(&c, devices)
+	// Where no whole card is published, the counter still tells what it has.
+	c.MemoryBytes = max(c.MemoryBytes, p.counters[gpu.CounterMemory])
 	c.Positions = place(p.counters, devices)
 	c.Taints = taints(p.name, devices, rules)
 
@@ -127,6 +129,7 @@ func buildCard(p pool, allocated map[string]*Held, rules []resourceapi.DeviceTai
 	slices.SortFunc(c.Held, func(a, b Held) int {
 		return cmp.Or(slices.Compare(a.Positions, b.Positions), cmp.Compare(a.Device, b.Device))
 	})
+	c.Mode = mode(devices, u)
 	c.Bar = bar(c.Positions, c.Held, u, devices)
 	// Nothing is promised about a card that the scheduler does not use, or
 	// whose holders are partly unknown.
@@ -157,8 +160,30 @@ func describe(c *Card, devices []*device) {
 		if v, ok := d.attributes["resource.kubernetes.io/pciBusID"]; ok && v.StringValue != nil {
 			set(&c.PCIBusID, *v.StringValue)
 		}
+		set(&c.MemoryMode, d.attributes.text("memoryPartition"))
 		c.MemoryBytes = max(c.MemoryBytes, d.memory)
 	}
+}
+
+// mode is that of the devices that are held, nil if none is or none has a mode.
+func mode(devices []*device, u usage) *Mode {
+	of := map[string]*Mode{}
+	var live *Mode
+	for _, d := range devices {
+		name := d.attributes.text("computePartition")
+		if name == "" {
+			continue
+		}
+		if of[name] == nil {
+			of[name] = &Mode{Name: name}
+		}
+		of[name].Of++
+		if u.held[d.name] {
+			of[name].Held++
+			live = of[name]
+		}
+	}
+	return live
 }
 
 func taints(pool string, devices []*device, rules []resourceapi.DeviceTaintRule) []Taint {

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
 // only is the one card of a model.
@@ -211,8 +212,56 @@ func TestEqualPartsOfMemoryAreDrawnByTheirIndex(t *testing.T) {
 	assert.Equal(t, []int{7}, c.Held[0].Positions)
 }
 
+// Six parts of an amount of memory that six does not divide.
+func TestPartsThatLeaveAFewBytesAreEqual(t *testing.T) {
+	const total = 131056 << 20
+	require.NotZero(t, total%6)
+	in := Input{Slices: instinct("node-a", 0, "AMD Instinct MI300A", xcp.Facts{XCCs: 6, Memory: total, Modes: []xcp.Mode{xcp.SPX, xcp.TPX, xcp.CPX}})}
+	in.Claims = []resourceapi.ResourceClaim{claim("default", "p", "node-a", 0, xcpOf(0, "tpx", 1))}
+	c := only(t, in)
+	assert.Equal(t, 6, c.Positions)
+	assert.Equal(t, []int{2, 3}, c.Held[0].Positions)
+	assert.Equal(t, map[string]int{"tpx": 2}, counts(c.Fits))
+}
+
+func TestACardInAModeOffersNoOther(t *testing.T) {
+	in := Input{Slices: mi300x("node-a", 0)}
+	c := only(t, in)
+	assert.Nil(t, c.Mode, "nobody holds it in any")
+	assert.Equal(t, "NPS1", c.MemoryMode)
+	assert.Equal(t, map[string]int{wholeCard: 1, "dpx": 2, "qpx": 4, "cpx": 8}, counts(c.Fits))
+
+	in.Claims = []resourceapi.ResourceClaim{claim("default", "p", "node-a", 0, xcpOf(0, "qpx", 2))}
+	c = only(t, in)
+	assert.Equal(t, &Mode{Name: "QPX", Held: 1, Of: 4}, c.Mode)
+	assert.Equal(t, map[string]int{"qpx": 3}, counts(c.Fits))
+	assert.Equal(t, []int{4, 5}, c.Held[0].Positions)
+
+	in.Claims = []resourceapi.ResourceClaim{claim("default", "p", "node-a", 0, cardOf(0))}
+	c = only(t, in)
+	assert.Equal(t, &Mode{Name: "SPX", Held: 1, Of: 1}, c.Mode)
+	assert.Equal(t, wholeCard, c.Held[0].Label)
+	assert.Empty(t, c.Fits)
+
+	// Who only looks keeps a card in no mode.
+	yes := true
+	result(&in.Claims[0]).AdminAccess = &yes
+	assert.Nil(t, only(t, in).Mode)
+}
+
+// Under NPS4 an MI300X cannot be had whole.
+func TestACardThatIsNeverWhole(t *testing.T) {
+	c := only(t, Input{Slices: instinct("node-a", 0, mi300xName, xcp.Facts{
+		XCCs: 8, Memory: 196592 << 20, MemoryMode: xcp.NPS4, Modes: []xcp.Mode{xcp.QPX, xcp.CPX},
+	})})
+	assert.Equal(t, 8, c.Positions)
+	assert.EqualValues(t, 196592<<20, c.MemoryBytes, "of the card, not of its largest piece")
+	assert.Equal(t, map[string]int{"qpx": 4, "cpx": 8}, counts(c.Fits))
+	assert.Equal(t, "NPS4", c.MemoryMode)
+}
+
 func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
-	devices := []*device{{consumes: gpu.Counters{"memory": 33}}, {consumes: gpu.Counters{"memory": 50}}}
+	devices := []*device{{consumes: gpu.Counters{"memory": 30}}, {consumes: gpu.Counters{"memory": 50}}}
 	assert.Equal(t, 1, place(gpu.Counters{"memory": 100}, devices))
 	for _, d := range devices {
 		assert.Equal(t, []int{0}, d.positions)
@@ -270,6 +319,23 @@ func TestJSON(t *testing.T) {
 	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["device"])
 	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])
 	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, card["fits"].([]any)[0])
+}
+
+func TestModeInJSON(t *testing.T) {
+	in := Input{Slices: mi300x("node-a", 0), Claims: []resourceapi.ResourceClaim{claim("default", "p", "node-a", 0, xcpOf(0, "cpx", 0))}}
+	out := asJSON(t, Build(in))
+	var got struct {
+		Nodes []struct {
+			Cards []struct {
+				Mode       map[string]any
+				MemoryMode string
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	assert.Equal(t, map[string]any{"name": "CPX", "held": 1.0, "of": 8.0}, got.Nodes[0].Cards[0].Mode)
+	assert.Equal(t, "NPS1", got.Nodes[0].Cards[0].MemoryMode)
+	assert.NotContains(t, asJSON(t, Build(oneH100())), `ode"`, "cards without modes say nothing of them")
 }
 
 func TestRulesTaintWhatTheySelect(t *testing.T) {

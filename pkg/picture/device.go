@@ -93,13 +93,11 @@ func newDevice(card string, d resourceapi.Device) *device {
 // label is what a device is called in the picture. A type that is not known
 // here keeps what its name adds to the name of the card.
 func label(card, name string, a attributes) string {
-	for _, key := range []string{"profile", "computePartition"} {
-		if v := a.text(key); v != "" {
-			return v
-		}
-	}
 	if a.text("type") == string(gpu.TypeGPU) {
 		return wholeCard
+	}
+	if v := a.text("profile"); v != "" {
+		return v
 	}
 	return labelFromName(card, name)
 }

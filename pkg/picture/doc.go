@@ -8,8 +8,9 @@
 //
 // The package knows cards by their counters, not by their vendor: the positions
 // of a bar are the counters memory-slice-0, -1, … that a card publishes, and a
-// device takes the positions that it consumes. A type of device that is not
-// known here is drawn under its own name.
+// device takes the positions that it consumes. A card without such counters has
+// as many positions as the finest cut of its memory has parts. A type of device
+// that is not known here is drawn under its own name.
 //
 // It may import pkg/gpu and the API types, nothing else of this module.
 package picture

@@ -97,8 +97,13 @@ func (d *drawing) node(n Node) {
 		}
 		facts = append(facts, words(text, normal)...)
 	}
+	modes := strings.Join(memoryModes(n), ", ")
 	if n.DriverVersion != "" {
-		facts = append(facts, words("driver "+n.DriverVersion, normal)...)
+		text := "driver " + n.DriverVersion
+		if modes != "" {
+			text += ", " + modes
+		}
+		facts = append(facts, words(text, normal)...)
 	}
 	if n.State != "" {
 		facts = append(facts, span{"(" + n.State + ")", yellow})
@@ -109,6 +114,18 @@ func (d *drawing) node(n Node) {
 		d.card(c, len(products) > 1, len(n.Cards) == 1)
 	}
 	d.room(n, products)
+}
+
+// memoryModes lists those of the node's cards, of which few vendors have any.
+func memoryModes(n Node) []string {
+	var modes []string
+	for _, c := range n.Cards {
+		if c.MemoryMode != "" && !slices.Contains(modes, c.MemoryMode) {
+			modes = append(modes, c.MemoryMode)
+		}
+	}
+	slices.Sort(modes)
+	return modes
 }
 
 type product struct {
@@ -152,6 +169,9 @@ func (d *drawing) card(c Card, nameProduct, alone bool) {
 	if c.Incomplete != "" {
 		text := "not published in full: " + c.Incomplete + ", the scheduler leaves the card alone until all are"
 		d.detail("", words(text, yellow))
+	}
+	if m := c.Mode; m != nil && m.Of > 1 {
+		d.detail("", words(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), normal))
 	}
 	d.holders(c.Held)
 	for _, t := range c.Taints {

@@ -36,6 +36,9 @@ var scenes = map[string]func() Input{
 	"incomplete":    incomplete,
 	"hidden":        hidden,
 	"partial":       partial,
+	"amd":           amd,
+	"amd-busy":      amdBusy,
+	"both-vendors":  bothVendors,
 }
 
 func fullOfSmall() Input {
@@ -107,7 +110,46 @@ func twoNodes() Input {
 	return in
 }
 
-// unknownType is what an AMD card and a shared one may look like.
+// amd has cards in two modes, one that is held whole, and a free one.
+func amd() Input {
+	in := Input{Slices: cards("node-b", 4, mi300x)}
+	for i, pod := range []string{"rank-0", "rank-1", "rank-2", "rank-3", "notebook"} {
+		in.Claims = append(in.Claims, claim("team-a", pod, "node-b", 0, xcpOf(0, "cpx", i)))
+	}
+	in.Claims = append(in.Claims,
+		claim("team-b", "train", "node-b", 1, xcpOf(1, "dpx", 1)),
+		claim("team-b", "whole", "node-b", 2, cardOf(2)),
+		waitingClaim("team-b", "half-gpu-9qx4z", "gpu-xcp-dpx.tranche.dev", "half"))
+	return in
+}
+
+// amdBusy has a card that a process outside Kubernetes keeps in its mode, and
+// one of which a partition is missing.
+func amdBusy() Input {
+	in := Input{Slices: cards("node-b", 2, mi300x)}
+	other := func(name string) bool {
+		return strings.HasPrefix(name, cardOf(0)) && !strings.Contains(name, "-cpx-")
+	}
+	taint(in.Slices, other, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/busy", Value: "rocm-smi_4711", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	missing := func(name string) bool { return name == xcpOf(1, "cpx", 7) }
+	taint(in.Slices, missing, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/busy", Value: "no-KFD-node", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	in.Claims = append(in.Claims, claim("team-a", "rank-0", "node-b", 1, xcpOf(1, "cpx", 0)))
+	return in
+}
+
+// bothVendors is a claim that a card of either vendor satisfies, twice.
+func bothVendors() Input {
+	return Input{
+		Slices: append(cards("node-a", 2, h100Card), cards("node-b", 2, mi300x)...),
+		Claims: []resourceapi.ResourceClaim{
+			claim("default", "either-7d5b4-8k2lm", "node-a", 0, mig(0, "1g.20gb", 6)),
+			claim("default", "either-7d5b4-x9z4q", "node-b", 0, xcpOf(0, "cpx", 0)),
+		},
+	}
+}
+
+// unknownType is what a card may look like whose driver says little, and a
+// shared one.
 func unknownType() Input {
 	total := gpu.Counters{"memory": 192 << 30}
 	var devices []resourceapi.Device

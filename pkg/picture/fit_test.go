@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// devicesOf is the placed devices of an H100, and what there is of it.
-func devicesOf(t *testing.T) ([]*device, gpu.Counters) {
+// devicesOf is the placed devices of a card, and what there is of it.
+func devicesOf(t *testing.T, card []resourceapi.ResourceSlice) ([]*device, gpu.Counters) {
 	t.Helper()
-	p := pools(h100Card("node-a", 0))[0]
+	p := pools(card)[0]
 	var out []*device
 	for _, d := range p.devices {
 		out = append(out, newDevice(p.card(), d))
@@ -35,7 +36,13 @@ func most(u usage, of []*device) int {
 
 // Whatever is held, the greedy count is what the scheduler could really place.
 func TestGreedyCountsAreTheBest(t *testing.T) {
-	devices, total := devicesOf(t)
+	for name, card := range map[string][]resourceapi.ResourceSlice{"H100": h100Card("node-a", 0), "MI300X": mi300x("node-a", 0)} {
+		t.Run(name, func(t *testing.T) { greedyCountsAreTheBest(t, card) })
+	}
+}
+
+func greedyCountsAreTheBest(t *testing.T, card []resourceapi.ResourceSlice) {
+	devices, total := devicesOf(t, card)
 	kinds := map[string][]*device{}
 	for _, d := range devices {
 		kinds[d.label] = append(kinds[d.label], d)

@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 const (
@@ -103,6 +106,31 @@ func h100Card(node string, slot int) []resourceapi.ResourceSlice {
 	}
 	devices = append(devices, published(card, card, h100, "gpu", slot, total))
 	return onePool(node, card, total, devices...)
+}
+
+const mi300xName = "AMD Instinct MI300X"
+
+// mi300x is an AMD card with every partition of every mode, as it is published.
+func mi300x(node string, slot int) []resourceapi.ResourceSlice {
+	return instinct(node, slot, mi300xName, xcp.Facts{
+		XCCs: 8, ComputeUnits: 304, Memory: 196592 << 20, Modes: []xcp.Mode{xcp.SPX, xcp.DPX, xcp.QPX, xcp.CPX},
+	})
+}
+
+func instinct(node string, slot int, product string, f xcp.Facts) []resourceapi.ResourceSlice {
+	f.PCIAddress, f.MemoryMode = address(slot), cmp.Or(f.MemoryMode, xcp.NPS1)
+	card := gpu.GPU{
+		PCIAddress: f.PCIAddress, Vendor: gpu.AMD, UUID: fmt.Sprintf("GPU-%d", slot), ProductName: product,
+		DriverVersion: "6.16.13", MemoryMode: string(f.MemoryMode), Memory: f.Memory,
+	}
+	card.Placements, card.Counters = xcp.Devices(f)
+	resources, _ := publish.Resources(node, []publish.Card{{GPU: card}})
+	return publish.Objects(gpu.DriverName, node, resources)
+}
+
+// xcpOf names a partition of an AMD card.
+func xcpOf(slot int, profile string, index int) string {
+	return fmt.Sprintf("%s-%s-%d", cardOf(slot), profile, index)
 }
 
 // l4Card is a card that cannot be cut.

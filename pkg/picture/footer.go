@@ -92,15 +92,21 @@ func (d *drawing) legend() {
 	if len(d.model.Nodes) == 0 {
 		return
 	}
-	seen, choice, example := map[State]bool{}, false, ""
+	seen, choice, modes := map[State]bool{}, false, false
+	var examples []string
+	var said [2]bool
 	for _, n := range d.model.Nodes {
 		for _, c := range n.Cards {
 			for _, s := range c.Bar {
 				seen[s.State] = true
 			}
 			choice = choice || len(plain(c.Fits)) > 1
-			if example == "" {
-				example = exampleProfile(c)
+			modes = modes || (c.MemoryMode != "" && (c.Mode != nil || len(c.Fits) > 1))
+			// One of each kind of card is enough.
+			for i, example := range []string{exampleProfile(c), exampleMode(c)} {
+				if example != "" && !said[i] {
+					examples, said[i] = append(examples, example), true
+				}
 			}
 		}
 	}
@@ -115,8 +121,11 @@ func (d *drawing) legend() {
 	say(seen[Unknown], "??? is not known.")
 	say(seen[Leftover], "xxx is left over: no piece fits there beside those that are held.")
 	say(seen[Blocked], "!!! is blocked by a taint.")
-	say(example != "", example)
+	for _, example := range examples {
+		say(true, example)
+	}
 	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", keep)+" is a choice: two a, or three b, or a mixture.")
+	say(modes, "All pieces of one AMD card are of one kind.")
 	if d.short {
 		c := d.model.Nodes[0].Cards[0]
 		say(true, fmt.Sprintf("%s is the card %s.", shortName(c), c.Name))
@@ -124,6 +133,33 @@ func (d *drawing) legend() {
 	say(d.compacted, "Claims and devices: -o"+keep+"wide.")
 	d.blank()
 	d.flow(nil, words(strings.Join(text, " "), dim))
+}
+
+// fractions are how people call the parts of a card.
+var fractions = map[int]string{2: "half", 3: "a third", 4: "a quarter", 6: "a sixth", 8: "an eighth"}
+
+// exampleMode explains how much of a card the partitions of a mode are, by the
+// mode that the card is in, or the finest.
+func exampleMode(c Card) string {
+	if c.MemoryMode == "" {
+		return ""
+	}
+	say := func(label string, positions int) string {
+		if positions == 0 || fractions[c.Positions/positions] == "" {
+			return ""
+		}
+		return fmt.Sprintf("%s is %s of a card.", label, fractions[c.Positions/positions])
+	}
+	for _, h := range c.Held {
+		if h.Label != wholeCard {
+			return say(h.Label, len(h.Positions))
+		}
+	}
+	if len(c.Fits) > 0 {
+		last := c.Fits[len(c.Fits)-1]
+		return say(last.Label, len(last.like.positions))
+	}
+	return ""
 }
 
 // exampleProfile explains how to read the name of a profile, by one that the

@@ -44,6 +44,11 @@ type Card struct {
 	Positions int `json:"positions"`
 	// Bar covers all positions from left to right, without gaps.
 	Bar []Segment `json:"bar"`
+	// Mode is set while somebody holds a piece of a card all of which is in one
+	// mode at a time.
+	Mode *Mode `json:"mode,omitempty"`
+	// MemoryMode is that of a card which knows several: "NPS1".
+	MemoryMode string `json:"memoryMode,omitempty"`
 	// Held is the devices in use, in the order of the bar.
 	Held []Held `json:"held,omitempty"`
 	// Fits says how often each cut would still fit, each counted alone.
@@ -53,6 +58,15 @@ type Card struct {
 	// Incomplete says which part of the pool is missing. The scheduler does not
 	// use such a card.
 	Incomplete string `json:"incomplete,omitempty"`
+}
+
+// Mode is how a card is cut now, and with it what else it can give.
+type Mode struct {
+	// Name is the vendor's: "CPX".
+	Name string `json:"name"`
+	// Held is how many of the Of pieces that the mode has somebody holds.
+	Held int `json:"held"`
+	Of   int `json:"of"`
 }
 
 // State is what a part of a bar is.

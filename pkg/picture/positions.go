@@ -51,33 +51,33 @@ func sliceIndex(total gpu.Counters) map[string]int {
 
 // placeByMemory serves cards without memory slices: those that cannot be cut
 // (one position) and those that are cut into equal parts of their memory, where
-// the partition's index says which part it is.
+// the partition's index says which part it is. A card may have several such
+// cuts, of two, four and eight parts.
 func placeByMemory(total int64, devices []*device) int {
-	unit := total
-	for _, d := range devices {
-		unit = gcd(unit, d.consumes[gpu.CounterMemory])
-	}
-	if unit == 0 || total/unit > maxPositions {
-		unit = total
-	}
 	n := 1
-	if unit > 0 {
-		n = int(total / unit)
+	for _, d := range devices {
+		if d.consumes[gpu.CounterMemory] <= 0 {
+			continue
+		}
+		k := partsOf(total, d.consumes[gpu.CounterMemory])
+		if k == 0 || n*k/gcd(n, k) > maxPositions {
+			n = 1
+			break
+		}
+		n = n * k / gcd(n, k)
 	}
 	seen := map[int]int{}
 	for _, d := range devices {
-		size := n
-		if unit > 0 {
-			size = min(n, int(d.consumes[gpu.CounterMemory]/unit))
-		}
-		if size < 1 {
-			// It takes nothing that the bar shows, unless the bar has but one
-			// position: then the whole card is all there is to show.
-			if n == 1 {
-				d.positions = []int{0}
-			}
+		takes := d.consumes[gpu.CounterMemory]
+		if n == 1 {
+			// The whole card is all there is to show.
+			d.positions = []int{0}
 			continue
 		}
+		if takes <= 0 {
+			continue // it takes nothing that the bar shows
+		}
+		size := n / partsOf(total, takes)
 		nth, ok := d.attributes.number("partitionIndex")
 		if !ok {
 			nth = seen[size]
@@ -91,7 +91,17 @@ func placeByMemory(total int64, devices []*device) int {
 	return n
 }
 
-func gcd(a, b int64) int64 {
+// partsOf tells into how many equal parts a card is cut when each takes so much,
+// zero when they are not equal. Six parts of a power of two leave a few bytes.
+func partsOf(total, takes int64) int {
+	k := total / takes
+	if k < 1 || total-k*takes >= k {
+		return 0
+	}
+	return int(k)
+}
+
+func gcd(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
 	}

@@ -1,0 +1,182 @@
+// Package demo_test gives the claims of the demos to the scheduler's allocator,
+// on a node of either vendor: what the demos show is true before any of them
+// runs. The end-to-end tests run them.
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+// The cluster of `make demo`.
+const nvidia, amd = "node-a", "node-b"
+
+type cluster struct {
+	*allocator.Scheduler
+	t      *testing.T
+	claims int
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	classes, err := allocator.Classes("../deployments/helm/testdata/defaults.yaml")
+	require.NoError(t, err)
+	var slices []*resourceapi.ResourceSlice
+	for node, name := range map[string]string{nvidia: "h100x8", amd: "mi300x8"} {
+		inv, err := inventory.Load(name)
+		require.NoError(t, err)
+		var cards []publish.Card
+		for _, card := range inv.Cards(node) {
+			cards = append(cards, publish.Card{GPU: card})
+		}
+		resources, errs := publish.Resources(node, cards)
+		require.Empty(t, errs)
+		slices = append(slices, allocator.Slices(gpu.DriverName, node, resources)...)
+	}
+	return &cluster{Scheduler: allocator.New(classes, slices), t: t}
+}
+
+// ask allocates a claim made of a template; nil when it has to wait.
+func (c *cluster) ask(node string, template *resourceapi.ResourceClaimTemplate) *allocator.Grant {
+	c.t.Helper()
+	c.claims++
+	claim := allocator.Claim(fmt.Sprint("claim-", c.claims))
+	claim.Spec = *template.Spec.Spec.DeepCopy()
+	defaults(claim)
+	// The scheduler gives up after ten seconds.
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	grant, err := c.Allocate(ctx, node, claim)
+	require.NoError(c.t, err)
+	return grant
+}
+
+// defaults sets what the API server sets.
+func defaults(claim *resourceapi.ResourceClaim) {
+	for i := range claim.Spec.Devices.Requests {
+		r := &claim.Spec.Devices.Requests[i]
+		if e := r.Exactly; e != nil && e.AllocationMode == "" {
+			e.AllocationMode, e.Count = resourceapi.DeviceAllocationModeExactCount, max(1, e.Count)
+		}
+		for j := range r.FirstAvailable {
+			if s := &r.FirstAvailable[j]; s.AllocationMode == "" {
+				s.AllocationMode, s.Count = resourceapi.DeviceAllocationModeExactCount, max(1, s.Count)
+			}
+		}
+	}
+}
+
+// template is the only one in a manifest.
+func template(t *testing.T, path string) *resourceapi.ResourceClaimTemplate {
+	t.Helper()
+	all := templates(t, path)
+	require.Len(t, all, 1, path)
+	return all[0]
+}
+
+func templates(t *testing.T, path string) (all []*resourceapi.ResourceClaimTemplate) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+		found := &resourceapi.ResourceClaimTemplate{}
+		require.NoError(t, yaml.Unmarshal(document, found), path)
+		if found.Kind == "ResourceClaimTemplate" {
+			require.NoError(t, yaml.UnmarshalStrict(document, found), path)
+			all = append(all, found)
+		}
+	}
+	return all
+}
+
+// TestEveryClaimFits: on the empty cluster of `make demo`, on one node at least.
+func TestEveryClaimFits(t *testing.T) {
+	files, err := filepath.Glob("*/*.yaml")
+	require.NoError(t, err)
+	more, err := filepath.Glob("*/*/*.yaml")
+	require.NoError(t, err)
+	seen := 0
+	for _, file := range append(files, more...) {
+		for _, claim := range templates(t, file) {
+			seen++
+			c := newCluster(t)
+			assert.True(t, c.ask(nvidia, claim) != nil || c.ask(amd, claim) != nil, "%s: no node has what %s asks for", file, claim.Name)
+		}
+	}
+	assert.Greater(t, seen, 8)
+}
+
+func TestEitherVendor(t *testing.T) {
+	claim := template(t, "either-vendor/either-vendor.yaml")
+	c := newCluster(t)
+	for node, piece := range map[string]string{nvidia: "-mig-1g-20gb-", amd: "-cpx-"} {
+		grant := c.ask(node, claim)
+		require.NotNil(t, grant)
+		assert.Contains(t, grant.Devices()[0], piece)
+	}
+}
+
+// TestEightOfOneCard: on a free card, and fast beside cards of which somebody
+// holds a piece.
+func TestEightOfOneCard(t *testing.T) {
+	claim := template(t, "amd-one-card/amd-one-card.yaml")
+	small := template(t, "amd-partition/amd-partition.yaml")
+	c := newCluster(t)
+	taken := c.ask(amd, small).Result.Devices.Results[0].Pool
+	for range 7 {
+		grant := c.ask(amd, claim)
+		require.NotNil(t, grant)
+		pools := map[string]bool{}
+		for i, r := range grant.Result.Devices.Results {
+			pools[r.Pool] = true
+			assert.Equal(t, fmt.Sprint("part-", i), r.Request)
+			assert.True(t, strings.HasSuffix(r.Device, fmt.Sprint("-cpx-", i)), "%s for %s", r.Device, r.Request)
+		}
+		require.Len(t, pools, 1)
+		assert.NotContains(t, pools, taken)
+	}
+	assert.Nil(t, c.ask(amd, claim), "seven free partitions of the first card are not eight")
+}
+
+// TestSwitch: eight pods keep eight cards in CPX, so that halves have to wait.
+func TestSwitch(t *testing.T) {
+	eighth := template(t, "amd-switch/amd-switch.yaml")
+	half := template(t, "amd-switch/halves/halves.yaml")
+	c := newCluster(t)
+	pools := map[string]bool{}
+	var grants []*allocator.Grant
+	for range 8 {
+		grant := c.ask(amd, eighth)
+		require.NotNil(t, grant)
+		grants = append(grants, grant)
+		pools[grant.Result.Devices.Results[0].Pool] = true
+	}
+	assert.Len(t, pools, 8)
+	assert.Nil(t, c.ask(amd, eighth), "there is one on each card")
+	assert.Nil(t, c.ask(amd, half))
+
+	c.Release(grants[3])
+	freed := grants[3].Result.Devices.Results[0].Pool
+	for range 2 {
+		grant := c.ask(amd, half)
+		require.NotNil(t, grant)
+		assert.Equal(t, freed, grant.Result.Devices.Results[0].Pool)
+	}
+	assert.Nil(t, c.ask(amd, half))
+}

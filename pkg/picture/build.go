@@ -171,6 +171,9 @@ func mode(devices []*device, u usage) *Mode {
 	var live *Mode
 	for _, d := range devices {
 		name := d.attributes.text("computePartition")
+		if d.kind == string(gpu.TypeXCP) {
+			name = strings.ToUpper(d.attributes.text("profile"))
+		}
 		if name == "" {
 			continue
 		}

@@ -26,10 +26,13 @@ const (
 	// AttributePartitionIndex is the index of an AMD partition among those of its
 	// mode, from 0.
 	AttributePartitionIndex = "partitionIndex"
-	// AttributeComputePartition and AttributeMemoryPartition are the modes in which
-	// an AMD card has the device, as amd-smi spells them: "CPX" and "NPS1".
+	// AttributeMemoryPartition is the memory mode in which an AMD card has the
+	// device, as amd-smi spells it: "NPS1".
+	AttributeMemoryPartition = "memoryPartition"
+	// AttributeComputePartition says of a whole AMD card that can be cut that it
+	// is the mode "SPX". Of a partition the profile says the mode: both would be
+	// 4 KB in the slices of a node with eight cards.
 	AttributeComputePartition = "computePartition"
-	AttributeMemoryPartition  = "memoryPartition"
 	AttributeIsolation        = "isolation"
 	// AttributeLegacyResource is the extended resource that the device stands
 	// for on this node ("nvidia.com/gpu"); the legacy classes select by it.
@@ -79,6 +82,7 @@ func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]re
 	m.setString(AttributeArchitecture, card.Architecture)
 	m.setString(AttributeDriverVersion, card.DriverVersion)
 	m.setString(AttributeIsolation, string(p.Isolation))
+	m.setString(AttributeMemoryPartition, card.MemoryMode)
 	m.setString(deviceattribute.StandardDeviceAttributePCIBusID, card.PCIAddress)
 	m.setString(deviceattribute.StandardDeviceAttributePCIeRoot, card.PCIeRoot)
 	if card.NUMANode != nil {
@@ -87,6 +91,7 @@ func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]re
 	switch p.Type {
 	case gpu.TypeGPU:
 		m.setString(AttributeUUID, card.UUID)
+		m.setString(AttributeComputePartition, strings.ToUpper(p.Profile))
 	case gpu.TypeMIG:
 		m.setString(AttributeParentUUID, card.UUID)
 		m.setString(AttributeProfile, p.Profile)
@@ -95,10 +100,6 @@ func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]re
 		m.setString(AttributeParentUUID, card.UUID)
 		m.setString(AttributeProfile, p.Profile)
 		m.setInt(AttributePartitionIndex, int64(p.Start))
-	}
-	if card.Vendor == gpu.AMD {
-		m.setString(AttributeComputePartition, strings.ToUpper(p.Profile))
-		m.setString(AttributeMemoryPartition, card.MemoryMode)
 	}
 	return m
 }

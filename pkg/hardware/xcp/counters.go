@@ -46,7 +46,7 @@ func (l layout) counters() gpu.Counters {
 	counters := gpu.Counters{gpu.CounterMemory: l.memory}
 	for _, d := range l.divisions {
 		if d.mode == SPX {
-			continue // the whole card takes everything and needs no lock
+			continue // the whole card takes all memory and needs no lock
 		}
 		for index := range d.n {
 			counters[lockCounter(d.mode, index)] = l.lock(d)
@@ -71,4 +71,16 @@ func (l layout) consumption(p division, index int) gpu.Counters {
 		}
 	}
 	return takes
+}
+
+// whole is what the whole card takes. All partitions take memory, so all of it
+// is everything; to name the locks too would say the same at greater length, in
+// every node's slices and on every scheduling attempt. Of a card that does not
+// tell its memory it is the locks that count.
+func (l layout) whole() gpu.Counters {
+	all := l.counters()
+	if l.memory >= int64(l.divisions[0].n) {
+		return gpu.Counters{gpu.CounterMemory: all[gpu.CounterMemory]}
+	}
+	return all
 }

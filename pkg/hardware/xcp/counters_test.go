@@ -14,9 +14,10 @@ import (
 func cards() map[string]Facts {
 	all := map[string]Facts{
 		// Modes that are no multiples of each other.
-		"twelve XCCs": {XCCs: 12, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, TPX, QPX}},
-		"two XCCs":    {XCCs: 2, Memory: 96<<30 - 1, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
-		"no finest":   {XCCs: 8, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, QPX}},
+		"twelve XCCs":    {XCCs: 12, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, TPX, QPX}},
+		"two XCCs":       {XCCs: 2, Memory: 96<<30 - 1, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
+		"no memory told": {XCCs: 4, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, CPX}},
+		"no finest":      {XCCs: 8, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, QPX}},
 	}
 	for _, c := range chips() {
 		for _, memory := range c.MemoryModes {
@@ -60,7 +61,7 @@ func TestConsumption(t *testing.T) {
 		"-cpx-3": {"memory": f.Memory / 8, "cpx-3": 1, "dpx-0": 1, "dpx-1": 1, "qpx-0": 1, "qpx-1": 1, "qpx-2": 1, "qpx-3": 1},
 		"-qpx-2": {"memory": f.Memory / 4, "qpx-2": 8, "dpx-0": 2, "dpx-1": 2},
 		"-dpx-1": {"memory": f.Memory / 2, "dpx-1": 8},
-		"":       g.Counters,
+		"":       {"memory": f.Memory},
 	} {
 		p, ok := g.Placement(g.Name() + name)
 		require.True(t, ok, name)

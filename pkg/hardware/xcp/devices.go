@@ -55,14 +55,14 @@ func (f Facts) divisions() []division {
 func Devices(f Facts) ([]gpu.Placement, gpu.Counters) {
 	if !f.cuttable() {
 		counters := gpu.Counters{gpu.CounterMemory: f.Memory}
-		return []gpu.Placement{wholeCard(f, "", counters)}, counters
+		return []gpu.Placement{wholeCard(f, "", maps.Clone(counters))}, counters
 	}
 	l := layout{xccs: f.XCCs, memory: f.Memory, divisions: f.divisions()}
 	counters := l.counters()
 	var all []gpu.Placement
 	for _, d := range l.divisions {
 		if d.mode == SPX {
-			all = append(all, wholeCard(f, SPX, counters))
+			all = append(all, wholeCard(f, SPX, l.whole()))
 			continue
 		}
 		all = append(all, partitions(f, l, d)...)
@@ -103,7 +103,7 @@ func isolation(memory MemoryMode, n int) gpu.Isolation {
 }
 
 // wholeCard is the placement that cuts nothing. It takes all there is.
-func wholeCard(f Facts, m Mode, counters gpu.Counters) gpu.Placement {
+func wholeCard(f Facts, m Mode, takes gpu.Counters) gpu.Placement {
 	return gpu.Placement{
 		GPU:          f.PCIAddress,
 		Type:         gpu.TypeGPU,
@@ -112,6 +112,6 @@ func wholeCard(f Facts, m Mode, counters gpu.Counters) gpu.Placement {
 		ComputeUnits: f.ComputeUnits,
 		Engines:      maps.Clone(f.Engines[m]),
 		Isolation:    gpu.IsolationHardware,
-		Consumes:     maps.Clone(counters),
+		Consumes:     takes,
 	}
 }

@@ -138,11 +138,11 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 	placements, counters := Devices(f)
 	placements[0].Engines["decoders"] = 99
 	placements[0].Consumes["dpx-0"] = 99
-	placements[len(placements)-1].Consumes["dpx-0"] = 99
+	placements[len(placements)-1].Consumes[gpu.CounterMemory] = 99
 	assert.EqualValues(t, 1, placements[1].Engines["decoders"])
 	assert.EqualValues(t, 1, placements[1].Consumes["dpx-0"])
 	assert.EqualValues(t, 1, f.Engines[CPX]["decoders"])
-	assert.EqualValues(t, 8, counters["dpx-0"])
+	assert.Equal(t, f.Memory, counters[gpu.CounterMemory])
 }
 
 func TestCardThatCannotBeCut(t *testing.T) {

@@ -170,10 +170,7 @@ func mode(devices []*device, u usage) *Mode {
 	of := map[string]*Mode{}
 	var live *Mode
 	for _, d := range devices {
-		name := d.attributes.text("computePartition")
-		if d.kind == string(gpu.TypeXCP) {
-			name = strings.ToUpper(d.attributes.text("profile"))
-		}
+		name := d.attributes.mode()
 		if name == "" {
 			continue
 		}

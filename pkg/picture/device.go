@@ -63,6 +63,19 @@ func (a attributes) number(name string) (int, bool) {
 	return int(*v.IntValue), true
 }
 
+// mode is the mode in which an AMD card has the device: of a partition the
+// profile says it.
+func (a attributes) mode() string {
+	if a.text("type") == string(gpu.TypeXCP) {
+		return strings.ToUpper(a.text("profile"))
+	}
+	return a.text("computePartition")
+}
+
+// ModeOf is the mode ("CPX") that a card must be in to have the device, empty for
+// cards that are not in one mode at a time.
+func ModeOf(d resourceapi.Device) string { return attributes(d.Attributes).mode() }
+
 func newDevice(card string, d resourceapi.Device) *device {
 	a := attributes(d.Attributes)
 	out := &device{

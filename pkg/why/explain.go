@@ -145,7 +145,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 		}
 		i := slices.IndexFunc(drawn.Nodes, func(n picture.Node) bool { return n.Name == node.Name })
 		n := c.node(ctx, node, drawn.Nodes[i], w)
-		if n.Verdict == Unusable || len(n.Reasons) > 0 {
+		if n.Verdict == Unusable || n.Verdict == Tainted || len(n.Reasons) > 0 {
 			e.Quotes = append(e.Quotes, nodeWarnings(in, node.Name)...)
 		}
 		e.Nodes = append(e.Nodes, n)
@@ -270,7 +270,7 @@ func (e *Explanation) starting(in *Input, w wishes) {
 		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet tries again by itself.", "")
 		e.remedy("the whole story is in the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
 	case len(waits) == 0 && len(e.Quotes) == 0:
-		e.remedy("wait: making a partition takes about a second. If it lasts, see the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
+		e.remedy("wait: making a partition ready takes seconds. If it lasts, see the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
 	}
 }
 

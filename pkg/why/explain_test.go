@@ -74,6 +74,54 @@ func TestUnscheduled(t *testing.T) {
 			w.pod(request("gpu", small))
 			return w
 		}},
+		"amd-other-mode": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-b", "MI300X", 2)
+			w.hold("node-b", "team-b", "rank", cpx, 8).hold("node-b", "team-c", "notebook", cpx, 1)
+			w.pod(request("gpu", dpx))
+			return w
+		}},
+		"amd-both-modes": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "MI300X", 3)
+			w.hold("node-b", "team-b", "rank", cpx, 3).hold("node-b", "team-c", "half", dpx, 2).hold("node-b", "team-d", "all", "gpu-amd.tranche.dev", 1)
+			w.pod(request("gpu", dpx))
+			return w
+		}},
+		"amd-busy": {why.NoRoom, func(t *testing.T) *world {
+			busy := func(c *publish.Card) {
+				c.DeviceTaints = map[string][]resourceapi.DeviceTaint{}
+				for _, p := range c.Placements {
+					if p.Profile != "cpx" {
+						c.DeviceTaints[p.Name()] = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/busy", Value: "python3-4711", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+					}
+				}
+			}
+			w := newWorld(t).node("node-b", "MI300X", 1, busy)
+			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "CardBusy", "gpu.tranche.dev", "card 0000:05:00.0 cannot change its mode: process 4711 (python3) uses it")}
+			w.pod(request("gpu", dpx))
+			return w
+		}},
+		"amd-no-such-mode": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-b", "MI300X", 1)
+			w.pod(request("gpu", "gpu-xcp-tpx.tranche.dev"))
+			return w
+		}},
+		"amd-any-partition": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "MI300X", 1)
+			w.hold("node-b", "team-b", "rank", cpx, 8).hold("node-a", "team-c", "all", wholeCard, 1)
+			w.pod(request("gpu", "gpu-partition.tranche.dev"))
+			return w
+		}},
+		"amd-half-beside-eighths": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-b", "MI300X", 1)
+			w.pod(request("a", cpx), request("b", dpx))
+			w.claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
+			return w
+		}},
+		"amd-whole-card": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-b", "MI300X", 1).hold("node-b", "team-b", "rank", cpx, 3)
+			w.pod(request("gpu", wholeCard))
+			return w
+		}},
 		"tolerated": {why.RoomNow, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
 			w.in.Rules = []resourceapi.DeviceTaintRule{taintRule(w.in.Slices[0].Spec.Pool.Name)}
@@ -260,6 +308,25 @@ func TestUnscheduled(t *testing.T) {
 			golden(t, name, e, why.Options{})
 		})
 	}
+}
+
+// TestOneClaimWithSeveralPiecesIsOneHolder: what counts is who has to go.
+func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
+	w := newWorld(t).node("node-b", "MI300X", 2).hold("node-b", "team-b", "rank", cpx, 1)
+	eight := request("gpu", cpx)
+	eight.Exactly.Count = 8
+	claim := claimOf("team-c", "eight-gpu", eight)
+	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
+	grant, err := w.scheduler.Allocate(t.Context(), "node-b", claim)
+	require.NoError(t, err)
+	require.NotNil(t, grant)
+	w.give(claim, grant.Result, "eight")
+	w.hold("node-b", "team-b", "more", cpx, 1)
+	w.pod(request("gpu", dpx))
+	r := w.explain().Nodes[0].Requests[0]
+	assert.Equal(t, []why.InMode{{Mode: "CPX", Cards: 2, Claims: 3}}, r.InMode)
+	require.NotNil(t, r.Nearest)
+	assert.Equal(t, []string{"team-c: eight"}, r.Nearest.Holders, "one claim, though it has eight pieces")
 }
 
 // TestScheduled: pods that have a node.

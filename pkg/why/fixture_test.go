@@ -31,6 +31,8 @@ const (
 	wholeCard = "gpu.tranche.dev"
 	small     = "gpu-mig-1g-10gb.tranche.dev"
 	three     = "gpu-mig-3g-40gb.tranche.dev"
+	cpx       = "gpu-xcp-cpx.tranche.dev"
+	dpx       = "gpu-xcp-dpx.tranche.dev"
 )
 
 // world is a cluster in memory: what a plugin publishes for simulated cards, the

@@ -154,7 +154,7 @@ func nodeNames(nodes []Node) string {
 func (e *Explanation) remedies(with func(...Verdict) []Node) {
 	add := func(format string, args ...any) { e.remedy(fmt.Sprintf(format, args...), "") }
 	if full := with(Full, Together); len(full) > 0 {
-		add("wait until one of the holders ends, or delete one of them: the device goes to this pod by itself.")
+		e.remedyFull(full)
 		if i := slices.IndexFunc(full, func(n Node) bool { return len(n.Free) > 0 }); i >= 0 {
 			add("or ask for what is free now: %s on %s.", strings.Join(full[i].Free[:min(len(full[i].Free), maxNames)], " or "), full[i].Name)
 		}

@@ -158,6 +158,12 @@ type Request struct {
 	Taints  []string `json:"taints,omitempty"`
 	// Rules are the DeviceTaintRules behind the taints.
 	Rules []string `json:"rules,omitempty"`
+	// InMode are the cards that others keep in another mode, Nearest the one of
+	// them that would be free first.
+	InMode  []InMode `json:"inMode,omitempty"`
+	Nearest *Nearest `json:"nearest,omitempty"`
+	// sameMode: some cards are in the right mode, or have no modes.
+	sameMode bool
 }
 
 // Quote is an event or a condition.

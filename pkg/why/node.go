@@ -67,7 +67,11 @@ func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Nod
 	if n.Verdict == Full || n.Verdict == Together {
 		if ever, err := c.everFits(ctx, node, w.open...); err == nil && !ever {
 			n.Verdict = Never
-			n.Reasons = append(n.Reasons, "it would not fit here even if nobody held anything.")
+			reason := "it would not fit here even if nobody held anything."
+			if c.modesClash(ctx, node, w.open) {
+				reason += " All pieces of one AMD card are of one kind."
+			}
+			n.Reasons = append(n.Reasons, reason)
 		}
 	}
 	return n
@@ -119,6 +123,14 @@ func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourc
 			offers = c.offers(node)
 		}
 		text := s.sentence(verdict, offers)
+		if verdict == Full {
+			text += s.modeSentence()
+			out.InMode = append(out.InMode, s.inMode...)
+			out.sameMode = out.sameMode || s.inOtherModes() < s.cards
+			if out.Nearest == nil && s.count == 1 {
+				out.Nearest = s.nearest
+			}
+		}
 		switch {
 		case i > 0:
 			text = fmt.Sprintf("Choice %d: %s", i+1, text)

@@ -29,12 +29,18 @@ type supply struct {
 	holders    []resourceapi.ResourceClaim
 	taints     []string
 	rules      []string
+	// cards have such devices, inMode are those of them that others keep in a mode
+	// without any, and nearest is the one of these with the fewest holders.
+	cards   int
+	inMode  []InMode
+	nearest *Nearest
 }
 
 // supplyOf goes through the devices that a node could give.
 func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
 	s := supply{choice: ch, what: c.what(ctx, ch)}
 	used, empty := map[*pool]counters{}, map[*pool]counters{}
+	modes := map[*pool][]string{}
 	for _, p := range c.pools {
 		if p.incomplete {
 			continue // the scheduler does not use it
@@ -50,6 +56,7 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				continue
 			}
 			s.places++
+			modes[p] = union(modes[p], picture.ModeOf(*d.Device))
 			if empty[p] == nil {
 				empty[p] = counters{}
 			}
@@ -83,6 +90,9 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				used[p].add(d.consumes)
 			}
 		}
+	}
+	if !ch.admin {
+		s.addModes(c, modes)
 	}
 	return s, nil
 }
@@ -133,8 +143,8 @@ func union(all []string, more ...string) []string {
 }
 
 // profileInText finds the profile in the selector of a class, for profiles that
-// no node has.
-var profileInText = regexp.MustCompile(`"(\d+g\.\d+gb[^"]*)"`)
+// no node has: "1g.10gb", or "tpx".
+var profileInText = regexp.MustCompile(`"(\d+g\.\d+gb[^"]*|[a-z]px)"`)
 
 // what names what a choice asks for: the profile when it can only be one, else
 // the class.

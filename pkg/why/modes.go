@@ -1,0 +1,184 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/picture"
+)
+
+// InMode is cards that have what is asked for, but not in the mode in which the
+// holders of their pieces keep them: all of an AMD card is in one mode at a time.
+type InMode struct {
+	Mode   string `json:"mode"`
+	Cards  int    `json:"cards"`
+	Claims int    `json:"claims"`
+}
+
+// Nearest is the card that fewest claims keep in another mode.
+type Nearest struct {
+	Card    string   `json:"card"`
+	Holders []string `json:"holders"`
+}
+
+// oneMode is why a card that has room may have none for a partition.
+const oneMode = "A card changes its mode only when nobody holds a piece of it."
+
+// whole is the mode of a card that is not cut.
+const whole = "SPX"
+
+// live is the mode in which those who hold pieces of a card keep it, and who
+// they are. A card that nobody holds can be in any.
+func (c *cluster) live(p *pool) (mode string, holders []resourceapi.ResourceClaim) {
+	for _, d := range p.devices {
+		if held := c.holders[d.id]; len(held) > 0 && picture.ModeOf(*d.Device) != "" {
+			mode = picture.ModeOf(*d.Device)
+			for _, claim := range held { // one may hold several pieces
+				same := func(h resourceapi.ResourceClaim) bool { return h.Namespace == claim.Namespace && h.Name == claim.Name }
+				if !slices.ContainsFunc(holders, same) {
+					holders = append(holders, claim)
+				}
+			}
+		}
+	}
+	return mode, holders
+}
+
+// modesClash tells whether requests want modes that no card of the node can be
+// in at the same time.
+func (c *cluster) modesClash(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) bool {
+	var wanted [][]string
+	for _, claim := range claims {
+		for _, r := range claim.Spec.Devices.Requests {
+			var modes []string
+			for _, ch := range choices(r) {
+				modes = union(modes, c.wantedModes(ctx, node, ch)...)
+			}
+			for _, others := range wanted {
+				shares := slices.ContainsFunc(modes, func(m string) bool { return slices.Contains(others, m) })
+				if len(modes) > 0 && len(others) > 0 && !shares {
+					return true
+				}
+			}
+			wanted = append(wanted, modes)
+		}
+	}
+	return false
+}
+
+func (c *cluster) wantedModes(ctx context.Context, node *corev1.Node, ch choice) (modes []string) {
+	for _, p := range c.pools {
+		for _, d := range p.devices {
+			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && d.on(node) && picture.ModeOf(*d.Device) != "" {
+				modes = union(modes, picture.ModeOf(*d.Device))
+			}
+		}
+	}
+	return modes
+}
+
+// addModes finds the cards that others keep in a mode which has nothing of what
+// is wanted. of has the modes that are wanted, by card.
+func (s *supply) addModes(c *cluster, of map[*pool][]string) {
+	fewest := 0
+	for _, p := range c.pools {
+		modes, ok := of[p]
+		if !ok {
+			continue
+		}
+		s.cards++
+		mode, holders := c.live(p)
+		if mode == "" || slices.Contains(modes, mode) {
+			continue
+		}
+		i := slices.IndexFunc(s.inMode, func(m InMode) bool { return m.Mode == mode })
+		if i < 0 {
+			i = len(s.inMode)
+			s.inMode = append(s.inMode, InMode{Mode: mode})
+		}
+		s.inMode[i].Cards++
+		s.inMode[i].Claims += len(holders)
+		if s.nearest == nil || len(holders) < fewest {
+			_, card, _ := strings.Cut(p.name, "/")
+			s.nearest, fewest = &Nearest{Card: card, Holders: names(holders)}, len(holders)
+		}
+	}
+}
+
+// inOtherModes counts the cards that are kept in another mode.
+func (s supply) inOtherModes() int {
+	n := 0
+	for _, m := range s.inMode {
+		n += m.Cards
+	}
+	return n
+}
+
+// modeSentence says which cards are in the wrong mode: "All 8 cards are in CPX, for
+// 12 claims. …".
+func (s supply) modeSentence() string {
+	if len(s.inMode) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, m := range s.inMode {
+		cards := fmt.Sprintf("%d of %d cards", m.Cards, s.cards)
+		switch {
+		case s.cards == 1:
+			cards = "the card"
+		case m.Cards == s.cards:
+			cards = fmt.Sprintf("all %d cards", m.Cards)
+		}
+		be := "are"
+		if m.Cards == 1 {
+			be = "is"
+		}
+		state := "in " + m.Mode
+		if m.Mode == whole {
+			state = "held whole"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s, for %s", cards, be, state, claims(m.Claims)))
+	}
+	return " " + capital(strings.Join(parts, "; ")) + ". " + oneMode
+}
+
+func claims(n int) string {
+	if n == 1 {
+		return "1 claim"
+	}
+	return fmt.Sprintf("%d claims", n)
+}
+
+// remedyFull says what a person can do where everything is held.
+func (e *Explanation) remedyFull(full []Node) {
+	var near *Nearest
+	node, only := "", true
+	for _, n := range full {
+		for _, r := range n.Requests {
+			if r.Verdict == Fits {
+				continue
+			}
+			if near == nil && r.Nearest != nil {
+				near, node = r.Nearest, n.Name
+			}
+			only = only && r.Nearest != nil && !r.sameMode
+		}
+	}
+	if near == nil || !only {
+		e.remedy("wait until one of the holders ends, or delete one of them: the device goes to this pod by itself.", "")
+	}
+	if near == nil {
+		return
+	}
+	text := "wait until nobody holds a piece of one of the cards, or see to it: "
+	if !only {
+		text = "or see to it that nobody holds a piece of one of the cards in another mode: "
+	}
+	e.remedy(fmt.Sprintf("%s%s on %s has the fewest holders (%s). The card is switched for this pod by itself.",
+		text, near.Card, node, strings.Join(near.Holders, "; ")), "")
+}

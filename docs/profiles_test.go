@@ -16,20 +16,23 @@ import (
 
 var update = flag.Bool("update", false, "write the table of profiles anew")
 
-const (
-	begin = "<!-- profiles: go test ./docs -update writes what follows -->\n"
-	end   = "<!-- end of profiles -->"
-)
-
-// The table of profiles is the project's own table of models.
+// The tables of profiles and modes are the project's own tables of models.
 func TestProfilesAreThoseOfTheTable(t *testing.T) {
-	const page = "choose-a-cut.md"
+	generated(t, "choose-a-cut.md", "profiles", profiles())
+	generated(t, "amd.md", "modes", modes(t))
+}
+
+// generated compares the part of a page between two comments, or writes it.
+func generated(t *testing.T, page, what, content string) {
+	t.Helper()
+	begin := "<!-- " + what + ": go test ./docs -update writes what follows -->\n"
+	end := "<!-- end of " + what + " -->"
 	text := read(t, page)
 	before, rest, found := strings.Cut(text, begin)
 	require.True(t, found)
 	_, after, found := strings.Cut(rest, end)
 	require.True(t, found)
-	wanted := before + begin + profiles() + end + after
+	wanted := before + begin + content + end + after
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(wanted), 0o644))
 		return
@@ -60,6 +63,40 @@ func profiles() string {
 			e := p.Engines
 			fmt.Fprintf(&b, "| `%s`%s | %.1f GiB | %d | %d | %s | %d / %d / %d / %d |\n", p.Name, note, float64(p.MemoryMiB)/1024, p.Multiprocessors, p.MaxInstances,
 				numbers(p.Starts), e[inventory.EngineDecoder], e[inventory.EngineEncoder], e[inventory.EngineJPEG], e[inventory.EngineOFA])
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// modes has a row for each AMD model and mode, as the model's cards publish them
+// under NPS1.
+func modes(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("\n| card | class | partitions | memory of each | compute units of each |\n|---|---|---|---|---|\n")
+	for _, key := range inventory.AMDModels() {
+		if model, _ := inventory.AMDModelByKey(key); !model.HasPartitions() {
+			continue
+		}
+		inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
+		require.NoError(t, err)
+		card := inv.Cards("node")[0]
+		for i, p := range slices.Backward(card.Placements) {
+			if p.Start > 0 {
+				continue
+			}
+			count := 0
+			for _, other := range card.Placements {
+				if other.Profile == p.Profile {
+					count++
+				}
+			}
+			name := key
+			if i < len(card.Placements)-1 {
+				name = "" // once is enough
+			}
+			fmt.Fprintf(&b, "| %s | `gpu-xcp-%s` | %d | %d MiB | %d |\n", name, p.Profile, count, p.Memory>>20, p.ComputeUnits)
 		}
 	}
 	b.WriteString("\n")

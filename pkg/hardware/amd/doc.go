@@ -1,8 +1,22 @@
-// Package amd speaks to AMD Instinct cards by way of the files of their kernel
-// driver: sysfs of amdgpu and KFD. It finds cards and partitions, switches
-// compute modes and says what containers need.
+// Package amd is AMD Instinct cards as claims need them: what the files of their
+// kernel driver, amdgpu with KFD, say about a card becomes pkg/gpu; a placement
+// becomes a compute mode of the card; and a partition becomes what a container
+// gets to see of it (CDI edits).
 //
-// It may import the vocabulary, the arithmetic of partitions (pkg/hardware/xcp)
-// and the CDI types. It is pure Go: below Files is either the host or a
-// simulated kernel.
+// The way through it: kfd.go reads the topology, partitions.go finds in it which
+// piece of which card each node is, inventory.go and shape.go read a card, of
+// which pkg/hardware/xcp says what it offers; switch.go changes the mode and
+// processes.go says who is in the way; cdi.go describes partitions to containers;
+// health.go, watch.go, obstacles.go and load.go say whether a card is well;
+// report.go shows all of it to people. Every call to a file goes through task.go,
+// because any of them may hang, and every error through errors.go.
+//
+// Which cards: those that can be cut (amdgpu makes partition files for them), and
+// of the others those whose KFD node is of a compute generation (CDNA: gfx908,
+// gfx90a, gfx94x, gfx95x). Graphics cards, the graphics of processors and cards
+// without KFD are not ours.
+//
+// It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/report, pkg/hardware/xcp,
+// and pkg/claim for the interface that it implements. It is pure Go and does not
+// know whether the files below it are the host's or a simulated kernel's.
 package amd

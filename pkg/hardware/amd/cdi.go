@@ -1,0 +1,125 @@
+package amd
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// kfdDevice is the one way into KFD for all cards; which of them a process sees
+	// there is decided by the render nodes that it may open.
+	kfdDevice = "/dev/kfd"
+	renderDir = "/dev/dri"
+)
+
+// devicePaths are the device nodes of a partition. A card's primary node
+// (/dev/dri/card0) is never among them: through it the driver puts work on
+// whichever partition has least to do.
+func devicePaths(p partition) []string {
+	return []string{kfdDevice, filepath.Join(renderDir, renderName(p.node.minor))}
+}
+
+// CommonEdits are empty: the programs of a container bring their own libraries.
+func (d *Driver) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
+	return &cdispecs.ContainerEdits{}, nil
+}
+
+// Edits says what a container needs to see one placement. Render nodes are
+// looked up now: their numbers change with a reload of the driver. No variable
+// like ROCR_VISIBLE_DEVICES is set, since its numbers count what the device
+// nodes let a container see, and would filter twice.
+//
+// A whole card that is cut is one that somebody watches with admin access: it is
+// all its partitions.
+func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	want, err := modeOf(p)
+	if err != nil {
+		return nil, err
+	}
+	return onCard(ctx, d, p.GPU, func(c *card) (*cdispecs.ContainerEdits, error) {
+		l, err := c.confirmed()
+		if err != nil {
+			return nil, err
+		}
+		parts := slices.DeleteFunc(slices.Clone(l.partitions), func(q partition) bool {
+			return q.node == nil || p.Type == gpu.TypeXCP && q.index != p.Start
+		})
+		if p.Type == gpu.TypeXCP && l.mode != want {
+			return nil, fmt.Errorf("card %s is in mode %s and has no partition of mode %s", c.pciAddress, l.mode, want)
+		}
+		if len(parts) == 0 {
+			return nil, c.missingNode(l, p.Start)
+		}
+		return c.edits(parts)
+	})
+}
+
+// confirmed is what the card is by the last topology, of which the card's own
+// nodes are read again.
+func (c *card) confirmed() (live, error) {
+	l, err := c.look()
+	if err != nil {
+		return l, err
+	}
+	for _, p := range l.partitions {
+		if p.node == nil {
+			continue
+		}
+		again, ok, err := c.node(p.node.number)
+		if err != nil && !absent(err) {
+			return l, err
+		}
+		if err != nil || !ok || again != *p.node {
+			return c.fresh()
+		}
+	}
+	return l, nil
+}
+
+// edits are the nodes of some partitions, each once.
+func (c *card) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
+	edits := &cdispecs.ContainerEdits{}
+	for _, p := range parts {
+		if err := c.checkMinor(p); err != nil {
+			return nil, err
+		}
+		for _, name := range devicePaths(p) {
+			if slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == name }) {
+				continue
+			}
+			if err := c.addNode(edits, name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return edits, nil
+}
+
+// addNode adds a device node and its group: the nodes belong to render or video,
+// by other numbers in each distribution, and a container whose user is not root
+// could not open them.
+func (c *card) addNode(edits *cdispecs.ContainerEdits, name string) error {
+	info, err := c.stat(name)
+	if err != nil {
+		return err
+	}
+	if info.Mode&fs.ModeCharDevice == 0 {
+		return fmt.Errorf("card %s: %s is no character device", c.pciAddress, name)
+	}
+	node := &cdispecs.DeviceNode{Path: name, Type: "c", Major: int64(info.Major), Minor: int64(info.Minor), Permissions: "rw"}
+	if root := c.driver.cfg.HostDevRoot; root != "/" {
+		node.HostPath = filepath.Join(root, name)
+	}
+	edits.DeviceNodes = append(edits.DeviceNodes, node)
+	if info.GID != 0 && !slices.Contains(edits.AdditionalGIDs, info.GID) {
+		edits.AdditionalGIDs = append(edits.AdditionalGIDs, info.GID)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package amd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+)
+
+var _ claim.Hardware = (*Driver)(nil)
+
+// busyPatience is how long a switch waits for processes that hold the card, when
+// Config does not say.
+const busyPatience = 10 * time.Second
+
+// Config says where the driver is.
+type Config struct {
+	// Files is the host's, or a simulated kernel.
+	Files Files
+	// HostDevRoot is the folder that has dev/kfd in it, by the name that the
+	// container runtime sees: "/", which is also the default, or the folder of a
+	// simulated kernel.
+	HostDevRoot string
+	// BusyPatience is how long a switch waits for processes that hold the card.
+	// Zero: 10 s.
+	BusyPatience time.Duration
+	// Logger hears of what is odd but no failure. The zero value is silent.
+	Logger klog.Logger
+}
+
+// Driver is the machine's AMD Instinct cards. It implements claim.Hardware.
+type Driver struct {
+	cfg Config
+	// host is the gate of what belongs to no card; module that of the files that
+	// tell which load of the driver this is.
+	host, module *gate.Gate
+
+	// mu protects what follows.
+	mu    sync.Mutex
+	gates map[string]*gate.Gate
+	// topology is the last that was read.
+	topology *topology
+	// known are the cards by address, as Inventory last told them.
+	known map[string]gpu.GPU
+	// shapes is what was learnt about the cards under a load of the driver.
+	shapes map[string]*shape
+	// hostBusy is the load of a driver of which we have seen that it switches no
+	// card while any process of the host uses KFD; empty when there is none.
+	hostBusy string
+}
+
+// New makes a driver. It touches nothing.
+func New(cfg Config) (*Driver, error) {
+	if cfg.Files == nil {
+		return nil, errors.New("amd: Config.Files is not set")
+	}
+	if cfg.HostDevRoot == "" {
+		cfg.HostDevRoot = "/"
+	}
+	if cfg.BusyPatience <= 0 {
+		cfg.BusyPatience = busyPatience
+	}
+	return &Driver{
+		cfg:    cfg,
+		host:   gate.New("amdgpu", ""),
+		module: gate.New("amdgpu's module", ""),
+		gates:  map[string]*gate.Gate{},
+		known:  map[string]gpu.GPU{},
+		shapes: map[string]*shape{},
+	}, nil
+}
+
+// Open looks whether there is amdgpu on this machine; fs.ErrNotExist says that
+// there is none. It holds nothing open.
+func (d *Driver) Open(ctx context.Context) error {
+	if _, err := d.addresses(ctx); err != nil {
+		return fmt.Errorf("look for AMD cards: %w", err)
+	}
+	return nil
+}
+
+// Close does nothing, since nothing is held open. It does not wait for calls
+// that hang.
+func (d *Driver) Close(context.Context) error { return nil }
+
+// gateOf is the gate of one card.
+func (d *Driver) gateOf(pciAddress string) *gate.Gate {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g, ok := d.gates[pciAddress]
+	if !ok {
+		g = gate.New("card "+pciAddress, "")
+		d.gates[pciAddress] = g
+	}
+	return g
+}

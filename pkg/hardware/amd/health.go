@@ -1,0 +1,131 @@
+package amd
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// rasDir has the counts of memory and engine errors, by a file for each block of
+// the chip ("umc_err_count"). Cards without this reliability feature have none.
+const rasDir = "ras"
+
+const rasSuffix = "_err_count"
+
+// CheckHealth asks whether a card is there, answers, can compute, and has counted
+// no errors that could not be corrected.
+func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
+	_, err := onCard(ctx, d, pciAddress, func(c *card) (struct{}, error) { return struct{}{}, c.examine() })
+	return err
+}
+
+func (c *card) examine() error {
+	if err := c.bound(); err != nil {
+		return err
+	}
+	// amdgpu answers this with EPERM while the card is in reset.
+	l, err := c.look()
+	if err != nil {
+		return err
+	}
+	if l.nodes() == 0 {
+		return c.withoutKFD()
+	}
+	return c.examineRAS()
+}
+
+// bound makes sure that amdgpu still drives the card.
+func (c *card) bound() error {
+	var err error
+	for _, dir := range driverDirs {
+		if _, err = c.stat(path.Join(dir, c.pciAddress)); err == nil {
+			return nil
+		}
+		if !absent(err) {
+			return err
+		}
+	}
+	return c.gone(err)
+}
+
+// examineRAS looks for errors that were not corrected. The counts go back to zero
+// when the driver is loaded anew. That a single one takes a card out of service is
+// also the default of AMD's device-metrics-exporter ("HealthThresholds").
+// Format: docs.kernel.org/gpu/amdgpu/ras.html, "RAS Error Count sysfs Interface".
+func (c *card) examineRAS() error {
+	blocks, uncorrected, err := c.uncorrected()
+	if err != nil {
+		return err
+	}
+	if uncorrected == 0 {
+		return nil
+	}
+	return &HealthError{
+		PCIAddress: c.pciAddress,
+		Problem:    fmt.Sprintf("has counted %d errors that could not be corrected (%s)", uncorrected, strings.Join(blocks, ", ")),
+		Cure:       "drain it and load amdgpu anew or reboot the node; if they come back, have the card replaced",
+	}
+}
+
+// uncorrected sums up the errors that could not be corrected, and names the
+// blocks of the chip that had any.
+func (c *card) uncorrected() (blocks []string, sum uint64, err error) {
+	names, err := c.list(c.file(rasDir))
+	if absent(err) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, c.told(err)
+	}
+	for _, name := range names {
+		block, ok := strings.CutSuffix(name, rasSuffix)
+		if !ok {
+			continue
+		}
+		text, err := c.read(c.file(path.Join(rasDir, name)))
+		if absent(err) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, c.told(err)
+		}
+		if n := parseUncorrected(text); n > 0 {
+			blocks = append(blocks, fmt.Sprintf("%s %d", block, n))
+			sum += n
+		}
+	}
+	return blocks, sum, nil
+}
+
+// parseUncorrected reads "ue: 0\nce: 1\n": uncorrectable and corrected errors, and
+// deferred ones ("de") that become one of the others. While the card cannot be
+// asked the file has a sentence in place of numbers.
+func parseUncorrected(text string) uint64 {
+	for line := range strings.Lines(text) {
+		kind, count, ok := strings.Cut(line, ":")
+		if !ok || strings.TrimSpace(kind) != "ue" {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(count), 10, 63)
+		if err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// Recovered tells whether what a fatal event reported is over. Everything that is
+// told of these cards stays to be seen for as long as it is so: a reset, a missing
+// card or KFD node, and the counts of errors, which a new load of the driver takes
+// back. So a card that is well now has recovered. The error says why it is not.
+func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
+	if !e.Fatal {
+		return true, nil
+	}
+	err := d.CheckHealth(ctx, e.PCIAddress)
+	return err == nil, err
+}

@@ -1,0 +1,299 @@
+package amd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+// driverDirs are the folders that have the cards of amdgpu by their PCI
+// addresses, the first that is there.
+var driverDirs = []string{"/sys/bus/pci/drivers/amdgpu", moduleDir + "/drivers/pci:amdgpu"}
+
+// vendorName stands in errors for a vendor's own handle of a card: AMD's cards
+// have numbers of several kinds, and none that stays.
+const vendorName = "amdgpu"
+
+// Inventory lists the cards in PCI order, with all their placements. Cards that
+// cannot be read, and cards that were there and are gone, do not hide the others:
+// the rest comes out together with an error of type *gpu.InventoryError that
+// names them.
+func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	all, err := d.withLost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cards := make([]gpu.GPU, len(all))
+	ours := make([]bool, len(all))
+	failed := make([]error, len(all))
+	var wait sync.WaitGroup
+	for i, address := range all {
+		wait.Go(func() {
+			cards[i], failed[i] = onCard(ctx, d, address, func(c *card) (gpu.GPU, error) {
+				var err error
+				if ours[i], err = c.ours(); err != nil || !ours[i] {
+					return gpu.GPU{}, err
+				}
+				return c.describe()
+			})
+		})
+	}
+	wait.Wait()
+
+	var good []gpu.GPU
+	broken := &gpu.InventoryError{}
+	for i, err := range failed {
+		switch {
+		case err != nil:
+			broken.Cards = append(broken.Cards, &gpu.CardError{PCIAddress: all[i], ID: vendorName, Err: err})
+		case ours[i]:
+			good = append(good, cards[i])
+		}
+	}
+	gpu.SortCards(good)
+	d.remember(good)
+	if len(broken.Cards) > 0 {
+		return good, broken
+	}
+	return good, nil
+}
+
+// remember keeps the cards, numbered in PCI order.
+func (d *Driver) remember(cards []gpu.GPU) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range cards {
+		cards[i].Index = i
+		d.known[cards[i].PCIAddress] = cards[i]
+	}
+}
+
+// addresses are the cards that amdgpu drives.
+func (d *Driver) addresses(ctx context.Context) ([]string, error) {
+	return through(ctx, d.host, d.cfg.Files, func(t *task) ([]string, error) {
+		names, err := t.list(driverDirs[0])
+		if absent(err) {
+			names, err = t.list(driverDirs[1])
+		}
+		if err != nil {
+			return nil, err
+		}
+		var addresses []string
+		for _, name := range names {
+			if address, err := gpu.NormalizePCIAddress(name); err == nil && address == name {
+				addresses = append(addresses, address)
+			}
+		}
+		return addresses, nil
+	})
+}
+
+// withLost are the cards that amdgpu drives, and those that it drove before.
+func (d *Driver) withLost(ctx context.Context) ([]string, error) {
+	addresses, err := d.addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for known := range d.known {
+		if !slices.Contains(addresses, known) {
+			addresses = append(addresses, known)
+		}
+	}
+	slices.Sort(addresses)
+	return addresses, nil
+}
+
+// ours tells whether the card is one that we give out; doc.go has the rule.
+func (c *card) ours() (bool, error) {
+	_, err := c.stat(c.file(computeFile))
+	if !absent(err) {
+		return err == nil, err
+	}
+	top, err := c.driver.recentTopology(c.task)
+	if err != nil {
+		return false, err
+	}
+	a, err := parseAddress(c.pciAddress)
+	if err != nil {
+		return false, err
+	}
+	c.driver.mu.Lock()
+	_, known := c.driver.known[c.pciAddress]
+	c.driver.mu.Unlock()
+	return known || slices.ContainsFunc(top.of(a), node.computes), nil
+}
+
+// computes tells whether the chip is of a generation made for computing. The
+// numbers are KFD's gfx_target_version: 90008 is gfx908 (MI100), 90010 gfx90a
+// (MI200), 904xx gfx94x (MI300), 905xx gfx95x (MI350).
+func (n node) computes() bool {
+	return n.gfx == 90008 || n.gfx == 90010 || n.gfx/100 == 904 || n.gfx/100 == 905
+}
+
+// architecture is the generation as the compiler names it: gfx942 for 90402.
+func (n node) architecture() string {
+	return fmt.Sprintf("gfx%d%x%x", n.gfx/10000, n.gfx/100%100, n.gfx%100)
+}
+
+// describe reads everything about a card.
+func (c *card) describe() (gpu.GPU, error) {
+	g := gpu.GPU{PCIAddress: c.pciAddress, Vendor: gpu.AMD}
+	l, err := c.look()
+	if err != nil {
+		return g, err
+	}
+	first := slices.IndexFunc(l.partitions, func(p partition) bool { return p.node != nil })
+	if first < 0 {
+		return g, c.withoutKFD()
+	}
+	node := l.partitions[first].node
+	g.Architecture = node.architecture()
+	if g.Minor, err = c.firstMinor(); err != nil {
+		return g, err
+	}
+	if g.DriverVersion, err = c.optional(path.Join(moduleDir, "version")); err != nil {
+		return g, err
+	}
+	if err := c.name(&g); err != nil {
+		return g, err
+	}
+	c.locate(&g)
+	facts, err := c.facts(l)
+	if err != nil {
+		return g, err
+	}
+	g.Memory, g.MemoryMode = facts.Memory, string(facts.MemoryMode)
+	g.Placements, g.Counters = xcp.Devices(facts)
+	return g, nil
+}
+
+// name says what the card calls itself.
+func (c *card) name(g *gpu.GPU) error {
+	var err error
+	if g.UUID, err = c.uuid(); err != nil {
+		return err
+	}
+	if g.ProductName, err = c.optional(c.file("product_name")); err != nil || g.ProductName != "" {
+		return err
+	}
+	device, err := c.device()
+	g.ProductName = chips[device].name
+	return err
+}
+
+// uuid is made of the number that the card bears, which sysfs has for the whole
+// card: "GPU-" and 16 hexadecimal digits, as rocminfo prints it. It is empty for cards
+// without one.
+func (c *card) uuid() (string, error) {
+	text, err := c.optional(c.file("unique_id"))
+	if err != nil {
+		return "", c.told(err)
+	}
+	id, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
+	if err != nil || id == 0 {
+		return "", nil //nolint:nilerr // a card without a number, or with one that says nothing
+	}
+	return fmt.Sprintf("GPU-%016x", id), nil
+}
+
+// locate says where in the machine the card sits. A machine that does not tell
+// is no error: the attributes stay empty.
+func (c *card) locate(g *gpu.GPU) {
+	if text, err := c.read(c.file("numa_node")); err == nil {
+		// -1 says that there is none.
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
+			g.NUMANode = &n
+		}
+	}
+	place, err := c.realPath(c.file(""))
+	if err != nil {
+		return
+	}
+	for _, part := range strings.Split(place, "/") {
+		if strings.HasPrefix(part, "pci") && strings.Contains(part, ":") {
+			g.PCIeRoot = part
+			return
+		}
+	}
+}
+
+// facts is what decides what the card offers.
+func (c *card) facts(l live) (xcp.Facts, error) {
+	f := xcp.Facts{PCIAddress: c.pciAddress}
+	s, err := c.shape()
+	if err != nil {
+		return f, err
+	}
+	var nodes []node
+	for _, p := range l.partitions {
+		if p.node != nil {
+			nodes = append(nodes, *p.node)
+		}
+	}
+	if f.XCCs, err = c.xccs(l.mode, nodes); err != nil {
+		return f, err
+	}
+	f.ComputeUnits = nodes[0].computeUnits * int64(len(l.partitions))
+	if f.Memory, err = c.memory(s, l); err != nil {
+		return f, err
+	}
+	if l.mode == "" {
+		return f, nil // a card that cannot be cut
+	}
+	f.MemoryMode = s.memory
+	if f.Modes, err = c.modes(l.mode, s.memory, nodes); err != nil {
+		return f, err
+	}
+	c.driver.mu.Lock()
+	defer c.driver.mu.Unlock()
+	f.Seen, f.Engines = maps.Clone(s.seen), maps.Clone(s.engines)
+	return f, nil
+}
+
+// memory is the memory of the whole card, and takes down that of the partitions
+// that are live.
+func (c *card) memory(s *shape, l live) (int64, error) {
+	partitions := make([]int64, len(l.partitions))
+	var sum, smallest int64
+	for i, p := range l.partitions {
+		if p.node == nil {
+			continue
+		}
+		n, err := c.memoryOf(*p.node)
+		if err != nil {
+			return 0, err
+		}
+		partitions[i] = n
+		sum += n
+		if smallest == 0 || n < smallest {
+			smallest = n
+		}
+	}
+	if l.mode != "" && smallest > 0 && len(l.missing()) == 0 {
+		c.learn(func() { s.seen[l.mode] = partitions })
+	}
+	text, err := c.optional(c.file(vramTotalFile))
+	if err != nil {
+		return 0, c.told(err)
+	}
+	total, err := strconv.ParseInt(text, 10, 64)
+	if text != "" && (err != nil || total < 0) {
+		return 0, fmt.Errorf("card %s: %s says %q, which is no number of bytes", c.pciAddress, vramTotalFile, text)
+	}
+	// The memory of an APU is the machine's, and not all of it is in the file.
+	if total = max(total, sum+smallest*int64(len(l.missing()))); total == 0 {
+		return 0, errors.New("card " + c.pciAddress + ": neither amdgpu nor KFD say how much memory it has")
+	}
+	return total, nil
+}

@@ -1,0 +1,85 @@
+package amd
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// watchEvery is the time between two looks at all cards. A card must be out of
+	// service 10 s after an error.
+	watchEvery = 3 * time.Second
+	// watchPatience is how long one look may take.
+	watchPatience = 3 * time.Second
+)
+
+// WatchHealth reports what becomes wrong with the cards that Inventory has told,
+// from now until ctx ends: once for each trouble, and again when another comes or
+// the same comes back. The reports come one at a time; report should be quick. It
+// returns nil when ctx ends.
+//
+// The driver announces nothing of what matters here by itself, so the cards are
+// asked every few seconds. Cards that do not answer in time are not reported: what
+// asks for them otherwise says so.
+func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error {
+	w := &watcher{d: d, report: report, said: map[string]string{}}
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		w.look(ctx)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// watcher is one WatchHealth.
+type watcher struct {
+	d      *Driver
+	report func(gpu.HealthEvent)
+	// said is what was last reported of a card, as long as it is so.
+	said map[string]string
+}
+
+// look asks all cards at once: one that hangs delays the others by its patience
+// and no more.
+func (w *watcher) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, watchPatience)
+	defer cancel()
+	w.d.mu.Lock()
+	cards := slices.Sorted(maps.Keys(w.d.known))
+	w.d.mu.Unlock()
+	found := make([]error, len(cards))
+	var wait sync.WaitGroup
+	for i, pciAddress := range cards {
+		wait.Go(func() { found[i] = w.d.CheckHealth(ctx, pciAddress) })
+	}
+	wait.Wait()
+	for i, pciAddress := range cards {
+		w.note(pciAddress, found[i])
+	}
+}
+
+// note reports what has not been said.
+func (w *watcher) note(pciAddress string, err error) {
+	var trouble *HealthError
+	switch {
+	case err == nil:
+		delete(w.said, pciAddress)
+	case !errors.As(err, &trouble):
+		w.d.cfg.Logger.V(1).Info("The health of a card cannot be told now", "card", pciAddress, "reason", err.Error())
+	case w.said[pciAddress] != trouble.Problem:
+		w.said[pciAddress] = trouble.Problem
+		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Message: trouble.Error()}
+		e.LoadID, _ = w.d.LoadID()
+		w.report(e)
+	}
+}

@@ -5,56 +5,149 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// amdModel is an AMD card as these tests need it.
-type amdModel struct {
-	name         string
-	architecture string
-	chip         xcp.Chip
-	computeUnits int64
-	memoryMiB    int64
+// amdMachine is what cards of one model and memory mode can be cut into: the
+// modes with their numbers of partitions, as the kernel's rule has them
+// (aqua_vanjaram.c).
+type amdMachine struct {
+	model, memoryMode string
+	modes             map[string]int
 }
 
-var (
-	mi300x = amdModel{"AMD Instinct MI300X", "gfx942", xcp.Chip{XCCs: 8, GFX: 90402}, 304, 196592}
-	mi300a = amdModel{"AMD Instinct MI300A", "gfx942", xcp.Chip{XCCs: 6, GFX: 90402}, 228, 131056}
-	mi308x = amdModel{"AMD Instinct MI308X", "gfx942", xcp.Chip{XCCs: 4, GFX: 90402}, 80, 196592}
-	mi355x = amdModel{"AMD Instinct MI355X", "gfx950", xcp.Chip{XCCs: 8, GFX: 90500}, 256, 294896}
-)
-
-// facts are what the driver knows of one of them.
-func (m amdModel) facts(pciAddress string, memory xcp.MemoryMode) xcp.Facts {
-	return xcp.Facts{
-		PCIAddress: pciAddress, XCCs: m.chip.XCCs, ComputeUnits: m.computeUnits, Memory: m.memoryMiB << 20,
-		MemoryMode: memory, Modes: xcp.Legal(m.chip, memory),
-	}
+// amdMachines is every chip and memory mode that differs from the others in this.
+var amdMachines = []amdMachine{
+	{"MI300X", "NPS1", map[string]int{"cpx": 8, "qpx": 4, "dpx": 2, "spx": 1}},
+	{"MI300X", "NPS2", map[string]int{"dpx": 2}},
+	{"MI300X", "NPS4", map[string]int{"cpx": 8, "qpx": 4}},
+	{"MI300A", "NPS1", map[string]int{"cpx": 6, "tpx": 3, "spx": 1}},
+	{"MI308X", "NPS1", map[string]int{"cpx": 4, "dpx": 2, "spx": 1}},
+	{"MI308X", "NPS4", map[string]int{"cpx": 4}},
+	{"MI355X", "NPS2", map[string]int{"cpx": 8, "qpx": 4, "dpx": 2}},
 }
 
-// card is one with these facts.
-func (m amdModel) card(index int, f xcp.Facts) publish.Card {
-	placements, counters := xcp.Devices(f)
-	return publish.Card{GPU: gpu.GPU{
-		PCIAddress: f.PCIAddress, Vendor: gpu.AMD, Index: index, UUID: fmt.Sprintf("e3a9%012x", index),
-		ProductName: m.name, Architecture: m.architecture, DriverVersion: "6.16.13",
-		MemoryMode: string(f.MemoryMode), Memory: f.Memory,
-		NUMANode: ptr.To(int64(index / 4)), PCIeRoot: fmt.Sprintf("pci0000:%02x", 0x10*index),
-		Counters: counters, Placements: placements,
-	}}
-}
+func (m amdMachine) name() string { return m.model + " under " + m.memoryMode }
 
-// amdCards are so many cards of a model, all in one memory mode.
-func amdCards(t *testing.T, m amdModel, memory xcp.MemoryMode, count int) []publish.Card {
+// inventory is a machine with so many of the cards.
+func (m amdMachine) inventory(t *testing.T, count int) *inventory.Inventory {
 	t.Helper()
-	cards := make([]publish.Card, count)
-	for i := range cards {
-		cards[i] = m.card(i, m.facts(fmt.Sprintf("0000:%02x:00.0", 0x11+0x10*i), memory))
-		require.NotEmpty(t, cards[i].Placements)
+	inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, memoryMode: %q}]", m.model, count, m.memoryMode))
+	require.NoError(t, err)
+	return inv
+}
+
+// cards are so many of the cards.
+func (m amdMachine) cards(t *testing.T, count int) []publish.Card {
+	t.Helper()
+	return amdCardsOf(m.inventory(t, count))
+}
+
+// amdCardsOf are a machine's cards of AMD's.
+func amdCardsOf(inv *inventory.Inventory) []publish.Card {
+	var cards []publish.Card
+	for _, card := range inv.Cards(node) {
+		if card.Vendor == gpu.AMD {
+			cards = append(cards, publish.Card{GPU: card})
+		}
 	}
 	return cards
+}
+
+// amdPiece is a partition, or with the mode "spx" the whole card.
+type amdPiece struct {
+	card, mode string
+	index      int
+}
+
+func (p amdPiece) device() string {
+	if p.mode == "spx" {
+		return p.card
+	}
+	return fmt.Sprintf("%s-%s-%d", p.card, p.mode, p.index)
+}
+
+// pieces are those of a card, by device name.
+func (m amdMachine) pieces(card string) map[string]amdPiece {
+	all := map[string]amdPiece{}
+	for mode, n := range m.modes {
+		for i := range n {
+			p := amdPiece{card, mode, i}
+			all[p.device()] = p
+		}
+	}
+	return all
+}
+
+// amdHardware is what a machine's cards allow, worked out from the numbers of
+// partitions alone: a card is in one mode, and each piece is there once. It
+// knows nothing of what was published.
+type amdHardware struct {
+	amdMachine
+	cards  []string
+	pieces map[string]amdPiece
+	used   map[string]amdPiece
+}
+
+func newAMDHardware(m amdMachine, cards []publish.Card) *amdHardware {
+	h := &amdHardware{amdMachine: m, pieces: map[string]amdPiece{}, used: map[string]amdPiece{}}
+	for _, card := range cards {
+		h.cards = append(h.cards, card.Name())
+		for name, p := range m.pieces(card.Name()) {
+			h.pieces[name] = p
+		}
+	}
+	return h
+}
+
+// live is the mode that a card must be in for what is used of it, and how much
+// that is.
+func (h *amdHardware) live(card string) (mode string, used int) {
+	for _, p := range h.used {
+		if p.card == card {
+			mode = p.mode
+			used++
+		}
+	}
+	return mode, used
+}
+
+// use takes a piece into use, which the hardware must allow.
+func (h *amdHardware) use(t *testing.T, device string) {
+	t.Helper()
+	p, ok := h.pieces[device]
+	require.True(t, ok, "%s was granted; the hardware has no such piece", device)
+	require.NotContains(t, h.used, device, "granted twice")
+	if mode, used := h.live(p.card); used > 0 {
+		require.Equal(t, mode, p.mode, "%s was granted; the card is in another mode", device)
+	}
+	h.used[device] = p
+}
+
+// room is how many pieces of a card could be had beside what is in use.
+func (h *amdHardware) room(card string, wanted func(mode string) bool) int {
+	live, used := h.live(card)
+	most := 0
+	for mode, n := range h.modes {
+		if wanted(mode) && (used == 0 || mode == live) {
+			most = max(most, n-used)
+		}
+	}
+	return most
+}
+
+// fits tells whether so many pieces could be had, of one card or of all.
+func (h *amdHardware) fits(count int, oneCard bool, wanted func(mode string) bool) bool {
+	sum := 0
+	for _, card := range h.cards {
+		n := h.room(card, wanted)
+		if oneCard && n >= count {
+			return true
+		}
+		sum += n
+	}
+	return !oneCard && sum >= count
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -25,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestGolden: what a node of each built-in inventory publishes. To accept a
 // change: go test ./pkg/publish -run TestGolden -update
 func TestGolden(t *testing.T) {
-	for _, name := range nvidiaMachines(t) {
+	for _, name := range inventory.Names() {
 		t.Run(name, func(t *testing.T) {
 			cards := cardsOf(t, builtIn(t, name))
 			got := picture(t, slicesOf(t, cards), cards)

@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -50,9 +51,20 @@ func machineOf(t *testing.T, model string, count int) *inventory.Inventory {
 	return inv
 }
 
-// cardsOf reads a simulated machine the way the node's plugin does: through
-// NVML. It needs no privileges.
+// cardsOf are the cards of a machine, of both vendors.
 func cardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
+	t.Helper()
+	cards := amdCardsOf(inv)
+	if len(inv.GPUs) > 0 {
+		cards = append(cards, nvidiaCardsOf(t, inv)...)
+	}
+	slices.SortFunc(cards, func(a, b publish.Card) int { return cmp.Compare(a.Name(), b.Name()) })
+	return cards
+}
+
+// nvidiaCardsOf reads a simulated machine the way the node's plugin does:
+// through NVML. It needs no privileges.
+func nvidiaCardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
 	t.Helper()
 	root := t.TempDir()
 	lib, err := simulate.New(inv, simulate.Options{Root: root, Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})

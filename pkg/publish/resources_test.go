@@ -20,29 +20,35 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// TestLimits: every card of the table, alone, keeps what the API server would
+// TestLimits: every card of the tables, alone, keeps what the API server would
 // insist on.
 func TestLimits(t *testing.T) {
 	for _, model := range inventory.Models() {
-		t.Run(model, func(t *testing.T) {
-			cards := cardsOf(t, machineOf(t, model, 1))
-			cards[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-			published := slicesOf(t, cards)
-			require.Len(t, published, 2)
-			sets, devices := published[0].Spec.SharedCounters, published[1].Spec.Devices
-			require.Empty(t, published[0].Spec.Devices, "one slice has counters or devices, never both")
-			require.Empty(t, published[1].Spec.SharedCounters)
-			require.Len(t, sets, 1)
-			checkCounters(t, sets[0])
-			require.NotEmpty(t, devices)
-			require.LessOrEqual(t, len(devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures)
-			names := map[string]bool{}
-			for i := range devices {
-				require.False(t, names[devices[i].Name], "two devices named %s", devices[i].Name)
-				names[devices[i].Name] = true
-				checkDevice(t, sets[0], &devices[i])
-			}
-		})
+		t.Run(model, func(t *testing.T) { checkLimits(t, cardsOf(t, machineOf(t, model, 1))) })
+	}
+	for _, m := range amdMachines {
+		t.Run(m.name(), func(t *testing.T) { checkLimits(t, m.cards(t, 1)) })
+	}
+	t.Run("MI210", func(t *testing.T) { checkLimits(t, amdMachine{model: "MI210"}.cards(t, 1)) })
+}
+
+func checkLimits(t *testing.T, cards []publish.Card) {
+	t.Helper()
+	cards[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	published := slicesOf(t, cards)
+	require.Len(t, published, 2)
+	sets, devices := published[0].Spec.SharedCounters, published[1].Spec.Devices
+	require.Empty(t, published[0].Spec.Devices, "one slice has counters or devices, never both")
+	require.Empty(t, published[1].Spec.SharedCounters)
+	require.Len(t, sets, 1)
+	checkCounters(t, sets[0])
+	require.NotEmpty(t, devices)
+	require.LessOrEqual(t, len(devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures)
+	names := map[string]bool{}
+	for i := range devices {
+		require.False(t, names[devices[i].Name], "two devices named %s", devices[i].Name)
+		names[devices[i].Name] = true
+		checkDevice(t, sets[0], &devices[i])
 	}
 }
 

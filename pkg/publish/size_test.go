@@ -6,16 +6,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // largest is what the slices of a node may take in JSON, in kilobytes. They are
 // sent to the scheduler and everyone else who watches slices.
-var largest = map[string]int{"h200x8": 180}
+var largest = map[string]int{"h200x8": 180, "mi300x8": 110, "mi325x8": 110, "mi355x8": 110}
 
 // TestSize weighs the slices of each built-in inventory as the API server
 // stores them, managed fields aside.
 func TestSize(t *testing.T) {
-	for _, name := range nvidiaMachines(t) {
+	for _, name := range inventory.Names() {
 		published := slicesOf(t, cardsOf(t, builtIn(t, name)))
 		size, devices, counters := 0, 0, 0
 		for _, slice := range published {

@@ -30,6 +30,14 @@ func Request(name, class string, count int64) resourceapi.DeviceRequest {
 	}}
 }
 
+// Together adds to a claim that all its devices must have an attribute, and the
+// same value of it.
+func Together(claim *resourceapi.ResourceClaim, attribute string) *resourceapi.ResourceClaim {
+	name := resourceapi.FullyQualifiedName(attribute)
+	claim.Spec.Devices.Constraints = append(claim.Spec.Devices.Constraints, resourceapi.DeviceConstraint{MatchAttribute: &name})
+	return claim
+}
+
 // Slices are the objects that a node's driver would have in the API server.
 func Slices(driver, node string, resources resourceslice.DriverResources) []*resourceapi.ResourceSlice {
 	objects := publish.Objects(driver, node, resources)

@@ -1,0 +1,173 @@
+package publish_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+// The attributes by which a claim asks for devices of one card.
+var ofOneCard = []string{"gpu.tranche.dev/parentUUID", "resource.kubernetes.io/pciBusID"}
+
+func classOfMode(mode string) string { return "gpu-xcp-" + mode + ".tranche.dev" }
+
+// amdWish is what a claim asks of the hardware.
+type amdWish struct {
+	class   string
+	meets   func(mode string) bool
+	count   int
+	oneCard string // the attribute; empty: of any cards
+}
+
+func (w amdWish) claim() *resourceapi.ResourceClaim {
+	claim := allocator.Claim("claim", allocator.Request("device", w.class, int64(w.count)))
+	if w.oneCard != "" {
+		return allocator.Together(claim, w.oneCard)
+	}
+	return claim
+}
+
+// randomWish is one of all that could match on a machine: any class for one
+// device, and partitions of a mode up to all of one card's.
+func randomWish(m amdMachine, random *rand.Rand) amdWish {
+	whole := func(mode string) bool { return mode == "spx" }
+	cut := func(mode string) bool { return mode != "spx" }
+	all := []amdWish{
+		{wholeCard, whole, 1, ""},
+		{"gpu-amd.tranche.dev", whole, 1 + random.IntN(2), ""},
+		{anyPartition, cut, 1, ""},
+		{"gpu-xcp.tranche.dev", cut, 1 + random.IntN(2), ""},
+	}
+	for _, mode := range slices.Sorted(maps.Keys(m.modes)) {
+		is := func(other string) bool { return other == mode }
+		attribute := ofOneCard[random.IntN(len(ofOneCard))]
+		if mode == "spx" {
+			attribute = ""
+		}
+		all = append(all,
+			amdWish{classOfMode(mode), is, 1, ""},
+			amdWish{classOfMode(mode), is, m.modes[mode], attribute},
+			amdWish{classOfMode(mode), is, 1 + random.IntN(m.modes[mode]), attribute},
+		)
+	}
+	return all[random.IntN(len(all))]
+}
+
+// TestRandomClaimsOfAMDCards plays random orders of claims and releases against
+// the scheduler's allocator: devices of a card that are granted are always of one
+// mode and never the same piece twice, and a claim waits only when the hardware
+// could not serve it.
+func TestRandomClaimsOfAMDCards(t *testing.T) {
+	for _, m := range amdMachines {
+		for _, count := range []int{1, 2, 4} {
+			t.Run(fmt.Sprintf("%d x %s", count, m.name()), func(t *testing.T) {
+				cards := m.cards(t, count)
+				c := clusterOf(t, cards)
+				playAMD(t, c, newAMDHardware(m, cards), rand.New(rand.NewPCG(uint64(count), 0)), 600)
+			})
+		}
+	}
+}
+
+func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps int) {
+	t.Helper()
+	granted, refused := 0, 0
+	seen := map[string]bool{}
+	filling := true
+	for step := range steps {
+		held := c.scheduler.Held()
+		switch {
+		case len(held) == 0:
+			filling = true
+		case random.IntN(20) == 0:
+			filling = !filling
+		}
+		if give := random.IntN(10); len(held) > 0 && (filling && give < 3 || !filling && give < 8) {
+			grant := held[random.IntN(len(held))]
+			c.scheduler.Release(grant)
+			for _, device := range grant.Devices() {
+				delete(h.used, device)
+			}
+			continue
+		}
+		w := randomWish(h.amdMachine, random)
+		fits := h.fits(w.count, w.oneCard != "", w.meets)
+		grant, err := c.scheduler.Allocate(t.Context(), node, w.claim())
+		require.NoError(t, err)
+		require.Equal(t, fits, grant != nil, "step %d: a claim for %d of %s, of one card by %q, beside %v",
+			step, w.count, w.class, w.oneCard, slices.Sorted(maps.Keys(h.used)))
+		if grant == nil {
+			refused++
+			continue
+		}
+		granted++
+		require.Len(t, grant.Devices(), w.count)
+		for _, device := range grant.Devices() {
+			h.use(t, device)
+			p := h.pieces[device]
+			require.True(t, w.meets(p.mode), "step %d: a claim of %s got %s", step, w.class, device)
+			require.True(t, w.oneCard == "" || p.card == h.pieces[grant.Devices()[0]].card, "step %d: %v", step, grant.Devices())
+			seen[p.mode] = true
+		}
+	}
+	require.Len(t, seen, len(h.modes), "a mode never came up: the test is too short")
+	require.NotZero(t, granted)
+	require.NotZero(t, refused)
+}
+
+// TestEverySetOfAMDDevices: beside every set of devices that can be in use of a
+// card, the allocator grants each other device exactly if it is of the same mode
+// and not the same piece. So no set of two modes can come about, and every set of
+// one mode can, in any order.
+func TestEverySetOfAMDDevices(t *testing.T) {
+	for _, m := range amdMachines {
+		t.Run(m.name(), func(t *testing.T) {
+			cards := m.cards(t, 1)
+			c := clusterOf(t, cards)
+			pieces := m.pieces(cards[0].Name())
+			grants := map[string]*allocator.Grant{}
+			for name, p := range pieces {
+				grants[name] = c.exactly(t, p)
+				require.NotNil(t, grants[name], "%s on an empty card", name)
+				require.Equal(t, []string{name}, grants[name].Devices())
+				c.scheduler.ReleaseAll()
+			}
+			for _, next := range pieces {
+				for mode, n := range m.modes {
+					for set := range 1 << n {
+						c.scheduler.ReleaseAll()
+						for i := range n {
+							if set&(1<<i) != 0 {
+								c.scheduler.Hold(grants[amdPiece{next.card, mode, i}.device()])
+							}
+						}
+						legal := set == 0 || next.mode == mode && set&(1<<next.index) == 0
+						require.Equal(t, legal, c.exactly(t, next) != nil, "%s beside %s %b", next.device(), mode, set)
+					}
+				}
+			}
+		})
+	}
+}
+
+// exactly asks for one piece and no other.
+func (c *cluster) exactly(t *testing.T, p amdPiece) *allocator.Grant {
+	t.Helper()
+	request := allocator.Request("device", wholeCard, 1)
+	if p.mode != "spx" {
+		request = allocator.Request("device", classOfMode(p.mode), 1)
+		request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf(`device.attributes["gpu.tranche.dev"].partitionIndex == %d`, p.index),
+		}}}
+	}
+	grant, err := c.scheduler.Allocate(t.Context(), node, allocator.Claim("claim", request))
+	require.NoError(t, err)
+	return grant
+}

@@ -1,0 +1,102 @@
+package publish_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// TestEveryAMDPieceIsPublished: the devices of a card are the pieces that its
+// hardware knows, no more and no fewer, and what they say of themselves is true.
+func TestEveryAMDPieceIsPublished(t *testing.T) {
+	for _, m := range amdMachines {
+		cards := m.cards(t, 1)
+		card, pieces := &cards[0], m.pieces(cards[0].Name())
+		devices := devicesOf(t, slicesOf(t, cards), card.Name())
+		require.Len(t, devices, len(pieces), m.name())
+		for _, d := range devices {
+			p, ok := pieces[d.Name]
+			require.True(t, ok, "%s of %s", d.Name, m.name())
+			want := map[resourceapi.QualifiedName]string{
+				publish.AttributeType: "xcp", publish.AttributeVendor: "amd",
+				publish.AttributeProfile: p.mode, publish.AttributeMemoryPartition: m.memoryMode,
+				publish.AttributeParentUUID: card.UUID, publish.AttributeUUID: "", publish.AttributeComputePartition: "",
+			}
+			if p.mode == "spx" {
+				want[publish.AttributeType], want[publish.AttributeProfile] = "gpu", ""
+				want[publish.AttributeParentUUID], want[publish.AttributeUUID] = "", card.UUID
+				want[publish.AttributeComputePartition] = "SPX"
+				require.NotContains(t, d.Attributes, resourceapi.QualifiedName(publish.AttributePartitionIndex))
+			} else {
+				require.EqualValues(t, p.index, *d.Attributes[publish.AttributePartitionIndex].IntValue, d.Name)
+			}
+			for name, text := range want {
+				if text == "" {
+					require.NotContains(t, d.Attributes, name, d.Name)
+					continue
+				}
+				require.Equal(t, text, *d.Attributes[name].StringValue, "%s of %s", name, d.Name)
+			}
+		}
+	}
+}
+
+// TestAMDCardThatCannotBeCut has neither modes nor locks.
+func TestAMDCardThatCannotBeCut(t *testing.T) {
+	cards := amdMachine{model: "MI210"}.cards(t, 1)
+	published := slicesOf(t, cards)
+	require.Len(t, published[0].Spec.SharedCounters, 1)
+	assert.Len(t, published[0].Spec.SharedCounters[0].Counters, 1)
+	devices := devicesOf(t, published, cards[0].Name())
+	require.Len(t, devices, 1)
+	for _, name := range []resourceapi.QualifiedName{publish.AttributeComputePartition, publish.AttributeMemoryPartition, publish.AttributeProfile} {
+		assert.NotContains(t, devices[0].Attributes, name)
+	}
+	c := clusterOf(t, cards)
+	assert.Nil(t, c.one(classOfMode("spx")), "it is in no mode")
+	assert.Len(t, c.fill(wholeCard), 1)
+}
+
+// TestWholeOnlyOfAMDCards: without counters nothing would keep modes apart. Under
+// a memory mode that has no whole card, nothing is left.
+func TestWholeOnlyOfAMDCards(t *testing.T) {
+	for _, m := range amdMachines {
+		cards := m.cards(t, 2)
+		for i := range cards {
+			cards[i].WholeOnly = true
+		}
+		published := slicesOf(t, cards)
+		require.Len(t, published, 4, "the pools stay")
+		for _, slice := range published {
+			assert.Empty(t, slice.Spec.SharedCounters)
+			assert.LessOrEqual(t, len(slice.Spec.Devices), m.modes["spx"])
+		}
+		c := clusterOf(t, cards)
+		assert.Nil(t, c.one(anyPartition), m.name())
+		assert.Equal(t, ofMode(cards, "spx", m.modes["spx"]), c.fill(wholeCard), m.name())
+	}
+}
+
+// TestLegacyResourceIsOnWholeCards: on those of the vendor whose it is, as the
+// node says.
+func TestLegacyResourceIsOnWholeCards(t *testing.T) {
+	cards := cardsOf(t, builtIn(t, "h100x2-mi300x2"))
+	for i := range cards {
+		cards[i].LegacyResource = string(cards[i].Vendor) + ".com/gpu"
+	}
+	published := slicesOf(t, cards)
+	for _, card := range cards {
+		for _, d := range devicesOf(t, published, card.Name()) {
+			legacy, ok := d.Attributes[publish.AttributeLegacyResource]
+			require.Equal(t, d.Name == card.Name(), ok, d.Name)
+			if ok {
+				assert.Equal(t, *d.Attributes[publish.AttributeVendor].StringValue, strings.TrimSuffix(*legacy.StringValue, ".com/gpu"))
+			}
+		}
+	}
+}

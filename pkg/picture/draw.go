@@ -1,12 +1,15 @@
 package picture
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Options says what the picture is drawn on.
@@ -189,11 +192,14 @@ func (d *drawing) detail(head string, text []span) {
 	d.flow([]span{plainText(strings.Repeat(" ", d.indent()) + head)}, text)
 }
 
+// taintWords say what the plugin means by a taint that has no value.
+var taintWords = map[string]string{
+	gpu.DriverName + "/unhealthy": "out of service",
+	gpu.DriverName + "/busy":      "kept in its mode by a process without a claim",
+}
+
 func (d *drawing) taint(t Taint) {
-	reason := t.Value
-	if reason == "" {
-		reason = t.Key
-	}
+	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
 	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)
 	if t.Devices == t.Of {
 		extent = "the whole card"

@@ -130,9 +130,9 @@ func amdBusy() Input {
 	other := func(name string) bool {
 		return strings.HasPrefix(name, cardOf(0)) && !strings.Contains(name, "-cpx-")
 	}
-	taint(in.Slices, other, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/busy", Value: "rocm-smi_4711", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	taint(in.Slices, other, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	missing := func(name string) bool { return name == xcpOf(1, "cpx", 7) }
-	taint(in.Slices, missing, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/busy", Value: "no-KFD-node", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	taint(in.Slices, missing, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	in.Claims = append(in.Claims, claim("team-a", "rank-0", "node-b", 1, xcpOf(1, "cpx", 0)))
 	return in
 }

@@ -145,7 +145,8 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 		}
 		i := slices.IndexFunc(drawn.Nodes, func(n picture.Node) bool { return n.Name == node.Name })
 		n := c.node(ctx, node, drawn.Nodes[i], w)
-		if n.Verdict == Unusable || n.Verdict == Tainted || len(n.Reasons) > 0 {
+		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
+		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {
 			e.Quotes = append(e.Quotes, nodeWarnings(in, node.Name)...)
 		}
 		e.Nodes = append(e.Nodes, n)

@@ -91,12 +91,12 @@ func TestUnscheduled(t *testing.T) {
 				c.DeviceTaints = map[string][]resourceapi.DeviceTaint{}
 				for _, p := range c.Placements {
 					if p.Profile != "cpx" {
-						c.DeviceTaints[p.Name()] = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/busy", Value: "python3-4711", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+						c.DeviceTaints[p.Name()] = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 					}
 				}
 			}
 			w := newWorld(t).node("node-b", "MI300X", 1, busy)
-			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "CardBusy", "gpu.tranche.dev", "card 0000:05:00.0 cannot change its mode: process 4711 (python3) uses it")}
+			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "GPUBusy", "gpu.tranche.dev", "Card gpu-0000-11-00-0 cannot give dpx-0, dpx-1 now: the card stays in mode CPX as long as process 4711 (python3) uses it")}
 			w.pod(request("gpu", dpx))
 			return w
 		}},

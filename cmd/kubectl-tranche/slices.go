@@ -38,7 +38,8 @@ or a file like that of the example, with cards of the models
 %s
 
 An A30 or A100 offers its partitions with migMode: enabled in the file, and the
-whole card without; later cards offer both.
+whole card without; NVIDIA's later cards offer both. An AMD card offers what goes
+with its memoryMode, NPS1 if the file names none.
 
 The slices belong to no node and have made-up names and UUIDs; all else is what
 the node's driver says of such cards.`

@@ -100,32 +100,37 @@ func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool)
 			return Reading{}, err
 		}
 	}
-	times := make([][]float64, len(both))
-	// The first round compiles the classes' expressions.
-	for round := range allocationRounds + 1 {
-		took := make([][]float64, len(both))
-		for range allocationsInRound {
-			for i, l := range both {
-				start := time.Now()
-				grant, err := l.ask(ctx)
-				took[i] = append(took[i], time.Since(start).Seconds())
-				switch {
-				case err != nil:
-					return Reading{}, err
-				case full != (grant == nil):
-					return Reading{}, errors.New("a claim was granted on a full node, or none on an empty one")
-				case grant != nil:
-					l.Release(grant)
-				}
-			}
-		}
-		for i := range both {
-			if round > 0 {
-				times[i] = append(times[i], median(took[i]))
-			}
-		}
+	return timeBoth(ctx, both, full)
+}
+
+// timeBoth takes the time of an allocation with one layout against another. The
+// first round compiles the classes' expressions.
+func timeBoth(ctx context.Context, both []*layout, full bool) (Reading, error) {
+	var measures []func() (float64, error)
+	for _, l := range both {
+		measures = append(measures, func() (float64, error) { return l.timeOne(ctx, full) })
+	}
+	times, err := inTurns(allocationRounds, allocationsInRound, measures...)
+	if err != nil {
+		return Reading{}, err
 	}
 	return against(times[0], times[1]), nil
+}
+
+// timeOne takes the time of one allocation, and gives back what was granted.
+func (l *layout) timeOne(ctx context.Context, full bool) (seconds float64, err error) {
+	start := time.Now()
+	grant, err := l.ask(ctx)
+	seconds = time.Since(start).Seconds()
+	switch {
+	case err != nil:
+		return 0, err
+	case full != (grant == nil):
+		return 0, errors.New("a claim was granted on a full node, or none on an empty one")
+	case grant != nil:
+		l.Release(grant)
+	}
+	return seconds, nil
 }
 
 // fillBoth gives everything away, as many devices in both layouts.

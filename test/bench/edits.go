@@ -36,6 +36,20 @@ func partitionEdits() *cdispecs.ContainerEdits {
 	return &cdispecs.ContainerEdits{DeviceNodes: deviceNodes("nvidia0", "nvidia-caps/nvidia-cap120", "nvidia-caps/nvidia-cap121")}
 }
 
+// kfdEdits and renderNodeEdits are what a container needs of AMD's cards: two
+// device nodes, and the group of the second. Everything else is in its image.
+func kfdEdits() *cdispecs.ContainerEdits {
+	return &cdispecs.ContainerEdits{DeviceNodes: []*cdispecs.DeviceNode{{Path: "/dev/kfd", Type: "c", Major: 235, Permissions: "rw"}}}
+}
+
+func renderNodeEdits(index int) *cdispecs.ContainerEdits {
+	minor := int64(128 + index)
+	return &cdispecs.ContainerEdits{
+		DeviceNodes:    []*cdispecs.DeviceNode{{Path: fmt.Sprintf("/dev/dri/renderD%d", minor), Type: "c", Major: 226, Minor: minor, Permissions: "rw"}},
+		AdditionalGIDs: []uint32{109},
+	}
+}
+
 func deviceNodes(names ...string) []*cdispecs.DeviceNode {
 	var nodes []*cdispecs.DeviceNode
 	for i, name := range names {

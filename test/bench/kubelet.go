@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -66,9 +65,8 @@ func refTo(c *resourceapi.ResourceClaim) *drapb.Claim {
 	return &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
 }
 
-// claimFor is the n-th claim as the scheduler leaves it, with one device.
-func claimFor(n int, device string) *resourceapi.ResourceClaim {
-	card, _, _ := strings.Cut(device, "-mig-")
+// claimFor is the n-th claim as the scheduler leaves it, with one device of a card.
+func claimFor(n int, card, device string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprintf("claim-%d", n), UID: types.UID(fmt.Sprintf("6f0c0ed8-30ab-4a4b-9a4b-%012d", n))},

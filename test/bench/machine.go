@@ -21,11 +21,15 @@ import (
 
 const nodeName = "node-a"
 
-// cardsOf reads an inventory the way the plugin does, through NVML.
+// cardsOf reads an inventory of one vendor the way the plugin does: NVIDIA's
+// through NVML.
 func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
 	inv, err := inventory.Load(name)
 	if err != nil {
 		return nil, err
+	}
+	if len(inv.AMD) > 0 {
+		return inv.Cards(nodeName), nil
 	}
 	root, err := os.MkdirTemp(b.dir, "sim")
 	if err != nil {

@@ -31,6 +31,7 @@ func (b *bench) figures(ctx context.Context) []Figure {
 		b.sizeFigures(),
 		b.allocationFigures(),
 		b.churnFigures(),
+		b.amdFigures(ctx),
 		b.pluginFigures(ctx),
 	} {
 		all = append(all, some...)

@@ -28,6 +28,22 @@ type memory struct {
 
 var _ claim.Hardware = (*memory)(nil)
 
+// inMode are cards of AMD's that are in the mode of a profile already.
+func inMode(cards []gpu.GPU, profile string) *memory {
+	h := &memory{cards: cards, parts: map[string][]gpu.Partition{}}
+	for _, card := range cards {
+		for _, p := range card.Placements {
+			if p.Profile == profile {
+				h.parts[p.GPU] = append(h.parts[p.GPU], gpu.Partition{
+					GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start,
+					UUID: fmt.Sprintf("%s-%d", card.UUID, p.Start), Complete: true, ID: fmt.Sprintf("renderD%d", 128+p.Start),
+				})
+			}
+		}
+	}
+	return h
+}
+
 // Inventory implements claim.Hardware.
 func (h *memory) Inventory(context.Context) ([]gpu.GPU, error) { return h.cards, nil }
 
@@ -43,6 +59,14 @@ func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, erro
 	time.Sleep(h.creation)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if p.Type.FollowsMode() {
+		for _, part := range h.parts[p.GPU] {
+			if part.Is(p) {
+				return part, nil
+			}
+		}
+		return gpu.Partition{}, fmt.Errorf("the card of %s is in another mode", p.Name())
+	}
 	h.made++
 	part := gpu.Partition{
 		GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size,
@@ -59,16 +83,25 @@ func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, erro
 func (h *memory) Destroy(_ context.Context, p gpu.Placement) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if p.Type.FollowsMode() {
+		return nil
+	}
 	h.parts[p.GPU] = slices.DeleteFunc(h.parts[p.GPU], func(part gpu.Partition) bool { return part.Is(p) })
 	return nil
 }
 
 // Edits implements claim.Hardware.
-func (h *memory) Edits(context.Context, gpu.Placement) (*cdispecs.ContainerEdits, error) {
+func (h *memory) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	if p.Type.FollowsMode() {
+		return renderNodeEdits(p.Start), nil
+	}
 	return partitionEdits(), nil
 }
 
 // CommonEdits implements claim.Hardware.
 func (h *memory) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
+	if h.cards[0].Vendor == gpu.AMD {
+		return kfdEdits(), nil
+	}
 	return commonEdits(), nil
 }

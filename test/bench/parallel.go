@@ -37,7 +37,7 @@ func (b *bench) timeParallel(ctx context.Context) (Reading, error) {
 	defer r.stop()
 	var claims []*resourceapi.ResourceClaim
 	for i, card := range cards[:parallelCards] {
-		c := claimFor(i, card.Placements[0].Name())
+		c := claimFor(i, card.Name(), card.Placements[0].Name())
 		if err := r.allocate(c); err != nil {
 			return Reading{}, err
 		}

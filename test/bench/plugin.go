@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,7 +138,8 @@ func (h *host) claims() ([]*resourceapi.ResourceClaim, error) {
 	slices.Sort(devices)
 	var claims []*resourceapi.ResourceClaim
 	for i, device := range devices {
-		c := claimFor(i, device)
+		card, _, _ := strings.Cut(device, "-mig-")
+		c := claimFor(i, card, device)
 		if err := h.api.put(claimsPath, c); err != nil {
 			return nil, err
 		}

@@ -90,7 +90,7 @@ func duration(seconds float64) string {
 }
 
 // timePrepare measures all numbers of claims in turns, and the files beside
-// each, so that whatever else the machine does hits all alike.
+// each.
 func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
 	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
@@ -99,55 +99,67 @@ func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
 	cards = manyCards(cards[0], cardsForClaims)
 	rigs := map[int]*rig{}
 	for _, n := range prepared {
-		r, err := b.rigWith(ctx, cards, n)
+		r, err := b.rigWith(ctx, &memory{cards: cards}, n)
 		if err != nil {
 			return nil, fmt.Errorf("prepare %d claims: %w", n, err)
 		}
 		defer r.stop()
 		rigs[n] = r
 	}
+	var measures []func() (float64, error)
+	for _, n := range prepared {
+		measures = append(measures, rigs[n].timeFiles, func() (float64, error) { return rigs[n].timePair(ctx) })
+	}
+	times, err := inTurns(prepareRounds, pairsInRound, measures...)
+	if err != nil {
+		return nil, err
+	}
 	t := &prepareTimes{pair: map[int][]float64{}, files: map[int][]float64{}}
-	// The first round warms up.
-	for round := range prepareRounds + 1 {
-		pair, files := map[int][]float64{}, map[int][]float64{}
-		for range pairsInRound {
-			for _, n := range prepared {
-				took, err := rigs[n].timeFiles()
-				if err != nil {
-					return nil, err
-				}
-				files[n] = append(files[n], took)
-				if took, err = rigs[n].timePair(ctx); err != nil {
-					return nil, err
-				}
-				pair[n] = append(pair[n], took)
-			}
-		}
-		for _, n := range prepared {
-			rigs[n].api.ClearActions()
-			if round > 0 {
-				t.pair[n] = append(t.pair[n], median(pair[n]))
-				t.files[n] = append(t.files[n], median(files[n]))
-			}
-		}
+	for i, n := range prepared {
+		t.files[n], t.pair[n] = times[2*i], times[2*i+1]
 	}
 	return t, nil
 }
 
+// inTurns takes several times side by side, so that whatever else the machine
+// does hits all alike: of each the medians of so many rounds. A round before
+// them warms up.
+func inTurns(rounds, inRound int, measures ...func() (seconds float64, err error)) ([][]float64, error) {
+	times := make([][]float64, len(measures))
+	for round := range rounds + 1 {
+		took := make([][]float64, len(measures))
+		for range inRound {
+			for i, measure := range measures {
+				seconds, err := measure()
+				if err != nil {
+					return nil, err
+				}
+				took[i] = append(took[i], seconds)
+			}
+		}
+		for i := range measures {
+			if round > 0 {
+				times[i] = append(times[i], median(took[i]))
+			}
+		}
+	}
+	return times, nil
+}
+
 // rigWith is a plugin with so many claims prepared, the claim that is measured
 // among them. It shares its card with others.
-func (b *bench) rigWith(ctx context.Context, cards []gpu.GPU, claims int) (*rig, error) {
-	r, err := b.newRig(ctx, &memory{cards: cards})
+func (b *bench) rigWith(ctx context.Context, hardware *memory, claims int) (*rig, error) {
+	r, err := b.newRig(ctx, hardware)
 	if err != nil {
 		return nil, err
 	}
 	n := 0
-	for _, card := range cards {
+	for _, card := range hardware.cards {
 		for _, p := range card.Placements {
-			if n == claims || p.Type != gpu.TypeMIG || p.Profile != card.Placements[0].Profile {
+			if n == claims || p.Type == gpu.TypeGPU || p.Profile != card.Placements[0].Profile {
 				break
 			}
-			c := claimFor(n, p.Name())
+			c := claimFor(n, card.Name(), p.Name())
 			if err := r.allocate(c); err != nil {
 				return nil, err
 			}
@@ -168,6 +180,7 @@ func (b *bench) rigWith(ctx context.Context, cards []gpu.GPU, claims int) (*rig,
 
 // timePair prepares and releases the claim that is measured.
 func (r *rig) timePair(ctx context.Context) (seconds float64, err error) {
+	r.api.ClearActions() // the fake API server keeps them all
 	c, err := r.api.ResourceV1().ResourceClaims("team").Get(ctx, "claim-0", metav1.GetOptions{})
 	if err != nil {
 		return 0, err

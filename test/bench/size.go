@@ -9,11 +9,18 @@ import (
 // sizeFigures: what the slices of a node weigh, as the API server stores them
 // and as everyone gets them who watches slices.
 func (b *bench) sizeFigures() []Figure {
-	return []Figure{{
-		Name:    "JSON of the slices of 8 × H200",
-		Limit:   AtMost(180, "KB"),
-		Measure: func(ctx context.Context) (Reading, error) { return b.weigh(ctx, "h200x8") },
-	}}
+	var all []Figure
+	for _, node := range []struct {
+		name, inventory string
+		limit           float64
+	}{{"8 × H200", "h200x8", 180}, {"8 × MI300X", "mi300x8", 110}} {
+		all = append(all, Figure{
+			Name:    "JSON of the slices of " + node.name,
+			Limit:   AtMost(node.limit, "KB"),
+			Measure: func(ctx context.Context) (Reading, error) { return b.weigh(ctx, node.inventory) },
+		})
+	}
+	return all
 }
 
 func (b *bench) weigh(ctx context.Context, inventory string) (Reading, error) {

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const (
+	// amdInventory is what AMD's figures are taken on, and finest the profile of
+	// which such a card has most partitions.
+	amdInventory = "mi300x8"
+	finest       = "cpx"
+	// preparedOfEach is how many claims are prepared on either vendor's cards while
+	// the time of one more is taken.
+	preparedOfEach = 50
+)
+
+// amdFigures: AMD's partitions, against NVIDIA's in the same run.
+func (b *bench) amdFigures(ctx context.Context) []Figure {
+	return []Figure{
+		{
+			Name:    "allocation of a CPX on an empty node of 8 × MI300X, against a 1g on 8 × H100",
+			Limit:   AtMost(1.2, "×"),
+			Measure: b.timeAMDAllocation,
+		},
+		{
+			Name:    fmt.Sprintf("Prepare + Unprepare of a CPX on a card in CPX at %d prepared, against a 1g", preparedOfEach),
+			Limit:   AtMost(1.1, "×"),
+			Measure: func(context.Context) (Reading, error) { return b.timeAMDPrepare(ctx) },
+		},
+	}
+}
+
+func (b *bench) timeAMDAllocation(ctx context.Context) (Reading, error) {
+	classes, err := allocator.Classes(chart)
+	if err != nil {
+		return Reading{}, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
+	}
+	var both []*layout
+	for _, node := range []struct{ inventory, class string }{
+		{amdInventory, "gpu-xcp-" + finest + ".tranche.dev"},
+		{"h100x8", classOf("1g.10gb")},
+	} {
+		cards, err := b.cardsOf(ctx, node.inventory)
+		if err != nil {
+			return Reading{}, err
+		}
+		published, err := slicesOf(cards)
+		if err != nil {
+			return Reading{}, err
+		}
+		both = append(both, &layout{allocator.New(classes, published), node.class})
+	}
+	return timeBoth(ctx, both, false)
+}
+
+// timeAMDPrepare: nothing has to be switched, so that what is left is the
+// driver's own time, as it is for MIG on hardware that answers at once.
+func (b *bench) timeAMDPrepare(ctx context.Context) (Reading, error) {
+	var measures []func() (float64, error)
+	for _, inventory := range []string{amdInventory, "h100x8"} {
+		cards, err := b.cardsOf(ctx, inventory)
+		if err != nil {
+			return Reading{}, err
+		}
+		hardware := &memory{cards: cards}
+		if inventory == amdInventory {
+			hardware = inMode(cards, finest)
+		}
+		r, err := b.rigWith(ctx, hardware, preparedOfEach)
+		if err != nil {
+			return Reading{}, fmt.Errorf("prepare %d claims on %s: %w", preparedOfEach, inventory, err)
+		}
+		defer r.stop()
+		measures = append(measures, func() (float64, error) { return r.timePair(ctx) })
+	}
+	times, err := inTurns(prepareRounds, pairsInRound, measures...)
+	if err != nil {
+		return Reading{}, err
+	}
+	return against(times[0], times[1]), nil
+}

@@ -31,7 +31,9 @@ type layout struct {
 	divisions []division
 }
 
-func lockCounter(m Mode, index int) string { return fmt.Sprintf("%s-%d", m.Profile(), index) }
+// lockCounter is "c3" for the lock of the partition cpx-3: the devices of a node
+// with eight cards name locks some six hundred times.
+func lockCounter(m Mode, index int) string { return fmt.Sprintf("%s%d", m.Profile()[:1], index) }
 
 // lock is how many parts each lock of a division has.
 func (l layout) lock(d division) int64 {

@@ -53,14 +53,14 @@ func TestConsumption(t *testing.T) {
 	g := card(f)
 	assert.Equal(t, gpu.Counters{
 		"memory": f.Memory,
-		"dpx-0":  8, "dpx-1": 8,
-		"qpx-0": 8, "qpx-1": 8, "qpx-2": 8, "qpx-3": 8,
-		"cpx-0": 1, "cpx-1": 1, "cpx-2": 1, "cpx-3": 1, "cpx-4": 1, "cpx-5": 1, "cpx-6": 1, "cpx-7": 1,
+		"d0":     8, "d1": 8,
+		"q0": 8, "q1": 8, "q2": 8, "q3": 8,
+		"c0": 1, "c1": 1, "c2": 1, "c3": 1, "c4": 1, "c5": 1, "c6": 1, "c7": 1,
 	}, g.Counters)
 	for name, want := range map[string]gpu.Counters{
-		"-cpx-3": {"memory": f.Memory / 8, "cpx-3": 1, "dpx-0": 1, "dpx-1": 1, "qpx-0": 1, "qpx-1": 1, "qpx-2": 1, "qpx-3": 1},
-		"-qpx-2": {"memory": f.Memory / 4, "qpx-2": 8, "dpx-0": 2, "dpx-1": 2},
-		"-dpx-1": {"memory": f.Memory / 2, "dpx-1": 8},
+		"-cpx-3": {"memory": f.Memory / 8, "c3": 1, "d0": 1, "d1": 1, "q0": 1, "q1": 1, "q2": 1, "q3": 1},
+		"-qpx-2": {"memory": f.Memory / 4, "q2": 8, "d0": 2, "d1": 2},
+		"-dpx-1": {"memory": f.Memory / 2, "d1": 8},
 		"":       {"memory": f.Memory},
 	} {
 		p, ok := g.Placement(g.Name() + name)

@@ -137,10 +137,10 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 	f.Engines = map[Mode]map[string]int64{CPX: {"decoders": 1}}
 	placements, counters := Devices(f)
 	placements[0].Engines["decoders"] = 99
-	placements[0].Consumes["dpx-0"] = 99
+	placements[0].Consumes["d0"] = 99
 	placements[len(placements)-1].Consumes[gpu.CounterMemory] = 99
 	assert.EqualValues(t, 1, placements[1].Engines["decoders"])
-	assert.EqualValues(t, 1, placements[1].Consumes["dpx-0"])
+	assert.EqualValues(t, 1, placements[1].Consumes["d0"])
 	assert.EqualValues(t, 1, f.Engines[CPX]["decoders"])
 	assert.Equal(t, f.Memory, counters[gpu.CounterMemory])
 }

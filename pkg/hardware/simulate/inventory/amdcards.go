@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -49,7 +50,26 @@ func (c *AMDCard) facts() xcp.Facts {
 		Memory:       c.Model.Memory(),
 		MemoryMode:   c.MemoryMode,
 		Modes:        c.modes(),
+		Engines:      c.engines(),
 	}
+}
+
+// engines are the media engines of a partition of each mode. Of those that
+// partitions share, none is promised. A virtual function does not tell.
+func (c *AMDCard) engines() map[xcp.Mode]map[string]int64 {
+	if c.VF {
+		return nil
+	}
+	all := map[xcp.Mode]map[string]int64{}
+	for _, mode := range c.Model.Modes() {
+		all[mode] = map[string]int64{}
+		for kind, name := range map[string]string{"dec": mig.Decoders, "jpeg": mig.JPEGEngines} {
+			if r := c.Model.Resources(mode)[kind]; r.SharedBy == 1 {
+				all[mode][name] = int64(r.Instances)
+			}
+		}
+	}
+	return all
 }
 
 // modes are those that the card can be switched to.

@@ -139,3 +139,29 @@ func (m *AMDModel) AutoMode(memory xcp.MemoryMode) xcp.Mode {
 		return xcp.DPX
 	}
 }
+
+// AMDResource is what one partition of a mode has of a kind of engine.
+type AMDResource struct {
+	// Instances is how many, SharedBy how many partitions have the same ones.
+	Instances, SharedBy int
+}
+
+// Resources are those of one partition of a mode, by the folders of
+// compute_partition_config. A kind of which there are fewer than partitions is
+// shared; JPEG engines come in rows, one with each decoder
+// (aqua_vanjaram_get_xcp_res_info in Linux' aqua_vanjaram.c).
+func (m *AMDModel) Resources(mode xcp.Mode) map[string]AMDResource {
+	n := max(1, mode.Count(m.XCCs))
+	of := func(total int) AMDResource {
+		if total < n {
+			return AMDResource{Instances: 1, SharedBy: n / total}
+		}
+		return AMDResource{Instances: total / n, SharedBy: 1}
+	}
+	decoders := m.Engines[AMDEngineDecoder]
+	jpeg := of(decoders)
+	jpeg.Instances *= m.Engines[AMDEngineJPEG] / decoders
+	return map[string]AMDResource{
+		"xcc": of(m.XCCs), "dma": of(m.Engines[AMDEngineSDMA]), "dec": of(decoders), "jpeg": jpeg,
+	}
+}

@@ -1,0 +1,154 @@
+package amdgpu
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+// WriteFile writes to a file of sysfs, and answers when the kernel is done with
+// what that set off.
+func (k *Kernel) WriteFile(name string, data []byte) error {
+	f, _, real, err := k.find("open", name)
+	if err != nil {
+		return err
+	}
+	fail := func(err error) error { return &fs.PathError{Op: "write", Path: name, Err: err} }
+	switch {
+	case f.isDir():
+		return fail(unix.EISDIR)
+	case f.mode.Perm()&0o222 == 0 || f.mode&fs.ModeDevice != 0:
+		// Also for root: the file has nothing that takes what is written
+		// (kernfs_fop_open in Linux' fs/kernfs/file.c).
+		return fail(unix.EACCES)
+	}
+	if err := k.write(f.card, path.Base(real), strings.TrimSpace(string(data))); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// write carries out a write to a file of a card, faults included.
+func (k *Kernel) write(card int, name, word string) error {
+	fault, err := k.fire(card, name)
+	if err != nil {
+		return err
+	}
+	if fault != nil {
+		if done, err := k.before(fault, card, name); done {
+			return err
+		}
+	}
+	switch name {
+	case computeFile:
+		err = k.switchCompute(card, word)
+	case memoryFile:
+		err = k.requestMemory(card, word)
+	case selectorFile:
+		err = k.selectConfig(card, word)
+	}
+	if fault != nil && fault.Hang == hangAfter {
+		k.hang(*fault)
+	}
+	return err
+}
+
+// parseMode reads a word as the driver does: the beginning counts, in either case
+// (amdgpu_gfx_set_compute_partition compares with strncasecmp).
+func parseMode[T ~string](word string, all []T) (T, bool) {
+	for _, mode := range all {
+		if len(word) >= len(mode) && strings.EqualFold(word[:len(mode)], string(mode)) {
+			return mode, true
+		}
+	}
+	return "", false
+}
+
+var (
+	computeModes = []xcp.Mode{xcp.SPX, xcp.DPX, xcp.TPX, xcp.QPX, xcp.CPX}
+	memoryModes  = []xcp.MemoryMode{xcp.NPS1, xcp.NPS2, xcp.NPS4, xcp.NPS8}
+)
+
+// switchCompute switches a card at once, if nothing is in the way.
+func (k *Kernel) switchCompute(card int, word string) error {
+	mode, ok := parseMode(word, computeModes)
+	if !ok {
+		return unix.EINVAL
+	}
+	switched := false
+	err := k.store.Update(func(st *state) (*state, error) {
+		faults, _ := k.faults.read()
+		v := k.view(st, faults)
+		c := &st.Cards[card]
+		switch {
+		case v.resetting(card):
+			return nil, unix.EPERM
+		case !slices.Contains(v.legal(card), mode):
+			return nil, unix.EINVAL
+		case v.modes(card).Compute == mode && !c.Broken:
+			return nil, nil
+		case v.busy(card):
+			return nil, unix.EBUSY
+		}
+		switched = true
+		c.Now.Compute, c.Broken = mode, false
+		c.NodesFrom = k.now().Add(k.nodesAfter)
+		st.announce(card)
+		return st, nil
+	})
+	if switched {
+		k.sleep(k.inventory.AMDDriver.Delays.SwitchMode)
+	}
+	return err
+}
+
+// busy tells whether a process keeps the card from being switched.
+func (v *view) busy(card int) bool {
+	return slices.ContainsFunc(v.processes(), func(p Process) bool {
+		return p.blocks(v.pci(card), v.inv.AMDDriver.BusyHost)
+	})
+}
+
+// requestMemory takes down what the next load of the driver brings, for all cards
+// of the kind: they are joined by XGMI, and their memory modes are one. The mode
+// that they are in already is no request (current_memory_partition_store in
+// Linux' amdgpu_gmc.c).
+func (k *Kernel) requestMemory(card int, word string) error {
+	mode, ok := parseMode(word, memoryModes)
+	if !ok || !slices.Contains(k.inventory.AMD[card].Model.MemoryModes, mode) {
+		return unix.EINVAL
+	}
+	return k.store.Update(func(st *state) (*state, error) {
+		faults, _ := k.faults.read()
+		v := k.view(st, faults)
+		switch {
+		case v.resetting(card):
+			return nil, unix.EPERM
+		case v.modes(card).Memory == mode:
+			return nil, nil
+		}
+		for i := range st.Cards {
+			if c := &st.Cards[i]; c.Model == st.Cards[card].Model && !c.VF {
+				c.Requested = mode
+			}
+		}
+		return st, nil
+	})
+}
+
+// selectConfig chooses what compute_partition_config describes.
+func (k *Kernel) selectConfig(card int, word string) error {
+	mode, ok := parseMode(word, k.inventory.AMD[card].Model.Modes())
+	if !ok {
+		return unix.EINVAL
+	}
+	return k.store.Update(func(st *state) (*state, error) {
+		st.Cards[card].Selected = mode
+		return st, nil
+	})
+}

@@ -1,0 +1,6 @@
+// Package disk is what the simulated drivers of all vendors keep in a folder: a
+// state that several processes share and that outlives them (store.go), and
+// files and device nodes (files.go).
+//
+// It imports nothing of ours.
+package disk

@@ -32,7 +32,7 @@ func (c *card) examine() error {
 	if err != nil {
 		return err
 	}
-	if l.nodes() == 0 {
+	if len(l.nodes()) == 0 {
 		return c.withoutKFD()
 	}
 	return c.examineRAS()

@@ -153,12 +153,11 @@ func (c *card) describe() (gpu.GPU, error) {
 	if err != nil {
 		return g, err
 	}
-	first := slices.IndexFunc(l.partitions, func(p partition) bool { return p.node != nil })
-	if first < 0 {
+	nodes := l.nodes()
+	if len(nodes) == 0 {
 		return g, c.withoutKFD()
 	}
-	node := l.partitions[first].node
-	g.Architecture = node.architecture()
+	g.Architecture = nodes[0].architecture()
 	if g.Minor, err = c.firstMinor(); err != nil {
 		return g, err
 	}
@@ -235,12 +234,7 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 	if err != nil {
 		return f, err
 	}
-	var nodes []node
-	for _, p := range l.partitions {
-		if p.node != nil {
-			nodes = append(nodes, *p.node)
-		}
-	}
+	nodes := l.nodes()
 	if f.XCCs, err = c.xccs(l.mode, nodes); err != nil {
 		return f, err
 	}

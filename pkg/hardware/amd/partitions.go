@@ -103,15 +103,15 @@ type live struct {
 	partitions []partition
 }
 
-// nodes counts the partitions that KFD has.
-func (l live) nodes() int {
-	n := 0
+// nodes are the nodes that KFD has for the card, in the order of the partitions.
+func (l live) nodes() []node {
+	var out []node
 	for _, p := range l.partitions {
 		if p.node != nil {
-			n++
+			out = append(out, *p.node)
 		}
 	}
-	return n
+	return out
 }
 
 // missing are the indexes of the partitions that KFD does not have.

@@ -112,13 +112,7 @@ func (c *card) checkOffer(now, want xcp.Mode) error {
 	if err != nil {
 		return err
 	}
-	var nodes []node
-	for _, p := range l.partitions {
-		if p.node != nil {
-			nodes = append(nodes, *p.node)
-		}
-	}
-	offer, err := c.modes(now, memory, nodes)
+	offer, err := c.modes(now, memory, l.nodes())
 	if err != nil {
 		return err
 	}
@@ -286,7 +280,7 @@ func (c *card) fresh() (live, error) {
 
 // missingNode says that KFD does not have a partition that the mode should have.
 func (c *card) missingNode(l live, index int) error {
-	if l.nodes() == 0 {
+	if len(l.nodes()) == 0 {
 		return c.withoutKFD()
 	}
 	return fmt.Errorf("card %s: %s", c.pciAddress, shortfall(l, index))
@@ -296,7 +290,7 @@ func (c *card) missingNode(l live, index int) error {
 // seen: https://instinct.docs.amd.com, "MI300X troubleshooting".
 func shortfall(l live, index int) string {
 	return fmt.Sprintf("KFD has only %d of the %d partitions of mode %s, and not that with index %d; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
-		l.nodes(), len(l.partitions), l.mode, index)
+		len(l.nodes()), len(l.partitions), l.mode, index)
 }
 
 // missingDevice says that a device node is not in /dev yet.

@@ -238,35 +238,44 @@ func (c *card) learnFromSuccess() {
 func (c *card) await(want xcp.Mode, index int) (partition, error) {
 	start := time.Now()
 	for {
-		l, err := c.fresh()
-		if err != nil {
-			return partition{}, err
+		found, missing, err := c.find(want, index)
+		if err != nil || missing == nil {
+			return found, err
 		}
-		if l.mode != want {
-			return partition{}, fmt.Errorf("card %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, l.mode, want)
+		patience := devicePatience
+		if found.node == nil {
+			patience = nodePatience
 		}
-		if index < 0 || index >= len(l.partitions) {
-			return partition{}, fmt.Errorf("card %s: mode %s has %d partitions and none with index %d", c.pciAddress, want, len(l.partitions), index)
-		}
-		p := l.partitions[index]
-		patience := nodePatience
-		var missing error
-		if p.node == nil {
-			missing = c.missingNode(l, index)
-		} else {
-			if missing, err = c.missingDevice(p); err != nil {
-				return partition{}, err
-			}
-			patience = devicePatience
-		}
-		if missing == nil {
-			c.reportShortfall(l)
-			return p, nil
-		}
-		if time.Since(start) > patience || c.Sleep(lookPause) != nil {
+		if time.Since(start) > patience || c.Sleep(lookPause) != nil || c.Context().Err() != nil {
 			return partition{}, missing
 		}
 	}
+}
+
+// find looks for the partition. missing says what it still lacks.
+func (c *card) find(want xcp.Mode, index int) (found partition, missing, err error) {
+	now, err := c.mode()
+	if err != nil {
+		return found, nil, err
+	}
+	if now != want {
+		return found, nil, fmt.Errorf("card %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, now, want)
+	}
+	l, err := c.fresh()
+	if err != nil {
+		return found, nil, err
+	}
+	if index < 0 || index >= len(l.partitions) {
+		return found, nil, fmt.Errorf("card %s: mode %s has %d partitions and none with index %d", c.pciAddress, want, len(l.partitions), index)
+	}
+	found = l.partitions[index]
+	if found.node == nil {
+		return found, c.missingNode(l, index), nil
+	}
+	if missing, err = c.missingDevice(found); missing == nil && err == nil {
+		c.reportShortfall(l)
+	}
+	return found, missing, err
 }
 
 // fresh is what the card is by a topology that was read just now.

@@ -1,0 +1,179 @@
+package amd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// The defects that AMD's DRA driver and device plugin had in what this folder
+// does. Each must be impossible here.
+
+func nodeText(path, kind string, major, minor int64, permissions, hostPath string) string {
+	return fmt.Sprintf("%s %s %d:%d %s %s", path, kind, major, minor, permissions, hostPath)
+}
+
+// twoCards are two MI300X whose order on the bus is not that of KFD's nodes, which
+// are also numbered through each other.
+func twoCards() (paperCard, paperCard) {
+	late, early := mi300xDPX(), mi300xDPX()
+	late.address, late.first = "0000:27:00.0", 128
+	early.address, early.first = "0000:05:00.0", 136
+	for i := range 2 {
+		late.nodes[i].number, late.nodes[i].location, late.nodes[i].minor = 2+2*i, 0x2700+i, 128+i
+		early.nodes[i].number, early.nodes[i].location, early.nodes[i].minor = 3+2*i, 0x500+i, 136+i
+	}
+	return late, early
+}
+
+func renderNodes(t *testing.T, d *Driver, p gpu.Placement) []string {
+	t.Helper()
+	edits, err := d.Edits(t.Context(), p)
+	require.NoError(t, err)
+	var names []string
+	for _, n := range edits.DeviceNodes {
+		if n.Path != kfdDevice {
+			names = append(names, n.Path)
+		}
+	}
+	return names
+}
+
+// ROCm/k8s-gpu-dra-driver#88, review: the index of a card in one list was used in
+// another, and the wrong card was cut.
+func TestKnownDefectWrongCardByIndex(t *testing.T) {
+	late, early := twoCards()
+	files, d := onPaper(t, late, early)
+	for _, c := range []paperCard{late, early} {
+		p := gpu.Placement{GPU: c.address, Type: gpu.TypeXCP, Profile: "dpx", Start: 1}
+		assert.Equal(t, []string{fmt.Sprintf("/dev/dri/renderD%d", c.first+1)}, renderNodes(t, d, p))
+	}
+	_, err := d.Create(t.Context(), gpu.Placement{GPU: early.address, Type: gpu.TypeGPU, Profile: "spx"})
+	require.Error(t, err, "the nodes of this tree do not follow")
+	assert.Equal(t, []string{"SPX > " + devicesDir + "/" + early.address + "/" + computeFile}, files.writes)
+}
+
+// Variables that were declared outside of a loop carried the numbers of one card
+// over to the next that had none (pkg/amdgpu/amdgpu.go of the first releases).
+func TestKnownDefectValuesOfAnotherCard(t *testing.T) {
+	late, early := twoCards()
+	files, d := onPaper(t, late, early)
+	bare := devicesDir + "/" + late.address
+	files.remove(bare + "/unique_id")
+	files.remove(bare + "/numa_node")
+	files.remove(bare + "/device")
+	delete(files.links, bare)
+	cards := inventoryOf(t, d)
+	require.Len(t, cards, 2)
+	assert.NotEmpty(t, cards[0].UUID)
+	assert.Empty(t, cards[1].UUID)
+	assert.Nil(t, cards[1].NUMANode)
+	assert.Empty(t, cards[1].ProductName)
+	assert.Empty(t, cards[1].PCIeRoot)
+	assert.Equal(t, 128, cards[1].Minor)
+}
+
+// Through a card's primary node (card0) work lands on any of its partitions, also
+// on those of others.
+func TestKnownDefectPrimaryNodeInContainers(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	files.set(devicesDir+"/"+paperAddress+"/drm/card1/dev", "226:1\n")
+	files.device("/dev/dri/card1", 226, 1, 44)
+	for _, p := range []gpu.Placement{paperPlacement("cpx", 0), paperPlacement("cpx", 7), paperPlacement("spx", 0)} {
+		for _, name := range renderNodes(t, d, p) {
+			assert.True(t, strings.HasPrefix(name, "/dev/dri/renderD"), name)
+		}
+	}
+}
+
+// ROCm/k8s-gpu-dra-driver#20: KFD's unique_id is the card's with some drivers and
+// the partition's with others, and partitions were given to the wrong card.
+func TestKnownDefectCardsAreNotJoinedByUniqueID(t *testing.T) {
+	late, early := twoCards()
+	for name, ids := range map[string]func(i int) string{
+		"the same for both cards": func(int) string { return "unique_id 1" },
+		"one for each partition":  func(i int) string { return fmt.Sprintf("unique_id %d", i) },
+		"none":                    func(int) string { return "" },
+	} {
+		files, d := onPaper(t, late, early)
+		for i := range 4 {
+			file := fmt.Sprintf("%s/%d/properties", nodesDir, 2+i)
+			files.set(file, strings.Replace(files.files[file], "unique_id 16404946649897475633", ids(i), 1))
+		}
+		for _, c := range []paperCard{late, early} {
+			live, err := d.Live(t.Context(), c.address)
+			require.NoError(t, err, name)
+			require.Len(t, live, 2, name)
+			assert.Equal(t, renderName(c.first+1), live[1].ID, name)
+		}
+	}
+}
+
+// ROCm/k8s-device-plugin#157: partition devices were looked for by one of their two
+// names only.
+func TestKnownDefectNameOfPartitionDevices(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	for i := 1; i < 8; i++ {
+		files.remove(fmt.Sprintf("%s/amdgpu_xcp_%d", platformDir, i))
+		files.set(fmt.Sprintf("%s/amdgpu_xcp.%d/drm/renderD%d/dev", platformDir, i, 128+i), "")
+	}
+	for i := range 8 {
+		assert.Equal(t, []string{"/dev/dri/" + renderName(128+i)}, renderNodes(t, d, paperPlacement("cpx", i)))
+	}
+}
+
+// Render nodes are there for every partition that the card could have; only those
+// of live partitions can be used.
+func TestKnownDefectRenderNodesWithoutPartition(t *testing.T) {
+	_, d := onPaper(t, mi300xDPX())
+	assert.Equal(t, []string{"/dev/dri/renderD128", "/dev/dri/renderD129"}, renderNodes(t, d, paperPlacement("spx", 0)))
+}
+
+// Where the driver does not say how much memory there is, 80 GiB and 20 GiB were
+// made up (cmd/gpu-kubeletplugin/discovery.go).
+func TestKnownDefectInventedMemory(t *testing.T) {
+	files, d := onPaper(t, mi300xSPX())
+	files.remove(devicesDir + "/" + paperAddress + "/" + vramTotalFile)
+	assert.Equal(t, 196592*mib, inventoryOf(t, d)[0].Memory, "KFD tells as well")
+	files.set(nodesDir+"/2/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 1\n")
+	_, err := d.Inventory(t.Context())
+	assert.ErrorContains(t, broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
+}
+
+// Partitions of a card are not all of one size.
+func TestKnownDefectMemoryIsNotDivided(t *testing.T) {
+	_, d := onPaper(t, mi308xCPX(0, 128))
+	card := inventoryOf(t, d)[0]
+	assert.Equal(t, 16*mib, placement(t, card, "cpx-0").Memory-placement(t, card, "cpx-3").Memory)
+}
+
+// The legal modes were a table: wrong for the MI308X, which has four XCCs, and
+// for memory modes that came later.
+func TestKnownDefectTableOfModes(t *testing.T) {
+	c := mi350xSPX()
+	c.memory, c.compute, c.available = "NPS2", "DPX", "DPX, QPX, CPX"
+	c.nodes = nil
+	for i := range 2 {
+		c.nodes = append(c.nodes, paperNode{number: 5 + i, location: 0x7500 + i, minor: 128 + i, simd: 512, xccs: 4, gfx: 90500, bytes: 147456*mib - int64(i)*16*mib})
+	}
+	_, d := onPaper(t, c)
+	card := inventoryOf(t, d)[0]
+	assert.Len(t, card.Placements, 2+4+8)
+	_, whole := card.Placement(card.Name())
+	assert.False(t, whole, "one piece is not to be had under NPS2")
+}
+
+// A driver version of four parts is no semantic version, and the API server
+// refused all that a node published (ROCm/gpu-operator#609).
+func TestKnownDefectDriverVersionOfFourParts(t *testing.T) {
+	files, d := onPaper(t, mi300xSPX())
+	files.set(moduleDir+"/version", "6.19.14.31400000\n")
+	assert.Equal(t, "6.19.14.31400000", inventoryOf(t, d)[0].DriverVersion)
+	files.remove(moduleDir + "/version")
+	assert.Empty(t, inventoryOf(t, d)[0].DriverVersion, "the driver that comes with the kernel has none")
+}

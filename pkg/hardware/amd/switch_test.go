@@ -1,0 +1,372 @@
+package amd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+var modeFile = devicesDir + "/" + paperAddress + "/" + computeFile
+
+func paperPlacement(profile string, index int) gpu.Placement {
+	p := gpu.Placement{GPU: paperAddress, Type: gpu.TypeXCP, Profile: profile, Start: index}
+	if profile == "spx" {
+		p.Type = gpu.TypeGPU
+	}
+	return p
+}
+
+// obey makes the tree react to a write of the mode as the kernel does.
+func obey(files *tree) {
+	files.onWrite = func(name, text string) error {
+		if name == modeFile {
+			files.replace(map[string]paperCard{"SPX": mi300xSPX(), "DPX": mi300xDPX(), "CPX": mi300xCPX()}[text])
+		}
+		return nil
+	}
+}
+
+func TestCreateSwitchesOnce(t *testing.T) {
+	files, d := onPaper(t, mi300xSPX())
+	obey(files)
+	part, err := d.Create(t.Context(), paperPlacement("cpx", 7))
+	require.NoError(t, err)
+	assert.Equal(t, gpu.Partition{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "cpx", Start: 7, Complete: true, ID: "renderD135"}, part)
+	assert.True(t, part.Is(paperPlacement("cpx", 7)))
+	_, err = d.Create(t.Context(), paperPlacement("cpx", 0))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"CPX > " + modeFile}, files.writes, "the second one finds the mode live")
+
+	require.NoError(t, d.Destroy(t.Context(), paperPlacement("cpx", 7)))
+	assert.Len(t, files.writes, 1, "the mode stays")
+	whole, err := d.Create(t.Context(), paperPlacement("spx", 0))
+	require.NoError(t, err)
+	assert.Equal(t, gpu.Partition{GPU: paperAddress, Type: gpu.TypeGPU, Profile: "spx", UUID: "GPU-e3a9f00d12345678", Complete: true, ID: "renderD128"}, whole)
+	assert.Equal(t, "SPX > "+modeFile, files.writes[1])
+}
+
+func TestCreateOfWhatIsNotAMDs(t *testing.T) {
+	_, d := onPaper(t, mi300xSPX())
+	for _, p := range []gpu.Placement{
+		{GPU: paperAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"},
+		{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "spx"},
+		{GPU: paperAddress, Type: gpu.TypeGPU, Profile: "cpx"},
+		{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "octo"},
+	} {
+		_, err := d.Create(t.Context(), p)
+		assert.ErrorContains(t, err, "are not AMD's", p.Profile)
+		_, err = d.Edits(t.Context(), p)
+		assert.ErrorContains(t, err, "are not AMD's", p.Profile)
+	}
+	_, err := d.Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeGPU})
+	assert.Error(t, err, "a card that has modes is asked for by one")
+	_, err = d.Create(t.Context(), paperPlacement("cpx", 8))
+	assert.Error(t, err)
+}
+
+// What the kernel answers to a write, in words: what was meant, and what to do.
+func TestErrorsOfTheKernelSayWhatToDo(t *testing.T) {
+	for _, test := range []struct {
+		errno error
+		want  []string
+	}{
+		{unix.EINVAL, []string{"card 0000:05:00.0: write CPX to " + modeFile, "invalid argument", "the memory mode was changed meanwhile"}},
+		{unix.EPERM, []string{"card 0000:05:00.0 is being reset", "dmesg"}},
+		{unix.EIO, []string{"write CPX to", "KFD could not be started again", "reboot the node"}},
+		{unix.ENODEV, []string{"card 0000:05:00.0 is gone"}},
+		{unix.EACCES, []string{"must run as root"}},
+		{unix.EROFS, []string{"/sys writable"}},
+		{unix.ENOMEM, []string{"write CPX to", "cannot allocate memory"}},
+	} {
+		files, d := onPaper(t, mi300xSPX())
+		files.fails["write "+modeFile] = test.errno
+		_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
+		require.ErrorIs(t, err, test.errno)
+		assert.NotErrorIs(t, err, gpu.ErrInUse)
+		for _, want := range test.want {
+			assert.ErrorContains(t, err, want)
+		}
+		assert.Len(t, files.writes, 1, "only a card in use is asked again")
+
+		delete(files.fails, "write "+modeFile)
+		obey(files)
+		_, err = d.Create(t.Context(), paperPlacement("cpx", 0))
+		assert.NoError(t, err, "the next try works")
+	}
+}
+
+// A card in use is asked again with growing pauses, until patience ends or the
+// caller's time does.
+func TestBusyCardIsAskedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		patience, deadline time.Duration
+		free               int // the attempt that succeeds
+		wantErr            bool
+		writes             int
+		took               time.Duration
+	}{
+		"free at the third":           {10 * time.Second, time.Minute, 3, false, 3, 750 * time.Millisecond},
+		"patience ends":               {10 * time.Second, time.Minute, 99, true, 8, 9750 * time.Millisecond},
+		"the caller's time ends":      {10 * time.Second, time.Second, 99, true, 3, 750 * time.Millisecond},
+		"patience of our own default": {0, time.Minute, 99, true, 8, 9750 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				files := newTree()
+				files.add(mi300xSPX())
+				d, err := New(Config{Files: files, BusyPatience: test.patience})
+				require.NoError(t, err)
+				attempts := 0
+				files.onWrite = func(string, string) error {
+					if attempts++; attempts < test.free {
+						return unix.EBUSY
+					}
+					files.replace(mi300xCPX())
+					return nil
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), test.deadline)
+				defer cancel()
+				start := time.Now()
+				_, err = d.Create(ctx, paperPlacement("cpx", 0))
+				assert.Equal(t, test.took, time.Since(start))
+				assert.Len(t, files.writes, test.writes)
+				assert.Equal(t, test.wantErr, err != nil)
+				if test.wantErr {
+					require.ErrorIs(t, err, gpu.ErrInUse)
+					require.ErrorIs(t, err, unix.EBUSY)
+					assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: KFD still takes leave of a process that has ended")
+				}
+			})
+		})
+	}
+}
+
+func TestCallerThatGivesUpWhileACardIsBusy(t *testing.T) {
+	files, d := onPaper(t, mi300xSPX())
+	d.cfg.BusyPatience = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	files.onWrite = func(string, string) error { cancel(); return unix.EBUSY }
+	_, err := d.Create(ctx, paperPlacement("cpx", 0))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, "wait until it can be put into mode CPX")
+}
+
+// The render node comes by way of udev, some time after the switch.
+func TestRenderNodeThatComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, d := onPaper(t, mi300xCPX())
+		files.remove("/dev/dri/renderD131")
+		go func() {
+			time.Sleep(5 * time.Second)
+			files.mu.Lock()
+			defer files.mu.Unlock()
+			files.device("/dev/dri/renderD131", 226, 131, 109)
+		}()
+		start := time.Now()
+		_, err := d.Create(t.Context(), paperPlacement("cpx", 3))
+		require.NoError(t, err)
+		assert.InDelta(t, 5, time.Since(start).Seconds(), 0.1)
+
+		files.remove("/dev/dri/renderD131")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = d.Create(ctx, paperPlacement("cpx", 3))
+		assert.ErrorContains(t, err, "card 0000:05:00.0: there is no device node /dev/dri/renderD131; is udev at work?")
+	})
+}
+
+func TestRenderNodeOfAnotherDriver(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	for _, name := range []string{"amdgpu_xcp_3", "amdgpu_xcp.3"} {
+		files.remove(platformDir + "/" + name)
+	}
+	p := paperPlacement("cpx", 3)
+	_, err := d.Create(t.Context(), p)
+	require.ErrorContains(t, err, "KFD node 5 names renderD131, which is none of amdgpu's render nodes")
+	_, err = d.Edits(t.Context(), p)
+	require.ErrorContains(t, err, "none of amdgpu's render nodes")
+	files.set(platformDir+"/amdgpu_xcp.3/drm/renderD131/dev", "226:131\n")
+	_, err = d.Create(t.Context(), p)
+	assert.NoError(t, err, "some drivers name them with a dot")
+}
+
+func TestCardThatSomebodyElseSwitchesMeanwhile(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	reads := 0
+	files.onRead = func(name string) {
+		if name == modeFile {
+			if reads++; reads == 2 {
+				files.set(modeFile, "SPX\n")
+			}
+		}
+	}
+	_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
+	assert.ErrorContains(t, err, "it was put into mode SPX by somebody else")
+}
+
+func TestWhoKeepsTheCard(t *testing.T) {
+	process := func(files *tree, pid, name string, gpuIDs ...string) {
+		files.set(processDir+"/"+pid+"/pasid", "32769\n")
+		for _, id := range gpuIDs {
+			files.set(processDir+"/"+pid+"/vram_"+id, "4096\n")
+		}
+		if name != "" {
+			files.set("/proc/"+pid+"/comm", name+"\n")
+		}
+	}
+	for name, test := range map[string]struct {
+		start func(*tree)
+		want  string
+	}{
+		"one on the card": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
+			"cannot be put into mode CPX: process 4242 (python3) uses it: in use: "},
+		"two on the card": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
+			"processes 17, 4242 (python3) use it"},
+		"one elsewhere": {func(f *tree) { process(f, "7", "gpuagent", "24999") },
+			"nobody uses it, but this kernel switches no card while any process of the host uses KFD, and process 7 (gpuagent) does"},
+		"many": {func(f *tree) {
+			for _, pid := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"} {
+				process(f, pid, "", "24002")
+			}
+		}, "processes 1, 2, 3, 4, 5, 6, 7, 8, and 2 more use it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, d := onPaper(t, mi300xSPX())
+			test.start(files)
+			files.fails["write "+modeFile] = unix.EBUSY
+			_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
+			require.ErrorIs(t, err, gpu.ErrInUse)
+			assert.ErrorContains(t, err, test.want)
+			assert.ErrorContains(t, err, "this is tried again")
+		})
+	}
+	files, d := onPaper(t, mi300xSPX())
+	files.fails["write "+modeFile] = unix.EBUSY
+	files.fails["list "+processDir] = unix.EACCES
+	_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
+	assert.ErrorIs(t, err, gpu.ErrInUse, "that nobody can be named changes nothing")
+}
+
+// What a kernel does with processes of other cards is learnt from it, and
+// forgotten with the load of the driver.
+func TestHostWideBusyRuleIsLearnt(t *testing.T) {
+	files, d := onPaper(t, mi300xSPX())
+	card := inventoryOf(t, d)[0]
+	files.set(processDir+"/7/vram_24999", "4096\n")
+	obstacles := func() []gpu.Obstacle {
+		all, err := d.Obstacles(t.Context(), paperAddress, false)
+		require.NoError(t, err)
+		return all
+	}
+	assert.Empty(t, obstacles(), "most kernels do not mind")
+	files.fails["write "+modeFile] = unix.EBUSY
+	_, err := d.Create(t.Context(), placement(t, card, "cpx-0"))
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	all := obstacles()
+	require.Len(t, all, 14, "all but the whole card, in which mode it is")
+	assert.Equal(t, gpu.Obstacle{
+		Placement: "gpu-0000-05-00-0-cpx-0", Kind: gpu.ObstacleBusy,
+		Reason: "this kernel switches no card while any process of the host uses KFD, and process 7 does; the card stays in mode SPX",
+	}, all[0])
+	assert.Equal(t, all, obstacles(), "the reason stays the same")
+
+	load := files.infos[moduleDir]
+	files.infos[moduleDir] = Info{Inode: load.Inode + 1}
+	assert.Empty(t, obstacles(), "another load may be of another driver")
+	files.infos[moduleDir] = load
+	assert.NotEmpty(t, obstacles())
+	delete(files.fails, "write "+modeFile)
+	obey(files)
+	_, err = d.Create(t.Context(), placement(t, card, "cpx-0"))
+	require.NoError(t, err)
+	assert.Empty(t, obstacles(), "it has switched all the same")
+}
+
+func TestObstacles(t *testing.T) {
+	c := mi300xCPX()
+	c.nodes = append(c.nodes[:5], c.nodes[6:]...)
+	files, d := onPaper(t, c)
+	inventoryOf(t, d)
+	missing := gpu.Obstacle{
+		Placement: "gpu-0000-05-00-0-cpx-5", Kind: gpu.ObstacleMissing,
+		Reason: "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
+	}
+	all, err := d.Obstacles(t.Context(), paperAddress, false)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Obstacle{missing}, all)
+
+	files.set(processDir+"/4242/vram_24003", "4096\n")
+	files.set("/proc/4242/comm", "python3\n")
+	all, err = d.Obstacles(t.Context(), paperAddress, true)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Obstacle{missing}, all, "a card that is held is excluded by its counters")
+	all, err = d.Obstacles(t.Context(), paperAddress, false)
+	require.NoError(t, err)
+	assert.Len(t, all, 1+4+2+1)
+	assert.Contains(t, all, missing)
+	assert.Contains(t, all, gpu.Obstacle{
+		Placement: "gpu-0000-05-00-0", Kind: gpu.ObstacleBusy, Reason: "the card stays in mode CPX as long as process 4242 (python3) uses it",
+	})
+
+	// Not even an inventory is needed.
+	again, err := driverOn(t, files).Obstacles(t.Context(), paperAddress, false)
+	require.NoError(t, err)
+	assert.Equal(t, all, again)
+}
+
+func TestEdits(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	files.device("/dev/dri/renderD131", 226, 131, 44)
+	edits, err := d.Edits(t.Context(), paperPlacement("cpx", 3))
+	require.NoError(t, err)
+	require.Len(t, edits.DeviceNodes, 2)
+	kfd, render := edits.DeviceNodes[0], edits.DeviceNodes[1]
+	assert.Equal(t, "/dev/kfd c 239:0 rw ", nodeText(kfd.Path, kfd.Type, kfd.Major, kfd.Minor, kfd.Permissions, kfd.HostPath))
+	assert.Equal(t, "/dev/dri/renderD131 c 226:131 rw ", nodeText(render.Path, render.Type, render.Major, render.Minor, render.Permissions, render.HostPath))
+	assert.Equal(t, []uint32{109, 44}, edits.AdditionalGIDs)
+	assert.Empty(t, edits.Env)
+	assert.Empty(t, edits.Mounts)
+	assert.Empty(t, edits.Hooks)
+
+	common, err := d.CommonEdits(t.Context(), []string{paperAddress})
+	require.NoError(t, err)
+	assert.Empty(t, *common)
+
+	d.cfg.HostDevRoot = "/var/lib/simulated"
+	edits, err = d.Edits(t.Context(), paperPlacement("cpx", 3))
+	require.NoError(t, err)
+	assert.Equal(t, "/dev/dri/renderD131", edits.DeviceNodes[1].Path)
+	assert.Equal(t, "/var/lib/simulated/dev/dri/renderD131", edits.DeviceNodes[1].HostPath)
+
+	// The card is watched while it is cut.
+	edits, err = d.Edits(t.Context(), paperPlacement("spx", 0))
+	require.NoError(t, err)
+	assert.Len(t, edits.DeviceNodes, 1+8, "KFD once, and all partitions")
+
+	for name, test := range map[string]struct {
+		p      gpu.Placement
+		breaks func()
+		want   string
+	}{
+		"another mode":       {paperPlacement("dpx", 0), func() {}, "card 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
+		"not a device":       {paperPlacement("cpx", 4), func() { files.infos["/dev/dri/renderD132"] = Info{} }, "/dev/dri/renderD132 is no character device"},
+		"no device node":     {paperPlacement("cpx", 5), func() { files.remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
+		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.remove(nodesDir + "/8"); files.set(topologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},
+	} {
+		test.breaks()
+		_, err := d.Edits(t.Context(), test.p)
+		assert.ErrorContains(t, err, test.want, name)
+	}
+	_, err = d.Edits(t.Context(), gpu.Placement{GPU: "0000:99:00.0", Type: gpu.TypeGPU, Profile: "spx"})
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.False(t, errors.Is(err, gpu.ErrInUse))
+}

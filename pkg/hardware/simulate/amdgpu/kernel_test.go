@@ -91,10 +91,14 @@ func TestSwitch(t *testing.T) {
 	k := machine(t, "mi300x8")
 	before := gpuNodes(t, k, "")
 	generation := read(t, k, "/sys/class/kfd/kfd/topology/generation_id")
-	for mode, want := range map[string][]int64{
-		"DPX": {98296, 98296}, "QPX": {49148, 49148, 49148, 49148},
-		"CPX": {24574, 24574, 24574, 24574, 24574, 24574, 24574, 24574}, "SPX": {196592},
+	for _, test := range []struct {
+		mode string
+		want []int64 // MiB
+	}{
+		{"DPX", []int64{98296, 98296}}, {"QPX", []int64{49148, 49148, 49148, 49148}},
+		{"CPX", []int64{24574, 24574, 24574, 24574, 24574, 24574, 24574, 24574}}, {"SPX", []int64{196592}},
 	} {
+		mode, want := test.mode, test.want
 		require.NoError(t, switchTo(k, first, mode))
 		assert.Equal(t, mode, read(t, k, of(first, "current_compute_partition")))
 		nodes := gpuNodes(t, k, first)
@@ -107,6 +111,7 @@ func TestSwitch(t *testing.T) {
 				assert.NotEqual(t, old.gpuID, n.gpuID, "gpu_ids are new")
 			}
 		}
+		before = append(before, nodes...)
 		assert.EqualValues(t, 136, gpuNodes(t, k, "")[0].property["drm_render_minor"], "the card went behind the others")
 	}
 	assert.NotEqual(t, generation, read(t, k, "/sys/class/kfd/kfd/topology/generation_id"))

@@ -4,17 +4,20 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 const (
-	// amdInventory is what AMD's figures are taken on, and finest the profile of
-	// which such a card has most partitions.
+	// amdInventory is what AMD's figures are taken on, and finestMode that in which
+	// such a card has most partitions.
 	amdInventory = "mi300x8"
-	finest       = "cpx"
+	finestMode   = xcp.CPX
 	// preparedOfEach is how many claims are prepared on either vendor's cards while
 	// the time of one more is taken.
 	preparedOfEach = 50
+	// discoveryRounds are the starts of a plugin that are measured.
+	discoveryRounds = 25
 )
 
 // amdFigures: AMD's partitions, against NVIDIA's in the same run.
@@ -30,6 +33,11 @@ func (b *bench) amdFigures(ctx context.Context) []Figure {
 			Limit:   AtMost(1.1, "×"),
 			Measure: func(context.Context) (Reading, error) { return b.timeAMDPrepare(ctx) },
 		},
+		{
+			Name:    "discovery of 8 × MI300X in CPX, on a simulated kernel",
+			Limit:   Below(50, "ms"),
+			Measure: b.timeDiscovery,
+		},
 	}
 }
 
@@ -40,7 +48,7 @@ func (b *bench) timeAMDAllocation(ctx context.Context) (Reading, error) {
 	}
 	var both []*layout
 	for _, node := range []struct{ inventory, class string }{
-		{amdInventory, "gpu-xcp-" + finest + ".tranche.dev"},
+		{amdInventory, "gpu-xcp-" + finestMode.Profile() + ".tranche.dev"},
 		{"h100x8", classOf("1g.10gb")},
 	} {
 		cards, err := b.cardsOf(ctx, node.inventory)
@@ -67,7 +75,7 @@ func (b *bench) timeAMDPrepare(ctx context.Context) (Reading, error) {
 		}
 		hardware := &memory{cards: cards}
 		if inventory == amdInventory {
-			hardware = inMode(cards, finest)
+			hardware = inMode(cards, finestMode.Profile())
 		}
 		r, err := b.rigWith(ctx, hardware, preparedOfEach)
 		if err != nil {

@@ -22,14 +22,14 @@ import (
 const nodeName = "node-a"
 
 // cardsOf reads an inventory of one vendor the way the plugin does: NVIDIA's
-// through NVML.
+// through NVML, AMD's from the files of the kernel.
 func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
 	inv, err := inventory.Load(name)
 	if err != nil {
 		return nil, err
 	}
 	if len(inv.AMD) > 0 {
-		return inv.Cards(nodeName), nil
+		return b.amdCardsOf(ctx, inv)
 	}
 	root, err := os.MkdirTemp(b.dir, "sim")
 	if err != nil {

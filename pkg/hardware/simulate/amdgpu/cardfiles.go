@@ -33,6 +33,9 @@ func deviceDir(pci string) string {
 	return path.Join("/sys/devices", root, strings.TrimPrefix(root, "pci")+":01.1", pci)
 }
 
+// configDir is where the driver describes the modes of a card.
+func configDir(pci string) string { return deviceDir(pci) + "/compute_partition_config" }
+
 // moduleFiles is what the loaded driver has beside the cards.
 func (v *view) moduleFiles(t *tree) {
 	t.text(moduleDir+"/initstate", "live")
@@ -74,7 +77,7 @@ func (v *view) cardFiles(t *tree, card int) {
 	}
 	v.modeFiles(t, card, dir)
 	if !c.VF {
-		v.configFiles(t, card, dir+"/compute_partition_config")
+		v.configFiles(t, card, configDir(c.PCI))
 	}
 }
 

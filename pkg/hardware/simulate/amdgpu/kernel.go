@@ -56,6 +56,7 @@ type Kernel struct {
 	// mu protects the last tree and what it was made of.
 	mu       sync.Mutex
 	last     *tree
+	state    *state
 	stateID  disk.FileID
 	faultsID disk.FileID
 }
@@ -196,8 +197,13 @@ func (k *Kernel) current() (*tree, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.last == nil || k.stateID != stateID || k.faultsID != faultsID {
-		k.last = k.view(st, faults).tree()
-		k.stateID, k.faultsID = stateID, faultsID
+		v := k.view(st, faults)
+		if cards, ok := reselected(k.state, st); ok && k.faultsID == faultsID {
+			k.last = v.reselect(k.last, cards)
+		} else {
+			k.last = v.tree()
+		}
+		k.state, k.stateID, k.faultsID = st, stateID, faultsID
 	}
 	return k.last, nil
 }

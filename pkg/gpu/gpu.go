@@ -16,6 +16,9 @@ const (
 	AMD    Vendor = "amd"
 )
 
+// Title is how the vendor writes its name, for people.
+func (v Vendor) Title() string { return strings.ToUpper(string(v)) }
+
 // Type says what kind of device a placement is. It is published as the
 // attribute "type", and the device classes select by it.
 type Type string

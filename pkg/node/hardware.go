@@ -1,163 +1,382 @@
 package node
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
+	"sync"
+	"time"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
-// errNoHardware says that the node has no card that we could serve, or no
-// driver for it yet.
-var errNoHardware = errors.New("no GPU driver on this node")
+// vendor is one vendor's cards on the node.
+type vendor interface {
+	claim.Hardware
+	// LoadID identifies this boot and this load of the kernel driver.
+	LoadID() (string, error)
+	Close(ctx context.Context) error
+	// WatchHealth tells of errors until ctx ends.
+	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
+	// CheckHealth says what is wrong with a card.
+	CheckHealth(ctx context.Context, pciAddress string) error
+	// Recovered tells whether what a fatal event reported is over.
+	Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
+	Report(ctx context.Context) (report.Report, error)
+}
 
-// hardware is the node's cards, real or simulated.
+// remover is a vendor whose partitions somebody else may have made.
+type remover interface {
+	// RemovalCommand is what a person types on the node to remove a partition.
+	RemovalCommand(p gpu.Partition) string
+}
+
+// switcher is a vendor whose cards are switched from mode to mode.
+type switcher interface {
+	// Obstacles says what cannot be had of a card now, although no claim is in its
+	// way. held: a claim holds something on the card.
+	Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error)
+}
+
+// loadIDAge is how long a load's identity is believed in. It takes a driver
+// longer than that to be unloaded and loaded again.
+const loadIDAge = time.Second
+
+// opened is a vendor whose driver is there.
+type opened struct {
+	name gpu.Vendor
+	// vendor is nil as long as the driver is there and cannot be used; err says
+	// why.
+	vendor
+	err error
+
+	// mu protects what follows.
+	mu sync.Mutex
+	// loadID was read at loadIDRead.
+	loadID     string
+	loadIDRead time.Time
+}
+
+// load identifies the load of the driver. While there is none, it is the last
+// one: what is asked of the cards then is for the driver to refuse.
+func (o *opened) load() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.vendor == nil || time.Since(o.loadIDRead) < loadIDAge {
+		return o.loadID
+	}
+	if id, err := o.LoadID(); err == nil {
+		o.loadID = id
+	}
+	o.loadIDRead = time.Now()
+	return o.loadID
+}
+
+// hardware is the cards of all vendors on the node. It implements
+// claim.Hardware: what is asked about a card goes to its vendor.
 type hardware struct {
-	*nvidia.Driver
-	// loadID identifies this boot and this load of the driver: partitions end
-	// with either.
-	loadID string
+	// mu protects what follows.
+	mu sync.RWMutex
+	// vendors are those whose drivers are there.
+	vendors []*opened
+	// owners tells whose a card is, by PCI address. Cards stay in it when they are
+	// lost.
+	owners map[string]*opened
 }
 
-// openHardware finds the cards of the node.
-func openHardware(ctx context.Context, c *Config) (*hardware, error) {
-	config, err := hardwareConfig(ctx, c)
+var _ claim.Hardware = (*hardware)(nil)
+
+// add takes in a vendor, or replaces the one of its name that could not be used.
+func (h *hardware) add(o *opened) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.vendors = slices.DeleteFunc(slices.Clone(h.vendors), func(v *opened) bool { return v.name == o.name })
+	h.vendors = append(h.vendors, o)
+	slices.SortFunc(h.vendors, func(a, b *opened) int { return -cmp.Compare(a.name, b.name) })
+	for address, owner := range h.owners {
+		if owner.name == o.name {
+			h.owners[address] = o
+		}
+	}
+}
+
+// all lists the vendors whose drivers can be used.
+func (h *hardware) all() []*opened {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *opened) bool { return o.vendor == nil })
+}
+
+// has tells whether a vendor's driver can be used.
+func (h *hardware) has(name gpu.Vendor) bool {
+	return slices.ContainsFunc(h.all(), func(o *opened) bool { return o.name == name })
+}
+
+// learn remembers whose the cards are that the ledger knows: one that does not
+// answer today is in no inventory, and its claims must be released all the
+// same. What was handed out under a load that is over needs nobody.
+func (h *hardware) learn(records []ledger.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range records {
+		for _, d := range r.Devices {
+			for _, o := range h.vendors {
+				if o.load() == d.LoadID {
+					h.own(d.Placement.GPU, o)
+				}
+			}
+		}
+	}
+}
+
+// own remembers whose a card is. The caller holds the lock.
+func (h *hardware) own(pciAddress string, o *opened) {
+	if h.owners == nil {
+		h.owners = map[string]*opened{}
+	}
+	if pciAddress != "" {
+		h.owners[pciAddress] = o
+	}
+}
+
+// of finds the vendor of a card.
+func (h *hardware) of(pciAddress string) (*opened, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	o := h.owners[pciAddress]
+	if o == nil {
+		return nil, fmt.Errorf("no driver on this node serves card %s", gpu.CardName(pciAddress))
+	}
+	if o.vendor == nil {
+		return nil, fmt.Errorf("the %s driver of card %s cannot be used: %w", o.name, gpu.CardName(pciAddress), o.err)
+	}
+	return o, nil
+}
+
+// LoadID identifies this boot and this load of the driver that serves a card;
+// empty for a card that none does.
+func (h *hardware) LoadID(pciAddress string) string {
+	h.mu.RLock()
+	o := h.owners[pciAddress]
+	h.mu.RUnlock()
+	if o == nil {
+		return ""
+	}
+	return o.load()
+}
+
+// Close ends the use of all drivers.
+func (h *hardware) Close(ctx context.Context) error {
+	var errs []error
+	for _, o := range h.all() {
+		errs = append(errs, o.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Inventory implements claim.Hardware. A vendor that fails takes only its own
+// cards out: those that are known are named in the error. If nothing is known of
+// any card, that is the error.
+func (h *hardware) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	vendors := h.all()
+	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
+	var wg sync.WaitGroup
+	for i, o := range vendors {
+		wg.Go(func() { found[i], errs[i] = o.Inventory(ctx) })
+	}
+	wg.Wait()
+	var cards []gpu.GPU
+	broken := &gpu.InventoryError{}
+	failed := 0
+	for i, o := range vendors {
+		part := (*gpu.InventoryError)(nil)
+		switch {
+		case errors.As(errs[i], &part):
+			broken.Cards = append(broken.Cards, part.Cards...)
+		case errs[i] != nil:
+			failed++
+			broken.Cards = append(broken.Cards, h.allBroken(o, errs[i])...)
+		}
+		h.found(o, found[i], part)
+		cards = append(cards, found[i]...)
+	}
+	if failed > 0 && failed == len(vendors) {
+		return nil, errors.Join(errs...)
+	}
+	gpu.SortCards(cards)
+	if len(broken.Cards) > 0 {
+		return cards, broken
+	}
+	return cards, nil
+}
+
+// found remembers whose the cards of an inventory are.
+func (h *hardware) found(o *opened, cards []gpu.GPU, broken *gpu.InventoryError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range cards {
+		h.own(cards[i].PCIAddress, o)
+	}
+	if broken != nil {
+		for _, c := range broken.Cards {
+			h.own(c.PCIAddress, o)
+		}
+	}
+}
+
+// allBroken blames a vendor's failure on each of its cards.
+func (h *hardware) allBroken(o *opened, err error) []*gpu.CardError {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	var broken []*gpu.CardError
+	for address, owner := range h.owners {
+		if owner == o {
+			broken = append(broken, &gpu.CardError{PCIAddress: address, ID: string(o.name), Err: err})
+		}
+	}
+	if len(broken) == 0 {
+		return []*gpu.CardError{{ID: fmt.Sprintf("a driver of %s", o.name), Err: err}}
+	}
+	return broken
+}
+
+// Live implements claim.Hardware.
+func (h *hardware) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	o, err := h.of(pciAddress)
 	if err != nil {
 		return nil, err
 	}
-	config.Logger = klog.FromContext(ctx)
-	if config.CDIHookPath, err = installHook(c); err != nil {
+	return o.Live(ctx, pciAddress)
+}
+
+// Create implements claim.Hardware.
+func (h *hardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return gpu.Partition{}, err
+	}
+	return o.Create(ctx, p)
+}
+
+// Destroy implements claim.Hardware.
+func (h *hardware) Destroy(ctx context.Context, p gpu.Placement) error {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return err
+	}
+	return o.Destroy(ctx, p)
+}
+
+// Edits implements claim.Hardware.
+func (h *hardware) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	o, err := h.of(p.GPU)
+	if err != nil {
 		return nil, err
 	}
-	driver, err := nvidia.New(config)
-	if err != nil {
-		return nil, err
-	}
-	loadID, err := driver.LoadID()
-	if err != nil {
-		return nil, errors.Join(errNoHardware, err)
-	}
-	if err := driver.Open(ctx); err != nil {
-		return nil, errors.Join(errNoHardware, err)
-	}
-	return &hardware{Driver: driver, loadID: loadID}, nil
+	return o.Edits(ctx, p)
 }
 
-func hardwareConfig(ctx context.Context, c *Config) (config nvidia.Config, err error) {
-	if inventory := c.inventory(); inventory != "" {
-		return simulated(ctx, c, inventory)
+// CommonEdits implements claim.Hardware: a container with cards of two vendors
+// needs what either asks for.
+func (h *hardware) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
+	byVendor := map[*opened][]string{}
+	for _, address := range pciAddresses {
+		o, err := h.of(address)
+		if err != nil {
+			return nil, err
+		}
+		byVendor[o] = append(byVendor[o], address)
 	}
-	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
-	if err != nil {
-		return config, errors.Join(errNoHardware, err)
+	all := &cdispecs.ContainerEdits{}
+	for _, o := range h.all() {
+		if len(byVendor[o]) == 0 {
+			continue
+		}
+		edits, err := o.CommonEdits(ctx, byVendor[o])
+		if err != nil {
+			return nil, err
+		}
+		addEdits(all, edits)
 	}
-	devRoot := nvidia.FindDevRoot(c.HostRoot, root)
-	return nvidia.Config{
-		NVML:           nvml.New(nvml.WithLibraryPath(library)),
-		DriverRoot:     filepath.Join(c.HostRoot, root),
-		HostDriverRoot: root,
-		DevRoot:        filepath.Join(c.HostRoot, devRoot),
-		HostDevRoot:    devRoot,
-	}, nil
+	return all, nil
 }
 
-func simulated(ctx context.Context, c *Config, name string) (config nvidia.Config, err error) {
-	inv, err := inventory.Load(name, c.SimulateDir)
-	if err != nil {
-		return config, err
-	}
-	root := c.SimulateRoot
-	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: c.NodeName})
-	if err != nil {
-		return config, fmt.Errorf("simulate %s: %w", name, err)
-	}
-	klog.FromContext(ctx).Info("The GPUs of this node are simulated", "inventory", name, "root", root)
-	return nvidia.Config{
-		NVML:       library,
-		DriverRoot: filepath.Join(root, "driver"),
-		ProcRoot:   root,
-		SysRoot:    filepath.Join(root, "sys"),
-	}, nil
+// addEdits adds what one vendor's cards need.
+func addEdits(to, more *cdispecs.ContainerEdits) {
+	to.Env = append(to.Env, more.Env...)
+	to.DeviceNodes = append(to.DeviceNodes, more.DeviceNodes...)
+	to.Hooks = append(to.Hooks, more.Hooks...)
+	to.Mounts = append(to.Mounts, more.Mounts...)
+	to.AdditionalGIDs = append(to.AdditionalGIDs, more.AdditionalGIDs...)
 }
 
-// inventory names what to simulate on this node, nothing for real hardware.
-func (c *Config) inventory() string {
-	if name, ok := c.SimulateNodes[c.NodeName]; ok {
-		return name
-	}
-	return c.Simulate
-}
-
-// installHook puts the program that CDI hooks run where the host finds it, and
-// returns the path. The runtime runs hooks on the host, outside our container.
-func installHook(c *Config) (string, error) {
-	target := filepath.Join(c.dataDir(), "nvidia-cdi-hook")
-	program, err := os.Open(c.CDIHook)
-	if err != nil {
-		return "", fmt.Errorf("read the program for CDI hooks: %w", err)
-	}
-	defer program.Close()
-	same, err := sameContent(program, target)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("look for the installed program for CDI hooks: %w", err)
-	}
-	if same {
-		return target, nil
-	}
-	if err := replaceProgram(target, program); err != nil {
-		return "", fmt.Errorf("install the program for CDI hooks on the host: %w", err)
-	}
-	return target, nil
-}
-
-// replaceProgram puts a program in place. It is copied through a small buffer:
-// what a start has once had in memory stays with the process for long.
-func replaceProgram(target string, program io.ReadSeeker) error {
-	if _, err := program.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	file, err := renameio.NewPendingFile(target, renameio.WithPermissions(0o755), renameio.WithTempDir(filepath.Dir(target)))
+// CheckHealth says what is wrong with a card.
+func (h *hardware) CheckHealth(ctx context.Context, pciAddress string) error {
+	o, err := h.of(pciAddress)
 	if err != nil {
 		return err
 	}
-	defer file.Cleanup() //nolint:errcheck // nothing is left to do when it is in place
-	if _, err := io.Copy(file, program); err != nil {
-		return err
-	}
-	return file.CloseAtomicallyReplace()
+	return o.CheckHealth(ctx, pciAddress)
 }
 
-// sameContent tells whether a file has the content of a reader.
-func sameContent(content io.Reader, path string) (bool, error) {
-	file, err := os.Open(path)
+// Recovered tells whether what a fatal event reported is over.
+func (h *hardware) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
+	o, err := h.of(e.PCIAddress)
 	if err != nil {
 		return false, err
 	}
-	defer file.Close()
-	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
-	for {
-		n, errA := io.ReadFull(content, a)
-		m, errB := io.ReadFull(file, b)
-		if !bytes.Equal(a[:n], b[:m]) {
-			return false, nil
-		}
-		if errA != nil || errB != nil {
-			return true, nil
-		}
+	return o.Recovered(ctx, e)
+}
+
+// Obstacles says what cannot be had of a card now; nothing on cards without
+// modes.
+func (h *hardware) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
+	o, err := h.of(pciAddress)
+	if err != nil {
+		return nil, err
 	}
+	s, ok := o.vendor.(switcher)
+	if !ok {
+		return nil, nil
+	}
+	return s.Obstacles(ctx, pciAddress, held)
+}
+
+// RemovalCommand is what a person types on the node to remove a partition; empty
+// if there is no such command.
+func (h *hardware) RemovalCommand(p gpu.Partition) string {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return ""
+	}
+	r, ok := o.vendor.(remover)
+	if !ok {
+		return ""
+	}
+	return r.RemovalCommand(p)
+}
+
+// Report says what all cards say.
+func (h *hardware) Report(ctx context.Context) (report.Report, error) {
+	vendors := h.all()
+	sources := make([]report.Source, len(vendors))
+	var wg sync.WaitGroup
+	for i, o := range vendors {
+		wg.Go(func() {
+			sources[i].Vendor = o.name
+			sources[i].Report, sources[i].Err = o.Report(ctx)
+		})
+	}
+	wg.Wait()
+	return report.Merge(sources...)
 }
 
 // list asks the hardware what is there. Cards that did not answer come back as
@@ -173,6 +392,10 @@ func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[stri
 		return nil, nil, err
 	}
 	for _, card := range broken.Cards {
+		if card.PCIAddress == "" {
+			klog.FromContext(ctx).Error(card.Err, "A card that has never told its address does not answer", "card", card.ID)
+			continue
+		}
 		problems[card.PCIAddress] = card.Err.Error()
 	}
 	return found, problems, nil

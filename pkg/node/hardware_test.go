@@ -14,23 +14,23 @@ import (
 func TestInstallHook(t *testing.T) {
 	dir := t.TempDir()
 	c := &Config{KubeletDir: dir, CDIHook: filepath.Join(dir, "hook")}
-	_, err := installHook(c)
+	err := c.installHook()
 	require.ErrorContains(t, err, "read the program for CDI hooks")
 
 	require.NoError(t, os.WriteFile(c.CDIHook, []byte("one"), 0o600))
-	_, err = installHook(c)
+	err = c.installHook()
 	require.ErrorContains(t, err, "install the program for CDI hooks on the host")
 
 	require.NoError(t, os.MkdirAll(c.dataDir(), 0o750))
-	path, err := installHook(c)
-	require.NoError(t, err)
+	path := c.hookPath()
+	require.NoError(t, c.installHook())
 	assert.Equal(t, filepath.Join(dir, "plugins/gpu.tranche.dev/nvidia-cdi-hook"), path)
 	first, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o755), first.Mode().Perm())
 
 	// The same again touches nothing: containers may be running it.
-	_, err = installHook(c)
+	err = c.installHook()
 	require.NoError(t, err)
 	again, err := os.Stat(path)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestInstallHook(t *testing.T) {
 	require.NoError(t, err)
 	defer running.Close()
 	require.NoError(t, os.WriteFile(c.CDIHook, []byte("two"), 0o600))
-	_, err = installHook(c)
+	err = c.installHook()
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -57,12 +57,12 @@ func TestInstallHook(t *testing.T) {
 
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Mkdir(path, 0o700))
-	_, err = installHook(c)
+	err = c.installHook()
 	require.ErrorContains(t, err, "install the program for CDI hooks on the host")
 }
 
 func TestOpenHardwareWithoutDriver(t *testing.T) {
-	_, err := openHardware(quiet(t.Context()), &Config{HostRoot: t.TempDir(), KubeletDir: t.TempDir()})
+	_, err := (&plugin{Config: &Config{HostRoot: t.TempDir(), KubeletDir: t.TempDir()}}).openHardware(quiet(t.Context()))
 	require.ErrorIs(t, err, errNoHardware, "the plugin idles")
 	require.ErrorContains(t, err, "install the NVIDIA driver on this node")
 }
@@ -71,13 +71,14 @@ func TestOpenHardwareWithoutDriver(t *testing.T) {
 func TestOpenHardwareDriverNotLoaded(t *testing.T) {
 	m := newMachine(t, newAPI())
 	require.NoError(t, os.MkdirAll(m.config.dataDir(), 0o750))
-	h, err := openHardware(quiet(t.Context()), m.config)
+	p := &plugin{Config: m.config}
+	h, err := p.openHardware(quiet(t.Context()))
 	require.NoError(t, err)
-	assert.NotEmpty(t, h.loadID)
+	assert.NotEmpty(t, h.all()[0].load())
 	require.NoError(t, h.Close(t.Context()))
 
 	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
-	_, err = openHardware(quiet(t.Context()), m.config)
+	_, err = p.openHardware(quiet(t.Context()))
 	require.ErrorIs(t, err, errNoHardware)
 	require.ErrorContains(t, err, "open NVML")
 }

@@ -87,9 +87,9 @@ func (t *troubles) list() []gpu.HealthEvent {
 	return slices.Collect(maps.Values(t.cards))
 }
 
-// watchHealth takes cards out of service as the driver reports errors.
-func (p *plugin) watchHealth(ctx context.Context) {
-	err := p.hardware.WatchHealth(ctx, func(e gpu.HealthEvent) {
+// watchHealth takes a vendor's cards out of service as the driver reports errors.
+func (p *plugin) watchHealth(ctx context.Context, o *opened) {
+	err := o.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
 			p.events.warn(ctx, "GPUError", e.Message)
 			return
@@ -101,7 +101,7 @@ func (p *plugin) watchHealth(ctx context.Context) {
 		}
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Errors of the cards are not watched, only looked for")
+		klog.FromContext(ctx).Error(err, "Errors of the cards are not watched, only looked for", "vendor", o.name)
 	}
 }
 

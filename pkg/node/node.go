@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,6 @@ import (
 )
 
 const (
-	// idleInterval is how often a node without a driver is looked at again.
-	idleInterval = 15 * time.Second
 	// reconcileInterval is how often ledger, hardware and API are compared.
 	reconcileInterval = 5 * time.Minute
 	// republishPatience is how long the plugin makes sure, after the kubelet
@@ -83,6 +82,11 @@ type Config struct {
 	beforeStep func(context.Context, ledger.Record, *claim.Step)
 }
 
+// idleInterval is how often it is looked for drivers that were not there.
+func (c *Config) idleInterval() time.Duration {
+	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)
+}
+
 func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
 
 func (c *Config) healthFile() string { return filepath.Join(c.dataDir(), "health.json") }
@@ -92,12 +96,16 @@ func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plu
 // plugin is one run of the kubelet plugin.
 type plugin struct {
 	*Config
-	client       kubernetes.Interface
-	events       *eventSink
-	metrics      *metrics
-	cards        *cards
-	troubles     *troubles
-	hardware     *hardware
+	client   kubernetes.Interface
+	events   *eventSink
+	metrics  *metrics
+	cards    *cards
+	troubles *troubles
+	hardware *hardware
+	// openers open the drivers of the node's cards, toldFailures is why some are
+	// not open. Only the goroutine that opens them has these.
+	openers      []opener
+	toldFailures map[gpu.Vendor]string
 	claims       *claim.Manager
 	publisher    *publisher
 	registration registration
@@ -188,13 +196,13 @@ func (p *plugin) run(ctx context.Context) error {
 // nodes of a cluster have none; there the plugin idles.
 func (p *plugin) waitForHardware(ctx context.Context) error {
 	said := ""
-	return wait.PollUntilContextCancel(ctx, idleInterval, true, func(ctx context.Context) (bool, error) {
-		hardware, err := openHardware(ctx, p.Config)
+	return wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
+		hardware, err := p.openHardware(ctx)
 		if errors.Is(err, errNoHardware) {
 			p.registration.idle.Store(true)
 			if err.Error() != said {
 				said = err.Error()
-				klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", idleInterval)
+				klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())
 			}
 			return false, nil
 		}
@@ -232,12 +240,13 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		Ledger:   records,
 		CDI:      files,
 		Cards:    p.cards.gpus,
-		LoadID:   func(string) string { return p.hardware.loadID },
+		LoadID:   p.hardware.LoadID,
 		LockDir:  locks,
 		Observer: p.metrics,
 
 		BeforeStep: p.beforeStep,
 	})
+	p.hardware.learn(records.List())
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
 		legacyResource: p.LegacyResource, isCut: p.isCut,
@@ -360,7 +369,7 @@ func (p *plugin) republish(ctx context.Context) {
 // watchOver keeps looking at hardware and ledger until ctx ends.
 func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { p.watchHealth(ctx) })
+	wg.Go(func() { p.watchVendors(ctx) })
 	wg.Go(func() { p.watchCards(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })

@@ -174,7 +174,7 @@ func Merge(sources ...Source) (Report, error) {
 	var errs []error
 	for _, s := range sources {
 		if s.Err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", vendorName(s.Vendor), s.Err))
+			errs = append(errs, fmt.Errorf("%s: %w", s.Vendor.Title(), s.Err))
 			merged.Drivers = append(merged.Drivers, Driver{Vendor: s.Vendor, Error: s.Err.Error()})
 			continue
 		}

@@ -5,10 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
-
-	"github.com/tranche-dev/tranche/pkg/gpu"
-)
+	"text/tabwriter")
 
 // WriteText writes the report for people, 80 columns wide unless a name is
 // longer.
@@ -25,12 +22,9 @@ func (r Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// vendorName is how a vendor writes itself.
-func vendorName(v gpu.Vendor) string { return strings.ToUpper(string(v)) }
-
 func (r Report) writeDriver(b *strings.Builder, d Driver) {
 	if d.Error != "" {
-		fmt.Fprintf(b, "%s driver: CANNOT BE ASKED\n", vendorName(d.Vendor))
+		fmt.Fprintf(b, "%s driver: CANNOT BE ASKED\n", d.Vendor.Title())
 		line(b, "wrong", wrap(d.Error))
 		return
 	}
@@ -47,7 +41,7 @@ func (r Report) writeDriver(b *strings.Builder, d Driver) {
 	if count == 1 {
 		cards = "card"
 	}
-	name := strings.TrimSpace(vendorName(d.Vendor) + " driver " + d.Version)
+	name := strings.TrimSpace(d.Vendor.Title() + " driver " + d.Version)
 	fmt.Fprintf(b, "%s\n", strings.Join(nonEmpty(name, cuda, fmt.Sprintf("%d %s", count, cards)), ", "))
 }
 

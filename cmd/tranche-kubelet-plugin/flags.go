@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node"
 )
 
@@ -20,7 +24,7 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs even if a device plugin or another driver serves them")
 	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove partitions that Tranche did not make when nobody uses them, instead of leaving them alone")
-	flags.StringVar(&c.LegacyResource, "legacy-resource", "", "extended resource that whole NVIDIA GPUs stand for beside their classes (nvidia.com/gpu); empty: none")
+	flags.Var(legacyResources{&c.LegacyResources}, "legacy-resource", "extended resource that whole GPUs of its vendor stand for beside their classes: nvidia.com/gpu, amd.com/gpu; may be given for each vendor")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "label the node as NVIDIA's feature discovery does: nvidia.com/gpu.product, .count and .memory")
 	flags.StringVar(&c.UninstallOrder, "uninstall-order", "", "ConfigMap (namespace/name) that tells that Tranche is being uninstalled; empty: nothing does")
 	flags.StringVar(&c.Simulate, "simulate", "", "inventory of GPUs to simulate; empty: real ones")
@@ -32,3 +36,37 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 func addKubeletDir(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder, by the same path here and on the host")
 }
+
+// legacyResources is a flag that takes extended resources. The domain of one
+// tells whose cards it stands for.
+type legacyResources struct{ byVendor *map[gpu.Vendor]string }
+
+// String implements pflag.Value.
+func (l legacyResources) String() string {
+	if l.byVendor == nil {
+		return ""
+	}
+	var all []string
+	for _, resource := range *l.byVendor {
+		all = append(all, resource)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}
+
+// Set implements pflag.Value.
+func (l legacyResources) Set(resource string) error {
+	for _, vendor := range []gpu.Vendor{gpu.NVIDIA, gpu.AMD} {
+		if strings.HasPrefix(resource, string(vendor)+".com/") {
+			if *l.byVendor == nil {
+				*l.byVendor = map[gpu.Vendor]string{}
+			}
+			(*l.byVendor)[vendor] = resource
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
+}
+
+// Type implements pflag.Value.
+func (l legacyResources) Type() string { return "resource" }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node"
 )
 
@@ -28,14 +29,15 @@ func TestBadFlags(t *testing.T) {
 		args    []string
 		message string
 	}{
-		"no node":       {nil, "--node-name is not set, and neither is NODE_NAME in the environment"},
-		"unknown flag":  {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
-		"an argument":   {[]string{"h100x8"}, `unknown command "h100x8"`},
-		"node map":      {[]string{"--simulate-nodes=node-a"}, "node-a must be formatted as key=value"},
-		"log format":    {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
-		"no kubeconfig": {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
-		"report format": {[]string{"hardware", "--output=yaml"}, `--output is "yaml", it can be json`},
-		"no plugin":     {[]string{"hardware", "--kubelet-dir=" + t.TempDir()}, "no plugin with GPUs is at work on this node"},
+		"no node":         {nil, "--node-name is not set, and neither is NODE_NAME in the environment"},
+		"unknown flag":    {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
+		"an argument":     {[]string{"h100x8"}, `unknown command "h100x8"`},
+		"node map":        {[]string{"--simulate-nodes=node-a"}, "node-a must be formatted as key=value"},
+		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu`},
+		"log format":      {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
+		"no kubeconfig":   {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
+		"report format":   {[]string{"hardware", "--output=yaml"}, `--output is "yaml", it can be json`},
+		"no plugin":       {[]string{"hardware", "--kubelet-dir=" + t.TempDir()}, "no plugin with GPUs is at work on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := run(t, tt.args...)
@@ -53,13 +55,13 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
-		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu",
+		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
 	}))
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
 	assert.Equal(t, map[string]string{"node-a": "h100x8", "node-b": "l4x4"}, config.SimulateNodes)
 	assert.True(t, config.AdoptForeign)
 	assert.Equal(t, "ns/tranche", config.Installation)
-	assert.Equal(t, "nvidia.com/gpu", config.LegacyResource)
+	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.LegacyResources)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
 }

@@ -34,8 +34,13 @@ func (c Counters) Exceeds(total Counters) string {
 }
 
 // Conflict tells whether two placements cannot be in use at the same time, by
-// the same arithmetic as the scheduler's.
+// the same arithmetic as the scheduler's. Partitions of two modes never can, also
+// where one of them is of a mode that the card had once and whose counters are
+// gone.
 func (g *GPU) Conflict(a, b Placement) bool {
+	if a.Type.FollowsMode() && b.Type.FollowsMode() && a.Profile != b.Profile {
+		return true
+	}
 	sum := Counters{}
 	sum.Add(a.Consumes)
 	sum.Add(b.Consumes)

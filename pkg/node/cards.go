@@ -18,9 +18,71 @@ type card struct {
 	problem string
 	// wellLooks counts the looks in a row at which nothing was wrong any more.
 	wellLooks int
+	// gone are the placements that claims hold and that the card does not have
+	// any more, with the reason, by device name.
+	gone map[string]gonePlacement
 	// published tells whether the API server may have seen devices of the
 	// card. Those may be allocated, so they are tainted and not withdrawn.
 	published bool
+}
+
+// gonePlacement is what a claim holds of a card that has changed since: a reload
+// of its driver may bring up another memory mode, in which other partitions are
+// legal. It stays published, tainted, until the claim is released.
+type gonePlacement struct {
+	gpu.Placement
+	reason string
+}
+
+// unhealthy tells whether nothing new may be put on the card. That is so, too,
+// while a claim holds what is gone: its container may start again with device
+// nodes that are another partition's now.
+func (c *card) unhealthy() bool { return c.problem != "" || len(c.gone) > 0 }
+
+// offer is the card as it is published: with what is gone and still held.
+func (c *card) offer() gpu.GPU {
+	g := c.GPU
+	g.Placements = slices.Clone(g.Placements)
+	for _, name := range slices.Sorted(maps.Keys(c.gone)) {
+		p := c.gone[name].Placement
+		p.Consumes = within(p.Consumes, g.Counters)
+		g.Placements = append(g.Placements, p)
+	}
+	return g
+}
+
+// within is what a placement takes of the counters that there are now. Nothing
+// else is allocated beside it, but the API wants that the numbers make sense.
+func within(consumes, has gpu.Counters) gpu.Counters {
+	out := gpu.Counters{}
+	for name, n := range consumes {
+		if total, ok := has[name]; ok {
+			out[name] = min(n, total)
+		}
+	}
+	if len(out) == 0 {
+		return maps.Clone(has)
+	}
+	return out
+}
+
+// goneOf lists what claims hold of a card and the card does not have.
+func goneOf(g *gpu.GPU, held []gpu.Placement) map[string]gonePlacement {
+	var gone map[string]gonePlacement
+	for _, p := range held {
+		if _, ok := g.Placement(p.Name()); ok {
+			continue
+		}
+		reason := "the card's mode or driver has changed, and it does not have it any more"
+		if g.MemoryMode != "" {
+			reason = "the card's memory mode is now " + g.MemoryMode + ", in which it does not have it"
+		}
+		if gone == nil {
+			gone = map[string]gonePlacement{}
+		}
+		gone[p.Name()] = gonePlacement{Placement: p, reason: reason}
+	}
+	return gone
 }
 
 // cards is the set of cards that the node ever saw in this run of the plugin. A
@@ -45,7 +107,8 @@ func (c *cards) list() []card {
 	return all
 }
 
-// gpus returns the cards without what the node adds to them.
+// gpus returns the cards as they are now, for claims to be prepared: without
+// what the node adds to them, and without what is gone.
 func (c *cards) gpus() []gpu.GPU {
 	all := c.list()
 	out := make([]gpu.GPU, len(all))
@@ -59,13 +122,15 @@ func (c *cards) gpus() []gpu.GPU {
 // out again. A card that is dying answers now and then.
 const recoveredLooks = 3
 
-// change is a card that got a problem, or got rid of it.
-type change struct{ pciAddress, problem string }
+// change is a card that got a problem, or got rid of it; or a single device of it
+// that is gone while a claim holds it, or is released.
+type change struct{ pciAddress, device, problem string }
 
 // update takes in what a look at the hardware found: the cards that answered,
-// and what is wrong with these or others. It returns the cards whose health has
-// changed, and tells whether there is anything to publish.
-func (c *cards) update(found []gpu.GPU, problems map[string]string) (changes []change, publish bool) {
+// and what is wrong with these or others. held is what claims hold, by card. It
+// returns the cards whose health has changed, and tells whether there is anything
+// to publish.
+func (c *cards) update(found []gpu.GPU, problems map[string]string, held map[string][]gpu.Placement) (changes []change, publish bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
@@ -77,8 +142,9 @@ func (c *cards) update(found []gpu.GPU, problems map[string]string) (changes []c
 		before, known := c.known[g.PCIAddress]
 		now := before
 		now.GPU = g
+		now.gone = goneOf(&g, held[g.PCIAddress])
 		now.setProblem(problems[g.PCIAddress], !known)
-		publish = publish || !known || !sameGPU(before.GPU, g)
+		publish = publish || !known || !sameGPU(before.GPU, g) || !sameGone(before.gone, now.gone)
 		c.known[g.PCIAddress] = now
 		changes = append(changes, changeOf(before, now)...)
 	}
@@ -123,10 +189,25 @@ func (c *card) setProblem(problem string, isNew bool) {
 }
 
 func changeOf(before, now card) []change {
-	if before.problem == now.problem {
-		return nil
+	var changes []change
+	if before.problem != now.problem {
+		changes = append(changes, change{pciAddress: now.PCIAddress, problem: now.problem})
 	}
-	return []change{{pciAddress: now.PCIAddress, problem: now.problem}}
+	for name, p := range now.gone {
+		if before.gone[name].reason != p.reason {
+			changes = append(changes, change{pciAddress: now.PCIAddress, device: name, problem: p.reason})
+		}
+	}
+	for name := range before.gone {
+		if _, still := now.gone[name]; !still {
+			changes = append(changes, change{pciAddress: now.PCIAddress, device: name})
+		}
+	}
+	return changes
+}
+
+func sameGone(a, b map[string]gonePlacement) bool {
+	return maps.EqualFunc(a, b, func(x, y gonePlacement) bool { return x.reason == y.reason })
 }
 
 // markPublished remembers that devices of a card have been published.

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -192,24 +193,39 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 
 // health reports on the devices that somebody holds: nobody looks at the others.
 func (d *driver) health() kubeletplugin.DeviceHealthReport {
-	problems := map[string]string{}
+	known := map[string]card{}
 	for _, c := range d.cards.list() {
-		problems[c.PCIAddress] = c.problem
+		known[c.PCIAddress] = c
 	}
 	var report kubeletplugin.DeviceHealthReport
 	now := time.Now()
 	for _, r := range d.claims.Ledger.List() {
 		for _, device := range r.Devices {
-			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now}
-			problem, known := problems[device.Placement.GPU]
-			switch {
-			case !known:
+			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
+			if c, ok := known[device.Placement.GPU]; ok {
+				health.Health, health.Message = d.healthOf(&c, device.Name)
+			} else {
 				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "card "+device.Placement.CardName()+" has not been seen since the driver started"
-			case problem != "":
-				health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, "card "+device.Placement.CardName()+": "+problem
 			}
 			report.Devices = append(report.Devices, health)
 		}
 	}
 	return report
+}
+
+// healthOf says how a device is that somebody holds. That its card cannot be
+// switched to it does not matter then.
+func (d *driver) healthOf(c *card, device string) (kubeletplugin.HealthStatus, string) {
+	if c.problem != "" {
+		return kubeletplugin.HealthStatusUnhealthy, "card " + c.Name() + ": " + c.problem
+	}
+	if gone, ok := c.gone[device]; ok {
+		return kubeletplugin.HealthStatusUnhealthy, gone.reason
+	}
+	for _, o := range d.publisher.obstaclesOn(c.PCIAddress) {
+		if o.Placement == device && o.Kind == gpu.ObstacleMissing {
+			return kubeletplugin.HealthStatusUnhealthy, o.Reason
+		}
+	}
+	return kubeletplugin.HealthStatusHealthy, ""
 }

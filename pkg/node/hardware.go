@@ -156,7 +156,7 @@ func (h *hardware) of(pciAddress string) (*opened, error) {
 		return nil, fmt.Errorf("no driver on this node serves card %s", gpu.CardName(pciAddress))
 	}
 	if o.vendor == nil {
-		return nil, fmt.Errorf("the %s driver of card %s cannot be used: %w", o.name, gpu.CardName(pciAddress), o.err)
+		return nil, fmt.Errorf("the %s driver of card %s cannot be used: %w", o.name.Title(), gpu.CardName(pciAddress), o.err)
 	}
 	return o, nil
 }
@@ -203,6 +203,7 @@ func (h *hardware) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 			broken.Cards = append(broken.Cards, part.Cards...)
 		case errs[i] != nil:
 			failed++
+			found[i] = nil
 			broken.Cards = append(broken.Cards, h.allBroken(o, errs[i])...)
 		}
 		h.found(o, found[i], part)

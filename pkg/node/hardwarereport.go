@@ -80,6 +80,10 @@ func (p *plugin) annotate(r *report.Report) {
 	}
 	for i := range r.Cards {
 		card := &r.Cards[i]
+		obstacles := p.publisher.obstaclesOn(card.PCIAddress)
+		for _, o := range byReason(obstacles) {
+			card.Obstacles = append(card.Obstacles, "not to be had now: "+shortNames(card.Name, devicesOf(obstacles, o))+": "+o.Reason)
+		}
 		card.Note = holders[card.Name]
 		if problem := problems[card.Name]; problem != "" && card.Unhealthy == "" {
 			card.Unhealthy = problem

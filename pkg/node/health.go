@@ -128,6 +128,14 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 // it, or that it is back.
 func (p *plugin) tellChange(ctx context.Context, c change) {
 	name := gpu.CardName(c.pciAddress)
+	switch {
+	case c.device != "" && c.problem == "":
+		p.events.note(ctx, "HeldDeviceReleased", fmt.Sprintf("%s of card %s, which the card did not have any more, is not held any more", c.device, name))
+		return
+	case c.device != "":
+		p.events.warn(ctx, "HeldDeviceGone", fmt.Sprintf("Nothing new is put on card %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.device, c.problem, p.heldBy(c.pciAddress)))
+		return
+	}
 	if c.problem == "" {
 		p.events.note(ctx, "GPUHealthy", fmt.Sprintf("Card %s is well again and is given out", name))
 		return

@@ -21,7 +21,9 @@ import (
 )
 
 // The labels that NVIDIA's feature discovery puts on a node, as far as tools
-// outside NVIDIA's stack read them.
+// outside NVIDIA's stack read them. They say nothing about AMD cards: AMD's node
+// labeller has labels of its own, which can run beside us, since it touches no
+// card.
 const (
 	labelProduct = "nvidia.com/gpu.product"
 	labelCount   = "nvidia.com/gpu.count"

@@ -36,6 +36,7 @@ func (p *plugin) watchCards(ctx context.Context) {
 			klog.FromContext(ctx).Error(err, "The cards cannot be listed")
 		}
 		p.lookForForeign(ctx)
+		p.lookForObstacles(ctx)
 	}
 }
 
@@ -49,7 +50,7 @@ func (p *plugin) look(ctx context.Context) error {
 		return err
 	}
 	maps.Copy(problems, p.problems(ctx, found))
-	changes, publish := p.cards.update(found, problems)
+	changes, publish := p.cards.update(found, problems, p.heldPlacements())
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}
@@ -57,6 +58,19 @@ func (p *plugin) look(ctx context.Context) error {
 		p.publisher.publish(ctx)
 	}
 	return nil
+}
+
+// heldPlacements is what claims hold, by card.
+func (p *plugin) heldPlacements() map[string][]gpu.Placement {
+	held := map[string][]gpu.Placement{}
+	for _, r := range p.claims.Ledger.List() {
+		for _, d := range r.Devices {
+			if !d.Admin {
+				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
+			}
+		}
+	}
+	return held
 }
 
 // lookForForeign looks for partitions that Tranche did not make. Their places
@@ -67,13 +81,12 @@ func (p *plugin) lookForForeign(ctx context.Context) {
 		partitions, err := p.foreignOn(ctx, &card)
 		if err != nil {
 			// Not known now: what was known before stays.
-			partitions = p.foreign[card.PCIAddress]
+			partitions = p.publisher.foreignOn(card.PCIAddress)
 		}
 		if len(partitions) > 0 {
 			foreign[card.PCIAddress] = partitions
 		}
 	}
-	p.foreign = foreign
 	p.publisher.setForeign(ctx, foreign)
 }
 
@@ -103,7 +116,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error
 
 // tellForeign tells the node's admin once about a foreign partition.
 func (p *plugin) tellForeign(ctx context.Context, c *card, f gpu.Partition, adoption error) {
-	for _, known := range p.foreign[c.PCIAddress] {
+	for _, known := range p.publisher.foreignOn(c.PCIAddress) {
 		if known == f {
 			return
 		}

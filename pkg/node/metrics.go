@@ -115,7 +115,7 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, d := range r.Devices {
 			if !d.Admin {
-				prepared[kind{d.Placement.Type, d.Placement.Profile}]++
+				prepared[kind{d.Placement.Type, profileLabel(d.Placement)}]++
 			}
 			addInfo(info, &r, &d)
 		}
@@ -126,6 +126,15 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 	for k, n := range prepared {
 		ch <- prometheus.MustNewConstMetric(preparedDesc, prometheus.GaugeValue, n, string(k.deviceType), k.profile)
 	}
+}
+
+// profileLabel is the profile of a partition. A whole card has none, whatever its
+// vendor calls the mode that it is in.
+func profileLabel(p gpu.Placement) string {
+	if p.Type == gpu.TypeGPU {
+		return ""
+	}
+	return p.Profile
 }
 
 // claimInfo is the labels of one sample of tranche_claim_info.
@@ -142,7 +151,7 @@ func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
 	for _, pod := range pods {
 		info[claimInfo{
 			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.CardName(),
-			string(d.Placement.Type), d.Placement.Profile, d.UUID,
+			string(d.Placement.Type), profileLabel(d.Placement), d.UUID,
 		}] = true
 	}
 }

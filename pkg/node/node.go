@@ -60,9 +60,9 @@ type Config struct {
 	// AdoptForeign removes partitions that Tranche did not make when nobody uses
 	// them; otherwise they are left alone.
 	AdoptForeign bool
-	// LegacyResource is the extended resource that whole NVIDIA cards stand for
-	// beside their classes, empty for none.
-	LegacyResource string
+	// LegacyResources are the extended resources that whole cards stand for beside
+	// their classes, by vendor.
+	LegacyResources map[gpu.Vendor]string
 	// NodeLabels labels the node as NVIDIA's feature discovery does.
 	NodeLabels bool
 	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
@@ -112,8 +112,9 @@ type plugin struct {
 	// labels keeps the node's labels; nil: they are not ours.
 	labels         *labeler
 	uninstallation uninstallation
-	// foreign is what the last look found. Only the looking goroutine has it.
-	foreign map[string][]gpu.Partition
+	// seenObstacles is what the last look found to be in the way, by card. Only the
+	// looking goroutine has it.
+	seenObstacles map[string][]gpu.Obstacle
 	// stop ends the run, for errors that only a restart can mend.
 	stop context.CancelCauseFunc
 }
@@ -249,7 +250,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.hardware.learn(records.List())
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
-		legacyResource: p.LegacyResource, isCut: p.isCut,
+		legacyResources: p.LegacyResources, isCut: p.isCut,
 		withdrawn: p.uninstallation.active() && len(records.List()) == 0,
 	}
 	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
@@ -261,6 +262,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		return err
 	}
 	p.lookForForeign(ctx)
+	p.lookForObstacles(ctx)
 	return nil
 }
 
@@ -268,7 +270,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 func (p *plugin) isCut(pciAddress string) bool {
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
 		for _, d := range r.Devices {
-			if d.Made && d.Placement.GPU == pciAddress {
+			if !d.Admin && d.Placement.Type != gpu.TypeGPU && d.Placement.GPU == pciAddress {
 				return true
 			}
 		}
@@ -332,7 +334,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		p.publisher.setOwners(ctx, nil)
 		return nil
 	}
-	err = watchOwners(ctx, p.client, p.NodeName, func(owners []owner) { p.publisher.setOwners(ctx, owners) })
+	err = watchOwners(ctx, p.client, p.NodeName, func(all []owner) { p.publisher.setOwners(ctx, all) })
 	if err != nil {
 		return fmt.Errorf("find out whether another system serves the GPUs of the node: %w", err)
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +9,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 func nodeWith(allocatable map[corev1.ResourceName]string) *corev1.Node {
@@ -33,24 +36,43 @@ func nvidiaSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 	}
 }
 
+func amdSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
+	s := nvidiaSlice(devices...)
+	s.Name, s.Spec.Driver = "amd", amdDRADriver
+	return s
+}
+
+// managed is a node that AMD's device config manager is to set up.
+func managed(profile string) *corev1.Node {
+	n := nodeWith(nil)
+	n.Labels = map[string]string{configManagerLabel: profile}
+	return n
+}
+
 func TestFindOwners(t *testing.T) {
 	for name, tt := range map[string]struct {
 		node     *corev1.Node
 		slices   []*resourceapi.ResourceSlice
 		managers []*corev1.Pod
+		vendor   gpu.Vendor
 		want     string
 		found    string
 	}{
-		"nobody":                    {node: nodeWith(map[corev1.ResourceName]string{"cpu": "8", "amd.com/gpu": "8"})},
-		"no node seen":              {},
-		"device plugin":             {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}), want: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here"},
-		"device plugin, shared":     {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu.shared": "80"}), want: "device-plugin", found: "nvidia.com/gpu.shared: 80"},
-		"device plugin, MIG":        {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/mig-3g.40gb": "2", "nvidia.com/mig-1g.10gb": "7"}), want: "device-plugin", found: "nvidia.com/mig-1g.10gb: 7, nvidia.com/mig-3g.40gb: 2"},
-		"device plugin, gone":       {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"})},
-		"NVIDIA's DRA driver":       {slices: []*resourceapi.ResourceSlice{nvidiaSlice(), nvidiaSlice(resourceapi.Device{Name: "gpu-0"})}, want: "gpu.nvidia.com", found: "DRA driver gpu.nvidia.com publishes devices of this node"},
-		"NVIDIA's DRA driver, idle": {slices: []*resourceapi.ResourceSlice{nvidiaSlice()}},
-		"mig-manager":               {managers: []*corev1.Pod{migManager(corev1.PodSucceeded), migManager(corev1.PodRunning), migManager(corev1.PodRunning)}, want: "mig-manager", found: "pod gpu-operator/mig-manager-x of mig-manager runs here"},
-		"mig-manager that waits":    {managers: []*corev1.Pod{migManager(corev1.PodPending)}},
+		"nobody":                               {node: nodeWith(map[corev1.ResourceName]string{"cpu": "8", "amd.com/nic": "8", "amd.com/gpu": "0"})},
+		"no node seen":                         {},
+		"device plugin":                        {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}), want: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here"},
+		"device plugin, shared":                {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu.shared": "80"}), want: "device-plugin", found: "nvidia.com/gpu.shared: 80"},
+		"device plugin, MIG":                   {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/mig-3g.40gb": "2", "nvidia.com/mig-1g.10gb": "7"}), want: "device-plugin", found: "nvidia.com/mig-1g.10gb: 7, nvidia.com/mig-3g.40gb: 2"},
+		"device plugin, gone":                  {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"})},
+		"NVIDIA's DRA driver":                  {slices: []*resourceapi.ResourceSlice{nvidiaSlice(), nvidiaSlice(resourceapi.Device{Name: "gpu-0"})}, want: "gpu.nvidia.com", found: "DRA driver gpu.nvidia.com publishes devices of this node"},
+		"NVIDIA's DRA driver, idle":            {slices: []*resourceapi.ResourceSlice{nvidiaSlice()}},
+		"mig-manager":                          {managers: []*corev1.Pod{migManager(corev1.PodSucceeded), migManager(corev1.PodRunning), migManager(corev1.PodRunning)}, want: "mig-manager", found: "pod gpu-operator/mig-manager-x of mig-manager runs here"},
+		"mig-manager that waits":               {managers: []*corev1.Pod{migManager(corev1.PodPending)}},
+		"AMD's device plugin":                  {node: nodeWith(map[corev1.ResourceName]string{"amd.com/gpu": "8"}), want: "device-plugin", vendor: gpu.AMD, found: "a device plugin serves amd.com/gpu: 8 here"},
+		"AMD's device plugin, named by mode":   {node: nodeWith(map[corev1.ResourceName]string{"amd.com/cpx_nps4": "64", "amd.com/spx_nps1": "1"}), want: "device-plugin", vendor: gpu.AMD, found: "amd.com/cpx_nps4: 64, amd.com/spx_nps1: 1"},
+		"AMD's DRA driver":                     {slices: []*resourceapi.ResourceSlice{amdSlice(resourceapi.Device{Name: "gpu-1-128"})}, want: "gpu.amd.com", vendor: gpu.AMD, found: "DRA driver gpu.amd.com publishes devices of this node"},
+		"device config manager":                {node: managed("cpx-profile"), want: "device-config-manager", vendor: gpu.AMD, found: "its label dcm.amd.com/gpu-config-profile=cpx-profile lets"},
+		"device config manager without orders": {node: managed("")},
 		"all of them": {
 			node:     nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}),
 			slices:   []*resourceapi.ResourceSlice{nvidiaSlice(resourceapi.Device{Name: "gpu-0"})},
@@ -59,9 +81,10 @@ func TestFindOwners(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			owners := findOwners(tt.node, tt.slices, tt.managers)
-			assert.Equal(t, tt.want, ownerNames(owners))
-			for _, o := range owners {
+			found := owners(findOwners(tt.node, tt.slices, tt.managers))
+			assert.Equal(t, tt.want, found.names())
+			for _, o := range found {
+				assert.Equal(t, cmp.Or(tt.vendor, gpu.NVIDIA), o.vendor)
 				assert.Contains(t, o.remedy, "off this node")
 				assert.Contains(t, o.found, tt.found)
 			}

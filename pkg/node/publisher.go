@@ -22,8 +22,12 @@ import (
 const (
 	// TaintOwner is on the devices of a card that another system serves.
 	TaintOwner = "gpu.tranche.dev/other-owner"
-	// TaintUnhealthy is on the devices of a card that does not answer.
+	// TaintUnhealthy is on the devices of a card that does not answer, and on
+	// single devices that their card does not offer although it should.
 	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
+	// TaintBusy is on the devices that their card cannot be switched to, because
+	// of a process that no claim explains.
+	TaintBusy = "gpu.tranche.dev/busy"
 	// TaintForeign is on the devices of which a partition that Tranche did not
 	// make holds a part.
 	TaintForeign = "gpu.tranche.dev/foreign-partition"
@@ -38,8 +42,8 @@ type publisher struct {
 	cards   *cards
 	events  *eventSink
 	metrics *metrics
-	// legacyResource is what a whole card stands for beside its classes.
-	legacyResource string
+	// legacyResources is what whole cards stand for beside their classes.
+	legacyResources map[gpu.Vendor]string
 	// isCut tells whether claims hold partitions of a card.
 	isCut func(pciAddress string) bool
 
@@ -53,11 +57,16 @@ type publisher struct {
 	// known is set once it is known who else serves the cards; nothing is
 	// published before.
 	known  bool
-	owners []owner
+	owners owners
+	// toldOwners is what was told of them, by vendor, as far as the node has cards
+	// of that vendor.
+	toldOwners map[gpu.Vendor]string
 	// wholeOnly is set when the API server drops what keeps partitions apart.
 	wholeOnly bool
 	// foreign lists, by card, the partitions that Tranche did not make.
 	foreign map[string][]gpu.Partition
+	// obstacles list, by card, what cannot be had of it now.
+	obstacles map[string][]gpu.Obstacle
 	// mine is set once no other plugin publishes the node's cards.
 	mine bool
 	// withdrawn is set while Tranche is uninstalled: nothing is published.
@@ -125,6 +134,7 @@ func (p *publisher) publish(ctx context.Context) {
 		return
 	}
 	known := p.cards.list()
+	p.tellOwners(ctx, known)
 	out := make([]publish.Card, len(known))
 	for i := range known {
 		out[i] = p.card(&known[i])
@@ -153,34 +163,71 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 
 // card decides how one card is published. The caller holds the lock.
 func (p *publisher) card(c *card) publish.Card {
+	others := p.owners.of(c.Vendor)
 	return publish.Card{
-		GPU: c.GPU,
+		GPU: c.offer(),
 		// Without counters, nothing but this keeps a whole card from being given
 		// out while a piece of it is still held.
-		Withheld:       (len(p.owners) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)),
+		Withheld:       (len(others) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)),
 		WholeOnly:      p.wholeOnly,
-		Taints:         taintsOf(c, p.owners),
-		DeviceTaints:   foreignTaints(&c.GPU, p.foreign[c.PCIAddress]),
-		LegacyResource: p.legacyResource,
+		Taints:         taintsOf(c, others),
+		DeviceTaints:   p.deviceTaints(c),
+		LegacyResource: p.legacyResources[c.Vendor],
 	}
 }
 
-// foreignTaints keeps the scheduler from choosing what somebody else's
-// partitions cover.
-func foreignTaints(card *gpu.GPU, foreign []gpu.Partition) map[string][]resourceapi.DeviceTaint {
+// deviceTaints keeps the scheduler from choosing what somebody else's partitions
+// cover, and what cannot be had of a card now. The caller holds the lock.
+func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
-	for _, p := range card.Placements {
-		for _, f := range foreign {
-			if f.Overlaps(p) {
-				taints[p.Name()] = []resourceapi.DeviceTaint{{Key: TaintForeign, Value: f.Label(), Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	taint := func(device, key, value string) {
+		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	for _, placement := range c.Placements {
+		for _, f := range p.foreign[c.PCIAddress] {
+			if f.Overlaps(placement) {
+				taint(placement.Name(), TaintForeign, f.Label())
 				break
 			}
+		}
+	}
+	for _, o := range p.obstacles[c.PCIAddress] {
+		switch {
+		case o.Kind == gpu.ObstacleBusy:
+			taint(o.Placement, TaintBusy, "")
+		case !c.unhealthy(): // else the whole card has that taint
+			taint(o.Placement, TaintUnhealthy, "")
 		}
 	}
 	return taints
 }
 
-// setForeign takes in which partitions of a card are not ours.
+// foreignOn lists the partitions of a card that are known not to be ours.
+func (p *publisher) foreignOn(pciAddress string) []gpu.Partition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.foreign[pciAddress]
+}
+
+// obstaclesOn lists what is known to be in the way on a card.
+func (p *publisher) obstaclesOn(pciAddress string) []gpu.Obstacle {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.obstacles[pciAddress]
+}
+
+// setObstacles takes in what cannot be had of the cards now.
+func (p *publisher) setObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
+	p.mu.Lock()
+	same := maps.EqualFunc(p.obstacles, obstacles, slices.Equal)
+	p.obstacles = obstacles
+	p.mu.Unlock()
+	if !same {
+		p.publish(ctx)
+	}
+}
+
+// setForeign takes in which partitions of the cards are not ours.
 func (p *publisher) setForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
 	p.mu.Lock()
 	same := maps.EqualFunc(p.foreign, foreign, slices.Equal)
@@ -201,8 +248,23 @@ func (p *publisher) restrict(ctx context.Context) {
 	if already {
 		return
 	}
-	p.events.warn(ctx, "PartitionsNotPublished", "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.events.warn(ctx, "PartitionsNotPublished", "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.publish(ctx)
+}
+
+// withoutWhole names the cards that cannot be had whole in their memory mode, and
+// of which there is nothing to publish without partitions.
+func (p *publisher) withoutWhole() string {
+	var names []string
+	for _, c := range p.cards.list() {
+		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
+			names = append(names, c.Name()+" ("+c.MemoryMode+")")
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be had whole in this memory mode."
 }
 
 // failed reports that the slices could not be published, where people look. The
@@ -219,38 +281,45 @@ func (p *publisher) failed(ctx context.Context, err error, doing string) {
 }
 
 // setOwners takes in which other systems serve the cards.
-func (p *publisher) setOwners(ctx context.Context, owners []owner) {
+func (p *publisher) setOwners(ctx context.Context, all owners) {
 	p.mu.Lock()
-	before, first := p.owners, !p.known
-	p.owners, p.known = owners, true
+	same := p.known && slices.Equal(p.owners, all)
+	p.owners, p.known = all, true
 	p.mu.Unlock()
-	if !first && ownerNames(before) == ownerNames(owners) {
-		return
+	if !same {
+		p.publish(ctx)
 	}
-	for _, o := range owners {
-		p.events.warn(ctx, "OtherOwner", fmt.Sprintf("Tranche does not give out the NVIDIA GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", o.found, o.remedy))
-	}
-	if len(owners) == 0 && len(before) > 0 {
-		p.events.note(ctx, "OtherOwnerGone", "No other system serves the GPUs of this node any more; Tranche publishes them")
-	}
-	p.publish(ctx)
 }
 
-func ownerNames(owners []owner) string {
-	names := make([]string, len(owners))
-	for i, o := range owners {
-		names[i] = o.name
+// tellOwners tells the node's admin who else serves the cards that the node has.
+// The caller holds the lock.
+func (p *publisher) tellOwners(ctx context.Context, known []card) {
+	told := map[gpu.Vendor]string{}
+	for i := range known {
+		told[known[i].Vendor] = p.owners.of(known[i].Vendor).names()
 	}
-	return strings.Join(names, "_")
+	for _, v := range slices.Sorted(maps.Keys(told)) {
+		before := p.toldOwners[v]
+		switch {
+		case told[v] == before:
+		case told[v] == "":
+			p.events.note(ctx, "OtherOwnerGone", fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
+		default:
+			for _, o := range p.owners.of(v) {
+				p.events.warn(ctx, "OtherOwner", fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.found, o.remedy))
+			}
+		}
+	}
+	p.toldOwners = told
 }
 
 // taintsOf says why nothing new may be put on a card.
-func taintsOf(c *card, owners []owner) []resourceapi.DeviceTaint {
+func taintsOf(c *card, others owners) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
-	if len(owners) > 0 {
-		taints = append(taints, resourceapi.DeviceTaint{Key: TaintOwner, Value: ownerNames(owners), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	if len(others) > 0 {
+		taints = append(taints, resourceapi.DeviceTaint{Key: TaintOwner, Value: others.names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
-	if c.problem != "" {
+	if c.unhealthy() {
 		taints = append(taints, resourceapi.DeviceTaint{Key: TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	return taints

@@ -3,10 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -34,7 +36,7 @@ func newPublishing(t *testing.T) *publishing {
 		node: nodeName, cards: &cards{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
 		mine: true,
 	}}
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
 	p.start(func(_ context.Context, r resourceslice.DriverResources) error {
 		p.sent = append(p.sent, r)
 		return p.fail
@@ -60,7 +62,7 @@ func (p *publishing) state() map[string]string {
 	return state
 }
 
-var pluginOwner = []owner{{name: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here", remedy: "keep it off this node"}}
+var pluginOwner = owners{{vendor: gpu.NVIDIA, name: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here", remedy: "keep it off this node"}}
 
 const pool1, pool2 = "node-a/gpu-0000-01-00-0", "node-a/gpu-0000-02-00-0"
 
@@ -97,7 +99,7 @@ func TestPublisherTaints(t *testing.T) {
 	p.setOwners(t.Context(), nil)
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[pool1], tainted)
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil)
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil, nil)
 	p.publish(t.Context())
 	assert.Equal(t, "empty", p.state()["node-a/gpu-0000-03-00-0"], "a card that is new was never given out")
 	p.setOwners(t.Context(), nil)
@@ -115,7 +117,7 @@ func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
 	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
 	p := newPublishing(t)
 	p.setOwners(t.Context(), nil)
-	p.cards.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"})
+	p.cards.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
 	for range 2 {
 		p.publish(t.Context())
 		assert.Contains(t, p.state()[pool1], unhealthy)
@@ -124,7 +126,7 @@ func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[pool1], "other-owner=device-plugin:NoSchedule "+unhealthy)
 	for range recoveredLooks {
-		p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil)
+		p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
 	}
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[pool1])
@@ -146,8 +148,96 @@ func TestPublisherLeavesOutImpossibleCard(t *testing.T) {
 	for start := range 100 {
 		big.Placements = append(big.Placements, gpu.Placement{GPU: big.PCIAddress, Type: gpu.TypeMIG, Profile: "1g", Start: start})
 	}
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), big}, nil)
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), big}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[pool1])
 	assert.Contains(t, awaitEvent(t, p.api, "CardNotPublished", ""), "gpu-0000-03-00-0")
+}
+
+// Who serves one vendor's cards is not in the way of the other's.
+func TestPublisherOwnersPerVendor(t *testing.T) {
+	const amdPool = "node-a/gpu-0000-05-00-0"
+	p := newPublishing(t)
+	p.legacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
+	manager := owners{{vendor: gpu.AMD, name: "device-config-manager", found: "its label says so", remedy: "remove it"}}
+	p.setOwners(t.Context(), manager)
+	assert.Equal(t, "published", p.state()[pool1])
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), amdCardAt("0000:05:00.0", "NPS1")}, nil, nil)
+	p.publish(t.Context())
+	assert.Equal(t, "published", p.state()[pool1])
+	assert.Equal(t, "empty", p.state()[amdPool])
+	assert.Contains(t, awaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such cards")
+	p.setOwners(t.Context(), append(manager, pluginOwner...))
+	assert.Contains(t, p.state()[pool1], "other-owner=device-plugin")
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, "published", p.state()[amdPool])
+	awaitEvent(t, p.api, "OtherOwnerGone", "AMD")
+	awaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
+	for _, device := range p.devices() {
+		legacy := device.Attributes["legacyResource"].StringValue
+		assert.Equal(t, device.Name == "gpu-0000-05-00-0", legacy != nil && *legacy == "amd.com/gpu", device.Name)
+	}
+}
+
+func (p *publishing) devices() []resourceapi.Device {
+	var all []resourceapi.Device
+	for _, pool := range p.sent[len(p.sent)-1].Pools {
+		for _, slice := range pool.Slices {
+			all = append(all, slice.Devices...)
+		}
+	}
+	return all
+}
+
+// taintsByDevice is the taints of the devices that have some.
+func (p *publishing) taintsByDevice() map[string]string {
+	taints := map[string]string{}
+	for _, d := range p.devices() {
+		for _, taint := range d.Taints {
+			taints[d.Name] = strings.TrimSpace(taints[d.Name] + " " + strings.TrimPrefix(taint.Key, "gpu.tranche.dev/"))
+		}
+	}
+	return taints
+}
+
+func TestPublisherTaintsObstacles(t *testing.T) {
+	const address, name = "0000:05:00.0", "gpu-0000-05-00-0"
+	p := newPublishing(t)
+	p.cards.update([]gpu.GPU{amdCardAt(address, "NPS1")}, nil, nil)
+	p.setOwners(t.Context(), nil)
+	sent := len(p.sent)
+	obstacles := map[string][]gpu.Obstacle{address: {
+		{Placement: name, Kind: gpu.ObstacleBusy, Reason: "process 17"},
+		{Placement: name + "-dpx-0", Kind: gpu.ObstacleBusy, Reason: "process 17"},
+		{Placement: name + "-cpx-1", Kind: gpu.ObstacleMissing, Reason: "no KFD node"},
+	}}
+	p.setObstacles(t.Context(), obstacles)
+	p.setObstacles(t.Context(), obstacles)
+	assert.Len(t, p.sent, sent+1, "the same again is not published")
+	without := p.taintsByDevice()
+	delete(without, "gpu-0000-01-00-0-mig-1g-10gb-2") // cards of the other tests, lost by now
+	delete(without, "gpu-0000-01-00-0")
+	delete(without, "gpu-0000-02-00-0-mig-1g-10gb-2")
+	delete(without, "gpu-0000-02-00-0")
+	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy"}, without)
+
+	p.cards.trouble(address, "in reset")
+	p.publish(t.Context())
+	assert.Equal(t, "unhealthy", p.taintsByDevice()[name+"-cpx-1"], "not twice")
+	assert.Equal(t, "unhealthy busy", p.taintsByDevice()[name])
+}
+
+// Without counters, a card of which nothing whole can be had publishes nothing.
+func TestPublisherRestrictedOnNPS4(t *testing.T) {
+	p := newPublishing(t)
+	p.isCut = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), amdCardAt("0000:05:00.0", "NPS4"), amdCardAt("0000:06:00.0", "NPS1"), amdCardAt("0000:07:00.0", "NPS1")}, nil, nil)
+	p.setOwners(t.Context(), nil)
+	p.restrict(t.Context())
+	assert.Contains(t, awaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
+	state := p.state()
+	assert.Equal(t, "published", state[pool1])
+	assert.Equal(t, "empty", state["node-a/gpu-0000-05-00-0"])
+	assert.Equal(t, "empty", state["node-a/gpu-0000-06-00-0"], "a claim holds a partition of it")
+	assert.Equal(t, "published", state["node-a/gpu-0000-07-00-0"])
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -26,16 +27,27 @@ func watchOwners(ctx context.Context, client kubernetes.Interface, node string, 
 	nodes := narrow(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
 	})
-	slices := narrow(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.Set{
-			resourceapi.ResourceSliceSelectorNodeName: node,
-			resourceapi.ResourceSliceSelectorDriver:   nvidiaDRADriver,
-		}.String()
-	})
 	pods := narrow(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 		o.LabelSelector = migManagerLabels
 	})
+
+	factories := []informers.SharedInformerFactory{nodes, pods}
+	podLister := pods.Core().V1().Pods()
+	nodeLister := nodes.Core().V1().Nodes()
+	watched := []cache.SharedIndexInformer{nodeLister.Informer(), podLister.Informer()}
+	var sliceListers []resourcelisters.ResourceSliceLister
+	for _, driver := range draDrivers {
+		slices := narrow(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.Set{
+				resourceapi.ResourceSliceSelectorNodeName: node,
+				resourceapi.ResourceSliceSelectorDriver:   driver.name,
+			}.String()
+		})
+		informer := slices.Resource().V1().ResourceSlices()
+		factories, watched = append(factories, slices), append(watched, informer.Informer())
+		sliceListers = append(sliceListers, informer.Lister())
+	}
 
 	// One slot is enough: a signal that waits covers everything before it.
 	signal := make(chan struct{}, 1)
@@ -46,24 +58,25 @@ func watchOwners(ctx context.Context, client kubernetes.Interface, node string, 
 		}
 	}
 	handler := cache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { wake(nil) }, DeleteFunc: wake}
-	nodeLister := nodes.Core().V1().Nodes()
-	sliceLister := slices.Resource().V1().ResourceSlices()
-	podLister := pods.Core().V1().Pods()
-	for _, informer := range []cache.SharedIndexInformer{nodeLister.Informer(), sliceLister.Informer(), podLister.Informer()} {
+	for _, informer := range watched {
 		if _, err := informer.AddEventHandler(handler); err != nil {
 			return err
 		}
 	}
-	for _, factory := range []informers.SharedInformerFactory{nodes, slices, pods} {
+	for _, factory := range factories {
 		factory.StartWithContext(ctx)
 	}
 	look := func() {
 		thisNode, _ := nodeLister.Lister().Get(node)
-		theirSlices, _ := sliceLister.Lister().List(labels.Everything())
+		var theirSlices []*resourceapi.ResourceSlice
+		for _, lister := range sliceListers {
+			ofDriver, _ := lister.List(labels.Everything())
+			theirSlices = append(theirSlices, ofDriver...)
+		}
 		migManagers, _ := podLister.Lister().List(labels.Everything())
 		changed(findOwners(thisNode, theirSlices, migManagers))
 	}
-	if err := waitForSync(ctx, nodes, slices, pods); err != nil {
+	if err := waitForSync(ctx, factories...); err != nil {
 		return err
 	}
 	look()

@@ -58,7 +58,7 @@ func amdReport() Report {
 					{Name: "gpu-0000-05-00-0-dpx-1", Type: gpu.TypeXCP, Profile: "dpx", Start: 1, HalfMade: "no KFD node"},
 				},
 				Processes: []Process{{PID: 17, Name: "amd-metrics-exporter", Partition: "dpx-0"}, {PID: 18}},
-				Obstacles: []string{"qpx, cpx and the whole card cannot be had: process 17 (amd-metrics-exporter) keeps the card from being switched"},
+				Obstacles: []string{"not to be had now: cpx-0, cpx-1: process 17 (amd-metrics-exporter) keeps the card from being switched"},
 			},
 			{Vendor: gpu.AMD, ID: "card2", Unhealthy: "it does not answer"},
 		},

@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// obstaclesTimeout is how long the look for obstacles waits for a card.
+const obstaclesTimeout = 5 * time.Second
+
+// lookForObstacles looks what cannot be had of the cards now although no claim is
+// in its way: modes that a process keeps them from, and parts that their driver
+// does not offer.
+func (p *plugin) lookForObstacles(ctx context.Context) {
+	seen, all := map[string][]gpu.Obstacle{}, map[string][]gpu.Obstacle{}
+	for _, card := range p.cards.list() {
+		before := p.publisher.obstaclesOn(card.PCIAddress)
+		now, err := p.obstaclesOf(ctx, card.PCIAddress)
+		if err != nil {
+			// Not known now: what was known before stays.
+			klog.FromContext(ctx).V(2).Info("It cannot be told what is in the way on a card", "card", card.Name(), "err", err)
+			seen[card.PCIAddress], all[card.PCIAddress] = p.seenObstacles[card.PCIAddress], before
+			continue
+		}
+		seen[card.PCIAddress] = now
+		lasting := now
+		if p.seenObstacles != nil {
+			lasting = lastingObstacles(p.seenObstacles[card.PCIAddress], now)
+		}
+		if len(lasting) > 0 {
+			all[card.PCIAddress] = lasting
+		}
+		p.tellObstacles(ctx, card.Name(), before, lasting)
+	}
+	p.seenObstacles = seen
+	p.publisher.setObstacles(ctx, all)
+}
+
+// lastingObstacles are those that count. A process that ends, like that of a pod
+// which is deleted, keeps the card a moment longer: it is in the way when it is
+// seen twice. The first look of a run believes what it sees, so that a restart
+// does not take a taint away for a moment.
+func lastingObstacles(before, now []gpu.Obstacle) []gpu.Obstacle {
+	return slices.DeleteFunc(slices.Clone(now), func(o gpu.Obstacle) bool {
+		return o.Kind == gpu.ObstacleBusy && !slices.ContainsFunc(before, func(b gpu.Obstacle) bool {
+			return b.Placement == o.Placement && b.Kind == o.Kind
+		})
+	})
+}
+
+func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obstacle, error) {
+	ctx, cancel := context.WithTimeout(ctx, obstaclesTimeout)
+	defer cancel()
+	return p.hardware.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
+}
+
+// isHeld tells whether a claim has something on the card. One that is only being
+// prepared has not: what is in its way is in the way of others, too.
+func (p *plugin) isHeld(pciAddress string) bool {
+	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
+		if r.State == ledger.Prepared && slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
+			return !d.Admin && d.Placement.GPU == pciAddress
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// tellObstacles tells the node's admin what is newly in the way on a card, and
+// what is not any more. Devices with the same reason are told of together.
+func (p *plugin) tellObstacles(ctx context.Context, card string, before, now []gpu.Obstacle) {
+	for _, o := range byReason(now) {
+		if !slices.Equal(devicesOf(before, o), devicesOf(now, o)) {
+			p.events.warn(ctx, eventOf[o.Kind], fmt.Sprintf("Card %s cannot give %s now: %s", card, shortNames(card, devicesOf(now, o)), o.Reason))
+		}
+	}
+	for _, o := range byReason(before) {
+		if len(devicesOf(now, o)) == 0 {
+			p.events.note(ctx, eventOf[o.Kind]+"Over", fmt.Sprintf("No longer in the way on card %s: %s", card, o.Reason))
+		}
+	}
+}
+
+// eventOf is the reason of the event that tells of an obstacle.
+var eventOf = map[gpu.ObstacleKind]string{gpu.ObstacleBusy: "GPUBusy", gpu.ObstacleMissing: "PartitionMissing"}
+
+// shortNames names devices without the card that they are of.
+func shortNames(card string, devices []string) string {
+	short := make([]string, len(devices))
+	for i, device := range devices {
+		short[i] = strings.TrimPrefix(device, card+"-")
+		if device == card {
+			short[i] = "itself as a whole"
+		}
+	}
+	return strings.Join(short, ", ")
+}
+
+// byReason lists one obstacle for each kind and reason.
+func byReason(all []gpu.Obstacle) []gpu.Obstacle {
+	var first []gpu.Obstacle
+	for _, o := range all {
+		if !slices.ContainsFunc(first, func(f gpu.Obstacle) bool { return f.Kind == o.Kind && f.Reason == o.Reason }) {
+			first = append(first, o)
+		}
+	}
+	return first
+}
+
+// devicesOf lists the devices for which an obstacle's reason is in the way.
+func devicesOf(all []gpu.Obstacle, of gpu.Obstacle) []string {
+	var devices []string
+	for _, o := range all {
+		if o.Kind == of.Kind && o.Reason == of.Reason {
+			devices = append(devices, o.Placement)
+		}
+	}
+	return devices
+}

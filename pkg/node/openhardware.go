@@ -12,8 +12,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -34,7 +36,7 @@ func (c *Config) vendors(ctx context.Context) ([]opener, error) {
 	if name := c.inventory(); name != "" {
 		return c.simulated(ctx, name)
 	}
-	return []opener{{gpu.NVIDIA, c.openNVIDIA}}, nil
+	return []opener{{gpu.NVIDIA, c.openNVIDIA}, {gpu.AMD, c.openAMD}}, nil
 }
 
 // openMissing opens the drivers that are not open yet. It returns those that
@@ -160,6 +162,33 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 	return &opened{vendor: driver, loadID: loadID}, nil
 }
 
+// openAMD opens amdgpu. Its files are the host's: a container's own /proc knows
+// the container's processes only.
+func (c *Config) openAMD(ctx context.Context) (*opened, error) {
+	return useAMD(ctx, amd.Config{Files: amd.Host(c.HostRoot), HostDevRoot: "/"})
+}
+
+// useAMD opens an amdgpu, real or simulated. A machine whose screen is driven by
+// one has no card for us.
+func useAMD(ctx context.Context, config amd.Config) (*opened, error) {
+	config.Logger = klog.FromContext(ctx)
+	driver, err := amd.New(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := driver.Open(ctx); err != nil {
+		return nil, errors.Join(errNoHardware, err)
+	}
+	loadID, err := driver.LoadID()
+	if err != nil {
+		return nil, errors.Join(errNoHardware, err)
+	}
+	if cards, err := driver.Inventory(ctx); err == nil && len(cards) == 0 {
+		return nil, fmt.Errorf("%w: amdgpu drives no card that is made for computing", errNoHardware)
+	}
+	return &opened{vendor: driver, loadID: loadID}, nil
+}
+
 // simulated opens the cards of an inventory.
 func (c *Config) simulated(ctx context.Context, name string) ([]opener, error) {
 	inv, err := inventory.Load(name, c.SimulateDir)
@@ -180,6 +209,15 @@ func (c *Config) simulated(ctx context.Context, name string) ([]opener, error) {
 				ProcRoot:   c.SimulateRoot,
 				SysRoot:    filepath.Join(c.SimulateRoot, "sys"),
 			})
+		}})
+	}
+	if len(inv.AMD) > 0 {
+		openers = append(openers, opener{gpu.AMD, func(ctx context.Context) (*opened, error) {
+			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: c.SimulateRoot, Seed: c.NodeName})
+			if err != nil {
+				return nil, fmt.Errorf("simulate %s: %w", name, err)
+			}
+			return useAMD(ctx, amd.Config{Files: kernel, HostDevRoot: c.SimulateRoot})
 		}})
 	}
 	return openers, nil

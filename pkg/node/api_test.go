@@ -168,7 +168,7 @@ func claimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
 		},
 	}
 	for i, device := range devices {
-		card, _, _ := strings.Cut(device, "-mig-")
+		card := strings.Join(strings.SplitN(device, "-", 6)[:5], "-")
 		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
 			Request: fmt.Sprintf("r%d", i), Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName, card), Device: device,
 		})

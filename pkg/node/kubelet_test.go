@@ -62,6 +62,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	m := &machine{t: t, api: api, config: &Config{
 		LookInterval: 100 * time.Millisecond,
+		BusyPatience: 300 * time.Millisecond,
 		NodeName:     nodeName,
 		KubeletDir:   filepath.Join(dir, "kubelet"),
 		CDIDir:       filepath.Join(dir, "cdi"),
@@ -239,11 +240,15 @@ func (m *machine) files(dir, pattern string) []string {
 	return found
 }
 
-// partitions asks the simulated cards, apart from the plugin, what exists.
+// partitions asks the simulated NVIDIA cards, apart from the plugin, what exists.
+// Those of AMD cards come and go with the mode, which stays.
 func (m *machine) partitions() []string {
 	m.t.Helper()
 	inv, err := inventory.Load("two", m.config.SimulateDir)
 	require.NoError(m.t, err)
+	if len(inv.GPUs) == 0 {
+		return nil
+	}
 	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
 	require.NoError(m.t, err)
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})

@@ -77,6 +77,9 @@ type Config struct {
 	SimulateRoot  string
 	// LookInterval is how often the cards are looked at; zero: every 5 s.
 	LookInterval time.Duration
+	// BusyPatience is how long the switch of an AMD card waits for processes to
+	// end; zero: amd.Config's.
+	BusyPatience time.Duration
 
 	// beforeStep is claim.Config's: tests kill the plugin in it.
 	beforeStep func(context.Context, ledger.Record, *claim.Step)

@@ -165,13 +165,13 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 // openAMD opens amdgpu. Its files are the host's: a container's own /proc knows
 // the container's processes only.
 func (c *Config) openAMD(ctx context.Context) (*opened, error) {
-	return useAMD(ctx, amd.Config{Files: amd.Host(c.HostRoot), HostDevRoot: "/"})
+	return c.useAMD(ctx, amd.Config{Files: amd.Host(c.HostRoot), HostDevRoot: "/"})
 }
 
 // useAMD opens an amdgpu, real or simulated. A machine whose screen is driven by
 // one has no card for us.
-func useAMD(ctx context.Context, config amd.Config) (*opened, error) {
-	config.Logger = klog.FromContext(ctx)
+func (c *Config) useAMD(ctx context.Context, config amd.Config) (*opened, error) {
+	config.Logger, config.BusyPatience = klog.FromContext(ctx), c.BusyPatience
 	driver, err := amd.New(config)
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (c *Config) simulated(ctx context.Context, name string) ([]opener, error) {
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)
 			}
-			return useAMD(ctx, amd.Config{Files: kernel, HostDevRoot: c.SimulateRoot})
+			return c.useAMD(ctx, amd.Config{Files: kernel, HostDevRoot: c.SimulateRoot})
 		}})
 	}
 	return openers, nil

@@ -1,12 +1,16 @@
 package publish_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr/testr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -43,16 +47,30 @@ func (m amdMachine) inventory(t *testing.T, count int) *inventory.Inventory {
 // cards are so many of the cards.
 func (m amdMachine) cards(t *testing.T, count int) []publish.Card {
 	t.Helper()
-	return amdCardsOf(m.inventory(t, count))
+	return cardsOf(t, m.inventory(t, count))
 }
 
-// amdCardsOf are a machine's cards of AMD's.
-func amdCardsOf(inv *inventory.Inventory) []publish.Card {
-	var cards []publish.Card
-	for _, card := range inv.Cards(node) {
-		if card.Vendor == gpu.AMD {
-			cards = append(cards, publish.Card{GPU: card})
-		}
+// amdDriver reads a simulated machine the way the node's plugin does: the files
+// of its kernel.
+func amdDriver(t *testing.T, inv *inventory.Inventory) *amd.Driver {
+	t.Helper()
+	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: t.TempDir(), Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	require.NoError(t, err)
+	driver, err := amd.New(amd.Config{Files: kernel, Logger: testr.New(t)})
+	require.NoError(t, err)
+	require.NoError(t, driver.Open(t.Context()))
+	t.Cleanup(func() { require.NoError(t, driver.Close(context.WithoutCancel(t.Context()))) })
+	return driver
+}
+
+// amdCards are the driver's cards.
+func amdCards(t *testing.T, driver *amd.Driver) []publish.Card {
+	t.Helper()
+	found, err := driver.Inventory(t.Context())
+	require.NoError(t, err)
+	cards := make([]publish.Card, len(found))
+	for i := range found {
+		cards[i].GPU = found[i]
 	}
 	return cards
 }

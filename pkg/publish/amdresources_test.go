@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -99,4 +101,46 @@ func TestLegacyResourceIsOnWholeCards(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSwitchWritesNothing: whatever modes the cards are in, and whatever of their
+// partitions KFD has shown by then, the slices are the same.
+func TestSwitchWritesNothing(t *testing.T) {
+	for _, m := range amdMachines {
+		t.Run(m.name(), func(t *testing.T) {
+			driver := amdDriver(t, m.inventory(t, 2))
+			cards := amdCards(t, driver)
+			want, errs := publish.Resources(node, cards)
+			require.Empty(t, errs)
+			for mode := range m.modes {
+				switchTo(t, driver, cards[1], mode)
+				resources, errs := publish.Resources(node, amdCards(t, driver))
+				require.Empty(t, errs)
+				require.Equal(t, want, resources, mode)
+			}
+		})
+	}
+}
+
+// switchTo has the driver make a partition of a mode, which switches the card.
+func switchTo(t *testing.T, driver *amd.Driver, card publish.Card, mode string) {
+	t.Helper()
+	for _, p := range card.Placements {
+		if p.Profile != mode {
+			continue
+		}
+		part, err := driver.Create(t.Context(), p)
+		require.NoError(t, err)
+		require.True(t, part.Is(p) || p.Type == gpu.TypeGPU)
+		live, err := driver.Live(t.Context(), card.PCIAddress)
+		require.NoError(t, err)
+		if p.Type == gpu.TypeGPU {
+			require.Empty(t, live)
+			return
+		}
+		require.NotEmpty(t, live)
+		require.Equal(t, mode, live[0].Profile, "the card was not switched")
+		return
+	}
+	require.Fail(t, "no such mode", mode)
 }

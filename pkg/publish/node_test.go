@@ -54,9 +54,12 @@ func machineOf(t *testing.T, model string, count int) *inventory.Inventory {
 // cardsOf are the cards of a machine, of both vendors.
 func cardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
 	t.Helper()
-	cards := amdCardsOf(inv)
+	var cards []publish.Card
 	if len(inv.GPUs) > 0 {
 		cards = append(cards, nvidiaCardsOf(t, inv)...)
+	}
+	if len(inv.AMD) > 0 {
+		cards = append(cards, amdCards(t, amdDriver(t, inv))...)
 	}
 	slices.SortFunc(cards, func(a, b publish.Card) int { return cmp.Compare(a.Name(), b.Name()) })
 	return cards

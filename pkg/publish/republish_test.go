@@ -20,6 +20,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -130,5 +131,28 @@ func TestWrites(t *testing.T) {
 	cards[5].Withheld = true
 	run.update(t, cards, 1)
 	cards[5].Withheld = false
+	run.update(t, cards, 1)
+}
+
+// TestAMDWrites: a switch of a card costs the API server nothing, nor does a
+// restart in another mode than that in which the cards were published.
+func TestAMDWrites(t *testing.T) {
+	inventory := builtIn(t, "mi300x8")
+	driver := amdDriver(t, inventory)
+	server := newAPIServer()
+	cards := amdCards(t, driver)
+	run := server.run(t, cards, 16)
+	switchTo(t, driver, cards[2], "cpx")
+	switchTo(t, driver, cards[5], "dpx")
+	run.update(t, amdCards(t, driver), 0)
+	run.controller.Stop()
+
+	for i := range inventory.AMD {
+		inventory.AMD[i].ComputeMode = xcp.QPX
+	}
+	run = server.run(t, cardsOf(t, inventory), 0)
+	cards[3].DeviceTaints = map[string][]resourceapi.DeviceTaint{
+		cards[3].Placements[0].Name(): {{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+	}
 	run.update(t, cards, 1)
 }

@@ -12,7 +12,7 @@ import (
 
 // largest is what the slices of a node may take in JSON, in kilobytes. They are
 // sent to the scheduler and everyone else who watches slices.
-var largest = map[string]int{"h200x8": 180, "mi300x8": 110, "mi325x8": 110, "mi355x8": 110}
+var largest = map[string]int{"h200x8": 180, "mi300x8": 110}
 
 // TestSize weighs the slices of each built-in inventory as the API server
 // stores them, managed fields aside.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -124,7 +125,7 @@ func (n *NVML) addCapability(st *state, c capability) error {
 	if err := n.node(capabilityNode(n.root, c.minor), c.mode, st.Majors.Caps, c.minor); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(capabilitiesDir(n.root), c.path), fmt.Sprintf(capabilityFmt, c.minor, c.mode))
+	return disk.WriteFile(filepath.Join(capabilitiesDir(n.root), c.path), fmt.Sprintf(capabilityFmt, c.minor, c.mode))
 }
 
 // removeCapability takes the file, its folder (gi7 or ci0) and the node.
@@ -132,7 +133,7 @@ func (n *NVML) removeCapability(c capability) error {
 	if err := os.RemoveAll(filepath.Dir(filepath.Join(capabilitiesDir(n.root), c.path))); err != nil {
 		return err
 	}
-	return removeFile(capabilityNode(n.root, c.minor))
+	return disk.RemoveFile(capabilityNode(n.root, c.minor))
 }
 
 // syncCapabilities makes the files match the state whatever a killed process

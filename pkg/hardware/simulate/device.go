@@ -34,7 +34,7 @@ func (d *device) view(call string) (*gpuState, nvml.Return) {
 	if ret := d.nv.inject(call, d.gpu().PCI); ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	st, err := d.nv.store.read()
+	st, err := d.nv.store.Read()
 	if err == nil && st == nil {
 		err = errNoState(d.nv.root)
 	}

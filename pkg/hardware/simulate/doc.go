@@ -3,7 +3,9 @@
 // delays and files of the real thing, so that everything above NVML runs
 // unchanged on a machine without a card.
 //
-// It imports its inventory folder and nothing else of ours. The way through it:
+// It imports the folders below it and nothing else of ours: the inventory, disk,
+// which it shares with the simulator of AMD's cards, and that one (amdgpu), so
+// that a machine with cards of both reboots as one. The way through it:
 // an inventory names cards of the table there; [New] starts the machine
 // (machine.go), lays out the files that containers and libraries look for
 // (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
@@ -22,6 +24,7 @@
 //	lost: ["0000:43:00.0"]
 //	xids: [{gpu: "0000:52:00.0", xid: 79}]
 //	recovery: [{gpu: "0000:52:00.0", action: reset}]
+//	amd: … see amdgpu
 //
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.

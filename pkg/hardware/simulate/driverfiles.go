@@ -3,6 +3,8 @@ package simulate
 import (
 	"path/filepath"
 	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 )
 
 // libDir is where Debian's driver packages put libraries.
@@ -43,14 +45,14 @@ func (n *NVML) layoutDriver(*state) error {
 	for _, lib := range driverLibraries {
 		path := filepath.Join(root, libDir, lib)
 		name := filepath.Base(lib)
-		if err := writeFile(path+"."+version, sharedObject(name+".1")); err != nil {
+		if err := disk.WriteFile(path+"."+version, sharedObject(name+".1")); err != nil {
 			return err
 		}
-		if err := symlink(name+"."+version, path+".1"); err != nil {
+		if err := disk.Symlink(name+"."+version, path+".1"); err != nil {
 			return err
 		}
 	}
-	if err := symlink("libcuda.so.1", filepath.Join(root, libDir, "libcuda.so")); err != nil {
+	if err := disk.Symlink("libcuda.so.1", filepath.Join(root, libDir, "libcuda.so")); err != nil {
 		return err
 	}
 	for path, content := range map[string]string{
@@ -58,7 +60,7 @@ func (n *NVML) layoutDriver(*state) error {
 		"lib/firmware/nvidia/" + version + "/gsp_tu10x.bin": "",
 		"etc/OpenCL/vendors/nvidia.icd":                     "libnvidia-opencl.so.1\n",
 	} {
-		if err := writeFile(filepath.Join(root, path), content); err != nil {
+		if err := disk.WriteFile(filepath.Join(root, path), content); err != nil {
 			return err
 		}
 	}

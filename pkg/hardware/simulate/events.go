@@ -8,6 +8,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -48,7 +49,7 @@ type eventSet struct {
 	mu      sync.Mutex
 	freed   bool
 	devices []*device
-	id      fileID
+	id      disk.FileID
 	seen    []XID // of the faults file last looked at
 	pending []XID
 }

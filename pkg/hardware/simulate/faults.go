@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -36,6 +38,8 @@ type Faults struct {
 	// Recovery is what the driver asks for. A reset of the card, a reload of
 	// the driver and a reboot take it out of the file.
 	Recovery []Recovery `json:"recovery,omitempty"`
+	// AMD is what the simulated kernel for AMD's cards makes of the file.
+	AMD *amdgpu.Faults `json:"amd,omitempty"`
 }
 
 // CallFault makes a call fail, take longer or hang.
@@ -146,11 +150,20 @@ func ParseFaults(data []byte) (*Faults, error) {
 			return nil, fmt.Errorf("recovery[%d].%w", i, err)
 		}
 	}
+	if f.AMD != nil {
+		if err := f.AMD.Check(); err != nil {
+			return nil, fmt.Errorf("amd.%w", err)
+		}
+	}
 	return f, nil
 }
 
-// SetFaults replaces the faults of a root, for every process that uses it.
+// SetFaults replaces the faults of a root, for every process that uses it. Those
+// of AMD's cards stay, unless there are others for them.
 func SetFaults(root string, f Faults) error {
+	if old, err := currentFaults(root); err == nil && f.AMD == nil {
+		f.AMD = old.AMD
+	}
 	data, err := yaml.Marshal(f)
 	if err != nil {
 		return err
@@ -158,7 +171,7 @@ func SetFaults(root string, f Faults) error {
 	if _, err := ParseFaults(data); err != nil {
 		return err
 	}
-	return replaceFile(faultsPath(root), data)
+	return disk.ReplaceFile(faultsPath(root), data)
 }
 
 // faultReader keeps the last readable faults of a root.
@@ -167,16 +180,16 @@ type faultReader struct {
 	logf func(format string, args ...any)
 
 	mu     sync.Mutex
-	id     fileID
+	id     disk.FileID
 	faults *Faults
 }
 
 // read returns the faults of now. A file that is broken is reported once and
 // changes nothing, so that a half-written edit does not undo a test's set-up.
-func (r *faultReader) read() (*Faults, fileID) {
+func (r *faultReader) read() (*Faults, disk.FileID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id, err := identify(faultsPath(r.root))
+	id, err := disk.Identify(faultsPath(r.root))
 	if r.faults != nil && (err != nil || id == r.id) {
 		return r.faults, r.id
 	}
@@ -232,8 +245,8 @@ func (n *NVML) stillHangs(fault CallFault) bool {
 // countFault uses up one of a fault's times and says whether there was one
 // left. The count is in the state: it survives a restart of the process, and
 // starts anew with every new faults.yaml.
-func (n *NVML) countFault(index, times, faults int, id fileID) (fires bool, err error) {
-	err = n.store.update(func(st *state) (*state, error) {
+func (n *NVML) countFault(index, times, faults int, id disk.FileID) (fires bool, err error) {
+	err = n.store.Update(func(st *state) (*state, error) {
 		if st.FaultsFile != id || len(st.FaultCounts) != faults {
 			st.FaultsFile, st.FaultCounts = id, make([]int, faults)
 		}

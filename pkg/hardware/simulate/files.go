@@ -1,17 +1,13 @@
 package simulate
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
-	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 )
 
 // majors are the character device numbers of the simulated driver.
@@ -29,51 +25,13 @@ const (
 	uvmTools     = 1
 )
 
-// firstMajor is where the search for free majors starts. Linux hands out no
-// character major from 512 on (CHRDEV_MAJOR_MAX), so that no driver can ever
-// take one of ours: opening such a node fails with ENXIO.
-const firstMajor = 1195
-
 // chooseMajors takes three numbers that no driver of the host has.
 func chooseMajors(procDevices string) (majors, error) {
-	taken, err := takenMajors(procDevices)
+	free, err := disk.FreeMajors(procDevices, 3)
 	if err != nil {
 		return majors{}, err
 	}
-	next := firstMajor
-	free := func() int {
-		for taken[next] {
-			next++
-		}
-		next++
-		return next - 1
-	}
-	return majors{Frontend: free(), UVM: free(), Caps: free()}, nil
-}
-
-// takenMajors reads the character devices of /proc/devices.
-func takenMajors(path string) (map[int]bool, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	taken := map[int]bool{}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "Block devices") {
-			break
-		}
-		fields := strings.Fields(lines.Text())
-		if len(fields) == 2 {
-			if n, err := strconv.Atoi(fields[0]); err == nil {
-				taken[n] = true
-			}
-		}
-	}
-	return taken, nil
+	return majors{Frontend: free[0], UVM: free[1], Caps: free[2]}, nil
 }
 
 func driverRoot(root string) string { return filepath.Join(root, "driver") }
@@ -134,7 +92,7 @@ func (n *NVML) layoutProc(st *state) error {
 			g.Model.ProductName, 100+i, d.uuid, g.PCI, i, n.inventory.DriverVersion)
 	}
 	for name, content := range files {
-		if err := writeFile(filepath.Join(proc, name), content); err != nil {
+		if err := disk.WriteFile(filepath.Join(proc, name), content); err != nil {
 			return err
 		}
 	}
@@ -157,7 +115,7 @@ func (n *NVML) layoutSys(*state) error {
 		}
 		distances[i] = "10"
 		path := filepath.Join(n.root, "sys/devices/system/node", fmt.Sprintf("node%d", i), "distance")
-		if err := writeFile(path, strings.Join(distances, " ")+"\n"); err != nil {
+		if err := disk.WriteFile(path, strings.Join(distances, " ")+"\n"); err != nil {
 			return err
 		}
 	}
@@ -178,7 +136,7 @@ func (n *NVML) layoutModule(anew bool) error {
 		return err
 	}
 	for name, content := range map[string]string{"version": n.inventory.DriverVersion, "initstate": "live"} {
-		if err := writeFile(filepath.Join(next, name), content+"\n"); err != nil {
+		if err := disk.WriteFile(filepath.Join(next, name), content+"\n"); err != nil {
 			return err
 		}
 	}
@@ -191,8 +149,8 @@ func (n *NVML) layoutModule(anew bool) error {
 // retireModule keeps the folder of an earlier load out of sight: the kernel never
 // uses its inode number again within a boot, and most file systems would.
 func (n *NVML) retireModule(dir string) error {
-	id, err := identify(dir)
-	if err != nil || id == (fileID{}) {
+	id, err := disk.Identify(dir)
+	if err != nil || id == (disk.FileID{}) {
 		return err
 	}
 	retired := filepath.Join(n.root, "retired", strconv.FormatUint(id.Inode, 10))
@@ -214,59 +172,15 @@ func removeLayout(root string) error {
 
 // node makes a character device, or an empty file where the process may not.
 func (n *NVML) node(path string, mode os.FileMode, major, minor int) error {
-	rdev := unix.Mkdev(uint32(major), uint32(minor))
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == rdev {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := removeFile(path); err != nil {
-		return err
-	}
-	err := unix.Mknod(path, unix.S_IFCHR|uint32(mode.Perm()), int(rdev))
-	if errors.Is(err, unix.EPERM) {
+	plain, err := disk.DeviceNode{Path: path, Mode: mode, Major: major, Minor: minor}.Make()
+	if plain {
 		n.plainNodes.Store(true)
-		return writeFile(path, "")
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("device node %s: %w", path, err)
-	}
-	return os.Chmod(path, mode) // mknod obeys the umask
-}
-
-// writeFile replaces a file unless it has the content already.
-func writeFile(path, content string) error {
-	if old, err := os.ReadFile(path); err == nil && string(old) == content {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(content), 0o644)
-}
-
-// symlink replaces a link unless it has the target already.
-func symlink(target, path string) error {
-	if old, err := os.Readlink(path); err == nil && old == target {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return renameio.Symlink(target, path)
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return err
 }
 
 func writeExecutable(path, content string) error {
-	if err := writeFile(path, content); err != nil {
+	if err := disk.WriteFile(path, content); err != nil {
 		return err
 	}
 	return os.Chmod(path, 0o755)

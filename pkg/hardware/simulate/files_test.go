@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 )
 
 // rdev returns the numbers of a character device.
@@ -27,7 +29,7 @@ func TestDeviceNodes(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "h100x8", root)
 	needNodes(t, n)
-	st, err := n.store.read()
+	st, err := n.store.Read()
 	require.NoError(t, err)
 	dev := filepath.Join(root, "driver/dev")
 	for name, want := range map[string][2]int{
@@ -141,9 +143,9 @@ func TestFilesAreRepairedAtTheStart(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.RemoveAll(filepath.Join(caps, "gi7/ci0")))
 	require.NoError(t, os.Remove(filepath.Join(root, "driver/dev/nvidia3")))
-	require.NoError(t, writeFile(filepath.Join(caps, "gi8/ci0/access"), "left over"))
-	require.NoError(t, writeFile(filepath.Join(caps, "gi7/ci5/access"), "left over"))
-	require.NoError(t, writeFile(filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap75"), ""))
+	require.NoError(t, disk.WriteFile(filepath.Join(caps, "gi8/ci0/access"), "left over"))
+	require.NoError(t, disk.WriteFile(filepath.Join(caps, "gi7/ci5/access"), "left over"))
+	require.NoError(t, disk.WriteFile(filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap75"), ""))
 
 	machineIn(t, "a100-40x8", root)
 	assert.FileExists(t, filepath.Join(caps, "gi7/ci0/access"))

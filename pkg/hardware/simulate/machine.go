@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -20,8 +21,8 @@ func (n *NVML) start() error {
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
 		return err
 	}
-	ours := n.store.existed()
-	return n.store.update(func(st *state) (*state, error) {
+	ours := n.store.Existed()
+	return n.store.Update(func(st *state) (*state, error) {
 		next, err := n.startedFrom(st, ours)
 		if err != nil {
 			return nil, err
@@ -69,8 +70,11 @@ func (n *NVML) sameCards(st *state) bool {
 
 // firstState is a machine as the inventory has it; serials go on counting.
 func (n *NVML) firstState(old *state) (*state, error) {
-	st := &state{Version: stateVersion, DriverVersion: n.inventory.DriverVersion, BootID: newBootID(), Loaded: time.Now()}
+	st := &state{Version: stateVersion, DriverVersion: n.inventory.DriverVersion, Loaded: time.Now()}
 	var err error
+	if st.BootID, err = disk.BootID(n.root); err != nil {
+		return nil, err
+	}
 	if st.Majors, err = chooseMajors("/proc/devices"); err != nil {
 		return nil, err
 	}
@@ -109,16 +113,27 @@ func (g *gpuState) reset() {
 
 // Reboot restarts the simulated machine: instances and processes are gone,
 // also those of faults.yaml, pending MIG modes of Ampere cards hold, the mode
-// is off on later ones, and the boot id is new. Libraries open on the root see
+// is off on later ones, and the boot id is new. AMD cards of the machine, if it
+// has any, are rebooted with it (amdgpu.Reboot). Libraries open on the root see
 // it at their next call, with stale handles.
 func Reboot(root string) error {
+	bootID := disk.NewBootID()
+	if amdgpu.Exists(root) {
+		if err := amdgpu.RebootAs(root, bootID); err != nil {
+			return err
+		}
+		if st, err := newStore(root).Read(); err != nil || st == nil {
+			return err // nothing is left to do without cards of NVIDIA's
+		}
+	}
 	if err := endFaultProcesses(root); err != nil {
 		return err
 	}
-	return restart(root, func(st *state) { st.BootID = newBootID() })
+	return restart(root, func(st *state) { st.BootID = bootID })
 }
 
-// ReloadDriver unloads and loads the driver: as Reboot, with the same boot id.
+// ReloadDriver unloads and loads NVIDIA's driver: as Reboot, with the same boot
+// id, and AMD cards stay as they are.
 func ReloadDriver(root string) error {
 	if err := endFaultProcesses(root); err != nil {
 		return err
@@ -165,7 +180,7 @@ func changeMachine(root string, reload bool, change func(*state) error) error {
 	if err != nil {
 		return err
 	}
-	return (&store{root: root}).update(func(st *state) (*state, error) {
+	return newStore(root).Update(func(st *state) (*state, error) {
 		if st == nil {
 			return nil, errNoState(root)
 		}
@@ -184,7 +199,7 @@ func changeMachine(root string, reload bool, change func(*state) error) error {
 				return nil, err
 			}
 		}
-		return st, writeFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), st.BootID+"\n")
+		return st, disk.SetBootID(root, st.BootID)
 	})
 }
 
@@ -221,13 +236,4 @@ func endFaultProcesses(root string) error {
 		f.Processes = nil
 		return had
 	})
-}
-
-// newBootID makes a random UUID, as the kernel does.
-func newBootID() string {
-	var u [16]byte
-	_, _ = rand.Read(u[:]) // never fails (crypto/rand)
-	u[6] = u[6]&0x0f | 0x40
-	u[8] = u[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }

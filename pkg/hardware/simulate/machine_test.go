@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -124,7 +125,7 @@ func TestOtherCardsAreAnotherMachine(t *testing.T) {
 func TestNothingOfTheHostIsRemoved(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "driver/mine")
-	require.NoError(t, writeFile(path, "x"))
+	require.NoError(t, disk.WriteFile(path, "x"))
 	machineIn(t, "l4x4", root)
 	assert.FileExists(t, path, "the folder was not a simulated machine's")
 	require.NoError(t, os.Remove(filepath.Join(root, "state.json")))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -17,7 +18,7 @@ import (
 // returns, as it is when a process dies inside the real call and the driver
 // finishes it all the same.
 func (d *device) change(call string, delay time.Duration, fn func(*state, *gpuState) nvml.Return) nvml.Return {
-	unlock, err := lockFile(filepath.Join(d.nv.root, "gpu-"+strconv.Itoa(d.index)+".lock"))
+	unlock, err := disk.LockFile(filepath.Join(d.nv.root, "gpu-"+strconv.Itoa(d.index)+".lock"))
 	if err != nil {
 		return d.nv.unexpected(call, err)
 	}
@@ -25,7 +26,7 @@ func (d *device) change(call string, delay time.Duration, fn func(*state, *gpuSt
 	if ret := d.check(call); ret != nvml.SUCCESS {
 		return ret
 	}
-	err = d.nv.store.update(func(st *state) (*state, error) {
+	err = d.nv.store.Update(func(st *state) (*state, error) {
 		if st == nil {
 			return nil, errNoState(d.nv.root)
 		}

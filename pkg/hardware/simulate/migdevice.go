@@ -156,7 +156,7 @@ func (m *migDevice) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	if ret != nvml.SUCCESS {
 		return nvml.Memory{}, ret
 	}
-	st, err := m.parent.nv.store.read()
+	st, err := m.parent.nv.store.Read()
 	if err != nil {
 		return nvml.Memory{}, m.parent.nv.unexpected("GetMemoryInfo", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -38,7 +39,7 @@ type NVML struct {
 	inventory *inventory.Inventory
 	root      string
 	seed      string
-	store     *store
+	store     *disk.Store[state]
 	faults    *faultReader
 	sleepFor  func(time.Duration)
 	logf      func(format string, args ...any)
@@ -77,7 +78,7 @@ func New(inv *inventory.Inventory, o Options) (*NVML, error) {
 	n := &NVML{
 		Interface: missingLibrary,
 		inventory: inv, root: root, seed: o.Seed,
-		store:    &store{root: root},
+		store:    newStore(root),
 		sleepFor: o.Sleep, logf: o.Logf,
 	}
 	if n.sleepFor == nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -45,7 +46,7 @@ func layoutPCI(root string, g inventory.GPU) error {
 		"numa_node":        strconv.Itoa(g.NUMANode),
 		"enable":           "1",
 	} {
-		if err := writeFile(filepath.Join(dir, name), content+"\n"); err != nil {
+		if err := disk.WriteFile(filepath.Join(dir, name), content+"\n"); err != nil {
 			return err
 		}
 	}
@@ -53,5 +54,5 @@ func layoutPCI(root string, g inventory.GPU) error {
 	if err != nil {
 		return err
 	}
-	return symlink(target, filepath.Join(sys, "bus/pci/devices", g.PCI))
+	return disk.Symlink(target, filepath.Join(sys, "bus/pci/devices", g.PCI))
 }

@@ -36,7 +36,7 @@ func AddProcess(root string, p Process) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return (&store{root: root}).update(func(st *state) (*state, error) {
+	return newStore(root).Update(func(st *state) (*state, error) {
 		if st == nil {
 			return nil, errNoState(root)
 		}
@@ -50,7 +50,7 @@ func AddProcess(root string, p Process) error {
 
 // RemoveProcess ends a process that AddProcess started.
 func RemoveProcess(root string, pid int) error {
-	return (&store{root: root}).update(func(st *state) (*state, error) {
+	return newStore(root).Update(func(st *state) (*state, error) {
 		if st == nil {
 			return nil, errNoState(root)
 		}
@@ -83,7 +83,7 @@ func (d *device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return)
 
 // processes lists the clients of the card that the state and the faults name.
 func (d *device) processes() ([]Process, error) {
-	st, err := d.nv.store.read()
+	st, err := d.nv.store.Read()
 	if err != nil {
 		return nil, err
 	}

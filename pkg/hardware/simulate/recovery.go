@@ -12,6 +12,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -119,5 +120,5 @@ func changeFaults(root string, change func(*Faults) bool) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(faultsPath(root), data)
+	return disk.ReplaceFile(faultsPath(root), data)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -78,7 +79,7 @@ func TestNoTwoLoadsShareAnInode(t *testing.T) {
 	machineIn(t, "l4x4", root)
 	seen := map[uint64]bool{}
 	for range 5 {
-		id, err := identify(filepath.Join(root, "sys/module/nvidia"))
+		id, err := disk.Identify(filepath.Join(root, "sys/module/nvidia"))
 		require.NoError(t, err)
 		assert.False(t, seen[id.Inode])
 		seen[id.Inode] = true

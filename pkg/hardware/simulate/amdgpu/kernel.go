@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +110,7 @@ func (k *Kernel) start() error {
 		return err
 	}
 	return k.store.Update(func(st *state) (*state, error) {
-		boot, err := bootID(k.root)
+		boot, err := disk.BootID(k.root)
 		if err != nil {
 			return nil, err
 		}
@@ -132,21 +131,6 @@ func (k *Kernel) start() error {
 		next.DriverVersion = k.inventory.AMDDriver.Version
 		return next, k.makeNodes(next)
 	})
-}
-
-// bootID is the machine's, which it shares with the simulated cards of other
-// vendors. The first one to ask makes it.
-func bootID(root string) (string, error) {
-	file := filepath.Join(root, disk.BootIDFile)
-	data, err := os.ReadFile(file)
-	if err == nil {
-		return strings.TrimSpace(string(data)), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	id := disk.NewBootID()
-	return id, disk.WriteFile(file, id+"\n")
 }
 
 func (k *Kernel) sameCards(st *state) bool {

@@ -2,7 +2,6 @@ package amdgpu
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
@@ -28,7 +27,7 @@ func RebootAs(root, bootID string) error {
 	if err != nil {
 		return err
 	}
-	return disk.WriteFile(filepath.Join(root, disk.BootIDFile), bootID+"\n")
+	return disk.SetBootID(root, bootID)
 }
 
 // ReloadDriver unloads and loads amdgpu: memory modes that were asked for are in,

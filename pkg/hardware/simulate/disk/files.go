@@ -74,7 +74,7 @@ type DeviceNode struct {
 func (n DeviceNode) Make() (plain bool, err error) {
 	rdev := unix.Mkdev(uint32(n.Major), uint32(n.Minor))
 	var st unix.Stat_t
-	if err := unix.Lstat(n.Path, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == rdev && int(st.Gid) == n.GID {
+	if err := unix.Lstat(n.Path, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == rdev && (n.GID == 0 || int(st.Gid) == n.GID) {
 		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(n.Path), 0o755); err != nil {
@@ -128,8 +128,27 @@ func RemoveFile(path string) error {
 	return nil
 }
 
-// BootIDFile is where a machine says which boot this is, below its folder.
-const BootIDFile = "proc/sys/kernel/random/boot_id"
+// bootIDFile is where a machine says which boot this is, below its folder.
+const bootIDFile = "proc/sys/kernel/random/boot_id"
+
+// BootID is the boot id of the machine in a folder, whose simulated drivers all
+// have the same. The first one to ask makes it.
+func BootID(root string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(root, bootIDFile))
+	if err == nil {
+		return strings.TrimSpace(string(data)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	id := NewBootID()
+	return id, SetBootID(root, id)
+}
+
+// SetBootID makes it another boot.
+func SetBootID(root, id string) error {
+	return WriteFile(filepath.Join(root, bootIDFile), id+"\n")
+}
 
 // NewBootID makes a random UUID, as the kernel does.
 func NewBootID() string {

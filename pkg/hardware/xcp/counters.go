@@ -19,8 +19,8 @@ type division struct {
 // A card is in one mode at a time. A partition takes its own lock whole, and of
 // the locks of every coarser mode the part that it is of the card. All
 // partitions of a mode together fill such a lock exactly, and any of them leaves
-// too little of it for the coarser partition that it belongs to. So devices fit
-// together exactly if they are of one mode and no piece is there twice.
+// too little of it for the partition whose lock it is. So devices fit together
+// exactly if they are of one mode and no piece is there twice.
 //
 // Nothing is finer than the finest mode, so its locks are of one part. They are
 // needed all the same: shares of a partition take what the partition takes.

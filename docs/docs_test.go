@@ -159,6 +159,19 @@ func eventReasons(t *testing.T) (found []string) {
 			}
 		}
 	})
+	// Obstacles have an event each, and one for their end.
+	inspect(t, "../pkg/node", func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || spec.Names[0].Name != "eventOf" {
+			return
+		}
+		ast.Inspect(spec, func(n ast.Node) bool {
+			if s, ok := text(n); ok {
+				found = append(found, s, s+"Over")
+			}
+			return true
+		})
+	})
 	inspect(t, "../pkg/claim", func(n ast.Node) {
 		pair, ok := n.(*ast.KeyValueExpr)
 		if !ok {

@@ -35,8 +35,8 @@ help: ## List the targets
 	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and show what Tranche does
-	@$(MAKE) --no-print-directory cluster-up SIMULATE=h100x8
+demo: ## Start a real Kubernetes on this machine with 8 simulated H100s and 8 MI300Xs and show what Tranche does
+	@$(MAKE) --no-print-directory cluster-up SIMULATE=h100x8,mi300x8
 	@demo/run.sh
 
 .PHONY: demo-down

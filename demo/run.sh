@@ -6,16 +6,17 @@ export KUBECONFIG=$PWD/.cluster/kubeconfig
 bins=$(bin/cluster path)
 PATH=$PWD/bin:$bins:$PATH
 
-demos=(whole-card mig device-plugin-pod two-partitions)
+demos=(whole-card mig device-plugin-pod two-partitions amd-partition)
 
 echo
 echo "Applying the demos …"
-for demo in "${demos[@]}"; do
+for demo in "${demos[@]}" either-vendor; do
   kubectl apply -f "demo/$demo" >/dev/null
 done
 for demo in "${demos[@]}"; do
   kubectl -n "demo-$demo" wait pod --all --for=condition=Ready --timeout=120s >/dev/null
 done
+kubectl -n demo-either-vendor rollout status deployment either --timeout=120s >/dev/null
 
 show() { # namespace pod container
   echo
@@ -29,6 +30,10 @@ show demo-device-plugin-pod unchanged main
 show demo-two-partitions pair large
 show demo-two-partitions pair small
 show demo-two-partitions pair sidecar
+show demo-amd-partition partition main
+for pod in $(kubectl -n demo-either-vendor get pods -l app=either -o jsonpath='{.items[*].metadata.name}'); do
+  show demo-either-vendor "$pod" main
+done
 
 echo
 echo "── kubectl tranche"
@@ -44,11 +49,15 @@ The cluster is up. To look around:
   kubectl get resourceclaims -A
   kubectl -n tranche-system logs ds/tranche-kubelet-plugin
   kubectl delete namespace demo-mig                # its partitions are destroyed
+  kubectl tranche why -n NAMESPACE POD             # why a pod waits
 
 The other demos, each with a README (demo/NAME/README.md):
 
   kubectl apply -f demo/one-card                   # four partitions that fill one card
+  kubectl apply -f demo/amd-one-card               # eight partitions of one AMD card
+  kubectl apply -f demo/amd-switch                 # an AMD card changes its mode
   kubectl apply -f demo/legacy-gpu                 # nvidia.com/gpu: 1, unchanged
+  kubectl apply -f demo/legacy-amd                 # amd.com/gpu: 1, unchanged
   kubectl apply -f demo/first-available            # a whole card, else half of one
   kubectl apply -f demo/quota                      # three partitions for a namespace
   kubectl apply -f demo/admin-access               # a monitor that takes nothing

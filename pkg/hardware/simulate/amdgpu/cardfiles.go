@@ -66,12 +66,15 @@ func (v *view) cardFiles(t *tree, card int) {
 		"unique_id":           fmt.Sprintf("%016x", v.inv.UniqueID(v.seed, card)),
 		"product_name":        c.Model.ProductName,
 		"mem_info_vram_total": strconv.FormatInt(c.Model.Memory(), 10),
-		"mem_info_vram_used":  strconv.Itoa(0),
+		"mem_info_vram_used":  strconv.Itoa(v.memoryUsed(card)),
+		"gpu_busy_percent":    "0",
+		"mem_busy_percent":    "0",
 	} {
 		t.text(path.Join(dir, name), content)
 	}
 	t.symlink(dir+"/driver", driverDir)
 	v.rasFiles(t, card, dir)
+	v.sensorFiles(t, card, path.Join(dir, "hwmon", "hwmon"+strconv.Itoa(card)))
 	if !c.Model.HasPartitions() {
 		return
 	}
@@ -137,6 +140,46 @@ func (v *view) configFiles(t *tree, card int, dir string) {
 	}
 }
 
+// memoryUsed is what programs have of the card's memory.
+func (v *view) memoryUsed(card int) int {
+	processes := v.processes()
+	if len(processes) == 0 {
+		return 0
+	}
+	used := 0
+	for _, n := range v.nodes() {
+		for _, p := range processes {
+			if n.card == card && p.uses(n, v.pci(card)) {
+				used += vramUsed
+			}
+		}
+	}
+	return used
+}
+
+// What a simulated card draws and how warm it is, whatever it does.
+const (
+	idleWatts   = 140
+	idleCelsius = 41
+)
+
+// sensorFiles are in millionths of a watt and thousandths of a degree. Chips from
+// gfx942 on have no sensor at the edge, temp1 (hwmon_attributes_visible in Linux'
+// amdgpu_pm.c).
+func (v *view) sensorFiles(t *tree, card int, dir string) {
+	t.text(dir+"/name", "amdgpu")
+	t.text(dir+"/power1_input", strconv.Itoa(idleWatts*1_000_000))
+	t.text(dir+"/power1_cap", strconv.Itoa(v.model(card).PowerWatts*1_000_000))
+	sensors := map[string]string{"temp2": "junction", "temp3": "mem"}
+	if !v.model(card).HasPartitions() {
+		sensors["temp1"] = "edge"
+	}
+	for sensor, label := range sensors {
+		t.text(path.Join(dir, sensor+"_label"), label)
+		t.text(path.Join(dir, sensor+"_input"), strconv.Itoa(idleCelsius*1000))
+	}
+}
+
 // rasBlocks are the parts of a chip that count errors.
 var rasBlocks = []string{"umc", "gfx", "sdma", "mmhub", "xgmi_wafl", "pcie_bif"}
 
@@ -170,16 +213,12 @@ func (v *view) nodeFiles(t *tree, card int) {
 	v.drmFiles(t, card, 0, deviceDir(v.pci(card)))
 	for partition := 1; partition < v.inv.AMD[card].RenderMinors(); partition++ {
 		if v.hasMinor(card, partition) {
-			// The first partition of each card before it has none of these.
-			number := first - inventory.FirstRenderMinor + partition - 1 - v.partitionableBefore(card)
+			// Numbers count on over all cards; the first partition of each has none.
+			number := first - inventory.FirstRenderMinor - card + partition - 1
 			v.drmFiles(t, card, partition, path.Join(platformDir, "amdgpu_xcp"+v.inv.AMDDriver.XCPName+strconv.Itoa(number)))
 		}
 	}
 }
-
-// partitionableBefore counts the DRM devices that the cards before this one have
-// of their own.
-func (v *view) partitionableBefore(card int) int { return card }
 
 func (v *view) drmFiles(t *tree, card, partition int, dir string) {
 	minor := v.inv.RenderMinor(card) + partition

@@ -27,6 +27,7 @@ func TestAMDTableIsConsistent(t *testing.T) {
 		}
 		assert.Zero(t, m.ComputeUnits%m.XCCs, key)
 		assert.NotZero(t, m.MemoryMiB, key)
+		assert.NotZero(t, m.PowerWatts, key)
 		_, both := ModelByKey(key)
 		assert.False(t, both, "%s names one card", key)
 		for _, memory := range m.MemoryModes {

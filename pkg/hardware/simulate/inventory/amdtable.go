@@ -43,6 +43,8 @@ type AMDModel struct {
 	// MemoryModes are those that the card can be put into; none: it cannot be cut.
 	MemoryModes []xcp.MemoryMode `json:"memoryModes,omitempty"`
 	Engines     AMDEngines       `json:"engines"`
+	// PowerWatts is what the card may draw.
+	PowerWatts int `json:"powerWatts"`
 	// ClocksMHz are the highest of the engine and of the memory.
 	ClocksMHz [2]int   `json:"clocksMHz"`
 	Sources   []string `json:"sources"`

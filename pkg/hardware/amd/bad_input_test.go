@@ -1,0 +1,352 @@
+package amd_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+const computeFile = "current_compute_partition"
+
+func nodeNumber(path string) int64 {
+	var n int64
+	_, _ = fmt.Sscanf(path, "/dev/dri/renderD%d", &n)
+	return n
+}
+
+// fault is a write of the first card's mode that goes wrong.
+func fault(w amdgpu.WriteFault) amdgpu.Faults {
+	w.Card, w.File = first, computeFile
+	return amdgpu.Faults{Writes: []amdgpu.WriteFault{w}}
+}
+
+// nothingTwice makes sure that no two partitions of a card share a node.
+func (m *machine) nothingTwice(card string) {
+	m.t.Helper()
+	live, err := m.Live(m.t.Context(), card)
+	require.NoError(m.t, err)
+	seen := map[string]string{}
+	for _, p := range live {
+		if !p.Complete {
+			continue
+		}
+		node := m.nodes(xcpOf(card, p.Profile, p.Start))[1]
+		assert.Empty(m.t, seen[node], "%s", p.Name())
+		seen[node] = p.Name()
+	}
+}
+
+func TestModeThatTheCardLacks(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	_, err := m.Create(t.Context(), xcpOf(first, "tpx", 0))
+	require.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX")
+	assert.Empty(t, m.switches(), "the kernel is not even asked")
+	m.create(xcpOf(first, "cpx", 0))
+	m.nothingTwice(first)
+}
+
+func TestMemoryModeChangedBehindOurBack(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	before := m.cards()[0]
+	m.create(xcpOf(first, "dpx", 0))
+	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: "*", Mode: xcp.NPS4}}})
+	_, err := m.Create(t.Context(), xcpOf(first, "dpx", 0))
+	require.ErrorContains(t, err, "cannot be put into mode DPX: in memory mode NPS4 it has QPX, CPX")
+	assert.ErrorContains(t, err, "if the memory mode was changed, what the card offers is published anew and the pod can be deleted")
+
+	after := m.cards()[0]
+	assert.Equal(t, "NPS4", after.MemoryMode)
+	assert.Less(t, len(after.Placements), len(before.Placements), "what is not to be had any more is not offered")
+	for _, p := range after.Placements {
+		assert.NotEqual(t, "dpx", p.Profile)
+		assert.Equal(t, gpu.TypeXCP, p.Type)
+	}
+	m.create(xcpOf(first, "cpx", 7))
+	m.nothingTwice(first)
+	m.faults(amdgpu.Faults{})
+	assert.Equal(t, before, m.cards()[0])
+	m.create(xcpOf(first, "dpx", 0))
+}
+
+func TestWriteThatSucceedsAndChangesNothing(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.faults(fault(amdgpu.WriteFault{Ignored: true, Times: 1}))
+	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
+	require.ErrorContains(t, err, "card 0000:05:00.0: amdgpu took mode CPX without an error, but the card is in SPX")
+	m.create(whole(first))
+	m.create(xcpOf(first, "cpx", 0))
+	m.nothingTwice(first)
+}
+
+func TestKFDNodesFewerThanAsked(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	card := m.cards()[0]
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{5}, Missing: "kfd"}}})
+	m.create(xcpOf(first, "cpx", 4))
+	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 5))
+	require.ErrorContains(t, err, "card 0000:05:00.0: KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5")
+	_, err = m.Edits(t.Context(), xcpOf(first, "cpx", 5))
+	require.Error(t, err)
+	obstacles, err := m.Obstacles(t.Context(), first, true)
+	require.NoError(t, err)
+	require.Len(t, obstacles, 1)
+	assert.Equal(t, xcpOf(first, "cpx", 5).Name(), obstacles[0].Placement)
+	assert.Equal(t, card, m.cards()[0])
+	m.nothingTwice(first)
+
+	m.faults(amdgpu.Faults{})
+	m.create(xcpOf(first, "cpx", 5))
+	obstacles, err = m.Obstacles(t.Context(), first, true)
+	require.NoError(t, err)
+	assert.Empty(t, obstacles)
+	assert.Equal(t, []string{"CPX"}, m.switches(), "one switch in all")
+}
+
+func TestProcessThatTakesTheCardBetweenCheckAndWrite(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	card := m.cards()[0]
+	obstacles, err := m.Obstacles(t.Context(), first, false)
+	require.NoError(t, err)
+	require.Empty(t, obstacles)
+	m.faults(fault(amdgpu.WriteFault{Process: &amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}}}))
+	_, err = m.Create(t.Context(), xcpOf(first, "cpx", 0))
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	require.ErrorIs(t, err, unix.EBUSY)
+	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
+	assert.Len(t, m.switches(), 2, "at once, and again after a moment")
+	obstacles, err = m.Obstacles(t.Context(), first, false)
+	require.NoError(t, err)
+	require.Len(t, obstacles, len(card.Placements)-1, "fenced, all but what needs no switch")
+	assert.Equal(t, gpu.ObstacleBusy, obstacles[0].Kind)
+	assert.Contains(t, obstacles[0].Reason, "process 4242 (python3)")
+	m.create(whole(first))
+
+	m.faults(amdgpu.Faults{})
+	require.NoError(t, amdgpu.EndProcess(m.root, 4242))
+	obstacles, err = m.Obstacles(t.Context(), first, false)
+	require.NoError(t, err)
+	assert.Empty(t, obstacles)
+	m.create(xcpOf(first, "cpx", 0))
+	m.nothingTwice(first)
+}
+
+// On older kernels a process of any card keeps all of them from being switched.
+func TestProcessOfAnotherCardOnAnOldKernel(t *testing.T) {
+	other := "0000:26:00.0"
+	start := func(m *machine) {
+		require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 7, Name: "gpuagent", Cards: []string{other}}))
+	}
+	m := simulated(t, "mi300x8")
+	start(m)
+	m.create(xcpOf(first, "cpx", 0))
+
+	m = simulated(t, "mi300x8", func(inv *inventory.Inventory) { inv.AMDDriver.BusyHost = true })
+	m.cards()
+	start(m)
+	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	assert.ErrorContains(t, err, "nobody uses it, but this kernel switches no card while any process of the host uses KFD, and process 7 (gpuagent) does")
+	for _, card := range []string{first, "0000:e5:00.0"} {
+		obstacles, err := m.Obstacles(t.Context(), card, false)
+		require.NoError(t, err)
+		assert.NotEmpty(t, obstacles, "learnt for all cards")
+	}
+	require.NoError(t, amdgpu.EndProcess(m.root, 7))
+	m.create(xcpOf(first, "cpx", 0))
+}
+
+func TestCardInReset(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	cards := m.cards()
+	m.faults(amdgpu.Faults{Resetting: []string{first}})
+	for _, p := range []gpu.Placement{xcpOf(first, "cpx", 0), whole(first)} {
+		_, err := m.Create(t.Context(), p)
+		require.ErrorContains(t, err, "card 0000:05:00.0 is being reset")
+		require.ErrorIs(t, err, unix.EPERM)
+	}
+	_, err := m.Edits(t.Context(), whole(first))
+	require.Error(t, err, "nothing is handed out of it")
+	require.ErrorContains(t, m.CheckHealth(t.Context(), first), "is being reset")
+	others, err := m.Inventory(t.Context())
+	assert.Equal(t, cards[1:], renumbered(others), "the other cards are as they were")
+	require.ErrorContains(t, err, "card 0000:05:00.0 (amdgpu): card 0000:05:00.0 is being reset")
+	m.create(xcpOf(cards[1].PCIAddress, "cpx", 0))
+
+	m.faults(amdgpu.Faults{})
+	require.NoError(t, m.CheckHealth(t.Context(), first))
+	m.create(xcpOf(first, "cpx", 0))
+	m.nothingTwice(first)
+	assert.Equal(t, cards, m.cards())
+}
+
+// renumbered gives cards the numbers that they have when the first one answers.
+func renumbered(cards []gpu.GPU) []gpu.GPU {
+	for i := range cards {
+		cards[i].Index++
+	}
+	return cards
+}
+
+func TestCardThatVanishes(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	cards := m.cards()
+	m.create(xcpOf(first, "cpx", 0))
+	m.faults(amdgpu.Faults{Lost: []string{first}})
+	for name, call := range map[string]func() error{
+		"create": func() error { _, err := m.Create(t.Context(), xcpOf(first, "cpx", 0)); return err },
+		"live":   func() error { _, err := m.Live(t.Context(), first); return err },
+		"edits":  func() error { _, err := m.Edits(t.Context(), xcpOf(first, "cpx", 0)); return err },
+		"health": func() error { return m.CheckHealth(t.Context(), first) },
+	} {
+		assert.ErrorContains(t, call(), "card 0000:05:00.0 is gone from the PCI bus", name)
+	}
+	others, err := m.Inventory(t.Context())
+	assert.Equal(t, cards[1:], renumbered(others))
+	require.ErrorContains(t, err, "0000:05:00.0 is gone from the PCI bus")
+	report, err := m.Report(t.Context())
+	require.NoError(t, err)
+	require.Len(t, report.Cards, 8)
+	assert.Contains(t, report.Cards[0].Unhealthy, "is gone")
+
+	m.faults(amdgpu.Faults{})
+	assert.Equal(t, cards, m.cards())
+	m.create(xcpOf(first, "cpx", 0))
+}
+
+// The plugin is killed at any moment of a switch; the next one finishes it.
+func TestPluginKilledBetweenWriteAndReadBack(t *testing.T) {
+	for name, hang := range map[string]string{"before the write took effect": "before", "after it": "after"} {
+		t.Run(name, func(t *testing.T) {
+			m := simulated(t, "mi300x8")
+			cards := m.cards()
+			m.faults(fault(amdgpu.WriteFault{Hang: hang}))
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := m.Create(ctx, xcpOf(first, "cpx", 3))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.ErrorContains(t, err, "writing CPX to /sys/bus/pci/devices/0000:05:00.0/"+computeFile+" on card 0000:05:00.0 has not returned")
+			_, err = m.Create(t.Context(), xcpOf(first, "cpx", 3))
+			require.ErrorContains(t, err, "has not returned", "as long as it hangs, the next is told at once")
+			m.create(xcpOf(cards[1].PCIAddress, "cpx", 0))
+
+			dead := m.Driver
+			m.restart()
+			m.faults(amdgpu.Faults{})
+			if hang == "after" {
+				m.switches()
+			}
+			part := m.create(xcpOf(first, "cpx", 3))
+			assert.Equal(t, "renderD131", part.ID)
+			if hang == "after" {
+				assert.Empty(t, m.switches(), "the card is in the mode already")
+			}
+			m.nothingTwice(first)
+			require.Eventually(t, func() bool { // the old process' write comes back
+				_, err := dead.Live(t.Context(), first)
+				return err == nil
+			}, 10*time.Second, 10*time.Millisecond)
+		})
+	}
+}
+
+func TestKFDThatCannotBeStartedAgain(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.cards()
+	m.faults(fault(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EIO), Times: 1}))
+	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
+	require.ErrorIs(t, err, unix.EIO)
+	assert.ErrorContains(t, err, "KFD could not be started again on the card")
+	require.ErrorContains(t, m.CheckHealth(t.Context(), first), "has no node in KFD's topology", "fenced")
+	_, err = m.Create(t.Context(), whole(first))
+	require.ErrorContains(t, err, "has no node in KFD's topology")
+
+	m.create(xcpOf(first, "cpx", 0))
+	require.NoError(t, m.CheckHealth(t.Context(), first))
+	m.nothingTwice(first)
+}
+
+func TestRenderNodesThatComeLate(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Missing: "render", Late: metav1.Duration{Duration: 200 * time.Millisecond}}}})
+	start := time.Now()
+	m.create(xcpOf(first, "cpx", 3))
+	assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
+	m.nothingTwice(first)
+}
+
+func TestUncorrectedErrors(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.faults(amdgpu.Faults{RAS: []amdgpu.RAS{{Card: first, Uncorrectable: 2, Correctable: 1}}})
+	err := m.CheckHealth(t.Context(), first)
+	require.ErrorContains(t, err, "card 0000:05:00.0 has counted 2 errors that could not be corrected (umc 2): drain it")
+	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: first, Fatal: true})
+	assert.False(t, over)
+	require.Error(t, err)
+	load, err := m.LoadID()
+	require.NoError(t, err)
+	require.NoError(t, amdgpu.ReloadDriver(m.root))
+	again, err := m.LoadID()
+	require.NoError(t, err)
+	assert.NotEqual(t, load, again)
+	over, err = m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: first, Fatal: true})
+	assert.True(t, over)
+	require.NoError(t, err)
+}
+
+// After a reboot the modes are those of the start, and what was seen before does
+// not count any more.
+func TestReboot(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	cards := m.cards()
+	m.create(xcpOf(first, "cpx", 0))
+	load, err := m.LoadID()
+	require.NoError(t, err)
+	require.NoError(t, amdgpu.Reboot(m.root))
+	again, err := m.LoadID()
+	require.NoError(t, err)
+	assert.NotEqual(t, load, again)
+	live, err := m.Live(t.Context(), first)
+	require.NoError(t, err)
+	assert.Empty(t, live)
+	assert.Equal(t, cards, m.cards())
+	m.create(xcpOf(first, "cpx", 0))
+	m.nothingTwice(first)
+}
+
+// A virtual function is cut by its hypervisor, and offers what it is.
+func TestVirtualFunction(t *testing.T) {
+	m := simulated(t, "mi300x8", func(inv *inventory.Inventory) {
+		for i := range inv.AMD {
+			inv.AMD[i].VF = true
+		}
+	})
+	for _, card := range m.cards() {
+		require.Len(t, card.Placements, 1)
+		assert.Equal(t, "spx", card.Placements[0].Profile)
+	}
+	m.create(whole(first))
+	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
+	require.ErrorContains(t, err, "it has SPX")
+	assert.Empty(t, m.switches())
+}
+
+// Card errors are what a caller looks for to take a card out of service.
+func TestHealthErrorsAreTyped(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.faults(amdgpu.Faults{Lost: []string{first}})
+	var health *amd.HealthError
+	require.ErrorAs(t, m.CheckHealth(t.Context(), first), &health)
+	assert.Equal(t, first, health.PCIAddress)
+}

@@ -1,0 +1,292 @@
+package amd_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+// machine is a simulated node with a driver on it.
+type machine struct {
+	*amd.Driver
+	t         *testing.T
+	inventory *inventory.Inventory
+	root      string
+	files     *counted
+}
+
+// counted takes down the writes of compute modes.
+type counted struct {
+	amd.Files
+	mu     sync.Mutex
+	writes []string
+}
+
+func (c *counted) WriteFile(name string, data []byte) error {
+	if len(name) > 24 && name[len(name)-25:] == "current_compute_partition" {
+		c.mu.Lock()
+		c.writes = append(c.writes, string(data))
+		c.mu.Unlock()
+	}
+	return c.Files.WriteFile(name, data)
+}
+
+// switches is how often a mode was written since the last call.
+func (m *machine) switches() []string {
+	m.files.mu.Lock()
+	defer m.files.mu.Unlock()
+	writes := m.files.writes
+	m.files.writes = nil
+	return writes
+}
+
+// simulated starts a machine with one of the simulator's inventories, altered by
+// change.
+func simulated(t *testing.T, name string, change ...func(*inventory.Inventory)) *machine {
+	t.Helper()
+	inv, err := inventory.Load(name)
+	require.NoError(t, err)
+	inv.AMDDriver.Delays = inventory.AMDDelays{}
+	for _, f := range change {
+		f(inv)
+	}
+	m := &machine{t: t, inventory: inv, root: t.TempDir()}
+	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.root, Seed: "node", Sleep: func(time.Duration) {}, Logf: t.Logf})
+	require.NoError(t, err)
+	m.files = &counted{Files: kernel}
+	m.restart()
+	return m
+}
+
+// restart is a new process of the plugin.
+func (m *machine) restart() {
+	m.t.Helper()
+	var err error
+	m.Driver, err = amd.New(amd.Config{Files: m.files, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond})
+	require.NoError(m.t, err)
+	require.NoError(m.t, m.Open(m.t.Context()))
+}
+
+func (m *machine) faults(f amdgpu.Faults) {
+	m.t.Helper()
+	require.NoError(m.t, amdgpu.SetFaults(m.root, f))
+}
+
+func (m *machine) cards() []gpu.GPU {
+	m.t.Helper()
+	cards, err := m.Inventory(m.t.Context())
+	require.NoError(m.t, err)
+	return cards
+}
+
+func (m *machine) create(p gpu.Placement) gpu.Partition {
+	m.t.Helper()
+	part, err := m.Create(m.t.Context(), p)
+	require.NoError(m.t, err, p.Name())
+	return part
+}
+
+// nodes are the device nodes that a container gets.
+func (m *machine) nodes(p gpu.Placement) []string {
+	m.t.Helper()
+	edits, err := m.Edits(m.t.Context(), p)
+	require.NoError(m.t, err, p.Name())
+	var names []string
+	for _, n := range edits.DeviceNodes {
+		names = append(names, n.Path)
+	}
+	return names
+}
+
+// first is the first card of mi300x8.
+const first = "0000:05:00.0"
+
+func xcpOf(card, profile string, index int) gpu.Placement {
+	return gpu.Placement{GPU: card, Type: gpu.TypeXCP, Profile: profile, Start: index}
+}
+
+func whole(card string) gpu.Placement {
+	return gpu.Placement{GPU: card, Type: gpu.TypeGPU, Profile: "spx"}
+}
+
+var inventories = []string{"mi300x8", "mi300a4", "mi308x8", "mi325x8", "mi350x8", "mi355x8", "h100x2-mi300x2"}
+
+// amdCards are what the simulator says of the cards without a driver.
+func (m *machine) amdCards() []gpu.GPU {
+	var cards []gpu.GPU
+	for _, c := range m.inventory.Cards("node") {
+		if c.Vendor == gpu.AMD {
+			cards = append(cards, c)
+		}
+	}
+	return cards
+}
+
+// What the driver finds is what the inventory says, in every mode and after a
+// restart of the plugin.
+func TestSimulatedMachines(t *testing.T) {
+	for _, name := range inventories {
+		t.Run(name, func(t *testing.T) {
+			m := simulated(t, name)
+			want := m.amdCards()
+			got := m.cards()
+			require.Len(t, got, len(want))
+			for i := range want {
+				assert.Equal(t, want[i], got[i])
+			}
+			for _, p := range got[0].Placements {
+				if p.Start == 0 {
+					m.create(p)
+					assert.Equal(t, got, m.cards(), "in %s", p.Profile)
+					m.restart()
+					assert.Equal(t, got, m.cards(), "in %s, after a restart", p.Profile)
+				}
+			}
+		})
+	}
+}
+
+// Every partition of every mode of every card can be had, is one of its own, and
+// a card is switched once for each mode.
+func TestEveryPartitionOfEveryMode(t *testing.T) {
+	for _, name := range inventories {
+		t.Run(name, func(t *testing.T) {
+			m := simulated(t, name)
+			card := m.cards()[0]
+			profile := ""
+			var switched []string
+			owner := map[string]string{}
+			for _, p := range card.Placements {
+				if p.Profile != profile {
+					profile, owner = p.Profile, map[string]string{}
+				}
+				part := m.create(p)
+				switched = append(switched, m.switches()...)
+				assert.True(t, part.Complete)
+				assert.True(t, part.Is(p), "%v", part)
+				nodes := m.nodes(p)
+				require.Len(t, nodes, 2)
+				assert.Equal(t, "/dev/kfd", nodes[0])
+				assert.Empty(t, owner[nodes[1]], "%s has the node of another", p.Name())
+				owner[nodes[1]] = p.Name()
+				live, err := m.Live(t.Context(), p.GPU)
+				require.NoError(t, err)
+				if p.Type == gpu.TypeGPU {
+					assert.Empty(t, live)
+				} else {
+					assert.Contains(t, live, part)
+				}
+			}
+			assert.LessOrEqual(t, len(switched), 4, "%v", switched)
+		})
+	}
+}
+
+// Drivers of several ages say the same in several ways.
+func TestAgesOfTheDriver(t *testing.T) {
+	for name, change := range map[string]func(*inventory.AMDDriver){
+		"partition in the highest bits": func(d *inventory.AMDDriver) { d.HighLocationBits = true },
+		"partition in the lowest bits":  func(d *inventory.AMDDriver) { d.HighLocationBits = false },
+		"unique_id of the partition":    func(d *inventory.AMDDriver) { d.UniquePerPartition = true },
+		"unique_id of the card":         func(d *inventory.AMDDriver) { d.UniquePerPartition = false },
+		"devices with a dot":            func(d *inventory.AMDDriver) { d.XCPName = "." },
+		"the driver of the kernel":      func(d *inventory.AMDDriver) { d.Version = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			usual := simulated(t, "mi300x8")
+			m := simulated(t, "mi300x8", func(inv *inventory.Inventory) { change(&inv.AMDDriver) })
+			for _, card := range usual.cards() {
+				for _, p := range []gpu.Placement{xcpOf(card.PCIAddress, "cpx", 0), xcpOf(card.PCIAddress, "cpx", 7)} {
+					assert.Equal(t, usual.create(p), m.create(p))
+					assert.Equal(t, usual.nodes(p), m.nodes(p))
+				}
+			}
+			_, err := m.LoadID()
+			assert.NoError(t, err)
+		})
+	}
+}
+
+// The board's own display driver takes one of 64 DRM numbers, so that the last
+// partition of the last card cannot be had. All others can.
+func TestSixtyThreeOfSixtyFourPartitions(t *testing.T) {
+	m := simulated(t, "mi300x8", func(inv *inventory.Inventory) { inv.AMDDriver.DisplayAdapter = true })
+	cards := m.cards()
+	var missing []string
+	seen := map[string]bool{}
+	for _, card := range cards {
+		m.create(xcpOf(card.PCIAddress, "cpx", 0))
+		live, err := m.Live(t.Context(), card.PCIAddress)
+		require.NoError(t, err)
+		require.Len(t, live, 8)
+		for _, p := range live {
+			if !p.Complete {
+				missing = append(missing, p.Name())
+				continue
+			}
+			for _, node := range m.nodes(xcpOf(p.GPU, "cpx", p.Start)) {
+				assert.True(t, node == "/dev/kfd" || !seen[node], node)
+				seen[node] = true
+			}
+		}
+	}
+	require.Len(t, missing, 1)
+	last := cards[7].PCIAddress
+	assert.Equal(t, xcpOf(last, "cpx", 7).Name(), missing[0])
+	assert.Equal(t, cards, m.cards(), "the cards are published as they are")
+
+	_, err := m.Create(t.Context(), xcpOf(last, "cpx", 7))
+	require.ErrorContains(t, err, "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 7")
+	obstacles, err := m.Obstacles(t.Context(), last, true)
+	require.NoError(t, err)
+	require.Len(t, obstacles, 1, "it is fenced")
+	assert.Equal(t, missing[0], obstacles[0].Placement)
+	assert.Equal(t, gpu.ObstacleMissing, obstacles[0].Kind)
+	m.create(xcpOf(last, "dpx", 1))
+}
+
+// The plan is that 64 partitions are found in less than 50 ms.
+func TestDiscoveryIsQuick(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	for _, card := range m.cards() {
+		m.create(xcpOf(card.PCIAddress, "cpx", 0))
+	}
+	m.cards()
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		m.restart()
+		require.Len(t, m.cards(), 8)
+		best = min(best, time.Since(start))
+	}
+	t.Logf("64 partitions found in %s", best)
+	assert.Less(t, best, 50*time.Millisecond)
+}
+
+// Cards are switched at the same time, each under its own lock.
+func TestCardsAtTheSameTime(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	var wait sync.WaitGroup
+	for i, card := range m.cards() {
+		wait.Go(func() {
+			for _, profile := range []string{"cpx", "dpx", "qpx"} {
+				p := xcpOf(card.PCIAddress, profile, 1)
+				if _, err := m.Create(t.Context(), p); assert.NoError(t, err) {
+					edits, err := m.Edits(t.Context(), p)
+					if assert.NoError(t, err) {
+						assert.Equal(t, int64(m.inventory.RenderMinor(i)+1), nodeNumber(edits.DeviceNodes[1].Path))
+					}
+				}
+			}
+		})
+	}
+	wait.Wait()
+}

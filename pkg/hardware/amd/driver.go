@@ -51,6 +51,10 @@ type Driver struct {
 	known map[string]gpu.GPU
 	// shapes is what was learnt about the cards under a load of the driver.
 	shapes map[string]*shape
+	// configs is what the driver says about the modes of a kind of card, and
+	// reading is closed when it has been read of one of them.
+	configs map[string]configs
+	reading map[string]chan struct{}
 	// hostBusy is the load of a driver of which we have seen that it switches no
 	// card while any process of the host uses KFD; empty when there is none.
 	hostBusy string
@@ -74,6 +78,9 @@ func New(cfg Config) (*Driver, error) {
 		gates:  map[string]*gate.Gate{},
 		known:  map[string]gpu.GPU{},
 		shapes: map[string]*shape{},
+
+		configs: map[string]configs{},
+		reading: map[string]chan struct{}{},
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
@@ -23,6 +24,9 @@ var driverDirs = []string{"/sys/bus/pci/drivers/amdgpu", moduleDir + "/drivers/p
 // have numbers of several kinds, and none that stays.
 const vendorName = "amdgpu"
 
+// readAheadPatience is how long the cards wait for the topology.
+const readAheadPatience = time.Second
+
 // Inventory lists the cards in PCI order, with all their placements. Cards that
 // cannot be read, and cards that were there and are gone, do not hide the others:
 // the rest comes out together with an error of type *gpu.InventoryError that
@@ -32,6 +36,7 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.readAhead(ctx)
 	cards := make([]gpu.GPU, len(all))
 	ours := make([]bool, len(all))
 	failed := make([]error, len(all))
@@ -65,6 +70,16 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 		return good, broken
 	}
 	return good, nil
+}
+
+// readAhead reads the topology once for all cards. One that finds it changed, or
+// not there because this failed, reads it for itself.
+func (d *Driver) readAhead(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readAheadPatience)
+	defer cancel()
+	if _, err := through(ctx, d.host, d.cfg.Files, d.recentTopology); err != nil {
+		d.cfg.Logger.V(1).Info("KFD's topology cannot be read", "reason", err.Error())
+	}
 }
 
 // remember keeps the cards, numbered in PCI order.
@@ -249,9 +264,10 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 	if f.Modes, err = c.modes(l.mode, s.memory, nodes); err != nil {
 		return f, err
 	}
+	f.Engines = c.configs(s).engines
 	c.driver.mu.Lock()
 	defer c.driver.mu.Unlock()
-	f.Seen, f.Engines = maps.Clone(s.seen), maps.Clone(s.engines)
+	f.Seen = maps.Clone(s.seen)
 	return f, nil
 }
 

@@ -23,7 +23,7 @@ const (
 	lookPause = 20 * time.Millisecond
 	// nodePatience is how long a KFD node may take that its mode should have.
 	// amdgpu makes the nodes before the write of the mode returns.
-	nodePatience = 2 * time.Second
+	nodePatience = time.Second
 	// devicePatience is how long a device node in /dev may take, which somebody
 	// else makes (udev).
 	devicePatience = 20 * time.Second

@@ -1,0 +1,159 @@
+package amd
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+const (
+	// configDir describes one mode at a time, the one that is written to
+	// xcp_config. Writing it switches nothing (Linux' amdgpu_xcp.c, "AMDGPU XCP
+	// sysfs").
+	configDir    = "compute_partition_config"
+	selectorFile = configDir + "/xcp_config"
+	configModes  = configDir + "/supported_xcp_configs"
+)
+
+// headStart is how long one card waits for what is being read of another of its
+// kind.
+const headStart = 200 * time.Millisecond
+
+// configs is what the driver says about the modes of a kind of card.
+type configs struct {
+	// xccs is the number of XCCs of the whole card, zero when the driver does not
+	// tell.
+	xccs int
+	// engines are the media engines of one partition of each mode.
+	engines map[xcp.Mode]map[string]int64
+}
+
+// configs is what the driver says about the modes of the card. It is read once for
+// all cards of a kind, under a load of the driver and a memory mode: there is a
+// write for each mode. What cannot be read is empty, and read the next time.
+func (c *card) configs(s *shape) configs {
+	device, err := c.device()
+	if err != nil {
+		return configs{}
+	}
+	kind := fmt.Sprintf("%#x %s %s", device, s.memory, s.load)
+	d := c.driver
+	for range 2 {
+		d.mu.Lock()
+		known, ok := d.configs[kind]
+		wait := d.reading[kind]
+		if !ok && wait == nil {
+			d.reading[kind] = make(chan struct{})
+		}
+		d.mu.Unlock()
+		if ok {
+			return known
+		}
+		if wait == nil {
+			return c.learnConfigs(kind)
+		}
+		select {
+		case <-wait:
+		case <-time.After(headStart):
+		case <-c.Context().Done():
+		}
+	}
+	out, _ := c.readConfigs()
+	return out
+}
+
+// learnConfigs reads the description of the modes for all cards of the kind.
+func (c *card) learnConfigs(kind string) configs {
+	out, err := c.readConfigs()
+	c.learn(func() {
+		close(c.driver.reading[kind])
+		delete(c.driver.reading, kind)
+		if err == nil {
+			c.driver.configs[kind] = out
+		}
+	})
+	if err != nil {
+		// The driver says the same in other files, but for the media engines.
+		c.driver.cfg.Logger.V(1).Info("What amdgpu says about the modes of a card cannot be read", "card", c.pciAddress, "reason", err.Error())
+	}
+	return out
+}
+
+// readConfigs has the driver describe each mode, and puts the selector back.
+func (c *card) readConfigs() (configs, error) {
+	out := configs{engines: map[xcp.Mode]map[string]int64{}}
+	text, err := c.optional(c.file(configModes))
+	if err != nil || text == "" {
+		return out, err
+	}
+	before, err := c.read(c.file(selectorFile))
+	if err != nil {
+		return configs{}, err
+	}
+	now := before
+	for _, mode := range xcp.ParseModes(text) {
+		if now != string(mode) {
+			if err := c.write(c.file(selectorFile), string(mode)); err != nil {
+				return configs{}, err
+			}
+			now = string(mode)
+		}
+		if err := c.readConfig(&out, mode); err != nil {
+			return configs{}, err
+		}
+	}
+	if now != before && len(xcp.ParseModes(before)) == 1 {
+		err = c.write(c.file(selectorFile), before)
+	}
+	return out, err
+}
+
+// engineNames are the media engines by their folder.
+var engineNames = map[string]string{"dec": "decoders", "jpeg": "jpegEngines"}
+
+// readConfig takes down the resources of one partition of the selected mode.
+func (c *card) readConfig(out *configs, mode xcp.Mode) error {
+	// The modes with a fixed number of partitions tell the XCCs of the card.
+	xccs, _, err := c.resource("xcc")
+	if err != nil {
+		return err
+	}
+	if n := partitionsOf(mode); n > 0 && xccs > 0 {
+		out.xccs = xccs * n
+	}
+	engines := map[string]int64{}
+	for dir, name := range engineNames {
+		n, shared, err := c.resource(dir)
+		if err != nil {
+			return err
+		}
+		// Of an engine that several partitions share, nobody can be promised one.
+		if n > 0 && shared <= 1 {
+			engines[name] = int64(n)
+		}
+	}
+	out.engines[mode] = engines
+	return nil
+}
+
+// resource is how many engines of a kind a partition has, and how many
+// partitions have the same ones.
+func (c *card) resource(kind string) (n, shared int, err error) {
+	for name, value := range map[string]*int{"num_inst": &n, "num_shared": &shared} {
+		file := c.file(path.Join(configDir, kind, name))
+		text, err := c.optional(file)
+		if err != nil {
+			return 0, 0, err
+		}
+		if text == "" {
+			continue
+		}
+		if *value, err = strconv.Atoi(text); err != nil || *value < 0 {
+			return 0, 0, fmt.Errorf("card %s: %s says %q, which is no number of engines", c.pciAddress, file, text)
+		}
+	}
+	return n, shared, nil
+}

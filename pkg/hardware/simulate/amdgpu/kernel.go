@@ -144,6 +144,9 @@ func (k *Kernel) firstState(old *state) (*state, error) {
 	st := &state{Version: stateVersion}
 	if old != nil {
 		st.Loads, st.Generation, st.Serial = old.Loads, old.Generation, old.Serial
+		if err := os.RemoveAll(filepath.Join(k.root, "dev")); err != nil {
+			return nil, err
+		}
 	}
 	majors, err := disk.FreeMajors("/proc/devices", firstOwnMajor+2)
 	if err != nil {

@@ -113,6 +113,13 @@ func TestOtherInventories(t *testing.T) {
 	k = open(t, inv, root)
 	assert.Equal(t, "NPS4", read(t, k, of(first, "current_memory_partition")))
 
+	small := machineIn(t, "mi300a4", root)
+	entries, err := os.ReadDir(filepath.Join(root, "dev/dri"))
+	require.NoError(t, err)
+	assert.Len(t, entries, 32, "the device nodes of the old cards are gone")
+	assert.Len(t, gpuNodes(t, small, ""), 4)
+
+	k = open(t, inv, root)
 	require.NoError(t, switchTo(k, first, "QPX"))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("other\n"), 0o600))
 	k = open(t, inv, root)

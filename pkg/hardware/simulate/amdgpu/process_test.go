@@ -1,0 +1,84 @@
+package amdgpu
+
+import (
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// These tests run their binary a second time, on the root and for the mode that
+// are in the environment.
+const (
+	rootVariable = "AMDGPU_TEST_ROOT"
+	modeVariable = "AMDGPU_TEST_MODE"
+)
+
+// again is this test in a process of its own.
+func again(t *testing.T, root, mode string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), rootVariable+"="+root, modeVariable+"="+mode)
+	return cmd
+}
+
+// TestTwoProcessesShareARoot: both switch every card to and fro, and no switch
+// of one is lost in one of the other.
+func TestTwoProcessesShareARoot(t *testing.T) {
+	if root := os.Getenv(rootVariable); root != "" {
+		k := machineIn(t, "mi300x8", root)
+		for _, mode := range []string{"CPX", "QPX", os.Getenv(modeVariable)} {
+			for _, c := range k.inventory.AMD {
+				require.NoError(t, switchTo(k, c.PCI, mode))
+			}
+		}
+		return
+	}
+	root := t.TempDir()
+	k := machineIn(t, "mi300x8", root)
+	var wait sync.WaitGroup
+	for range 2 {
+		wait.Go(func() {
+			out, err := again(t, root, "DPX").CombinedOutput()
+			assert.NoError(t, err, string(out))
+		})
+	}
+	wait.Wait()
+	nodes := gpuNodes(t, k, "")
+	require.Len(t, nodes, 16)
+	ids := map[string]bool{}
+	for _, n := range nodes {
+		ids[n.gpuID] = true
+	}
+	assert.Len(t, ids, 16)
+}
+
+// TestProcessKilledDuringSwitch: before the switch nothing has happened, after it
+// the card is in the new mode, and it can be switched again.
+func TestProcessKilledDuringSwitch(t *testing.T) {
+	if root := os.Getenv(rootVariable); root != "" {
+		_ = switchTo(machineIn(t, "mi300x8", root), first, os.Getenv(modeVariable))
+		return
+	}
+	for when, want := range map[string]string{"before": "SPX", "after": "CPX"} {
+		root := t.TempDir()
+		k := machineIn(t, "mi300x8", root)
+		set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Hang: when, Times: 1}}})
+		cmd := again(t, root, "CPX")
+		require.NoError(t, cmd.Start())
+		require.Eventually(t, func() bool {
+			st, err := k.store.Read()
+			return err == nil && len(st.FaultCounts) == 1 && st.FaultCounts[0] == 1 && mode(t, k, first) == want
+		}, 30*time.Second, 5*time.Millisecond, when)
+		require.NoError(t, cmd.Process.Signal(unix.SIGKILL))
+		require.Error(t, cmd.Wait())
+		assert.Equal(t, want, mode(t, k, first), when)
+		assert.NoError(t, switchTo(k, first, "DPX"), "%s: the fault is used up", when)
+		assert.Len(t, gpuNodes(t, k, first), 2)
+	}
+}

@@ -121,8 +121,18 @@ func TestDeviceNode(t *testing.T) {
 
 func TestBootID(t *testing.T) {
 	root := t.TempDir()
-	id, err := BootID(root)
-	require.NoError(t, err)
+	var ids [8]string
+	var wait sync.WaitGroup
+	for i := range ids {
+		wait.Go(func() {
+			var err error
+			ids[i], err = BootID(root)
+			assert.NoError(t, err)
+		})
+	}
+	wait.Wait()
+	id := ids[0]
+	assert.Equal(t, [8]string{id, id, id, id, id, id, id, id}, ids, "the first one to ask makes it")
 	assert.Regexp(t, "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", id)
 	same, err := BootID(root)
 	require.NoError(t, err)

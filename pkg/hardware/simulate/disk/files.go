@@ -134,6 +134,11 @@ const bootIDFile = "proc/sys/kernel/random/boot_id"
 // BootID is the boot id of the machine in a folder, whose simulated drivers all
 // have the same. The first one to ask makes it.
 func BootID(root string) (string, error) {
+	unlock, err := LockFile(filepath.Join(root, "boot.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	data, err := os.ReadFile(filepath.Join(root, bootIDFile))
 	if err == nil {
 		return strings.TrimSpace(string(data)), nil

@@ -125,7 +125,7 @@ func TestProcessThatTakesTheCardBetweenCheckAndWrite(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	require.ErrorIs(t, err, unix.EBUSY)
 	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
-	assert.Len(t, m.switches(), 2, "at once, and again after a moment")
+	assert.NotEmpty(t, m.switches(), "the kernel is asked: its answer counts")
 	obstacles, err = m.Obstacles(t.Context(), first, false)
 	require.NoError(t, err)
 	require.Len(t, obstacles, len(card.Placements)-1, "fenced, all but what needs no switch")
@@ -232,10 +232,11 @@ func TestPluginKilledBetweenWriteAndReadBack(t *testing.T) {
 			m := simulated(t, "mi300x8")
 			cards := m.cards()
 			m.faults(fault(amdgpu.WriteFault{Hang: hang}))
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
+			ctx, cancel := context.WithCancel(t.Context())
+			m.files.onWrite = cancel
 			_, err := m.Create(ctx, xcpOf(first, "cpx", 3))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			m.files.onWrite = nil
+			require.ErrorIs(t, err, context.Canceled)
 			assert.ErrorContains(t, err, "writing CPX to /sys/bus/pci/devices/0000:05:00.0/"+computeFile+" on card 0000:05:00.0 has not returned")
 			_, err = m.Create(t.Context(), xcpOf(first, "cpx", 3))
 			require.ErrorContains(t, err, "has not returned", "as long as it hangs, the next is told at once")

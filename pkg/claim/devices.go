@@ -83,5 +83,5 @@ func findPlacement(node string, cards []gpu.GPU, pool, device string) (gpu.Place
 		}
 		return gpu.Placement{}, fmt.Errorf("device %s does not exist on card %s (any more): the card's mode or driver has changed since the scheduler chose it; delete the pod so that it is scheduled again", device, card.Name())
 	}
-	return gpu.Placement{}, fmt.Errorf("device %s: node %s has no card for pool %s (any more); delete the pod so that it is scheduled again", device, node, pool)
+	return gpu.Placement{}, fmt.Errorf("device %s: node %s has no card for pool %s (any more, or its driver is not loaded yet); if that stays so, delete the pod so that it is scheduled again", device, node, pool)
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +15,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // The AMD cards of the simulated machines of these tests.
@@ -57,9 +58,7 @@ func newMixedMachine(t *testing.T, api *fake.Clientset) *machine {
 // kernel is the simulated kernel, as another process sees it.
 func (m *machine) kernel() amd.Files {
 	m.t.Helper()
-	inv, err := inventory.Load("two", m.config.SimulateDir)
-	require.NoError(m.t, err)
-	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	kernel, err := amdgpu.New(m.inventory(), amdgpu.Options{Root: m.config.SimulateRoot, Seed: nodeName})
 	require.NoError(m.t, err)
 	return kernel
 }
@@ -117,4 +116,131 @@ func TestAMDClaim(t *testing.T) {
 	m.nothingHeld()
 	assert.Equal(t, "CPX", m.mode())
 	stop()
+}
+
+// Claims of one mode share a card; one of another mode waits until they are gone,
+// and then has the card switched.
+func TestModeSwitch(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, _ := m.start()
+	first, second := allocate(t, m.api, "a", cpx3), allocate(t, m.api, "b", amdCard0+"-cpx-7")
+	k.mustPrepare(first)
+	k.mustPrepare(second)
+	other := allocate(t, m.api, "c", dpx0)
+	assert.False(t, k.granted(other))
+	require.Empty(t, k.unprepare(first))
+	assert.Contains(t, k.refused(other), dpx0+" cannot be given out: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same card")
+	assert.Equal(t, "CPX", m.mode())
+	require.Empty(t, k.unprepare(second))
+	k.mustPrepare(other)
+	assert.Equal(t, "DPX", m.mode())
+	assert.Contains(t, m.spec("c"), "/dev/dri/renderD128")
+	require.Empty(t, k.unprepare(other))
+	k.works(allocate(t, m.api, "d", amdCard0))
+	assert.Equal(t, "SPX", m.mode())
+}
+
+// The whole eight of a card are eight render nodes.
+func TestAllPartitionsOfACard(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, _ := m.start()
+	var devices []string
+	for i := range 8 {
+		devices = append(devices, fmt.Sprintf("%s-cpx-%d", amdCard0, i))
+	}
+	c := allocate(t, m.api, "a", devices...)
+	assert.Len(t, k.mustPrepare(c), 8)
+	for minor := 128; minor < 136; minor++ {
+		assert.Equal(t, 1, strings.Count(m.spec("a"), fmt.Sprintf(`"path":"/dev/dri/renderD%d"`, minor)))
+	}
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+}
+
+// A process outside of all claims keeps a card in its mode: who asks for another
+// one is told who it is, what needs the switch is tainted, and what does not is
+// given out. When it is gone, all is as before.
+func TestBusyCard(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	require.NoError(t, amdgpu.StartProcess(m.config.SimulateRoot, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}}))
+	message := k.refused(allocate(t, m.api, "a", cpx3))
+	assert.Contains(t, message, "make "+cpx3+": card "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
+	m.nothingHeld()
+
+	busy := func(d resourceapi.Device) bool {
+		needsSwitch := strings.HasPrefix(d.Name, amdCard0+"-")
+		return needsSwitch == (len(d.Taints) == 1 && d.Taints[0].Key == TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule) &&
+			needsSwitch == !untainted(d)
+	}
+	awaitDevices(t, m.api, false, busy)
+	note := awaitEvent(t, m.api, "GPUBusy", "python3")
+	assert.Contains(t, note, "Card "+amdCard0+" cannot give cpx-0, cpx-1, ")
+	assert.Contains(t, note, "the card stays in mode SPX as long as process 4711 (python3) uses it")
+	var text bytes.Buffer
+	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
+	assert.Contains(t, text.String(), "AMD driver 6.16.13, 2 cards")
+	assert.Contains(t, strings.Join(strings.Fields(text.String()), " "), "the card stays in mode SPX as long as process 4711 (python3) uses it")
+
+	// A restart takes no taint away, and writes nothing.
+	stop()
+	m.api.ClearActions()
+	k, _ = m.start()
+	setAllocatable(t, m.api, "8") // of NVIDIA's, which is nobody's business here
+	k.works(allocate(t, m.api, "b", amdCard0))
+	awaitDevices(t, m.api, false, busy)
+	assert.Zero(t, sliceWrites(m.api))
+
+	require.NoError(t, amdgpu.EndProcess(m.config.SimulateRoot, 4711))
+	awaitDevices(t, m.api, false, untainted)
+	awaitEvent(t, m.api, "GPUBusyOver", "python3")
+	k.works(allocate(t, m.api, "c", cpx3))
+}
+
+// The pods of a card are not in anybody's way: the counters keep other modes from
+// it as long as they are there.
+func TestHoldersAreNoObstacle(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", cpx3)
+	k.mustPrepare(c)
+	index := 3
+	require.NoError(t, amdgpu.StartProcess(m.config.SimulateRoot, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}, Partition: &index}))
+	before := sliceWrites(m.api)
+	// Something else is seen on the other card after some looks, and nothing here.
+	m.amdFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4712, Name: "stress", Cards: []string{"0000:26:00.0"}}}})
+	awaitEvent(t, m.api, "GPUBusy", "stress")
+	assert.Equal(t, before+1, sliceWrites(m.api))
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == !strings.HasPrefix(d.Name, amdCard1+"-") })
+}
+
+// A node of both vendors: pods of either, and of both at once.
+func TestBothVendorsOnOneNode(t *testing.T) {
+	m := newMixedMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	assert.FileExists(t, m.config.hookPath())
+	c := allocate(t, m.api, "a", small0, cpx3)
+	k.mustPrepare(c)
+	assert.Equal(t, []string{small0}, m.partitions())
+	assert.Equal(t, "CPX", m.mode())
+	spec := m.spec("a")
+	assert.Contains(t, spec, "/dev/dri/renderD131")
+	assert.Contains(t, spec, "nvidia-cdi-hook")
+
+	var text bytes.Buffer
+	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
+	for _, part := range []string{"NVIDIA driver 580.159.04, CUDA 13.0, 1 card\nAMD driver 6.16.13, 1 card\n", "claim team/claim-a, pod pod-a", "compute CPX", "memory NPS1"} {
+		assert.Contains(t, text.String(), part)
+	}
+	assert.NotContains(t, text.String(), "not made by Tranche", "partitions of a mode are nobody's")
+
+	amdOnly := allocate(t, m.api, "b", amdCard0+"-cpx-0")
+	k.mustPrepare(amdOnly)
+	assert.NotContains(t, m.spec("b"), "nvidia", "nothing of NVIDIA's comes with an AMD card")
+	require.Empty(t, k.unprepare(amdOnly))
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
 }

@@ -17,11 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 )
 
 // dieBefore kills this process before its n-th step: nothing is undone, no file
@@ -42,13 +44,19 @@ type crashCase struct {
 	devices []string
 	// rival overlaps with the claim's first device.
 	rival string
-	// partitions is what exists while the claim is prepared.
+	// partitions is what exists on NVIDIA cards while the claim is prepared, mode
+	// what the first AMD card is in.
 	partitions []string
+	mode       string
+	machine    func(*testing.T, *fake.Clientset) *machine
 }
 
 var crashCases = []crashCase{
-	{"two partitions", []string{small0, card1 + "-mig-3g-40gb-0"}, card0 + "-mig-3g-40gb-4", []string{small0, card1 + "-mig-3g-40gb-0"}},
-	{"whole card", []string{card0}, small0, nil},
+	{name: "two partitions", devices: []string{small0, card1 + "-mig-3g-40gb-0"}, rival: card0 + "-mig-3g-40gb-4", partitions: []string{small0, card1 + "-mig-3g-40gb-0"}, machine: newMachine},
+	{name: "whole card", devices: []string{card0}, rival: small0, machine: newMachine},
+	{name: "two AMD partitions", devices: []string{cpx3, amdCard1 + "-dpx-1"}, rival: dpx0, mode: "CPX", machine: newAMDMachine},
+	{name: "whole AMD card", devices: []string{amdCard0}, rival: cpx3, mode: "SPX", machine: newAMDMachine},
+	{name: "partitions of both vendors", devices: []string{small0, cpx3}, rival: amdCard0, partitions: []string{small0}, mode: "CPX", machine: newMixedMachine},
 }
 
 // aftermath is what happens between the death and the end of the claim.
@@ -65,8 +73,21 @@ var aftermaths = []aftermath{
 	{name: "claim deleted", gone: true, meanwhile: func(m *machine) {
 		require.NoError(m.t, m.api.ResourceV1().ResourceClaims("team").Delete(m.t.Context(), "claim-a", metav1.DeleteOptions{}))
 	}},
-	{name: "reboot", meanwhile: func(m *machine) { require.NoError(m.t, simulate.Reboot(m.config.SimulateRoot)) }},
-	{name: "driver reload", meanwhile: func(m *machine) { require.NoError(m.t, simulate.ReloadDriver(m.config.SimulateRoot)) }},
+	{name: "reboot", meanwhile: func(m *machine) {
+		reboot := amdgpu.Reboot
+		if len(m.inventory().GPUs) > 0 {
+			reboot = simulate.Reboot // of all cards
+		}
+		require.NoError(m.t, reboot(m.config.SimulateRoot))
+	}},
+	{name: "driver reload", meanwhile: func(m *machine) {
+		if len(m.inventory().GPUs) > 0 {
+			require.NoError(m.t, simulate.ReloadDriver(m.config.SimulateRoot))
+		}
+		if len(m.inventory().AMD) > 0 {
+			require.NoError(m.t, amdgpu.ReloadDriver(m.config.SimulateRoot))
+		}
+	}},
 }
 
 // tally counts what the matrix found.
@@ -104,7 +125,7 @@ func TestCrashMatrix(t *testing.T) {
 // orderlySteps lists the points of an undisturbed life of a claim, as the plan
 // has them.
 func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
-	m := newMachine(t, newAPI())
+	m := c.machine(t, newAPI())
 	var mu sync.Mutex
 	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *claim.Step) {
 		mu.Lock()
@@ -128,7 +149,7 @@ func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
 // crashAt lets the plugin die at one point of a claim's life and looks at what
 // follows.
 func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, count *tally) {
-	m := newMachine(t, newAPI())
+	m := c.machine(t, newAPI())
 	count.points.Add(1)
 	a := allocate(t, m.api, "a", c.devices...)
 	m.dieAt(a, n)
@@ -212,8 +233,14 @@ func (m *machine) requirePrepared(c crashCase) {
 	require.Equal(m.t, ledger.Prepared, records[0].State)
 	require.Len(m.t, records[0].Devices, len(c.devices))
 	for _, d := range records[0].Devices {
-		require.NotEmpty(m.t, d.UUID)
+		require.Contains(m.t, m.spec("a"), d.Name)
+		if d.Made {
+			require.NotEmpty(m.t, d.UUID)
+		}
 		require.Contains(m.t, m.spec("a"), d.UUID)
+	}
+	if c.mode != "" {
+		require.Equal(m.t, c.mode, m.mode())
 	}
 }
 

@@ -128,10 +128,12 @@ func (m *machine) startProcess(c child) *exec.Cmd {
 
 // awaitHang waits until the plugin hangs in the call that hang names: the
 // simulator counts, in its state, how often a fault came true.
-func (m *machine) awaitHang() {
+func (m *machine) awaitHang() { m.awaitHangIn("state.json") }
+
+func (m *machine) awaitHangIn(stateFile string) {
 	m.t.Helper()
 	require.Eventually(m.t, func() bool {
-		data, err := os.ReadFile(filepath.Join(m.config.SimulateRoot, "state.json"))
+		data, err := os.ReadFile(filepath.Join(m.config.SimulateRoot, stateFile))
 		require.NoError(m.t, err)
 		var state struct {
 			FaultCounts []int `json:"faultCounts"`

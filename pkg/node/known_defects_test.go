@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
 // The tests in this file are named for defects that NVIDIA's DRA driver had in
@@ -36,6 +35,18 @@ func (m *machine) records() []ledger.Record {
 		all = append(all, r)
 	}
 	return all
+}
+
+// record is that of one claim.
+func (m *machine) record(uid string) ledger.Record {
+	m.t.Helper()
+	for _, r := range m.records() {
+		if string(r.Claim.UID) == uid {
+			return r
+		}
+	}
+	require.Fail(m.t, "no record", uid)
+	return ledger.Record{}
 }
 
 // spec is the CDI file of a claim.
@@ -151,9 +162,7 @@ func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
 // makeForeign makes a partition as an administrator would, behind our back.
 func (m *machine) makeForeign(name string) {
 	m.t.Helper()
-	inv, err := inventory.Load("two", m.config.SimulateDir)
-	require.NoError(m.t, err)
-	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	library, err := simulate.New(m.inventory(), simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
 	require.NoError(m.t, err)
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
 	require.NoError(m.t, err)

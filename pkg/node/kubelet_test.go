@@ -240,12 +240,19 @@ func (m *machine) files(dir, pattern string) []string {
 	return found
 }
 
+// inventory is the machine's hardware.
+func (m *machine) inventory() *inventory.Inventory {
+	m.t.Helper()
+	inv, err := inventory.Load("two", m.config.SimulateDir)
+	require.NoError(m.t, err)
+	return inv
+}
+
 // partitions asks the simulated NVIDIA cards, apart from the plugin, what exists.
 // Those of AMD cards come and go with the mode, which stays.
 func (m *machine) partitions() []string {
 	m.t.Helper()
-	inv, err := inventory.Load("two", m.config.SimulateDir)
-	require.NoError(m.t, err)
+	inv := m.inventory()
 	if len(inv.GPUs) == 0 {
 		return nil
 	}

@@ -1,0 +1,374 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+)
+
+// computeFile is what an AMD card is switched by.
+const computeFile = "current_compute_partition"
+
+// After a reboot the cards are in their default mode. The kubelet asks again for
+// the claims of its pods, and gets the same.
+func TestAMDReboot(t *testing.T) {
+	for name, end := range map[string]func(root string) error{"driver reloaded": amdgpu.ReloadDriver, "rebooted": amdgpu.Reboot} {
+		t.Run(name, func(t *testing.T) {
+			m := newAMDMachine(t, newAPI())
+			k, stop := m.start()
+			c := allocate(t, m.api, "a", cpx3)
+			k.mustPrepare(c)
+			before := m.records()[0].Devices[0].LoadID
+			stop()
+			require.NoError(t, end(m.config.SimulateRoot))
+			require.Equal(t, "SPX", m.mode())
+
+			k, _ = m.start()
+			assert.Equal(t, []string{"gpu.tranche.dev/claim=" + cpx3 + "_a"}, k.mustPrepare(c))
+			assert.Equal(t, "CPX", m.mode())
+			assert.NotEqual(t, before, m.records()[0].Devices[0].LoadID)
+			require.Empty(t, k.unprepare(c))
+			k.works(allocate(t, m.api, "b", dpx0))
+		})
+	}
+}
+
+// A plugin that starts anew finds what it left: the mode, and who holds what.
+func TestAMDRestart(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", cpx3)
+	ids := k.mustPrepare(c)
+	spec := m.spec("a")
+	stop()
+	m.api.ClearActions()
+	k, _ = m.start()
+	assert.Equal(t, ids, k.mustPrepare(c))
+	assert.Equal(t, spec, m.spec("a"))
+	assert.False(t, k.granted(allocate(t, m.api, "b", dpx0)))
+	assert.Zero(t, sliceWrites(m.api), "nothing has changed")
+	require.Empty(t, k.unprepare(c))
+	k.works(allocate(t, m.api, "c", dpx0))
+}
+
+// amdgpu holds nothing of us open, so it can be loaded anew under a running
+// plugin. What the other vendor's cards do goes on.
+func TestDriverReloadOfOneVendorOnly(t *testing.T) {
+	m := newMixedMachine(t, newAPI())
+	k, _ := m.start()
+	nvidia, amd := allocate(t, m.api, "nvidia", small0), allocate(t, m.api, "amd", cpx3)
+	k.mustPrepare(nvidia)
+	k.mustPrepare(amd)
+	uuid := m.record("nvidia").Devices[0].UUID
+	require.NoError(t, amdgpu.ReloadDriver(m.config.SimulateRoot))
+	require.Equal(t, "SPX", m.mode())
+
+	load := m.record("amd").Devices[0].LoadID
+	require.Eventually(t, func() bool {
+		k.mustPrepare(amd)
+		return m.record("amd").Devices[0].LoadID != load
+	}, patience, tick, "the new load is not noticed")
+	assert.Equal(t, "CPX", m.mode())
+	k.mustPrepare(nvidia)
+	assert.Equal(t, uuid, m.record("nvidia").Devices[0].UUID)
+	require.Empty(t, k.unprepare(nvidia))
+	require.Empty(t, k.unprepare(amd))
+	m.nothingHeld()
+}
+
+// A card in another memory mode has other partitions. What a claim holds stays
+// published, fenced with its card, until it is released; to ask for it again is
+// refused.
+func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", dpx0)
+	k.mustPrepare(c)
+
+	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: amdAddress, Mode: "NPS4"}}})
+	require.NoError(t, amdgpu.ReloadDriver(m.config.SimulateRoot))
+	fenced := func(d resourceapi.Device) bool {
+		return (onCard(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == TaintUnhealthy)
+	}
+	isPublished := func(name string) bool {
+		for _, d := range published(t, m.api) {
+			if d.Name == name {
+				return true
+			}
+		}
+		return false
+	}
+	awaitDevices(t, m.api, false, fenced)
+	require.Eventually(t, func() bool { return !isPublished(amdCard0) }, patience, tick, "NPS4 has no whole card")
+	assert.True(t, isPublished(dpx0), "it is allocated")
+	note := awaitEvent(t, m.api, "HeldDeviceGone", dpx0)
+	assert.Contains(t, note, "the card's memory mode is now NPS4, in which it does not have it")
+	assert.Contains(t, note, dpx0+" is held by claim team/claim-a, pod pod-a")
+	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on card "+amdCard0+" (any more): the card's mode or driver has changed")
+	assert.False(t, k.granted(allocate(t, m.api, "b", cpx3)), "its container may be started anew with what is another partition now")
+
+	// A restart forgets nothing of it.
+	stop()
+	k, _ = m.start()
+	awaitDevices(t, m.api, false, fenced)
+	assert.True(t, isPublished(dpx0))
+
+	require.Empty(t, k.unprepare(c))
+	awaitDevices(t, m.api, false, untainted)
+	assert.False(t, isPublished(dpx0))
+	awaitEvent(t, m.api, "HeldDeviceReleased", dpx0)
+	k.works(allocate(t, m.api, "d", amdCard0+"-qpx-1"))
+}
+
+// Whatever goes wrong in a switch is said, leaves nothing behind, and the next
+// try works.
+func TestSwitchFails(t *testing.T) {
+	write := func(f amdgpu.WriteFault) amdgpu.Faults {
+		f.Card, f.File, f.Times = amdAddress, computeFile, 1
+		return amdgpu.Faults{Writes: []amdgpu.WriteFault{f}}
+	}
+	for name, tt := range map[string]struct {
+		faults  amdgpu.Faults
+		message string
+	}{
+		"a write that succeeds and changes nothing": {write(amdgpu.WriteFault{Ignored: true}), "amdgpu took mode CPX without an error, but the card is in SPX"},
+		"KFD does not come back":                    {write(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EIO)}), "KFD could not be started again on the card"},
+		"fewer KFD nodes than asked": {amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: amdAddress, Partitions: []int{3}, Missing: "kfd"}}},
+			"KFD has only 7 of the 8 partitions of mode CPX, and not that with index 3"},
+		"a process that takes the card between check and write": {
+			amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: amdAddress, File: computeFile, Process: &amdgpu.Process{PID: 77, Name: "rocminfo", Cards: []string{amdAddress}}}}},
+			"process 77 (rocminfo) uses it"},
+		"a card in reset":      {amdgpu.Faults{Resetting: []string{amdAddress}}, "reset"},
+		"a card that vanishes": {amdgpu.Faults{Lost: []string{amdAddress}}, "card " + amdAddress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newAMDMachine(t, newAPI())
+			k, _ := m.start()
+			awaitDevices(t, m.api, false, untainted)
+			m.amdFaults(tt.faults)
+			c := allocate(t, m.api, "a", cpx3)
+			assert.Contains(t, k.refused(c), tt.message)
+			m.nothingHeld()
+			other := allocate(t, m.api, "other", amdCard1+"-cpx-3")
+			k.mustPrepare(other)
+			require.Empty(t, k.unprepare(other))
+
+			m.amdFaults(amdgpu.Faults{})
+			_ = amdgpu.EndProcess(m.config.SimulateRoot, 77)
+			require.Eventually(t, func() bool { return k.prepare(c)["a"].Error == "" }, patience, tick, "the next try works")
+			assert.Equal(t, "CPX", m.mode())
+			require.Empty(t, k.unprepare(c))
+			m.nothingHeld()
+			awaitDevices(t, m.api, false, untainted)
+		})
+	}
+}
+
+// A claim for a device of a mode, or of a chip, that there is not.
+func TestModeThatTheCardLacks(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, _ := m.start()
+	assert.Contains(t, k.refused(allocate(t, m.api, "a", amdCard0+"-tpx-1")), "device "+amdCard0+"-tpx-1 does not exist on card "+amdCard0)
+	m.nothingHeld()
+	k.works(allocate(t, m.api, "b", cpx3))
+}
+
+// A partition that KFD does not have is fenced alone, as long as it is missing;
+// its holder is told.
+func TestMissingPartition(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, _ := m.start()
+	c := allocate(t, m.api, "a", cpx3)
+	k.mustPrepare(c)
+	awaitDevices(t, m.api, false, untainted)
+	m.amdFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: amdAddress, Partitions: []int{3}, Missing: "kfd"}}})
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (d.Name != cpx3) })
+	assert.Contains(t, awaitEvent(t, m.api, "PartitionMissing", "cpx-3"), "KFD has only 7 of the 8 partitions")
+	b := allocate(t, m.api, "b", amdCard0+"-cpx-4")
+	k.mustPrepare(b)
+	require.Empty(t, k.unprepare(b))
+	m.amdFaults(amdgpu.Faults{})
+	awaitDevices(t, m.api, false, untainted)
+	awaitEvent(t, m.api, "PartitionMissingOver", "")
+}
+
+// What becomes wrong with an AMD card takes it out of service, tells who is on
+// it, and is over when the card is well again.
+func TestAMDHealth(t *testing.T) {
+	for name, tt := range map[string]struct {
+		faults amdgpu.Faults
+		note   string
+	}{
+		"errors":    {amdgpu.Faults{RAS: []amdgpu.RAS{{Card: amdAddress, Uncorrectable: 2}}}, "2 errors that could not be corrected"},
+		"reset":     {amdgpu.Faults{Resetting: []string{amdAddress}}, "reset"},
+		"lost card": {amdgpu.Faults{Lost: []string{amdAddress}}, amdCard0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newAMDMachine(t, newAPI())
+			k, _ := m.start()
+			k.mustPrepare(allocate(t, m.api, "a", cpx3))
+			awaitDevices(t, m.api, false, untainted)
+			m.amdFaults(tt.faults)
+			awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (onCard(d) != amdAddress) })
+			note := awaitEvent(t, m.api, "GPUUnhealthy", tt.note)
+			assert.Contains(t, note, cpx3+" is held by claim team/claim-a, pod pod-a")
+			m.amdFaults(amdgpu.Faults{})
+			awaitDevices(t, m.api, false, untainted)
+		})
+	}
+}
+
+// Who serves AMD's cards is left alone, and NVIDIA's are given out all the same.
+func TestOwnerOfOneVendorsCards(t *testing.T) {
+	for name, tt := range map[string]struct {
+		api  *fake.Clientset
+		gone func(*fake.Clientset) error
+		note string
+	}{
+		"device config manager": {newAPI(), func(api *fake.Clientset) error { return label(t, api, "") }, "its label dcm.amd.com/gpu-config-profile=cpx lets AMD's device config manager"},
+		"AMD's DRA driver": {newAPI(amdSlice(resourceapi.Device{Name: "gpu-1-128"})), func(api *fake.Clientset) error {
+			return api.ResourceV1().ResourceSlices().Delete(t.Context(), "amd", metav1.DeleteOptions{})
+		}, "DRA driver gpu.amd.com publishes devices of this node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMixedMachine(t, tt.api)
+			if strings.HasPrefix(name, "device") {
+				require.NoError(t, label(t, tt.api, "cpx"))
+			}
+			_, _ = m.start()
+			ofAMD := func() (n int) {
+				for _, d := range published(t, m.api) {
+					if onCard(d) == amdAddress {
+						n++
+					}
+				}
+				return n
+			}
+			awaitDevices(t, m.api, false, untainted)
+			assert.Zero(t, ofAMD())
+			assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", "AMD"), tt.note)
+			require.NoError(t, tt.gone(m.api))
+			require.Eventually(t, func() bool { return ofAMD() == 15 }, patience, tick)
+			awaitEvent(t, m.api, "OtherOwnerGone", "AMD")
+		})
+	}
+}
+
+// label gives the node to AMD's device config manager, or takes it back.
+func label(t *testing.T, api *fake.Clientset, profile string) error {
+	t.Helper()
+	n := nodeWith(map[corev1.ResourceName]string{})
+	n.Name, n.UID = nodeName, "node-uid"
+	n.Labels = map[string]string{configManagerLabel: profile}
+	_, err := api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
+	return err
+}
+
+// An installation that ends leaves nothing of AMD's either.
+func TestAMDUninstall(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	m.config.UninstallOrder = "gpus/tranche-uninstall"
+	m.config.NodeLabels = true
+	k, stop := m.start()
+	awaitSlices(t, m.api)
+	c := allocate(t, m.api, "a", cpx3)
+	k.mustPrepare(c)
+	node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, node.Labels, "the labels are NVIDIA's")
+	order(t, m.api, "uninstalling", "false", "1")
+	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", cpx3[:len(cpx3)-1]+"4")), "Tranche is being uninstalled")
+	require.Empty(t, k.unprepare(c))
+	awaitNoSlices(t, m.api)
+	stop()
+	assert.NoDirExists(t, m.config.dataDir())
+	assert.NoDirExists(t, m.config.SimulateRoot)
+	assert.Empty(t, m.files(m.config.CDIDir, "*"))
+}
+
+// The plugin dies while the kernel is at work on a switch, before it and after
+// it took effect: nothing is given out twice, and the next try works.
+func TestPluginKilledDuringSwitch(t *testing.T) {
+	for _, at := range []string{"before", "after"} {
+		t.Run(map[string]string{"before": "in the write", "after": "between write and read-back"}[at], func(t *testing.T) {
+			m := newAMDMachine(t, newAPI())
+			_, stop := m.start() // the simulated machine is there for faults
+			stop()
+			c := allocate(t, m.api, "a", cpx3)
+			kill := m.startChild(c)
+			k := m.register()
+			m.amdFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: amdAddress, File: computeFile, Times: 1, Hang: at}}})
+			answered := make(chan error, 1)
+			go func() {
+				_, err := k.dra.NodePrepareResources(context.Background(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
+				answered <- err
+			}()
+			m.awaitHangIn("amdgpu.json")
+			kill()
+			require.Error(t, <-answered)
+			m.amdFaults(amdgpu.Faults{})
+			require.Equal(t, map[string]string{"before": "SPX", "after": "CPX"}[at], m.mode())
+
+			k, _ = m.start()
+			assert.False(t, k.granted(allocate(t, m.api, "b", dpx0)), "claim a may have it")
+			assert.Equal(t, []string{"gpu.tranche.dev/claim=" + cpx3 + "_a"}, k.mustPrepare(c), "the next try works")
+			assert.Equal(t, "CPX", m.mode())
+			require.Empty(t, k.unprepare(c))
+			k.works(allocate(t, m.api, "d", dpx0))
+		})
+	}
+}
+
+// A driver that is installed after the plugin has started is taken in, and what
+// the plugin does for the other cards goes on.
+func TestDriverInstalledLater(t *testing.T) {
+	m := newMixedMachine(t, newAPI())
+	// NVIDIA's driver is there and not loaded.
+	_, stop := m.start()
+	stop()
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
+	k, _ := m.start()
+	c := allocate(t, m.api, "a", cpx3)
+	k.mustPrepare(c)
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "node node-a has no card for pool node-a/"+card0)
+	m.faults(simulate.Faults{})
+	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
+	d := allocate(t, m.api, "d", small0)
+	require.Eventually(t, func() bool { return k.prepare(d)["d"].Error == "" }, patience, tick)
+	awaitSlices(t, m.api)
+	require.Empty(t, k.unprepare(d))
+	require.Empty(t, k.unprepare(c))
+	m.nothingHeld()
+}
+
+// A card with nothing but screens behind it is not ours.
+func TestNoAMDCardForUs(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/bus/pci/drivers/amdgpu"), 0o750))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/module/amdgpu"), 0o750))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "proc/sys/kernel/random"), 0o750))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("x\n"), 0o600))
+	ctx, cancel := context.WithTimeout(quiet(t.Context()), time.Minute)
+	defer cancel()
+	_, err := (&Config{HostRoot: root}).openAMD(ctx)
+	require.ErrorIs(t, err, errNoHardware)
+	require.ErrorContains(t, err, "no card that is made for computing")
+}

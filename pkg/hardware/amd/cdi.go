@@ -61,28 +61,6 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 	})
 }
 
-// confirmed is what the card is by the last topology, of which the card's own
-// nodes are read again.
-func (c *card) confirmed() (live, error) {
-	l, err := c.look()
-	if err != nil {
-		return l, err
-	}
-	for _, p := range l.partitions {
-		if p.node == nil {
-			continue
-		}
-		again, ok, err := c.node(p.node.number)
-		if err != nil && !absent(err) {
-			return l, err
-		}
-		if err != nil || !ok || again != *p.node {
-			return c.fresh()
-		}
-	}
-	return l, nil
-}
-
 // edits are the nodes of some partitions, each once.
 func (c *card) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
 	edits := &cdispecs.ContainerEdits{}

@@ -4,12 +4,13 @@
 // gets to see of it (CDI edits).
 //
 // The way through it: kfd.go reads the topology, partitions.go finds in it which
-// piece of which card each node is, inventory.go and shape.go read a card, of
-// which pkg/hardware/xcp says what it offers; switch.go changes the mode and
-// processes.go says who is in the way; cdi.go describes partitions to containers;
-// health.go, watch.go, obstacles.go and load.go say whether a card is well;
-// report.go shows all of it to people. Every call to a file goes through task.go,
-// because any of them may hang, and every error through errors.go.
+// piece of which card each node is; inventory.go, shape.go and configs.go read a
+// card, of which pkg/hardware/xcp says what it offers; switch.go changes the mode,
+// await.go waits for what comes of it, busy.go and processes.go say who is in the
+// way; cdi.go describes partitions to containers; health.go, watch.go,
+// obstacles.go and load.go say whether a card is well; report.go shows all of it
+// to people. Every call to a file goes through task.go, because any of them may
+// hang, and every error through errors.go.
 //
 // Which cards: those that can be cut (amdgpu makes partition files for them), and
 // of the others those whose KFD node is of a compute generation (CDNA: gfx908,

@@ -55,6 +55,9 @@ type Driver struct {
 	// reading is closed when it has been read of one of them.
 	configs map[string]configs
 	reading map[string]chan struct{}
+	// places are the partition devices by their render nodes, where they were last
+	// found.
+	places map[int]string
 	// hostBusy is the load of a driver of which we have seen that it switches no
 	// card while any process of the host uses KFD; empty when there is none.
 	hostBusy string
@@ -80,6 +83,7 @@ func New(cfg Config) (*Driver, error) {
 		shapes: map[string]*shape{},
 
 		configs: map[string]configs{},
+		places:  map[int]string{},
 		reading: map[string]chan struct{}{},
 	}, nil
 }

@@ -222,8 +222,17 @@ const platformDir = "/sys/devices/platform"
 // (https://github.com/ROCm/k8s-device-plugin/issues/157).
 func (c *card) checkMinor(p partition) error {
 	node := path.Join("drm", renderName(p.node.minor))
-	if _, err := c.stat(c.file(node)); !absent(err) {
-		return err
+	c.driver.mu.Lock()
+	last := c.driver.places[p.node.minor]
+	c.driver.mu.Unlock()
+	places := []string{last, c.file("")}
+	if last == "" {
+		places = places[1:]
+	}
+	for _, place := range places {
+		if _, err := c.stat(path.Join(place, node)); !absent(err) {
+			return err
+		}
 	}
 	names, err := c.list(platformDir)
 	if err != nil {
@@ -233,7 +242,11 @@ func (c *card) checkMinor(p partition) error {
 		if !strings.HasPrefix(name, "amdgpu_xcp") {
 			continue
 		}
-		if _, err := c.stat(path.Join(platformDir, name, node)); !absent(err) {
+		place := path.Join(platformDir, name)
+		if _, err := c.stat(path.Join(place, node)); !absent(err) {
+			if err == nil {
+				c.learn(func() { c.driver.places[p.node.minor] = place })
+			}
 			return err
 		}
 	}

@@ -2,8 +2,6 @@ package amd
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +148,29 @@ func TestBusyCardIsAskedAgain(t *testing.T) {
 	}
 }
 
+// A card that waits for a process to end is looked at all the same.
+func TestLooksDoNotWaitForABusyCard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, d := onPaper(t, mi300xSPX())
+		d.cfg.BusyPatience = time.Minute
+		files.fails["write "+modeFile] = unix.EBUSY
+		done := make(chan error)
+		go func() {
+			_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
+			done <- err
+		}()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		start := time.Now()
+		inventoryOf(t, d)
+		require.NoError(t, d.CheckHealth(t.Context(), paperAddress))
+		_, err := d.Live(t.Context(), paperAddress)
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start))
+		assert.ErrorIs(t, <-done, gpu.ErrInUse)
+	})
+}
+
 func TestCallerThatGivesUpWhileACardIsBusy(t *testing.T) {
 	files, d := onPaper(t, mi300xSPX())
 	d.cfg.BusyPatience = time.Hour
@@ -254,119 +275,4 @@ func TestWhoKeepsTheCard(t *testing.T) {
 	files.fails["list "+processDir] = unix.EACCES
 	_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
 	assert.ErrorIs(t, err, gpu.ErrInUse, "that nobody can be named changes nothing")
-}
-
-// What a kernel does with processes of other cards is learnt from it, and
-// forgotten with the load of the driver.
-func TestHostWideBusyRuleIsLearnt(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
-	card := inventoryOf(t, d)[0]
-	files.set(processDir+"/7/vram_24999", "4096\n")
-	obstacles := func() []gpu.Obstacle {
-		all, err := d.Obstacles(t.Context(), paperAddress, false)
-		require.NoError(t, err)
-		return all
-	}
-	assert.Empty(t, obstacles(), "most kernels do not mind")
-	files.fails["write "+modeFile] = unix.EBUSY
-	_, err := d.Create(t.Context(), placement(t, card, "cpx-0"))
-	require.ErrorIs(t, err, gpu.ErrInUse)
-	all := obstacles()
-	require.Len(t, all, 14, "all but the whole card, in which mode it is")
-	assert.Equal(t, gpu.Obstacle{
-		Placement: "gpu-0000-05-00-0-cpx-0", Kind: gpu.ObstacleBusy,
-		Reason: "this kernel switches no card while any process of the host uses KFD, and process 7 does; the card stays in mode SPX",
-	}, all[0])
-	assert.Equal(t, all, obstacles(), "the reason stays the same")
-
-	load := files.infos[moduleDir]
-	files.infos[moduleDir] = Info{Inode: load.Inode + 1}
-	assert.Empty(t, obstacles(), "another load may be of another driver")
-	files.infos[moduleDir] = load
-	assert.NotEmpty(t, obstacles())
-	delete(files.fails, "write "+modeFile)
-	obey(files)
-	_, err = d.Create(t.Context(), placement(t, card, "cpx-0"))
-	require.NoError(t, err)
-	assert.Empty(t, obstacles(), "it has switched all the same")
-}
-
-func TestObstacles(t *testing.T) {
-	c := mi300xCPX()
-	c.nodes = append(c.nodes[:5], c.nodes[6:]...)
-	files, d := onPaper(t, c)
-	inventoryOf(t, d)
-	missing := gpu.Obstacle{
-		Placement: "gpu-0000-05-00-0-cpx-5", Kind: gpu.ObstacleMissing,
-		Reason: "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
-	}
-	all, err := d.Obstacles(t.Context(), paperAddress, false)
-	require.NoError(t, err)
-	assert.Equal(t, []gpu.Obstacle{missing}, all)
-
-	files.set(processDir+"/4242/vram_24003", "4096\n")
-	files.set("/proc/4242/comm", "python3\n")
-	all, err = d.Obstacles(t.Context(), paperAddress, true)
-	require.NoError(t, err)
-	assert.Equal(t, []gpu.Obstacle{missing}, all, "a card that is held is excluded by its counters")
-	all, err = d.Obstacles(t.Context(), paperAddress, false)
-	require.NoError(t, err)
-	assert.Len(t, all, 1+4+2+1)
-	assert.Contains(t, all, missing)
-	assert.Contains(t, all, gpu.Obstacle{
-		Placement: "gpu-0000-05-00-0", Kind: gpu.ObstacleBusy, Reason: "the card stays in mode CPX as long as process 4242 (python3) uses it",
-	})
-
-	// Not even an inventory is needed.
-	again, err := driverOn(t, files).Obstacles(t.Context(), paperAddress, false)
-	require.NoError(t, err)
-	assert.Equal(t, all, again)
-}
-
-func TestEdits(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
-	files.device("/dev/dri/renderD131", 226, 131, 44)
-	edits, err := d.Edits(t.Context(), paperPlacement("cpx", 3))
-	require.NoError(t, err)
-	require.Len(t, edits.DeviceNodes, 2)
-	kfd, render := edits.DeviceNodes[0], edits.DeviceNodes[1]
-	assert.Equal(t, "/dev/kfd c 239:0 rw ", nodeText(kfd.Path, kfd.Type, kfd.Major, kfd.Minor, kfd.Permissions, kfd.HostPath))
-	assert.Equal(t, "/dev/dri/renderD131 c 226:131 rw ", nodeText(render.Path, render.Type, render.Major, render.Minor, render.Permissions, render.HostPath))
-	assert.Equal(t, []uint32{109, 44}, edits.AdditionalGIDs)
-	assert.Empty(t, edits.Env)
-	assert.Empty(t, edits.Mounts)
-	assert.Empty(t, edits.Hooks)
-
-	common, err := d.CommonEdits(t.Context(), []string{paperAddress})
-	require.NoError(t, err)
-	assert.Empty(t, *common)
-
-	d.cfg.HostDevRoot = "/var/lib/simulated"
-	edits, err = d.Edits(t.Context(), paperPlacement("cpx", 3))
-	require.NoError(t, err)
-	assert.Equal(t, "/dev/dri/renderD131", edits.DeviceNodes[1].Path)
-	assert.Equal(t, "/var/lib/simulated/dev/dri/renderD131", edits.DeviceNodes[1].HostPath)
-
-	// The card is watched while it is cut.
-	edits, err = d.Edits(t.Context(), paperPlacement("spx", 0))
-	require.NoError(t, err)
-	assert.Len(t, edits.DeviceNodes, 1+8, "KFD once, and all partitions")
-
-	for name, test := range map[string]struct {
-		p      gpu.Placement
-		breaks func()
-		want   string
-	}{
-		"another mode":       {paperPlacement("dpx", 0), func() {}, "card 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
-		"not a device":       {paperPlacement("cpx", 4), func() { files.infos["/dev/dri/renderD132"] = Info{} }, "/dev/dri/renderD132 is no character device"},
-		"no device node":     {paperPlacement("cpx", 5), func() { files.remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
-		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.remove(nodesDir + "/8"); files.set(topologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},
-	} {
-		test.breaks()
-		_, err := d.Edits(t.Context(), test.p)
-		assert.ErrorContains(t, err, test.want, name)
-	}
-	_, err = d.Edits(t.Context(), gpu.Placement{GPU: "0000:99:00.0", Type: gpu.TypeGPU, Profile: "spx"})
-	assert.ErrorIs(t, err, fs.ErrNotExist)
-	assert.False(t, errors.Is(err, gpu.ErrInUse))
 }

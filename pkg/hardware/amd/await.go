@@ -1,0 +1,151 @@
+package amd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+const (
+	// lookPause is the time between two looks for a node that is not there yet.
+	lookPause = 20 * time.Millisecond
+	// nodePatience is how long a KFD node may take that its mode should have.
+	// amdgpu makes the nodes before the write of the mode returns.
+	nodePatience = time.Second
+	// devicePatience is how long a device node in /dev may take, which somebody
+	// else makes (udev).
+	devicePatience = 20 * time.Second
+)
+
+// await waits until the partition of the mode has its KFD node and its device
+// node. Other partitions that are missing do not matter: they are fenced by
+// Obstacles.
+func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, index int) (partition, error) {
+	start := time.Now()
+	type look struct {
+		found partition
+		// missing says what the partition still lacks.
+		missing error
+	}
+	var last error
+	for {
+		l, err := onCard(ctx, d, pciAddress, func(c *card) (look, error) {
+			found, missing, err := c.find(want, index)
+			return look{found, missing}, err
+		})
+		if err != nil && last != nil && ctx.Err() != nil {
+			return partition{}, last // what was awaited says more than that time is up
+		}
+		if err != nil || l.missing == nil {
+			return l.found, err
+		}
+		patience := devicePatience
+		if l.found.node == nil {
+			patience = nodePatience
+		}
+		last = l.missing
+		if time.Since(start) > patience || sleep(ctx, lookPause) != nil {
+			return partition{}, last
+		}
+	}
+}
+
+// find looks for the partition. missing says what it still lacks.
+func (c *card) find(want xcp.Mode, index int) (found partition, missing, err error) {
+	now, err := c.mode()
+	if err != nil {
+		return found, nil, err
+	}
+	if now != want {
+		return found, nil, fmt.Errorf("card %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, now, want)
+	}
+	l, err := c.confirmed()
+	if err == nil && len(l.missing()) > 0 {
+		l, err = c.fresh()
+	}
+	if err != nil {
+		return found, nil, err
+	}
+	if index < 0 || index >= len(l.partitions) {
+		return found, nil, fmt.Errorf("card %s: mode %s has %d partitions and none with index %d", c.pciAddress, want, len(l.partitions), index)
+	}
+	found = l.partitions[index]
+	if found.node == nil {
+		return found, c.missingNode(l, index), nil
+	}
+	if missing, err = c.missingDevice(found); missing == nil && err == nil {
+		c.reportShortfall(l)
+	}
+	return found, missing, err
+}
+
+// confirmed is what the card is by the last topology, of which the card's own
+// nodes are read again.
+func (c *card) confirmed() (live, error) {
+	l, err := c.look()
+	if err != nil {
+		return l, err
+	}
+	for _, p := range l.partitions {
+		if p.node == nil {
+			continue
+		}
+		again, ok, err := c.node(p.node.number)
+		if err != nil && !absent(err) {
+			return l, err
+		}
+		if err != nil || !ok || again != *p.node {
+			return c.fresh()
+		}
+	}
+	return l, nil
+}
+
+// fresh is what the card is by a topology that was read just now.
+func (c *card) fresh() (live, error) {
+	top, err := c.driver.readTopology(c.task)
+	if err != nil {
+		return live{}, err
+	}
+	return c.live(top)
+}
+
+// missingNode says that KFD does not have a partition that the mode should have.
+func (c *card) missingNode(l live, index int) error {
+	if len(l.nodes()) == 0 {
+		return c.withoutKFD()
+	}
+	return fmt.Errorf("card %s: %s", c.pciAddress, shortfall(l, index))
+}
+
+// shortfall is also the reason of an obstacle. Of the causes this one has been
+// seen: https://instinct.docs.amd.com, "MI300X troubleshooting".
+func shortfall(l live, index int) string {
+	return fmt.Sprintf("KFD has only %d of the %d partitions of mode %s, and not that with index %d; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
+		len(l.nodes()), len(l.partitions), l.mode, index)
+}
+
+// missingDevice says that a device node is not in /dev yet.
+func (c *card) missingDevice(p partition) (missing, err error) {
+	if err := c.checkMinor(p); err != nil {
+		return nil, err
+	}
+	for _, name := range devicePaths(p) {
+		if _, err := c.stat(name); absent(err) {
+			return fmt.Errorf("card %s: there is no device node %s; is udev at work?", c.pciAddress, name), nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// reportShortfall tells the log that partitions are missing beside the one that
+// was wanted.
+func (c *card) reportShortfall(l live) {
+	if missing := l.missing(); len(missing) > 0 {
+		c.driver.cfg.Logger.Info("A card has fewer partitions than its mode should have", "card", c.pciAddress, "mode", l.mode, "missing", missing)
+	}
+}

@@ -1,0 +1,67 @@
+package amd
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestEdits(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	files.device("/dev/dri/renderD131", 226, 131, 44)
+	edits, err := d.Edits(t.Context(), paperPlacement("cpx", 3))
+	require.NoError(t, err)
+	require.Len(t, edits.DeviceNodes, 2)
+	kfd, render := edits.DeviceNodes[0], edits.DeviceNodes[1]
+	assert.Equal(t, "/dev/kfd c 239:0 rw ", nodeText(kfd.Path, kfd.Type, kfd.Major, kfd.Minor, kfd.Permissions, kfd.HostPath))
+	assert.Equal(t, "/dev/dri/renderD131 c 226:131 rw ", nodeText(render.Path, render.Type, render.Major, render.Minor, render.Permissions, render.HostPath))
+	assert.Equal(t, []uint32{109, 44}, edits.AdditionalGIDs)
+	assert.Empty(t, edits.Env)
+	assert.Empty(t, edits.Mounts)
+	assert.Empty(t, edits.Hooks)
+
+	// Groups are in the format since 0.7.0; what writes the file asks for the
+	// version that it needs.
+	version, err := cdispecs.MinimumRequiredVersion(&cdispecs.Spec{Kind: "tranche.dev/test", Devices: []cdispecs.Device{{Name: "a", ContainerEdits: *edits}}})
+	require.NoError(t, err)
+	assert.Equal(t, "0.7.0", version)
+
+	common, err := d.CommonEdits(t.Context(), []string{paperAddress})
+	require.NoError(t, err)
+	assert.Empty(t, *common)
+
+	d.cfg.HostDevRoot = "/var/lib/simulated"
+	edits, err = d.Edits(t.Context(), paperPlacement("cpx", 3))
+	require.NoError(t, err)
+	assert.Equal(t, "/dev/dri/renderD131", edits.DeviceNodes[1].Path)
+	assert.Equal(t, "/var/lib/simulated/dev/dri/renderD131", edits.DeviceNodes[1].HostPath)
+
+	// The card is watched while it is cut.
+	edits, err = d.Edits(t.Context(), paperPlacement("spx", 0))
+	require.NoError(t, err)
+	assert.Len(t, edits.DeviceNodes, 1+8, "KFD once, and all partitions")
+
+	for name, test := range map[string]struct {
+		p      gpu.Placement
+		breaks func()
+		want   string
+	}{
+		"another mode":       {paperPlacement("dpx", 0), func() {}, "card 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
+		"not a device":       {paperPlacement("cpx", 4), func() { files.infos["/dev/dri/renderD132"] = Info{} }, "/dev/dri/renderD132 is no character device"},
+		"no device node":     {paperPlacement("cpx", 5), func() { files.remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
+		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.remove(nodesDir + "/8"); files.set(topologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},
+	} {
+		test.breaks()
+		_, err := d.Edits(t.Context(), test.p)
+		assert.ErrorContains(t, err, test.want, name)
+	}
+	_, err = d.Edits(t.Context(), gpu.Placement{GPU: "0000:99:00.0", Type: gpu.TypeGPU, Profile: "spx"})
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.False(t, errors.Is(err, gpu.ErrInUse))
+}

@@ -1,0 +1,78 @@
+package amd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// What a kernel does with processes of other cards is learnt from it, and
+// forgotten with the load of the driver.
+func TestHostWideBusyRuleIsLearnt(t *testing.T) {
+	files, d := onPaper(t, mi300xSPX())
+	card := inventoryOf(t, d)[0]
+	files.set(processDir+"/7/vram_24999", "4096\n")
+	obstacles := func() []gpu.Obstacle {
+		all, err := d.Obstacles(t.Context(), paperAddress, false)
+		require.NoError(t, err)
+		return all
+	}
+	assert.Empty(t, obstacles(), "most kernels do not mind")
+	files.fails["write "+modeFile] = unix.EBUSY
+	_, err := d.Create(t.Context(), placement(t, card, "cpx-0"))
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	all := obstacles()
+	require.Len(t, all, 14, "all but the whole card, in which mode it is")
+	assert.Equal(t, gpu.Obstacle{
+		Placement: "gpu-0000-05-00-0-cpx-0", Kind: gpu.ObstacleBusy,
+		Reason: "this kernel switches no card while any process of the host uses KFD, and process 7 does; the card stays in mode SPX",
+	}, all[0])
+	assert.Equal(t, all, obstacles(), "the reason stays the same")
+
+	load := files.infos[moduleDir]
+	files.infos[moduleDir] = Info{Inode: load.Inode + 1}
+	assert.Empty(t, obstacles(), "another load may be of another driver")
+	files.infos[moduleDir] = load
+	assert.NotEmpty(t, obstacles())
+	delete(files.fails, "write "+modeFile)
+	obey(files)
+	_, err = d.Create(t.Context(), placement(t, card, "cpx-0"))
+	require.NoError(t, err)
+	assert.Empty(t, obstacles(), "it has switched all the same")
+}
+
+func TestObstacles(t *testing.T) {
+	c := mi300xCPX()
+	c.nodes = append(c.nodes[:5], c.nodes[6:]...)
+	files, d := onPaper(t, c)
+	inventoryOf(t, d)
+	missing := gpu.Obstacle{
+		Placement: "gpu-0000-05-00-0-cpx-5", Kind: gpu.ObstacleMissing,
+		Reason: "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
+	}
+	all, err := d.Obstacles(t.Context(), paperAddress, false)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Obstacle{missing}, all)
+
+	files.set(processDir+"/4242/vram_24003", "4096\n")
+	files.set("/proc/4242/comm", "python3\n")
+	all, err = d.Obstacles(t.Context(), paperAddress, true)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Obstacle{missing}, all, "a card that is held is excluded by its counters")
+	all, err = d.Obstacles(t.Context(), paperAddress, false)
+	require.NoError(t, err)
+	assert.Len(t, all, 1+4+2+1)
+	assert.Contains(t, all, missing)
+	assert.Contains(t, all, gpu.Obstacle{
+		Placement: "gpu-0000-05-00-0", Kind: gpu.ObstacleBusy, Reason: "the card stays in mode CPX as long as process 4242 (python3) uses it",
+	})
+
+	// Not even an inventory is needed.
+	again, err := driverOn(t, files).Obstacles(t.Context(), paperAddress, false)
+	require.NoError(t, err)
+	assert.Equal(t, all, again)
+}

@@ -62,9 +62,6 @@ func (c *card) find(want xcp.Mode, index int) (found partition, missing, err err
 		return found, nil, fmt.Errorf("card %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, now, want)
 	}
 	l, err := c.confirmed()
-	if err == nil && len(l.missing()) > 0 {
-		l, err = c.fresh()
-	}
 	if err != nil {
 		return found, nil, err
 	}

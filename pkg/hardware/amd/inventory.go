@@ -2,7 +2,6 @@ package amd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -272,27 +271,9 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 }
 
 // memory is the memory of the whole card, and takes down that of the partitions
-// that are live.
+// that are live. The memory of an APU is the machine's: its file says that there
+// is none, and KFD alone tells.
 func (c *card) memory(s *shape, l live) (int64, error) {
-	partitions := make([]int64, len(l.partitions))
-	var sum, smallest int64
-	for i, p := range l.partitions {
-		if p.node == nil {
-			continue
-		}
-		n, err := c.memoryOf(*p.node)
-		if err != nil {
-			return 0, err
-		}
-		partitions[i] = n
-		sum += n
-		if smallest == 0 || n < smallest {
-			smallest = n
-		}
-	}
-	if l.mode != "" && smallest > 0 && len(l.missing()) == 0 {
-		c.learn(func() { s.seen[l.mode] = partitions })
-	}
 	text, err := c.optional(c.file(vramTotalFile))
 	if err != nil {
 		return 0, c.told(err)
@@ -301,9 +282,44 @@ func (c *card) memory(s *shape, l live) (int64, error) {
 	if text != "" && (err != nil || total < 0) {
 		return 0, fmt.Errorf("card %s: %s says %q, which is no number of bytes", c.pciAddress, vramTotalFile, text)
 	}
-	// The memory of an APU is the machine's, and not all of it is in the file.
-	if total = max(total, sum+smallest*int64(len(l.missing()))); total == 0 {
-		return 0, errors.New("card " + c.pciAddress + ": neither amdgpu nor KFD say how much memory it has")
+	partitions, all, err := c.partitionMemory(l)
+	if err != nil {
+		return 0, err
+	}
+	if total == 0 {
+		// The most that was seen, so that it does not follow the mode by what is
+		// lost in rounding.
+		c.learn(func() { s.total = max(s.total, all); total = s.total })
+	}
+	if total == 0 {
+		return 0, fmt.Errorf("card %s: neither amdgpu nor KFD say how much memory it has", c.pciAddress)
+	}
+	// Where the driver is told not to cap partitions (compute_partition_mem_alloc_mode),
+	// each shows what it has in common with others; what it has for sure is its share.
+	if l.mode != "" && len(l.missing()) == 0 && all <= total {
+		c.learn(func() { s.seen[l.mode] = partitions })
 	}
 	return total, nil
+}
+
+// partitionMemory is what KFD says of the memory of each partition, and what that
+// makes for the card if those without a node are like the smallest.
+func (c *card) partitionMemory(l live) (partitions []int64, all int64, err error) {
+	partitions = make([]int64, len(l.partitions))
+	var smallest int64
+	for i, p := range l.partitions {
+		if p.node == nil {
+			continue
+		}
+		n, err := c.memoryOf(*p.node)
+		if err != nil {
+			return nil, 0, err
+		}
+		partitions[i] = n
+		all += n
+		if smallest == 0 || n < smallest {
+			smallest = n
+		}
+	}
+	return partitions, all + smallest*int64(len(l.missing())), nil
 }

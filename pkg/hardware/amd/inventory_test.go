@@ -96,6 +96,46 @@ func TestMemoryThatWasSeenIsRemembered(t *testing.T) {
 	assert.EqualValues(t, 103070826496, placement(t, inventoryOf(t, d)[0], "dpx-1").Memory, "another driver may divide otherwise")
 }
 
+// A partition that is missing does not change what the card has.
+func TestMemoryWithAMissingPartition(t *testing.T) {
+	c := mi308xCPX(0, 128)
+	c.nodes = c.nodes[:3] // the smaller one is not there
+	_, d := onPaper(t, c)
+	card := inventoryOf(t, d)[0]
+	assert.Equal(t, 196592*mib, card.Memory)
+	assert.EqualValues(t, 51522830336, placement(t, card, "cpx-3").Memory, "calculated")
+}
+
+// An APU has no memory of its own, and its partitions do not add up to the same.
+func TestMemoryOfAnAPU(t *testing.T) {
+	spx := mi300xSPX()
+	spx.vramMiB, spx.device, spx.available = 0, "0x74a0", "SPX, TPX, CPX"
+	spx.nodes[0].xccs, spx.nodes[0].simd, spx.nodes[0].bytes = 6, 912, 128*gib
+	cpx := spx
+	cpx.compute, cpx.nodes = "CPX", nil
+	for i := range 6 {
+		cpx.nodes = append(cpx.nodes, paperNode{number: 2 + i, location: 1280 + i, minor: 128 + i, simd: 152, xccs: 1, gfx: 90402, bytes: 128 * gib / 6 / 4096 * 4096})
+	}
+	files, d := onPaper(t, spx)
+	before := inventoryOf(t, d)
+	assert.Equal(t, 128*gib, before[0].Memory)
+	assert.Equal(t, 128*gib/6/4096*4096, placement(t, before[0], "cpx-5").Memory)
+	files.replace(cpx)
+	assert.Equal(t, before, inventoryOf(t, d))
+}
+
+// A driver that does not cap partitions shows each of them the memory of all.
+func TestMemoryThatPartitionsHaveInCommon(t *testing.T) {
+	c := mi300xCPX()
+	for i := range c.nodes {
+		c.nodes[i].bytes = 196592 * mib
+	}
+	_, d := onPaper(t, c)
+	card := inventoryOf(t, d)[0]
+	assert.Equal(t, 196592*mib, card.Memory)
+	assert.Equal(t, 24574*mib, placement(t, card, "cpx-0").Memory)
+}
+
 func TestWhichCardsAreOurs(t *testing.T) {
 	plain := func(address string, gfx int) paperCard {
 		c := mi300xSPX()

@@ -141,7 +141,7 @@ func TestKnownDefectInventedMemory(t *testing.T) {
 	files.remove(devicesDir + "/" + paperAddress + "/" + vramTotalFile)
 	assert.Equal(t, 196592*mib, inventoryOf(t, d)[0].Memory, "KFD tells as well")
 	files.set(nodesDir+"/2/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 1\n")
-	_, err := d.Inventory(t.Context())
+	_, err := driverOn(t, files).Inventory(t.Context())
 	assert.ErrorContains(t, broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
 }
 

@@ -25,6 +25,9 @@ func parseAddress(pciAddress string) (address, error) {
 	if _, err := fmt.Sscanf(normal, "%x:%x:%x.%x", &a.domain, &a.bus, &a.device, &a.function); err != nil {
 		return address{}, fmt.Errorf("PCI address %q: %w", pciAddress, err)
 	}
+	if a.device > 0x1f {
+		return address{}, fmt.Errorf("PCI address %q: a bus has 32 devices", pciAddress)
+	}
 	return a, nil
 }
 
@@ -180,13 +183,18 @@ func (c *card) live(top *topology) (live, error) {
 	return l, nil
 }
 
-// look reads the topology, if it has changed, and what the card is by it.
+// look reads the topology, if it has changed, and what the card is by it. What
+// does not fit together is looked at anew: somebody may just have switched the
+// card.
 func (c *card) look() (live, error) {
 	top, err := c.driver.recentTopology(c.task)
 	if err != nil {
 		return live{}, err
 	}
-	return c.live(top)
+	if l, err := c.live(top); err == nil && len(l.missing()) == 0 {
+		return l, nil
+	}
+	return c.fresh()
 }
 
 // firstMinor is the number of the card's own render node, which is also that of

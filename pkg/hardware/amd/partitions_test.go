@@ -74,13 +74,16 @@ func TestParseAddress(t *testing.T) {
 	a, err := parseAddress("0001:c1:1f.7")
 	require.NoError(t, err)
 	assert.Equal(t, address{domain: 1, bus: 0xc1, device: 0x1f, function: 7}, a)
-	_, err = parseAddress("card0")
-	assert.Error(t, err)
+	for _, bad := range []string{"card0", "0000:00:20.0"} {
+		_, err = parseAddress(bad)
+		assert.Error(t, err, bad)
+	}
 }
 
 func FuzzParseAddress(f *testing.F) {
 	f.Add("0000:c1:00.0")
 	f.Add("10000:C1:1f.7")
+	f.Add("0000:00:20.0")
 	f.Fuzz(func(t *testing.T, text string) {
 		a, err := parseAddress(text)
 		if err == nil {
@@ -150,6 +153,26 @@ func TestLocationsThatContradictTheRenderNodesHandOutNothing(t *testing.T) {
 	assert.ErrorContains(t, broken(t, err, c.address), "does not tell its partitions apart")
 	_, err = d.Edits(t.Context(), gpu.Placement{GPU: c.address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3})
 	assert.Error(t, err)
+}
+
+// A kernel that does not count its changes is looked at again where the last look
+// does not fit.
+func TestSwitchThatKFDDidNotCount(t *testing.T) {
+	files, d := onPaper(t, mi300xCPX())
+	live, err := d.Live(t.Context(), paperAddress)
+	require.NoError(t, err)
+	require.Len(t, live, 8)
+	for _, c := range []paperCard{mi300xDPX(), mi300xCPX(), mi300xSPX()} {
+		generation := files.files[topologyDir+"/generation_id"]
+		files.replace(c)
+		files.set(topologyDir+"/generation_id", generation)
+		require.NoError(t, d.CheckHealth(t.Context(), paperAddress))
+		live, err = d.Live(t.Context(), paperAddress)
+		require.NoError(t, err)
+		for _, p := range live {
+			assert.True(t, p.Complete, "%s of %s", p.Name(), c.compute)
+		}
+	}
 }
 
 func TestModeThatTheChipDoesNotHave(t *testing.T) {

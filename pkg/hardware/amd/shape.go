@@ -28,6 +28,8 @@ type shape struct {
 	memory xcp.MemoryMode
 	// xccs is zero as long as nobody has told.
 	xccs int
+	// total is the memory of the card, where KFD alone tells.
+	total int64
 	// seen is the memory of the partitions of each mode that was live.
 	seen map[xcp.Mode][]int64
 }

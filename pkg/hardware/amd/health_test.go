@@ -24,13 +24,13 @@ var troubles = []struct {
 	want   string
 	is     error
 }{
-	{"in reset", func(f *tree) { f.fails["read "+devicesDir+"/"+paperAddress+"/"+computeFile] = unix.EPERM }, "card 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
+	{"in reset", func(f *tree) { f.refuse("read "+devicesDir+"/"+paperAddress+"/"+computeFile, unix.EPERM) }, "card 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
 	{"gone from the bus", func(f *tree) { f.remove(devicesDir + "/" + paperAddress) }, "is gone from the PCI bus", fs.ErrNotExist},
 	{"let go by amdgpu", func(f *tree) {
 		f.remove(driverDirs[0] + "/" + paperAddress)
 		f.remove(driverDirs[1] + "/" + paperAddress)
 	}, "amdgpu has let go of it", fs.ErrNotExist},
-	{"does not answer", func(f *tree) { f.fails["read "+devicesDir+"/"+paperAddress+"/"+computeFile] = unix.ENODEV }, "is gone from the PCI bus", unix.ENODEV},
+	{"does not answer", func(f *tree) { f.refuse("read "+devicesDir+"/"+paperAddress+"/"+computeFile, unix.ENODEV) }, "is gone from the PCI bus", unix.ENODEV},
 	{"all KFD nodes missing", func(f *tree) { f.remove(nodesDir + "/2"); f.set(topologyDir+"/generation_id", "2") }, "has no node in KFD's topology", nil},
 	{"uncorrected errors", func(f *tree) {
 		f.set(devicesDir+"/"+paperAddress+"/ras/umc_err_count", "ue: 2\nce: 7\nde: 1\n")

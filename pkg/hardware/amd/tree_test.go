@@ -133,6 +133,8 @@ func (t *tree) ReadDir(name string) ([]string, error) {
 }
 
 func (t *tree) EvalSymlinks(name string) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if to, ok := t.links[name]; ok {
 		return to, nil
 	}
@@ -157,6 +159,13 @@ func (t *tree) Stat(name string) (Info, error) {
 		}
 	}
 	return Info{}, missing("stat", name)
+}
+
+// refuse makes a call fail: "read <path>".
+func (t *tree) refuse(call string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fails[call] = err
 }
 
 // set changes a file, and remove removes one with all below it.

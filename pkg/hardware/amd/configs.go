@@ -34,10 +34,10 @@ type configs struct {
 // configs is what the driver says about the modes of the card. It is read once for
 // all cards of a kind, under a load of the driver and a memory mode: there is a
 // write for each mode. What cannot be read is empty, and read the next time.
-func (c *card) configs(s *shape) configs {
+func (c *card) configs(s *shape) (configs, error) {
 	device, err := c.device()
 	if err != nil {
-		return configs{}
+		return configs{}, err
 	}
 	kind := fmt.Sprintf("%#x %s %s", device, s.memory, s.load)
 	d := c.driver
@@ -50,10 +50,10 @@ func (c *card) configs(s *shape) configs {
 		}
 		d.mu.Unlock()
 		if ok {
-			return known
+			return known, nil
 		}
 		if wait == nil {
-			return c.learnConfigs(kind)
+			return c.learnConfigs(kind), nil
 		}
 		select {
 		case <-wait:
@@ -62,7 +62,7 @@ func (c *card) configs(s *shape) configs {
 		}
 	}
 	out, _ := c.readConfigs()
-	return out
+	return out, nil
 }
 
 // learnConfigs reads the description of the modes for all cards of the kind.

@@ -263,7 +263,11 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 	if f.Modes, err = c.modes(l.mode, s.memory, nodes); err != nil {
 		return f, err
 	}
-	f.Engines = c.configs(s).engines
+	told, err := c.configs(s)
+	if err != nil {
+		return f, err
+	}
+	f.Engines = told.engines
 	c.driver.mu.Lock()
 	defer c.driver.mu.Unlock()
 	f.Seen = maps.Clone(s.seen)

@@ -118,7 +118,8 @@ func (c *card) xccsOfChip(s *shape) (int, error) {
 	if chip, ok := chips[device]; ok {
 		return chip.xccs, nil
 	}
-	return c.configs(s).xccs, nil
+	told, err := c.configs(s)
+	return told.xccs, err
 }
 
 // learn changes what is known of the card.

@@ -1,0 +1,186 @@
+package amd
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// nthFails is a host on which one call in a row fails.
+type nthFails struct {
+	Files
+	mu sync.Mutex
+	// left is how many calls go well before the one that fails; below zero all do.
+	left   int
+	failed string
+}
+
+func (f *nthFails) call(op, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left--
+	if f.left != -1 {
+		return nil
+	}
+	f.failed = op + " " + name
+	return &fs.PathError{Op: op, Path: name, Err: unix.EIO}
+}
+
+func (f *nthFails) ReadFile(name string) ([]byte, error) {
+	if err := f.call("read", name); err != nil {
+		return nil, err
+	}
+	return f.Files.ReadFile(name)
+}
+
+func (f *nthFails) WriteFile(name string, data []byte) error {
+	if err := f.call("write", name); err != nil {
+		return err
+	}
+	return f.Files.WriteFile(name, data)
+}
+
+func (f *nthFails) ReadDir(name string) ([]string, error) {
+	if err := f.call("readdirent", name); err != nil {
+		return nil, err
+	}
+	return f.Files.ReadDir(name)
+}
+
+func (f *nthFails) EvalSymlinks(name string) (string, error) {
+	if err := f.call("lstat", name); err != nil {
+		return "", err
+	}
+	return f.Files.EvalSymlinks(name)
+}
+
+func (f *nthFails) Stat(name string) (Info, error) {
+	if err := f.call("stat", name); err != nil {
+		return Info{}, err
+	}
+	return f.Files.Stat(name)
+}
+
+// full is a machine with one of every kind of file.
+func full(c paperCard) *tree {
+	files := newTree()
+	files.add(c)
+	dir := devicesDir + "/" + paperAddress + "/"
+	for name, text := range map[string]string{
+		configModes: "SPX, CPX", selectorFile: "SPX", configDir + "/xcc/num_inst": "8", configDir + "/dec/num_inst": "4",
+		"ras/umc_err_count": "ue: 0\nce: 1", "product_name": "AMD Instinct MI300X",
+	} {
+		files.set(dir+name, text+"\n")
+	}
+	files.set(processDir+"/4242/vram_24002", "4096\n")
+	files.set("/proc/4242/comm", "python3\n")
+	obey(files)
+	return files
+}
+
+// Whichever file fails in whatever call: the error names it, or it was one without
+// which all the rest is told; and the next try works.
+func TestEveryFileCanFail(t *testing.T) {
+	// A card that lacks these is still a card.
+	spared := []string{"/numa_node", "/comm", configDir, "lstat "}
+	for name, test := range map[string]struct {
+		card paperCard
+		call func(*Driver) (any, error)
+	}{
+		"inventory": {mi300xCPX(), func(d *Driver) (any, error) { return d.Inventory(t.Context()) }},
+		"live":      {mi300xCPX(), func(d *Driver) (any, error) { return d.Live(t.Context(), paperAddress) }},
+		"switch":    {mi300xSPX(), func(d *Driver) (any, error) { return d.Create(t.Context(), paperPlacement("cpx", 3)) }},
+		"no switch": {mi300xCPX(), func(d *Driver) (any, error) { return d.Create(t.Context(), paperPlacement("cpx", 3)) }},
+		"edits":     {mi300xCPX(), func(d *Driver) (any, error) { return d.Edits(t.Context(), paperPlacement("cpx", 3)) }},
+		"obstacles": {mi300xCPX(), func(d *Driver) (any, error) { return d.Obstacles(t.Context(), paperAddress, false) }},
+		"health":    {mi300xCPX(), func(d *Driver) (any, error) { return nil, d.CheckHealth(t.Context(), paperAddress) }},
+		"load":      {mi300xCPX(), func(d *Driver) (any, error) { return d.LoadID() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, err := test.call(driverOn(t, full(test.card)))
+			require.NoError(t, err)
+			for n := 0; ; n++ {
+				// Each failure is met twice: by a plugin that goes on, and by one
+				// that is killed there.
+				files := &nthFails{Files: full(test.card), left: n / 2}
+				d := driverOn(t, files)
+				got, err := test.call(d)
+				if files.failed == "" {
+					require.GreaterOrEqual(t, n, 6, "there was something to fail")
+					require.NoError(t, err)
+					return
+				}
+				switch {
+				case err != nil:
+					require.ErrorIs(t, err, unix.EIO, files.failed)
+					_, path, _ := strings.Cut(files.failed, " ")
+					require.ErrorContains(t, err, path)
+				case !containsAny(files.failed, spared):
+					require.Equal(t, want, got, files.failed)
+				}
+				if n%2 == 1 {
+					d = driverOn(t, files)
+				}
+				again, err := test.call(d)
+				require.NoError(t, err, "after %s", files.failed)
+				require.Equal(t, want, again, "after %s", files.failed)
+			}
+		})
+	}
+}
+
+func containsAny(text string, parts []string) bool {
+	for _, part := range parts {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// Nothing is handed out of a card while something about it cannot be read: what
+// comes out is all of it or an error.
+func TestReportIsCompleteOrSaysWhatIsNot(t *testing.T) {
+	want := reportOf(t, driverOn(t, full(mi300xCPX())))
+	for n := 0; ; n++ {
+		files := &nthFails{Files: full(mi300xCPX()), left: n}
+		got, err := driverOn(t, files).Report(t.Context())
+		if files.failed == "" {
+			return
+		}
+		if err != nil {
+			_, path, _ := strings.Cut(files.failed, " ")
+			require.ErrorContains(t, err, path)
+			continue
+		}
+		require.Len(t, got.Cards, 1, files.failed)
+		card := got.Cards[0]
+		if card.Unhealthy == "" && len(card.Errors) == 0 && !containsAny(files.failed, []string{"/comm", "/hwmon", "/drm", "/vram_", rasDir, configDir, topologyDir, "/device", driverDirs[0]}) {
+			assert.Equal(t, want, got, files.failed)
+		}
+	}
+}
+
+// A chip that nobody knows is counted by its partitions.
+func TestXCCsOfAnUnknownChip(t *testing.T) {
+	c := mi300xCPX()
+	c.device = "0x7fff"
+	files, d := onPaper(t, c)
+	assert.Len(t, inventoryOf(t, d)[0].Placements, 15)
+	for i := range c.nodes {
+		files.remove(nodesDir + "/" + string(rune('2'+i)))
+	}
+	_, err := driverOn(t, files).Live(t.Context(), paperAddress)
+	var health *HealthError
+	assert.True(t, errors.As(err, &health), "%v", err)
+	_, err = driverOn(t, files).Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "cpx"})
+	assert.ErrorContains(t, err, "has no node in KFD's topology")
+}

@@ -198,6 +198,30 @@ func TestBusyCard(t *testing.T) {
 	k.works(allocate(t, m.api, "c", cpx3))
 }
 
+// Older kernels switch no card while any process of the host uses KFD, be it that
+// of a pod on another card. That is known once a switch has been refused.
+func TestBusyHostOnOldKernel(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	m.write("inventories/two.yaml", strings.Replace(twoAMDCards, "amd: {", "amd: {busy: host, ", 1))
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	whole := allocate(t, m.api, "a", amdCard1)
+	k.mustPrepare(whole)
+	require.NoError(t, amdgpu.StartProcess(m.config.SimulateRoot, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{"0000:26:00.0"}}))
+	c := allocate(t, m.api, "b", cpx3)
+	message := k.refused(c)
+	assert.Contains(t, message, "this kernel switches no card while any process of the host uses KFD, and process 4711 (python3) does")
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != strings.HasPrefix(d.Name, amdCard0+"-") })
+	sameMode := allocate(t, m.api, "c", amdCard0)
+	k.mustPrepare(sameMode)
+	require.Empty(t, k.unprepare(sameMode))
+
+	require.NoError(t, amdgpu.EndProcess(m.config.SimulateRoot, 4711))
+	require.Empty(t, k.unprepare(whole))
+	awaitDevices(t, m.api, false, untainted)
+	k.works(c)
+}
+
 // The pods of a card are not in anybody's way: the counters keep other modes from
 // it as long as they are there.
 func TestHoldersAreNoObstacle(t *testing.T) {

@@ -71,7 +71,7 @@ func TestAMDRestart(t *testing.T) {
 // plugin. What the other vendor's cards do goes on.
 func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	m := newMixedMachine(t, newAPI())
-	k, _ := m.start()
+	k, stop := m.start()
 	nvidia, amd := allocate(t, m.api, "nvidia", small0), allocate(t, m.api, "amd", cpx3)
 	k.mustPrepare(nvidia)
 	k.mustPrepare(amd)
@@ -87,6 +87,16 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	assert.Equal(t, "CPX", m.mode())
 	k.mustPrepare(nvidia)
 	assert.Equal(t, uuid, m.record("nvidia").Devices[0].UUID)
+
+	// And the other way round. NVIDIA's driver cannot go while the plugin runs.
+	stop()
+	before := m.record("amd")
+	require.NoError(t, simulate.ReloadDriver(m.config.SimulateRoot))
+	k, _ = m.start()
+	k.mustPrepare(amd)
+	assert.Equal(t, before, m.record("amd"))
+	k.mustPrepare(nvidia)
+	assert.Equal(t, []string{small0}, m.partitions(), "made again")
 	require.Empty(t, k.unprepare(nvidia))
 	require.Empty(t, k.unprepare(amd))
 	m.nothingHeld()

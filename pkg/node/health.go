@@ -108,9 +108,17 @@ func (p *plugin) watchHealth(ctx context.Context, o *opened) {
 // problems looks what is wrong with the cards that answer: fatal events that are
 // not over, and what the driver asks to be done.
 func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]string {
-	problems := map[string]string{}
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	found := make([]error, len(answer))
+	var wg sync.WaitGroup
 	for i := range answer {
-		if err := p.hardware.CheckHealth(ctx, answer[i].PCIAddress); err != nil {
+		wg.Go(func() { found[i] = p.hardware.CheckHealth(ctx, answer[i].PCIAddress) })
+	}
+	wg.Wait()
+	problems := map[string]string{}
+	for i, err := range found {
+		if err != nil {
 			problems[answer[i].PCIAddress] = err.Error()
 		}
 	}

@@ -15,8 +15,12 @@ import (
 const (
 	// defaultLookInterval is how often the cards are looked at.
 	defaultLookInterval = 5 * time.Second
-	// lookTimeout is how long one look may take.
-	lookTimeout = 30 * time.Second
+	// lookTimeout is how long the cards may take to tell what they are, and
+	// healthTimeout how they are: longer than a claim that is being prepared keeps
+	// a card busy. A card that hangs takes all of the first, once, and must leave
+	// the others time for the second.
+	lookTimeout   = 30 * time.Second
+	healthTimeout = 20 * time.Second
 	// foreignTimeout is how long the look for foreign partitions waits for a
 	// card on which a claim is being prepared.
 	foreignTimeout = time.Second
@@ -43,9 +47,9 @@ func (p *plugin) watchCards(ctx context.Context) {
 // look finds out which cards there are and how they are, and publishes what has
 // changed.
 func (p *plugin) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	listing, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, problems, err := p.hardware.list(ctx)
+	found, problems, err := p.hardware.list(listing)
 	if err != nil {
 		return err
 	}

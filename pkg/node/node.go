@@ -107,7 +107,7 @@ type plugin struct {
 	hardware *hardware
 	// openers open the drivers of the node's cards, toldFailures is why some are
 	// not open. Only the goroutine that opens them has these.
-	openers      []opener
+	openers      []*opener
 	toldFailures map[gpu.Vendor]string
 	claims       *claim.Manager
 	publisher    *publisher
@@ -194,37 +194,6 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	return p.watchOver(ctx)
-}
-
-// waitForHardware returns when the node has cards and a driver for them. Most
-// nodes of a cluster have none; there the plugin idles.
-func (p *plugin) waitForHardware(ctx context.Context) error {
-	said := ""
-	return wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
-		hardware, err := p.openHardware(ctx)
-		if errors.Is(err, errNoHardware) {
-			p.registration.idle.Store(true)
-			if err.Error() != said {
-				said = err.Error()
-				klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())
-			}
-			return false, nil
-		}
-		if err != nil {
-			p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
-			return false, err
-		}
-		p.hardware = hardware
-		return true, nil
-	})
-}
-
-func (p *plugin) closeHardware(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := p.hardware.Close(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Closing the hardware failed")
-	}
 }
 
 // openCards brings together the cards, the claims that hold them, and what is

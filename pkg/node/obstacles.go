@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -20,21 +21,26 @@ const obstaclesTimeout = 5 * time.Second
 // in its way: modes that a process keeps them from, and parts that their driver
 // does not offer.
 func (p *plugin) lookForObstacles(ctx context.Context) {
+	cards := p.cards.list()
+	found, errs := make([][]gpu.Obstacle, len(cards)), make([]error, len(cards))
+	var wg sync.WaitGroup
+	for i := range cards {
+		wg.Go(func() { found[i], errs[i] = p.obstaclesOf(ctx, cards[i].PCIAddress) })
+	}
+	wg.Wait()
 	seen, all := map[string][]gpu.Obstacle{}, map[string][]gpu.Obstacle{}
-	for _, card := range p.cards.list() {
-		before := p.publisher.obstaclesOn(card.PCIAddress)
-		now, err := p.obstaclesOf(ctx, card.PCIAddress)
-		if err != nil {
+	for i, card := range cards {
+		before, last := p.publisher.obstaclesOn(card.PCIAddress), p.seenObstacles[card.PCIAddress]
+		now, lasting := found[i], found[i]
+		switch {
+		case errs[i] != nil:
 			// Not known now: what was known before stays.
-			klog.FromContext(ctx).V(2).Info("It cannot be told what is in the way on a card", "card", card.Name(), "err", err)
-			seen[card.PCIAddress], all[card.PCIAddress] = p.seenObstacles[card.PCIAddress], before
-			continue
+			klog.FromContext(ctx).V(2).Info("It cannot be told what is in the way on a card", "card", card.Name(), "err", errs[i])
+			now, lasting = last, before
+		case p.seenObstacles != nil:
+			lasting = lastingObstacles(last, now)
 		}
 		seen[card.PCIAddress] = now
-		lasting := now
-		if p.seenObstacles != nil {
-			lasting = lastingObstacles(p.seenObstacles[card.PCIAddress], now)
-		}
 		if len(lasting) > 0 {
 			all[card.PCIAddress] = lasting
 		}

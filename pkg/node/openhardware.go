@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -23,40 +25,85 @@ import (
 // driver for it yet.
 var errNoHardware = errors.New("no GPU driver on this node")
 
+// notThere says that a vendor's driver is not there.
+func notThere(v gpu.Vendor, err error) error {
+	return fmt.Errorf("%w (%s): %w", errNoHardware, v.Title(), err)
+}
+
 // opener opens the driver of one vendor.
 type opener struct {
 	name gpu.Vendor
 	// open fails with errNoHardware when there is no driver yet. A driver that is
 	// loaded and cannot be used comes back beside the error.
 	open func(context.Context) (*opened, error)
+	// underWay brings what open answers, while it has not; nil: it is not running.
+	underWay chan attempt
+}
+
+// attempt is what came of opening a driver.
+type attempt struct {
+	driver *opened
+	err    error
+}
+
+// openPatience is how long one driver may take to be opened. Opening the library
+// of eight cards that sleep takes a while.
+const openPatience = 30 * time.Second
+
+// try opens the driver, and returns when that is done or patience ends. A driver
+// that hangs is not opened a second time: the next try waits for the same answer.
+func (o *opener) try(ctx context.Context, patience <-chan time.Time) (*opened, error) {
+	if o.underWay == nil {
+		answer := make(chan attempt, 1)
+		o.underWay = answer
+		go func() {
+			driver, err := o.open(ctx)
+			answer <- attempt{driver, err}
+		}()
+	}
+	select {
+	case a := <-o.underWay:
+		o.underWay = nil
+		return a.driver, a.err
+	case <-patience:
+		return nil, notThere(o.name, errors.New("its driver hangs while it is opened; look for it in dmesg"))
+	case <-ctx.Done():
+		return nil, notThere(o.name, ctx.Err())
+	}
 }
 
 // vendors are those that the node may have cards of.
-func (c *Config) vendors(ctx context.Context) ([]opener, error) {
+func (c *Config) vendors(ctx context.Context) ([]*opener, error) {
 	if name := c.inventory(); name != "" {
 		return c.simulated(ctx, name)
 	}
-	return []opener{{gpu.NVIDIA, c.openNVIDIA}, {gpu.AMD, c.openAMD}}, nil
+	return []*opener{{name: gpu.NVIDIA, open: c.openNVIDIA}, {name: gpu.AMD, open: c.openAMD}}, nil
 }
 
-// openMissing opens the drivers that are not open yet. It returns those that
-// now are, and why the others are not, by vendor.
-func (h *hardware) openMissing(ctx context.Context, openers []opener) (added []*opened, failed map[gpu.Vendor]error) {
+// openMissing opens the drivers that are not open yet, all at once. It returns
+// those that now are, and why the others are not, by vendor.
+func (h *hardware) openMissing(ctx context.Context, openers []*opener, patience time.Duration) (added []*opened, failed map[gpu.Vendor]error) {
 	failed = map[gpu.Vendor]error{}
-	for _, vendor := range openers {
-		if h.has(vendor.name) {
-			continue
+	attempts := make([]attempt, len(openers))
+	var wg sync.WaitGroup
+	for i, vendor := range openers {
+		if !h.has(vendor.name) {
+			wg.Go(func() { attempts[i].driver, attempts[i].err = vendor.try(ctx, time.After(patience)) })
 		}
-		o, err := vendor.open(ctx)
+	}
+	wg.Wait()
+	for i, vendor := range openers {
+		o, err := attempts[i].driver, attempts[i].err
 		if o != nil {
 			o.name, o.err = vendor.name, err
 			h.add(o)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			failed[vendor.name] = err
-			continue
+		case o != nil:
+			added = append(added, o)
 		}
-		added = append(added, o)
 	}
 	return added, failed
 }
@@ -64,19 +111,21 @@ func (h *hardware) openMissing(ctx context.Context, openers []opener) (added []*
 // openHardware finds the cards of the node. The drivers that it does not find
 // are looked for again from time to time, as long as the plugin runs.
 func (p *plugin) openHardware(ctx context.Context) (*hardware, error) {
-	openers, err := p.vendors(ctx)
-	if err != nil {
-		return nil, err
+	if p.openers == nil {
+		openers, err := p.vendors(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.openers = openers
 	}
 	h := &hardware{}
-	added, failed := h.openMissing(ctx, openers)
+	added, failed := h.openMissing(ctx, p.openers, openPatience)
 	if len(added) > 0 {
-		p.openers = openers
 		p.tellFailures(ctx, failed)
 		return h, nil
 	}
 	var none []error
-	for _, o := range openers {
+	for _, o := range p.openers {
 		err := failed[o.name]
 		if !errors.Is(err, errNoHardware) {
 			return nil, err
@@ -84,6 +133,37 @@ func (p *plugin) openHardware(ctx context.Context) (*hardware, error) {
 		none = append(none, err)
 	}
 	return nil, errors.Join(none...)
+}
+
+// waitForHardware returns when the node has cards and a driver for them. Most
+// nodes of a cluster have none; there the plugin idles.
+func (p *plugin) waitForHardware(ctx context.Context) error {
+	said := ""
+	return wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
+		hardware, err := p.openHardware(ctx)
+		if errors.Is(err, errNoHardware) {
+			p.registration.idle.Store(true)
+			if reason := strings.ReplaceAll(err.Error(), "\n", "; "); reason != said {
+				said = reason
+				klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())
+			}
+			return false, nil
+		}
+		if err != nil {
+			p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
+			return false, err
+		}
+		p.hardware = hardware
+		return true, nil
+	})
+}
+
+func (p *plugin) closeHardware(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := p.hardware.Close(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Closing the hardware failed")
+	}
 }
 
 // tellFailures says once why the driver of a vendor is not used, beside that of
@@ -114,7 +194,7 @@ func (p *plugin) watchVendors(ctx context.Context) {
 		watches.Go(func() { p.watchHealth(ctx, o) })
 	}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		added, failed := p.hardware.openMissing(ctx, p.openers)
+		added, failed := p.hardware.openMissing(ctx, p.openers, openPatience)
 		p.tellFailures(ctx, failed)
 		for _, o := range added {
 			p.events.note(ctx, "DriverFound", fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
@@ -129,7 +209,7 @@ func (p *plugin) watchVendors(ctx context.Context) {
 func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
 	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
 	if err != nil {
-		return nil, errors.Join(errNoHardware, err)
+		return nil, notThere(gpu.NVIDIA, err)
 	}
 	devRoot := nvidia.FindDevRoot(c.HostRoot, root)
 	return c.useNVIDIA(ctx, nvidia.Config{
@@ -151,10 +231,10 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 	}
 	loadID, err := driver.LoadID()
 	if err != nil {
-		return nil, errors.Join(errNoHardware, err)
+		return nil, notThere(gpu.NVIDIA, err)
 	}
 	if err := driver.Open(ctx); err != nil {
-		return &opened{loadID: loadID}, errors.Join(errNoHardware, err)
+		return &opened{loadID: loadID}, notThere(gpu.NVIDIA, err)
 	}
 	if err := c.installHook(); err != nil {
 		return &opened{loadID: loadID}, errors.Join(err, driver.Close(ctx))
@@ -177,28 +257,28 @@ func (c *Config) useAMD(ctx context.Context, config amd.Config) (*opened, error)
 		return nil, err
 	}
 	if err := driver.Open(ctx); err != nil {
-		return nil, errors.Join(errNoHardware, err)
+		return nil, notThere(gpu.AMD, err)
 	}
 	loadID, err := driver.LoadID()
 	if err != nil {
-		return nil, errors.Join(errNoHardware, err)
+		return nil, notThere(gpu.AMD, err)
 	}
 	if cards, err := driver.Inventory(ctx); err == nil && len(cards) == 0 {
-		return nil, fmt.Errorf("%w: amdgpu drives no card that is made for computing", errNoHardware)
+		return nil, notThere(gpu.AMD, errors.New("amdgpu drives no card that is made for computing"))
 	}
 	return &opened{vendor: driver, loadID: loadID}, nil
 }
 
 // simulated opens the cards of an inventory.
-func (c *Config) simulated(ctx context.Context, name string) ([]opener, error) {
+func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) {
 	inv, err := inventory.Load(name, c.SimulateDir)
 	if err != nil {
 		return nil, err
 	}
 	klog.FromContext(ctx).V(2).Info("The GPUs of this node are simulated", "inventory", name, "root", c.SimulateRoot)
-	var openers []opener
+	var openers []*opener
 	if len(inv.GPUs) > 0 {
-		openers = append(openers, opener{gpu.NVIDIA, func(ctx context.Context) (*opened, error) {
+		openers = append(openers, &opener{name: gpu.NVIDIA, open: func(ctx context.Context) (*opened, error) {
 			library, err := simulate.New(inv, simulate.Options{Root: c.SimulateRoot, Seed: c.NodeName})
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)
@@ -212,7 +292,7 @@ func (c *Config) simulated(ctx context.Context, name string) ([]opener, error) {
 		}})
 	}
 	if len(inv.AMD) > 0 {
-		openers = append(openers, opener{gpu.AMD, func(ctx context.Context) (*opened, error) {
+		openers = append(openers, &opener{name: gpu.AMD, open: func(ctx context.Context) (*opened, error) {
 			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: c.SimulateRoot, Seed: c.NodeName})
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)

@@ -280,9 +280,9 @@ func TestDriverThatComesLater(t *testing.T) {
 	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", cards: []gpu.GPU{cardAt(nvidia1)}}
 	amd := &fakeVendor{name: gpu.AMD, loadID: "boot/amd", cards: []gpu.GPU{amdCardAt(amd1, "NPS1")}}
 	var state error
-	openers := []opener{
-		{gpu.NVIDIA, func(context.Context) (*opened, error) { return &opened{vendor: nv, loadID: nv.loadID}, nil }},
-		{gpu.AMD, func(context.Context) (*opened, error) {
+	openers := []*opener{
+		{name: gpu.NVIDIA, open: func(context.Context) (*opened, error) { return &opened{vendor: nv, loadID: nv.loadID}, nil }},
+		{name: gpu.AMD, open: func(context.Context) (*opened, error) {
 			if errors.Is(state, errNoHardware) {
 				return nil, state
 			}
@@ -294,7 +294,7 @@ func TestDriverThatComesLater(t *testing.T) {
 	}
 	h := &hardware{}
 	state = errNoHardware
-	added, failed := h.openMissing(ctx, openers)
+	added, failed := h.openMissing(ctx, openers, patience)
 	require.Len(t, added, 1)
 	assert.Equal(t, map[gpu.Vendor]error{gpu.AMD: errNoHardware}, failed)
 	h.learn([]ledger.Record{{Devices: []ledger.Device{{Placement: gpu.Placement{GPU: amd1}, LoadID: "boot/amd"}}}})
@@ -302,7 +302,7 @@ func TestDriverThatComesLater(t *testing.T) {
 
 	// It is loaded and cannot be used: what it holds stays held.
 	state = errors.New("no permission")
-	added, failed = h.openMissing(ctx, openers)
+	added, failed = h.openMissing(ctx, openers, patience)
 	assert.Empty(t, added)
 	assert.Len(t, failed, 1)
 	h.learn([]ledger.Record{{Devices: []ledger.Device{{Placement: gpu.Placement{GPU: amd1}, LoadID: "boot/amd"}}}})
@@ -313,14 +313,14 @@ func TestDriverThatComesLater(t *testing.T) {
 	assert.Equal(t, []string{nvidia1}, addressesOf(cards))
 
 	state = nil
-	added, failed = h.openMissing(ctx, openers)
+	added, failed = h.openMissing(ctx, openers, patience)
 	require.Len(t, added, 1)
 	assert.Empty(t, failed)
 	require.NoError(t, h.Destroy(ctx, gpu.Placement{GPU: amd1}))
 	cards, err = h.Inventory(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []string{nvidia1, amd1}, addressesOf(cards))
-	added, _ = h.openMissing(ctx, openers)
+	added, _ = h.openMissing(ctx, openers, patience)
 	assert.Empty(t, added, "all are open")
 }
 
@@ -331,4 +331,32 @@ func TestNoHookWithoutNVIDIA(t *testing.T) {
 	require.ErrorIs(t, err, errNoHardware, "it is not even looked for")
 	require.NoError(t, os.MkdirAll(c.dataDir(), 0o700))
 	assert.NoFileExists(t, filepath.Join(c.dataDir(), "nvidia-cdi-hook"))
+}
+
+// A driver that hangs while it is opened holds up nobody else, and is not opened
+// again and again.
+func TestDriverThatHangs(t *testing.T) {
+	ctx := quiet(t.Context())
+	release, calls := make(chan struct{}), 0
+	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia"}
+	openers := []*opener{
+		{name: gpu.NVIDIA, open: func(context.Context) (*opened, error) { return &opened{vendor: nv}, nil }},
+		{name: gpu.AMD, open: func(context.Context) (*opened, error) {
+			calls++
+			<-release
+			return &opened{vendor: &fakeVendor{name: gpu.AMD}}, nil
+		}},
+	}
+	h := &hardware{}
+	added, failed := h.openMissing(ctx, openers, tick)
+	require.Len(t, added, 1)
+	require.ErrorIs(t, failed[gpu.AMD], errNoHardware)
+	require.ErrorContains(t, failed[gpu.AMD], "hangs while it is opened")
+	_, failed = h.openMissing(ctx, openers, tick)
+	assert.Len(t, failed, 1)
+	close(release)
+	added, failed = h.openMissing(ctx, openers, patience)
+	assert.Len(t, added, 1)
+	assert.Empty(t, failed)
+	assert.Equal(t, 1, calls)
 }

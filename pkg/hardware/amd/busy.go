@@ -14,19 +14,38 @@ func (c *card) explainBusy(want xcp.Mode, cause error) error {
 		who = processes{}
 		c.driver.cfg.Logger.Info("Who uses a card cannot be read", "card", c.pciAddress, "reason", err.Error())
 	}
-	inUse := fmt.Errorf("%w: %w", gpu.ErrInUse, cause)
+	var reason string
 	switch {
 	case len(who.card) > 0:
-		return fmt.Errorf("card %s cannot be put into mode %s: %s %s it: %w; end or move them, this is tried again",
-			c.pciAddress, want, names(who.card), use(who.card), inUse)
+		reason = fmt.Sprintf("%s %s it; end or move them, this is tried again", names(who.card), use(who.card))
 	case len(who.others) > 0:
 		c.learnHostBusy()
-		return fmt.Errorf("card %s cannot be put into mode %s: nobody uses it, but this kernel switches no card while any process of the host uses KFD, and %s %s: %w; end them or bring the node a newer amdgpu, this is tried again",
-			c.pciAddress, want, names(who.others), does(who.others), inUse)
+		reason = fmt.Sprintf("nobody uses it, but this kernel switches no card while any process of the host uses KFD, and %s %s; end them or bring the node a newer amdgpu, this is tried again",
+			names(who.others), does(who.others))
+	default:
+		// A process is off the list before KFD is done with it, and older kernels
+		// switch one card at a time.
+		reason = "no process is seen to use KFD, so one has only just ended or another card is being switched; this is tried again"
 	}
-	return fmt.Errorf("card %s cannot be put into mode %s: KFD still takes leave of a process that has ended, or its processes cannot be seen: %w; this is tried again",
-		c.pciAddress, want, inUse)
+	return &BusyError{PCIAddress: c.pciAddress, Mode: want, Reason: reason, cause: cause}
 }
+
+// BusyError is a card that cannot be switched because somebody uses it.
+// errors.Is finds gpu.ErrInUse in it, and the kernel's own answer.
+type BusyError struct {
+	PCIAddress string
+	Mode       xcp.Mode
+	// Reason names who is in the way, and says what to do.
+	Reason string
+	cause  error
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("card %s cannot be put into mode %s: %s", e.PCIAddress, e.Mode, e.Reason)
+}
+
+// Unwrap makes errors.Is work.
+func (e *BusyError) Unwrap() []error { return []error{gpu.ErrInUse, e.cause} }
 
 func use(all []process) string {
 	if len(all) == 1 {

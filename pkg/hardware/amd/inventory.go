@@ -276,7 +276,7 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 
 // memory is the memory of the whole card, and takes down that of the partitions
 // that are live. The memory of an APU is the machine's: its file says that there
-// is none, and KFD alone tells.
+// is none (gmc_v9_0_mc_init in Linux' gmc_v9_0.c), and KFD alone tells.
 func (c *card) memory(s *shape, l live) (int64, error) {
 	text, err := c.optional(c.file(vramTotalFile))
 	if err != nil {

@@ -74,11 +74,17 @@ func (p properties) number(name string) int {
 }
 
 // node reads the properties of a GPU. They are false for processors, and for
-// what has no render node and cannot be given out.
+// what has no render node and cannot be given out. They are also false for a node
+// in the making: KFD counts it and shows it before it has filled in all of it
+// (kfd_topology_add_device in Linux' kfd_topology.c).
 func (p properties) node(number int, gpuID string) (node, bool) {
 	perCU := p.number("simd_per_cu")
 	minor := p.number("drm_render_minor")
 	if p.number("simd_count") == 0 || perCU == 0 || minor == 0 {
+		return node{}, false
+	}
+	// Older kernels do not have this one, but none of them counts zero.
+	if n, ok := p["num_xcc"]; ok && n == 0 {
 		return node{}, false
 	}
 	return node{

@@ -47,6 +47,10 @@ func TestParseProperties(t *testing.T) {
 	}, n)
 	assert.Equal(t, "gfx942", n.architecture())
 
+	n, ok = parseProperties(strings.Replace(mi300xNode2, "num_xcc 1\n", "", 1)).node(2, "1")
+	assert.True(t, ok, "an older kernel")
+	assert.Equal(t, 1, n.xccs)
+
 	p := parseProperties("a 1\nb\n\nc x\nd 2 3\n e\t18446744073709551615 \nf -1\ng 18446744073709551616")
 	assert.Equal(t, properties{"a": 1, "e": 1<<64 - 1}, p)
 	for name, text := range map[string]string{
@@ -54,6 +58,7 @@ func TestParseProperties(t *testing.T) {
 		"no render node":        strings.Replace(mi300xNode2, "minor 128", "minor 0", 1),
 		"a division by zero":    strings.Replace(mi300xNode2, "simd_per_cu 4", "simd_per_cu 0", 1),
 		"a number beyond sense": strings.Replace(mi300xNode2, "simd_count 152", "simd_count 18446744073709551615", 1),
+		"a node in the making":  strings.Replace(mi300xNode2, "num_xcc 1", "num_xcc 0", 1),
 		"nothing":               "",
 	} {
 		_, ok := parseProperties(text).node(2, "1")

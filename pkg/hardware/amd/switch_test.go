@@ -141,7 +141,7 @@ func TestBusyCardIsAskedAgain(t *testing.T) {
 				if test.wantErr {
 					require.ErrorIs(t, err, gpu.ErrInUse)
 					require.ErrorIs(t, err, unix.EBUSY)
-					assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: KFD still takes leave of a process that has ended")
+					assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: no process is seen to use KFD, so one has only just ended")
 				}
 			})
 		})
@@ -249,7 +249,7 @@ func TestWhoKeepsTheCard(t *testing.T) {
 		want  string
 	}{
 		"one on the card": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
-			"cannot be put into mode CPX: process 4242 (python3) uses it: in use: "},
+			"cannot be put into mode CPX: process 4242 (python3) uses it; end or move them, this is tried again"},
 		"two on the card": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
 			"processes 17, 4242 (python3) use it"},
 		"one elsewhere": {func(f *tree) { process(f, "7", "gpuagent", "24999") },

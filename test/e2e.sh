@@ -40,7 +40,7 @@ bin/cluster down --dir "$dir" >/dev/null # what an earlier run may have left
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-make --no-print-directory cluster-up CLUSTER_DIR="$dir" SIMULATE=h100x8,l4x4 GATES=
+make --no-print-directory cluster-up CLUSTER_DIR="$dir" SIMULATE=h100x8,l4x4,mi300x8 GATES=
 
 echo "running the end-to-end tests …"
 code=0

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # Starts a cluster with one node for each simulated inventory and installs the
-# chart: up.sh FOLDER INVENTORY[,INVENTORY] FEATURE-GATES
+# chart: up.sh FOLDER INVENTORY[,INVENTORY[,INVENTORY]] FEATURE-GATES
 set -euo pipefail
 dir=$1 inventories=$2 gates=$3
 
-names=(node-a node-b)
+names=(node-a node-b node-c)
 IFS=, read -ra wanted <<< "$inventories"
-if [ "${#wanted[@]}" -lt 1 ] || [ "${#wanted[@]}" -gt 2 ]; then
-  echo "SIMULATE=$inventories: name one or two inventories, one for each node" >&2
+if [ "${#wanted[@]}" -lt 1 ] || [ "${#wanted[@]}" -gt "${#names[@]}" ]; then
+  echo "SIMULATE=$inventories: name one to ${#names[@]} inventories, one for each node" >&2
   exit 1
 fi
 nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
 bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
-# Nothing else serves GPUs here, so nvidia.com/gpu can be Tranche's.
-simulate=(--set legacyResources.nvidia=true)
+# Nothing else serves GPUs here, so nvidia.com/gpu and amd.com/gpu can be
+# Tranche's.
+simulate=(--set legacyResources.nvidia=true --set legacyResources.amd=true)
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")
 done

@@ -47,10 +47,11 @@ func TestKubectlTranche(t *testing.T) {
 	}
 	out = s.kubectl("tranche", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(out), &picture), out)
-	require.Len(t, picture.Nodes, 2)
+	require.Len(t, picture.Nodes, 3)
 	assert.Equal(t, nodeA, picture.Nodes[0].Name)
 	assert.Len(t, picture.Nodes[0].Cards, 8)
 	assert.Len(t, picture.Nodes[1].Cards, 4)
+	assert.Len(t, picture.Nodes[2].Cards, 8)
 	assert.Contains(t, out, device.Device)
 	assert.Contains(t, out, s.namespace)
 }

@@ -2,7 +2,7 @@
 // containerd, simulated cards underneath.
 //
 // test/e2e.sh starts the cluster and runs the tests. To run some of them on a
-// cluster that is up (nodes node-a with h100x8 and node-b with l4x4):
+// cluster that is up (node-a with h100x8, node-b with l4x4, node-c with mi300x8):
 //
 //	TRANCHE_E2E_CLUSTER=$PWD/.cluster-e2e go test -count=1 ./test/e2e -run Demo
 //

@@ -85,7 +85,7 @@ func (s *suite) metrics(node string) string {
 
 func TestReadyEndpoint(t *testing.T) {
 	s := start(t)
-	for _, node := range []string{nodeA, nodeB} {
+	for _, node := range s.nodes {
 		for _, path := range []string{"readyz", "healthz"} {
 			body, err := s.get(node, path)
 			require.NoError(t, err)

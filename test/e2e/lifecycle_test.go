@@ -116,6 +116,7 @@ func (s *suite) churnDuring(do func() error) (seen churn) {
 	go func() { done <- do() }()
 	together := s.watchForTwoPlugins()
 	defer func() { seen.together = together() }()
+	nudge := s.nudging()
 	for round := 0; ; round++ {
 		var names []string
 		for i := range 3 {
@@ -127,7 +128,9 @@ func (s *suite) churnDuring(do func() error) (seen churn) {
 		}
 		for _, name := range names {
 			s.eventually("pod "+name+" runs", func() (bool, string) {
-				phase := s.pod(name).Status.Phase
+				pod := s.pod(name)
+				nudge(pod)
+				phase := pod.Status.Phase
 				require.NotEqual(s.t, corev1.PodFailed, phase, s.eventsText(name))
 				return phase == corev1.PodRunning, s.eventsText(name)
 			})

@@ -143,12 +143,18 @@ func (s *suite) requireSees(pod *corev1.Pod, container string, device resourceap
 // setFaults makes the simulated cards of node-a fail from now on.
 func (s *suite) setFaults(faults simulate.Faults) {
 	s.t.Helper()
+	s.setFaultsOn(nodeA, faults)
+}
+
+// setFaultsOn is setFaults for any node.
+func (s *suite) setFaultsOn(node string, faults simulate.Faults) {
+	s.t.Helper()
 	data, err := yaml.Marshal(faults)
 	require.NoError(s.t, err)
 	_, err = simulate.ParseFaults(data)
 	require.NoError(s.t, err)
 	file := simulateRoot + "/faults.yaml"
-	s.onNode(nodeA, "sh", "-c", `printf %s "$1" > "$2.new" && mv "$2.new" "$2"`, "sh", string(data), file)
+	s.onNode(node, "sh", "-c", `printf %s "$1" > "$2.new" && mv "$2.new" "$2"`, "sh", string(data), file)
 }
 
 func (s *suite) clearFaults(node string) {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
@@ -19,12 +21,14 @@ import (
 // no command with simulated cards.
 const deedVariable = "TRANCHE_E2E_DEED"
 
-// deed is what an administrator does to a card of node-a.
+// deed is what an administrator does to a card of node-a, or looks at on node-c.
 type deed struct {
 	// Make and Remove name a placement.
 	Make, Remove string
 	// Reset is the address of a card.
 	Reset string
+	// Read and List name a file and a folder of amdgpu's.
+	Read, List string
 }
 
 func TestMain(m *testing.M) {
@@ -46,16 +50,25 @@ func TestMain(m *testing.M) {
 // byHand does something to a card of node-a behind the plugin's back.
 func (s *suite) byHand(d deed) {
 	s.t.Helper()
+	s.byHandOn(nodeA, d)
+}
+
+// byHandOn is byHand for any node. It returns what the deed prints.
+func (s *suite) byHandOn(node string, d deed) string {
+	s.t.Helper()
 	program, err := os.Executable()
 	require.NoError(s.t, err)
 	text, err := json.Marshal(d)
 	require.NoError(s.t, err)
-	s.onNode(nodeA, "env", deedVariable+"="+string(text), program)
+	return s.onNode(node, "env", deedVariable+"="+string(text), program)
 }
 
 func (d deed) do(ctx context.Context) error {
 	if d.Reset != "" {
 		return simulate.ResetGPU(simulateRoot, d.Reset)
+	}
+	if d.Read != "" || d.List != "" {
+		return d.look()
 	}
 	inv, err := inventory.Load("h100x8", "")
 	if err != nil {
@@ -87,4 +100,24 @@ func (d deed) do(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("no card has a placement %q or %q", d.Make, d.Remove)
+}
+
+// look prints what the simulated kernel of node-c shows.
+func (d deed) look() error {
+	inv, err := inventory.Load("mi300x8")
+	if err != nil {
+		return err
+	}
+	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: simulateRoot, Seed: nodeC})
+	if err != nil {
+		return err
+	}
+	if d.List != "" {
+		names, err := kernel.ReadDir(d.List)
+		fmt.Println(strings.Join(names, " "))
+		return err
+	}
+	data, err := kernel.ReadFile(d.Read)
+	fmt.Print(string(data))
+	return err
 }

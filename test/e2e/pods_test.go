@@ -85,13 +85,20 @@ func (s *suite) gpuPod(name, class string) {
 // gpuPodOn makes a pod with one device of a class on the card at an address.
 func (s *suite) gpuPodOn(name, class, pci string) {
 	s.t.Helper()
+	s.gpuPodAt(nodeA, name, class, pci)
+}
+
+// gpuPodAt makes a pod on a node with one device of a class, on one card if pci
+// is not empty.
+func (s *suite) gpuPodAt(node, name, class, pci string) {
+	s.t.Helper()
 	template, _, _ := strings.Cut(class, ".")
 	if pci != "" {
 		template += "-" + strings.NewReplacer(":", "-", ".", "-").Replace(pci)
 	}
 	s.template(template, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(class, pci)}})
 	pod := newPod(name, fromTemplate(template))
-	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	s.create(pod)
 }
 

@@ -28,9 +28,11 @@ const (
 	// repository is the clone's root, seen from this folder.
 	repository = "../.."
 
-	// nodeA has eight H100 (inventory h100x8), nodeB four L4 (l4x4).
+	// nodeA has eight H100 (inventory h100x8), nodeB four L4 (l4x4), nodeC eight
+	// MI300X (mi300x8).
 	nodeA = "node-a"
 	nodeB = "node-b"
+	nodeC = "node-c"
 
 	// patience is how long a wait lasts before the test fails. It is long
 	// because the machine may be small and busy.
@@ -50,6 +52,8 @@ type suite struct {
 	nodes []string
 	// namespace is the test's own.
 	namespace string
+	// firstMinors are those of the AMD node's cards, once they were needed.
+	firstMinors map[string]int
 }
 
 // start gives a test a namespace of its own, and sees to it that the test ends
@@ -63,7 +67,7 @@ func start(t *testing.T) *suite {
 	if restricted := os.Getenv(restrictedVariable); restricted != "" {
 		t.Skip("this cluster is for the tests without " + restricted)
 	}
-	return begin(t, cluster, nodeA, nodeB)
+	return begin(t, cluster, nodeA, nodeB, nodeC)
 }
 
 // startRestricted is start for a cluster of one node on which a feature gate is

@@ -27,7 +27,7 @@ func (s *suite) installAgain() (install func()) {
 		s.t.Helper()
 		s.helm("upgrade", "--install", release, chart, "--reset-values", "--values", values, "--wait", "--timeout", "3m")
 		require.NoError(s.t, s.rolledOut())
-		for _, node := range []string{nodeA, nodeB} {
+		for _, node := range s.nodes {
 			s.eventually(node+" publishes", func() (bool, string) { return len(s.slices(node)) > 0, "nothing" })
 		}
 	}
@@ -78,11 +78,13 @@ func TestUninstallForced(t *testing.T) {
 	out := s.helm("uninstall", release)
 	assert.Contains(t, out, s.namespace+"/holder")
 	s.waitPluginsGone()
-	assert.Empty(t, s.slices(nodeA))
-	assert.Empty(t, s.slices(nodeB))
+	for _, node := range s.nodes {
+		assert.Empty(t, s.slices(node))
+	}
 	assert.Equal(t, container, s.container("holder"))
 	s.requireInstances(1)
 	s.requireClean(nodeB)
+	s.requireClean(nodeC)
 
 	install()
 	assert.Equal(t, container, s.container("holder"))
@@ -96,7 +98,8 @@ func TestUninstall(t *testing.T) {
 	s := start(t)
 	install := s.installAgain()
 	s.gpuPod("before", class1g10gb)
-	s.waitRunning("before")
+	s.gpuPodAt(nodeC, "before-amd", classCPX, "")
+	s.waitRunning("before", "before-amd")
 	s.helm("upgrade", release, chart, "--reuse-values", "--set", "nodeLabels=true,legacyResources.nvidia=true", "--wait", "--timeout", "3m")
 	s.eventually("the nodes are labelled", func() (bool, string) {
 		return s.label(nodeA, "product") == "NVIDIA-H100-80GB-HBM3" && s.label(nodeA, "count") == "8" && s.label(nodeA, "memory") == "81559" &&
@@ -107,15 +110,13 @@ func TestUninstall(t *testing.T) {
 	whole.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.product": "NVIDIA-L4"}
 	s.create(whole)
 	s.waitRunning("whole")
-	s.delete("before", "whole")
+	s.delete("before", "before-amd", "whole")
 
 	s.helm("uninstall", release)
 	s.waitPluginsGone()
-	s.requireClean(nodeA)
-	s.requireClean(nodeB)
-	assert.Empty(t, s.slices(nodeA))
-	assert.Empty(t, s.slices(nodeB))
-	for _, node := range []string{nodeA, nodeB} {
+	for _, node := range s.nodes {
+		s.requireClean(node)
+		assert.Empty(t, s.slices(node))
 		for _, key := range []string{"product", "count", "memory"} {
 			assert.Empty(t, s.label(node, key), "%s has the label %s", node, key)
 		}

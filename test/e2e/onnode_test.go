@@ -29,6 +29,10 @@ type deed struct {
 	Reset string
 	// Read and List name a file and a folder of amdgpu's.
 	Read, List string
+	// Faults are those of AMD cards from now on.
+	Faults *amdgpu.Faults
+	// EndProcess is the id of a process that uses AMD cards.
+	EndProcess int
 }
 
 func TestMain(m *testing.M) {
@@ -66,6 +70,12 @@ func (s *suite) byHandOn(node string, d deed) string {
 func (d deed) do(ctx context.Context) error {
 	if d.Reset != "" {
 		return simulate.ResetGPU(simulateRoot, d.Reset)
+	}
+	if d.Faults != nil {
+		return amdgpu.SetFaults(simulateRoot, *d.Faults)
+	}
+	if d.EndProcess != 0 {
+		return amdgpu.EndProcess(simulateRoot, d.EndProcess)
 	}
 	if d.Read != "" || d.List != "" {
 		return d.look()

@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+)
+
+// busyTaint is on what a card cannot be switched to at the moment.
+const busyTaint = "gpu.tranche.dev/busy"
+
+// setAMDFaults makes the simulated cards of node-c fail from now on.
+func (s *suite) setAMDFaults(faults amdgpu.Faults) {
+	s.t.Helper()
+	require.NoError(s.t, faults.Check())
+	s.byHandOn(nodeC, deed{Faults: &faults})
+}
+
+// A process of somebody else keeps a card in its mode. What needs another mode is
+// tainted, with the reason for people, pods go elsewhere or wait, and as soon as
+// the process is gone everything can be had again.
+func TestAProcessKeepsAnAMDCardInItsMode(t *testing.T) {
+	s := start(t)
+	pci := s.amdCards()[5]
+	card := gpu.CardName(pci)
+	s.gpuPodAt(nodeC, "shape", classDPX, pci)
+	s.waitRunning("shape")
+	s.delete("shape")
+
+	s.setAMDFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "rocm-bandwidth", Cards: []string{pci}}}})
+	s.eventually("what needs a switch is tainted", func() (bool, string) {
+		tainted := s.taintedDevices(nodeC, busyTaint)
+		return len(tainted) == 13, strings.Join(tainted, "\n")
+	})
+	for _, device := range s.taintedDevices(nodeC, busyTaint) {
+		assert.True(t, strings.HasPrefix(device, card), device)
+		assert.NotContains(t, device, "-dpx-", "what the card has already can be had")
+	}
+	s.waitNodeEvent(nodeC, "GPUBusy", card, "4711", "rocm-bandwidth")
+	s.gpuPodAt(nodeC, "waits", classCPX, pci)
+	s.waitUnschedulable("waits")
+	s.gpuPodAt(nodeC, "half", classDPX, pci)
+	s.waitRunning("half")
+	s.delete("half")
+
+	s.clearFaults(nodeC)
+	s.eventually("the taints are gone", func() (bool, string) {
+		tainted := s.taintedDevices(nodeC, busyTaint)
+		return len(tainted) == 0, strings.Join(tainted, "\n")
+	})
+	s.requireSeesAMD(s.waitRunning("waits"), "main", s.allocated(s.pod("waits"), ""), "cpx")
+}
+
+// A process that comes between the look and the switch: the pod's event names
+// it, nothing is broken, and the next try works.
+func TestAProcessTakesTheCardBeforeTheSwitch(t *testing.T) {
+	s := start(t)
+	pci := s.amdCards()[2]
+	s.gpuPodAt(nodeC, "shape", classDPX, pci)
+	s.waitRunning("shape")
+	s.delete("shape")
+	s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{
+		Card: pci, File: "current_compute_partition", Times: 1,
+		Process: &amdgpu.Process{PID: 4712, Name: "late-comer", Cards: []string{pci}},
+	}}})
+	s.gpuPodAt(nodeC, "patient", classCPX, pci)
+	s.waitPodEvent("patient", prepareFailed, gpu.CardName(pci), "4712", "late-comer")
+	assert.Equal(t, "DPX", s.modes()[gpu.PoolName(nodeC, gpu.CardName(pci))])
+	s.byHandOn(nodeC, deed{EndProcess: 4712})
+	s.clearFaults(nodeC)
+	s.requireSeesAMD(s.waitRunning("patient"), "main", s.allocated(s.pod("patient"), ""), "cpx")
+}
+
+// A card that is being reset is out of service within ten seconds, its holders'
+// pods say so, and it comes back.
+func TestAnAMDCardInReset(t *testing.T) {
+	s := start(t)
+	pci := s.amdCards()[4]
+	card := gpu.CardName(pci)
+	s.gpuPodAt(nodeC, "held", classCPX, pci)
+	s.waitRunning("held")
+	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
+	struck := time.Now()
+	s.setAMDFaults(amdgpu.Faults{Resetting: []string{pci}})
+	s.eventually("the card is tainted", func() (bool, string) { return s.tainted(nodeC, card, unhealthyTaint), "it is not" })
+	assert.Less(t, time.Since(struck), 10*time.Second)
+	assert.Len(t, s.taintedDevices(nodeC, unhealthyTaint), s.devicesOf(nodeC, card), "no other card is")
+	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
+	s.waitNodeEvent(nodeC, "GPUUnhealthy", card, "of pod held")
+	s.clearFaults(nodeC)
+	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
+	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeC, card, unhealthyTaint), "it is still there" })
+}
+
+// A partition that the driver does not show is fenced; its siblings are given
+// out.
+func TestAnAMDPartitionIsMissing(t *testing.T) {
+	s := start(t)
+	pci := s.amdCards()[7]
+	card := gpu.CardName(pci)
+	s.gpuPodAt(nodeC, "shape", classCPX, pci)
+	s.waitRunning("shape")
+	s.setAMDFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: pci, Partitions: []int{7}, Missing: "kfd"}}})
+	s.eventually("one partition is tainted", func() (bool, string) {
+		tainted := s.taintedDevices(nodeC, unhealthyTaint)
+		return len(tainted) == 1 && tainted[0] == card+"-cpx-7", strings.Join(tainted, "\n")
+	})
+	for n := range 6 {
+		s.gpuPodAt(nodeC, fmt.Sprintf("sibling-%d", n), classCPX, pci)
+	}
+	s.waitAllRunning(7)
+	s.gpuPodAt(nodeC, "one-more", classCPX, pci)
+	s.waitUnschedulable("one-more")
+	s.clearFaults(nodeC)
+	s.waitRunning("one-more")
+}
+
+// The plugin is killed when the card has been switched and nothing has been read
+// back: the next one finishes it.
+func TestThePluginKilledDuringASwitch(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		t.Run(when, func(t *testing.T) {
+			s := start(t)
+			pci := s.amdCards()[1]
+			pool := gpu.PoolName(nodeC, gpu.CardName(pci))
+			s.gpuPodAt(nodeC, "shape", classDPX, pci)
+			s.waitRunning("shape")
+			s.delete("shape")
+			plugin := s.restartPlugin(nodeC)
+			s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: pci, File: "current_compute_partition", Hang: when}}})
+			s.gpuPodAt(nodeC, "patient", classCPX, pci)
+			s.eventually("the plugin is in the middle of it", func() (bool, string) {
+				mode := s.modes()[pool]
+				return len(s.records(nodeC)) == 1 && (mode == "CPX") == (when == "after"), mode + s.eventsText("patient")
+			})
+			s.killPlugin(plugin)
+			s.clearFaults(nodeC)
+			pod := s.waitRunning("patient")
+			s.requireSeesAMD(pod, "main", s.allocated(pod, ""), "cpx")
+			assert.EqualValues(t, 1, s.plugin(nodeC).Status.ContainerStatuses[0].RestartCount)
+		})
+	}
+}
+
+// Where AMD's device-config-manager partitions the cards, Tranche gives out
+// nothing of them, and says so; NVIDIA's cards are none of its business.
+func TestAnotherOwnerOfTheAMDCards(t *testing.T) {
+	s := start(t)
+	label := func(value string) {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"dcm.amd.com/gpu-config-profile":%s}}}`, value)
+		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeC, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	s.gpuPodAt(nodeC, "before", classCPX, "")
+	s.waitRunning("before")
+	label(`"cpx-nps1"`)
+	t.Cleanup(func() { label("null") })
+	s.eventually("all devices of the node are tainted", func() (bool, string) { return s.tainted(nodeC, "", ownerTaint), "they are not" })
+	s.waitNodeEvent(nodeC, "OtherOwner", "AMD GPUs", "dcm.amd.com/gpu-config-profile", "ignoreOtherOwners=true")
+	s.gpuPodAt(nodeC, "during", classCPX, "")
+	s.waitUnschedulable("during")
+	require.Equal(t, corev1.PodRunning, s.pod("before").Status.Phase)
+	label("null")
+	s.waitRunning("during")
+	require.False(t, s.tainted(nodeC, "", ownerTaint))
+}
+
+// What the hardware says of AMD's cards now.
+func TestHardwareCommandForAMD(t *testing.T) {
+	s := start(t)
+	pci := s.amdCards()[0]
+	s.gpuPodAt(nodeC, "holder", classCPX, pci)
+	pod := s.waitRunning("holder")
+	text := s.kubectl("-n", pluginNamespace, "exec", s.plugin(nodeC).Name, "--", "tranche-kubelet-plugin", "hardware")
+	assert.Contains(t, text, "CPX")
+	assert.Contains(t, text, "NPS1")
+	assert.Contains(t, text, "claim "+s.namespace+"/"+s.claims(pod)[0].Name+", pod holder")
+	assert.NotContains(t, text, "not made by Tranche")
+}

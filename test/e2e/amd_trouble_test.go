@@ -96,7 +96,7 @@ func TestAnAMDCardInReset(t *testing.T) {
 	assert.Less(t, time.Since(struck), 10*time.Second)
 	assert.Len(t, s.taintedDevices(nodeC, unhealthyTaint), s.devicesOf(nodeC, card), "no other card is")
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
-	s.waitNodeEvent(nodeC, "GPUUnhealthy", card, "of pod held")
+	s.waitNodeEvent(nodeC, "GPUUnhealthy", card, ", pod held")
 	s.clearFaults(nodeC)
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
 	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeC, card, unhealthyTaint), "it is still there" })

@@ -17,8 +17,7 @@ import (
 // demoChecks has what each folder of demo/ shows.
 var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"whole-card": func(s *suite, pods map[string]*corev1.Pod) {
-		pod := pods["whole-card"]
-		s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
+		s.requireSeesWhole(pods["whole-card"], s.allocated(pods["whole-card"], ""))
 	},
 	"mig": func(s *suite, pods map[string]*corev1.Pod) {
 		first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
@@ -46,11 +45,19 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 		s.requireSees(pod, "main", s.allocated(pod, ""), "gpu")
 		s.requireInstances(0)
 	},
+	"legacy-amd": func(s *suite, pods map[string]*corev1.Pod) {
+		s.requireSeesWhole(pods["unchanged"], s.allocated(pods["unchanged"], ""))
+		assert.Equal(s.t, nodeC, pods["unchanged"].Spec.NodeName)
+	},
 	"one-card":        checkOneCard,
 	"first-available": checkFirstAvailable,
 	"quota":           checkQuota,
 	"admin-access":    checkAdminAccess,
 	"vectoradd":       checkVectorAdd,
+	"amd-partition":   checkAMDPartition,
+	"amd-one-card":    checkAMDOneCard,
+	"amd-switch":      checkAMDSwitch,
+	"either-vendor":   checkEitherVendor,
 }
 
 // The folders of demo/ are applied as they stand, and deleting them destroys

@@ -127,10 +127,14 @@ func (s *suite) offered() map[string]bool {
 func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.eventually("there is a monitor on each node", func() (bool, string) {
 		pods = s.demoPods("demo-admin-access")
-		return len(pods) == 2, fmt.Sprintf("there are %d pods", len(pods))
+		return len(pods) == len(s.nodes), fmt.Sprintf("there are %d pods", len(pods))
 	})
 	seen := func() {
 		for _, pod := range pods {
+			if pod.Spec.NodeName == nodeC {
+				s.requireWatchesAMD(pod)
+				continue
+			}
 			want := slices.Clone(commonNodes)
 			for n := range s.machine(pod.Spec.NodeName).GPUs {
 				want = append(want, fmt.Sprintf("/dev/nvidia%d", n))

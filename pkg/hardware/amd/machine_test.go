@@ -296,3 +296,32 @@ func TestCardsAtTheSameTime(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+// What the simulated kernel shows comes out in the report, with nothing unread.
+func TestReportOfSimulatedCards(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.create(xcpOf(first, "cpx", 0))
+	partition := 3
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}, Partition: &partition}))
+	r, err := m.Report(t.Context())
+	require.NoError(t, err)
+	require.Len(t, r.Cards, 8)
+	for _, card := range r.Cards {
+		assert.Empty(t, card.Errors)
+		assert.Empty(t, card.Unhealthy)
+		assert.NotNil(t, card.Temperature)
+		assert.NotNil(t, card.Power)
+		assert.NotNil(t, card.Utilization)
+		assert.NotNil(t, card.ECC)
+	}
+	card := r.Cards[0]
+	assert.Equal(t, "CPX", card.ComputePartition)
+	assert.Equal(t, "NPS1", card.MemoryPartition)
+	require.Len(t, card.Partitions, 8)
+	assert.Equal(t, "/dev/dri/renderD131", card.Partitions[3].DeviceNode)
+	require.Len(t, card.Processes, 1)
+	assert.Equal(t, card.Partitions[3].ID, card.Processes[0].Partition)
+	assert.Equal(t, "python3", card.Processes[0].Name)
+	assert.Empty(t, r.Cards[1].Partitions, "a card in one piece")
+	assert.Empty(t, r.Cards[1].Processes)
+}

@@ -192,7 +192,12 @@ func (r *reporter) sensors() (*uint32, *report.Power) {
 			power.Limit = *limit
 		}
 	}
-	return scaled("temp1_input"), power
+	// The edge of the chip; MI300 and later have none and tell of the junction.
+	temperature := scaled("temp1_input")
+	if temperature == nil {
+		temperature = scaled("temp2_input")
+	}
+	return temperature, power
 }
 
 func (r *reporter) modes(out *report.Card, l live) {

@@ -25,7 +25,7 @@ func TestReport(t *testing.T) {
 	dir := devicesDir + "/" + paperAddress + "/"
 	for name, text := range map[string]string{
 		"drm/card1/dev": "226:1", "gpu_busy_percent": "37", "mem_busy_percent": "5", "mem_info_vram_used": "1048576",
-		"hwmon/hwmon3/temp1_input": "41500", "hwmon/hwmon3/power1_average": "140000000", "hwmon/hwmon3/power1_cap": "750000000",
+		"hwmon/hwmon3/temp2_input": "41500", "hwmon/hwmon3/power1_average": "140000000", "hwmon/hwmon3/power1_cap": "750000000",
 		"ras/umc_err_count": "ue: 0\nce: 7", "product_name": "AMD Instinct MI300X OAM",
 	} {
 		files.set(dir+name, text+"\n")

@@ -74,7 +74,7 @@ func (c *card) who() (processes, error) {
 // only told after the whole patience: a moment after the end of a process, a
 // kernel that looks at the card alone refuses as well.
 func (c *card) learnHostBusy() {
-	if load, err := c.driver.LoadID(); err == nil {
+	if load, err := c.loadID(); err == nil {
 		c.learn(func() { c.driver.hostBusy = load })
 	}
 }

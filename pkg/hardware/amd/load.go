@@ -27,29 +27,39 @@ const (
 func (d *Driver) LoadID() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadPatience)
 	defer cancel()
-	id, err := through(ctx, d.module, d.cfg.Files, func(t *task) (string, error) {
-		boot, err := t.read(bootID)
-		if err != nil {
-			return "", err
-		}
-		info, err := t.stat(moduleDir)
-		if err != nil {
-			return "", err
-		}
-		id := fmt.Sprintf("%s/%d", boot, info.Inode)
-		for _, name := range []string{"version", "srcversion"} {
-			text, err := t.optional(path.Join(moduleDir, name))
-			if err != nil {
-				return "", err
-			}
-			if text != "" {
-				return id + "/" + text, nil
-			}
-		}
-		return id, nil
-	})
+	return d.loadIDWithin(ctx)
+}
+
+func (d *Driver) loadIDWithin(ctx context.Context) (string, error) {
+	return through(ctx, d.module, d.cfg.Files, (*task).loadID)
+}
+
+func (t *task) loadID() (string, error) {
+	id, err := t.readLoadID()
 	if err != nil {
 		return "", fmt.Errorf("identity of the driver load: is amdgpu loaded? %w", err)
+	}
+	return id, nil
+}
+
+func (t *task) readLoadID() (string, error) {
+	boot, err := t.read(bootID)
+	if err != nil {
+		return "", err
+	}
+	info, err := t.stat(moduleDir)
+	if err != nil {
+		return "", err
+	}
+	id := fmt.Sprintf("%s/%d", boot, info.Inode)
+	for _, name := range []string{"version", "srcversion"} {
+		text, err := t.optional(path.Join(moduleDir, name))
+		if err != nil {
+			return "", err
+		}
+		if text != "" {
+			return id + "/" + text, nil
+		}
 	}
 	return id, nil
 }

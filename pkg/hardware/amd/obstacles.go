@@ -70,7 +70,7 @@ func (c *card) busy(l live) (string, error) {
 	if len(who.others) == 0 {
 		return "", nil
 	}
-	load, err := c.driver.LoadID()
+	load, err := c.loadID()
 	if err != nil {
 		return "", err
 	}

@@ -36,7 +36,7 @@ type shape struct {
 
 // shape is what is known of the card.
 func (c *card) shape() (*shape, error) {
-	load, err := c.driver.LoadID()
+	load, err := c.loadID()
 	if err != nil {
 		return nil, err
 	}

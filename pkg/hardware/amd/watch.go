@@ -52,7 +52,7 @@ type watcher struct {
 // look asks all cards at once: one that hangs delays the others by its patience
 // and no more.
 func (w *watcher) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, watchPatience)
+	bounded, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()
 	w.d.mu.Lock()
 	cards := slices.Sorted(maps.Keys(w.d.known))
@@ -60,16 +60,16 @@ func (w *watcher) look(ctx context.Context) {
 	found := make([]error, len(cards))
 	var wait sync.WaitGroup
 	for i, pciAddress := range cards {
-		wait.Go(func() { found[i] = w.d.CheckHealth(ctx, pciAddress) })
+		wait.Go(func() { found[i] = w.d.CheckHealth(bounded, pciAddress) })
 	}
 	wait.Wait()
 	for i, pciAddress := range cards {
-		w.note(pciAddress, found[i])
+		w.note(ctx, pciAddress, found[i])
 	}
 }
 
 // note reports what has not been said.
-func (w *watcher) note(pciAddress string, err error) {
+func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
 	var trouble *HealthError
 	switch {
 	case err == nil:
@@ -79,7 +79,7 @@ func (w *watcher) note(pciAddress string, err error) {
 	case w.said[pciAddress] != trouble.Problem:
 		w.said[pciAddress] = trouble.Problem
 		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Message: trouble.Error()}
-		e.LoadID, _ = w.d.LoadID()
+		e.LoadID, _ = w.d.loadIDWithin(ctx)
 		w.report(e)
 	}
 }

@@ -259,7 +259,7 @@ func (c *Config) useAMD(ctx context.Context, config amd.Config) (*opened, error)
 	if err := driver.Open(ctx); err != nil {
 		return nil, notThere(gpu.AMD, err)
 	}
-	loadID, err := driver.LoadID()
+	loadID, err := driver.LoadID() //nolint:contextcheck // it has a deadline of its own
 	if err != nil {
 		return nil, notThere(gpu.AMD, err)
 	}

@@ -332,10 +332,12 @@ func TestPluginKilledDuringSwitch(t *testing.T) {
 				answered <- err
 			}()
 			m.awaitHangIn("amdgpu.json")
+			took := map[string]string{"before": "SPX", "after": "CPX"}[at]
+			require.Eventually(t, func() bool { return m.mode() == took }, patience, tick)
 			kill()
 			require.Error(t, <-answered)
 			m.amdFaults(amdgpu.Faults{})
-			require.Equal(t, map[string]string{"before": "SPX", "after": "CPX"}[at], m.mode())
+			require.Equal(t, took, m.mode())
 
 			k, _ = m.start()
 			assert.False(t, k.granted(allocate(t, m.api, "b", dpx0)), "claim a may have it")

@@ -54,8 +54,7 @@ type crashCase struct {
 var crashCases = []crashCase{
 	{name: "two partitions", devices: []string{small0, card1 + "-mig-3g-40gb-0"}, rival: card0 + "-mig-3g-40gb-4", partitions: []string{small0, card1 + "-mig-3g-40gb-0"}, machine: newMachine},
 	{name: "whole card", devices: []string{card0}, rival: small0, machine: newMachine},
-	{name: "two AMD partitions", devices: []string{cpx3, amdCard1 + "-dpx-1"}, rival: dpx0, mode: "CPX", machine: newAMDMachine},
-	{name: "whole AMD card", devices: []string{amdCard0}, rival: cpx3, mode: "SPX", machine: newAMDMachine},
+	{name: "AMD partition and whole AMD card", devices: []string{cpx3, amdCard1}, rival: dpx0, mode: "CPX", machine: newAMDMachine},
 	{name: "partitions of both vendors", devices: []string{small0, cpx3}, rival: amdCard0, partitions: []string{small0}, mode: "CPX", machine: newMixedMachine},
 }
 

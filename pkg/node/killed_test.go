@@ -3,10 +3,13 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,7 +35,18 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(childEnv); text != "" {
 		runChild(text)
 	}
+	flag.Parse()
+	if !isSet("test.parallel") {
+		// The tests wait for each other's processes more than they work.
+		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+	}
 	os.Exit(m.Run())
+}
+
+// isSet tells whether a flag was given.
+func isSet(name string) (set bool) {
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
 }
 
 func runChild(text string) {

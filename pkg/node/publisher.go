@@ -299,10 +299,9 @@ func (p *publisher) tellOwners(ctx context.Context, known []card) {
 		told[known[i].Vendor] = p.owners.of(known[i].Vendor).names()
 	}
 	for _, v := range slices.Sorted(maps.Keys(told)) {
-		before := p.toldOwners[v]
-		switch {
-		case told[v] == before:
-		case told[v] == "":
+		switch told[v] {
+		case p.toldOwners[v]: // told
+		case "":
 			p.events.note(ctx, "OtherOwnerGone", fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.owners.of(v) {

@@ -5,7 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter")
+	"text/tabwriter"
+)
 
 // WriteText writes the report for people, 80 columns wide unless a name is
 // longer.
@@ -201,7 +202,7 @@ func (c Card) eccText() []string {
 	}
 	var parts []string
 	if e.Switch != nil {
-		parts = append(parts, e.Switch.text())
+		parts = append(parts, e.text())
 	}
 	if e.Uncorrected != nil {
 		parts = append(parts, fmt.Sprintf("%d uncorrected errors", *e.Uncorrected))

@@ -171,10 +171,11 @@ func (c *card) createCompute(i instance) error {
 // settle reads the hardware back until the partition is whole. NVML shows the
 // MIG device a moment after the compute instance.
 func (c *card) settle(id int, p gpu.Placement) (gpu.Partition, error) {
+	waiting := fmt.Sprintf("card %s: waiting for the MIG device of GPU instance %d", c.pciAddress, id)
 	for range settleLooks {
 		instances, err := c.instances()
 		if err != nil {
-			return gpu.Partition{}, err
+			return gpu.Partition{}, fmt.Errorf("%s: %w", waiting, err)
 		}
 		n := slices.IndexFunc(instances, func(i instance) bool { return i.id == id })
 		if n < 0 {
@@ -189,7 +190,7 @@ func (c *card) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 			return partition, nil
 		}
 		if err := c.Sleep(settleDelay); err != nil {
-			return gpu.Partition{}, fmt.Errorf("card %s: waiting for the MIG device of GPU instance %d: %w", c.pciAddress, id, err)
+			return gpu.Partition{}, fmt.Errorf("%s: %w", waiting, err)
 		}
 	}
 	return gpu.Partition{}, fmt.Errorf("card %s: GPU instance %d has a compute instance, but NVML showed no MIG device for it within %s",

@@ -10,6 +10,8 @@ import (
 type lateDevices struct {
 	mu     sync.Mutex
 	hidden int
+	// onHide is called each time.
+	onHide func()
 }
 
 func (l *lateDevices) set(n int) {
@@ -23,6 +25,9 @@ func (l *lateDevices) hides() bool {
 	defer l.mu.Unlock()
 	if l.hidden > 0 {
 		l.hidden--
+		if l.onHide != nil {
+			l.onHide()
+		}
 		return true
 	}
 	return false

@@ -54,6 +54,10 @@ func (p *plugin) look(ctx context.Context) error {
 		return err
 	}
 	maps.Copy(problems, p.problems(ctx, found))
+	if err := ctx.Err(); err != nil {
+		// The plugin ends: what has failed because of that says nothing about cards.
+		return err
+	}
 	changes, publish := p.cards.update(found, problems, p.heldPlacements())
 	for _, c := range changes {
 		p.tellChange(ctx, c)

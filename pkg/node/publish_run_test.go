@@ -3,6 +3,7 @@ package node
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,24 @@ func TestRestartOnUnchangedHardwareWritesNothing(t *testing.T) {
 	assert.Equal(t, 2, sliceWrites(m.api), "one write a card for the taint, and none before")
 	k.registered()
 	stop()
+}
+
+// What a plugin that ends cannot find out any more is no fault of the cards.
+func TestAPluginThatEndsTaintsNoCard(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.config.LookInterval = time.Millisecond
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	k.registered()
+	// It ends in the middle of a look.
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{
+		{Call: "GetFieldValues", GPU: "*", Delay: metav1.Duration{Duration: 200 * time.Millisecond}},
+	}})
+	time.Sleep(100 * time.Millisecond) // nothing tells that one has begun
+	stop()
+	for _, d := range published(t, m.api) {
+		require.Empty(t, d.Taints, d.Name)
+	}
 }
 
 func setAllocatable(t *testing.T, api *fake.Clientset, quantity string) {

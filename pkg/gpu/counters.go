@@ -36,9 +36,13 @@ func (c Counters) Exceeds(total Counters) string {
 // Conflict tells whether two placements cannot be in use at the same time, by
 // the same arithmetic as the scheduler's. Partitions of two modes never can, also
 // where one of them is of a mode that the card had once and whose counters are
-// gone.
+// gone. Shares of one device do not exclude each other here: how much there is of
+// it is for its amounts to say.
 func (g *GPU) Conflict(a, b Placement) bool {
-	if a.Type.FollowsMode() && b.Type.FollowsMode() && a.Profile != b.Profile {
+	if a.SharesWith(b) {
+		return false
+	}
+	if a.Base().Type.FollowsMode() && b.Base().Type.FollowsMode() && a.Profile != b.Profile {
 		return true
 	}
 	sum := Counters{}

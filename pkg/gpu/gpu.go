@@ -32,6 +32,9 @@ const (
 	// TypeXCP is an AMD compute partition, after the driver's word for it
 	// (accelerator complex partition).
 	TypeXCP Type = "xcp"
+	// TypeShare is a part of a card, or of a partition, that several claims hold
+	// at once.
+	TypeShare Type = "share"
 )
 
 // FollowsMode tells whether partitions of the type are there because the whole
@@ -49,6 +52,11 @@ const (
 	// IsolationKernel is a limit that the kernel driver enforces, on memory that
 	// the card itself would let everybody reach.
 	IsolationKernel Isolation = "kernel"
+	// IsolationCooperative is a limit that stops accidents and no adversary: a
+	// process can get around it.
+	IsolationCooperative Isolation = "cooperative"
+	// IsolationNone means that nothing keeps holders to what they have.
+	IsolationNone Isolation = "none"
 )
 
 // GPU is one physical card with everything that can be cut from it.
@@ -129,11 +137,17 @@ type Placement struct {
 	Isolation Isolation `json:"isolation,omitempty"`
 	// Consumes is what the placement takes from the counters of its card.
 	Consumes Counters `json:"consumes,omitempty"`
+	// Share is set on what several claims hold at once. Type is then TypeShare, and
+	// everything else is that of what is shared.
+	Share *Share `json:"share,omitempty"`
 }
 
 // Name is the device name. It alone must say which piece of which card is
 // meant, because an allocation result carries nothing else.
 func (p Placement) Name() string {
+	if p.Share != nil {
+		return p.Base().Name() + "-" + string(p.Share.By) + "-share"
+	}
 	if p.Type == TypeGPU {
 		return CardName(p.GPU)
 	}
@@ -173,14 +187,17 @@ func (p Partition) Label() string {
 	return strings.ReplaceAll(p.Profile, "+", "-") + "_" + strconv.Itoa(p.Start)
 }
 
-// Is tells whether the partition fills exactly this placement.
+// Is tells whether the partition fills exactly this placement, or what it is a
+// share of.
 func (p Partition) Is(q Placement) bool {
+	q = q.Base()
 	return p.GPU == q.GPU && p.Type == q.Type && p.Profile == q.Profile && p.Start == q.Start
 }
 
 // Overlaps tells whether the partition takes room that the placement needs.
 // A whole card needs all of it, and so does another mode.
 func (p Partition) Overlaps(q Placement) bool {
+	q = q.Base()
 	if p.GPU != q.GPU {
 		return false
 	}

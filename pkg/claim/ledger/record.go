@@ -84,6 +84,22 @@ type Device struct {
 	// device was handed out. Partitions do not outlive either, so what is found at
 	// the placement under another one is not ours.
 	LoadID string `json:"loadID,omitempty"`
+	// ShareID tells the shares of one device apart, empty for what is no share.
+	ShareID types.UID `json:"shareID,omitempty"`
+	// Amount is what the claim has of the share.
+	Amount *gpu.Amount `json:"amount,omitempty"`
+	// Before is how the card was set before its first share, which the release of
+	// the last one brings back. All holders of shares of a card have the same.
+	Before *gpu.CardSettings `json:"before,omitempty"`
+}
+
+// Key tells the devices of a claim apart: two of its shares can be of one
+// device.
+func (d Device) Key() string {
+	if d.ShareID == "" {
+		return d.Name
+	}
+	return d.Name + "-" + string(d.ShareID[:min(8, len(d.ShareID))])
 }
 
 // Clone returns a copy that shares nothing that a caller could change.

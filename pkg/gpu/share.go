@@ -1,0 +1,134 @@
+package gpu
+
+// Basis says in what a share is measured. It is published as the attribute
+// "share", because a claim chooses by it.
+type Basis string
+
+// The bases of shares.
+const (
+	// ByMemory is a share of so many bytes.
+	ByMemory Basis = "memory"
+	// ByFraction is a share of so much of the memory, from 0 to 1.
+	ByFraction Basis = "fraction"
+)
+
+// Bases lists the bases of shares, in the order in which they are offered.
+func Bases() []Basis { return []Basis{ByMemory, ByFraction} }
+
+// Strategy is how the holders of shares take turns on what they share. It is
+// published, in lower case, as the attribute "sharing".
+type Strategy string
+
+// The strategies.
+const (
+	// TimeSlicing gives the whole of it to one process at a time.
+	TimeSlicing Strategy = "TimeSlicing"
+	// MPS runs processes side by side, through one NVIDIA Multi-Process Service
+	// for all of them.
+	MPS Strategy = "MPS"
+)
+
+// TimeSlice is how long a process may run before it is another's turn. NVIDIA's
+// driver knows four lengths (nvidia-smi compute-policy --set-timeslice).
+type TimeSlice string
+
+// The lengths of time slices.
+const (
+	DefaultSlice TimeSlice = "Default"
+	ShortSlice   TimeSlice = "Short"
+	MediumSlice  TimeSlice = "Medium"
+	LongSlice    TimeSlice = "Long"
+)
+
+// The units of what is taken of a share.
+const (
+	// WholeFraction is the fraction 1, in thousandths.
+	WholeFraction = 1000
+	// WholeCompute is all of the compute units, in percent.
+	WholeCompute = 100
+)
+
+// Sharing is how a card, or a partition of it, is shared. All holders of its
+// shares find the same, because it is a property of the device.
+type Sharing struct {
+	Strategy Strategy `json:"strategy"`
+	// Replicas is how many shares that name no amount fill the device.
+	Replicas int `json:"replicas"`
+	// TimeSlice is the length of a turn, empty for what the driver does by itself.
+	TimeSlice TimeSlice `json:"timeSlice,omitempty"`
+	// MaxClients is how many clients the device has for all its shares together. A
+	// share takes one unless its claim asks for more.
+	MaxClients int `json:"maxClients"`
+	// OneClient refuses shares that ask for more than one client.
+	OneClient bool `json:"oneClient,omitempty"`
+	// ExclusiveProcess keeps processes that bypass the MPS daemon off the card, by
+	// NVIDIA's compute mode of that name. For MPS only.
+	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
+	// Limits is set where holders are kept to their memory by an MPS daemon, which
+	// was seen to work.
+	Limits bool `json:"limits,omitempty"`
+}
+
+// Share makes of a placement a device that several claims hold at once, each a
+// part of it.
+type Share struct {
+	// Of is the type of what is shared: the whole card or a partition.
+	Of Type `json:"of"`
+	// By is what the share is measured in.
+	By Basis `json:"by"`
+	Sharing
+}
+
+// Amount is what one claim has of a share device.
+type Amount struct {
+	// Memory is in bytes. Of a share by fraction it is worked out from that.
+	Memory int64 `json:"memory,omitempty"`
+	// Fraction is in thousandths, zero for a share by memory.
+	Fraction int64 `json:"fraction,omitempty"`
+	// Compute is in percent, zero for no limit.
+	Compute int64 `json:"compute,omitempty"`
+	Clients int64 `json:"clients,omitempty"`
+}
+
+// ShareOf returns the share device of a placement. It takes of the card what the
+// placement does, so that shares keep off the same that the placement keeps off,
+// the other share device of the placement included.
+func ShareOf(p Placement, by Basis, s Sharing) Placement {
+	q := p
+	q.Type = TypeShare
+	q.Share = &Share{Of: p.Type, By: by, Sharing: s}
+	q.Isolation = IsolationNone
+	if s.Limits {
+		q.Isolation = IsolationCooperative
+	}
+	return q
+}
+
+// Base is what exists in the hardware for the placement: of a share what is
+// shared, of all others the placement itself.
+func (p Placement) Base() Placement {
+	if p.Share == nil {
+		return p
+	}
+	p.Type, p.Share = p.Share.Of, nil
+	return p
+}
+
+// SharesWith tells whether two claims can hold the placements at once because
+// they are shares of the same device.
+func (p Placement) SharesWith(q Placement) bool {
+	return p.Share != nil && q.Share != nil && p.Name() == q.Name()
+}
+
+// CardSettings is how a card is set, as far as sharing changes it.
+type CardSettings struct {
+	// ComputeMode is NVIDIA's: "Default", "ExclusiveProcess" or "Prohibited".
+	ComputeMode string `json:"computeMode,omitempty"`
+}
+
+// The compute modes of NVIDIA's cards, as CardSettings spells them.
+const (
+	ComputeDefault    = "Default"
+	ComputeExclusive  = "ExclusiveProcess"
+	ComputeProhibited = "Prohibited"
+)

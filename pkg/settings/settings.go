@@ -1,0 +1,64 @@
+package settings
+
+import (
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Card is what an administrator wants of one card.
+type Card struct {
+	// Profile is the name of the PartitionProfile that says so, for people.
+	Profile string
+	// Shared publishes shares of the whole card.
+	Shared bool
+	// Sharing is how they, and shares of partitions, are held.
+	gpu.Sharing
+	// Partitions are the profiles whose placements are shared, too ("3g.40gb",
+	// "cpx"), by memory.
+	Partitions []string
+	// PartitionFractions publishes shares by fraction of them, too.
+	PartitionFractions bool
+	// Legacy is what a pod gets that asks for the vendor's old resource
+	// (nvidia.com/gpu, amd.com/gpu).
+	Legacy Legacy
+}
+
+// Legacy says what a vendor's old resource means on a card.
+type Legacy struct {
+	// Kind says of what kind it is.
+	Kind LegacyKind
+	// Profile is that of the partitions, for LegacyPartition.
+	Profile string
+}
+
+// LegacyKind says of what kind the devices are that a vendor's old resource
+// stands for.
+type LegacyKind string
+
+// What a vendor's old resource can mean.
+const (
+	// LegacyWhole is the whole card.
+	LegacyWhole LegacyKind = "Whole"
+	// LegacyReplica is one replica of the whole card: a share by fraction that
+	// names no amount.
+	LegacyReplica LegacyKind = "Replica"
+	// LegacyPartition is a partition of one profile.
+	LegacyPartition LegacyKind = "Partition"
+)
+
+// Default is what is wanted of cards of which no profile says anything: shares of
+// whole cards, ten of which fill one, that take turns.
+func Default() Card {
+	return Card{
+		Shared:  true,
+		Sharing: gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: DefaultReplicas, MaxClients: DefaultMaxClients},
+		Legacy:  Legacy{Kind: LegacyWhole},
+	}
+}
+
+const (
+	// DefaultReplicas is how many shares that name no amount fill a card.
+	DefaultReplicas = 10
+	// DefaultMaxClients is how many clients an MPS server of NVIDIA's takes from
+	// Volta on, before CUDA 13 (NVIDIA, Multi-Process Service, "Volta MPS").
+	DefaultMaxClients = 48
+)

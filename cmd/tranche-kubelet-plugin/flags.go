@@ -21,6 +21,7 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.HostRoot, "host-root", "/host", "where the host's root folder is mounted")
 	flags.StringVar(&c.NVIDIADriverRoot, "nvidia-driver-root", "", "folder of the NVIDIA driver on the host; empty: search")
 	flags.StringVar(&c.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program that CDI hooks run; it is copied to the host")
+	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "folder of NVIDIA's MPS daemons, by the same path here and on the host")
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs even if a device plugin or another driver serves them")
 	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove partitions that Tranche did not make when nobody uses them, instead of leaving them alone")

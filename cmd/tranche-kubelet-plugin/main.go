@@ -20,6 +20,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node"
 )
 
@@ -31,6 +32,11 @@ var version = "dev"
 const gcPercent = 50
 
 func main() {
+	// Not a command like the others: this process is on its way to being another
+	// program, and needs nothing of what they need.
+	if len(os.Args) > 1 && os.Args[1] == mps.LaunchCommand {
+		os.Exit(mps.Launch(os.Args[2:]))
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}

@@ -53,7 +53,9 @@ type Config struct {
 	// NVIDIADriverRoot is the driver's folder on the host, empty to search.
 	NVIDIADriverRoot string
 	// CDIHook is the program that CDI hooks run.
-	CDIHook     string
+	CDIHook string
+	// MPSDir is the folder of MPS daemons, by the same path here and on the host.
+	MPSDir      string
 	HTTPAddress string
 	// IgnoreOtherOwners publishes cards that another system serves, too.
 	IgnoreOtherOwners bool

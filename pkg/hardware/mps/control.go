@@ -1,0 +1,133 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// answerPatience is how long a daemon may take for one answer.
+const answerPatience = 5 * time.Second
+
+// ask tells the daemon of a folder commands, and returns what it says.
+func (s *Supervisor) ask(ctx context.Context, f folder, commands ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	cmd := s.command(ctx, launch{dir: f, ask: true})
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	said := strings.TrimSpace(out.String())
+	if ctx.Err() != nil {
+		return said, fmt.Errorf("MPS daemon %s does not answer to %s within %s", f.id(), strings.Join(commands, ", "), answerPatience)
+	}
+	if err != nil {
+		return said, fmt.Errorf("tell MPS daemon %s to %s: %w: %s", f.id(), strings.Join(commands, ", "), err,
+			strings.Join(strings.Fields(said+" "+errs.String()), " "))
+	}
+	return said, nil
+}
+
+// command is the launcher's, to be started. It ends when ctx does.
+func (s *Supervisor) command(ctx context.Context, l launch) *exec.Cmd {
+	l.hostRoot, l.driverRoot = s.cfg.HostRoot, s.cfg.DriverRoot
+	launcher := s.cfg.Launcher
+	if len(launcher) == 0 {
+		launcher = []string{"/proc/self/exe", LaunchCommand}
+	}
+	cmd := exec.CommandContext(ctx, launcher[0], append(launcher[1:len(launcher):len(launcher)], l.arguments()...)...)
+	cmd.Dir = "/"
+	// The collector's settings are the plugin's own.
+	cmd.Env = os.Environ()
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// setUp gives a daemon its limits, and reads back that it has them.
+func (s *Supervisor) setUp(ctx context.Context, f folder, spec Spec) error {
+	var set []string
+	for ordinal, d := range spec.Devices {
+		if d.MemoryLimit > 0 {
+			set = append(set, fmt.Sprintf("set_default_device_pinned_mem_limit %d %dM", ordinal, d.MemoryLimit/mib))
+		}
+	}
+	if spec.ThreadPercentage > 0 {
+		set = append(set, fmt.Sprintf("set_default_active_thread_percentage %d", spec.ThreadPercentage))
+	}
+	if len(set) == 0 {
+		return nil
+	}
+	said, err := s.ask(ctx, f, set...)
+	if err != nil {
+		return err
+	}
+	for ordinal, d := range spec.Devices {
+		if d.MemoryLimit == 0 {
+			continue
+		}
+		question := fmt.Sprintf("get_default_device_pinned_mem_limit %d", ordinal)
+		if err := s.readBack(ctx, f, question, said, float64(d.MemoryLimit/mib), parseMemory); err != nil {
+			return err
+		}
+	}
+	if spec.ThreadPercentage > 0 {
+		return s.readBack(ctx, f, "get_default_active_thread_percentage", said, float64(spec.ThreadPercentage), parsePercentage)
+	}
+	return nil
+}
+
+// readBack asks the daemon for a limit and compares. said is what it said when it
+// was told.
+func (s *Supervisor) readBack(ctx context.Context, f folder, question, said string, want float64, parse func(string) (float64, bool)) error {
+	answer, err := s.ask(ctx, f, question)
+	if err != nil {
+		return err
+	}
+	got, ok := parse(answer)
+	if !ok || math.Abs(got-want) > 0.5 {
+		return fmt.Errorf("MPS daemon %s did not take its limits: it answers %q to %s, where %g was set (when told it said %q)", f.id(), answer, question, want, said)
+	}
+	return nil
+}
+
+// amount is a number with or without a unit: daemons answer "3G", "1024M".
+var amount = regexp.MustCompile(`(\d+(?:\.\d+)?)\s*([KMGkmg]?)(?:i?[Bb])?\s*$`)
+
+// parseMemory reads a daemon's limit, in MiB. One without a unit is in bytes.
+func parseMemory(answer string) (float64, bool) {
+	match := amount.FindStringSubmatch(strings.TrimSpace(answer))
+	if match == nil {
+		return 0, false
+	}
+	value, err := strconv.ParseFloat(match[1], 64)
+	if err != nil {
+		return 0, false
+	}
+	switch strings.ToUpper(match[2]) {
+	case "G":
+		return value * 1024, true
+	case "M":
+		return value, true
+	case "K":
+		return value / 1024, true
+	}
+	return value / mib, true
+}
+
+// parsePercentage reads a daemon's share of the processors: "25.0".
+func parsePercentage(answer string) (float64, bool) {
+	fields := strings.Fields(answer)
+	if len(fields) == 0 {
+		return 0, false
+	}
+	value, err := strconv.ParseFloat(strings.TrimSuffix(fields[len(fields)-1], "%"), 64)
+	return value, err == nil
+}

@@ -1,0 +1,150 @@
+package mps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// folder is what is kept of one daemon.
+type folder string
+
+func (f folder) path(name string) string { return filepath.Join(string(f), name) }
+func (f folder) id() string              { return filepath.Base(string(f)) }
+func (f folder) pipe() string            { return f.path("pipe") }
+func (f folder) shm() string             { return f.path("shm") }
+func (f folder) log() string             { return f.path("log") }
+
+// make makes the folder and those in it. Clients and servers of any user come to
+// the latter, and may not take away what belongs to another.
+func (f folder) make() error {
+	if err := os.MkdirAll(string(f), 0o755); err != nil {
+		return err
+	}
+	for _, dir := range []string{f.pipe(), f.log(), f.shm()} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f folder) spec() (Spec, error) {
+	var spec Spec
+	err := f.read("spec.json", &spec)
+	return spec, err
+}
+
+// process is the one that was launched last, the zero process if none was.
+func (f folder) process() process {
+	var p process
+	_ = f.read("pid", &p) // one that cannot be read is nobody
+	return p
+}
+
+// isReady tells whether a process has answered and has its limits.
+func (f folder) isReady(p process) bool {
+	var ready process
+	return f.read("ready", &ready) == nil && ready == p
+}
+
+func (f folder) read(name string, value any) error {
+	content, err := os.ReadFile(f.path(name))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, value); err != nil {
+		return fmt.Errorf("%s: %w", f.path(name), err)
+	}
+	return nil
+}
+
+// write replaces a file atomically. The folder may be gone: it is not made again.
+func (f folder) write(name string, value any) error {
+	content, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(f.path(name), append(content, '\n'), 0o644, renameio.WithTempDir(string(f)), renameio.WithStaticPermissions(0o644))
+}
+
+// lockPoll is how often a lock that another holds is tried again.
+const lockPoll = 10 * time.Millisecond
+
+// lock waits until nobody else launches or stops the daemon. The lock ends with
+// unlock, with the process, and when the process becomes another program.
+func (f folder) lock(ctx context.Context) (unlock func(), err error) {
+	for {
+		file, err := os.OpenFile(f.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && f.isLock(file) {
+			return func() { file.Close() }, nil
+		}
+		file.Close()
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, fmt.Errorf("lock %s: %w", f.path("lock"), err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("MPS daemon %s is being launched or stopped by another process: %w", f.id(), context.Cause(ctx))
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// isLock tells whether the file is still the folder's lock: who waited for one that
+// was removed has a lock of nothing.
+func (f folder) isLock(file *os.File) bool {
+	mine, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(f.path("lock"))
+	return err == nil && os.SameFile(mine, there)
+}
+
+// tailSize is how much of a log is told in an error.
+const tailSize = 1 << 10
+
+// lastWords is what launcher, daemon and server wrote last.
+func (f folder) lastWords() string {
+	var words []string
+	for _, name := range []string{"launch.log", "log/control.log", "log/server.log"} {
+		if text := tail(f.path(name)); text != "" {
+			words = append(words, name+": "+text)
+		}
+	}
+	if len(words) == 0 {
+		return "it wrote nothing"
+	}
+	return strings.Join(words, "; ")
+}
+
+func tail(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > tailSize {
+		_, _ = file.Seek(-tailSize, io.SeekEnd)
+	}
+	content, _ := io.ReadAll(io.LimitReader(file, tailSize))
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(content), "?")), " ")
+}

@@ -1,0 +1,208 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LaunchCommand is the argument with which this program is run again to become a
+// daemon, or to ask one; what Launch wants follows it. A program with a supervisor
+// calls Launch for it before it does anything else.
+const LaunchCommand = "mps-launch"
+
+// Ends of the launcher that the supervisor tells apart.
+const (
+	exitFailed = 1
+	// exitRuns: the daemon runs already.
+	exitRuns = 3
+	// exitNoProgram: the driver has no MPS.
+	exitNoProgram = 4
+)
+
+// launchPatience is how long the launcher waits for another one.
+const launchPatience = 5 * time.Second
+
+var (
+	errRuns      = errors.New("the MPS daemon runs already")
+	errNoProgram = errors.New("no " + controlProgram)
+)
+
+// launch is one run of the launcher.
+type launch struct {
+	dir        folder
+	hostRoot   string
+	driverRoot string
+	// ask makes it ask the daemon, not become it.
+	ask bool
+	// options are the daemon's own.
+	options []string
+}
+
+// arguments are what Launch reads again.
+func (l launch) arguments() []string {
+	args := []string{"--dir=" + string(l.dir), "--host-root=" + l.hostRoot, "--driver-root=" + l.driverRoot}
+	if l.ask {
+		args = append(args, "--ask")
+	}
+	return append(append(args, "--"), l.options...)
+}
+
+func parseLaunch(args []string) (launch, error) {
+	var l launch
+	flags := flag.NewFlagSet(LaunchCommand, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar((*string)(&l.dir), "dir", "", "")
+	flags.StringVar(&l.hostRoot, "host-root", "/", "")
+	flags.StringVar(&l.driverRoot, "driver-root", "/", "")
+	flags.BoolVar(&l.ask, "ask", false, "")
+	if err := flags.Parse(args); err != nil {
+		return l, err
+	}
+	if !filepath.IsAbs(string(l.dir)) {
+		return l, fmt.Errorf("--dir is %q: the supervisor gives the daemon's folder", string(l.dir))
+	}
+	l.options = flags.Args()
+	return l, nil
+}
+
+// Launch makes this process a control daemon, or a client of one, and returns only
+// if that fails: with what the process should end with.
+func Launch(args []string) (exitCode int) {
+	// The namespaces that are entered are this thread's, and it is this thread that
+	// becomes the daemon.
+	runtime.LockOSThread()
+	l, err := parseLaunch(args)
+	if err == nil {
+		err = l.run()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	switch {
+	case errors.Is(err, errRuns):
+		return exitRuns
+	case errors.Is(err, errNoProgram):
+		return exitNoProgram
+	}
+	return exitFailed
+}
+
+func (l launch) run() error {
+	if l.ask {
+		return l.become(nil)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), launchPatience)
+	defer cancel()
+	// Let go of when this process becomes the daemon. Whoever has it next finds the
+	// daemon by its pid.
+	unlock, err := l.dir.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	spec, err := l.dir.spec()
+	if err != nil {
+		return fmt.Errorf("launch MPS daemon %s: %w", l.dir.id(), err)
+	}
+	if l.dir.process().alive() {
+		return errRuns
+	}
+	// From here on whoever stops the daemon finds this process.
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := l.dir.write("pid", self); err != nil {
+		return fmt.Errorf("launch MPS daemon %s: %w", spec.ID, err)
+	}
+	if err := emptyFolder(l.dir.pipe()); err != nil {
+		return err
+	}
+	var uuids []string
+	for _, d := range spec.Devices {
+		uuids = append(uuids, d.UUID)
+	}
+	return l.become(uuids)
+}
+
+// emptyFolder removes what a daemon that has died left in its pipe folder. The
+// folder itself stays: containers have it mounted.
+func emptyFolder(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// become goes to where the daemon lives and runs NVIDIA's program in place of this
+// one.
+func (l launch) become(uuids []string) error {
+	if err := l.enterHost(); err != nil {
+		return err
+	}
+	if !l.ask {
+		if err := l.leavePod(); err != nil {
+			return err
+		}
+	}
+	place, err := l.enterDriver()
+	if err != nil {
+		return err
+	}
+	program, err := place.find(controlProgram)
+	if err != nil {
+		return err
+	}
+	if !l.ask {
+		if err := place.reopenStreams(); err != nil {
+			return err
+		}
+	}
+	env := append(place.environment(program),
+		"CUDA_MPS_PIPE_DIRECTORY="+place.dir.pipe(), "CUDA_MPS_LOG_DIRECTORY="+place.dir.log())
+	if len(uuids) > 0 {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+strings.Join(uuids, ","))
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", program, unix.Exec(program, append([]string{controlProgram}, l.options...), env))
+}
+
+// leavePod moves this process out of the control groups of the plugin's pod, which
+// end with it. Those that it goes to are written down before they are made.
+func (l launch) leavePod() error {
+	moves, err := ownMoves(l.dir.id())
+	if err != nil {
+		return fmt.Errorf("find the control groups of the plugin: %w", err)
+	}
+	var made []string
+	for _, m := range moves {
+		if m.make {
+			made = append(made, m.to)
+		}
+	}
+	if err := l.dir.write("cgroups", made); err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if err := m.enter(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -32,19 +33,34 @@ func allocated(claim *resourceapi.ResourceClaim, node string, cards []gpu.GPU) (
 			return nil, err
 		}
 		admin := result.AdminAccess != nil && *result.AdminAccess
-		devices = append(devices, ledger.Device{
+		device := ledger.Device{
 			Request:   result.Request,
 			Pool:      result.Pool,
 			Name:      result.Device,
 			Admin:     admin,
 			Placement: placement,
-			Made:      !admin && placement.Type == gpu.TypeMIG,
-		})
+			Made:      !admin && placement.Base().Type == gpu.TypeMIG,
+			ShareID:   shareID(result),
+		}
+		if isShare(device) {
+			if device.Amount, err = amountOf(placement, &result); err != nil {
+				return nil, err
+			}
+		}
+		devices = append(devices, device)
 	}
 	if len(devices) == 0 {
 		return nil, fmt.Errorf("no device of driver %s is allocated to the claim", gpu.DriverName)
 	}
 	return devices, nil
+}
+
+// shareID tells the shares of one device apart; it is empty for what is no share.
+func shareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
+	if result.ShareID == nil {
+		return ""
+	}
+	return *result.ShareID
 }
 
 // refuseConfig refuses parameters for our driver: what two users of a card

@@ -36,14 +36,16 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config is what a Manager works with. All fields but Observer and BeforeStep
-// are needed.
+// Config is what a Manager works with. All fields but Shares, LockDir, Observer
+// and BeforeStep are needed.
 type Config struct {
 	// Node is the name of the node.
 	Node     string
 	Hardware Hardware
 	Ledger   *ledger.Ledger
 	CDI      *cdi.Dir
+	// Shares sets up shares. Nil: claims of shares are refused.
+	Shares Sharer
 	// Cards returns the cards of the node, as they are published.
 	Cards func() []gpu.GPU
 	// LoadID identifies this boot and this load of the driver that serves a card.
@@ -88,10 +90,21 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	}
 	patience := time.NewTimer(lateRelease)
 	defer patience.Stop()
+	started := false
 	for {
 		released := m.whenReleased()
-		record, err := m.prepare(ctx, wanted)
+		record, err := m.prepare(ctx, wanted, started)
+		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
+			if err := m.await(ctx, wanted, notReady); err != nil {
+				return ledger.Record{}, err
+			}
+			started = true
+			continue
+		}
 		if conflict := (*ConflictError)(nil); !errors.As(err, &conflict) {
+			if err != nil && started {
+				err = errors.Join(err, m.abandon(ctx, wanted))
+			}
 			return record, err
 		}
 		select {
@@ -127,7 +140,9 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	return record, nil
 }
 
-func (m *Manager) prepare(ctx context.Context, wanted ledger.Record) (ledger.Record, error) {
+// prepare is one try of Prepare. started says that an earlier one wrote the record
+// down and let go of the locks.
+func (m *Manager) prepare(ctx context.Context, wanted ledger.Record, started bool) (ledger.Record, error) {
 	cards := cardsOf(wanted)
 	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {
 		cards = append(cards, cardsOf(held)...)
@@ -138,7 +153,12 @@ func (m *Manager) prepare(ctx context.Context, wanted ledger.Record) (ledger.Rec
 	}
 	defer unlock()
 
-	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok && !sameDevices(held, wanted) {
+	held, ok := m.Ledger.Get(wanted.Claim.UID)
+	if started && (!ok || !sameDevices(held, wanted)) {
+		// Whoever released it meanwhile will not do so again for us.
+		return ledger.Record{}, fmt.Errorf("claim %s was released while it was being prepared", wanted.Claim)
+	}
+	if ok && !sameDevices(held, wanted) {
 		// The claim was allocated anew and nobody told us that the old
 		// allocation ended.
 		if err := m.release(ctx, held); err != nil {
@@ -159,14 +179,12 @@ func (m *Manager) prepare(ctx context.Context, wanted ledger.Record) (ledger.Rec
 
 // planRun looks at the ledger and the hardware and decides what to do.
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []Step, error) {
-	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID)}
-	for _, r := range m.Ledger.On(cardsOf(wanted)) {
-		if r.Claim.UID != wanted.Claim.UID {
-			s.others = append(s.others, r)
-		}
-	}
+	wanted = wanted.Clone()
+	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil}
+	s.others, s.sharers = m.others(wanted)
 	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
 		s.held = m.current(&r)
+		carryOver(s.held, wanted)
 	}
 	cards := m.Cards()
 	for i := range cards {
@@ -185,11 +203,28 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.held, live: s.live}
+	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.held, live: s.live, sharers: s.sharers}
 	if len(steps) == 0 {
 		r.record = *s.held
+	} else if steps[0].Op == OpIntent {
+		err = m.readSettings(ctx, s)
 	}
-	return r, steps, nil
+	return r, steps, err
+}
+
+// others are the records of other claims on a record's cards, and what is still
+// true of them.
+func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
+	for _, other := range m.Ledger.On(cardsOf(r)) {
+		if other.Claim.UID == r.Claim.UID {
+			continue
+		}
+		all = append(all, other)
+		if now := m.current(&other); now != nil {
+			current = append(current, *now)
+		}
+	}
+	return all, current
 }
 
 // Unprepare releases what the claim holds. A claim that holds nothing is no
@@ -231,8 +266,9 @@ func (m *Manager) release(ctx context.Context, held ledger.Record) error {
 			return err
 		}
 	}
-	r := &run{Manager: m, operation: "unprepare", record: held, live: live}
-	if err := r.do(ctx, planRelease(held, live)); err != nil {
+	_, sharers := m.others(held)
+	r := &run{Manager: m, operation: "unprepare", record: held, live: live, sharers: sharers}
+	if err := r.do(ctx, planRelease(held, live, sharers)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)

@@ -16,8 +16,10 @@ type Op string
 const (
 	// OpIntent writes down what is about to be made.
 	OpIntent Op = "intent"
-	// OpCreate makes one device exist.
+	// OpCreate makes one device exist. Of a share that is what it is a share of.
 	OpCreate Op = "create"
+	// OpJoin gets one share ready, once all devices exist.
+	OpJoin Op = "join"
 	// OpWriteCDI tells the container runtime about the devices.
 	OpWriteCDI Op = "cdi"
 	// OpDone writes down that the claim is prepared.
@@ -26,7 +28,10 @@ const (
 	// OpRemoveCDI comes first when a claim is released, so that no container
 	// can start with what is about to go.
 	OpRemoveCDI Op = "remove-cdi"
-	// OpDestroy takes one partition apart.
+	// OpLeave takes back what was set up for one share.
+	OpLeave Op = "leave"
+	// OpDestroy takes one partition apart. One that is shared goes with the last of
+	// its holders.
 	OpDestroy Op = "destroy"
 	// OpForget drops the record.
 	OpForget Op = "forget"
@@ -36,8 +41,8 @@ const (
 // at which the driver may die.
 type Step struct {
 	Op Op
-	// Device is the index of the device in the record, for OpCreate and
-	// OpDestroy.
+	// Device is the index of the device in the record, for OpCreate, OpJoin, OpLeave
+	// and OpDestroy.
 	Device int
 }
 
@@ -50,12 +55,17 @@ type situation struct {
 	held *ledger.Record
 	// others are the records of all other claims.
 	others []ledger.Record
+	// sharers are those of them, and of their devices, that are still true: who else
+	// has a share.
+	sharers []ledger.Record
 	// cards are the cards of the wanted devices, by PCI address.
 	cards map[string]*gpu.GPU
 	// live is what exists on those cards.
 	live map[string][]gpu.Partition
 	// cdi tells whether the claim's CDI file is there.
 	cdi bool
+	// canShare tells whether there is somebody to set up shares.
+	canShare bool
 }
 
 // ConflictError says that somebody else has what a claim was given. It goes
@@ -67,14 +77,10 @@ func (e *ConflictError) Error() string { return e.message }
 // planPrepare lists the steps that are left until the claim is prepared, none
 // if it is.
 func planPrepare(s situation) ([]Step, error) {
-	if err := checkItself(s); err != nil {
-		return nil, err
-	}
-	if err := checkHolders(s); err != nil {
-		return nil, err
-	}
-	if err := checkForeign(s); err != nil {
-		return nil, err
+	for _, check := range []func(situation) error{checkItself, checkShares, checkHolders, checkAmounts, checkForeign} {
+		if err := check(s); err != nil {
+			return nil, err
+		}
 	}
 	if isPrepared(s) {
 		return nil, nil
@@ -86,6 +92,11 @@ func planPrepare(s situation) ([]Step, error) {
 	for i, d := range s.wanted.Devices {
 		if !d.Admin {
 			steps = append(steps, Step{Op: OpCreate, Device: i})
+		}
+	}
+	for i, d := range s.wanted.Devices {
+		if isShare(d) {
+			steps = append(steps, Step{Op: OpJoin, Device: i})
 		}
 	}
 	return append(steps, Step{Op: OpWriteCDI}, Step{Op: OpDone}), nil
@@ -148,6 +159,9 @@ func checkForeign(s situation) error {
 			if part.Type.FollowsMode() || !part.Overlaps(d.Placement) || madeFor(part, s.held) {
 				continue
 			}
+			if isShare(d) && part.Is(d.Placement) && recordOf(part, s.sharers) != nil {
+				continue // who holds it beside us was looked at already
+			}
 			if owner := recordOf(part, s.others); owner != nil {
 				return &ConflictError{fmt.Sprintf("%s cannot be given out: partition %s of claim %s is still there; this is tried again", d.Name, part.Name(), owner.Claim)}
 			}
@@ -205,7 +219,7 @@ func allExist(s situation) bool {
 // exists tells whether a card still has what was handed out. A whole card is
 // there as long as nothing is cut from it.
 func exists(d ledger.Device, live []gpu.Partition) bool {
-	if d.Placement.Type == gpu.TypeGPU {
+	if d.Placement.Base().Type == gpu.TypeGPU {
 		return len(live) == 0
 	}
 	return slices.ContainsFunc(live, func(p gpu.Partition) bool {
@@ -215,18 +229,26 @@ func exists(d ledger.Device, live []gpu.Partition) bool {
 
 func sameDevices(a, b ledger.Record) bool {
 	return slices.EqualFunc(a.Devices, b.Devices, func(x, y ledger.Device) bool {
-		return x.Request == y.Request && x.Pool == y.Pool && x.Name == y.Name && x.Admin == y.Admin
+		return x.Request == y.Request && x.Pool == y.Pool && x.Name == y.Name && x.Admin == y.Admin && x.ShareID == y.ShareID
 	})
 }
 
 // planRelease lists the steps that undo a record. Only partitions that are
-// still the ones that we made are destroyed; live has those of the cards whose
-// driver has not been loaded anew since.
-func planRelease(r ledger.Record, live map[string][]gpu.Partition) []Step {
+// still the ones that we made, and of which no other record has a share, are
+// destroyed; live has those of the cards whose driver has not been loaded anew
+// since, sharers what is still true of the other records.
+func planRelease(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.Record) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}
 	for i, d := range slices.Backward(r.Devices) {
+		if isShare(d) {
+			steps = append(steps, Step{Op: OpLeave, Device: i})
+		}
+	}
+	for i, d := range slices.Backward(r.Devices) {
 		ours := func(p gpu.Partition) bool { return p.Is(d.Placement) && madeFor(p, &r) }
-		if d.Made && slices.ContainsFunc(live[d.Placement.GPU], ours) {
+		// Of two shares of one partition, the first one destroys it.
+		again := slices.ContainsFunc(r.Devices[:i], func(e ledger.Device) bool { return sameBase(d, e) })
+		if d.Made && !again && !heldByOthers(d, sharers) && slices.ContainsFunc(live[d.Placement.GPU], ours) {
 			steps = append(steps, Step{Op: OpDestroy, Device: i})
 		}
 	}

@@ -90,11 +90,12 @@ func (m *Manager) recoverOne(uid types.UID) error {
 	return m.Ledger.Put(record)
 }
 
-// Reconcile compares the ledger with the API server and the CDI folder, and
-// releases what no claim holds any more.
+// Reconcile compares the ledger with the API server, the CDI folder and what runs
+// for shares, and releases what no claim holds any more.
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	findings := m.releaseLeftovers(ctx, getClaim)
-	return append(findings, m.removeOrphanFiles(ctx)...)
+	findings = append(findings, m.removeOrphanFiles(ctx)...)
+	return append(findings, m.stopStrays(ctx)...)
 }
 
 // releaseLeftovers releases the records of claims that are gone or no longer
@@ -131,7 +132,9 @@ func stillAllocated(claim *resourceapi.ResourceClaim, r ledger.Record) bool {
 		return false
 	}
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		held := func(d ledger.Device) bool { return d.Pool == result.Pool && d.Name == result.Device }
+		held := func(d ledger.Device) bool {
+			return d.Pool == result.Pool && d.Name == result.Device && d.ShareID == shareID(result)
+		}
 		if result.Driver == gpu.DriverName && slices.ContainsFunc(r.Devices, held) {
 			return true
 		}
@@ -145,7 +148,7 @@ func deviceNames(r ledger.Record) string {
 		if i > 0 {
 			names += ", "
 		}
-		names += d.Name
+		names += d.Key()
 	}
 	return names
 }

@@ -30,10 +30,13 @@ type run struct {
 	before *ledger.Record
 	// live is what existed when the run began.
 	live map[string][]gpu.Partition
+	// sharers is what is still true of the other claims' records on the cards.
+	sharers []ledger.Record
 }
 
 // do takes the steps in order. When one of a Prepare fails, it and those before
-// it are undone; a release that fails is left as it is and taken up again.
+// it are undone; a release that fails is left as it is and taken up again. A share
+// that only takes longer fails with a *NotReadyError, and nothing is undone.
 func (r *run) do(ctx context.Context, steps []Step) error {
 	for i, step := range steps {
 		if r.BeforeStep != nil {
@@ -41,6 +44,10 @@ func (r *run) do(ctx context.Context, steps []Step) error {
 		}
 		start := time.Now()
 		err := r.step(ctx, step)
+		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
+			r.observe(r.operation, string(step.Op), start, nil)
+			return err
+		}
 		r.observe(r.operation, string(step.Op), start, err)
 		if err == nil {
 			continue
@@ -63,6 +70,8 @@ func (r *run) step(ctx context.Context, step Step) error {
 		return r.Ledger.Put(r.record)
 	case OpCreate:
 		return r.create(ctx, &r.record.Devices[step.Device])
+	case OpJoin:
+		return r.join(ctx, step.Device)
 	case OpWriteCDI:
 		return r.writeCDI(ctx)
 	case OpDone:
@@ -70,6 +79,8 @@ func (r *run) step(ctx context.Context, step Step) error {
 		return r.Ledger.Put(r.record)
 	case OpRemoveCDI:
 		return r.CDI.Remove(r.record.Claim.UID)
+	case OpLeave:
+		return r.leave(ctx, step.Device)
 	case OpDestroy:
 		return r.destroy(ctx, r.record.Devices[step.Device].Placement)
 	case OpForget:
@@ -98,13 +109,18 @@ func (r *run) undoStep(ctx context.Context, step Step) error {
 	switch step.Op {
 	case OpCreate:
 		d := r.record.Devices[step.Device]
-		if !d.Made || r.wasHandedOut(d) {
+		if !d.Made || r.wasHandedOut(d) || heldByOthers(d, r.sharers) {
 			return nil
 		}
-		if err := r.Hardware.Destroy(ctx, d.Placement); err != nil {
-			return fmt.Errorf("destroy %s: %w", d.Name, err)
+		if err := r.Hardware.Destroy(ctx, d.Placement.Base()); err != nil {
+			return fmt.Errorf("destroy %s: %w", d.Placement.Base().Name(), err)
 		}
 		return nil
+	case OpJoin:
+		if r.wasHandedOut(r.record.Devices[step.Device]) {
+			return nil
+		}
+		return r.leave(ctx, step.Device)
 	case OpWriteCDI:
 		if r.before != nil && r.before.State == ledger.Prepared {
 			return nil
@@ -117,7 +133,13 @@ func (r *run) undoStep(ctx context.Context, step Step) error {
 // wasHandedOut tells whether containers may be using the device already, because
 // an earlier Prepare had succeeded with it.
 func (r *run) wasHandedOut(d ledger.Device) bool {
-	return r.before != nil && r.before.State == ledger.Prepared &&
+	if r.before == nil || r.before.State != ledger.Prepared {
+		return false
+	}
+	if !slices.ContainsFunc(r.before.Devices, func(e ledger.Device) bool { return e.Key() == d.Key() }) {
+		return false
+	}
+	return d.Placement.Base().Type == gpu.TypeGPU ||
 		slices.ContainsFunc(r.live[d.Placement.GPU], func(p gpu.Partition) bool { return p.Is(d.Placement) && p.Complete })
 }
 
@@ -130,20 +152,43 @@ func (r *run) dropIntent() error {
 }
 
 func (r *run) create(ctx context.Context, d *ledger.Device) error {
-	part, err := r.Hardware.Create(ctx, d.Placement)
+	base := d.Placement.Base()
+	part, err := r.Hardware.Create(ctx, base)
 	if err != nil {
-		return fmt.Errorf("make %s: %w", d.Name, err)
+		return fmt.Errorf("make %s: %w", base.Name(), err)
 	}
-	if d.Placement.Type != gpu.TypeGPU && (!part.Complete || !part.Is(d.Placement)) {
-		return fmt.Errorf("make %s: the hardware shows %s (complete: %t) instead", d.Name, part.Name(), part.Complete)
+	if base.Type != gpu.TypeGPU && (!part.Complete || !part.Is(base)) {
+		return fmt.Errorf("make %s: the hardware shows %s (complete: %t) instead", base.Name(), part.Name(), part.Complete)
 	}
 	d.UUID = part.UUID
+	return nil
+}
+
+func (r *run) join(ctx context.Context, device int) error {
+	if err := r.Shares.Join(ctx, holder(r.record, device, r.sharers)); err != nil {
+		return fmt.Errorf("set up %s: %w", r.record.Devices[device].Name, err)
+	}
+	return nil
+}
+
+// leave is there for every share of a record, also where its card's driver has
+// been loaded anew: what was started for it may still run.
+func (r *run) leave(ctx context.Context, device int) error {
+	if r.Shares == nil {
+		return nil // who set it up is not part of this plugin any more
+	}
+	h := holder(r.record, device, r.sharers)
+	h.Lapsed = h.Device.LoadID != r.LoadID(h.Device.Placement.GPU)
+	if err := r.Shares.Leave(ctx, h); err != nil {
+		return fmt.Errorf("take back what was set up for %s: %w", h.Device.Name, err)
+	}
 	return nil
 }
 
 // destroy takes a partition apart. Processes of a container that has just been
 // stopped may hold it a moment longer.
 func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
+	p = p.Base()
 	var inUse error
 	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, inUsePatience, true, func(context.Context) (bool, error) {
 		// The call has the time of the whole release: cut short by the end of
@@ -171,16 +216,16 @@ func (r *run) writeCDI(ctx context.Context) error {
 	}
 	var devices []cdi.Device
 	seen := map[string]bool{}
-	for _, d := range r.record.Devices {
-		if seen[d.Name] {
+	for i, d := range r.record.Devices {
+		if seen[d.Key()] {
 			continue
 		}
-		seen[d.Name] = true
-		edits, err := r.Hardware.Edits(ctx, d.Placement)
+		seen[d.Key()] = true
+		edits, err := r.edits(ctx, i)
 		if err != nil {
 			return fmt.Errorf("find out what containers need for %s: %w", d.Name, err)
 		}
-		devices = append(devices, cdi.Device{Name: d.Name, Edits: withEnv(edits, d)})
+		devices = append(devices, cdi.Device{Name: d.Key(), Edits: withEnv(edits, d)})
 	}
 	record, err := ledger.Encode(r.record)
 	if err != nil {
@@ -189,19 +234,59 @@ func (r *run) writeCDI(ctx context.Context) error {
 	return r.CDI.Write(r.record.Claim.UID, record, common, devices)
 }
 
+// edits is what a container needs for one device of the record.
+func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, error) {
+	d := r.record.Devices[device]
+	edits, err := r.Hardware.Edits(ctx, d.Placement.Base())
+	if err != nil || !isShare(d) {
+		return edits, err
+	}
+	more, err := r.Shares.Edits(ctx, holder(r.record, device, r.sharers))
+	if err != nil {
+		return nil, err
+	}
+	return both(edits, more), nil
+}
+
 // withEnv names the device in the container's environment. The variable carries
 // the device's name, so that several devices in one container do not overwrite
 // each other's.
 func withEnv(edits *cdispecs.ContainerEdits, d ledger.Device) *cdispecs.ContainerEdits {
-	what := d.Placement.Profile
-	if what == "" {
-		what = string(d.Placement.Type)
-	}
-	env := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(d.Name, "-", "_")) + "=" + what
+	env := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(d.Key(), "-", "_")) + "=" + describe(d)
 	if d.UUID != "" {
 		env += " " + d.UUID
 	}
-	out := *edits
-	out.Env = append(slices.Clone(edits.Env), env)
+	return both(edits, &cdispecs.ContainerEdits{Env: []string{env}})
+}
+
+// describe says what a device is: "gpu", "1g.10gb", "memory-share 2000Mi",
+// "fraction-share 0.5".
+func describe(d ledger.Device) string {
+	p := d.Placement
+	switch {
+	case p.Share != nil && d.Amount == nil:
+		return string(p.Share.By) + "-share"
+	case p.Share != nil && p.Share.By == gpu.ByFraction:
+		return fmt.Sprintf("fraction-share %v", float64(d.Amount.Fraction)/gpu.WholeFraction)
+	case p.Share != nil:
+		return fmt.Sprintf("memory-share %dMi", d.Amount.Memory/mebibyte)
+	case p.Profile != "":
+		return p.Profile
+	}
+	return string(p.Type)
+}
+
+// both are two edits in one, neither of which is changed.
+func both(a, b *cdispecs.ContainerEdits) *cdispecs.ContainerEdits {
+	out := *a
+	out.Env = slices.Concat(a.Env, b.Env)
+	out.DeviceNodes = slices.Concat(a.DeviceNodes, b.DeviceNodes)
+	out.NetDevices = slices.Concat(a.NetDevices, b.NetDevices)
+	out.Hooks = slices.Concat(a.Hooks, b.Hooks)
+	out.Mounts = slices.Concat(a.Mounts, b.Mounts)
+	out.AdditionalGIDs = slices.Concat(a.AdditionalGIDs, b.AdditionalGIDs)
+	if b.IntelRdt != nil {
+		out.IntelRdt = b.IntelRdt
+	}
 	return &out
 }

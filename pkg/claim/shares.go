@@ -3,6 +3,8 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -13,14 +15,20 @@ import (
 // Holder is a claim that has, or is getting, a share.
 type Holder struct {
 	Claim ledger.ClaimRef
-	// Device is the share. Its placement's base exists, and the device has the
-	// base's UUID.
+	// Device is the share. When it joins, its placement's base exists, and the
+	// device has the base's UUID.
 	Device ledger.Device
-	// Devices are all devices of the claim, Device among them.
+	// Devices are all devices of the claim, Device among them. When one joins, all
+	// exist.
 	Devices []ledger.Device
-	// Others are the shares that exist beside this one on the same base, of other
-	// claims and of this one.
+	// Others are the shares of the same base that are held beside this one: those of
+	// other claims, and those of this claim that come before it. They join before
+	// it and leave after it.
 	Others []ledger.Device
+	// Lapsed is set when the card's driver was loaded anew since the share was
+	// handed out. How the card was set is gone then, and is not to be brought back;
+	// what was started for the holder may still run.
+	Lapsed bool
 }
 
 // Sharer sets up what the holders of shares find: how the card is set, and what
@@ -36,12 +44,26 @@ type Sharer interface {
 	Join(ctx context.Context, h Holder) error
 
 	// Leave takes back what Join did for this holder and, if there are no others,
-	// what it did for all. It is idempotent, and no error if nothing was done.
+	// what it did for all. It is idempotent, and no error if nothing was done. All
+	// shares of a claim leave together: what serves several of them can go with
+	// the first.
 	Leave(ctx context.Context, h Holder) error
 
 	// Edits says what a container needs for the share beside what it needs to see
 	// the base.
 	Edits(ctx context.Context, h Holder) (*cdispecs.ContainerEdits, error)
+
+	// Running names what Join has started and Leave has not ended, whoever it was
+	// for and whether it still works or not.
+	Running() ([]string, error)
+
+	// Serves names what Join starts for a device of a claim. It is empty if that is
+	// nothing, and the name of a card (gpu.CardName) if it is for all shares of it.
+	Serves(claim ledger.ClaimRef, d ledger.Device) string
+
+	// Stop ends what runs by a name. It is idempotent. The caller holds the locks
+	// of the cards that it may be for.
+	Stop(ctx context.Context, name string) error
 }
 
 // NotReadyError says that something was started that takes a while. Nobody
@@ -55,3 +77,103 @@ type NotReadyError struct {
 }
 
 func (e *NotReadyError) Error() string { return fmt.Sprintf("%s is not ready yet", e.What) }
+
+// isShare tells whether a device was handed out as a share. One that an admin only
+// looks at is not.
+func isShare(d ledger.Device) bool { return !d.Admin && d.Placement.Share != nil }
+
+// sameBase tells whether two devices are shares of one piece of a card.
+func sameBase(d, e ledger.Device) bool {
+	return isShare(d) && isShare(e) && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
+}
+
+// holder is a share of the record as a Sharer sees it, amid the records of other
+// claims.
+func holder(r ledger.Record, device int, others []ledger.Record) Holder {
+	h := Holder{Claim: r.Claim, Device: r.Devices[device], Devices: r.Devices}
+	for _, other := range append(others[:len(others):len(others)], ledger.Record{Devices: r.Devices[:device]}) {
+		for _, d := range other.Devices {
+			if sameBase(d, h.Device) {
+				h.Others = append(h.Others, d)
+			}
+		}
+	}
+	return h
+}
+
+// heldByOthers tells whether other claims have shares of what a device is a share
+// of. The last of them to go takes the partition with it.
+func heldByOthers(d ledger.Device, others []ledger.Record) bool {
+	for _, other := range others {
+		for _, e := range other.Devices {
+			if sameBase(d, e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkShares refuses shares that this driver cannot set up, and shares of one
+// claim that are together more than their device. The scheduler does not give
+// them, so it would be no use to wait.
+func checkShares(s situation) error {
+	for i, d := range s.wanted.Devices {
+		if !isShare(d) {
+			continue
+		}
+		if !s.canShare {
+			return fmt.Errorf("%s is a share, and this plugin was started without what sets shares up; restart it with sharing, or delete the pod so that it is scheduled again", d.Name)
+		}
+		if what := over(d.Placement, sumOf(d, s.wanted.Devices[:i+1])); what != "" {
+			return fmt.Errorf("the claim was given more of %s than all of its %s; delete the pod so that it is scheduled again", d.Name, what)
+		}
+	}
+	return nil
+}
+
+// checkAmounts counts what is taken of the share devices that the claim was given,
+// as the scheduler does.
+func checkAmounts(s situation) error {
+	for _, d := range s.wanted.Devices {
+		if !isShare(d) {
+			continue
+		}
+		sum := sumOf(d, s.wanted.Devices)
+		var holders []string
+		for _, other := range s.others {
+			theirs := sumOf(d, other.Devices)
+			if theirs == (gpu.Amount{}) {
+				continue
+			}
+			sum = plus(sum, theirs)
+			holders = append(holders, other.Claim.String()+podList(other.PodNames()))
+		}
+		if what := over(d.Placement, sum); what != "" {
+			return &ConflictError{fmt.Sprintf("%s cannot be given out: not enough of its %s is left beside what %s still hold of it, and the release of one of them is not finished; this is tried again",
+				d.Name, what, listSome(holders))}
+		}
+	}
+	return nil
+}
+
+// sumOf is what some devices have together of the device that one is a share of.
+func sumOf(d ledger.Device, devices []ledger.Device) gpu.Amount {
+	var sum gpu.Amount
+	for _, e := range devices {
+		if isShare(e) && e.Amount != nil && e.Placement.SharesWith(d.Placement) {
+			sum = plus(sum, *e.Amount)
+		}
+	}
+	return sum
+}
+
+// listSome names the first few claims, and counts the others.
+func listSome(claims []string) string {
+	slices.Sort(claims)
+	const few = 3
+	if len(claims) > few {
+		return fmt.Sprintf("claims %s and %d more", strings.Join(claims[:few], ", "), len(claims)-few)
+	}
+	return "claims " + strings.Join(claims, ", ")
+}

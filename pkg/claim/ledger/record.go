@@ -105,8 +105,20 @@ func (d Device) Key() string {
 // Clone returns a copy that shares nothing that a caller could change.
 func (r Record) Clone() Record {
 	r.Devices = append([]Device(nil), r.Devices...)
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		d.Amount, d.Before = clone(d.Amount), clone(d.Before)
+	}
 	r.Pods = append([]Pod(nil), r.Pods...)
 	return r
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	q := *p
+	return &q
 }
 
 // Encode turns a record into bytes.

@@ -1,0 +1,157 @@
+package claim
+
+import (
+	"fmt"
+	"math"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// The capacities of share devices, as they are published.
+const (
+	capacityMemory   = "memory"
+	capacityFraction = "fraction"
+	capacityCompute  = "compute"
+	capacityClients  = "clients"
+)
+
+// mebibyte is the step of memory: MPS counts in it.
+const mebibyte = 1 << 20
+
+// amountOf is what the scheduler gave to a claim of a share device. It refuses what
+// the device cannot give to anybody, whoever let it through: a limit of nothing
+// would be none.
+func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult) (*gpu.Amount, error) {
+	taken := taken{device: p.Name(), of: result.ConsumedCapacity}
+	if result.ShareID == nil || *result.ShareID == "" || len(taken.of) == 0 {
+		return nil, fmt.Errorf("device %s is a share, but the allocation does not say of how much: the scheduler must run with the feature DRAConsumableCapacity; then delete the pod so that it is scheduled again", p.Name())
+	}
+	amount := &gpu.Amount{}
+	var err error
+	if p.Share.By == gpu.ByFraction {
+		if amount.Fraction, err = taken.part(capacityFraction, resource.Milli, gpu.WholeFraction); err != nil {
+			return nil, err
+		}
+		amount.Memory = p.Memory * amount.Fraction / gpu.WholeFraction / mebibyte * mebibyte
+	} else if amount.Memory, err = taken.part(capacityMemory, 0, p.Memory); err != nil {
+		return nil, err
+	}
+	if amount.Memory < mebibyte {
+		return nil, fmt.Errorf("device %s: the claim was given %d bytes of its memory, and less than 1Mi cannot be shared; ask for more", p.Name(), amount.Memory)
+	}
+	if taken.some(capacityCompute) {
+		if amount.Compute, err = taken.part(capacityCompute, 0, totalOf(p).Compute); err != nil {
+			return nil, err
+		}
+	}
+	amount.Clients = 1
+	if taken.names(capacityClients) {
+		if amount.Clients, err = taken.part(capacityClients, 0, mostClients(p)); err != nil {
+			return nil, err
+		}
+	}
+	return amount, nil
+}
+
+// taken is what a result says of the capacities of one device.
+type taken struct {
+	device string
+	of     map[resourceapi.QualifiedName]resource.Quantity
+}
+
+func (t taken) get(name string) (resource.Quantity, bool) {
+	for _, key := range []string{name, gpu.DriverName + "/" + name} {
+		if q, ok := t.of[resourceapi.QualifiedName(key)]; ok {
+			return q, true
+		}
+	}
+	return resource.Quantity{}, false
+}
+
+func (t taken) names(name string) bool {
+	_, ok := t.get(name)
+	return ok
+}
+
+// some tells whether a capacity is named and not zero, which is what those that
+// may be missing are by default.
+func (t taken) some(name string) bool {
+	q, ok := t.get(name)
+	return ok && !q.IsZero()
+}
+
+// part is a part of a capacity in units of a scale, rounded down, which must be
+// some of it and at most all.
+func (t taken) part(name string, scale resource.Scale, all int64) (int64, error) {
+	q, ok := t.get(name)
+	if !ok {
+		return 0, fmt.Errorf("device %s: the allocation does not say how much of its %s the claim has; delete the pod so that it is scheduled again", t.device, name)
+	}
+	whole := resource.NewScaledQuantity(all, scale)
+	n := floor(q, scale)
+	if n < 1 || q.Cmp(*whole) > 0 {
+		return 0, fmt.Errorf("device %s: the claim was given %s of its %s, and it can have more than 0 and at most %s; ask for that", t.device, q.String(), name, whole)
+	}
+	return n, nil
+}
+
+// floor is a quantity in whole units of a scale. ScaledValue rounds up, which
+// would make two halves of an odd number more than the whole.
+func floor(q resource.Quantity, scale resource.Scale) int64 {
+	if q.CmpInt64(math.MaxInt64/gpu.WholeFraction) > 0 {
+		return math.MaxInt64 // more than anything has
+	}
+	n := q.ScaledValue(scale)
+	if resource.NewScaledQuantity(n, scale).Cmp(q) > 0 {
+		n--
+	}
+	return n
+}
+
+// totalOf is what all holders of a share device can have together. Of a share by
+// fraction memory is not counted, it follows from the fraction.
+func totalOf(p gpu.Placement) gpu.Amount {
+	total := gpu.Amount{Clients: int64(p.Share.MaxClients)}
+	if p.Share.By == gpu.ByFraction {
+		total.Fraction = gpu.WholeFraction
+	} else {
+		total.Memory = p.Memory
+	}
+	if p.Share.Limits {
+		total.Compute = gpu.WholeCompute
+	}
+	return total
+}
+
+// mostClients is how many clients one claim can have.
+func mostClients(p gpu.Placement) int64 {
+	if p.Share.OneClient {
+		return 1
+	}
+	return int64(p.Share.MaxClients)
+}
+
+// plus is what two holders have together.
+func plus(a, b gpu.Amount) gpu.Amount {
+	return gpu.Amount{Memory: a.Memory + b.Memory, Fraction: a.Fraction + b.Fraction, Compute: a.Compute + b.Compute, Clients: a.Clients + b.Clients}
+}
+
+// over names what of a share device the amount is too much of, and is empty if
+// there is enough of everything.
+func over(p gpu.Placement, sum gpu.Amount) string {
+	total := totalOf(p)
+	switch {
+	case p.Share.By == gpu.ByMemory && sum.Memory > total.Memory:
+		return capacityMemory
+	case sum.Fraction > total.Fraction:
+		return capacityFraction
+	case sum.Compute > total.Compute:
+		return capacityCompute
+	case sum.Clients > total.Clients:
+		return capacityClients
+	}
+	return ""
+}

@@ -1,0 +1,75 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+)
+
+// stopStrays ends what runs for shares of which no record knows: its claim was
+// released by a plugin that died in the midst of it, or its record was lost.
+func (m *Manager) stopStrays(ctx context.Context) []Finding {
+	if m.Shares == nil {
+		return nil
+	}
+	// Before the records: one is there before anything is started for it.
+	running, err := m.Shares.Running()
+	if err != nil {
+		return []Finding{{Reason: "DaemonsUnreadable", Message: "what runs for shares cannot be listed", Err: err}}
+	}
+	var findings []Finding
+	for _, name := range running {
+		stopped, err := m.stopStray(ctx, name)
+		if stopped || err != nil {
+			findings = append(findings, Finding{
+				Reason:  "StrayDaemonStopped",
+				Message: fmt.Sprintf("daemon %s served no claim of which there is a record and is stopped", name),
+				Err:     err,
+			})
+		}
+	}
+	return findings
+}
+
+// stopStray stops one if, once nobody else works on its cards, no record explains
+// it still.
+func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err error) {
+	if err := m.refresh(ctx); err != nil || m.explained(name) {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for stopping daemon %s are used up", Budget, name))
+	defer cancel()
+	unlock, err := m.lock(ctx, "reconcile", m.cardsServedBy(name))
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if m.explained(name) {
+		return false, nil
+	}
+	return true, m.Shares.Stop(ctx, name)
+}
+
+// cardsServedBy are the cards whose shares a daemon may be for: the one that it is
+// named for, else all.
+func (m *Manager) cardsServedBy(name string) []string {
+	var all []string
+	for _, card := range m.Cards() {
+		if card.Name() == name {
+			return []string{card.PCIAddress}
+		}
+		all = append(all, card.PCIAddress)
+	}
+	return all
+}
+
+// explained tells whether a record has a share that a daemon of the name serves.
+func (m *Manager) explained(name string) bool {
+	return slices.ContainsFunc(m.Ledger.List(), func(r ledger.Record) bool {
+		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
+			return isShare(d) && m.Shares.Serves(r.Claim, d) == name
+		})
+	})
+}

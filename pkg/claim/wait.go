@@ -1,0 +1,90 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// await waits for what a share needs, while the record says that its claim is being
+// prepared and nobody holds a lock. When it does not come in time, what was begun
+// is released: the kubelet may never try again.
+func (m *Manager) await(ctx context.Context, wanted ledger.Record, notReady *NotReadyError) error {
+	start := time.Now()
+	err := notReady.Wait(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	m.observe("prepare", "ready", start, err)
+	if err == nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("wait for %s: %w", notReady.What, err), m.abandon(ctx, wanted))
+}
+
+// abandon releases what was begun for a claim, with time of its own. A record that
+// somebody else has finished, or replaced, since is not the one that is meant.
+func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
+	defer cancel()
+	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
+		return now.State == ledger.Preparing && sameDevices(now, wanted)
+	})
+	if err != nil {
+		return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)
+	}
+	return nil
+}
+
+// carryOver keeps to what a record says of the shares of a claim: they are set up,
+// or half set up, by it. held is what is still true of the record, nil if nothing.
+func carryOver(held *ledger.Record, wanted ledger.Record) {
+	if held == nil || !sameDevices(*held, wanted) {
+		return
+	}
+	for i, d := range held.Devices {
+		if isShare(d) {
+			now := &wanted.Devices[i]
+			now.Placement, now.Amount, now.Before = d.Placement, d.Amount, d.Before
+		}
+	}
+}
+
+// readSettings writes into the wanted record how the cards of its shares were set
+// before anybody shared them: what another holder found, else what is found now.
+func (m *Manager) readSettings(ctx context.Context, s situation) error {
+	known := s.sharers
+	if s.held != nil {
+		known = append(known[:len(known):len(known)], *s.held)
+	}
+	for i := range s.wanted.Devices {
+		d := &s.wanted.Devices[i]
+		if !isShare(*d) || d.Before != nil {
+			continue
+		}
+		if d.Before = knownBefore(d.Placement.GPU, append(known, ledger.Record{Devices: s.wanted.Devices[:i]})); d.Before != nil {
+			continue
+		}
+		var err error
+		if d.Before, err = m.Shares.Settings(ctx, d.Placement); err != nil {
+			return fmt.Errorf("read how card %s is set, before %s changes it: %w", d.Placement.CardName(), d.Name, err)
+		}
+	}
+	return nil
+}
+
+// knownBefore is how a card was set before its first share, if a record says so.
+func knownBefore(card string, records []ledger.Record) *gpu.CardSettings {
+	for _, r := range records {
+		for _, d := range r.Devices {
+			if isShare(d) && d.Placement.GPU == card && d.Before != nil {
+				return d.Before
+			}
+		}
+	}
+	return nil
+}

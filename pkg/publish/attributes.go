@@ -88,6 +88,16 @@ func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]re
 	if card.NUMANode != nil {
 		m.setInt(deviceattribute.StandardDeviceAttributeNUMANode, *card.NUMANode)
 	}
+	if p.Share != nil {
+		m.setShare(card, p)
+	} else {
+		m.setCut(card, p)
+	}
+	return m
+}
+
+// setCut says which piece of its card a device is.
+func (m attributeMap) setCut(card *gpu.GPU, p gpu.Placement) {
 	switch p.Type {
 	case gpu.TypeGPU:
 		m.setString(AttributeUUID, card.UUID)
@@ -101,10 +111,12 @@ func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]re
 		m.setString(AttributeProfile, p.Profile)
 		m.setInt(AttributePartitionIndex, int64(p.Start))
 	}
-	return m
 }
 
 func capacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	if p.Share != nil {
+		return shareCapacity(p)
+	}
 	m := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}
 	set := func(name string, n int64, format resource.Format) {
 		if n > 0 {

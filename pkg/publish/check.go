@@ -3,9 +3,13 @@ package publish
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 )
 
 // check finds what would keep a card's pool, or with it all pools, from being
@@ -73,6 +77,37 @@ func checkDevice(counters resourceapi.CounterSet, d *resourceapi.Device) error {
 				return fmt.Errorf("device %s consumes %s, which the card does not have", d.Name, name)
 			}
 		}
+	}
+	return checkAmounts(d)
+}
+
+// checkAmounts finds what the API refuses of a device that is given out in parts,
+// and what would let it be given out without end.
+func checkAmounts(d *resourceapi.Device) error {
+	if !ptr.Deref(d.AllowMultipleAllocations, false) {
+		return nil
+	}
+	counted := false
+	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
+		c := d.Capacity[name]
+		if c.RequestPolicy == nil || c.RequestPolicy.Default == nil {
+			return fmt.Errorf("device %s does not say how much %s a share has by default", d.Name, name)
+		}
+		byDefault, least := c.RequestPolicy.Default, resource.Quantity{}
+		if valid := c.RequestPolicy.ValidRange; valid != nil {
+			least = valid.Min.DeepCopy()
+			if valid.Step != nil {
+				least.Add(*valid.Step)
+			}
+		}
+		if c.Value.Cmp(*byDefault) < 0 || c.Value.Cmp(least) < 0 {
+			return fmt.Errorf("device %s has %s %s, too little for a share of %s and for one of %s, which the API wants",
+				d.Name, c.Value.String(), name, byDefault.String(), least.String())
+		}
+		counted = counted || (name == CapacityMemory || name == CapacityFraction) && byDefault.Sign() > 0
+	}
+	if !counted {
+		return fmt.Errorf("device %s gives shares of no size, so that nothing would count them", d.Name)
 	}
 	return nil
 }

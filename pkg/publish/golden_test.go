@@ -14,21 +14,24 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden: what a node of each built-in inventory publishes. To accept a
+// TestGolden: what a node of each built-in inventory publishes by default, where
+// MPS works. To accept a
 // change: go test ./pkg/publish -run TestGolden -update
 func TestGolden(t *testing.T) {
 	for _, name := range inventory.Names() {
 		t.Run(name, func(t *testing.T) {
-			cards := cardsOf(t, builtIn(t, name))
+			cards := withShares(t, cardsOf(t, builtIn(t, name)), settings.Default())
 			got := picture(t, slicesOf(t, cards), cards)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
 			path := filepath.Join("testdata", name+".yaml")
@@ -109,13 +112,18 @@ func drawn(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.C
 		}
 	}
 	devices := devicesOf(t, published, card.Name())
-	common := commonAttributes(devices)
+	common := commonAttributes(slices.DeleteFunc(slices.Clone(devices), func(d resourceapi.Device) bool {
+		return d.AllowMultipleAllocations != nil
+	}))
 	line("attributesOfAll: %s", flow(common))
 	line("devices: # %d", len(devices))
 	for _, d := range devices {
 		own := attributesText(d)
 		maps.DeleteFunc(own, func(name, text string) bool { return common[name] == text || ofThisCard[name] })
 		line("- name: %s", d.Name)
+		if ptr.Deref(d.AllowMultipleAllocations, false) {
+			line("  allowMultipleAllocations: true")
+		}
 		line("  attributes: %s", flow(own))
 		line("  capacity: %s", flow(capacityText(d)))
 		for _, c := range d.ConsumesCounters {
@@ -154,9 +162,27 @@ func attributesText(d resourceapi.Device) map[string]string {
 func capacityText(d resourceapi.Device) map[string]string {
 	texts := map[string]string{}
 	for name, c := range d.Capacity {
-		texts[string(name)] = c.Value.String()
+		texts[string(name)] = c.Value.String() + policyText(c.RequestPolicy)
 	}
 	return texts
+}
+
+// policyText is what a share can have of a capacity.
+func policyText(p *resourceapi.CapacityRequestPolicy) string {
+	if p == nil {
+		return ""
+	}
+	text := " by default " + p.Default.String()
+	if r := p.ValidRange; r != nil {
+		text += " from " + r.Min.String()
+		if r.Max != nil {
+			text += " to " + r.Max.String()
+		}
+		if r.Step != nil {
+			text += " by " + r.Step.String()
+		}
+	}
+	return text
 }
 
 func countersText(counters map[string]resourceapi.Counter) map[string]string {

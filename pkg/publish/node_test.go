@@ -18,6 +18,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -62,6 +64,19 @@ func cardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
 		cards = append(cards, amdCards(t, amdDriver(t, inv))...)
 	}
 	slices.SortFunc(cards, func(a, b publish.Card) int { return cmp.Compare(a.Name(), b.Name()) })
+	return cards
+}
+
+// withShares adds the share devices to cards, as the settings want them and on a
+// node where MPS works, and says what the vendor's old resource means.
+func withShares(t *testing.T, cards []publish.Card, c settings.Card) []publish.Card {
+	t.Helper()
+	for i := range cards {
+		devices, err := share.Devices(&cards[i].GPU, c, true)
+		require.NoError(t, err)
+		cards[i].Placements = append(slices.Clone(cards[i].Placements), devices...)
+		cards[i].Legacy = c.Legacy.Means
+	}
 	return cards
 }
 

@@ -23,16 +23,21 @@ type Card struct {
 	// allocated may be withheld: the scheduler forgets what an allocated
 	// device consumes as soon as it is no longer published. Taint it instead.
 	Withheld bool
-	// WholeOnly publishes the whole card and no partitions, and no counters: the
-	// API server would drop these, and nothing would keep partitions apart.
+	// WholeOnly publishes the whole card, no partitions and no shares, and no counters:
+	// the API server would drop these, and nothing would keep the others apart.
 	WholeOnly bool
 	// Taints go on every device of the card.
 	Taints []resourceapi.DeviceTaint
 	// DeviceTaints go on single devices, by name, beside those.
 	DeviceTaints map[string][]resourceapi.DeviceTaint
-	// LegacyResource is the extended resource that the whole card stands for,
-	// beside its classes: "nvidia.com/gpu". Empty: none.
+	// NoShares keeps share devices out: the API server would drop what lets several
+	// claims hold them.
+	NoShares bool
+	// LegacyResource is the extended resource that devices of the card stand for,
+	// beside their classes: "nvidia.com/gpu". Empty: none.
 	LegacyResource string
+	// Legacy tells which devices these are; nil: the whole card.
+	Legacy func(gpu.Placement) bool
 }
 
 // Resources returns one pool for each card of the node. Each has one slice with
@@ -80,10 +85,14 @@ func devicesOf(card *Card) []resourceapi.Device {
 	}
 	devices := make([]resourceapi.Device, 0, len(card.Placements))
 	for _, p := range card.Placements {
+		if p.Share != nil && card.NoShares {
+			continue
+		}
 		devices = append(devices, resourceapi.Device{
-			Name:       p.Name(),
-			Attributes: deviceAttributes(card, p),
-			Capacity:   capacity(p),
+			Name:                     p.Name(),
+			Attributes:               deviceAttributes(card, p),
+			Capacity:                 capacity(p),
+			AllowMultipleAllocations: allowMultiple(p),
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{{
 				CounterSet: counterSetName,
 				Counters:   counters(p.Consumes),
@@ -96,7 +105,11 @@ func devicesOf(card *Card) []resourceapi.Device {
 
 func deviceAttributes(card *Card, p gpu.Placement) attributeMap {
 	m := attributeMap(Attributes(&card.GPU, p))
-	if p.Type == gpu.TypeGPU {
+	legacy := p.Type == gpu.TypeGPU
+	if card.Legacy != nil {
+		legacy = card.Legacy(p)
+	}
+	if legacy {
 		m.setString(AttributeLegacyResource, card.LegacyResource)
 	}
 	return m

@@ -18,16 +18,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 // TestLimits: every card of the tables, alone, keeps what the API server would
 // insist on.
 func TestLimits(t *testing.T) {
 	for _, model := range inventory.Models() {
-		t.Run(model, func(t *testing.T) { checkLimits(t, cardsOf(t, machineOf(t, model, 1))) })
+		t.Run(model, func(t *testing.T) {
+			checkLimits(t, withShares(t, cardsOf(t, machineOf(t, model, 1)), settings.Default()))
+		})
 	}
 	for _, m := range amdMachines {
-		t.Run(m.name(), func(t *testing.T) { checkLimits(t, m.cards(t, 1)) })
+		t.Run(m.name(), func(t *testing.T) { checkLimits(t, withShares(t, m.cards(t, 1), settings.Default())) })
 	}
 	t.Run("MI210", func(t *testing.T) { checkLimits(t, amdMachine{model: "MI210"}.cards(t, 1)) })
 }
@@ -103,9 +106,10 @@ func checkName(t *testing.T, name resourceapi.QualifiedName) {
 // through the API server, whatever the order in which they are listed.
 func TestAlwaysTheSame(t *testing.T) {
 	inv := builtIn(t, "h200x8")
-	cards := cardsOf(t, inv)
+	everything := everyShare("1g.18gb", "3g.71gb")
+	cards := withShares(t, cardsOf(t, inv), everything)
 	first := slicesOf(t, cards)
-	again := cardsOf(t, inv)
+	again := withShares(t, cardsOf(t, inv), everything)
 	slices.Reverse(again)
 	second := slicesOf(t, again)
 	require.Len(t, second, len(first))

@@ -121,7 +121,8 @@ func ofPartitions(card *gpu.GPU, c settings.Card) ([]gpu.Placement, error) {
 func sharesOf(card *gpu.GPU, c settings.Card, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	kept := keptByMPS(s)
 	base.Memory = (base.Memory - kept) / MiB * MiB
-	if base.Memory/int64(s.Replicas) < MiB {
+	// The API wants room for two steps.
+	if base.Memory < 2*MiB || base.Memory/int64(s.Replicas) < MiB {
 		return nil, fmt.Errorf("card %s: %s has %d MiB to share after what MPS keeps (%d MiB), too little for the %d replicas of profile %q: it is not shared",
 			card.Name(), base.Name(), max(0, base.Memory/MiB), kept/MiB, s.Replicas, c.Profile)
 	}

@@ -1,0 +1,101 @@
+package publish
+
+import (
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// The attributes that only shares have.
+const (
+	// AttributeShare says in what the share is measured: "memory" or "fraction".
+	AttributeShare = "share"
+	// AttributeSharing says how the holders take turns: "timeslicing" or "mps".
+	AttributeSharing = "sharing"
+)
+
+// The capacities that only shares have, and of which a claim takes a part.
+const (
+	// CapacityFraction is 1, of which a claim takes thousandths.
+	CapacityFraction = "fraction"
+	// CapacityCompute is 100, of which a claim takes whole percents. It is there where
+	// something keeps the holders to it.
+	CapacityCompute = "compute"
+	// CapacityClients is how many clients the device has for all its shares.
+	CapacityClients = "clients"
+)
+
+// mebibyte is the step in which memory is shared.
+const mebibyte = 1 << 20
+
+// setShare adds what sets a share apart from what it is a share of.
+func (m attributeMap) setShare(card *gpu.GPU, p gpu.Placement) {
+	m.setString(AttributeShare, string(p.Share.By))
+	m.setString(AttributeSharing, strings.ToLower(string(p.Share.Strategy)))
+	m.setCut(card, p.Base())
+}
+
+// shareCapacity is what claims take parts of. Whatever a claim does not name it
+// gets by default, and the default of what the share is measured in is above
+// zero: the scheduler counts nothing of a claim that takes nothing.
+//
+// The fraction has no range of valid amounts, because ranges of fractions are
+// behind a feature gate (DRAFractionalCapacityRange); the chart's admission policy
+// keeps the amounts right.
+func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	s, replicas := p.Share, int64(max(1, p.Share.Replicas))
+	m := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+		CapacityClients: ofClients(s.Sharing),
+	}
+	switch s.By {
+	case gpu.ByMemory:
+		m[CapacityMemory] = consumable(p.Memory, p.Memory/replicas/mebibyte*mebibyte, resource.BinarySI,
+			&resourceapi.CapacityRequestPolicyRange{
+				Min: resource.NewQuantity(mebibyte, resource.BinarySI), Step: resource.NewQuantity(mebibyte, resource.BinarySI),
+			})
+	case gpu.ByFraction:
+		m[CapacityFraction] = resourceapi.DeviceCapacity{
+			Value: *resource.NewQuantity(1, resource.DecimalSI),
+			RequestPolicy: &resourceapi.CapacityRequestPolicy{
+				Default: resource.NewMilliQuantity(gpu.WholeFraction/replicas, resource.DecimalSI),
+			},
+		}
+	}
+	if s.Limits {
+		m[CapacityCompute] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
+			Min: count(0), Max: count(gpu.WholeCompute), Step: count(1),
+		})
+	}
+	return m
+}
+
+func ofClients(s gpu.Sharing) resourceapi.DeviceCapacity {
+	valid := &resourceapi.CapacityRequestPolicyRange{Min: count(1)}
+	if s.OneClient {
+		valid.Max = count(1)
+	}
+	return consumable(int64(s.MaxClients), 1, resource.DecimalSI, valid)
+}
+
+func consumable(value, byDefault int64, format resource.Format, valid *resourceapi.CapacityRequestPolicyRange) resourceapi.DeviceCapacity {
+	return resourceapi.DeviceCapacity{
+		Value: *resource.NewQuantity(value, format),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Default: resource.NewQuantity(byDefault, format), ValidRange: valid,
+		},
+	}
+}
+
+func count(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
+
+// allowMultiple is set on what several claims hold at once, and absent elsewhere.
+func allowMultiple(p gpu.Placement) *bool {
+	if p.Share == nil {
+		return nil
+	}
+	return ptr.To(true)
+}

@@ -1,0 +1,184 @@
+package publish_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+// everyShare publishes all shares that there are, those of partitions of these
+// profiles included.
+func everyShare(profiles ...string) settings.Card {
+	c := settings.Default()
+	c.Profile, c.Partitions, c.PartitionFractions = "all", profiles, true
+	return c
+}
+
+// deviceNamed is a published device by what its name adds to its card's.
+func deviceNamed(t *testing.T, cards []publish.Card, suffix string) resourceapi.Device {
+	t.Helper()
+	for _, d := range devicesOf(t, slicesOf(t, cards), cards[0].Name()) {
+		if d.Name == cards[0].Name()+suffix {
+			return d
+		}
+	}
+	require.Fail(t, "no such device", suffix)
+	return resourceapi.Device{}
+}
+
+// TestShares: what is published of each kind of share, in the form in which the
+// API server gets it.
+func TestShares(t *testing.T) {
+	h100 := func(change func(*settings.Card)) []publish.Card {
+		c := everyShare("3g.40gb")
+		change(&c)
+		return withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
+	}
+	mi300x := withShares(t, amdMachines[0].cards(t, 1), everyShare("dpx"))
+	unchanged := func(*settings.Card) {}
+	for name, test := range map[string]struct {
+		cards      []publish.Card
+		suffix     string
+		attributes map[string]string
+		capacity   string
+	}{
+		"memory of a card": {h100(unchanged), "-memory-share",
+			map[string]string{"type": "share", "vendor": "nvidia", "share": "memory", "sharing": "timeslicing", "isolation": "cooperative"},
+			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
+			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
+			  "memory": {"value": "80348Mi", "requestPolicy": {"default": "8034Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
+		"fraction of a card, by MPS": {h100(func(c *settings.Card) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
+			map[string]string{"type": "share", "share": "fraction", "sharing": "mps", "isolation": "cooperative"},
+			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
+			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
+			  "fraction": {"value": "1", "requestPolicy": {"default": "333m"}}}`},
+		"memory of a partition, one client each": {h100(func(c *settings.Card) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
+			map[string]string{"type": "share", "profile": "3g.40gb", "share": "memory", "sharing": "timeslicing", "isolation": "none"},
+			`{"clients": {"value": "7", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
+			  "memory": {"value": "40448Mi", "requestPolicy": {"default": "4044Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
+		"fraction of a mode's partition": {mi300x, "-dpx-1-fraction-share",
+			map[string]string{"type": "share", "vendor": "amd", "profile": "dpx", "share": "fraction", "isolation": "none"},
+			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
+			  "fraction": {"value": "1", "requestPolicy": {"default": "100m"}}}`},
+		"fraction of an AMD card": {mi300x, "-fraction-share",
+			map[string]string{"type": "share", "computePartition": "SPX", "memoryPartition": "NPS1", "isolation": "none"},
+			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
+			  "fraction": {"value": "1", "requestPolicy": {"default": "100m"}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := deviceNamed(t, test.cards, test.suffix)
+			assert.True(t, ptr.Deref(d.AllowMultipleAllocations, false))
+			said := attributesText(d)
+			for attribute, value := range test.attributes {
+				assert.Equal(t, `"`+value+`"`, said[attribute], attribute)
+			}
+			of, place := publish.AttributeUUID, publish.AttributeParentUUID
+			if test.attributes["profile"] != "" {
+				of, place = place, of
+			}
+			assert.Equal(t, `"`+test.cards[0].UUID+`"`, said[of])
+			assert.NotContains(t, said, place)
+			capacity, err := json.Marshal(d.Capacity)
+			require.NoError(t, err)
+			assert.JSONEq(t, test.capacity, string(capacity))
+
+			base := deviceNamed(t, test.cards, strings.TrimSuffix(strings.TrimSuffix(test.suffix, "-memory-share"), "-fraction-share"))
+			assert.Nil(t, base.AllowMultipleAllocations)
+			assert.Equal(t, base.ConsumesCounters, d.ConsumesCounters)
+			for _, attribute := range []resourceapi.QualifiedName{"placementStart", "partitionIndex", "resource.kubernetes.io/pciBusID", "productName"} {
+				assert.Equal(t, base.Attributes[attribute], d.Attributes[attribute])
+			}
+		})
+	}
+}
+
+// TestNoShares: where the API server would drop what lets several claims hold a
+// device, or what keeps devices apart, shares are not published.
+func TestNoShares(t *testing.T) {
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), everyShare("3g.40gb"))
+	plain := slicesOf(t, cardsOf(t, machineOf(t, "H100-80GB", 1)))
+	cards[0].NoShares = true
+	assert.Equal(t, plain, slicesOf(t, cards))
+
+	cards[0].NoShares, cards[0].WholeOnly = false, true
+	devices := devicesOf(t, slicesOf(t, cards), cards[0].Name())
+	require.Len(t, devices, 1)
+	assert.Equal(t, cards[0].Name(), devices[0].Name)
+}
+
+// TestLegacyResourceMeansWhatTheSettingsSay: the vendor's old resource stands for
+// replicas or for partitions, and for nothing beside them.
+func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
+	for kind, want := range map[settings.LegacyKind][]string{
+		settings.LegacyWhole:     {""},
+		settings.LegacyReplica:   {"-fraction-share"},
+		settings.LegacyPartition: {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+	} {
+		c := everyShare("3g.40gb")
+		c.Legacy = settings.Legacy{Kind: kind, Profile: "3g.40gb"}
+		cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
+		cards[0].LegacyResource = "nvidia.com/gpu"
+		var got []string
+		for _, d := range devicesOf(t, slicesOf(t, cards), cards[0].Name()) {
+			if a, ok := d.Attributes[publish.AttributeLegacyResource]; ok {
+				assert.Equal(t, "nvidia.com/gpu", *a.StringValue)
+				got = append(got, strings.TrimPrefix(d.Name, cards[0].Name()))
+			}
+		}
+		assert.Equal(t, want, got, kind)
+	}
+}
+
+// TestSharesThatTheAPIWouldRefuse: settings that pkg/share would refuse, in case
+// somebody else makes placements.
+func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
+	good := withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 1)), settings.Default())[0]
+	for name, test := range map[string]struct {
+		spoil func(memory, fraction *gpu.Placement)
+		want  string
+	}{
+		"no memory":        {func(m, _ *gpu.Placement) { m.Memory = 1 << 20 }, "device gpu-0000-11-00-0-memory-share has 1Mi memory, too little for a share of 0 and for one of 2Mi, which the API wants"},
+		"no clients":       {func(m, _ *gpu.Placement) { m.Share.MaxClients = 0 }, "device gpu-0000-11-00-0-memory-share has 0 clients, too little for a share of 1 and for one of 1, which the API wants"},
+		"empty by default": {func(m, _ *gpu.Placement) { m.Share.Replicas = 1 << 20 }, "device gpu-0000-11-00-0-memory-share gives shares of no size, so that nothing would count them"},
+		"no fraction":      {func(_, f *gpu.Placement) { f.Share.Replicas = 1001 }, "device gpu-0000-11-00-0-fraction-share gives shares of no size, so that nothing would count them"},
+		"no basis":         {func(_, f *gpu.Placement) { f.Share.By = "" }, "gives shares of no size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			card := good
+			card.Placements = slices.Clone(good.Placements)
+			n := len(card.Placements)
+			for i := n - 2; i < n; i++ {
+				card.Placements[i].Share = ptr.To(*card.Placements[i].Share)
+			}
+			test.spoil(&card.Placements[n-2], &card.Placements[n-1])
+			_, errs := publish.Resources(node, []publish.Card{card})
+			require.Len(t, errs, 1)
+			assert.ErrorContains(t, errs[0], test.want)
+		})
+	}
+}
+
+// TestFractionsStayWhatTheyAre: a default in thousandths comes back from the API
+// server as it was, so that a restart writes nothing.
+func TestFractionsStayWhatTheyAre(t *testing.T) {
+	for replicas, want := range map[int]string{1: "1", 2: "500m", 3: "333m", 48: "20m", 1000: "1m"} {
+		c := settings.Default()
+		c.Replicas = replicas
+		if replicas == 1000 {
+			c.Strategy = gpu.MPS // else the servers would take more than the card has
+		}
+		d := deviceNamed(t, withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c), "-fraction-share")
+		assert.Zero(t, d.Capacity["fraction"].RequestPolicy.Default.Cmp(resource.MustParse(want)), want)
+	}
+}

@@ -12,6 +12,11 @@ import (
 // say so, or to undo something quick, before it is left behind.
 const grace = 50 * time.Millisecond
 
+// hangs is how long a call of a task that was left behind may take before it
+// counts as one that hangs. The slowest call of a driver that works, the removal
+// of a partition, takes about a second.
+const hangs = 3 * time.Second
+
 // Gate lets one task at a time at a card. Calls into a kernel driver can hang
 // and cannot be cancelled: a task whose caller has given up keeps the gate until
 // its call returns, and whoever comes meanwhile is told about that call. Every
@@ -88,7 +93,8 @@ func Ask[T any](t *Task, call string, f func() (T, error)) (T, error) {
 }
 
 // enter waits for the gate. When the task before was left behind by its own
-// caller there is no telling when it ends, so there is no waiting for it.
+// caller, in a call that hangs, there is no telling when it ends, so there is no
+// waiting for it.
 func (g *Gate) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", g.subject, err)
@@ -99,15 +105,22 @@ func (g *Gate) enter(ctx context.Context) error {
 		return nil
 	default:
 	}
-	if g.isLeft() {
-		return g.stuck(nil)
-	}
-	select {
-	case g.busy <- struct{}{}:
-		g.opened()
-		return nil
-	case <-ctx.Done():
-		return g.stuck(ctx.Err())
+	for {
+		after, left := g.hopeless()
+		if left && after <= 0 {
+			return g.stuck(nil)
+		}
+		look := time.NewTimer(max(after, grace))
+		select {
+		case g.busy <- struct{}{}:
+			look.Stop()
+			g.opened()
+			return nil
+		case <-ctx.Done():
+			look.Stop()
+			return g.stuck(ctx.Err())
+		case <-look.C:
+		}
 	}
 }
 
@@ -143,10 +156,12 @@ func (g *Gate) abandon() {
 	g.left = true
 }
 
-func (g *Gate) isLeft() bool {
+// hopeless tells whether the task behind the gate was left behind, and after how
+// much longer its call counts as one that hangs.
+func (g *Gate) hopeless() (after time.Duration, left bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.left
+	return hangs - time.Since(g.since), g.left
 }
 
 func (g *Gate) stuck(cause error) error {

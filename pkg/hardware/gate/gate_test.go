@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -39,6 +40,10 @@ func TestWaitingForABusyGateEndsWithTheContext(t *testing.T) {
 }
 
 func TestTaskThatWasLeftBehindMakesNoFurtherCalls(t *testing.T) {
+	synctest.Test(t, leftBehind)
+}
+
+func leftBehind(t *testing.T) {
 	g := New("card x", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	release, ended := make(chan struct{}), make(chan error, 1)
@@ -52,11 +57,18 @@ func TestTaskThatWasLeftBehindMakesNoFurtherCalls(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 
-	// Who comes later is told at once: there is no telling when the call ends.
+	// Who comes later is told when the call counts as one that hangs, and from then
+	// on at once.
+	start := time.Now()
+	_, err = Through(t.Context(), g, func(*Task) (int, error) { t.Error("entered"); return 0, nil })
+	assert.Error(t, err)
+	assert.InDelta(t, hangs, time.Since(start), float64(2*grace))
+	start = time.Now()
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { t.Error("entered"); return 0, nil })
 	var stuck *StuckError
 	require.ErrorAs(t, err, &stuck)
 	assert.Equal(t, "First", stuck.Call)
+	assert.Zero(t, time.Since(start))
 	assert.NoError(t, stuck.Unwrap(), "it was no deadline of his")
 
 	close(release)
@@ -64,6 +76,19 @@ func TestTaskThatWasLeftBehindMakesNoFurtherCalls(t *testing.T) {
 	require.NoError(t, g.Settle(t.Context()))
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
 	assert.NoError(t, err, "the gate is open again when the call is back")
+}
+
+func TestATaskThatWasLeftBehindAndComesBackIsWaitedFor(t *testing.T) {
+	g := New("card x", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	_, err := Through(ctx, g, func(task *Task) (int, error) {
+		return Ask(task, "Slow", func() (int, error) { cancel(); <-release; return 1, nil })
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	go close(release)
+	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 2, nil })
+	require.NoError(t, err)
 }
 
 func TestEndedContextMakesNoCall(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -94,7 +95,7 @@ func TestLayer(t *testing.T) {
 	var got []entry
 	for reader := tar.NewReader(&buffer); ; {
 		header, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
@@ -127,7 +128,7 @@ func members(t *testing.T, file string) map[string][]byte {
 	members := map[string][]byte{}
 	for reader := tar.NewReader(archive); ; {
 		header, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return members
 		}
 		require.NoError(t, err)

@@ -96,7 +96,7 @@ func execCommand() *cobra.Command {
 		err = opened.Exec(cmd.Context(), node, args)
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.Exited() {
-			return exitStatus(exit.ExitCode())
+			return exitError(exit.ExitCode())
 		}
 		return err
 	}

@@ -26,10 +26,10 @@ func main() {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once
 	err := rootCommand().ExecuteContext(ctx)
-	var status exitStatus
+	stop()
+	var status exitError
 	switch {
 	case errors.As(err, &status):
 		os.Exit(int(status))
@@ -39,11 +39,11 @@ func main() {
 	}
 }
 
-// exitStatus is the status of a command that was run for the user and has said
+// exitError is the status of a command that was run for the user and has said
 // itself what was wrong.
-type exitStatus int
+type exitError int
 
-func (s exitStatus) Error() string { return fmt.Sprintf("ended with status %d", int(s)) }
+func (s exitError) Error() string { return fmt.Sprintf("ended with status %d", int(s)) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{

@@ -125,7 +125,7 @@ func (d Dir) Unpack(ctx context.Context, file string, progress func(string, ...a
 	defer unlock()
 	for members := tar.NewReader(reader); ; {
 		header, err := members.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil {

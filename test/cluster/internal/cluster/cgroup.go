@@ -82,8 +82,11 @@ func makeIn(root, group string) error {
 // controllers that it has itself. Groups of v1 know nothing of the kind.
 func passOnControllers(group string) error {
 	has, err := os.ReadFile(filepath.Join(group, "cgroup.controllers"))
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	file := filepath.Join(group, "cgroup.subtree_control")
 	passed, err := os.ReadFile(file)
@@ -130,7 +133,7 @@ func passOnCPUs(parent, child string) error {
 func removeCgroup(group string) error {
 	roots, err := cgroupRoots()
 	if err != nil {
-		return nil // then there is none to remove
+		return err
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var failures []error

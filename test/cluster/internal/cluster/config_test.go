@@ -11,11 +11,11 @@ import (
 
 func TestParseGates(t *testing.T) {
 	for list, want := range map[string]map[string]bool{
-		"":                  {},
-		"A=true":            {"A": true},
-		"A=true,B=false":    {"A": true, "B": false},
-		" A=true , B=false": {"A": true, "B": false},
-		"AllAlpha=true,":    {"AllAlpha": true},
+		"":                {},
+		"A=true":          {"A": true},
+		"A=true,B=false":  {"A": true, "B": false},
+		"A=true, B=false": {"A": true, "B": false},
+		"AllAlpha=true,":  {"AllAlpha": true},
 	} {
 		got, err := parseGates(list)
 		require.NoError(t, err, list)

@@ -42,8 +42,7 @@ func (c *Cluster) importImages(ctx context.Context, node machine.Machine, archiv
 		return err
 	}
 	defer file.Close()
-	_, err = c.ctr(ctx, node, file, "images", "import", "--snapshotter="+c.snapshotterOf(node), "-")
-	return err
+	return c.ctr(ctx, node, file, "images", "import", "--snapshotter="+c.snapshotterOf(node), "-")
 }
 
 func (c *Cluster) snapshotterOf(m machine.Machine) string {
@@ -51,13 +50,13 @@ func (c *Cluster) snapshotterOf(m machine.Machine) string {
 }
 
 // ctr runs containerd's own client on a node.
-func (c *Cluster) ctr(ctx context.Context, node machine.Machine, in io.Reader, args ...string) (string, error) {
-	var output, errs bytes.Buffer
+func (c *Cluster) ctr(ctx context.Context, node machine.Machine, in io.Reader, args ...string) error {
+	var errs bytes.Buffer
 	args = append([]string{c.settings.Parts.Program("ctr"), "--address=" + containerdSocket, "--namespace=k8s.io"}, args...)
-	if err := node.Run(ctx, in, &output, &errs, c.env(), args...); err != nil {
-		return "", fmt.Errorf("ctr %s on %s: %w: %s", strings.Join(args[3:], " "), node.Name, err, lastLine(errs.String()))
+	if err := node.Run(ctx, in, io.Discard, &errs, c.env(), args...); err != nil {
+		return fmt.Errorf("ctr %s on %s: %w: %s", strings.Join(args[3:], " "), node.Name, err, lastLine(errs.String()))
 	}
-	return output.String(), nil
+	return nil
 }
 
 // lastLine leaves out warnings that come before what went wrong.
@@ -70,8 +69,7 @@ func lastLine(text string) string {
 // node starts with.
 func (c *Cluster) awaitContainerd(ctx context.Context, node machine.Machine) error {
 	err := c.wait(ctx, "containerd on "+node.Name, time.Minute, func(ctx context.Context) error {
-		_, err := c.ctr(ctx, node, nil, "version")
-		return err
+		return c.ctr(ctx, node, nil, "version")
 	}, node)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,13 +10,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // preflight checks what the host must have, so that its lack is said in plain
 // words and at once.
-func (c *Cluster) preflight() error {
+func (c *Cluster) preflight(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root, for namespaces and mounts: run this as root")
 	}
@@ -36,15 +38,17 @@ func (c *Cluster) preflight() error {
 	if _, err := cgroupRoots(); err != nil {
 		lacks = append(lacks, err)
 	}
-	if err := loaderOf(c.settings.Parts.Program("runc")); err != nil {
+	if err := loaderOf(ctx, c.settings.Parts.Program("runc")); err != nil {
 		lacks = append(lacks, err)
 	}
 	return errors.Join(lacks...)
 }
 
 // loaderOf checks that runc, the one part with shared libraries, finds them.
-func loaderOf(runc string) error {
-	if output, err := exec.Command(runc, "--version").CombinedOutput(); err != nil {
+func loaderOf(ctx context.Context, runc string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if output, err := exec.CommandContext(ctx, runc, "--version").CombinedOutput(); err != nil {
 		return fmt.Errorf("runc does not run here (it needs the Debian package libseccomp2): %w: %s", err, strings.TrimSpace(string(output)))
 	}
 	return nil

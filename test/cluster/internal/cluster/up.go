@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -33,7 +34,7 @@ func (c *Cluster) Up(ctx context.Context, parts build.Dir, options Options) erro
 		return fmt.Errorf("clear away the last cluster: %w", err)
 	}
 	c.settings = settings{Options: options, Parts: parts}
-	if err := c.preflight(); err != nil {
+	if err := c.preflight(ctx); err != nil {
 		return err
 	}
 	if err := c.start(ctx); err != nil {
@@ -50,7 +51,11 @@ func (c *Cluster) start(ctx context.Context) error {
 		return fmt.Errorf("find a free port: %w", err)
 	}
 	defer listener.Close()
-	c.settings.Port = listener.Addr().(*net.TCPAddr).Port
+	address, err := netip.ParseAddrPort(listener.Addr().String())
+	if err != nil {
+		return fmt.Errorf("find a free port: %w", err)
+	}
+	c.settings.Port = int(address.Port())
 	if err := c.prepare(); err != nil {
 		return err
 	}

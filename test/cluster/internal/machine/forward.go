@@ -4,7 +4,11 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
+
+// dialer gives up on a peer that does not answer.
+var dialer = net.Dialer{Timeout: 10 * time.Second}
 
 // forward passes every connection on to target, until the listener is closed.
 func forward(listener net.Listener, target string) {
@@ -15,7 +19,7 @@ func forward(listener net.Listener, target string) {
 		}
 		go func() {
 			defer client.Close()
-			server, err := net.Dial("tcp", target)
+			server, err := dialer.Dial("tcp", target)
 			if err != nil {
 				return // the client sees its connection closed
 			}

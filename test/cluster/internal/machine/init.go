@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -102,7 +103,7 @@ func forwardAll(spec Spec) error {
 	}
 	go forward(fromHost, spec.ForwardTo)
 	for _, address := range spec.Forward {
-		listener, err := net.Listen("tcp", address)
+		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w", address, err)
 		}

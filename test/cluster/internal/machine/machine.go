@@ -91,6 +91,7 @@ func newStarter(spec Spec, listener *net.TCPListener) (*starter, error) {
 	if err != nil {
 		return nil, err
 	}
+	//nolint:noctx // the machine outlives the program that starts it
 	command := exec.Command(self, InitCommand, spec.Dir)
 	command.Dir = "/"
 	command.Stdout, command.Stderr = log, log

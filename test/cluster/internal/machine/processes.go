@@ -140,14 +140,14 @@ func (t *table) reap() {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case err == syscall.ECHILD:
+		switch err {
+		case syscall.ECHILD:
 			// No child at all: wait for one to end that has yet to start.
 			select {
 			case <-ended:
 			case <-time.After(100 * time.Millisecond):
 			}
-		case err == nil:
+		case nil:
 			t.noteEnd(pid, status)
 		}
 	}

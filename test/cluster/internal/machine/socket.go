@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/rpc"
@@ -19,7 +20,7 @@ func serve(processes *table, path string) error {
 	_ = os.Remove(path)
 	var listener net.Listener
 	err := withShortPath(path, func(short string) (err error) {
-		listener, err = net.Listen("unix", short)
+		listener, err = new(net.ListenConfig).Listen(context.Background(), "unix", short)
 		return err
 	})
 	if err != nil {
@@ -34,7 +35,7 @@ func call(dir, method string, request, answer any) error {
 	path := filepath.Join(dir, socketFile)
 	var conn net.Conn
 	err := withShortPath(path, func(short string) (err error) {
-		conn, err = net.Dial("unix", short)
+		conn, err = dialer.Dial("unix", short)
 		return err
 	})
 	if err != nil {

@@ -1,0 +1,22 @@
+// Package v1alpha1 is the first version of the API objects of Tranche: what
+// administrators want of the cards of a node.
+//
+// It imports nothing of ours, so that other programs can use it.
+//
+// +kubebuilder:object:generate=true
+// +groupName=tranche.dev
+package v1alpha1
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// GroupVersion is that of the objects in this package.
+var GroupVersion = schema.GroupVersion{Group: "tranche.dev", Version: "v1alpha1"}
+
+// ProfileLabel is the label of a node that names its PartitionProfile.
+const ProfileLabel = "tranche.dev/profile"
+
+// DefaultProfile is the name of the PartitionProfile of nodes without that label.
+const DefaultProfile = "default"
+
+// ProfileKind is the kind of a PartitionProfile.
+const ProfileKind = "PartitionProfile"

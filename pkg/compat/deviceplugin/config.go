@@ -1,0 +1,89 @@
+package deviceplugin
+
+// Label is the label of a node that names its file.
+const Label = "nvidia.com/device-plugin.config"
+
+// config is the file, with the keys of the device plugin's api/config/v1 at
+// version 0.20. Pointers tell what is not there.
+type config struct {
+	Version   string     `json:"version"`
+	Flags     *flags     `json:"flags"`
+	Resources *resources `json:"resources"`
+	Sharing   *sharing   `json:"sharing"`
+	Imex      *imex      `json:"imex"`
+}
+
+type flags struct {
+	MigStrategy             *string      `json:"migStrategy"`
+	FailOnInitError         *bool        `json:"failOnInitError"`
+	MpsRoot                 *string      `json:"mpsRoot"`
+	NvidiaDriverRoot        *string      `json:"nvidiaDriverRoot"`
+	NvidiaDevRoot           *string      `json:"nvidiaDevRoot"`
+	GDRCopyEnabled          *bool        `json:"gdrcopyEnabled"`
+	GDSEnabled              *bool        `json:"gdsEnabled"`
+	MOFEDEnabled            *bool        `json:"mofedEnabled"`
+	UseNodeFeatureAPI       *bool        `json:"useNodeFeatureAPI"`
+	DeviceDiscoveryStrategy *string      `json:"deviceDiscoveryStrategy"`
+	Plugin                  *pluginFlags `json:"plugin"`
+	GFD                     *gfdFlags    `json:"gfd"`
+}
+
+type pluginFlags struct {
+	PassDeviceSpecs *bool `json:"passDeviceSpecs"`
+	// DeviceListStrategy is one name or a list of them.
+	DeviceListStrategy            any     `json:"deviceListStrategy"`
+	DeviceIDStrategy              *string `json:"deviceIDStrategy"`
+	CDIAnnotationPrefix           *string `json:"cdiAnnotationPrefix"`
+	NvidiaCTKPath                 *string `json:"nvidiaCTKPath"`
+	ContainerDriverRoot           *string `json:"containerDriverRoot"`
+	SharedDevicesAllocationPolicy *string `json:"sharedDevicesAllocationPolicy"`
+}
+
+// gfdFlags are those of GPU feature discovery, which reads the same file.
+type gfdFlags struct {
+	Oneshot     *bool `json:"oneshot"`
+	NoTimestamp *bool `json:"noTimestamp"`
+	// SleepInterval is "60s" or a number of nanoseconds.
+	SleepInterval   any     `json:"sleepInterval"`
+	OutputFile      *string `json:"outputFile"`
+	MachineTypeFile *string `json:"machineTypeFile"`
+}
+
+// resources names resources by the product. The device plugin itself ignores it
+// and says so.
+type resources struct {
+	GPUs []resource `json:"gpus"`
+	MIGs []resource `json:"mig"`
+}
+
+type resource struct {
+	Pattern string `json:"pattern"`
+	Name    string `json:"name"`
+}
+
+type sharing struct {
+	TimeSlicing *replicated `json:"timeSlicing"`
+	MPS         *replicated `json:"mps"`
+}
+
+type replicated struct {
+	RenameByDefault bool `json:"renameByDefault"`
+	// FailRequestsGreaterThanOne is false for time-slicing and true for MPS where it
+	// is not there.
+	FailRequestsGreaterThanOne *bool                `json:"failRequestsGreaterThanOne"`
+	Resources                  []replicatedResource `json:"resources"`
+}
+
+type replicatedResource struct {
+	Name     string  `json:"name"`
+	Rename   *string `json:"rename"`
+	Replicas *int32  `json:"replicas"`
+	// Devices is "all", a number or a list. The device plugin ignores everything
+	// but "all" and says so.
+	Devices any `json:"devices"`
+}
+
+type imex struct {
+	ChannelIDs []int `json:"channelIDs"`
+	Required   bool  `json:"required"`
+}

@@ -1,0 +1,161 @@
+package deviceplugin
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+const (
+	version = "v1"
+	// prefix is that of the device plugin's resources; it takes their names without
+	// it, too.
+	prefix = "nvidia.com/"
+	// wholeCards is the resource of whole cards.
+	wholeCards = prefix + "gpu"
+	// maxReplicas is how many replicas a card can have: the fraction that one has is
+	// counted in thousandths.
+	maxReplicas = 1000
+	// maxMPSClients is how many clients an MPS server takes from Volta on (NVIDIA,
+	// Multi-Process Service, "Volta MPS").
+	maxMPSClients = 48
+)
+
+// partitions is a resource of MIG partitions. The device plugin spells the + of a
+// profile as a dot.
+var partitions = regexp.MustCompile(`^nvidia\.com/mig-([1-9][0-9]*g\.[1-9][0-9]*gb)([.-].+)?$`)
+
+// Read says what a file says as a PartitionProfile. Notes are what of the file
+// changes nothing, for people. The file's name is for errors.
+func Read(file string, data []byte) (v1alpha1.PartitionProfileSpec, []string, error) {
+	var c config
+	if err := strict.Decode(file, data, &c); err != nil {
+		return v1alpha1.PartitionProfileSpec{}, nil, err
+	}
+	r := reader{problems: strict.NewProblems(file)}
+	if c.Version != "" && c.Version != version {
+		r.problems.Add("version", "is %q, and %s is what can be read", c.Version, version)
+	}
+	r.flags(c.Flags)
+	r.others(&c)
+	rule := v1alpha1.Rule{
+		Cards:   &v1alpha1.CardSelector{Vendor: "nvidia"},
+		Sharing: &v1alpha1.Sharing{Enabled: new(bool)},
+	}
+	if c.Sharing != nil {
+		r.sharing(c.Sharing, &rule)
+	}
+	if err := r.problems.Err(); err != nil {
+		return v1alpha1.PartitionProfileSpec{}, nil, err
+	}
+	return v1alpha1.PartitionProfileSpec{Rules: []v1alpha1.Rule{rule}}, r.notes, nil
+}
+
+// reader collects what is to be said about a file.
+type reader struct {
+	problems *strict.Problems
+	notes    []string
+}
+
+func (r *reader) note(path, format string, args ...any) {
+	r.notes = append(r.notes, path+": "+fmt.Sprintf(format, args...))
+}
+
+func (r *reader) sharing(s *sharing, rule *v1alpha1.Rule) {
+	switch {
+	case s.TimeSlicing != nil && s.MPS != nil:
+		r.problems.Add("sharing", "has both timeSlicing and mps: a card is shared in one of the two ways")
+	case s.TimeSlicing != nil:
+		r.replicated("sharing.timeSlicing", s.TimeSlicing, v1alpha1.TimeSlicing, rule)
+	case s.MPS != nil:
+		r.replicated("sharing.mps", s.MPS, v1alpha1.MPS, rule)
+	}
+}
+
+func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strategy, rule *v1alpha1.Rule) {
+	mps := strategy == v1alpha1.MPS
+	rule.Sharing.Strategy = strategy
+	rule.Sharing.OneClient = mps
+	if s.FailRequestsGreaterThanOne != nil {
+		rule.Sharing.OneClient = *s.FailRequestsGreaterThanOne
+	}
+	if len(s.Resources) == 0 {
+		r.problems.Add(path+".resources", "names no resource")
+	}
+	for i := range s.Resources {
+		r.resource(strict.Index(path+".resources", i), &s.Resources[i], mps, rule)
+	}
+	if !*rule.Sharing.Enabled {
+		return
+	}
+	if s.RenameByDefault {
+		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole card", wholeCards, wholeCards)
+	} else {
+		rule.LegacyResource = "Replica"
+	}
+	if mps {
+		// As the device plugin's daemon does.
+		rule.Sharing.ExclusiveProcess = true
+		r.note(path, "a replica has its part of the memory; unlike with the device plugin it has all of the compute units, unless its claim asks for less")
+	}
+}
+
+// resource adds to the rule what the file says about one resource.
+func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1alpha1.Rule) {
+	if s.Rename != nil {
+		r.note(path+".rename", "is not used, nor by the device plugin")
+	}
+	if s.Devices != nil && s.Devices != "all" {
+		r.note(path+".devices", "is not used, nor by the device plugin: all cards of the node are shared")
+	}
+	r.replicas(path+".replicas", s.Replicas, mps, rule)
+	name := s.Name
+	if !strings.HasPrefix(name, prefix) {
+		name = prefix + name
+	}
+	profile := partitions.FindStringSubmatch(name)
+	switch {
+	case s.Name == "":
+		r.problems.Add(path+".name", "is missing")
+	case name == wholeCards && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
+		r.problems.Add(path+".name", "%s is there twice", name)
+	case name == wholeCards:
+		*rule.Sharing.Enabled = true
+	case profile == nil:
+		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, wholeCards, prefix)
+	case profile[2] != "":
+		r.problems.Add(path+".name", "is %q: of the partitions with other engines (+me, -me and so on) there are no shares; share those of %s", s.Name, profile[1])
+	case mps:
+		r.problems.Add(path+".name", "is %q: MPS is for whole cards only, as with the device plugin; use timeSlicing for partitions", s.Name)
+	default:
+		if rule.Sharing.Partitions == nil {
+			// A replica names no amount of memory.
+			rule.Sharing.Partitions = &v1alpha1.SharedPartitions{Fractions: true}
+		}
+		rule.Sharing.Partitions.Profiles = append(rule.Sharing.Partitions.Profiles, profile[1])
+		r.note(path, "claims can ask for shares of %s partitions; unlike with the device plugin, %s still asks for one that is not shared", profile[1], name)
+	}
+}
+
+func shares(rule *v1alpha1.Rule, profile string) bool {
+	return rule.Sharing.Partitions != nil && slices.Contains(rule.Sharing.Partitions.Profiles, profile)
+}
+
+func (r *reader) replicas(path string, n *int32, mps bool, rule *v1alpha1.Rule) {
+	switch {
+	case n == nil:
+		r.problems.Add(path, "is missing")
+	case *n < 1 || *n > maxReplicas:
+		r.problems.Add(path, "is %d, it can be 1 to %d", *n, maxReplicas)
+	case mps && *n > maxMPSClients:
+		r.problems.Add(path, "is %d, and an MPS server takes %d clients", *n, maxMPSClients)
+	case rule.Sharing.Replicas != nil && *rule.Sharing.Replicas != *n:
+		r.problems.Add(path, "is %d, and %d for another resource: there is one number for a card and its partitions; PartitionProfiles can give cards different ones", *n, *rule.Sharing.Replicas)
+	default:
+		rule.Sharing.Replicas = n
+	}
+}

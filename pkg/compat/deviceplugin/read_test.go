@@ -1,0 +1,185 @@
+package deviceplugin
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// What becomes of each file of testdata is in the file beside it.
+func TestRead(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			spec, notes, readErr := Read(filepath.Base(file), data)
+			got, err := yaml.Marshal(map[string]any{"error": message(readErr), "notes": notes, "spec": spec})
+			require.NoError(t, err)
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, got, 0o644))
+				return
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err, "run the test with -update")
+			assert.Equal(t, string(want), string(got))
+		})
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// The two keys that the misspelt file has wrong are named, with the right spelling.
+func TestMisspeltKeys(t *testing.T) {
+	data, err := os.ReadFile("testdata/time-slicing-misspelt.yaml")
+	require.NoError(t, err)
+	_, _, err = Read("slice-10", data)
+	require.EqualError(t, err, "slice-10: flages: unknown key; did you mean flags?; "+
+		"sharing.timeSlicing.failRequestGreaterThanOne: unknown key; did you mean failRequestsGreaterThanOne?")
+
+	corrected := strings.NewReplacer("flages", "flags", "failRequestG", "failRequestsG").Replace(string(data))
+	spec, _, err := Read("slice-10", []byte(corrected))
+	require.NoError(t, err)
+	sharing := spec.Rules[0].Sharing
+	assert.True(t, *sharing.Enabled)
+	assert.True(t, sharing.OneClient)
+	assert.Equal(t, int32(10), *sharing.Replicas)
+	assert.Equal(t, v1alpha1.TimeSlicing, sharing.Strategy)
+	assert.Equal(t, "Replica", spec.Rules[0].LegacyResource)
+}
+
+func TestRefused(t *testing.T) {
+	const head = "sharing: {timeSlicing: {resources: ["
+	for name, tt := range map[string]struct{ document, want string }{
+		"another version": {"version: v2", `f: version: is "v2", and v1 is what can be read`},
+		"both":            {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, mps: {resources: [{name: gpu, replicas: 2}]}}", "f: sharing: has both timeSlicing and mps"},
+		"no resources":    {"sharing: {mps: {renameByDefault: true}}", "f: sharing.mps.resources: names no resource"},
+		"no name":         {head + "{replicas: 2}]}}", "f: sharing.timeSlicing.resources[0].name: is missing"},
+		"no replicas":     {head + "{name: nvidia.com/gpu}]}}", "resources[0].replicas: is missing"},
+		"no replica":      {head + "{name: nvidia.com/gpu, replicas: 0}]}}", "resources[0].replicas: is 0, it can be 1 to 1000"},
+		"negative":        {head + "{name: nvidia.com/gpu, replicas: -2}]}}", "resources[0].replicas: is -2, it can be 1 to 1000"},
+		"too many":        {head + "{name: nvidia.com/gpu, replicas: 1001}]}}", "replicas: is 1001, it can be 1 to 1000"},
+		"a word":          {head + "{name: nvidia.com/gpu, replicas: ten}]}}", `replicas: must be a whole number, not the text "ten"`},
+		"twice":           {head + "{name: nvidia.com/gpu, replicas: 2}, {name: gpu, replicas: 2}]}}", "resources[1].name: nvidia.com/gpu is there twice"},
+		"profile twice":   {head + "{name: mig-1g.5gb, replicas: 2}, {name: nvidia.com/mig-1g.5gb, replicas: 2}]}}", "resources[1].name: nvidia.com/mig-1g.5gb is there twice"},
+		"two numbers":     {head + "{name: gpu, replicas: 2}, {name: mig-1g.5gb, replicas: 4}]}}", "resources[1].replicas: is 4, and 2 for another resource: there is one number"},
+		"another resource": {head + "{name: example.com/gpu, replicas: 2}]}}",
+			`resources[0].name: is "example.com/gpu": what can be shared is nvidia.com/gpu and nvidia.com/mig-<profile>`},
+		"media engines": {head + "{name: nvidia.com/mig-1g.10gb.me, replicas: 2}]}}",
+			`resources[0].name: is "nvidia.com/mig-1g.10gb.me": of the partitions with other engines (+me, -me and so on) there are no shares; share those of 1g.10gb`},
+		"MPS on partitions": {"sharing: {mps: {resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}",
+			`f: sharing.mps.resources[0].name: is "nvidia.com/mig-1g.10gb": MPS is for whole cards only`},
+		"more than MPS takes": {"sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 49}]}}",
+			"f: sharing.mps.resources[0].replicas: is 49, and an MPS server takes 48 clients"},
+		"misplaced flag":      {"migStrategy: single", "f: migStrategy: unknown key; it belongs to flags"},
+		"MIG strategy":        {"flags: {migStrategy: double}", `f: flags.migStrategy: is "double", it can be none, single, mixed`},
+		"cards without NVML":  {"flags: {deviceDiscoveryStrategy: tegra}", `f: flags.deviceDiscoveryStrategy: is "tegra", it can be auto, nvml`},
+		"GDRCopy":             {"flags: {gdrcopyEnabled: true}", "f: flags.gdrcopyEnabled: containers do not get GDRCopy's devices from Tranche"},
+		"GPUDirect Storage":   {"flags: {gdsEnabled: true}", "f: flags.gdsEnabled: containers do not get GPUDirect Storage's devices"},
+		"Mellanox":            {"flags: {mofedEnabled: true}", "f: flags.mofedEnabled: containers do not get Mellanox network cards' devices"},
+		"IMEX channels":       {"imex: {channelIDs: [0]}", "f: imex: containers do not get IMEX channels from Tranche"},
+		"what is not there":   {"imex: {channels: [0]}", "f: imex.channels: unknown key"},
+		"NVIDIA's DRA driver": {"sharing: {strategy: TimeSlicing}", "f: sharing.strategy: unknown key; there are mps, timeSlicing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, notes, err := Read("f", []byte(tt.document))
+			require.ErrorContains(t, err, tt.want)
+			assert.Empty(t, spec)
+			assert.Empty(t, notes)
+		})
+	}
+}
+
+// The device plugin refuses requests for more than one replica by default where MPS
+// shares, and lets them pass where time-slicing does.
+func TestFailRequestsGreaterThanOne(t *testing.T) {
+	for _, tt := range []struct {
+		strategy, key string
+		want          bool
+	}{
+		{"timeSlicing", "", false},
+		{"timeSlicing", "failRequestsGreaterThanOne: true, ", true},
+		{"mps", "", true},
+		{"mps", "failRequestsGreaterThanOne: false, ", false},
+	} {
+		spec, _, err := Read("f", []byte("sharing: {"+tt.strategy+": {"+tt.key+"resources: [{name: nvidia.com/gpu, replicas: 1}]}}"))
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, spec.Rules[0].Sharing.OneClient, "%s %s", tt.strategy, tt.key)
+	}
+}
+
+// No flag is passed over in silence.
+func TestEveryFlagHasItsReason(t *testing.T) {
+	var paths []string
+	var walk func(path string, t reflect.Type)
+	walk = func(path string, t reflect.Type) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			path := path + "." + f.Tag.Get("json")
+			if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct {
+				walk(path, f.Type.Elem())
+				continue
+			}
+			paths = append(paths, path)
+		}
+	}
+	walk("flags", reflect.TypeFor[flags]())
+	var reasons []string
+	for path := range unused {
+		reasons = append(reasons, path)
+	}
+	assert.ElementsMatch(t, paths, reasons)
+
+	data, err := os.ReadFile("testdata/partitions.yaml")
+	require.NoError(t, err)
+	_, notes, err := Read("f", data)
+	require.NoError(t, err)
+	for _, path := range paths {
+		assert.Contains(t, strings.Join(notes, "\n"), path+": is not used")
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(f, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("sharing: {timeSlicing: {resources: [{name: mig-1g.5gb+me, replicas: 3}]}}"))
+	f.Add([]byte("sharing: {mps: {resources: [{devices: {a: b}}]}, timeSlicing: }"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		spec, _, err := Read("f", data)
+		if err != nil {
+			require.Empty(t, spec)
+			return
+		}
+		require.Len(t, spec.Rules, 1)
+		sharing := spec.Rules[0].Sharing
+		require.NotNil(t, sharing.Enabled)
+		if n := sharing.Replicas; n != nil {
+			require.True(t, *n >= 1 && *n <= maxReplicas)
+		}
+		require.False(t, sharing.Strategy == v1alpha1.MPS && sharing.Partitions != nil)
+	})
+}

@@ -1,0 +1,65 @@
+package strict
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	yamlv2 "go.yaml.in/yaml/v2"
+	"sigs.k8s.io/yaml"
+)
+
+// Decode reads a document of YAML or JSON into what into points to, a struct with
+// JSON tags. The file's name is for errors. Where one is returned, into is as it
+// was.
+func Decode(file string, data []byte, into any) error {
+	document, err := parse(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	target := reflect.TypeOf(into).Elem()
+	c := checker{problems: NewProblems(file), root: target}
+	c.value("", document, target)
+	if err := c.problems.Err(); err != nil {
+		return err
+	}
+	// What a merge key (<<) brings in is seen by the decoder alone.
+	fresh := reflect.New(target)
+	if err := yaml.UnmarshalStrict(data, fresh.Interface()); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	reflect.ValueOf(into).Elem().Set(fresh.Elem())
+	return nil
+}
+
+// parse returns the only document, in which every key is still there, even those
+// that are there twice. It is the parser that UnmarshalStrict uses.
+func parse(data []byte) (yamlv2.MapSlice, error) {
+	decoder := yamlv2.NewDecoder(bytes.NewReader(data))
+	var document yamlv2.MapSlice
+	err := decoder.Decode(&document)
+	var notObject *yamlv2.TypeError
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("it is empty")
+	case errors.As(err, &notObject):
+		return nil, errors.New("it must be an object: keys with values")
+	case err != nil:
+		return nil, err
+	case document == nil:
+		return nil, errors.New("it is empty")
+	}
+	for {
+		var next any
+		switch err := decoder.Decode(&next); {
+		case errors.Is(err, io.EOF):
+			return document, nil
+		case err != nil:
+			return nil, err
+		case next != nil:
+			return nil, errors.New("it has more than one document, separated by ---: only the first would be read")
+		}
+	}
+}

@@ -115,7 +115,8 @@ func (c *checker) anything(path string, value any) {
 }
 
 func (c *checker) scalar(path string, value any, t reflect.Type) {
-	wanted, fits := "", false
+	var wanted string
+	var fits bool
 	switch v := reflect.New(t).Elem(); {
 	case t.Kind() == reflect.String:
 		wanted = "a text"

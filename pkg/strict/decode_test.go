@@ -33,8 +33,8 @@ type sharing struct {
 	TimeSlice string  `json:"timeSlice,omitempty"`
 	Enabled   *bool   `json:"enabled,omitempty"`
 	Indexes   []uint8 `json:"indexes,omitempty"`
-	hidden    int
-	Ignored   int `json:"-"`
+	hidden    int     //nolint:unused // fields that are not exported are not keys
+	Ignored   int     `json:"-"`
 }
 
 func TestMistakesAreRefusedByPath(t *testing.T) {
@@ -68,7 +68,7 @@ func TestMistakesAreRefusedByPath(t *testing.T) {
 		"odd key":                   {`spec: {names: {"a.b/c": 1}}`, `f.yaml: spec.names["a.b/c"]: must be a text, not the number 1: put it in quotes`},
 		"several at once": {"spec: {colour: red, rules: 3}",
 			"f.yaml: spec.colour: unknown key; there are free, names, rules, share; spec.rules: must be a list, not the number 3"},
-		"deep in metadata": {"metadata: {nmae: x}", "f.yaml: metadata.nmae: unknown key; did you mean name?"},
+		"deep in metadata": {"metadata: {label: {}}", "f.yaml: metadata.label: unknown key; did you mean labels?"},
 		"decoder's own":    {"metadata: {creationTimestamp: yesterday}", `f.yaml: error unmarshaling JSON`},
 		"by a merge key":   {"x-base: &b {replica: 3}\nspec: {rules: [{sharing: {<<: *b}}]}", `f.yaml: x-base: unknown key`},
 		"merged unseen":    {"spec: {free: &b {replica: 3}, rules: [{sharing: {<<: *b}}]}", `f.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field "replica"`},

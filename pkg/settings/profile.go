@@ -1,0 +1,118 @@
+package settings
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/compat/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+// Settings is what administrators want of all cards of a node.
+type Settings struct {
+	// Profile says for people where it is from: "PartitionProfile training",
+	// "device-plugin config slice-10". Empty: nobody has said anything.
+	Profile string
+	// Notes are what of it changes nothing here, for people.
+	Notes []string
+
+	rules []rule
+}
+
+// rule is what is wanted of the cards that it selects.
+type rule struct {
+	cards selector
+	card  Card
+}
+
+// Unset is what holds on a node of which nobody has said anything.
+func Unset() *Settings { return &Settings{} }
+
+// For is what holds for a card: the first rule that selects it, otherwise the
+// defaults. What the card's vendor does not have is left out.
+func (s *Settings) For(card *gpu.GPU) Card {
+	for i := range s.rules {
+		if s.rules[i].cards.selects(card) {
+			return fit(s.rules[i].card, card.Vendor)
+		}
+	}
+	return Default()
+}
+
+// fit leaves out what only the other vendor's cards have. A rule without a vendor
+// may speak of both.
+func fit(c Card, vendor gpu.Vendor) Card {
+	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
+	if c.Legacy.Kind == LegacyPartition && vendorOf(c.Legacy.Profile) != vendor {
+		c.Legacy = Legacy{Kind: LegacyWhole}
+	}
+	if vendor != gpu.NVIDIA {
+		c.Strategy, c.TimeSlice, c.ExclusiveProcess = gpu.TimeSlicing, "", false
+	}
+	return c
+}
+
+// Parse reads a PartitionProfile. The file's name is for errors.
+func Parse(file string, data []byte) (*Settings, error) {
+	var p v1alpha1.PartitionProfile
+	if err := strict.Decode(file, data, &p); err != nil {
+		return nil, err
+	}
+	problems := strict.NewProblems(file)
+	if want := v1alpha1.GroupVersion.String(); p.APIVersion != want {
+		problems.Add("apiVersion", "is %q, it must be %s", p.APIVersion, want)
+	}
+	if p.Kind != v1alpha1.ProfileKind {
+		problems.Add("kind", "is %q, it must be %s", p.Kind, v1alpha1.ProfileKind)
+	}
+	if p.Name == "" {
+		problems.Add("metadata.name", "is missing")
+	}
+	s := &Settings{Profile: profileOrigin(p.Name), rules: rules(problems, p.Name, p.Spec.Rules)}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func profileOrigin(name string) string { return "PartitionProfile " + name }
+
+// ParseDevicePlugin reads a configuration file of NVIDIA's device plugin. The
+// file's name is for errors, that of the configuration for people.
+func ParseDevicePlugin(file, name string, data []byte) (*Settings, error) {
+	spec, notes, err := deviceplugin.Read(file, data)
+	if err != nil {
+		return nil, err
+	}
+	problems := strict.NewProblems(file)
+	name = "device-plugin config " + name
+	s := &Settings{Profile: name, Notes: notes, rules: rules(problems, name, spec.Rules)}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+var (
+	migProfile = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?$`)
+	// The whole card is no partition: spx is not among them.
+	xcpProfiles = []string{"dpx", "tpx", "qpx", "cpx"}
+)
+
+// vendorOf is whose cards have partitions of the profile, empty where it is spelt
+// like none.
+func vendorOf(profile string) gpu.Vendor {
+	switch {
+	case migProfile.MatchString(profile):
+		return gpu.NVIDIA
+	case slices.Contains(xcpProfiles, profile):
+		return gpu.AMD
+	}
+	return ""
+}
+
+// profileSpelling says how profiles are spelt, for errors.
+var profileSpelling = "1g.10gb as nvidia-smi mig -lgip spells it, or " + strings.Join(xcpProfiles, ", ")

@@ -1,0 +1,216 @@
+package settings
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const head = "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\n"
+
+func parse(t *testing.T, spec string) *Settings {
+	t.Helper()
+	s, err := Parse("p.yaml", []byte(head+"spec: "+spec))
+	require.NoError(t, err)
+	return s
+}
+
+var (
+	h100 = gpu.GPU{PCIAddress: "0000:1b:00.0", Vendor: gpu.NVIDIA, Index: 0, ProductName: "NVIDIA H100 80GB HBM3"}
+	l4   = gpu.GPU{PCIAddress: "0000:c1:00.0", Vendor: gpu.NVIDIA, Index: 5, ProductName: "NVIDIA L4"}
+	mi   = gpu.GPU{PCIAddress: "0000:05:00.0", Vendor: gpu.AMD, Index: 0, ProductName: "AMD Instinct MI300X OAM"}
+)
+
+func TestSettingsOfARule(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rule string
+		card gpu.GPU
+		want func(*Card)
+	}{
+		"nothing":            {"{}", h100, func(*Card) {}},
+		"empty sharing":      {"{sharing: {}}", h100, func(*Card) {}},
+		"off":                {"{sharing: {enabled: false}}", h100, func(c *Card) { c.Shared = false }},
+		"one replica":        {"{sharing: {replicas: 1}}", h100, func(c *Card) { c.Replicas = 1 }},
+		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Card) { c.Replicas, c.MaxClients = 100, 100 }},
+		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Card) { c.Replicas, c.MaxClients = 4, 4 }},
+		"one client":         {"{sharing: {oneClient: true}}", h100, func(c *Card) { c.OneClient = true }},
+		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Card) { c.TimeSlice = gpu.LongSlice }},
+		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Card) { c.TimeSlice = gpu.DefaultSlice }},
+		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Card) {
+			c.Strategy, c.ExclusiveProcess, c.Replicas = gpu.MPS, true, 48
+		}},
+		"partitions":   {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Card) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
+		"by fraction":  {"{sharing: {partitions: {profiles: [1g.24gb-me], fractions: true}}}", h100, func(c *Card) { c.Partitions, c.PartitionFractions = []string{"1g.24gb-me"}, true }},
+		"whole":        {"{legacyResource: Whole}", h100, func(*Card) {}},
+		"replica":      {"{legacyResource: Replica}", h100, func(c *Card) { c.Legacy.Kind = LegacyReplica }},
+		"partition":    {"{legacyResource: 1g.10gb+me}", h100, func(c *Card) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
+		"AMD":          {"{cards: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Card) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
+		"both vendors": {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Card) { c.Partitions = []string{"cpx"} }},
+		"MPS for all":  {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Card) { c.Replicas = 4 }},
+		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Card) {
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := Default()
+			want.Profile = "p"
+			tt.want(&want)
+			got := parse(t, "{rules: ["+tt.rule+"]}").For(&tt.card)
+			if len(got.Partitions) == 0 {
+				got.Partitions = nil
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+// A card has what the first rule says that selects it.
+func TestSelectors(t *testing.T) {
+	none := Default().Replicas
+	for name, tt := range map[string]struct {
+		rules         string
+		h100, l4, amd int
+	}{
+		"no rules":       {"[]", none, none, none},
+		"all":            {"[{sharing: {replicas: 2}}]", 2, 2, 2},
+		"empty selector": {"[{cards: {}, sharing: {replicas: 2}}]", 2, 2, 2},
+		"vendor":         {"[{cards: {vendor: nvidia}, sharing: {replicas: 2}}]", 2, 2, none},
+		"product":        {`[{cards: {products: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
+		"glob":           {`[{cards: {products: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
+		"not a part":     {`[{cards: {products: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"no expression":  {`[{cards: {products: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"address":        {"[{cards: {pciAddresses: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
+		"index":          {"[{cards: {indexes: [0]}, sharing: {replicas: 2}}]", 2, none, 2},
+		"all must fit":   {"[{cards: {indexes: [0], vendor: amd}, sharing: {replicas: 2}}]", none, none, 2},
+		"first wins":     {`[{cards: {indexes: [5]}, sharing: {replicas: 2}}, {cards: {vendor: nvidia}, sharing: {replicas: 3}}, {sharing: {replicas: 4}}]`, 3, 2, 4},
+		"no merging":     {`[{cards: {vendor: nvidia}, legacyResource: Replica}, {sharing: {replicas: 4}}]`, none, none, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := parse(t, "{rules: "+tt.rules+"}")
+			assert.Equal(t, tt.h100, s.For(&h100).Replicas, h100.ProductName)
+			assert.Equal(t, tt.l4, s.For(&l4).Replicas, l4.ProductName)
+			assert.Equal(t, tt.amd, s.For(&mi).Replicas, mi.ProductName)
+		})
+	}
+	assert.Equal(t, Default(), parse(t, "{rules: [{cards: {vendor: amd}, sharing: {replicas: 2}}]}").For(&h100))
+	assert.Equal(t, Default(), Unset().For(&h100))
+}
+
+// Who changes what one card has does not change what the next has.
+func TestCardsDoNotShareMemory(t *testing.T) {
+	s := parse(t, "{rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx, 3g.40gb]}}}]}")
+	s.For(&h100).Partitions[0] = "changed"
+	assert.Equal(t, []string{"cpx"}, s.For(&mi).Partitions)
+	assert.Equal(t, []string{"1g.10gb", "3g.40gb"}, s.For(&h100).Partitions)
+}
+
+func TestBadProfilesAreRefused(t *testing.T) {
+	for name, tt := range map[string]struct{ rule, want string }{
+		"misspelt key":     {"{sharing: {replica: 2}}", "p.yaml: spec.rules[0].sharing.replica: unknown key; did you mean replicas?"},
+		"misplaced key":    {"{replicas: 2}", "spec.rules[0].replicas: unknown key; it belongs to spec.rules[].sharing"},
+		"no replicas":      {"{sharing: {replicas: 0}}", "p.yaml: spec.rules[0].sharing.replicas: is 0, it can be 1 to 1000"},
+		"negative":         {"{sharing: {replicas: -1}}", "sharing.replicas: is -1, it can be 1 to 1000"},
+		"too many":         {"{sharing: {replicas: 1001}}", "sharing.replicas: is 1001, it can be 1 to 1000"},
+		"half a replica":   {"{sharing: {replicas: 1.5}}", "sharing.replicas: must be a whole number, not the number 1.5"},
+		"no clients":       {"{sharing: {maxClients: 0}}", "sharing.maxClients: is 0, it can be 1 to 1000"},
+		"too many clients": {"{sharing: {maxClients: 1001}}", "sharing.maxClients: is 1001, it can be 1 to 1000"},
+		"fewer clients":    {"{sharing: {replicas: 10, maxClients: 9}}", "sharing.maxClients: is 9, and there are 10 replicas: each takes a client"},
+		"fewer than default": {"{sharing: {maxClients: 4}}",
+			"sharing.maxClients: is 4, and there are 10 replicas: each takes a client"},
+		"more than MPS has":      {"{sharing: {strategy: MPS, maxClients: 49}}", "sharing.maxClients: is 49, and an MPS server takes 48 clients"},
+		"more replicas than MPS": {"{sharing: {strategy: MPS, replicas: 49}}", "sharing.replicas: is 49, and an MPS server takes 48 clients"},
+		"strategy":               {"{sharing: {strategy: mps}}", `sharing.strategy: is "mps", it can be TimeSlicing or MPS`},
+		"MPS on AMD":             {"{cards: {vendor: amd}, sharing: {strategy: MPS}}", "sharing.strategy: is MPS, which AMD's cards do not have"},
+		"MPS on partitions": {"{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}",
+			"sharing.partitions: cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing"},
+		"time slice":         {"{sharing: {timeSlice: Longest}}", `sharing.timeSlice: is "Longest", it can be Default, Short, Medium or Long`},
+		"time slice of MPS":  {"{sharing: {strategy: MPS, timeSlice: Long}}", "sharing.timeSlice: is for strategy TimeSlicing only"},
+		"time slice on AMD":  {"{cards: {vendor: amd}, sharing: {timeSlice: Long}}", "sharing.timeSlice: cannot be set on AMD's cards"},
+		"exclusive":          {"{sharing: {exclusiveProcess: true}}", "sharing.exclusiveProcess: is for strategy MPS only"},
+		"plus variant":       {"{sharing: {partitions: {profiles: [1g.10gb+me]}}}", "sharing.partitions.profiles[0]: is 1g.10gb+me: partitions with extra engines are not shared; share those of 1g.10gb"},
+		"gfx variant":        {"{sharing: {partitions: {profiles: [1g.24gb+gfx]}}}", "partitions.profiles[0]: is 1g.24gb+gfx: partitions with extra engines"},
+		"no profile":         {"{sharing: {partitions: {profiles: [1g10gb]}}}", `partitions.profiles[0]: is "1g10gb", which is no profile: they are spelt 1g.10gb as nvidia-smi mig -lgip spells it, or dpx, tpx, qpx, cpx`},
+		"case of a profile":  {"{sharing: {partitions: {profiles: [CPX]}}}", `partitions.profiles[0]: is "CPX"; did you mean cpx?`},
+		"the whole card":     {"{sharing: {partitions: {profiles: [spx]}}}", `partitions.profiles[0]: is "spx", which is no profile`},
+		"profile twice":      {"{sharing: {partitions: {profiles: [cpx, cpx]}}}", "partitions.profiles[1]: is there twice"},
+		"no profiles":        {"{sharing: {partitions: {fractions: true}}}", "sharing.partitions.profiles: is missing"},
+		"empty profiles":     {"{sharing: {partitions: {profiles: []}}}", "sharing.partitions.profiles: names nothing; leave it out"},
+		"the other vendor's": {"{cards: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}", "partitions.profiles[0]: is 1g.10gb, a profile of NVIDIA's cards, and the rule is for those of AMD"},
+		"legacy":             {"{legacyResource: Half}", `p.yaml: spec.rules[0].legacyResource: is "Half", it can be Whole, Replica or a profile: 1g.10gb`},
+		"legacy case":        {"{legacyResource: replica}", `legacyResource: is "replica"; did you mean Replica?`},
+		"legacy whole":       {"{legacyResource: SPX}", `legacyResource: is "SPX"; did you mean Whole?`},
+		"legacy no replicas": {"{sharing: {enabled: false}, legacyResource: Replica}", "legacyResource: is Replica, and sharing.enabled is false: there are no replicas"},
+		"legacy of AMD":      {"{cards: {vendor: nvidia}, legacyResource: cpx}", "legacyResource: is cpx, a profile of AMD's cards, and the rule is for those of NVIDIA"},
+		"vendor":             {"{cards: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].cards.vendor: is "NVIDIA", it can be nvidia or amd`},
+		"address":            {"{cards: {pciAddresses: [c1:00.0]}}", `cards.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
+		"no addresses":       {"{cards: {pciAddresses: []}}", "cards.pciAddresses: names nothing; leave it out"},
+		"empty product":      {`{cards: {products: [""]}}`, "cards.products[0]: is empty"},
+		"negative index":     {"{cards: {indexes: [0, -1]}}", "cards.indexes[1]: is -1, the first card is 0"},
+		"index twice":        {"{cards: {indexes: [1, 1]}}", "cards.indexes[1]: is there twice"},
+		"never reached":      {"{}, {cards: {vendor: amd}}", "spec.rules[1]: holds for no card, because the rule before it selects every card"},
+		"two at once":        {"{sharing: {replicas: 0}}, {legacyResource: Half}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Parse("p.yaml", []byte(head+"spec: {rules: ["+tt.rule+"]}"))
+			require.ErrorContains(t, err, tt.want)
+			assert.Nil(t, s)
+		})
+	}
+}
+
+func TestOtherObjectsAreRefused(t *testing.T) {
+	for document, want := range map[string]string{
+		"spec: {}": `p.yaml: apiVersion: is "", it must be tranche.dev/v1alpha1; kind: is "", it must be PartitionProfile; metadata.name: is missing`,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: p}\ndata: {}":                           "p.yaml: data: unknown key",
+		"apiVersion: tranche.dev/v1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {}":        `p.yaml: apiVersion: is "tranche.dev/v1", it must be tranche.dev/v1alpha1`,
+		"apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfiles\nmetadata: {name: p}\nspec: {}": `p.yaml: kind: is "PartitionProfiles", it must be PartitionProfile`,
+		"": "p.yaml: it is empty",
+	} {
+		_, err := Parse("p.yaml", []byte(document))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// What passes makes sense for every card.
+func FuzzParse(f *testing.F) {
+	for _, spec := range []string{
+		"{}", "{rules: [{}]}",
+		"{rules: [{cards: {vendor: amd, products: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
+		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, legacyResource: Replica}]}",
+		"{rules: [{cards: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, legacyResource: 1g.10gb}]}",
+	} {
+		f.Add([]byte(head + "spec: " + spec))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("p.yaml", data)
+		if err != nil {
+			require.Nil(t, s)
+			return
+		}
+		for _, card := range []gpu.GPU{h100, l4, mi} {
+			sane(t, s.For(&card), card.Vendor)
+		}
+	})
+}
+
+func sane(t *testing.T, c Card, vendor gpu.Vendor) {
+	t.Helper()
+	require.True(t, c.Replicas >= 1 && c.Replicas <= maxReplicas)
+	require.True(t, c.MaxClients >= c.Replicas && c.MaxClients <= maxClients)
+	if c.Strategy == gpu.MPS {
+		require.Equal(t, gpu.NVIDIA, vendor)
+		require.LessOrEqual(t, c.MaxClients, DefaultMaxClients)
+		require.Empty(t, c.Partitions)
+		require.Empty(t, c.TimeSlice)
+	} else {
+		require.Equal(t, gpu.TimeSlicing, c.Strategy)
+		require.False(t, c.ExclusiveProcess)
+	}
+	for _, profile := range c.Partitions {
+		require.Equal(t, vendor, vendorOf(profile))
+		require.NotContains(t, profile, "+")
+	}
+	require.False(t, c.Legacy.Kind == LegacyReplica && !c.Shared)
+}

@@ -1,0 +1,176 @@
+package settings
+
+import (
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+const (
+	// maxReplicas is how many replicas a card can have: a fraction is counted in
+	// thousandths.
+	maxReplicas = gpu.WholeFraction
+	// maxClients is how many clients can be counted on a card. Each has a process,
+	// and this many are more than a card was ever seen to run.
+	maxClients = 1000
+)
+
+func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule {
+	var out []rule
+	for i := range in {
+		path := strict.Index("spec.rules", i)
+		if i > 0 && out[i-1].cards.everything() {
+			problems.Add(path, "holds for no card, because the rule before it selects every card")
+		}
+		c := compiler{Problems: problems}
+		out = append(out, rule{cards: c.selector(strict.Key(path, "cards"), in[i].Cards), card: c.card(path, profile, &in[i])})
+	}
+	return out
+}
+
+// compiler turns what one rule says into what is wanted of a card.
+type compiler struct {
+	*strict.Problems
+	// vendor is whose cards the rule is for, empty: all.
+	vendor gpu.Vendor
+}
+
+func (c *compiler) card(path, profile string, r *v1alpha1.Rule) Card {
+	card := Default()
+	card.Profile = profile
+	if r.Sharing != nil {
+		c.sharing(strict.Key(path, "sharing"), r.Sharing, &card)
+	}
+	c.legacy(strict.Key(path, "legacyResource"), r.LegacyResource, &card)
+	return card
+}
+
+func (c *compiler) sharing(path string, s *v1alpha1.Sharing, card *Card) {
+	if s.Enabled != nil {
+		card.Shared = *s.Enabled
+	}
+	switch s.Strategy {
+	case "", v1alpha1.TimeSlicing:
+	case v1alpha1.MPS:
+		card.Strategy = gpu.MPS
+		if c.vendor == gpu.AMD {
+			c.Add(strict.Key(path, "strategy"), "is MPS, which AMD's cards do not have")
+		}
+	default:
+		c.Add(strict.Key(path, "strategy"), "is %q, it can be %s or %s", s.Strategy, v1alpha1.TimeSlicing, v1alpha1.MPS)
+	}
+	c.numbers(path, s, card)
+	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), card)
+	card.OneClient = s.OneClient
+	card.ExclusiveProcess = s.ExclusiveProcess
+	if s.ExclusiveProcess && card.Strategy != gpu.MPS {
+		c.Add(strict.Key(path, "exclusiveProcess"), "is for strategy MPS only")
+	}
+	if s.Partitions != nil {
+		c.partitions(strict.Key(path, "partitions"), s.Partitions, card)
+	}
+}
+
+// numbers are how many share a card.
+func (c *compiler) numbers(path string, s *v1alpha1.Sharing, card *Card) {
+	if n := s.Replicas; n != nil {
+		card.Replicas = int(*n)
+		if *n < 1 || *n > maxReplicas {
+			c.Add(strict.Key(path, "replicas"), "is %d, it can be 1 to %d", *n, maxReplicas)
+		}
+	}
+	mps := card.Strategy == gpu.MPS
+	n := s.MaxClients
+	switch {
+	case n == nil && mps && card.Replicas > DefaultMaxClients:
+		c.Add(strict.Key(path, "replicas"), "is %d, and an MPS server takes %d clients", card.Replicas, DefaultMaxClients)
+	case n == nil:
+		card.MaxClients = max(DefaultMaxClients, card.Replicas)
+	case mps && *n > DefaultMaxClients:
+		c.Add(strict.Key(path, "maxClients"), "is %d, and an MPS server takes %d clients", *n, DefaultMaxClients)
+	case *n < 1 || *n > maxClients:
+		c.Add(strict.Key(path, "maxClients"), "is %d, it can be 1 to %d", *n, maxClients)
+	case int(*n) < card.Replicas:
+		c.Add(strict.Key(path, "maxClients"), "is %d, and there are %d replicas: each takes a client", *n, card.Replicas)
+	default:
+		card.MaxClients = int(*n)
+	}
+}
+
+func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, card *Card) {
+	card.TimeSlice = slice
+	switch slice {
+	case "":
+		return
+	case gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice:
+	default:
+		c.Add(path, "is %q, it can be %s, %s, %s or %s", slice, gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice)
+	}
+	switch {
+	case card.Strategy != gpu.TimeSlicing:
+		c.Add(path, "is for strategy TimeSlicing only")
+	case c.vendor == gpu.AMD:
+		c.Add(path, "cannot be set on AMD's cards")
+	}
+}
+
+func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, card *Card) {
+	card.Partitions, card.PartitionFractions = p.Profiles, p.Fractions
+	profiles := strict.Key(path, "profiles")
+	if p.Profiles == nil {
+		c.Add(profiles, "is missing")
+	}
+	if card.Strategy == gpu.MPS {
+		c.Add(path, "cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing")
+	}
+	list(c, profiles, p.Profiles, func(path, profile string) {
+		base, _, plus := strings.Cut(profile, "+")
+		switch vendor := vendorOf(profile); {
+		case vendor == "":
+			c.unknownProfile(path, profile)
+		case plus:
+			c.Add(path, "is %s: partitions with extra engines are not shared; share those of %s", profile, base)
+		default:
+			c.ofVendor(path, profile, vendor)
+		}
+	})
+}
+
+func (c *compiler) legacy(path, value string, card *Card) {
+	vendor := vendorOf(value)
+	switch {
+	case value == "" || value == string(LegacyWhole):
+		card.Legacy = Legacy{Kind: LegacyWhole}
+	case value == string(LegacyReplica):
+		card.Legacy = Legacy{Kind: LegacyReplica}
+		if !card.Shared {
+			c.Add(path, "is Replica, and sharing.enabled is false: there are no replicas")
+		}
+	case strings.EqualFold(value, string(LegacyWhole)), strings.EqualFold(value, "spx"):
+		c.Add(path, "is %q; did you mean %s?", value, LegacyWhole)
+	case strings.EqualFold(value, string(LegacyReplica)):
+		c.Add(path, "is %q; did you mean %s?", value, LegacyReplica)
+	case vendor == "":
+		c.Add(path, "is %q, it can be %s, %s or a profile: %s", value, LegacyWhole, LegacyReplica, profileSpelling)
+	default:
+		card.Legacy = Legacy{Kind: LegacyPartition, Profile: value}
+		c.ofVendor(path, value, vendor)
+	}
+}
+
+func (c *compiler) unknownProfile(path, profile string) {
+	if lower := strings.ToLower(profile); vendorOf(lower) != "" {
+		c.Add(path, "is %q; did you mean %s?", profile, lower)
+		return
+	}
+	c.Add(path, "is %q, which is no profile: they are spelt %s", profile, profileSpelling)
+}
+
+// ofVendor refuses profiles of a vendor whose cards the rule does not select.
+func (c *compiler) ofVendor(path, profile string, vendor gpu.Vendor) {
+	if c.vendor != "" && vendor != c.vendor {
+		c.Add(path, "is %s, a profile of %s's cards, and the rule is for those of %s", profile, vendor.Title(), c.vendor.Title())
+	}
+}

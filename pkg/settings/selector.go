@@ -1,0 +1,88 @@
+package settings
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+// selector selects cards. An empty list selects all.
+type selector struct {
+	vendor    gpu.Vendor
+	products  []*regexp.Regexp
+	addresses []string
+	indexes   []int
+}
+
+func (s *selector) everything() bool {
+	return s.vendor == "" && len(s.products)+len(s.addresses)+len(s.indexes) == 0
+}
+
+func (s *selector) selects(card *gpu.GPU) bool {
+	return (s.vendor == "" || s.vendor == card.Vendor) &&
+		(len(s.products) == 0 || slices.ContainsFunc(s.products, func(p *regexp.Regexp) bool { return p.MatchString(card.ProductName) })) &&
+		(len(s.addresses) == 0 || slices.Contains(s.addresses, card.PCIAddress)) &&
+		(len(s.indexes) == 0 || slices.Contains(s.indexes, card.Index))
+}
+
+// selector also finds out whose cards the rule is for.
+func (c *compiler) selector(path string, in *v1alpha1.CardSelector) (s selector) {
+	if in == nil {
+		return s
+	}
+	s.vendor = gpu.Vendor(in.Vendor)
+	switch s.vendor {
+	case gpu.NVIDIA, gpu.AMD, "":
+		c.vendor = s.vendor
+	default:
+		c.Add(strict.Key(path, "vendor"), "is %q, it can be %s or %s", in.Vendor, gpu.NVIDIA, gpu.AMD)
+	}
+	list(c, strict.Key(path, "products"), in.Products, func(path, product string) {
+		if product == "" {
+			c.Add(path, "is empty")
+			return
+		}
+		s.products = append(s.products, glob(product))
+	})
+	list(c, strict.Key(path, "pciAddresses"), in.PCIAddresses, func(path, address string) {
+		normal, err := gpu.NormalizePCIAddress(address)
+		if err != nil {
+			c.Add(path, "%v", err)
+			return
+		}
+		s.addresses = append(s.addresses, normal)
+	})
+	list(c, strict.Key(path, "indexes"), in.Indexes, func(path string, index int32) {
+		if index < 0 {
+			c.Add(path, "is %d, the first card is 0", index)
+		}
+		s.indexes = append(s.indexes, int(index))
+	})
+	return s
+}
+
+// list goes through a list. One that is there and empty says nothing, and nobody
+// means that.
+func list[T comparable](c *compiler, path string, in []T, each func(path string, entry T)) {
+	if in != nil && len(in) == 0 {
+		c.Add(path, "names nothing; leave it out")
+	}
+	for i, entry := range in {
+		path := strict.Index(path, i)
+		if slices.Contains(in[:i], entry) {
+			c.Add(path, "is there twice")
+			continue
+		}
+		each(path, entry)
+	}
+}
+
+// glob is a pattern as a shell knows it, for whole names in any case.
+func glob(pattern string) *regexp.Regexp {
+	expression := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern))
+	return regexp.MustCompile(`(?is)^` + expression + `$`)
+}

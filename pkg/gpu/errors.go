@@ -10,6 +10,10 @@ import (
 // should be destroyed or switched.
 var ErrInUse = errors.New("in use")
 
+// ErrNotSupported is what a vendor returns, wrapped, when a card cannot be set as
+// it was asked to be, and never will.
+var ErrNotSupported = errors.New("not supported by the card")
+
 // CardError is a card that could not be read.
 type CardError struct {
 	// PCIAddress is empty when the card did not tell it, now or earlier.

@@ -1,7 +1,11 @@
 // Package share is what several claims hold at once: which share devices a card
 // has, and what their holders find.
 //
-// devices.go is pure: card and settings in, placements out.
+// devices.go is pure: card and settings in, placements out. sharer.go is what
+// claims are prepared with: it sets the card, and daemon.go says which MPS daemon
+// serves a holder and what it keeps it to. edits.go is what containers get of it,
+// and check.go finds daemons that have died.
 //
-// It may import the vocabulary (pkg/gpu) and the settings (pkg/settings).
+// It may import the vocabulary (pkg/gpu), the settings (pkg/settings), the MPS
+// daemons (pkg/hardware/mps), and of pkg/claim the Sharer that it implements.
 package share

@@ -2,8 +2,11 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
@@ -72,4 +75,36 @@ func (m *Manager) explained(name string) bool {
 			return isShare(d) && m.Shares.Serves(r.Claim, d) == name
 		})
 	})
+}
+
+// Rejoin brings back what runs for the shares of a prepared claim and has died. It
+// does not wait until that is ready. A claim that is not prepared, or that was
+// released, needs nothing.
+func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for bringing back what serves a claim are used up", Budget))
+	defer cancel()
+	held, ok := m.Ledger.Get(uid)
+	if !ok || m.Shares == nil {
+		return nil
+	}
+	unlock, err := m.lock(ctx, "reconcile", cardsOf(held))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if held, ok = m.Ledger.Get(uid); !ok || held.State != ledger.Prepared {
+		return nil
+	}
+	r := &run{Manager: m, operation: "reconcile", record: held}
+	_, r.sharers = m.others(held)
+	for i, d := range held.Devices {
+		if !isShare(d) || d.LoadID != m.LoadID(d.Placement.GPU) {
+			continue
+		}
+		err := r.join(ctx, i)
+		if notReady := (*NotReadyError)(nil); err != nil && !errors.As(err, &notReady) {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package helm_test
 
 import (
+	"strings"
 	"testing"
 
 	gocel "github.com/google/cel-go/cel"
@@ -25,7 +26,19 @@ type policy struct {
 
 func newPolicy(t *testing.T, objects []runtime.Object) policy {
 	t.Helper()
-	return policyOf(t, one[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects))
+	return policyNamed(t, objects, "-resourceslices")
+}
+
+// policyNamed is the policy whose name ends so.
+func policyNamed(t *testing.T, objects []runtime.Object, suffix string) policy {
+	t.Helper()
+	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](objects) {
+		if strings.HasSuffix(p.Name, suffix) {
+			return policyOf(t, p)
+		}
+	}
+	require.Fail(t, "no policy "+suffix)
+	return policy{}
 }
 
 func policyOf(t *testing.T, object *admissionregistrationv1.ValidatingAdmissionPolicy) policy {
@@ -118,9 +131,7 @@ func TestAdmissionPolicy(t *testing.T) {
 	require.Equal(t, admissionregistrationv1.Fail, *policy.spec.FailurePolicy)
 	require.Equal(t, []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
 		policy.spec.MatchConstraints.ResourceRules[0].Operations)
-	binding := one[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects)
-	require.Equal(t, one[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects).Name, binding.Spec.PolicyName)
-	require.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, binding.Spec.ValidationActions)
+	requireBound(t, objects)
 
 	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
 	require.False(t, policy.appliesTo("system:serviceaccount:elsewhere:tranche-kubelet-plugin"))
@@ -160,8 +171,22 @@ func TestAdmissionPolicy(t *testing.T) {
 	}
 }
 
+// requireBound: each policy has a binding that denies what it refuses.
+func requireBound(t *testing.T, objects []runtime.Object) {
+	t.Helper()
+	var policies, bound []string
+	for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](objects) {
+		policies = append(policies, p.Name)
+	}
+	for _, b := range all[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](objects) {
+		require.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, b.Spec.ValidationActions)
+		bound = append(bound, b.Spec.PolicyName)
+	}
+	require.ElementsMatch(t, policies, bound)
+}
+
 func TestAdmissionPolicyOff(t *testing.T) {
-	objects := decode(t, render(t, chart, "--set", "admissionPolicy.enabled=false"))
+	objects := decode(t, render(t, chart, "--set", "admissionPolicy.enabled=false,shareAmounts.check=false"))
 	require.Empty(t, all[*admissionregistrationv1.ValidatingAdmissionPolicy](objects))
 	require.Empty(t, all[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](objects))
 }

@@ -41,25 +41,31 @@ func TestDeviceClassNames(t *testing.T) {
 	}
 
 	for name, resource := range map[string]string{
-		"gpu.tranche.dev":                   "",
-		"gpu-nvidia.tranche.dev":            "",
-		"gpu-amd.tranche.dev":               "",
-		"gpu-xcp.tranche.dev":               "",
-		"gpu-xcp-cpx.tranche.dev":           "",
-		"gpu-xcp-qpx.tranche.dev":           "",
-		"gpu-xcp-tpx.tranche.dev":           "",
-		"gpu-xcp-dpx.tranche.dev":           "",
-		"gpu-xcp-spx.tranche.dev":           "",
-		"gpu-partition.tranche.dev":         "",
-		"gpu-mig.tranche.dev":               "",
-		"gpu-mig-1g-10gb.tranche.dev":       "nvidia.com/mig-1g.10gb",
-		"gpu-mig-1g-10gb-me.tranche.dev":    "nvidia.com/mig-1g.10gb.me",
-		"gpu-mig-1g-24gb-nome.tranche.dev":  "nvidia.com/mig-1g.24gb-me",
-		"gpu-mig-1g-24gb-me.tranche.dev":    "nvidia.com/mig-1g.24gb.me",
-		"gpu-mig-1g-24gb-meall.tranche.dev": "nvidia.com/mig-1g.24gb.me.all",
-		"gpu-mig-4g-96gb-gfx.tranche.dev":   "nvidia.com/mig-4g.96gb.gfx",
-		"gpu-mig-7g-141gb.tranche.dev":      "nvidia.com/mig-7g.141gb",
-		"gpu-mig-2g-12gb-me.tranche.dev":    "nvidia.com/mig-2g.12gb.me",
+		"gpu.tranche.dev":                          "",
+		"gpu-nvidia.tranche.dev":                   "",
+		"gpu-amd.tranche.dev":                      "",
+		"gpu-xcp.tranche.dev":                      "",
+		"gpu-xcp-cpx.tranche.dev":                  "",
+		"gpu-xcp-qpx.tranche.dev":                  "",
+		"gpu-xcp-tpx.tranche.dev":                  "",
+		"gpu-xcp-dpx.tranche.dev":                  "",
+		"gpu-xcp-spx.tranche.dev":                  "",
+		"gpu-partition.tranche.dev":                "",
+		"gpu-mig.tranche.dev":                      "",
+		"gpu-memory-share.tranche.dev":             "",
+		"gpu-memory-share-amd.tranche.dev":         "",
+		"gpu-fraction-share-nvidia.tranche.dev":    "nvidia.com/gpu.shared",
+		"gpu-fraction-share-amd.tranche.dev":       "",
+		"gpu-partition-memory-share.tranche.dev":   "",
+		"gpu-partition-fraction-share.tranche.dev": "",
+		"gpu-mig-1g-10gb.tranche.dev":              "nvidia.com/mig-1g.10gb",
+		"gpu-mig-1g-10gb-me.tranche.dev":           "nvidia.com/mig-1g.10gb.me",
+		"gpu-mig-1g-24gb-nome.tranche.dev":         "nvidia.com/mig-1g.24gb-me",
+		"gpu-mig-1g-24gb-me.tranche.dev":           "nvidia.com/mig-1g.24gb.me",
+		"gpu-mig-1g-24gb-meall.tranche.dev":        "nvidia.com/mig-1g.24gb.me.all",
+		"gpu-mig-4g-96gb-gfx.tranche.dev":          "nvidia.com/mig-4g.96gb.gfx",
+		"gpu-mig-7g-141gb.tranche.dev":             "nvidia.com/mig-7g.141gb",
+		"gpu-mig-2g-12gb-me.tranche.dev":           "nvidia.com/mig-2g.12gb.me",
 	} {
 		require.Contains(t, classes, name)
 		require.Equal(t, resource, ptr.Deref(classes[name].Spec.ExtendedResourceName, ""), name)
@@ -67,7 +73,7 @@ func TestDeviceClassNames(t *testing.T) {
 }
 
 func TestSwitchedOff(t *testing.T) {
-	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false") {
+	for name, class := range deviceClasses(t, "--set", "extendedResources.mig=false,extendedResources.shared=false") {
 		require.Nil(t, class.Spec.ExtendedResourceName, name)
 	}
 	for vendor, resource := range map[string]string{"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"} {
@@ -79,7 +85,7 @@ func TestSwitchedOff(t *testing.T) {
 		require.Len(t, with, len(deviceClasses(t))+1, "the other vendor's name stays off")
 	}
 	require.Empty(t, deviceClasses(t, "--set", "deviceClasses.create=false"))
-	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 11)
+	require.Len(t, deviceClasses(t, "--set-json", "mig.profiles=[]"), 19)
 }
 
 // TestDeviceClassSelection runs every class's expression over devices as a node
@@ -120,9 +126,21 @@ func TestDeviceClassSelection(t *testing.T) {
 		"TPX":             {amd("type", "xcp", "computePartition", "TPX", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
 		"DPX":             {amd("type", "xcp", "computePartition", "DPX", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
 		"a mode to come":  {amd("type", "xcp", "computePartition", "HPX", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
-		"share":           {device(driver, "type", "share", "vendor", "nvidia", "profile", "1g.10gb"), nil},
-		"no attributes":   {device(driver), nil},
-		"odd attribute":   {odd, nil},
+		"share of a card by memory": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia"),
+			[]string{"gpu-memory-share", "gpu-memory-share-nvidia"}},
+		"share of an AMD card": {amd("type", "share", "share", "memory", "computePartition", "SPX"),
+			[]string{"gpu-memory-share", "gpu-memory-share-amd"}},
+		"share of a card by fraction": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia"),
+			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia"}},
+		"replica": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu"),
+			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-legacy-nvidia"}},
+		"share of a partition": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia", "profile", "1g.10gb"),
+			[]string{"gpu-partition-memory-share"}},
+		"share of a partition by fraction": {amd("type", "share", "share", "fraction", "profile", "cpx"),
+			[]string{"gpu-partition-fraction-share"}},
+		"share that does not say of what": {device(driver, "type", "share", "vendor", "nvidia"), nil},
+		"no attributes":                   {device(driver), nil},
+		"odd attribute":                   {odd, nil},
 		"another driver": {device("gpu.nvidia.com",
 			driver+"/type", "mig", driver+"/vendor", "nvidia", driver+"/profile", "1g.10gb", "type", "gpu"), nil},
 	}

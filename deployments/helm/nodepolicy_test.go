@@ -26,7 +26,6 @@ func TestNodePolicy(t *testing.T) {
 	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
 	require.False(t, policy.appliesTo("system:node:node-a"))
 
-	type object = map[string]any
 	node := func(labels object, more object) object {
 		metadata := object{"name": "node-a", "labels": labels, "annotations": object{"a": "b"}}
 		maps.Copy(metadata, more)

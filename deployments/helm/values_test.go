@@ -36,6 +36,7 @@ func TestBadValues(t *testing.T) {
 		"foreign partitions":    {[]string{"foreignPartitions=remove"}, []string{"/foreignPartitions", "'leave', 'adopt'"}},
 		"force that is a word":  {[]string{"uninstall.force=yes"}, []string{"/uninstall/force", "want boolean"}},
 		"simulator below /":     {[]string{"simulate.root=/simulate"}, []string{"/simulate/root"}},
+		"amounts":               {[]string{"shareAmounts.check=strict"}, []string{"/shareAmounts/check", "want boolean"}},
 		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

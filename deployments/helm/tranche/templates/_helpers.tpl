@@ -107,3 +107,8 @@ the pod, hence orValue.
 {{- define "tranche.cel.equals" -}}
 device.attributes["{{ include "tranche.driver" . }}"].?{{ .attribute }}.orValue("") == "{{ .value }}"
 {{- end }}
+
+{{/* CEL that tells whether an expression is the name of one of our classes of shares. */}}
+{{- define "tranche.cel.isShareClass" -}}
+{{ . }}.matches("^gpu-(partition-)?(memory|fraction)-share(-nvidia|-amd)?[.]tranche[.]dev$")
+{{- end }}

@@ -1,0 +1,183 @@
+package helm_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+type (
+	object = map[string]any
+	list   = []any
+)
+
+// exactly is a request as it stands in a claim. Amounts are given in pairs of name
+// and quantity.
+func exactly(name, class string, amounts ...any) object {
+	return object{"name": name, "exactly": ask(class, amounts...)}
+}
+
+func ask(class string, amounts ...any) object {
+	out := object{"deviceClassName": class}
+	if len(amounts) > 0 {
+		requests := object{}
+		for i := 0; i < len(amounts); i += 2 {
+			requests[amounts[i].(string)] = amounts[i+1]
+		}
+		out["capacity"] = object{"requests": requests}
+	}
+	return out
+}
+
+// firstOf is a request with alternatives.
+func firstOf(name string, alternatives ...object) object {
+	all := list{}
+	for i, a := range alternatives {
+		a["name"] = string(rune('a' + i))
+		all = append(all, a)
+	}
+	return object{"name": name, "firstAvailable": all}
+}
+
+func claimFor(requests ...any) object {
+	return object{"spec": object{"devices": object{"requests": requests}}}
+}
+
+func templateOf(claim object) object { return object{"spec": object{"spec": claim["spec"]}} }
+
+// regexpShare finds in the selector of a class what its shares are measured in.
+var regexpShare = regexp.MustCompile(`\?share\.orValue\(""\) == "(.+?)"`)
+
+const (
+	byMemory   = "gpu-memory-share.tranche.dev"
+	byFraction = "gpu-fraction-share-nvidia.tranche.dev"
+	ofParts    = "gpu-partition-memory-share.tranche.dev"
+)
+
+// TestSharePolicy: what claims may say, and what is said of those that may not. A
+// template is judged like the claim in it.
+func TestSharePolicy(t *testing.T) {
+	objects := decode(t, render(t, chart))
+	policy := policyNamed(t, objects, "-share-amounts")
+	requireBound(t, objects)
+	rule := policy.spec.MatchConstraints.ResourceRules[0]
+	require.Equal(t, []string{"resourceclaims", "resourceclaimtemplates"}, rule.Resources)
+	require.Equal(t, []admissionregistrationv1.OperationType{"CREATE"}, rule.Operations,
+		"the scheduler and others update claims that were made before")
+
+	for name, test := range map[string]struct {
+		claim object
+		want  string
+	}{
+		"no amounts":      {claimFor(exactly("gpu", byMemory), exactly("other", byFraction)), ""},
+		"memory":          {claimFor(exactly("gpu", byMemory, "memory", "20Gi", "compute", "50", "clients", "2")), ""},
+		"least memory":    {claimFor(exactly("gpu", ofParts, "memory", "1Mi")), ""},
+		"odd memory":      {claimFor(exactly("gpu", byMemory, "memory", "1500M")), ""},
+		"fraction":        {claimFor(exactly("gpu", byFraction, "fraction", "0.5", "compute", "0")), ""},
+		"thousandths":     {claimFor(exactly("gpu", byFraction, "fraction", "333m"), exactly("b", byFraction, "fraction", "0.001")), ""},
+		"all of it":       {claimFor(exactly("gpu", byFraction, "fraction", "1", "compute", "100")), ""},
+		"compute in kilo": {claimFor(exactly("gpu", byFraction, "compute", "0.1k")), ""},
+
+		"a few bytes": {claimFor(exactly("gpu", byMemory, "memory", "20")),
+			"request gpu of class gpu-memory-share.tranche.dev: memory is 20, and it must be at least 1Mi, as in 20Gi"},
+		"negative memory": {claimFor(exactly("gpu", ofParts, "memory", "-1Gi")),
+			"request gpu of class gpu-partition-memory-share.tranche.dev: memory is -1Gi, and it must be at least 1Mi, as in 20Gi"},
+		"no fraction": {claimFor(exactly("gpu", byFraction, "fraction", "0")),
+			"request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 0, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
+		"percent": {claimFor(exactly("gpu", byFraction, "fraction", "50")),
+			"request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 50, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
+		"too fine": {claimFor(exactly("gpu", byFraction, "fraction", "0.3333")),
+			"request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 0.3333, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
+		"as fine as a quantity can be": {claimFor(exactly("gpu", byFraction, "fraction", "500000001n")),
+			"request gpu of class gpu-fraction-share-nvidia.tranche.dev: fraction is 500000001n, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
+		"too much compute": {claimFor(exactly("gpu", byMemory, "compute", "101")),
+			"request gpu of class gpu-memory-share.tranche.dev: compute is 101, and it must be a whole number of percent from 0 to 100"},
+		"part of a percent": {claimFor(exactly("gpu", byMemory, "compute", "0.5")),
+			"request gpu of class gpu-memory-share.tranche.dev: compute is 0.5, and it must be a whole number of percent from 0 to 100"},
+		"negative compute": {claimFor(exactly("gpu", byMemory, "compute", "-1")),
+			"request gpu of class gpu-memory-share.tranche.dev: compute is -1, and it must be a whole number of percent from 0 to 100"},
+		"no client": {claimFor(exactly("gpu", byMemory, "clients", "0")),
+			"request gpu of class gpu-memory-share.tranche.dev: clients is 0, and it must be a whole number from 1 on"},
+		"half a client": {claimFor(exactly("gpu", byMemory, "clients", "1500m")),
+			"request gpu of class gpu-memory-share.tranche.dev: clients is 1500m, and it must be a whole number from 1 on"},
+		"fraction of the memory class": {claimFor(exactly("gpu", byMemory, "fraction", "0.5")),
+			"request gpu of class gpu-memory-share.tranche.dev asks for fraction 0.5, and such a share has memory, compute and clients (by fraction: class gpu-fraction-share.tranche.dev)"},
+		"memory of the fraction class": {claimFor(exactly("gpu", byFraction, "memory", "1Gi")),
+			"request gpu of class gpu-fraction-share-nvidia.tranche.dev asks for memory 1Gi, and such a share has fraction, compute and clients (by memory: class gpu-memory-share.tranche.dev)"},
+		"a name with its domain": {claimFor(exactly("gpu", byMemory, "gpu.tranche.dev/memory", "1Gi")),
+			"request gpu of class gpu-memory-share.tranche.dev asks for gpu.tranche.dev/memory 1Gi, and such a share has memory, compute and clients"},
+		"an alternative": {claimFor(firstOf("gpu", ask("gpu.tranche.dev"), ask(byFraction, "fraction", "2"))),
+			"request gpu/b of class gpu-fraction-share-nvidia.tranche.dev: fraction is 2, and it must be above 0, at most 1 and a multiple of 0.001, as in 0.5"},
+		"two mistakes of one kind": {claimFor(exactly("x", "gpu.tranche.dev"), exactly("a", byMemory, "clients", "0"), exactly("b", byFraction, "clients", "-1")),
+			"request a of class gpu-memory-share.tranche.dev: clients is 0, and it must be a whole number from 1 on; " +
+				"request b of class gpu-fraction-share-nvidia.tranche.dev: clients is -1, and it must be a whole number from 1 on"},
+		"a number that is none": {claimFor(exactly("gpu", byMemory, "compute", int64(200))),
+			"request gpu of class gpu-memory-share.tranche.dev: compute is 200, and it must be a whole number of percent from 0 to 100"},
+	} {
+		for kind, made := range map[string]object{"claim": test.claim, "template": templateOf(test.claim)} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				require.True(t, policy.concerns(made))
+				require.Equal(t, test.want, policy.firstRefusal(object{"object": made}, "CREATE"))
+			})
+		}
+	}
+}
+
+// concerns tells whether the policy's conditions let it look at an object.
+func (p policy) concerns(made object) bool {
+	p.t.Helper()
+	for _, condition := range p.spec.MatchConditions {
+		if p.eval(condition.Expression, object{"object": made}) != true {
+			return false
+		}
+	}
+	return true
+}
+
+// TestSharePolicyLeavesOthersAlone: it does not look at claims for anything else,
+// whatever these ask for.
+func TestSharePolicyLeavesOthersAlone(t *testing.T) {
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
+	for name, claim := range map[string]object{
+		"nothing":           {"spec": object{}},
+		"no requests":       {"spec": object{"devices": object{}}},
+		"another driver's":  claimFor(exactly("nic", "nic.example.com", "bandwidth", "0")),
+		"our whole cards":   claimFor(exactly("gpu", "gpu.tranche.dev")),
+		"somebody's shares": claimFor(exactly("gpu", "my-gpu-memory-share.tranche.dev", "memory", "0")),
+		"a name like ours":  claimFor(exactly("gpu", "gpu-memory-share.tranche.devx", "memory", "0")),
+		"alternatives":      claimFor(firstOf("gpu", ask("gpu.tranche.dev"), ask("gpu-mig.tranche.dev"))),
+	} {
+		require.False(t, policy.concerns(claim), name)
+		require.False(t, policy.concerns(templateOf(claim)), name)
+	}
+}
+
+// TestEveryShareClassIsChecked: the classes of shares are those whose amounts the
+// policy looks at.
+func TestEveryShareClassIsChecked(t *testing.T) {
+	policy := policyNamed(t, decode(t, render(t, chart)), "-share-amounts")
+	found := 0
+	for name, class := range deviceClasses(t) {
+		expression := class.Spec.Selectors[0].CEL.Expression
+		isShare := regexpShare.MatchString(expression)
+		require.Equal(t, isShare, policy.concerns(claimFor(exactly("gpu", name))), name)
+		if isShare {
+			found++
+			basis := regexpShare.FindStringSubmatch(expression)[1]
+			require.Empty(t, policy.firstRefusal(object{"object": claimFor(exactly("gpu", name, basis, map[string]any{"memory": "1Gi", "fraction": "1"}[basis]))}, "CREATE"), name)
+		}
+	}
+	require.Equal(t, 8, found)
+}
+
+func TestSharePolicyOff(t *testing.T) {
+	for _, set := range []string{"shareAmounts.check=false", "deviceClasses.create=false"} {
+		for _, p := range all[*admissionregistrationv1.ValidatingAdmissionPolicy](decode(t, render(t, chart, "--set", set))) {
+			require.NotContains(t, p.Name, "share-amounts", set)
+		}
+	}
+	// Values that an upgrade keeps from a release without this one.
+	policyNamed(t, decode(t, render(t, chart, "--set-json", "shareAmounts=null")), "-share-amounts")
+}

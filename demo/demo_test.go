@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -33,8 +34,11 @@ type cluster struct {
 	claims int
 }
 
-func newCluster(t *testing.T) *cluster {
+// newCluster has cards that are shared as a folder's settings say, or by default
+// if it has none.
+func newCluster(t *testing.T, folder string) *cluster {
 	t.Helper()
+	wanted := settingsOf(t, folder)
 	classes, err := allocator.Classes("../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
 	var slices []*resourceapi.ResourceSlice
@@ -43,6 +47,9 @@ func newCluster(t *testing.T) *cluster {
 		require.NoError(t, err)
 		var cards []publish.Card
 		for _, card := range inv.Cards(node) {
+			shares, err := share.Devices(&card, wanted.For(&card), card.Vendor == gpu.NVIDIA)
+			require.NoError(t, err)
+			card.Placements = append(card.Placements, shares...)
 			cards = append(cards, publish.Card{GPU: card})
 		}
 		resources, errs := publish.Resources(node, cards)
@@ -115,16 +122,16 @@ func TestEveryClaimFits(t *testing.T) {
 	for _, file := range append(files, more...) {
 		for _, claim := range templates(t, file) {
 			seen++
-			c := newCluster(t)
+			c := newCluster(t, strings.Split(file, "/")[0])
 			assert.True(t, c.ask(nvidia, claim) != nil || c.ask(amd, claim) != nil, "%s: no node has what %s asks for", file, claim.Name)
 		}
 	}
-	assert.Greater(t, seen, 8)
+	assert.Greater(t, seen, 18)
 }
 
 func TestEitherVendor(t *testing.T) {
 	claim := template(t, "either-vendor/either-vendor.yaml")
-	c := newCluster(t)
+	c := newCluster(t, "either-vendor")
 	for node, piece := range map[string]string{nvidia: "-mig-1g-20gb-", amd: "-cpx-"} {
 		grant := c.ask(node, claim)
 		require.NotNil(t, grant)
@@ -137,7 +144,7 @@ func TestEitherVendor(t *testing.T) {
 func TestEightOfOneCard(t *testing.T) {
 	claim := template(t, "amd-one-card/amd-one-card.yaml")
 	small := template(t, "amd-partition/amd-partition.yaml")
-	c := newCluster(t)
+	c := newCluster(t, "amd-one-card")
 	taken := c.ask(amd, small).Result.Devices.Results[0].Pool
 	for range 7 {
 		grant := c.ask(amd, claim)
@@ -158,7 +165,7 @@ func TestEightOfOneCard(t *testing.T) {
 func TestSwitch(t *testing.T) {
 	eighth := template(t, "amd-switch/amd-switch.yaml")
 	half := template(t, "amd-switch/halves/halves.yaml")
-	c := newCluster(t)
+	c := newCluster(t, "amd-switch")
 	pools := map[string]bool{}
 	var grants []*allocator.Grant
 	for range 8 {

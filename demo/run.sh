@@ -6,7 +6,7 @@ export KUBECONFIG=$PWD/.cluster/kubeconfig
 bins=$(bin/cluster path)
 PATH=$PWD/bin:$bins:$PATH
 
-demos=(whole-card mig device-plugin-pod two-partitions amd-partition)
+demos=(whole-card mig device-plugin-pod two-partitions sharing-half-card sharing-memory amd-partition)
 
 echo
 echo "Applying the demos …"
@@ -16,6 +16,7 @@ done
 for demo in "${demos[@]}"; do
   kubectl -n "demo-$demo" wait pod --all --for=condition=Ready --timeout=120s >/dev/null
 done
+kubectl -n demo-sharing-half-card-other wait pod --all --for=condition=Ready --timeout=120s >/dev/null
 kubectl -n demo-either-vendor rollout status deployment either --timeout=120s >/dev/null
 
 show() { # namespace pod container
@@ -30,6 +31,9 @@ show demo-device-plugin-pod unchanged main
 show demo-two-partitions pair large
 show demo-two-partitions pair small
 show demo-two-partitions pair sidecar
+show demo-sharing-half-card mine main
+show demo-sharing-half-card-other theirs main
+show demo-sharing-memory small main
 show demo-amd-partition partition main
 for pod in $(kubectl -n demo-either-vendor get pods -l app=either -o jsonpath='{.items[*].metadata.name}'); do
   show demo-either-vendor "$pod" main
@@ -60,6 +64,15 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/legacy-amd                 # amd.com/gpu: 1, unchanged
   kubectl apply -f demo/first-available            # a whole card, else half of one
   kubectl apply -f demo/quota                      # three partitions for a namespace
+  kubectl apply -f demo/sharing-replicas           # ten pods that fill one card
+  kubectl apply -f demo/sharing-container          # one container of two has half a card
+  kubectl apply -f demo/sharing-init-container     # an init container has half a card
+  kubectl apply -f demo/sharing-two-cards          # half of each of two cards
+  kubectl apply -f demo/sharing-mig                # two pods on one MIG partition
+  kubectl apply -f demo/sharing-mps                # two pods side by side, by MPS
+  kubectl apply -f demo/sharing-nvidia-gpu         # nvidia.com/gpu: 1 is a replica
+  kubectl apply -f demo/sharing-nvidia-gpu-shared  # nvidia.com/gpu.shared: 1
+  kubectl apply -f demo/sharing-quota              # three shares for a namespace
   kubectl apply -f demo/admin-access               # a monitor that takes nothing
   kubectl apply -f demo/vectoradd                  # CUDA, for real cards
 

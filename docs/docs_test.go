@@ -251,7 +251,7 @@ func pages(t *testing.T) []string {
 }
 
 // toBeWritten are pages that may be linked before they are there.
-var toBeWritten = []string{"upgrade-and-uninstall.md"}
+var toBeWritten = []string{"sharing-settings.md", "from-device-plugin.md"}
 
 var link = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
 
@@ -306,9 +306,9 @@ func TestValuesAreOfTheChart(t *testing.T) {
 	}
 }
 
-// foreign are values of other charts that a page names: the GPU operator's, and
-// those of NVIDIA's DRA driver.
-var foreign = regexp.MustCompile(`^(devicePlugin|migManager|dcgmExporter|dcgm|gfd|resources)\.`)
+// foreign are values of other charts that a page names: the GPU operator's, those
+// of NVIDIA's DRA driver and the KAI scheduler's.
+var foreign = regexp.MustCompile(`^(devicePlugin|migManager|dcgmExporter|dcgm|gfd|resources|global|binder)\.`)
 
 func has(values map[string]any, path []string) bool {
 	value, ok := values[path[0]]

@@ -58,6 +58,18 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"amd-one-card":    checkAMDOneCard,
 	"amd-switch":      checkAMDSwitch,
 	"either-vendor":   checkEitherVendor,
+
+	"sharing-half-card":         checkShareHalfCard,
+	"sharing-memory":            checkShareMemory,
+	"sharing-container":         checkShareContainer,
+	"sharing-init-container":    checkShareInitContainer,
+	"sharing-two-cards":         checkShareTwoCards,
+	"sharing-replicas":          checkShareReplicas,
+	"sharing-mig":               checkShareMIG,
+	"sharing-mps":               checkShareMPS,
+	"sharing-nvidia-gpu":        checkShareNvidiaGPU,
+	"sharing-nvidia-gpu-shared": checkShareNvidiaGPUShared,
+	"sharing-quota":             checkShareQuota,
 }
 
 // The folders of demo/ are applied as they stand, and deleting them destroys
@@ -73,6 +85,7 @@ func TestDemos(t *testing.T) {
 			s := start(t)
 			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)
 			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
+			s.followDemoProfile(folder)
 			folder = standIn(t, folder)
 			t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
 			s.kubectl("apply", "-f", folder)

@@ -64,18 +64,36 @@ func checkQuota(s *suite, _ map[string]*corev1.Pod) {
 	counted := used.Status.Used["requests.nvidia.com/mig-1g.10gb"]
 	assert.EqualValues(s.t, 3, counted.Value(), "each counts once")
 
-	refused, err := filepath.Glob(filepath.Join(repository, "demo", "quota", "refused", "*.yaml"))
+	s.requireQuotaRefuses("quota", namespace, "three-partitions")
+
+	// Every class is an extended resource, too. The pod itself is no claim; the
+	// one that the scheduler makes for it is refused.
+	pod := newPod("dodge")
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"deviceclass.resource.kubernetes.io/gpu-mig.tranche.dev": resource.MustParse("1")}
+	_, err = s.client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{})
 	require.NoError(s.t, err)
-	readme, err := os.ReadFile(filepath.Join(repository, "demo", "quota", "README.md"))
+	s.eventually("the scheduler is refused", func() (bool, string) {
+		said, err := s.try("kubectl", "-n", namespace, "describe", "pod", "dodge")
+		return err == nil && strings.Contains(said, "exceeded quota: three-partitions"), said
+	})
+	assert.Equal(s.t, 3, s.machine(nodeA).instances())
+}
+
+// requireQuotaRefuses checks that a quota that is used up refuses the demo's
+// examples, and a claim by any class, unless no card here has what it stands for.
+func (s *suite) requireQuotaRefuses(demo, namespace, quota string) {
+	s.t.Helper()
+	refused, err := filepath.Glob(filepath.Join(repository, "demo", demo, "refused", "*.yaml"))
 	require.NoError(s.t, err)
-	assert.Equal(s.t, len(refused), strings.Count(string(readme), "kubectl create -f demo/quota/refused/"))
+	readme, err := os.ReadFile(filepath.Join(repository, "demo", demo, "README.md"))
+	require.NoError(s.t, err)
+	assert.Equal(s.t, len(refused), strings.Count(string(readme), "kubectl create -f demo/"+demo+"/refused/"))
 	for _, file := range refused {
 		out, err := s.try("kubectl", "create", "-f", file)
 		require.Error(s.t, err, "%s: %s", file, out)
-		assert.Contains(s.t, out, "exceeded quota: three-partitions", file)
+		assert.Contains(s.t, out, "exceeded quota: "+quota, file)
 	}
 
-	// A claim by any class is refused, unless no card here has what it stands for.
 	offered := s.offered()
 	classes, err := s.client.ResourceV1().DeviceClasses().List(s.ctx, metav1.ListOptions{})
 	require.NoError(s.t, err)
@@ -93,19 +111,7 @@ func checkQuota(s *suite, _ map[string]*corev1.Pod) {
 		}, dryCreate)
 		assert.True(s.t, apierrors.IsForbidden(err), "a claim by class %s gets by the quota: %v", class, err)
 	}
-	assert.GreaterOrEqual(s.t, tried, 11, "the general classes and those of an H100")
-
-	// Every class is an extended resource, too. The pod itself is no claim; the
-	// one that the scheduler makes for it is refused.
-	pod := newPod("dodge")
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"deviceclass.resource.kubernetes.io/gpu-mig.tranche.dev": resource.MustParse("1")}
-	_, err = s.client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	s.eventually("the scheduler is refused", func() (bool, string) {
-		said, err := s.try("kubectl", "-n", namespace, "describe", "pod", "dodge")
-		return err == nil && strings.Contains(said, "exceeded quota: three-partitions"), said
-	})
-	assert.Equal(s.t, 3, s.machine(nodeA).instances())
+	assert.GreaterOrEqual(s.t, tried, 19, "the general classes and those of an H100")
 }
 
 // offered lists, in the words of class names, the profiles that the nodes publish.

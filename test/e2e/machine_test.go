@@ -101,8 +101,10 @@ func (s *suite) nodesOf(node string, device resourceapi.DeviceRequestAllocationR
 	require.GreaterOrEqual(s.t, index, 0, "pool %s", device.Pool)
 	card := m.GPUs[index]
 	nodes := append(slices.Clone(commonNodes), fmt.Sprintf("/dev/nvidia%d", index))
-	if device.Device != gpu.CardName(card.PCI) {
-		start, err := strconv.Atoi(device.Device[strings.LastIndex(device.Device, "-")+1:])
+	// Of a share: what is shared.
+	base := strings.TrimSuffix(strings.TrimSuffix(device.Device, "-memory-share"), "-fraction-share")
+	if base != gpu.CardName(card.PCI) {
+		start, err := strconv.Atoi(base[strings.LastIndex(base, "-")+1:])
 		require.NoError(s.t, err, device.Device)
 		n := slices.IndexFunc(card.Instances, func(i simulatedInstance) bool { return i.Start == start })
 		require.GreaterOrEqual(s.t, n, 0, "%s is not cut: %s", device.Device, m)
@@ -166,8 +168,8 @@ func (s *suite) clearFaults(node string) {
 	s.onNode(node, "rm", "-f", simulateRoot+"/faults.yaml")
 }
 
-// requireNothingLeft waits until no node has an instance, a record or a CDI
-// file. A pod is gone only when its claims are released, so what is left then
+// requireNothingLeft waits until no node has an instance, a record, a CDI file or
+// an MPS daemon. A pod is gone only when its claims are released, so what is left then
 // is there to stay.
 func (s *suite) requireNothingLeft() {
 	s.t.Helper()
@@ -175,7 +177,8 @@ func (s *suite) requireNothingLeft() {
 		s.eventually("nothing is left on "+node, func() (bool, string) {
 			m := s.machine(node)
 			files := s.onNode(node, "sh", "-c", "find "+ledgerDir+" "+cdiDir+" -type f -name '*.json*' 2>/dev/null; true")
-			return m.instances() == 0 && files == "", m.String() + files
+			daemons := s.leftOfDaemons(node)
+			return m.instances() == 0 && files == "" && daemons == "", m.String() + files + daemons
 		})
 	}
 }

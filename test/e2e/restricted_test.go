@@ -38,9 +38,15 @@ func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
 	s.requireNothingTwice()
 }
 
-// Nothing of ours needs consumable capacity: without it, all is as ever.
+// Without consumable capacity nobody could hold a part of a device: there are no
+// shares, an event says why, and all else is as ever.
 func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
 	s := startRestricted(t, "DRAConsumableCapacity")
+	s.waitNodeEvent(nodeA, "SharesNotPublished", "DRAConsumableCapacity is off", "Turn the gate on")
+	assert.Empty(t, s.shareDevices(nodeA))
+	s.sharePod("share", classFractionShare, nil)
+	s.waitUnschedulable("share")
+	s.delete("share")
 	counters := 0
 	for _, slice := range s.slices(nodeA) {
 		counters += len(slice.Spec.SharedCounters)

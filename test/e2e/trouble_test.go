@@ -37,7 +37,7 @@ func TestAForeignPartition(t *testing.T) {
 	id := s.machine(nodeA).GPUs[index].Instances[0].ID
 
 	covered := func(device string) bool {
-		for _, part := range []string{"", "-mig-7g-80gb-0", "-mig-3g-40gb-4", "-mig-2g-20gb-4", "-mig-1g-20gb-4", "-mig-1g-20gb-6",
+		for _, part := range []string{"", "-memory-share", "-fraction-share", "-mig-7g-80gb-0", "-mig-3g-40gb-4", "-mig-2g-20gb-4", "-mig-1g-20gb-4", "-mig-1g-20gb-6",
 			"-mig-1g-10gb-4", "-mig-1g-10gb-5", "-mig-1g-10gb-6", "-mig-1g-10gb-me-4", "-mig-1g-10gb-me-5", "-mig-1g-10gb-me-6"} {
 			if device == card+part {
 				return true
@@ -47,7 +47,7 @@ func TestAForeignPartition(t *testing.T) {
 	}
 	s.eventually("what it covers is tainted", func() (bool, string) {
 		tainted := s.taintedDevices(nodeA, foreignTaint)
-		return len(tainted) == 12, strings.Join(tainted, "\n")
+		return len(tainted) == 14, strings.Join(tainted, "\n")
 	})
 	for _, device := range s.taintedDevices(nodeA, foreignTaint) {
 		assert.True(t, covered(device), "%s has nothing to do with it", device)

@@ -1,0 +1,121 @@
+package demo_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+// settingsOf is how cards are shared in the demo of a folder: as the profile in
+// its settings says, by default if there is none.
+func settingsOf(t *testing.T, folder string) *settings.Settings {
+	t.Helper()
+	file := filepath.Join(folder, "settings", "values.yaml")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return settings.Unset()
+	}
+	require.NoError(t, err)
+	var values struct {
+		Profiles map[string]any `json:"profiles"`
+	}
+	require.NoError(t, yaml.Unmarshal(data, &values))
+	require.Len(t, values.Profiles, 1, file)
+	var read *settings.Settings
+	for name, spec := range values.Profiles {
+		text, err := yaml.Marshal(map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
+			"metadata": map[string]any{"name": name}, "spec": spec,
+		})
+		require.NoError(t, err)
+		read, err = settings.Parse(file, text)
+		require.NoError(t, err)
+	}
+	return read
+}
+
+// first is the device of a grant that has only one.
+func first(t *testing.T, grant *allocator.Grant) resourceapi.DeviceRequestAllocationResult {
+	t.Helper()
+	require.NotNil(t, grant)
+	require.Len(t, grant.Result.Devices.Results, 1)
+	return grant.Result.Devices.Results[0]
+}
+
+// Two halves fill a card, whichever namespaces they are of; a third begins the
+// next. Partitions have the others.
+func TestHalfCards(t *testing.T) {
+	c := newCluster(t, "sharing-half-card")
+	both := templates(t, "sharing-half-card/sharing-half-card.yaml")
+	require.Len(t, both, 2)
+	mine, theirs := first(t, c.ask(nvidia, both[0])), first(t, c.ask(nvidia, both[1]))
+	assert.Equal(t, mine.Device, theirs.Device)
+	assert.NotEqual(t, mine.ShareID, theirs.ShareID)
+	assert.NotEqual(t, mine.Pool, first(t, c.ask(nvidia, both[0])).Pool)
+
+	small := template(t, "mig/mig.yaml")
+	for range 6 * 7 {
+		require.NotNil(t, c.ask(nvidia, small))
+	}
+	assert.Nil(t, c.ask(nvidia, small), "two of the eight cards are shared")
+}
+
+// What is asked for by memory and by fraction is on two cards.
+func TestMemoryBesideFraction(t *testing.T) {
+	c := newCluster(t, "sharing-memory")
+	half := templates(t, "sharing-half-card/sharing-half-card.yaml")[0]
+	memory := template(t, "sharing-memory/sharing-memory.yaml")
+	assert.NotEqual(t, first(t, c.ask(nvidia, half)).Pool, first(t, c.ask(nvidia, memory)).Pool)
+}
+
+func TestTwoCards(t *testing.T) {
+	c := newCluster(t, "sharing-two-cards")
+	claim := template(t, "sharing-two-cards/sharing-two-cards.yaml")
+	for range 2 {
+		grant := c.ask(nvidia, claim)
+		require.NotNil(t, grant)
+		require.Len(t, grant.Devices(), 2)
+		assert.NotEqual(t, grant.Devices()[0], grant.Devices()[1])
+	}
+	pools := map[string]bool{}
+	for _, grant := range c.Held() {
+		for _, result := range grant.Result.Devices.Results {
+			pools[result.Pool] = true
+		}
+	}
+	assert.Len(t, pools, 2, "the second pair has the other halves")
+}
+
+func TestReplicas(t *testing.T) {
+	c := newCluster(t, "sharing-replicas")
+	claim := template(t, "sharing-replicas/sharing-replicas.yaml")
+	pools := map[string]int{}
+	for range settings.DefaultReplicas {
+		pools[first(t, c.ask(nvidia, claim)).Pool]++
+	}
+	assert.Len(t, pools, 1)
+	assert.NotContains(t, pools, first(t, c.ask(nvidia, claim)).Pool)
+}
+
+// Pods fill one partition before another is cut, each with 10 GiB of 40.
+func TestSharedPartition(t *testing.T) {
+	c := newCluster(t, "sharing-mig")
+	claim := template(t, "sharing-mig/sharing-mig.yaml")
+	one := first(t, c.ask(nvidia, claim))
+	assert.Contains(t, one.Device, "-mig-3g-40gb-")
+	for range 2 {
+		assert.Equal(t, one.Device, first(t, c.ask(nvidia, claim)).Device)
+	}
+	assert.NotEqual(t, one.Device, first(t, c.ask(nvidia, claim)).Device)
+}

@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Amounts that no card can serve are refused when the claim, or the template for
+// it, is created, and said by name.
+func TestShareAmountsThatNoCardCanServe(t *testing.T) {
+	s := start(t)
+	const anyMemory, anyFraction = "gpu-memory-share.tranche.dev", "gpu-fraction-share.tranche.dev"
+	for name, test := range map[string]struct {
+		class string
+		asked amounts
+		says  string
+	}{
+		"no fraction":            {classFractionShare, amounts{"fraction": "0"}, "fraction"},
+		"a negative fraction":    {anyFraction, amounts{"fraction": "-0.5"}, "fraction"},
+		"more than one card":     {classFractionShare, amounts{"fraction": "1.5"}, "fraction is 1500m"},
+		"half a card as percent": {anyFraction, amounts{"fraction": "50"}, "fraction"},
+		"no memory":              {classMemoryShare, amounts{"memory": "0"}, "memory"},
+		"negative memory":        {anyMemory, amounts{"memory": "-1Gi"}, "memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := devices(shareRequest(test.class, "", test.asked))
+			_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, &resourceapi.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: resourceapi.ResourceClaimSpec{Devices: spec},
+			}, dryCreate)
+			require.ErrorContains(t, err, test.says)
+			t.Log(err)
+			_, err = s.client.ResourceV1().ResourceClaimTemplates(s.namespace).Create(s.ctx, &resourceapi.ResourceClaimTemplate{
+				ObjectMeta: metav1.ObjectMeta{Name: "bad"},
+				Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: spec}},
+			}, dryCreate)
+			require.ErrorContains(t, err, test.says)
+		})
+	}
+	for name, asked := range map[string]amounts{
+		"a thousandth": {"fraction": "0.001"}, "a whole card": {"fraction": "1"}, "a replica": nil,
+	} {
+		_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, &resourceapi.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "good"},
+			Spec:       resourceapi.ResourceClaimSpec{Devices: devices(shareRequest(classFractionShare, "", asked))},
+		}, dryCreate)
+		assert.NoError(t, err, name)
+	}
+}
+
+// More memory than any card has is said by why, with what the largest has.
+func TestShareOfMoreMemoryThanTheCardHas(t *testing.T) {
+	s := start(t)
+	s.sharePod("greedy", classMemoryShare, amounts{"memory": "100Gi"})
+	s.waitUnschedulable("greedy")
+	why := s.why("greedy")
+	assert.Contains(t, why, "100Gi", why)
+	s.sharePod("modest", classMemoryShare, amounts{"memory": "1Gi"})
+	s.waitRunning("modest")
+}
+
+// A share by memory of a card that is shared by fraction waits for another card,
+// and why names who holds it.
+func TestShareOnAFullCardSaysWhoHoldsIt(t *testing.T) {
+	s := start(t)
+	pci := s.machine(nodeA).GPUs[0].PCI
+	s.sharePodAt(nodeA, "holder", pci, classFractionShare, amounts{"fraction": "0.7"})
+	s.waitRunning("holder")
+	s.sharePodAt(nodeA, "waits", pci, classFractionShare, amounts{"fraction": "0.4"})
+	s.waitUnschedulable("waits")
+	assert.Contains(t, s.why("waits"), s.namespace+"/holder")
+	s.delete("holder")
+	s.waitRunning("waits")
+}
+
+// A node whose settings offer no shares gives none, and why says so.
+func TestShareOnANodeThatOffersNone(t *testing.T) {
+	s := start(t)
+	s.followProfile(nodeB, "unshared", `{cards: {vendor: nvidia}, sharing: {enabled: false}}`)
+	s.eventually("node-b offers no shares", func() (bool, string) {
+		offered := s.shareDevices(nodeB)
+		return len(offered) == 0, strings.Join(offered, " ")
+	})
+	s.sharePodAt(nodeB, "nowhere", "", classMemoryShare, amounts{"memory": "1Gi"})
+	s.waitUnschedulable("nowhere")
+	assert.Contains(t, s.why("nowhere"), nodeB)
+	s.gpuPodAt(nodeB, "whole", classWhole, "")
+	s.waitRunning("whole")
+}
+
+// One client more than the card has goes to another card.
+func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
+	s := start(t)
+	cards := s.machine(nodeA).GPUs
+	s.sharePodAt(nodeA, "many", cards[0].PCI, classFractionShare, amounts{"fraction": "0.1", "clients": "47"})
+	s.sharePodAt(nodeA, "last", cards[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
+	s.waitRunning("many", "last")
+	s.sharePodAt(nodeA, "one-more", cards[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
+	s.waitUnschedulable("one-more")
+	assert.Contains(t, s.why("one-more"), "clients")
+	s.sharePod("elsewhere", classFractionShare, amounts{"fraction": "0.1"})
+	assert.NotEqual(t, s.allocated(s.pod("last"), "").Pool, s.allocated(s.waitRunning("elsewhere"), "").Pool)
+	s.delete("last")
+	s.waitRunning("one-more")
+}
+
+// Of claims that race for the last share one gets it, and the others wait.
+func TestShareTwoClaimsRaceForTheLastShare(t *testing.T) {
+	s := start(t)
+	pci := s.machine(nodeA).GPUs[3].PCI
+	s.sharePodAt(nodeA, "most", pci, classFractionShare, amounts{"fraction": "0.9"})
+	s.waitRunning("most")
+	racers := []string{"racer-0", "racer-1", "racer-2"}
+	for _, name := range racers {
+		s.sharePodAt(nodeA, name, pci, classFractionShare, amounts{"fraction": "0.1"})
+	}
+	s.waitAllRunning(2)
+	won := 0
+	for _, name := range racers {
+		if s.pod(name).Spec.NodeName != "" {
+			won++
+			assert.Empty(t, s.prepareFailures(name))
+			continue
+		}
+		s.waitUnschedulable(name)
+	}
+	assert.Equal(t, 1, won)
+	require.Len(t, s.records(nodeA), 2)
+	s.delete("most")
+	s.waitAllRunning(3)
+}
+
+// why is what kubectl tranche says of a pod that does not run, in one line.
+func (s *suite) why(pod string) string {
+	s.t.Helper()
+	return strings.Join(strings.Fields(s.kubectl("tranche", "why", "-n", s.namespace, pod)), " ")
+}
+
+// shareDevices lists the shares that a node publishes.
+func (s *suite) shareDevices(node string) (names []string) {
+	s.t.Helper()
+	for _, slice := range s.slices(node) {
+		for i := range slice.Spec.Devices {
+			if d := &slice.Spec.Devices[i]; *d.Attributes["type"].StringValue == "share" {
+				names = append(names, fmt.Sprintf("%s/%s", slice.Spec.Pool.Name, d.Name))
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Two pods of two namespaces have half of one card each, and the seven others
+// are full of partitions.
+func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
+	s := start(t)
+	other := s.anotherNamespace()
+	half := amounts{"fraction": "0.5"}
+	s.sharePod("mine", classFractionShare, half)
+	other.sharePod("theirs", classFractionShare, half)
+	mine, theirs := s.waitRunning("mine"), other.waitRunning("theirs")
+	shared := s.allocated(mine, "").Pool
+	assert.Equal(t, shared, s.allocated(theirs, "").Pool)
+	s.requireSeesShare(mine, "main")
+	s.requireSeesShare(theirs, "main")
+
+	const small = 49
+	s.gpuPods("small", small, class1g10gb)
+	s.waitAllRunning(small + 1)
+	assert.Equal(t, small, s.machine(nodeA).instances())
+	for n := range small {
+		assert.NotEqual(t, shared, s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Pool)
+	}
+	s.gpuPod("one-more", class1g10gb)
+	s.waitUnschedulable("one-more")
+	s.sharePod("third-half", classFractionShare, half)
+	s.waitUnschedulable("third-half")
+
+	// The card is cut only when nobody shares it any more.
+	s.delete("mine", "third-half")
+	assert.Equal(t, small, s.machine(nodeA).instances())
+	s.requireSeesShare(theirs, "main")
+	other.delete("theirs")
+	s.waitRunning("one-more")
+}
+
+// Ten pods that name no amount fill one card before the next is used.
+func TestShareReplicasFillOneCardBeforeTheNext(t *testing.T) {
+	s := start(t)
+	const replicas = 10
+	for n := range replicas {
+		s.sharePod(fmt.Sprintf("replica-%d", n), classFractionShare, nil)
+	}
+	s.waitAllRunning(replicas)
+	pools := map[string]bool{}
+	for n := range replicas {
+		pools[s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Pool] = true
+	}
+	require.Len(t, pools, 1)
+	assert.Len(t, s.daemons(nodeA), replicas, "one for each claim")
+	s.sharePod("eleventh", classFractionShare, nil)
+	assert.NotContains(t, pools, s.allocated(s.waitRunning("eleventh"), "").Pool)
+	assert.Len(t, s.records(nodeA), replicas+1)
+}
+
+// The limit is in the environment, the daemon has it, and nobody else can reach
+// that daemon.
+func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
+	s := start(t)
+	s.sharePod("small", classMemoryShare, amounts{"memory": "2000Mi"})
+	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "compute": "30"})
+	small, large := s.waitRunning("small"), s.waitRunning("large")
+	assert.Equal(t, s.allocated(small, "").Pool, s.allocated(large, "").Pool)
+	assert.Equal(t, "cooperative", s.attribute(small, "isolation"))
+
+	for pod, want := range map[*corev1.Pod]struct{ limit, daemon, threads, portion string }{
+		small: {"2000M", "2000M", "", "0.02"},
+		large: {"16384M", "16G", "30", "0.20"},
+	} {
+		env := s.env(pod, "main")
+		assert.Equal(t, "0="+want.limit, env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], pod.Name)
+		assert.Equal(t, want.portion, env["GPU_PORTION"], pod.Name)
+		assert.Equal(t, want.threads, env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], pod.Name)
+		assert.NotEmpty(t, env["CUDA_MPS_PIPE_DIRECTORY"])
+		assert.Equal(t, want.daemon, s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"), pod.Name)
+	}
+	assert.Len(t, s.daemons(nodeA), 2)
+	for _, pod := range []*corev1.Pod{small, large} {
+		folders := strings.Fields(s.exec(pod.Namespace, pod.Name, "main", "sh", "-c", "grep -o '/run/tranche/mps[^ ]*' /proc/self/mountinfo | sort -u"))
+		uid := string(s.claims(pod)[0].UID)
+		for _, folder := range folders {
+			assert.True(t, strings.Contains(folder, uid) || !strings.Contains(folder, "-"), "%s of %s is another claim's", folder, pod.Name)
+		}
+	}
+}
+
+// Two requests of one claim: each limit is on its own card.
+func TestShareOfTwoCardsWithDifferentLimits(t *testing.T) {
+	s := start(t)
+	cards := s.machine(nodeA).GPUs
+	first := shareRequest(classMemoryShare, cards[2].PCI, amounts{"memory": "3000Mi"})
+	second := shareRequest(classMemoryShare, cards[5].PCI, amounts{"memory": "5000Mi"})
+	first.Name, second.Name = "first", "second"
+	s.podWithRequests(nodeA, "both", first, second)
+	pod := s.waitRunning("both")
+	assert.Subset(t, s.seen(pod, "main"), []string{"/dev/nvidia2", "/dev/nvidia5"})
+	assert.Len(t, s.daemons(nodeA), 1, "one for the claim")
+	var limits []string
+	for n := range 2 {
+		limits = append(limits, s.askDaemon(pod, "main", fmt.Sprintf("get_default_device_pinned_mem_limit %d", n)))
+	}
+	slices.Sort(limits)
+	assert.Equal(t, []string{"3000M", "5000M"}, limits)
+	assert.NotContains(t, s.env(pod, "main"), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "the daemon alone has the limits of several cards")
+}
+
+// AMD's cards are shared without limits, and say so.
+func TestShareOfAMDCards(t *testing.T) {
+	s := start(t)
+	for _, name := range []string{"first", "second"} {
+		s.sharePodAt(nodeC, name, "", classMemoryShareAMD, amounts{"memory": "2000Mi"})
+	}
+	first, second := s.waitRunning("first"), s.waitRunning("second")
+	device := s.allocated(first, "")
+	assert.Equal(t, device.Pool, s.allocated(second, "").Pool)
+	assert.Equal(t, "none", s.attribute(first, "isolation"))
+	assert.Equal(t, "timeslicing", s.attribute(first, "sharing"))
+	_, card, _ := strings.Cut(device.Pool, "/")
+	for _, pod := range []*corev1.Pod{first, second} {
+		assert.Equal(t, []string{"/dev/dri/renderD" + fmt.Sprint(s.firstMinor(card)), "/dev/kfd"}, s.seenAMD(pod, "main"))
+	}
+	assert.Empty(t, s.daemons(nodeC))
+
+	// A partition of a shared card is not to be had; the next card is cut.
+	s.gpuPodAt(nodeC, "part", "gpu-xcp-cpx.tranche.dev", "")
+	assert.NotEqual(t, device.Pool, s.allocated(s.waitRunning("part"), "").Pool)
+}
+
+// Memory and fractions do not meet on one card.
+func TestShareByMemoryAndByFractionOnTwoCards(t *testing.T) {
+	s := start(t)
+	s.sharePod("by-memory", classMemoryShare, amounts{"memory": "1Gi"})
+	s.sharePod("by-fraction", classFractionShare, amounts{"fraction": "0.1"})
+	assert.NotEqual(t, s.allocated(s.waitRunning("by-memory"), "").Pool, s.allocated(s.waitRunning("by-fraction"), "").Pool)
+}
+
+// Both containers of a pod, and its init container, have the share if they name
+// it; a sidecar that does not sees no device and no daemon.
+func TestShareIsSeenByTheContainersThatNameIt(t *testing.T) {
+	s := start(t)
+	s.template("half", devices(shareRequest(classFractionShare, "", amounts{"fraction": "0.5"})))
+	pod := newPod("pair", fromTemplate("half"))
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	named := pod.Spec.Containers[0]
+	sidecar, init := *named.DeepCopy(), *named.DeepCopy()
+	sidecar.Name, sidecar.Resources.Claims = "sidecar", nil
+	init.Name, init.Command = "init", []string{"sh", "-c", "ls /dev/nvidia*; env"}
+	pod.Spec.Containers = []corev1.Container{sidecar, named}
+	pod.Spec.InitContainers = []corev1.Container{init}
+	s.create(pod)
+	ran := s.waitRunning("pair")
+	s.requireSeesShare(ran, "main")
+	assert.Empty(t, s.seen(ran, "sidecar"))
+	for name := range s.env(ran, "sidecar") {
+		assert.NotRegexp(t, `^(TRANCHE|CUDA_MPS|GPU_PORTION|RUNAI|NVIDIA)`, name)
+	}
+	log := s.kubectl("-n", s.namespace, "logs", "pair", "-c", "init")
+	assert.Contains(t, log, "/dev/nvidia0\n")
+	assert.Contains(t, log, "GPU_PORTION=")
+}

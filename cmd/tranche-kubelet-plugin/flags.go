@@ -31,6 +31,7 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.Simulate, "simulate", "", "inventory of GPUs to simulate; empty: real ones")
 	flags.StringToStringVar(&c.SimulateNodes, "simulate-nodes", nil, "inventories of single nodes (node-a=h100x8,node-b=l4x4); beats --simulate")
 	flags.StringVar(&c.SimulateDir, "simulate-dir", "/etc/tranche/inventories", "folder with inventories of your own")
+	flags.StringVar(&c.SimulateTools, "simulate-tools", "/usr/bin/simulated-nvidia-tools", "program that stands in for those of NVIDIA's driver; empty: none of them runs, and there is no MPS")
 	flags.StringVar(&c.SimulateRoot, "simulate-root", "/run/tranche/simulate", "folder of the simulated machine, by the same path here and on the host")
 }
 

@@ -77,6 +77,9 @@ type Config struct {
 	SimulateNodes map[string]string
 	SimulateDir   string
 	SimulateRoot  string
+	// SimulateTools is the program that stands in for those of NVIDIA's driver, empty
+	// for none.
+	SimulateTools string
 	// LookInterval is how often the cards are looked at; zero: every 5 s.
 	LookInterval time.Duration
 	// BusyPatience is how long the switch of an AMD card waits for processes to

@@ -279,7 +279,7 @@ func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) 
 	var openers []*opener
 	if len(inv.GPUs) > 0 {
 		openers = append(openers, &opener{name: gpu.NVIDIA, open: func(ctx context.Context) (*opened, error) {
-			library, err := simulate.New(inv, simulate.Options{Root: c.SimulateRoot, Seed: c.NodeName})
+			library, err := simulate.New(inv, simulate.Options{Root: c.SimulateRoot, Seed: c.NodeName, Tools: c.SimulateTools})
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)
 			}

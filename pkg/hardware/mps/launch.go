@@ -112,8 +112,12 @@ func (l launch) run() error {
 	if err != nil {
 		return fmt.Errorf("launch MPS daemon %s: %w", l.dir.id(), err)
 	}
-	if l.dir.process().alive() {
+	before := l.dir.process()
+	if before.alive() {
 		return errRuns
+	}
+	if err := before.killServers(); err != nil {
+		return fmt.Errorf("launch MPS daemon %s in the place of one that has died: %w", spec.ID, err)
 	}
 	// From here on whoever stops the daemon finds this process.
 	self, err := identify(os.Getpid())

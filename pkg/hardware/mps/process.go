@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // process is one that is known by more than its number: a number that the kernel
@@ -27,15 +26,14 @@ func identify(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	state, start, err := parseStat(content)
+	stat, err := parseStat(content)
 	if err != nil {
 		return process{}, err
 	}
-	if state == 'Z' || state == 'X' {
+	if stat.ended() {
 		return process{}, fmt.Errorf("process %d has ended", pid)
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, err
+	return process{PID: pid, Start: stat.start, Boot: bootID()}, nil
 }
 
 // alive tells whether the process still runs. One that has ended and waits for its
@@ -48,38 +46,98 @@ func (p process) alive() bool {
 	return err == nil && now == p
 }
 
-// kill ends the process, and those of its process group, at once.
+// kill ends the process, and the servers that it has started, at once.
 func (p process) kill() error {
-	if !p.alive() {
-		return nil
+	// Taken hold of before the look whether it is the one: what is held cannot become
+	// another.
+	handle, err := os.FindProcess(p.PID)
+	if err != nil || !p.alive() {
+		return p.killServers()
 	}
-	// A daemon leads a session; were it not the leader, nothing would be in the group.
-	if err := syscall.Kill(-p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("end process group %d: %w", p.PID, err)
-	}
-	if !p.alive() {
-		return nil
-	}
-	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+	defer handle.Release() //nolint:errcheck // nothing hangs on it
+	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end process %d: %w", p.PID, err)
+	}
+	return p.killServers()
+}
+
+// serverName begins the names of NVIDIA's programs, as the kernel cuts them off.
+const serverName = "nvidia-cuda-mps"
+
+// killServers ends what a daemon that has died left running: NVIDIA's programs in its
+// process group that started after it. A daemon leads a group, and no other can have
+// its number while one is in there.
+func (p process) killServers() error {
+	if p.PID <= 1 {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != p.PID {
+			errs = append(errs, p.killServer(pid))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p process) killServer(pid int) error {
+	handle, err := os.FindProcess(pid)
+	if err != nil {
+		return nil //nolint:nilerr // it has ended
+	}
+	defer handle.Release() //nolint:errcheck // nothing hangs on it
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil //nolint:nilerr // it has ended
+	}
+	stat, err := parseStat(content)
+	if err != nil || stat.group != p.PID || stat.start < p.Start || !strings.HasPrefix(stat.name, serverName) || stat.ended() || p.Boot != bootID() {
+		return nil //nolint:nilerr // it is none of ours
+	}
+	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end MPS server %d: %w", pid, err)
 	}
 	return nil
 }
 
-// parseStat reads state and start time of a process, fields 3 and 22 of
-// /proc/<pid>/stat (proc_pid_stat(5)). The second field, the program's name, may
-// hold spaces and parentheses: counting starts behind it.
-func parseStat(content []byte) (state byte, start uint64, err error) {
-	end := bytes.LastIndexByte(content, ')')
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+}
+
+// stat is what is needed of a process's status.
+type stat struct {
+	name  string
+	state byte
+	group int
+	start uint64
+}
+
+// ended tells whether the process waits for its parent to notice.
+func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
+
+// parseStat reads /proc/<pid>/stat (proc_pid_stat(5)), fields 2, 3, 5 and 22. The
+// second field, the program's name, may hold spaces and parentheses: counting starts
+// behind it.
+func parseStat(content []byte) (stat, error) {
+	begin, end := bytes.IndexByte(content, '('), bytes.LastIndexByte(content, ')')
 	fields := strings.Fields(string(content[end+1:]))
-	if end < 0 || len(fields) < 20 {
-		return 0, 0, fmt.Errorf("unexpected process status %q", content)
+	if begin < 0 || end < begin || len(fields) < 20 {
+		return stat{}, fmt.Errorf("unexpected process status %q", content)
 	}
-	start, err = strconv.ParseUint(fields[19], 10, 64)
+	group, err := strconv.Atoi(fields[2])
 	if err != nil {
-		return 0, 0, fmt.Errorf("start time in process status %q: %w", content, err)
+		return stat{}, fmt.Errorf("process group in process status %q: %w", content, err)
 	}
-	return fields[0][0], start, nil
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("start time in process status %q: %w", content, err)
+	}
+	return stat{name: string(content[begin+1 : end]), state: fields[0][0], group: group, start: start}, nil
 }
 
 // killMember ends a process that was seen in a control group. It is taken hold of

@@ -44,7 +44,7 @@ func (s *Supervisor) isSettling(f folder) bool {
 // settle brings a daemon to readiness, in the background, unless that is done or on
 // its way. child is its process if this process has launched it. s.mu is held.
 func (s *Supervisor) settle(f folder, spec Spec, c *child) {
-	if s.isSettling(f) || f.isReady(f.process()) {
+	if p := f.process(); s.isSettling(f) || p.alive() && f.isReady(p) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Stand)
@@ -178,7 +178,7 @@ func (s *Supervisor) wait(ctx context.Context, f folder) error {
 	ticks := time.NewTicker(readyPoll)
 	defer ticks.Stop()
 	for {
-		switch status := s.status(f); {
+		switch status := s.status(f); { //nolint:contextcheck // what it starts goes on when nobody waits any more
 		case status.Ready:
 			return nil
 		case status.Gone:

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -37,15 +39,15 @@ func (s *Supervisor) start(ctx context.Context, f folder, spec Spec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.process().alive() || s.isSettling(f) {
-		s.settle(f, spec, nil)
+		s.settle(f, spec, nil) //nolint:contextcheck // it goes on when this call has returned
 		return nil
 	}
-	child, err := s.launch(f)
+	child, err := s.launch(f) //nolint:contextcheck // the daemon lives on
 	if err != nil {
 		return fmt.Errorf("launch MPS daemon %s: %w", spec.ID, err)
 	}
 	delete(s.settling, f.id())
-	s.settle(f, spec, child)
+	s.settle(f, spec, child) //nolint:contextcheck // it goes on when this call has returned
 	return nil
 }
 
@@ -143,7 +145,7 @@ func (s *Supervisor) Probe(ctx context.Context) error {
 	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {
 		return fmt.Errorf("try MPS: %w", err)
 	}
-	s.sweepProbes(ctx)
+	s.sweep(ctx)
 	err := s.probe(ctx, options)
 	var ended *endedError
 	// Daemons older than this option end at once.
@@ -194,13 +196,17 @@ func (s *Supervisor) probe(ctx context.Context, with []string) error {
 // probePrefix begins the names of daemons that are tried; List does not see them.
 const probePrefix = ".probe-"
 
-// sweepProbes removes what a plugin left that died while it tried.
-func (s *Supervisor) sweepProbes(ctx context.Context) {
+// sweep removes what a plugin left that died while it tried, or removed a daemon.
+func (s *Supervisor) sweep(ctx context.Context) {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), gonePrefix) {
+			_ = os.RemoveAll(filepath.Join(s.cfg.Dir, e.Name()))
+			continue
+		}
 		var by process
 		if n, _ := fmt.Sscanf(e.Name(), probePrefix+"%d-%d", &by.PID, &by.Start); n != 2 {
 			continue

@@ -39,10 +39,26 @@ func (s *Supervisor) stop(ctx context.Context, f folder) error {
 	if err := s.removeGroups(ctx, f); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", f.id(), err)
 	}
-	if err := os.RemoveAll(string(f)); err != nil {
+	if err := f.remove(); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: remove its folder: %w", f.id(), err)
 	}
 	return nil
+}
+
+// gonePrefix begins the names of folders that are being removed.
+const gonePrefix = ".gone-"
+
+// remove takes the folder out of the way first: whoever waits for its lock finds that
+// it is no more, and not half of it.
+func (f folder) remove() error {
+	gone, err := os.MkdirTemp(filepath.Dir(string(f)), gonePrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(string(f), filepath.Join(gone, f.id())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(gone)
 }
 
 // unsettle ends what this process does about a daemon.
@@ -61,7 +77,7 @@ func (s *Supervisor) unsettle(f folder) {
 func (s *Supervisor) end(ctx context.Context, f folder) error {
 	p := f.process()
 	if !p.alive() {
-		return nil
+		return p.killServers()
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Grace)
 	defer cancel()
@@ -70,7 +86,7 @@ func (s *Supervisor) end(ctx context.Context, f folder) error {
 	if isSocket(filepath.Join(f.pipe(), "control")) {
 		// With clients attached, or hanging, it does not end; that is looked at below.
 		if _, err := s.ask(grace, f, "quit"); err == nil && awaitEnd(grace, p) == nil {
-			return nil
+			return p.killServers()
 		}
 	}
 	if err := p.kill(); err != nil {

@@ -1,10 +1,12 @@
 package simulate
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 )
 
 // libDir is where Debian's driver packages put libraries.
@@ -25,8 +27,8 @@ var driverBinaries = []string{
 	"nvidia-imex", "nvidia-imex-ctl",
 }
 
-// nvidiaSMI stands in for the program in containers: it says what the
-// container was given.
+// nvidiaSMI stands in for the program in containers where there is nothing better: it
+// says what the container was given.
 const nvidiaSMI = `#!/bin/sh
 # Simulated: there is no NVIDIA card here.
 echo "NVIDIA-SMI @VERSION@ (simulated)   Driver Version: @VERSION@"
@@ -64,14 +66,37 @@ func (n *NVML) layoutDriver(*state) error {
 			return err
 		}
 	}
-	smi := strings.ReplaceAll(nvidiaSMI, "@VERSION@", version)
-	if err := writeExecutable(filepath.Join(root, "usr/bin/nvidia-smi"), smi); err != nil {
-		return err
+	return n.layoutPrograms()
+}
+
+// layoutPrograms writes those that do something, if the program that does it is at
+// hand, and scripts for the others.
+func (n *NVML) layoutPrograms() error {
+	bin := filepath.Join(n.root, mpscontrol.DriverBin)
+	if n.tools != "" {
+		if err := installTools(n.tools, bin); err != nil {
+			return fmt.Errorf("install the programs of the simulated driver: %w", err)
+		}
+	} else {
+		smi := strings.ReplaceAll(nvidiaSMI, "@VERSION@", n.inventory.DriverVersion)
+		if err := writeExecutable(filepath.Join(bin, mpscontrol.SMIProgram), smi); err != nil {
+			return err
+		}
 	}
 	for _, name := range driverBinaries {
-		script := "#!/bin/sh\necho \"" + name + ": simulated, there is no NVIDIA card here\" >&2\nexit 1\n"
-		if err := writeExecutable(filepath.Join(root, "usr/bin", name), script); err != nil {
-			return err
+		path := filepath.Join(bin, name)
+		mps := name == mpscontrol.ControlProgram || name == mpscontrol.ServerProgram
+		switch {
+		case mps && n.inventory.NoMPS:
+			if err := disk.RemoveFile(path); err != nil {
+				return err
+			}
+		case mps && n.tools != "":
+		default:
+			script := "#!/bin/sh\necho \"" + name + ": simulated, there is no NVIDIA card here\" >&2\nexit 1\n"
+			if err := writeExecutable(path, script); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

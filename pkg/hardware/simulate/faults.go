@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 )
 
 // Faults is the content of <Root>/faults.yaml: what goes wrong from now on,
@@ -38,6 +39,8 @@ type Faults struct {
 	// Recovery is what the driver asks for. A reset of the card, a reload of
 	// the driver and a reboot take it out of the file.
 	Recovery []Recovery `json:"recovery,omitempty"`
+	// MPS is what goes wrong with the driver's programs.
+	MPS *mpscontrol.Faults `json:"mps,omitempty"`
 	// AMD is what the simulated kernel for AMD's cards makes of the file.
 	AMD *amdgpu.Faults `json:"amd,omitempty"`
 }
@@ -148,6 +151,11 @@ func ParseFaults(data []byte) (*Faults, error) {
 	for i, r := range f.Recovery {
 		if err := r.check(); err != nil {
 			return nil, fmt.Errorf("recovery[%d].%w", i, err)
+		}
+	}
+	if f.MPS != nil {
+		if err := f.MPS.Check(); err != nil {
+			return nil, fmt.Errorf("mps.%w", err)
 		}
 	}
 	if f.AMD != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 )
 
 // start opens the machine's state, making it at the first start, and brings
@@ -165,6 +166,9 @@ func ResetGPU(root, pci string) error {
 
 func restart(root string, also func(*state)) error {
 	if err := recovered(root, ""); err != nil {
+		return err
+	}
+	if err := mpscontrol.ResetTimeSlices(root); err != nil {
 		return err
 	}
 	return changeMachine(root, true, func(st *state) error {

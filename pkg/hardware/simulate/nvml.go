@@ -24,6 +24,9 @@ type Options struct {
 	// Seed goes into the UUIDs: give the node's name, and no two nodes of a
 	// cluster have a card in common.
 	Seed string
+	// Tools is the program cmd/simulated-nvidia-tools, which becomes those of NVIDIA's
+	// driver. Empty: nothing of the driver's runs, and there is no MPS.
+	Tools string
 	// Sleep waits for the hardware; nil is time.Sleep.
 	Sleep func(time.Duration)
 	// Logf reports what no NVML answer can say, like a broken faults.yaml;
@@ -39,6 +42,7 @@ type NVML struct {
 	inventory *inventory.Inventory
 	root      string
 	seed      string
+	tools     string
 	store     *disk.Store[state]
 	faults    *faultReader
 	sleepFor  func(time.Duration)
@@ -77,7 +81,7 @@ func New(inv *inventory.Inventory, o Options) (*NVML, error) {
 	}
 	n := &NVML{
 		Interface: missingLibrary,
-		inventory: inv, root: root, seed: o.Seed,
+		inventory: inv, root: root, seed: o.Seed, tools: o.Tools,
 		store:    newStore(root),
 		sleepFor: o.Sleep, logf: o.Logf,
 	}

@@ -112,3 +112,8 @@ device.attributes["{{ include "tranche.driver" . }}"].?{{ .attribute }}.orValue(
 {{- define "tranche.cel.isShareClass" -}}
 {{ . }}.matches("^gpu-(partition-)?(memory|fraction)-share(-nvidia|-amd)?[.]tranche[.]dev$")
 {{- end }}
+
+{{/* The folder on the host of what does not outlive a boot. */}}
+{{- define "tranche.runDir" -}}
+/run/tranche
+{{- end }}

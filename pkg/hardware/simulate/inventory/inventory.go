@@ -35,7 +35,9 @@ type Inventory struct {
 	DriverVersion string
 	// CUDADriverVersion is major × 1000 + minor × 10, as NVML gives it.
 	CUDADriverVersion int
-	Delays            Delays
+	// NoMPS is a driver that was installed without MPS.
+	NoMPS  bool
+	Delays Delays
 	// GPUs are NVIDIA's cards.
 	GPUs      []GPU
 	AMDDriver AMDDriver
@@ -80,11 +82,13 @@ const (
 
 // inventoryFile is what is written in YAML.
 type inventoryFile struct {
-	DriverVersion     string     `json:"driverVersion"`
-	CUDADriverVersion string     `json:"cudaDriverVersion"`
-	Delays            delaysFile `json:"delays"`
-	AMD               amdFile    `json:"amd"`
-	GPUs              []gpuFile  `json:"gpus"`
+	DriverVersion     string `json:"driverVersion"`
+	CUDADriverVersion string `json:"cudaDriverVersion"`
+	// MPS is whether the driver has it; default: true.
+	MPS    *bool      `json:"mps"`
+	Delays delaysFile `json:"delays"`
+	AMD    amdFile    `json:"amd"`
+	GPUs   []gpuFile  `json:"gpus"`
 }
 
 type delaysFile struct {
@@ -175,7 +179,7 @@ func Parse(data []byte) (*Inventory, error) {
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
 		return nil, fmt.Errorf("not a valid inventory: %w", err)
 	}
-	inv := &Inventory{DriverVersion: cmp.Or(f.DriverVersion, defaultDriverVersion)}
+	inv := &Inventory{DriverVersion: cmp.Or(f.DriverVersion, defaultDriverVersion), NoMPS: f.MPS != nil && !*f.MPS}
 	// Versions become file names (libcuda.so.<version>).
 	if !regexp.MustCompile(`^\d+(\.\d+){1,3}$`).MatchString(inv.DriverVersion) {
 		return nil, fmt.Errorf("driverVersion: %q is not a version like %s (quoted)", f.DriverVersion, defaultDriverVersion)

@@ -1,0 +1,110 @@
+package mps
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	mountsV2 = "22 27 0:21 / /proc rw,relatime - proc proc rw\n" +
+		"35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+	mountsV1 = "36 24 0:31 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755\n" +
+		"37 36 0:32 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n" +
+		"38 36 0:33 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n" +
+		"39 36 0:34 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n" +
+		"40 36 0:35 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+)
+
+func TestMovesOut(t *testing.T) {
+	made := func(to string) move { return move{to: to, make: true} }
+	for what, test := range map[string]struct {
+		groups, mounts string
+		want           []move
+	}{
+		"version 2, systemd": {
+			"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/cri-containerd-2.scope\n", mountsV2,
+			[]move{made("/sys/fs/cgroup/tranche-mps/card")},
+		},
+		"version 2, cgroupfs, a cluster below a group of its own": {
+			"0::/tranche-1/node-a/kubepods/besteffort/pod1/2\n", mountsV2,
+			[]move{made("/sys/fs/cgroup/tranche-1/node-a/tranche-mps/card")},
+		},
+		"version 1": {
+			"4:cpu,cpuacct:/kubepods/pod1/2\n3:cpuset:/kubepods/pod1/2\n1:name=systemd:/kubepods/pod1/2\n0::/kubepods/pod1/2\n", mountsV1,
+			[]move{
+				made("/sys/fs/cgroup/cpu,cpuacct/tranche-mps/card"), {to: "/sys/fs/cgroup/cpuset"},
+				made("/sys/fs/cgroup/systemd/tranche-mps/card"), made("/sys/fs/cgroup/unified/tranche-mps/card"),
+			},
+		},
+		"a hierarchy of which a part is mounted": {
+			"0::/box/kubepods/pod1/2\n", "35 24 0:30 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			[]move{made("/sys/fs/cgroup/tranche-mps/card")},
+		},
+		"another part is mounted": {"0::/box/kubepods/pod1/2\n", "35 24 0:30 /boxes /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", nil},
+		"in no pod":               {"0::/system.slice/containerd.service\n", mountsV2, nil},
+		"not mounted":             {"4:memory:/kubepods/pod1/2\n", mountsV1, nil},
+		"nothing":                 {"", "", nil},
+		"nonsense":                {"x\n0:\n::\n", "x\n- cgroup2\n", nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			assert.Equal(t, test.want, movesOut(parseMemberships(test.groups), parseHierarchies(test.mounts), "card"))
+		})
+	}
+}
+
+func FuzzMovesOut(f *testing.F) {
+	f.Add("0::/kubepods/pod1/2\n", mountsV2)
+	f.Add("3:cpuset:/a/kubepods.slice/b\n", mountsV1)
+	f.Fuzz(func(t *testing.T, groups, mounts string) {
+		for _, m := range movesOut(parseMemberships(groups), parseHierarchies(mounts), "card") {
+			if m.make {
+				assert.Equal(t, filepath.Join(groupsName, "card"), filepath.Join(filepath.Base(filepath.Dir(m.to)), filepath.Base(m.to)))
+			}
+		}
+	})
+}
+
+// TestGroup moves a process into a group of this machine's, and ends it with it.
+func TestGroup(t *testing.T) {
+	root := writableHierarchy(t)
+	group := filepath.Join(root, "tranche-mps-test-"+strconv.Itoa(os.Getpid()), groupsName, "card")
+	t.Cleanup(func() { _ = os.Remove(filepath.Dir(filepath.Dir(group))) })
+	require.NoError(t, os.MkdirAll(group, 0o755))
+	member := exec.Command("sleep", "1000")
+	require.NoError(t, member.Start())
+	defer member.Wait()
+	defer member.Process.Kill()
+	require.NoError(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(member.Process.Pid)), 0o644))
+	p, err := identify(member.Process.Pid)
+	require.NoError(t, err)
+
+	m := newMachine(t)
+	s := m.supervisor()
+	leavePID(t, s.folder("card"), Spec{ID: "card"}, process{})
+	require.NoError(t, s.folder("card").write("cgroups", []string{group}))
+	require.NoError(t, s.Stop(within(t), "card"))
+	assert.NoDirExists(t, filepath.Dir(group), "nor the group of all")
+	assert.False(t, p.alive())
+}
+
+// writableHierarchy is one of this machine's in which root can make groups.
+func writableHierarchy(t *testing.T) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	for _, h := range parseHierarchies(string(mounts)) {
+		dir := filepath.Join(h.mount, "tranche-mps-test-"+strconv.Itoa(os.Getpid()))
+		if filepath.Base(h.mount) == "cpuset" || os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		return h.mount
+	}
+	t.Fatal("no hierarchy of control groups in which root can make a group: mount one at /sys/fs/cgroup")
+	return ""
+}

@@ -1,0 +1,91 @@
+package mps
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseStat(t *testing.T) {
+	const rest = " 1 42 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4242 1000 10 18446744073709551615"
+	for what, test := range map[string]struct {
+		content string
+		want    stat
+		fails   bool
+	}{
+		"plain":                      {"12 (cat) S" + rest, stat{"cat", 'S', 42, 4242}, false},
+		"spaces in the name":         {"12 (my cat) R" + rest, stat{"my cat", 'R', 42, 4242}, false},
+		"parentheses in the name":    {"12 (a) Z 9 (b) S" + rest, stat{"a) Z 9 (b", 'S', 42, 4242}, false},
+		"cut short":                  {"12 (cat) S 1 1", stat{}, true},
+		"no name":                    {"12 cat) S" + rest, stat{}, true},
+		"nothing":                    {"", stat{}, true},
+		"start time is not a number": {"12 (cat) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 x 1", stat{}, true},
+		"group is not a number":      {"12 (cat) S 1 x 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 1 1", stat{}, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			got, err := parseStat([]byte(test.content))
+			require.Equal(t, test.fails, err != nil, "%v", err)
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("12 (a) Z 9 (b) S 1 42 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4242 1000"))
+	f.Add([]byte(")("))
+	f.Fuzz(func(_ *testing.T, content []byte) { _, _ = parseStat(content) })
+}
+
+func TestParseMemory(t *testing.T) {
+	for answer, want := range map[string]float64{
+		"3G": 3072, "1408M": 1408, "1408M\n": 1408, "2GB": 2048, "2 GiB": 2048, "2048K": 2,
+		"1048576": 1, "1.5G": 1536, "0M": 0, "Device 0 default pinned memory limit: 8 GiB": 8192,
+	} {
+		got, ok := parseMemory(answer)
+		assert.True(t, ok, answer)
+		assert.InDelta(t, want, got, 0.001, answer)
+	}
+	for _, answer := range []string{"", "none", "G", "3X", "Unrecognized command"} {
+		_, ok := parseMemory(answer)
+		assert.False(t, ok, answer)
+	}
+}
+
+func TestParsePercentage(t *testing.T) {
+	for answer, want := range map[string]float64{"25.0": 25, "50": 50, "25.0%\n": 25, "default: 30.5": 30.5} {
+		got, ok := parsePercentage(answer)
+		assert.True(t, ok, answer)
+		assert.InDelta(t, want, got, 0.001, answer)
+	}
+	for _, answer := range []string{"", "none"} {
+		_, ok := parsePercentage(answer)
+		assert.False(t, ok, answer)
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	f.Add("3G")
+	f.Add("25.0%")
+	f.Fuzz(func(t *testing.T, answer string) {
+		if mib, ok := parseMemory(answer); ok {
+			assert.GreaterOrEqual(t, mib, 0.0)
+		}
+		_, _ = parsePercentage(answer)
+	})
+}
+
+func TestParseLaunch(t *testing.T) {
+	for _, l := range []launch{
+		{dir: "/run/tranche/mps/card", hostRoot: "/host", driverRoot: "/run/nvidia/driver", options: []string{"-f", "-multiuser-server"}},
+		{dir: "/run/tranche/mps/card", hostRoot: "/", driverRoot: "/", ask: true, options: []string{}},
+	} {
+		got, err := parseLaunch(l.arguments())
+		require.NoError(t, err)
+		assert.Equal(t, l, got)
+	}
+	for _, args := range [][]string{nil, {"--dir=here"}, {"--what"}} {
+		_, err := parseLaunch(args)
+		assert.Error(t, err, args)
+	}
+}

@@ -1,0 +1,430 @@
+package mps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+)
+
+const (
+	uuidA = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+	uuidB = "GPU-bbbbbbbb-0000-0000-0000-000000000000"
+)
+
+func twoCards() Spec {
+	return Spec{
+		ID:      "0f8b5d2e-6c1a-4b61-9a6f-2f2f0c9d1e11",
+		Devices: []Device{{UUID: uuidA, MemoryLimit: 3 << 30}, {UUID: uuidB, MemoryLimit: 1408 << 20}}, ThreadPercentage: 25,
+	}
+}
+
+func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	spec := twoCards()
+	m.start(s, spec)
+
+	assert.Equal(t, Status{Ready: true}, s.Status(spec.ID))
+	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
+	assert.Equal(t, "1408M", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 1"))
+	assert.Equal(t, "25.0", m.tell(s, spec.ID, "get_default_active_thread_percentage"))
+
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(s.folder(spec.ID).process().PID) + "/environ")
+	require.NoError(t, err)
+	assert.Contains(t, string(env), "CUDA_VISIBLE_DEVICES="+uuidA+","+uuidB+"\x00", "the order makes the ordinals")
+
+	ids, err := s.List()
+	require.NoError(t, err)
+	assert.Equal(t, []string{spec.ID}, ids)
+
+	daemon := s.folder(spec.ID).process()
+	require.NoError(t, s.Stop(within(t), spec.ID))
+	assert.False(t, daemon.alive())
+	assert.Equal(t, Status{Gone: true}, s.Status(spec.ID))
+	assert.NoDirExists(t, filepath.Join(m.cfg.Dir, spec.ID))
+	require.NoError(t, s.Stop(within(t), spec.ID), "a second time")
+	assert.ErrorIs(t, s.Wait(within(t), spec.ID), errNoDaemon)
+	assert.ErrorIs(t, s.Revive(within(t), spec.ID), errNoDaemon)
+}
+
+// TestDaemonIsOutsideThePlugin: what it holds of the plugin's would keep the plugin's
+// container from going away.
+func TestDaemonIsOutsideThePlugin(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	m.start(s, Spec{ID: "card"})
+	proc := "/proc/" + strconv.Itoa(s.folder("card").process().PID)
+
+	assert.NotEqual(t, readlink(t, "/proc/self/ns/mnt"), readlink(t, proc+"/ns/mnt"))
+	assert.Equal(t, "/", readlink(t, proc+"/cwd"))
+	assert.Equal(t, "/dev/null", readlink(t, proc+"/fd/0"))
+	assert.Equal(t, filepath.Join(m.cfg.Dir, "card", launchLog), readlink(t, proc+"/fd/1"))
+	mine, err := os.Stat(s.ShmDir("card"))
+	require.NoError(t, err)
+	its, err := os.Stat(proc + "/root/dev/shm")
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(mine, its), "its /dev/shm is what its clients get")
+	stat := readStat(t, s.folder("card").process().PID)
+	assert.Equal(t, s.folder("card").process().PID, stat.group, "signals to the plugin's group are not for it")
+}
+
+func readlink(t *testing.T, path string) string {
+	t.Helper()
+	target, err := os.Readlink(path)
+	require.NoError(t, err)
+	return target
+}
+
+func readStat(t *testing.T, pid int) stat {
+	t.Helper()
+	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	require.NoError(t, err)
+	parsed, err := parseStat(content)
+	require.NoError(t, err)
+	return parsed
+}
+
+func TestStartIsIdempotent(t *testing.T) {
+	m := newMachine(t)
+	m.faults("startDelay: 200ms")
+	s, other := m.supervisor(), m.supervisor()
+	spec := twoCards()
+	errs := make(chan error)
+	for range 3 {
+		for _, s := range []*Supervisor{s, other} {
+			go func() { errs <- s.Start(context.Background(), spec) }()
+		}
+	}
+	for range 6 {
+		require.NoError(t, <-errs)
+	}
+	assert.False(t, s.Status(spec.ID).Ready, "it does not wait")
+	require.NoError(t, s.Wait(within(t), spec.ID))
+	require.NoError(t, other.Wait(within(t), spec.ID))
+	assert.Equal(t, 1, daemonsOf(t, s.PipeDir(spec.ID)), "however often and by whomever it is started")
+
+	before := s.folder(spec.ID).process()
+	m.start(s, spec)
+	assert.Equal(t, before, s.folder(spec.ID).process())
+}
+
+// daemonsOf counts processes by the pipe folder in their environment.
+func daemonsOf(t *testing.T, pipe string) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	require.NoError(t, err)
+	count := 0
+	for _, file := range files {
+		env, _ := os.ReadFile(file)
+		if strings.Contains(string(env), "CUDA_MPS_PIPE_DIRECTORY="+pipe+"\x00") {
+			count++
+		}
+	}
+	return count
+}
+
+func TestAnotherSpecIsRefused(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	spec := twoCards()
+	m.start(s, spec)
+	other := twoCards()
+	other.Devices[0].MemoryLimit = 4 << 30
+	err := s.Start(within(t), other)
+	require.ErrorIs(t, err, ErrOtherSpec)
+	assert.ErrorContains(t, err, spec.ID)
+	assert.True(t, s.Status(spec.ID).Ready, "the old one goes on")
+}
+
+// TestPluginDiesWhileADaemonStarts: the next one finds it and makes it ready.
+func TestPluginDiesWhileADaemonStarts(t *testing.T) {
+	m := newMachine(t)
+	m.faults("startDelay: 300ms")
+	spec := twoCards()
+	order, err := json.Marshal(map[string]any{"Config": m.cfg, "Spec": spec})
+	require.NoError(t, err)
+	out, err := exec.Command(os.Args[0], startAndDie, string(order)).CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	s := m.supervisor()
+	require.NoError(t, s.Start(within(t), spec))
+	require.NoError(t, s.Wait(within(t), spec.ID))
+	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
+	assert.Equal(t, 1, daemonsOf(t, s.PipeDir(spec.ID)))
+}
+
+// TestPluginDiesBetweenSteps: whatever of a daemon's folder there is, the next Start
+// or Stop puts right.
+func TestPluginDiesBetweenSteps(t *testing.T) {
+	spec := Spec{ID: "card", Devices: []Device{{UUID: uuidA, MemoryLimit: 1 << 30}}}
+	for what, leave := range map[string]func(*testing.T, folder){
+		"an empty folder": func(t *testing.T, f folder) { require.NoError(t, os.MkdirAll(string(f), 0o755)) },
+		"no spec":         func(t *testing.T, f folder) { require.NoError(t, f.make()) },
+		"a spec": func(t *testing.T, f folder) {
+			require.NoError(t, f.make())
+			require.NoError(t, f.write("spec.json", spec))
+		},
+		"a pid of nobody": func(t *testing.T, f folder) { leavePID(t, f, spec, process{PID: 1 << 21, Start: 1, Boot: bootID()}) },
+		"a broken pid":    func(t *testing.T, f folder) { leavePID(t, f, spec, "half a fi") },
+		"an old readiness": func(t *testing.T, f folder) {
+			leavePID(t, f, spec, process{})
+			require.NoError(t, f.write("ready", process{PID: 7, Start: 7}))
+		},
+		"groups that were never made": func(t *testing.T, f folder) {
+			leavePID(t, f, spec, process{})
+			require.NoError(t, f.write("cgroups", []string{filepath.Join(string(f), "no/such/group")}))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t)
+			s := m.supervisor()
+			leave(t, s.folder("card"))
+			require.NoError(t, s.Stop(within(t), "card"))
+			assert.NoDirExists(t, string(s.folder("card")))
+
+			leave(t, s.folder("card"))
+			assert.False(t, s.Status("card").Ready)
+			m.start(s, spec)
+			assert.Equal(t, "1G", m.tell(s, "card", "get_default_device_pinned_mem_limit 0"))
+		})
+	}
+}
+
+func leavePID(t *testing.T, f folder, spec Spec, pid any) {
+	t.Helper()
+	require.NoError(t, f.make())
+	require.NoError(t, f.write("spec.json", spec))
+	require.NoError(t, f.write("pid", pid))
+}
+
+// TestReusedPID: a process that has got the number of the daemon is neither taken for
+// it nor ended.
+func TestReusedPID(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	bystander := exec.Command("sleep", "1000")
+	require.NoError(t, bystander.Start())
+	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
+	real, err := identify(bystander.Process.Pid)
+	require.NoError(t, err)
+	for _, reused := range []process{
+		{PID: real.PID, Start: real.Start - 1, Boot: real.Boot},
+		{PID: real.PID, Start: real.Start, Boot: "another"},
+	} {
+		leavePID(t, s.folder("card"), Spec{ID: "card"}, reused)
+		require.NoError(t, s.folder("card").write("ready", reused))
+		assert.Error(t, s.Status("card").Err, "it has died")
+		require.NoError(t, s.Stop(within(t), "card"))
+		assert.True(t, real.alive())
+	}
+}
+
+// TestDaemonDies: with clients attached or without, the reason is told, its server
+// is no more when it is revived, and clients find the new one at the same place.
+func TestDaemonDies(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	spec := twoCards()
+	m.start(s, spec)
+	client, err := mpscontrol.Attach(s.PipeDir(spec.ID))
+	require.NoError(t, err)
+	defer client.Close()
+	serverPID, err := strconv.Atoi(m.tell(s, spec.ID, "get_server_list"))
+	require.NoError(t, err)
+	server, err := identify(serverPID)
+	require.NoError(t, err)
+	pipe, err := os.Stat(s.PipeDir(spec.ID))
+	require.NoError(t, err)
+
+	m.kill(s.folder(spec.ID).process())
+	status := s.Status(spec.ID)
+	assert.False(t, status.Ready)
+	require.Error(t, status.Err)
+	assert.ErrorContains(t, status.Err, "NEW CLIENT", "the end of its log")
+	assert.True(t, server.alive())
+
+	require.NoError(t, s.Revive(within(t), spec.ID))
+	require.NoError(t, s.Wait(within(t), spec.ID))
+	require.NoError(t, awaitEnd(within(t), server))
+	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
+	again, err := os.Stat(s.PipeDir(spec.ID))
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(pipe, again), "containers have it mounted")
+	require.NoError(t, s.Revive(within(t), spec.ID), "one that runs")
+}
+
+func TestStopWithClientsAttached(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	m.start(s, Spec{ID: "card"})
+	client, err := mpscontrol.Attach(s.PipeDir("card"))
+	require.NoError(t, err)
+	defer client.Close()
+	serverPID, err := strconv.Atoi(m.tell(s, "card", "get_server_list"))
+	require.NoError(t, err)
+	server, err := identify(serverPID)
+	require.NoError(t, err)
+	daemon := s.folder("card").process()
+
+	// By another plugin than the one that started it.
+	require.NoError(t, m.supervisor().Stop(within(t), "card"))
+	assert.False(t, daemon.alive())
+	require.NoError(t, awaitEnd(within(t), server))
+	assert.NoDirExists(t, string(s.folder("card")))
+}
+
+func TestDaemonThatDoesNotComeUp(t *testing.T) {
+	for what, test := range map[string]struct {
+		faults string
+		want   string
+	}{
+		"fails":              {"start: fail", "simulated failure"},
+		"hangs":              {"start: hang", "does not come up"},
+		"does not obey":      {"ignoreLimits: true", "did not take its limits"},
+		"knows no multiuser": {"singleUser: true", "-multiuser-server"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t)
+			m.cfg.Stand = 2 * time.Second
+			m.faults(test.faults, "startDelay: 0s")
+			s := m.supervisor()
+			spec := twoCards()
+			require.NoError(t, s.Start(within(t), spec))
+			err := s.Wait(within(t), spec.ID)
+			require.ErrorContains(t, err, test.want)
+			assert.ErrorContains(t, err, spec.ID)
+			assert.Equal(t, err, s.Status(spec.ID).Err, "it stays so")
+			require.NoError(t, s.Stop(within(t), spec.ID))
+			assert.Zero(t, daemonsOf(t, s.PipeDir(spec.ID)))
+
+			m.faults("startDelay: 0s")
+			m.start(s, spec)
+		})
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	m := newMachine(t)
+	m.faults("start: hang")
+	s := m.supervisor()
+	require.NoError(t, s.Start(within(t), Spec{ID: "card"}))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	enough := errors.New("enough")
+	cancel(enough)
+	assert.ErrorIs(t, s.Wait(ctx, "card"), enough)
+}
+
+func TestStopWhileItStarts(t *testing.T) {
+	m := newMachine(t)
+	m.faults("startDelay: 10m")
+	s := m.supervisor()
+	require.NoError(t, s.Start(within(t), Spec{ID: "card"}))
+	require.NoError(t, s.Stop(within(t), "card"))
+	assert.Equal(t, Status{Gone: true}, s.Status("card"))
+	require.Eventually(t, func() bool { return daemonsOf(t, s.PipeDir("card")) == 0 }, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestProbe(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	require.NoError(t, s.Probe(within(t)))
+	assert.Empty(t, entries(t, m.cfg.Dir), "it leaves nothing")
+
+	t.Run("without programs", func(t *testing.T) {
+		require.NoError(t, os.Remove(filepath.Join(m.root, mpscontrol.DriverBin, mpscontrol.ControlProgram)))
+		err := s.Probe(within(t))
+		require.ErrorIs(t, err, errNoProgram)
+		assert.ErrorContains(t, err, filepath.Join(m.cfg.DriverRoot, "usr/bin", mpscontrol.ControlProgram))
+		assert.ErrorContains(t, err, "install")
+		assert.Empty(t, entries(t, m.cfg.Dir))
+		m.install(mpscontrol.ControlProgram)
+	})
+	t.Run("hangs", func(t *testing.T) {
+		m.faults("start: hang")
+		cfg := m.cfg
+		cfg.Stand = time.Second
+		require.ErrorContains(t, New(cfg).Probe(within(t)), "does not come up")
+		assert.Empty(t, entries(t, m.cfg.Dir))
+	})
+	t.Run("an older daemon", func(t *testing.T) {
+		m.faults("singleUser: true", "startDelay: 0s")
+		require.NoError(t, s.Probe(within(t)))
+		m.start(s, Spec{ID: "card"})
+	})
+}
+
+// TestProbeSweeps: what a plugin left that died while it tried is removed, and what
+// another tries now stays.
+func TestProbeSweeps(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	bystander := exec.Command("sleep", "1000")
+	require.NoError(t, bystander.Start())
+	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
+	living, err := identify(bystander.Process.Pid)
+	require.NoError(t, err)
+	stays := probePrefix + strconv.Itoa(living.PID) + "-" + strconv.FormatUint(living.Start, 10)
+	goes := probePrefix + strconv.Itoa(living.PID) + "-1"
+	for _, id := range []string{stays, goes, gonePrefix + "1"} {
+		require.NoError(t, s.folder(id).make())
+	}
+	require.NoError(t, s.Probe(within(t)))
+	assert.Equal(t, []string{stays}, entries(t, m.cfg.Dir))
+	ids, err := s.List()
+	require.NoError(t, err)
+	assert.Empty(t, ids)
+}
+
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestNamesAndSpecsAreChecked(t *testing.T) {
+	s := New(Config{Dir: "/nowhere"})
+	long := New(Config{Dir: "/" + strings.Repeat("x", 60)})
+	uid := "0f8b5d2e-6c1a-4b61-9a6f-2f2f0c9d1e11"
+	for what, test := range map[string]struct {
+		s    *Supervisor
+		spec Spec
+		want string
+	}{
+		"no name":          {s, Spec{}, "cannot name"},
+		"a way out":        {s, Spec{ID: "../x"}, "cannot name"},
+		"a folder":         {s, Spec{ID: "a/b"}, "cannot name"},
+		"hidden":           {s, Spec{ID: ".probe-1"}, "cannot name"},
+		"too long a path":  {long, Spec{ID: uid}, "107"},
+		"no UUID":          {s, Spec{ID: "card", Devices: []Device{{}}}, "no UUID"},
+		"negative limit":   {s, Spec{ID: "card", Devices: []Device{{UUID: uuidA, MemoryLimit: -1}}}, uuidA},
+		"limit of nothing": {s, Spec{ID: "card", Devices: []Device{{UUID: uuidA, MemoryLimit: 1000}}}, "1 MiB"},
+		"percentage":       {s, Spec{ID: "card", ThreadPercentage: 101}, "101"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			require.ErrorContains(t, test.s.Start(context.Background(), test.spec), test.want)
+		})
+	}
+	assert.NoError(t, checkID("/run/tranche/mps", uid), "the folder and the longest names that there are")
+	assert.Error(t, s.Stop(context.Background(), "a/../b"))
+	assert.Error(t, s.Status("").Err)
+	ids, err := s.List()
+	require.NoError(t, err)
+	assert.Empty(t, ids, "a folder that is not there yet")
+}

@@ -91,6 +91,9 @@ func (t taken) part(name string, scale resource.Scale, all int64) (int64, error)
 		return 0, fmt.Errorf("device %s: the allocation does not say how much of its %s the claim has; delete the pod so that it is scheduled again", t.device, name)
 	}
 	whole := resource.NewScaledQuantity(all, scale)
+	if name == capacityMemory {
+		whole.Format = resource.BinarySI
+	}
 	n := floor(q, scale)
 	if n < 1 || q.Cmp(*whole) > 0 {
 		return 0, fmt.Errorf("device %s: the claim was given %s of its %s, and it can have more than 0 and at most %s; ask for that", t.device, q.String(), name, whole)

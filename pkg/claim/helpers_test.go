@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -28,10 +29,23 @@ type place struct {
 	t        *testing.T
 	dir      string
 	hardware *fakeHardware
+	// shares is nil on a node that offers none.
+	shares *fakeSharer
 }
 
 func newPlace(t *testing.T, cards int) *place {
-	return &place{t: t, dir: t.TempDir(), hardware: newFakeHardware(cards)}
+	return &place{t: t, dir: quickDir(t), hardware: newFakeHardware(cards)}
+}
+
+// quickDir is a folder in memory, where that can be had: a plugin that is killed
+// loses nothing there, and the tests write a great deal.
+func quickDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "claim")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 func (p *place) ledgerDir() string { return filepath.Join(p.dir, "claims") }
@@ -56,10 +70,14 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	require.NoError(p.t, err)
 	files, err := cdi.Open(p.cdiDir())
 	require.NoError(p.t, err)
-	return NewManager(Config{
+	config := Config{
 		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
 		Cards: func() []gpu.GPU { return p.hardware.cards },
-	}), broken
+	}
+	if p.shares != nil {
+		config.Shares = p.shares
+	}
+	return NewManager(config), broken
 }
 
 // resultOf is the scheduler's choice of a placement.

@@ -1,0 +1,273 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const gib = 1 << 30
+
+// sharing is how the cards of these tests are shared. Their shares of whole cards
+// have a daemon for each claim, and the first one changes the card's mode.
+var sharing = gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 10, MaxClients: 48}
+
+// share is a share device of a placement of 80 GiB.
+func share(of gpu.Placement, by gpu.Basis) gpu.Placement {
+	of.Memory = 80 * gib
+	s := sharing
+	s.Limits = of.Type == gpu.TypeGPU
+	return gpu.ShareOf(of, by, s)
+}
+
+func memoryShare(n int) gpu.Placement   { return share(whole(n), gpu.ByMemory) }
+func fractionShare(n int) gpu.Placement { return share(whole(n), gpu.ByFraction) }
+func migShare(n int) gpu.Placement      { return share(mig(n, "3g.40gb", 0, 4), gpu.ByMemory) }
+
+// offerShares makes the cards of a node offer shares.
+func (p *place) offerShares() *place {
+	for n := range p.hardware.cards {
+		card := &p.hardware.cards[n]
+		card.Placements = append(card.Placements, memoryShare(n), fractionShare(n), migShare(n))
+	}
+	p.shares = newFakeSharer(p.hardware)
+	return p
+}
+
+// amounts are what a result has of a share, in pairs of name and amount.
+func amounts(pairs ...string) map[resourceapi.QualifiedName]resource.Quantity {
+	of := map[resourceapi.QualifiedName]resource.Quantity{}
+	for i := 0; i < len(pairs); i += 2 {
+		of[resourceapi.QualifiedName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return of
+}
+
+// shareResult is the scheduler's choice of a share. Its ShareID is made of the
+// request's name.
+func shareResult(request string, p gpu.Placement, pairs ...string) resourceapi.DeviceRequestAllocationResult {
+	r := resultOf(request, p)
+	r.ShareID = new(types.UID(fmt.Sprintf("%08x-share", request)))
+	r.ConsumedCapacity = amounts(pairs...)
+	return r
+}
+
+// shareClaim is a claim for so much memory of one share device.
+func shareClaim(uid string, p gpu.Placement, memory string) *resourceapi.ResourceClaim {
+	return claimOf(uid, shareResult("r"+uid, p, "memory", memory))
+}
+
+// fakeSharer keeps in memory what holders have, as it would be outside the plugin:
+// it outlives one that is killed. It checks that it is called as Sharer says.
+type fakeSharer struct {
+	hardware *fakeHardware
+
+	mu sync.Mutex
+	// modes is how cards are set: "own" before the first share, "shared" after.
+	modes map[string]string
+	// joined has what the holders share, by claim and device.
+	joined map[string]string
+	// daemons tells of each daemon whether it is ready.
+	daemons map[string]bool
+	// mistakes are calls that must never come.
+	mistakes []string
+
+	onJoin, onLeave func(Holder) error
+	onWait          func(context.Context) error
+	onSettings      func() error
+	// slow daemons are ready when somebody has waited for them.
+	slow bool
+}
+
+func newFakeSharer(h *fakeHardware) *fakeSharer {
+	return &fakeSharer{hardware: h, modes: map[string]string{}, joined: map[string]string{}, daemons: map[string]bool{}}
+}
+
+func (s *fakeSharer) mode(card string) string {
+	if mode := s.modes[card]; mode != "" {
+		return mode
+	}
+	return "own"
+}
+
+func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.CardSettings, error) {
+	if s.onSettings != nil {
+		if err := s.onSettings(); err != nil {
+			return nil, err
+		}
+	}
+	if p.Share.Of != gpu.TypeGPU {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &gpu.CardSettings{ComputeMode: s.mode(p.GPU)}, nil
+}
+
+// placeOf is what a holder shares, under which load of its driver.
+func placeOf(h Holder) string { return h.Device.Placement.Base().Name() + " " + h.Device.LoadID }
+
+func (s *fakeSharer) key(h Holder) string { return string(h.Claim.UID) + " " + h.Device.Key() }
+
+func (s *fakeSharer) Join(ctx context.Context, h Holder) error {
+	if s.onJoin != nil {
+		if err := s.onJoin(h); err != nil {
+			return err
+		}
+	}
+	p := h.Device.Placement
+	live, _ := s.hardware.Live(ctx, p.GPU)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Device.UUID == "" || !exists(h.Device, live) {
+		s.mistakes = append(s.mistakes, s.key(h)+" joins before its base is there")
+	}
+	s.joined[s.key(h)] = placeOf(h)
+	name := s.Serves(h.Claim, h.Device)
+	if name == "" {
+		return nil
+	}
+	if h.Device.Before == nil || h.Device.Before.ComputeMode != "own" {
+		s.mistakes = append(s.mistakes, s.key(h)+" does not know how the card was")
+	}
+	s.modes[p.GPU] = "shared"
+	if !s.slow || s.daemons[name] {
+		s.daemons[name] = true
+		return nil
+	}
+	s.daemons[name] = false
+	return &NotReadyError{What: "daemon " + name, Wait: func(ctx context.Context) error { return s.wait(ctx, name) }}
+}
+
+func (s *fakeSharer) wait(ctx context.Context, name string) error {
+	s.mu.Lock()
+	onWait := s.onWait
+	s.mu.Unlock()
+	if onWait != nil {
+		if err := onWait(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.daemons[name]; !ok {
+		return errors.New("there is no daemon " + name)
+	}
+	s.daemons[name] = true
+	return nil
+}
+
+func (s *fakeSharer) Leave(_ context.Context, h Holder) error {
+	if s.onLeave != nil {
+		if err := s.onLeave(h); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.joined, s.key(h))
+	delete(s.daemons, s.Serves(h.Claim, h.Device))
+	if len(h.Others) > 0 {
+		return nil
+	}
+	for key, base := range s.joined {
+		if base == placeOf(h) && !h.Lapsed {
+			s.mistakes = append(s.mistakes, s.key(h)+" leaves as the last one, beside "+key)
+		}
+	}
+	if h.Device.Before != nil && !h.Lapsed {
+		s.modes[h.Device.Placement.GPU] = h.Device.Before.ComputeMode
+	}
+	return nil
+}
+
+func (s *fakeSharer) Edits(_ context.Context, h Holder) (*cdispecs.ContainerEdits, error) {
+	return &cdispecs.ContainerEdits{
+		Env:    []string{"SHARE=" + h.Device.Key()},
+		Mounts: []*cdispecs.Mount{{HostPath: "/pipe", ContainerPath: "/pipe"}},
+	}, nil
+}
+
+func (s *fakeSharer) Running() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.daemons)), nil
+}
+
+func (s *fakeSharer) Serves(claim ledger.ClaimRef, d ledger.Device) string {
+	if d.Placement.Share == nil || !d.Placement.Share.Limits {
+		return ""
+	}
+	return string(claim.UID)
+}
+
+func (s *fakeSharer) Stop(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.daemons, name)
+	return nil
+}
+
+// holders lists who has joined, in order.
+func (s *fakeSharer) holders() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.joined))
+}
+
+// nothingShared checks that no share, daemon or setting is left, and that the
+// Sharer was called as it must be.
+func (p *place) nothingShared(m *Manager) {
+	p.t.Helper()
+	p.nothingHeld(m)
+	p.noMistakes()
+	s := p.shares
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.joined) > 0 || len(s.daemons) > 0 {
+		p.t.Errorf("left over: holders %v, daemons %v", s.joined, s.daemons)
+	}
+	for card := range s.modes {
+		if s.mode(card) != "own" {
+			p.t.Errorf("card %s is still set for sharing", card)
+		}
+	}
+}
+
+func (p *place) noMistakes() {
+	p.t.Helper()
+	p.shares.mu.Lock()
+	defer p.shares.mu.Unlock()
+	if len(p.shares.mistakes) > 0 {
+		p.t.Errorf("the Sharer was called as it must not be: %v", p.shares.mistakes)
+	}
+}
+
+func mustPrepare(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
+	t.Helper()
+	r, err := m.Prepare(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func mustRelease(t *testing.T, m *Manager, uid string) {
+	t.Helper()
+	if err := m.Unprepare(t.Context(), refOf(uid)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,338 @@
+package claim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestPrepareAndUnprepareShare(t *testing.T) {
+	p := newPlace(t, 2).offerShares()
+	m := p.start()
+	seen := &phases{}
+	m.Observer = seen
+	r := mustPrepare(t, m, shareClaim("a", memoryShare(0), "2000Mi"))
+
+	d := r.Devices[0]
+	assert.Equal(t, &gpu.Amount{Memory: 2000 << 20, Clients: 1}, d.Amount)
+	assert.Equal(t, "GPU-"+address(0), d.UUID)
+	assert.Equal(t, &gpu.CardSettings{ComputeMode: "own"}, d.Before)
+	assert.False(t, d.Made)
+	assert.Equal(t, []string{"a " + d.Key()}, p.shares.holders())
+	spec, err := os.ReadFile(p.cdiFile("a"))
+	require.NoError(t, err)
+	assert.Contains(t, string(spec), `"name":"`+d.Key()+`_a"`)
+	assert.Contains(t, string(spec), `"/dev/gpu-0000-01-00-0"`, "the containers see the card")
+	assert.Contains(t, string(spec), "_MEMORY_SHARE_"+string(d.ShareID[:8])+"=memory-share 2000Mi GPU-"+address(0))
+	assert.Contains(t, string(spec), `"SHARE=`+d.Key()+`"`)
+	assert.Contains(t, string(spec), `"/pipe"`)
+
+	mustRelease(t, m, "a")
+	p.nothingShared(m)
+	assert.Equal(t, []string{
+		"prepare lock", "prepare plan", "prepare intent", "prepare create", "prepare join", "prepare cdi", "prepare done",
+		"unprepare lock", "unprepare remove-cdi", "unprepare leave", "unprepare forget",
+	}, seen.seen, "the ledger is written no more often than for a partition")
+}
+
+// The partition is made with the first share and goes with the last, whichever
+// claim that is.
+func TestSharedPartitionGoesWithItsLastHolder(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	for _, uid := range []string{"a", "b", "c"} {
+		r := mustPrepare(t, m, shareClaim(uid, migShare(0), "10Gi"))
+		assert.Equal(t, "MIG-1", r.Devices[0].UUID, "all have the same one")
+		assert.True(t, r.Devices[0].Made)
+	}
+	foreign, err := m.Foreign(t.Context(), address(0))
+	require.NoError(t, err)
+	assert.Empty(t, foreign)
+	for _, uid := range []string{"b", "a"} {
+		mustRelease(t, m, uid)
+		assert.Empty(t, p.hardware.destroyed)
+	}
+	mustRelease(t, m, "c")
+	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
+	p.nothingShared(m)
+}
+
+// How a card was is read before the first share only, and comes back with the last.
+func TestSettingsComeBackWithLastHolder(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	for _, uid := range []string{"a", "b"} {
+		assert.Equal(t, "own", mustPrepare(t, m, shareClaim(uid, memoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
+	}
+	mustRelease(t, m, "a")
+	assert.Equal(t, "shared", p.shares.mode(address(0)))
+	assert.Equal(t, "own", mustPrepare(t, m, shareClaim("c", memoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
+	mustRelease(t, m, "b")
+	mustRelease(t, m, "c")
+	p.nothingShared(m)
+}
+
+func TestSettingsCannotBeRead(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	p.shares.onSettings = func() error { return errScripted }
+	_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+	require.ErrorIs(t, err, errScripted)
+	require.ErrorContains(t, err, "read how card gpu-0000-01-00-0 is set, before gpu-0000-01-00-0-memory-share changes it")
+	p.nothingShared(m)
+}
+
+// Two shares of one device in one claim are two devices.
+func TestTwoSharesOfOneDeviceInOneClaim(t *testing.T) {
+	for name, device := range map[string]gpu.Placement{"whole card": memoryShare(0), "partition": migShare(0)} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1).offerShares()
+			m := p.start()
+			c := claimOf("a", shareResult("one", device, "memory", "10Gi"), shareResult("two", device, "memory", "20Gi", "clients", "3"))
+			r := mustPrepare(t, m, c)
+			assert.NotEqual(t, r.Devices[0].Key(), r.Devices[1].Key())
+			assert.Len(t, p.shares.holders(), 2)
+			spec, err := os.ReadFile(p.cdiFile("a"))
+			require.NoError(t, err)
+			for _, d := range r.Devices {
+				assert.Contains(t, string(spec), `"name":"`+d.Key()+`_a"`)
+			}
+			assert.Contains(t, string(spec), "=memory-share 10240Mi")
+			assert.Contains(t, string(spec), "=memory-share 20480Mi")
+			mustRelease(t, m, "a")
+			p.nothingShared(m)
+		})
+	}
+}
+
+// What fails is taken back, for this claim only.
+func TestJoinFailsAndIsUndone(t *testing.T) {
+	for _, others := range []int{0, 1} {
+		p := newPlace(t, 2).offerShares()
+		m := p.start()
+		if others > 0 {
+			mustPrepare(t, m, shareClaim("other", migShare(0), "10Gi"))
+		}
+		p.shares.onJoin = func(h Holder) error {
+			if h.Device.Request == "two" {
+				return errScripted
+			}
+			return nil
+		}
+		c := claimOf("a", shareResult("one", migShare(0), "memory", "10Gi"), shareResult("two", memoryShare(1), "memory", "10Gi"))
+		_, err := m.Prepare(t.Context(), c)
+		require.ErrorIs(t, err, errScripted)
+		require.ErrorContains(t, err, "set up gpu-0000-02-00-0-memory-share")
+		if others > 0 {
+			assert.Equal(t, []string{mig(0, "3g.40gb", 0, 4).Name()}, p.hardware.names(), "the other one keeps it")
+			assert.Len(t, p.shares.holders(), 1)
+			mustRelease(t, m, "other")
+		}
+		p.nothingShared(m)
+	}
+}
+
+// Containers may be running with the share: a repair that fails leaves it joined.
+func TestRepairOfShareFails(t *testing.T) {
+	for name, device := range map[string]gpu.Placement{"whole card": memoryShare(0), "partition": migShare(0)} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1).offerShares()
+			m := p.start()
+			mustPrepare(t, m, shareClaim("a", device, "10Gi"))
+			require.NoError(t, os.Remove(p.cdiFile("a")))
+			p.hardware.onCommon = func() error { return errScripted }
+			p.shares.onLeave = func(Holder) error { t.Error("it was made to leave"); return nil }
+			_, err := m.Prepare(t.Context(), shareClaim("a", device, "10Gi"))
+			require.ErrorIs(t, err, errScripted)
+			assert.Empty(t, p.hardware.destroyed)
+			r, _ := m.Ledger.Get("a")
+			assert.Equal(t, ledger.Prepared, r.State)
+		})
+	}
+}
+
+func TestLeaveFails(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	p.shares.onLeave = func(Holder) error { return errScripted }
+	err := m.Unprepare(t.Context(), refOf("a"))
+	require.ErrorContains(t, err, "take back what was set up for "+migShare(0).Name()+": scripted failure")
+	assert.Empty(t, p.hardware.destroyed, "it may be in use")
+	assert.Len(t, m.Ledger.List(), 1)
+	p.shares.onLeave = nil
+	mustRelease(t, m, "a")
+	p.nothingShared(m)
+}
+
+// After a reboot the daemons' folders may still be there: each claim's is ended,
+// and nothing of the card's settings is brought back.
+func TestReleaseOfSharesAfterReboot(t *testing.T) {
+	p := newPlace(t, 2).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	mustPrepare(t, m, shareClaim("b", memoryShare(0), "10Gi"))
+	mustPrepare(t, m, shareClaim("c", migShare(1), "10Gi"))
+	p.hardware.lose()
+	p.hardware.loadID = "boot-2"
+	p.shares.modes = map[string]string{}
+
+	m = p.start()
+	mustPrepare(t, m, shareClaim("b", memoryShare(0), "10Gi"))
+	lapsed := 0
+	p.shares.onLeave = func(h Holder) error {
+		if h.Lapsed {
+			lapsed++
+		}
+		return nil
+	}
+	mustRelease(t, m, "a")
+	assert.Equal(t, 1, lapsed)
+	assert.Equal(t, "shared", p.shares.mode(address(0)), "b was prepared again")
+	running, _ := p.shares.Running()
+	assert.Equal(t, []string{"b"}, running)
+	mustRelease(t, m, "c")
+	assert.Equal(t, 2, lapsed)
+	assert.Empty(t, p.hardware.destroyed)
+	mustRelease(t, m, "b")
+	assert.Equal(t, 2, lapsed)
+	p.nothingShared(m)
+}
+
+// A record of before the reboot does not keep a partition that was made since.
+func TestSharedPartitionAfterReboot(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	mustPrepare(t, m, shareClaim("b", migShare(0), "10Gi"))
+	p.hardware.lose()
+	p.hardware.loadID = "boot-2"
+	m = p.start()
+	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	mustRelease(t, m, "a")
+	assert.Equal(t, []string{"MIG-2"}, p.hardware.destroyed)
+	mustRelease(t, m, "b")
+	p.nothingShared(m)
+}
+
+// A plugin without sharing refuses shares by name, and still releases those that an
+// earlier one has prepared.
+func TestSharesWithoutSharer(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	m.Shares = nil
+	_, err := m.Prepare(t.Context(), shareClaim("b", memoryShare(0), "10Gi"))
+	require.ErrorContains(t, err, "gpu-0000-01-00-0-memory-share is a share, and this plugin was started without what sets shares up")
+	require.Empty(t, m.Reconcile(t.Context(), api(shareClaim("a", migShare(0), "10Gi"))))
+	require.NoError(t, m.Rejoin(t.Context(), "a"))
+	mustRelease(t, m, "a")
+	p.nothingHeld(m)
+}
+
+// Someone who only looks at a share, as an admin may, takes nothing of it.
+func TestAdminAccessToShare(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", memoryShare(0), "80Gi"))
+	r := mustPrepare(t, m, claimOf("admin", adminResult("look", memoryShare(0))))
+	assert.Nil(t, r.Devices[0].Amount)
+	assert.Len(t, p.shares.holders(), 1)
+	mustRelease(t, m, "admin")
+	assert.Len(t, p.shares.holders(), 1)
+	mustRelease(t, m, "a")
+	p.nothingShared(m)
+}
+
+// A foreign partition where the share's should be is not taken for ours.
+func TestShareOfForeignPartition(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	p.hardware.add(mig(0, "3g.40gb", 0, 4), "MIG-x")
+	_, err := m.Prepare(t.Context(), shareClaim("a", migShare(0), "10Gi"))
+	require.ErrorContains(t, err, "that Tranche did not make")
+	assert.Empty(t, m.Ledger.List())
+}
+
+// The claim got another share of the same device: that is another allocation.
+func TestReallocatedShare(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	now := claimOf("a", shareResult("ra", memoryShare(0), "memory", "70Gi"))
+	now.Status.Allocation.Devices.Results[0].ShareID = new(*now.Status.Allocation.Devices.Results[0].ShareID + "-2")
+	findings := m.Reconcile(t.Context(), api(now))
+	require.Len(t, findings, 1)
+	assert.Equal(t, "LeftoverReleased", findings[0].Reason)
+	mustPrepare(t, m, now)
+	r, _ := m.Ledger.Get("a")
+	assert.EqualValues(t, 70*gib, r.Devices[0].Amount.Memory)
+	assert.Empty(t, m.Reconcile(t.Context(), api(now)))
+	mustRelease(t, m, "a")
+	p.nothingShared(m)
+}
+
+// Reconcile stops daemons of which no record knows, and no other.
+func TestReconcileStopsStrayDaemons(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	c := shareClaim("a", memoryShare(0), "10Gi")
+	mustPrepare(t, m, c)
+	p.shares.daemons["gone"] = true
+	p.shares.daemons[gpu.CardName(address(0))] = true
+	findings := m.Reconcile(t.Context(), api(c))
+	require.Len(t, findings, 2)
+	assert.Contains(t, findings, Finding{Reason: "StrayDaemonStopped", Message: "daemon gone served no claim of which there is a record and is stopped"})
+	running, _ := p.shares.Running()
+	assert.Equal(t, []string{"a"}, running)
+	assert.Empty(t, m.Reconcile(t.Context(), api(c)))
+}
+
+// A daemon that died is brought back for the claim that is prepared, and for
+// nobody else.
+func TestRejoin(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	delete(p.shares.daemons, "a")
+	p.shares.slow = true
+	require.NoError(t, m.Rejoin(t.Context(), "a"))
+	running, _ := p.shares.Running()
+	assert.Equal(t, []string{"a"}, running)
+
+	p.shares.onJoin = func(Holder) error { return errScripted }
+	require.ErrorIs(t, m.Rejoin(t.Context(), "a"), errScripted)
+	require.NoError(t, m.Rejoin(t.Context(), "never"))
+	p.hardware.loadID = "boot-2"
+	require.NoError(t, m.Rejoin(t.Context(), "a"), "it is prepared again first")
+}
+
+// A record of a driver that knew no shares is read as it was.
+func TestOldRecordsAreRead(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	require.NoError(t, os.MkdirAll(p.ledgerDir(), 0o700))
+	old := `{"version":1,"claim":{"uid":"a","namespace":"team","name":"claim-a"},"state":"Prepared","devices":[{"request":"r","pool":"node-a/gpu-0000-01-00-0",
+		"name":"gpu-0000-01-00-0-mig-1g-10gb-5","placement":{"gpu":"0000:01:00.0","type":"mig","profile":"1g.10gb","start":5,"size":1,"consumes":{"memory-slice-5":1}},"uuid":"MIG-1","made":true,"loadID":"boot-1"}]}`
+	require.NoError(t, os.WriteFile(filepath.Join(p.ledgerDir(), "a.json"), []byte(old), 0o600))
+	p.hardware.add(mig(0, "1g.10gb", 5, 1), "MIG-1")
+	m := p.start()
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", memoryShare(0), "10Gi")))
+	require.ErrorContains(t, err, "claim team/claim-a still holds gpu-0000-01-00-0-mig-1g-10gb-5")
+	mustRelease(t, m, "a")
+	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
+	p.nothingShared(m)
+}
+
+func wantedOf(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Record {
+	t.Helper()
+	wanted, err := m.want(c)
+	require.NoError(t, err)
+	return wanted
+}

@@ -84,7 +84,7 @@ func TestAMDClaim(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	assert.Len(t, published(t, m.api), 2*15)
+	assert.Len(t, published(t, m.api), 2*(15+2), "partitions, the whole card, its shares")
 	assert.NoFileExists(t, m.config.hookPath(), "that is NVIDIA's")
 	require.Equal(t, "SPX", m.mode())
 
@@ -170,7 +170,7 @@ func TestBusyCard(t *testing.T) {
 	m.nothingHeld()
 
 	busy := func(d resourceapi.Device) bool {
-		needsSwitch := strings.HasPrefix(d.Name, amdCard0+"-")
+		needsSwitch := isPartitionOf(d, amdCard0)
 		return needsSwitch == (len(d.Taints) == 1 && d.Taints[0].Key == TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule) &&
 			needsSwitch == !untainted(d)
 	}
@@ -198,6 +198,11 @@ func TestBusyCard(t *testing.T) {
 	k.works(allocate(t, m.api, "c", cpx3))
 }
 
+// isPartitionOf tells whether a device is a partition of a card, or a share of one.
+func isPartitionOf(d resourceapi.Device, card string) bool {
+	return strings.HasPrefix(d.Name, card+"-") && d.Attributes["profile"].StringValue != nil
+}
+
 // Older kernels switch no card while any process of the host uses KFD, be it that
 // of a pod on another card. That is known once a switch has been refused.
 func TestBusyHostOnOldKernel(t *testing.T) {
@@ -211,7 +216,7 @@ func TestBusyHostOnOldKernel(t *testing.T) {
 	c := allocate(t, m.api, "b", cpx3)
 	message := k.refused(c)
 	assert.Contains(t, message, "this kernel switches no card while any process of the host uses KFD, and process 4711 (python3) does")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != strings.HasPrefix(d.Name, amdCard0+"-") })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != isPartitionOf(d, amdCard0) })
 	sameMode := allocate(t, m.api, "c", amdCard0)
 	k.mustPrepare(sameMode)
 	require.Empty(t, k.unprepare(sameMode))
@@ -236,7 +241,7 @@ func TestHoldersAreNoObstacle(t *testing.T) {
 	// Something else is seen on the other card after some looks, and nothing here.
 	m.amdFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4712, Name: "stress", Cards: []string{"0000:26:00.0"}}}})
 	awaitEvent(t, m.api, "GPUBusy", "stress")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == !strings.HasPrefix(d.Name, amdCard1+"-") })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == !isPartitionOf(d, amdCard1) })
 	assert.Equal(t, before+1, sliceWrites(m.api))
 }
 

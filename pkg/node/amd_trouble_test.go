@@ -275,7 +275,7 @@ func TestOwnerOfOneVendorsCards(t *testing.T) {
 			assert.Zero(t, ofAMD())
 			assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", "AMD"), tt.note)
 			require.NoError(t, tt.gone(m.api))
-			require.Eventually(t, func() bool { return ofAMD() == 15 }, patience, tick)
+			require.Eventually(t, func() bool { return ofAMD() == 15+2 }, patience, tick)
 			awaitEvent(t, m.api, "OtherOwnerGone", "AMD")
 		})
 	}

@@ -223,7 +223,7 @@ func (c *cards) markPublished(pciAddress string) {
 // sameGPU tells whether nothing that is published has changed.
 func sameGPU(a, b gpu.GPU) bool {
 	samePlacements := slices.EqualFunc(a.Placements, b.Placements, func(x, y gpu.Placement) bool {
-		return x.Name() == y.Name() && x.Memory == y.Memory && x.ComputeUnits == y.ComputeUnits &&
+		return x.Name() == y.Name() && x.Memory == y.Memory && x.ComputeUnits == y.ComputeUnits && ptr.Equal(x.Share, y.Share) &&
 			maps.Equal(x.Engines, y.Engines) && maps.Equal(x.Consumes, y.Consumes)
 	})
 	return samePlacements && a.UUID == b.UUID && a.ProductName == b.ProductName && a.Architecture == b.Architecture &&

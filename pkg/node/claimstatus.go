@@ -12,6 +12,7 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -33,13 +34,24 @@ type claimStatus struct{ client kubernetes.Interface }
 type deviceFacts struct {
 	Profile string `json:"profile,omitempty"`
 	UUID    string `json:"uuid,omitempty"`
+	// Amount is what the claim has of a share, Isolation what keeps it to that.
+	Amount    *gpu.Amount   `json:"amount,omitempty"`
+	Isolation gpu.Isolation `json:"isolation,omitempty"`
+}
+
+func factsOf(d *ledger.Device) deviceFacts {
+	f := deviceFacts{Profile: d.Placement.Profile, UUID: d.UUID, Amount: d.Amount}
+	if d.Placement.Share != nil {
+		f.Isolation = d.Placement.Isolation
+	}
+	return f
 }
 
 // prepared writes that the claim's devices are ready, and what they are.
 func (s claimStatus) prepared(ctx context.Context, c *resourceapi.ResourceClaim, record ledger.Record) {
 	facts := map[string]deviceFacts{}
 	for _, d := range record.Devices {
-		facts[d.Name] = deviceFacts{Profile: d.Placement.Profile, UUID: d.UUID}
+		facts[d.Key()] = factsOf(&d)
 	}
 	s.write(ctx, c, metav1.ConditionTrue, "Prepared", "", facts)
 }
@@ -67,8 +79,8 @@ func (s claimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, re
 	}()
 }
 
-// deviceStatuses describes each of our devices of the allocation once. The API
-// keeps the entries of other drivers.
+// deviceStatuses describes each of our devices of the allocation once, and each
+// share of one. The API keeps the entries of other drivers.
 func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]deviceFacts) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
 	if c.Status.Allocation == nil {
 		return nil
@@ -76,16 +88,20 @@ func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, 
 	var devices []*resourceapply.AllocatedDeviceStatusApplyConfiguration
 	seen := map[string]bool{}
 	for _, result := range c.Status.Allocation.Devices.Results {
-		if result.Driver != gpu.DriverName || result.ShareID != nil || seen[result.Device] {
+		key := ledger.Device{Name: result.Device, ShareID: ptr.Deref(result.ShareID, "")}.Key()
+		if result.Driver != gpu.DriverName || seen[key] {
 			continue
 		}
-		seen[result.Device] = true
+		seen[key] = true
 		device := resourceapply.AllocatedDeviceStatus().
 			WithDriver(result.Driver).WithPool(result.Pool).WithDevice(result.Device).
 			WithConditions(metaapply.Condition().
 				WithType(conditionReady).WithStatus(ready).WithReason(reason).WithMessage(message).
 				WithObservedGeneration(c.Generation).WithLastTransitionTime(metav1.Now()))
-		if f, ok := facts[result.Device]; ok {
+		if result.ShareID != nil {
+			device.WithShareID(string(*result.ShareID))
+		}
+		if f, ok := facts[key]; ok {
 			if data, err := json.Marshal(f); err == nil {
 				device.WithData(runtime.RawExtension{Raw: data})
 			}

@@ -6,7 +6,9 @@
 // openhardware.go finds their drivers; beside these only hook.go, owners.go and
 // labels.go know a vendor by name. look.go looks at the cards, health.go at how
 // they are, obstacles.go at what cannot be had of them now, cards.go keeps what is
-// known of them, publisher.go publishes it. owners.go looks out for other systems
+// known of them, publisher.go publishes it. sharing.go decides how they are shared,
+// settings.go what is wanted of them, and daemons.go looks after what keeps the
+// holders of shares to their memory. owners.go looks out for other systems
 // that serve the same cards, features.go for a cluster that keeps less than we
 // publish. lock.go, turn.go, sockets.go and registration.go let one plugin follow
 // another. uninstall.go and leave.go end it all.

@@ -14,13 +14,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
@@ -29,6 +26,7 @@ type driver struct {
 	cards     *cards
 	publisher *publisher
 	metrics   *metrics
+	daemons   *daemons
 	status    claimStatus
 	// uninstallation may keep new claims from being prepared; nil: nothing does.
 	uninstallation *uninstallation
@@ -78,39 +76,23 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 			Requests:     []string{device.Request},
 			PoolName:     device.Pool,
 			DeviceName:   device.Name,
-			CDIDeviceIDs: []string{cdi.DeviceID(c.UID, device.Name)},
+			ShareID:      shareID(device),
+			CDIDeviceIDs: []string{cdi.DeviceID(c.UID, device.Key())},
 			Metadata:     d.metadata(device),
 		})
-		logger.Info("Prepared", "device", device.Name, "uuid", device.UUID, "took", time.Since(start))
+		logger.Info("Prepared", "device", device.Key(), "uuid", device.UUID, "took", time.Since(start))
 	}
 	d.status.prepared(ctx, c, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 
-// metadata is what the workload is told about its device, in a file of a format
-// that all DRA drivers share.
-func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
-	for _, card := range d.cards.list() {
-		if card.PCIAddress != device.Placement.GPU {
-			continue
-		}
-		attributes := map[string]resourceapi.DeviceAttribute{
-			metadataMemory: {IntValue: ptr.To(device.Placement.Memory)},
-		}
-		for name, value := range publish.Attributes(&card.GPU, device.Placement) {
-			attributes[string(name)] = value
-		}
-		if device.UUID != "" {
-			attributes[publish.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: ptr.To(device.UUID)}
-		}
-		return &kubeletplugin.DeviceMetadata{Attributes: attributes}
+// shareID tells the shares of one device apart; nil for what is no share.
+func shareID(d ledger.Device) *types.UID {
+	if d.ShareID == "" {
+		return nil
 	}
-	return nil
+	return &d.ShareID
 }
-
-// metadataMemory is the memory of the device in bytes. It is a capacity in the
-// slices, and metadata has attributes only.
-const metadataMemory = "memoryBytes"
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
@@ -162,70 +144,12 @@ func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 		if slices.Contains(dropped.DisabledFeatures(), "DRAPartitionableDevices") {
 			d.publisher.restrict(ctx)
 		}
+		if slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {
+			d.publisher.restrictShares(ctx)
+		}
 	case apierrors.IsInvalid(err), errors.Is(err, kubeletplugin.ErrRecoverable):
 		d.publisher.failed(ctx, err, msg)
 	default:
 		d.stop(fmt.Errorf("%s: %w", msg, err))
 	}
-}
-
-// healthInterval is how often the health of all devices is sent. The kubelet
-// forgets it after 30 s.
-const healthInterval = 10 * time.Second
-
-// WatchHealthStatus implements kubeletplugin.DRAPlugin.
-func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	tick := time.NewTicker(healthInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case reports <- d.health():
-		case <-ctx.Done():
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// health reports on the devices that somebody holds: nobody looks at the others.
-func (d *driver) health() kubeletplugin.DeviceHealthReport {
-	known := map[string]card{}
-	for _, c := range d.cards.list() {
-		known[c.PCIAddress] = c
-	}
-	var report kubeletplugin.DeviceHealthReport
-	now := time.Now()
-	for _, r := range d.claims.Ledger.List() {
-		for _, device := range r.Devices {
-			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
-			if c, ok := known[device.Placement.GPU]; ok {
-				health.Health, health.Message = d.healthOf(&c, device.Name)
-			} else {
-				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "card "+device.Placement.CardName()+" has not been seen since the driver started"
-			}
-			report.Devices = append(report.Devices, health)
-		}
-	}
-	return report
-}
-
-// healthOf says how a device is that somebody holds. That its card cannot be
-// switched to it does not matter then.
-func (d *driver) healthOf(c *card, device string) (kubeletplugin.HealthStatus, string) {
-	if c.problem != "" {
-		return kubeletplugin.HealthStatusUnhealthy, "card " + c.Name() + ": " + c.problem
-	}
-	if gone, ok := c.gone[device]; ok {
-		return kubeletplugin.HealthStatusUnhealthy, gone.reason
-	}
-	for _, o := range d.publisher.obstaclesOn(c.PCIAddress) {
-		if o.Placement == device && o.Kind == gpu.ObstacleMissing {
-			return kubeletplugin.HealthStatusUnhealthy, o.Reason
-		}
-	}
-	return kubeletplugin.HealthStatusHealthy, ""
 }

@@ -35,6 +35,7 @@ func (p *plugin) openEvents(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read node %s: %w", p.NodeName, err)
 	}
+	p.node = newNodeWatch(p.client, node)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: p.client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("start to write events: %w", err)

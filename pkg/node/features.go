@@ -19,29 +19,46 @@ import (
 type features struct {
 	// partitionable is true when counters are kept (DRAPartitionableDevices).
 	partitionable bool
+	// consumable is true when devices are kept that several claims hold at once
+	// (DRAConsumableCapacity).
+	consumable bool
 }
 
-// detectFeatures asks the API server with a dry run, before anything is
-// published: there must be no moment at which partitions without counters can
-// be allocated.
+// detectFeatures asks the API server with dry runs, before anything is published:
+// there must be no moment at which partitions without counters can be allocated,
+// or a share as if it were all of its card.
 func detectFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	probe := &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: gpu.DriverName + "-probe-"},
-		Spec: resourceapi.ResourceSliceSpec{
-			Driver:   gpu.DriverName,
-			NodeName: ptr.To(node),
-			Pool:     resourceapi.ResourcePool{Name: gpu.PoolName(node, "probe"), ResourceSliceCount: 1},
-			SharedCounters: []resourceapi.CounterSet{{
-				Name:     "probe",
-				Counters: map[string]resourceapi.Counter{"probe": {Value: resource.MustParse("1")}},
-			}},
-		},
-	}
-	kept, err := client.ResourceV1().ResourceSlices().Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	counters, err := dryRun(ctx, client, node, resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{
+		Name:     "probe",
+		Counters: map[string]resourceapi.Counter{"probe": {Value: resource.MustParse("1")}},
+	}}})
 	if err != nil {
-		return features{}, fmt.Errorf("ask the API server, with a dry run, which fields of a ResourceSlice it keeps: %w", err)
+		return features{}, err
 	}
-	return features{partitionable: len(kept.Spec.SharedCounters) == 1}, nil
+	devices, err := dryRun(ctx, client, node, resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{
+		Name:                     "probe",
+		AllowMultipleAllocations: ptr.To(true),
+		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"probe": {Value: resource.MustParse("1")}},
+	}}})
+	if err != nil {
+		return features{}, err
+	}
+	return features{
+		partitionable: len(counters.SharedCounters) == 1,
+		consumable:    len(devices.Devices) == 1 && ptr.Deref(devices.Devices[0].AllowMultipleAllocations, false),
+	}, nil
+}
+
+// dryRun returns what the API server would keep of a slice.
+func dryRun(ctx context.Context, client kubernetes.Interface, node string, spec resourceapi.ResourceSliceSpec) (resourceapi.ResourceSliceSpec, error) {
+	spec.Driver, spec.NodeName = gpu.DriverName, ptr.To(node)
+	spec.Pool = resourceapi.ResourcePool{Name: gpu.PoolName(node, "probe"), ResourceSliceCount: 1}
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: gpu.DriverName + "-probe-"}, Spec: spec}
+	kept, err := client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return resourceapi.ResourceSliceSpec{}, fmt.Errorf("ask the API server, with a dry run, which fields of a ResourceSlice it keeps: %w", err)
+	}
+	return kept.Spec, nil
 }

@@ -17,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -32,6 +33,9 @@ type child struct {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == mps.LaunchCommand {
+		os.Exit(mps.Launch(os.Args[2:]))
+	}
 	if text := os.Getenv(childEnv); text != "" {
 		runChild(text)
 	}

@@ -72,6 +72,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		Simulate:     "two",
 		SimulateDir:  filepath.Join(dir, "inventories"),
 		SimulateRoot: filepath.Join(dir, "sim"),
+		MPSDir:       filepath.Join(dir, "mps"),
 	}}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
 	m.write("hook", "#!/bin/sh\n")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
@@ -56,10 +57,29 @@ func (c *Config) leave(ctx context.Context) error {
 	if c.inventory() != "" {
 		errs = append(errs, os.RemoveAll(c.SimulateRoot))
 	}
-	errs = append(errs, os.RemoveAll(c.dataDir()))
+	errs = append(errs, c.endDaemons(ctx), os.RemoveAll(c.dataDir()))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what is left on node %s, which is now up to you: %w", c.NodeName, err)
 	}
 	klog.FromContext(ctx).Info("Removed everything of Tranche from this node")
 	return nil
+}
+
+// endDaemonsTimeout is how long all MPS daemons of the node may take to end.
+const endDaemonsTimeout = 30 * time.Second
+
+// endDaemons ends the MPS daemons that nobody has ended, and removes their folder.
+func (c *Config) endDaemons(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDaemonsTimeout)
+	defer cancel()
+	s := c.supervisor(ctx, "")
+	ids, err := s.List()
+	errs := []error{err}
+	for _, id := range ids {
+		errs = append(errs, s.Stop(ctx, id))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // their folders tell who they are
+	}
+	return os.RemoveAll(c.mpsDir())
 }

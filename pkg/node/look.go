@@ -41,6 +41,7 @@ func (p *plugin) watchCards(ctx context.Context) {
 		}
 		p.lookForForeign(ctx)
 		p.lookForObstacles(ctx)
+		p.lookAfterDaemons(ctx)
 	}
 }
 
@@ -53,6 +54,7 @@ func (p *plugin) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	reshared := p.share(ctx, found)
 	maps.Copy(problems, p.problems(ctx, found))
 	if err := ctx.Err(); err != nil {
 		// The plugin ends: what has failed because of that says nothing about cards.
@@ -62,7 +64,7 @@ func (p *plugin) look(ctx context.Context) error {
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}
-	if publish {
+	if publish || reshared {
 		p.publisher.publish(ctx)
 	}
 	return nil

@@ -99,6 +99,7 @@ var (
 func (c *claimCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- preparedDesc
 	ch <- claimInfoDesc
+	describeShares(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -118,6 +119,7 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 				prepared[kind{d.Placement.Type, profileLabel(d.Placement)}]++
 			}
 			addInfo(info, &r, &d)
+			collectShare(ch, &r, &d)
 		}
 	}
 	for i := range info {
@@ -128,10 +130,10 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// profileLabel is the profile of a partition. A whole card has none, whatever its
+// profileLabel is the profile of a partition, or of the one that is shared. A whole card has none, whatever its
 // vendor calls the mode that it is in.
 func profileLabel(p gpu.Placement) string {
-	if p.Type == gpu.TypeGPU {
+	if p.Base().Type == gpu.TypeGPU {
 		return ""
 	}
 	return p.Profile

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
@@ -26,6 +24,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 const (
@@ -35,71 +35,6 @@ const (
 	// has registered it, that its slices are there.
 	republishPatience = 20 * time.Second
 )
-
-// Config is what the plugin is started with.
-type Config struct {
-	NodeName string
-	// PodUID tells the plugin's sockets from those of another plugin that works
-	// on the node during a rolling update. Empty: there is no other.
-	PodUID types.UID
-	// Installation names the installation that the plugin belongs to. Plugins of
-	// two installations must not work on one node.
-	Installation string
-	// KubeletDir is the kubelet's folder, by the same path here and on the host.
-	KubeletDir string
-	CDIDir     string
-	// HostRoot is where the host's root folder is mounted.
-	HostRoot string
-	// NVIDIADriverRoot is the driver's folder on the host, empty to search.
-	NVIDIADriverRoot string
-	// CDIHook is the program that CDI hooks run.
-	CDIHook string
-	// MPSDir is the folder of MPS daemons, by the same path here and on the host.
-	MPSDir      string
-	HTTPAddress string
-	// IgnoreOtherOwners publishes cards that another system serves, too.
-	IgnoreOtherOwners bool
-	// AdoptForeign removes partitions that Tranche did not make when nobody uses
-	// them; otherwise they are left alone.
-	AdoptForeign bool
-	// LegacyResources are the extended resources that whole cards stand for beside
-	// their classes, by vendor.
-	LegacyResources map[gpu.Vendor]string
-	// NodeLabels labels the node as NVIDIA's feature discovery does.
-	NodeLabels bool
-	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
-	// that Tranche is being uninstalled. Empty: nothing does.
-	UninstallOrder string
-	// Simulate names the inventory to simulate, SimulateNodes that of single
-	// nodes. SimulateDir holds inventories of the user's own, SimulateRoot the
-	// simulated machine's files, by the same path here and on the host.
-	Simulate      string
-	SimulateNodes map[string]string
-	SimulateDir   string
-	SimulateRoot  string
-	// SimulateTools is the program that stands in for those of NVIDIA's driver, empty
-	// for none.
-	SimulateTools string
-	// LookInterval is how often the cards are looked at; zero: every 5 s.
-	LookInterval time.Duration
-	// BusyPatience is how long the switch of an AMD card waits for processes to
-	// end; zero: amd.Config's.
-	BusyPatience time.Duration
-
-	// beforeStep is claim.Config's: tests kill the plugin in it.
-	beforeStep func(context.Context, ledger.Record, *claim.Step)
-}
-
-// idleInterval is how often it is looked for drivers that were not there.
-func (c *Config) idleInterval() time.Duration {
-	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)
-}
-
-func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
-
-func (c *Config) healthFile() string { return filepath.Join(c.dataDir(), "health.json") }
-
-func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }
 
 // plugin is one run of the kubelet plugin.
 type plugin struct {
@@ -117,6 +52,14 @@ type plugin struct {
 	claims       *claim.Manager
 	publisher    *publisher
 	registration registration
+	// node is what the API server knows of the node.
+	node *nodeWatch
+	// sharing decides how the cards are shared, settings is what is wanted, and
+	// daemons are those that shares rely on.
+	sharing  *sharing
+	settings nodeSettings
+	daemons  *daemons
+	shares   *share.Sharer
 	// labels keeps the node's labels; nil: they are not ours.
 	labels         *labeler
 	uninstallation uninstallation
@@ -141,6 +84,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
+	p.settings = nodeSettings{source: settings.NewSource(c.ProfilesDir, c.DevicePluginConfigsDir), good: settings.Unset()}
 	if c.NodeLabels {
 		p.labels = &labeler{client: client, node: c.NodeName}
 	}
@@ -178,6 +122,8 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	defer p.closeHardware(ctx)
+	p.node.StartWithContext(ctx)
+	p.openShares(ctx)
 	if err := p.openCards(ctx, records, broken); err != nil {
 		return err
 	}
@@ -220,6 +166,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		Cards:    p.cards.gpus,
 		LoadID:   p.hardware.LoadID,
 		LockDir:  locks,
+		Shares:   p.shares,
 		Observer: p.metrics,
 
 		BeforeStep: p.beforeStep,
@@ -227,7 +174,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.hardware.learn(records.List())
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
-		legacyResources: p.LegacyResources, isCut: p.isCut,
+		legacyResources: p.LegacyResources, sharing: p.sharing, isCut: p.isCut, isShared: p.isShared,
 		withdrawn: p.uninstallation.active() && len(records.List()) == 0,
 	}
 	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
@@ -243,11 +190,21 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	return nil
 }
 
-// isCut tells whether claims hold partitions of a card.
+// isCut tells whether claims hold partitions of a card, or shares.
 func (p *plugin) isCut(pciAddress string) bool {
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
+}
+
+// isShared tells whether claims hold shares of a card.
+func (p *plugin) isShared(pciAddress string) bool {
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Share != nil })
+}
+
+// holdsOn tells whether claims hold what is asked for on a card.
+func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
 		for _, d := range r.Devices {
-			if !d.Admin && d.Placement.Type != gpu.TypeGPU && d.Placement.GPU == pciAddress {
+			if !d.Admin && d.Placement.GPU == pciAddress && what(&d) {
 				return true
 			}
 		}
@@ -278,7 +235,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	}
 	driver := &driver{
 		claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics,
-		status:         claimStatus{client: p.client},
+		daemons: p.daemons, status: claimStatus{client: p.client},
 		uninstallation: &p.uninstallation, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
@@ -307,12 +264,18 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	if !features.partitionable {
 		p.publisher.restrict(ctx)
 	}
+	if !features.consumable {
+		p.publisher.restrictShares(ctx)
+	}
 	if p.IgnoreOtherOwners {
 		p.publisher.setOwners(ctx, nil)
 		return nil
 	}
-	err = watchOwners(ctx, p.client, p.NodeName, func(all []owner) { p.publisher.setOwners(ctx, all) })
-	if err != nil {
+	err = watchOwners(ctx, p.client, p.node, func(all []owner) { p.publisher.setOwners(ctx, all) })
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return fmt.Errorf("find out whether another system serves the GPUs of the node: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,6 +198,7 @@ func (p *plugin) watchVendors(ctx context.Context) {
 		added, failed := p.hardware.openMissing(ctx, p.openers, openPatience)
 		p.tellFailures(ctx, failed)
 		for _, o := range added {
+			p.driverFound(ctx, o)
 			p.events.note(ctx, "DriverFound", fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
 			watches.Go(func() { p.watchHealth(ctx, o) })
 		}
@@ -239,7 +241,7 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 	if err := c.installHook(); err != nil {
 		return &opened{loadID: loadID}, errors.Join(err, driver.Close(ctx))
 	}
-	return &opened{vendor: driver, loadID: loadID}, nil
+	return &opened{vendor: driver, loadID: loadID, driverRoot: cmp.Or(config.HostDriverRoot, config.DriverRoot)}, nil
 }
 
 // openAMD opens amdgpu. Its files are the host's: a container's own /proc knows

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,10 +41,13 @@ type publisher struct {
 	cards   *cards
 	events  *eventSink
 	metrics *metrics
-	// legacyResources is what whole cards stand for beside their classes.
+	// legacyResources is what the devices stand for, beside their classes, that
+	// sharing says of each card.
 	legacyResources map[gpu.Vendor]string
-	// isCut tells whether claims hold partitions of a card.
-	isCut func(pciAddress string) bool
+	sharing         *sharing
+	// isCut tells whether claims hold partitions of a card, or shares; isShared
+	// whether they hold shares.
+	isCut, isShared func(pciAddress string) bool
 
 	// toldFailure is when a failure was last told of, in Unix nanoseconds.
 	toldFailure atomic.Int64
@@ -63,6 +65,9 @@ type publisher struct {
 	toldOwners map[gpu.Vendor]string
 	// wholeOnly is set when the API server drops what keeps partitions apart.
 	wholeOnly bool
+	// noShares is set when the API server drops what lets several claims hold one
+	// device.
+	noShares bool
 	// foreign lists, by card, the partitions that Tranche did not make.
 	foreign map[string][]gpu.Partition
 	// obstacles list, by card, what cannot be had of it now.
@@ -167,12 +172,15 @@ func (p *publisher) card(c *card) publish.Card {
 	return publish.Card{
 		GPU: c.offer(),
 		// Without counters, nothing but this keeps a whole card from being given
-		// out while a piece of it is still held.
-		Withheld:       (len(others) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)),
+		// out while a piece of it is still held; and nothing keeps anything of it from
+		// that when shares are held that are not published any more.
+		Withheld:       (len(others) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)) || (p.noShares && p.isShared(c.PCIAddress)),
 		WholeOnly:      p.wholeOnly,
 		Taints:         taintsOf(c, others),
 		DeviceTaints:   p.deviceTaints(c),
+		NoShares:       p.noShares,
 		LegacyResource: p.legacyResources[c.Vendor],
+		Legacy:         p.sharing.of(c.PCIAddress).Legacy.Means,
 	}
 }
 
@@ -192,14 +200,28 @@ func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
 		}
 	}
 	for _, o := range p.obstacles[c.PCIAddress] {
-		switch {
-		case o.Kind == gpu.ObstacleBusy:
-			taint(o.Placement, TaintBusy, "")
-		case !c.unhealthy(): // else the whole card has that taint
-			taint(o.Placement, TaintUnhealthy, "")
+		for _, device := range withShares(c, o.Placement) {
+			switch {
+			case o.Kind == gpu.ObstacleBusy:
+				taint(device, TaintBusy, "")
+			case !c.unhealthy(): // else the whole card has that taint
+				taint(device, TaintUnhealthy, "")
+			}
 		}
 	}
 	return taints
+}
+
+// withShares lists a device and the shares of it: what keeps the one from being
+// had keeps the others.
+func withShares(c *card, device string) []string {
+	all := []string{device}
+	for _, p := range c.Placements {
+		if p.Share != nil && p.Base().Name() == device {
+			all = append(all, p.Name())
+		}
+	}
+	return all
 }
 
 // foreignOn lists the partitions of a card that are known not to be ours.
@@ -236,35 +258,6 @@ func (p *publisher) setForeign(ctx context.Context, foreign map[string][]gpu.Par
 	if !same {
 		p.publish(ctx)
 	}
-}
-
-// restrict publishes whole cards only from now on, because the API server drops
-// what keeps partitions apart.
-func (p *publisher) restrict(ctx context.Context) {
-	p.mu.Lock()
-	already := p.wholeOnly
-	p.wholeOnly = true
-	p.mu.Unlock()
-	if already {
-		return
-	}
-	p.events.warn(ctx, "PartitionsNotPublished", "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
-	p.publish(ctx)
-}
-
-// withoutWhole names the cards that cannot be had whole in their memory mode, and
-// of which there is nothing to publish without partitions.
-func (p *publisher) withoutWhole() string {
-	var names []string
-	for _, c := range p.cards.list() {
-		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
-			names = append(names, c.Name()+" ("+c.MemoryMode+")")
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be had whole in this memory mode."
 }
 
 // failed reports that the slices could not be published, where people look. The

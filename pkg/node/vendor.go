@@ -49,6 +49,8 @@ type opened struct {
 	// why.
 	vendor
 	err error
+	// driverRoot is the folder of NVIDIA's driver on the host.
+	driverRoot string
 
 	// mu protects what follows.
 	mu sync.Mutex

@@ -20,27 +20,24 @@ import (
 // watchOwners calls changed, with what it sees, whenever something may have
 // changed about who serves the node's cards. Each watch is limited to this
 // node, so a thousand nodes do not watch each other.
-func watchOwners(ctx context.Context, client kubernetes.Interface, node string, changed func([]owner)) error {
+func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, changed func([]owner)) error {
 	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak))
 	}
-	nodes := narrow(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()
-	})
 	pods := narrow(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node.name).String()
 		o.LabelSelector = migManagerLabels
 	})
 
-	factories := []informers.SharedInformerFactory{nodes, pods}
+	factories := []informers.SharedInformerFactory{node, pods}
 	podLister := pods.Core().V1().Pods()
-	nodeLister := nodes.Core().V1().Nodes()
+	nodeLister := node.Core().V1().Nodes()
 	watched := []cache.SharedIndexInformer{nodeLister.Informer(), podLister.Informer()}
 	var sliceListers []resourcelisters.ResourceSliceLister
 	for _, driver := range draDrivers {
 		slices := narrow(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.Set{
-				resourceapi.ResourceSliceSelectorNodeName: node,
+				resourceapi.ResourceSliceSelectorNodeName: node.name,
 				resourceapi.ResourceSliceSelectorDriver:   driver.name,
 			}.String()
 		})
@@ -67,7 +64,7 @@ func watchOwners(ctx context.Context, client kubernetes.Interface, node string, 
 		factory.StartWithContext(ctx)
 	}
 	look := func() {
-		thisNode, _ := nodeLister.Lister().Get(node)
+		thisNode, _ := nodeLister.Lister().Get(node.name)
 		var theirSlices []*resourceapi.ResourceSlice
 		for _, lister := range sliceListers {
 			ofDriver, _ := lister.List(labels.Everything())

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// settable is a vendor whose cards are set for those who share them.
+type settable interface {
+	// SetTimeSlice sets how long a turn on the card is.
+	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
+	// Settings reads how the card is set.
+	Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error)
+	// SetComputeMode says who may start programs on the card.
+	SetComputeMode(ctx context.Context, pciAddress, mode string) error
+}
+
+// settable finds the vendor of a card; nil if there is nothing to set on it.
+func (h *hardware) settable(pciAddress string) (settable, error) {
+	o, err := h.of(pciAddress)
+	if err != nil {
+		return nil, err
+	}
+	s, _ := o.vendor.(settable)
+	return s, nil
+}
+
+// SetTimeSlice sets how long a turn on a card is. On cards that take no such
+// setting it does nothing.
+func (h *hardware) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
+	s, err := h.settable(pciAddress)
+	if err != nil || s == nil {
+		return err
+	}
+	return s.SetTimeSlice(ctx, pciAddress, slice)
+}
+
+// Settings reads how a card is set, as far as sharing changes that.
+func (h *hardware) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
+	s, err := h.settable(pciAddress)
+	if err != nil || s == nil {
+		return gpu.CardSettings{}, err
+	}
+	return s.Settings(ctx, pciAddress)
+}
+
+// SetComputeMode says who may start programs on a card, where it can be said.
+func (h *hardware) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
+	s, err := h.settable(pciAddress)
+	if err != nil || s == nil {
+		return err
+	}
+	return s.SetComputeMode(ctx, pciAddress, mode)
+}
+
+// loadOf identifies the load of a vendor's driver; empty where it cannot be used.
+func (h *hardware) loadOf(name gpu.Vendor) string {
+	for _, o := range h.all() {
+		if o.name == name {
+			return o.load()
+		}
+	}
+	return ""
+}

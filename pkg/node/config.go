@@ -1,0 +1,86 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Config is what the plugin is started with.
+type Config struct {
+	NodeName string
+	// PodUID tells the plugin's sockets from those of another plugin that works
+	// on the node during a rolling update. Empty: there is no other.
+	PodUID types.UID
+	// Installation names the installation that the plugin belongs to. Plugins of
+	// two installations must not work on one node.
+	Installation string
+	// KubeletDir is the kubelet's folder, by the same path here and on the host.
+	KubeletDir string
+	CDIDir     string
+	// HostRoot is where the host's root folder is mounted.
+	HostRoot string
+	// NVIDIADriverRoot is the driver's folder on the host, empty to search.
+	NVIDIADriverRoot string
+	// CDIHook is the program that CDI hooks run.
+	CDIHook     string
+	HTTPAddress string
+	// IgnoreOtherOwners publishes cards that another system serves, too.
+	IgnoreOtherOwners bool
+	// AdoptForeign removes partitions that Tranche did not make when nobody uses
+	// them; otherwise they are left alone.
+	AdoptForeign bool
+	// LegacyResources are the extended resources that whole cards stand for beside
+	// their classes, by vendor.
+	LegacyResources map[gpu.Vendor]string
+	// ProfilesDir holds the PartitionProfiles, DevicePluginConfigsDir configuration
+	// files of NVIDIA's device plugin: how the cards are shared. Neither needs to be
+	// there.
+	ProfilesDir            string
+	DevicePluginConfigsDir string
+	// MPSDir is the folder of the MPS daemons, by the same path here and on the host.
+	MPSDir string
+	// NodeLabels labels the node as NVIDIA's feature discovery does.
+	NodeLabels bool
+	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
+	// that Tranche is being uninstalled. Empty: nothing does.
+	UninstallOrder string
+	// Simulate names the inventory to simulate, SimulateNodes that of single
+	// nodes. SimulateDir holds inventories of the user's own, SimulateRoot the
+	// simulated machine's files, by the same path here and on the host.
+	Simulate      string
+	SimulateNodes map[string]string
+	SimulateDir   string
+	SimulateRoot  string
+	// SimulateTools is the program that stands in for those of NVIDIA's driver, empty
+	// for none.
+	SimulateTools string
+	// LookInterval is how often the cards are looked at; zero: every 5 s.
+	LookInterval time.Duration
+	// BusyPatience is how long the switch of an AMD card waits for processes to
+	// end; zero: amd.Config's.
+	BusyPatience time.Duration
+
+	// beforeStep is claim.Config's: tests kill the plugin in it.
+	beforeStep func(context.Context, ledger.Record, *claim.Step)
+}
+
+// idleInterval is how often it is looked for drivers that were not there.
+func (c *Config) idleInterval() time.Duration {
+	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)
+}
+
+func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
+
+func (c *Config) healthFile() string { return filepath.Join(c.dataDir(), "health.json") }
+
+func (c *Config) sharingFile() string { return filepath.Join(c.dataDir(), "sharing.json") }
+
+func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }

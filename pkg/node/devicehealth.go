@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// healthInterval is how often the health of all devices is sent. The kubelet
+// forgets it after 30 s.
+const healthInterval = 10 * time.Second
+
+// WatchHealthStatus implements kubeletplugin.DRAPlugin. What has happened to a
+// daemon is told at once.
+func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	tick := time.NewTicker(healthInterval)
+	defer tick.Stop()
+	for {
+		changed := d.daemons.whenChanged()
+		select {
+		case reports <- d.health():
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// health reports on the devices that somebody holds: nobody looks at the others.
+// The kubelet knows the health of a device and not that of a share of it, so the
+// message says whose share is meant.
+func (d *driver) health() kubeletplugin.DeviceHealthReport {
+	known := map[string]card{}
+	for _, c := range d.cards.list() {
+		known[c.PCIAddress] = c
+	}
+	var report kubeletplugin.DeviceHealthReport
+	now := time.Now()
+	places := map[string]int{}
+	for _, r := range d.claims.Ledger.List() {
+		for _, device := range r.Devices {
+			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
+			if c, ok := known[device.Placement.GPU]; ok {
+				health.Health, health.Message = d.healthOf(&c, r.Claim, &device)
+			} else {
+				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "card "+device.Placement.CardName()+" has not been seen since the driver started"
+			}
+			if at, told := places[device.Name]; told {
+				report.Devices[at] = worse(report.Devices[at], health)
+				continue
+			}
+			places[device.Name] = len(report.Devices)
+			report.Devices = append(report.Devices, health)
+		}
+	}
+	return report
+}
+
+// worse is what is to be told of a device of which two things are known.
+func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
+	switch {
+	case b.Health == kubeletplugin.HealthStatusHealthy, a.Message == b.Message:
+		return a
+	case a.Health == kubeletplugin.HealthStatusHealthy:
+		return b
+	}
+	a.Message += "; " + b.Message
+	return a
+}
+
+// healthOf says how a device is that somebody holds. That its card cannot be
+// switched to it does not matter then.
+func (d *driver) healthOf(c *card, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
+	if c.problem != "" {
+		return kubeletplugin.HealthStatusUnhealthy, "card " + c.Name() + ": " + c.problem
+	}
+	if gone, ok := c.gone[device.Name]; ok {
+		return kubeletplugin.HealthStatusUnhealthy, gone.reason
+	}
+	for _, o := range d.publisher.obstaclesOn(c.PCIAddress) {
+		if o.Placement == device.Placement.Base().Name() && o.Kind == gpu.ObstacleMissing {
+			return kubeletplugin.HealthStatusUnhealthy, o.Reason
+		}
+	}
+	if problem := d.daemons.problem(claim, device); problem != "" {
+		return kubeletplugin.HealthStatusUnhealthy, problem
+	}
+	return kubeletplugin.HealthStatusHealthy, ""
+}

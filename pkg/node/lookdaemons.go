@@ -1,0 +1,120 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/share"
+)
+
+// rejoinTimeout is how long the start of a dead daemon may wait for its cards.
+const rejoinTimeout = 10 * time.Second
+
+// defaultMPSDir is the folder of the MPS daemons. It is short, because the paths of
+// their sockets are limited.
+const defaultMPSDir = "/run/tranche/mps"
+
+func (c *Config) mpsDir() string { return cmp.Or(c.MPSDir, defaultMPSDir) }
+
+// supervisor runs the MPS daemons of the node. driverRoot is the folder of
+// NVIDIA's driver on the host; without one, there are only such daemons to end
+// that are left of another day.
+func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervisor {
+	return mps.New(mps.Config{Dir: c.mpsDir(), HostRoot: c.HostRoot, DriverRoot: driverRoot, Logger: klog.FromContext(ctx)})
+}
+
+// openShares finds what sets up the shares of cards.
+func (p *plugin) openShares(ctx context.Context) {
+	root := ""
+	for _, o := range p.hardware.all() {
+		root = cmp.Or(root, o.driverRoot)
+	}
+	p.daemons = newDaemons(p.supervisor(ctx, root), p.events)
+	p.shares = share.New(share.Config{Cards: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.whyNot})
+	p.daemons.serves = p.shares.Serves
+	s, err := openSharing(p.sharingFile())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Settings that are newer may hold although shares are held")
+	}
+	s.events, s.held, s.heldBy = p.events, p.heldShares, p.heldBy
+	p.sharing = s
+}
+
+// driverFound goes by a driver that was not there before.
+func (p *plugin) driverFound(ctx context.Context, o *opened) {
+	if o.name == gpu.NVIDIA {
+		p.daemons.supervisor.Store(p.supervisor(ctx, o.driverRoot))
+	}
+}
+
+// lookAfterDaemons looks for daemons that have died, tells of them, and starts them
+// again. Their clients have died with them, and the kubelet starts those again.
+// During a rolling update one plugin looks.
+func (p *plugin) lookAfterDaemons(ctx context.Context) {
+	if !p.publisher.isMine() {
+		return
+	}
+	problems := p.shares.Check(p.currentRecords())
+	for _, problem := range problems {
+		p.tellDaemon(ctx, &problem)
+		p.rejoin(ctx, &problem)
+	}
+	for _, name := range p.daemons.troubled() {
+		isDead := slices.ContainsFunc(problems, func(d share.Problem) bool { return d.Daemon == name })
+		switch status := p.daemons.Status(name); {
+		case isDead:
+		case status.Ready:
+			p.events.note(ctx, "MPSDaemonRestarted", fmt.Sprintf("MPS daemon %s works again", name))
+			p.daemons.take(name, "")
+		case status.Gone: // whoever relied on it was released
+			p.daemons.take(name, "")
+		}
+	}
+}
+
+// currentRecords are the records of the ledger, with what was handed out under the
+// present loads of the cards' drivers.
+func (p *plugin) currentRecords() []ledger.Record {
+	records := p.claims.Ledger.List()
+	for i := range records {
+		records[i].Devices = slices.DeleteFunc(records[i].Devices, func(d ledger.Device) bool {
+			return d.LoadID != p.hardware.LoadID(d.Placement.GPU)
+		})
+	}
+	return records
+}
+
+// tellDaemon tells, on the node and on the pods, what is wrong with a daemon.
+func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
+	text := fmt.Sprintf("its MPS daemon %s does not work: %v", problem.Daemon, problem.Err)
+	if !p.daemons.take(problem.Daemon, text) {
+		return
+	}
+	var claims []string
+	for _, ref := range problem.Claims {
+		claims = append(claims, ref.String())
+		record, _ := p.claims.Ledger.Get(ref.UID)
+		for _, pod := range record.Pods {
+			p.events.warnPod(ctx, ref.Namespace, pod, "MPSDaemonDied", fmt.Sprintf("Programs on the GPU share of claim %s have ended, because %s. The daemon is started again", ref.Name, text))
+		}
+	}
+	p.events.warn(ctx, "MPSDaemonDied", fmt.Sprintf("MPS daemon %s, which keeps the shares of claims %s to their memory, does not work and is started again: %v", problem.Daemon, strings.Join(claims, ", "), problem.Err))
+}
+
+// rejoin starts a dead daemon again. That it works is for the next look to see.
+func (p *plugin) rejoin(ctx context.Context, problem *share.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, rejoinTimeout)
+	defer cancel()
+	if err := p.claims.Rejoin(ctx, problem.Claims[0].UID); err != nil {
+		klog.FromContext(ctx).Error(err, "A dead MPS daemon cannot be started again now", "daemon", problem.Daemon)
+	}
+}

@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/share"
+)
+
+var _ share.Daemons = (*daemons)(nil)
+
+// Start implements share.Daemons, and so do those that follow: for the supervisor
+// of the driver that is there now.
+func (d *daemons) Start(ctx context.Context, spec mps.Spec) error {
+	return d.supervisor.Load().Start(ctx, spec)
+}
+
+// Status implements share.Daemons.
+func (d *daemons) Status(id string) mps.Status { return d.supervisor.Load().Status(id) }
+
+// Wait implements share.Daemons.
+func (d *daemons) Wait(ctx context.Context, id string) error {
+	return d.supervisor.Load().Wait(ctx, id)
+}
+
+// Stop implements share.Daemons.
+func (d *daemons) Stop(ctx context.Context, id string) error {
+	return d.supervisor.Load().Stop(ctx, id)
+}
+
+// List implements share.Daemons.
+func (d *daemons) List() ([]string, error) { return d.supervisor.Load().List() }
+
+// PipeDir implements share.Daemons.
+func (d *daemons) PipeDir(id string) string { return d.supervisor.Load().PipeDir(id) }
+
+// ShmDir implements share.Daemons.
+func (d *daemons) ShmDir(id string) string { return d.supervisor.Load().ShmDir(id) }

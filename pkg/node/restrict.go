@@ -1,0 +1,49 @@
+package node
+
+import (
+	"context"
+	"strings"
+)
+
+// restrict publishes whole cards only from now on, because the API server drops
+// what keeps partitions apart.
+func (p *publisher) restrict(ctx context.Context) {
+	p.mu.Lock()
+	already := p.wholeOnly
+	p.wholeOnly = true
+	p.mu.Unlock()
+	if already {
+		return
+	}
+	p.events.warn(ctx, "PartitionsNotPublished", "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.publish(ctx)
+}
+
+// withoutWhole names the cards that cannot be had whole in their memory mode, and
+// of which there is nothing to publish without partitions.
+func (p *publisher) withoutWhole() string {
+	var names []string
+	for _, c := range p.cards.list() {
+		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
+			names = append(names, c.Name()+" ("+c.MemoryMode+")")
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be had whole in this memory mode."
+}
+
+// restrictShares publishes no shares from now on, because the API server drops
+// what lets several claims hold them: the first claim would have all of one.
+func (p *publisher) restrictShares(ctx context.Context) {
+	p.mu.Lock()
+	already := p.noShares
+	p.noShares = true
+	p.mu.Unlock()
+	if already {
+		return
+	}
+	p.events.warn(ctx, "SharesNotPublished", "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.publish(ctx)
+}

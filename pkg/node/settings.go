@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+// nodeSettings is what administrators want of the node's cards. Only the goroutine
+// that looks has it.
+type nodeSettings struct {
+	source *settings.Source
+	// good is what was last read without error.
+	good *settings.Settings
+	// toldBad is the error that was told of last, empty when all is well.
+	toldBad string
+}
+
+// share adds to cards that were found the devices by which they are shared. It
+// tells whether that has changed.
+func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
+	p.readSettings(ctx)
+	sharesNVIDIA := slices.ContainsFunc(found, func(card gpu.GPU) bool {
+		return card.Vendor == gpu.NVIDIA && p.settings.good.For(&card).Shared
+	})
+	limits := p.daemons.limits(ctx, p.hardware.loadOf(gpu.NVIDIA), sharesNVIDIA)
+	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) settings.Card {
+		want := p.settings.good.For(card)
+		want.Limits = limits && card.Vendor == gpu.NVIDIA
+		return want
+	})
+}
+
+// readSettings takes in what administrators want now. Of settings with an error
+// nothing is taken: those before stay.
+func (p *plugin) readSettings(ctx context.Context) {
+	s := &p.settings
+	now, err := s.source.Read(p.node.labels())
+	if err != nil {
+		if text := err.Error(); text != s.toldBad {
+			s.toldBad = text
+			p.events.warn(ctx, "BadSettings", fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
+		}
+		return
+	}
+	if s.toldBad != "" {
+		s.toldBad = ""
+		p.events.note(ctx, "SettingsGood", "The settings of this node's GPUs have no error any more")
+	}
+	if now != s.good && len(now.Notes) > 0 {
+		p.events.note(ctx, "SettingsWithoutEffect", fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
+	}
+	s.good = now
+}
+
+// heldShares lists the shares of a card that claims hold, or are getting,
+// whichever plugin on the node prepares them.
+func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
+	// Brings the ledger up to date.
+	if _, err := p.claims.Forgotten(ctx, nil); err != nil {
+		return nil, err
+	}
+	var held []gpu.Placement
+	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
+		for _, d := range r.Devices {
+			if d.Placement.GPU == pciAddress && d.Placement.Share != nil && !d.Admin {
+				held = append(held, d.Placement)
+			}
+		}
+	}
+	return held, nil
+}

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// shareLabels tell the shares of all claims apart. Which pods hold one is for
+// tranche_claim_info to say.
+var shareLabels = []string{"namespace", "claim", "device", "share_id"}
+
+var (
+	shareInfoDesc = prometheus.NewDesc("tranche_share_info",
+		"How a claim holds a share: what it is measured in, how turns are taken, and what keeps the claim to its memory; the value is always 1.",
+		append(slices.Clone(shareLabels), "share", "sharing", "isolation"), nil)
+	shareMemoryDesc = prometheus.NewDesc("tranche_share_memory_bytes",
+		"Memory that a claim has of a share.", shareLabels, nil)
+	shareLimitDesc = prometheus.NewDesc("tranche_share_memory_limit_bytes",
+		"Memory that a claim is kept to; absent where nothing keeps it.", shareLabels, nil)
+	shareFractionDesc = prometheus.NewDesc("tranche_share_fraction",
+		"What a claim has of a share by fraction, from 0 to 1.", shareLabels, nil)
+)
+
+func describeShares(ch chan<- *prometheus.Desc) {
+	ch <- shareInfoDesc
+	ch <- shareMemoryDesc
+	ch <- shareLimitDesc
+	ch <- shareFractionDesc
+}
+
+// collectShare tells of one device of a claim, if it is a share.
+func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
+	if d.Placement.Share == nil || d.Amount == nil {
+		return
+	}
+	labels := []string{r.Claim.Namespace, r.Claim.Name, d.Name, string(d.ShareID)}
+	gauge := func(desc *prometheus.Desc, value float64, more ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append(slices.Clone(labels), more...)...)
+	}
+	s := d.Placement.Share
+	gauge(shareInfoDesc, 1, string(s.By), strings.ToLower(string(s.Strategy)), string(d.Placement.Isolation))
+	gauge(shareMemoryDesc, float64(d.Amount.Memory))
+	if s.Limits {
+		gauge(shareLimitDesc, float64(d.Amount.Memory))
+	}
+	if s.By == gpu.ByFraction {
+		gauge(shareFractionDesc, float64(d.Amount.Fraction)/gpu.WholeFraction)
+	}
+}

@@ -1,0 +1,212 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
+)
+
+// sharing decides how the cards of the node are shared: as is wanted of them, from
+// the moment on at which no claim holds a share of the card. What is in force is
+// kept in a file, because a plugin that starts anew finds claims that hold shares,
+// and settings that may have changed since.
+type sharing struct {
+	path   string
+	events *eventSink
+	// held lists the shares of a card that claims hold, or are getting.
+	held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
+	// heldBy says who holds a card, for the end of a message.
+	heldBy func(pciAddress string) string
+	// told is what was said last of each card and subject, so that it is said once.
+	// Only the goroutine that looks has it.
+	told map[string]string
+
+	// mu protects what follows, and the file.
+	mu sync.Mutex
+	// inForce is by PCI address.
+	inForce map[string]settings.Card
+}
+
+// openSharing reads what was in force when the last plugin ended. A file that
+// cannot be read is reported: the settings of today then hold for all cards but
+// those of which shares are held, whose devices tell.
+func openSharing(path string) (*sharing, error) {
+	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]settings.Card{}}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s.inForce)
+	}
+	if err != nil {
+		s.inForce = map[string]settings.Card{}
+		return s, fmt.Errorf("read how the cards are shared from %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// of is how a card is shared.
+func (s *sharing) of(pciAddress string) settings.Card {
+	if s == nil {
+		return settings.Default()
+	}
+	now, _ := s.lookUp(pciAddress)
+	return now
+}
+
+// addShares adds to cards that were found the devices by which they are shared.
+// wanted says what is wanted of a card. It tells whether anything has changed.
+func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) settings.Card) (changed bool) {
+	applied, waiting := map[string][]string{}, map[string][]string{}
+	for i := range found {
+		card := &found[i]
+		before, known := s.lookUp(card.PCIAddress)
+		now, later := s.decide(ctx, card, before, known, wanted(card))
+		if !known || !apiequality.Semantic.DeepEqual(before, now) {
+			changed = true
+			s.set(card.PCIAddress, now)
+			if text := describe(now); known && describe(before) != text || !known && now.Profile != "" {
+				applied[text] = append(applied[text], card.Name())
+			}
+		}
+		if s.first(card.Name()+" waits", later) && later != "" {
+			waiting[later] = append(waiting[later], card.Name()+s.heldBy(card.PCIAddress))
+		}
+		s.add(ctx, card, now)
+	}
+	if changed {
+		s.save(ctx)
+	}
+	for _, text := range slices.Sorted(maps.Keys(applied)) {
+		s.events.note(ctx, "SettingsApplied", fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
+	}
+	for _, text := range slices.Sorted(maps.Keys(waiting)) {
+		s.events.note(ctx, "SettingsWait", fmt.Sprintf("The settings of a card change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
+	}
+	return changed
+}
+
+// decide says what holds for a card from now on, and what is to hold later, when
+// nobody holds a share of it.
+func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before settings.Card, known bool, want settings.Card) (now settings.Card, later string) {
+	if known && apiequality.Semantic.DeepEqual(before, want) {
+		return want, ""
+	}
+	held, err := s.held(ctx, card.PCIAddress)
+	switch {
+	case err != nil && known:
+		klog.FromContext(ctx).Error(err, "It cannot be told whether shares of a card are held, so its settings stay", "card", card.Name())
+		return before, s.told[card.Name()+" waits"]
+	case len(held) == 0:
+		return want, ""
+	case !known:
+		return remembered(want, held), ""
+	}
+	return before, describe(want)
+}
+
+// remembered is how a card is shared of which only that is known which shares are
+// held: as far as they tell, and beyond that as is wanted.
+func remembered(want settings.Card, held []gpu.Placement) settings.Card {
+	want.Sharing = held[0].Share.Sharing
+	return want
+}
+
+func (s *sharing) add(ctx context.Context, card *gpu.GPU, now settings.Card) {
+	shares, err := share.Devices(card, now, now.Limits)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if s.first(card.Name()+" refused", text) && err != nil {
+		s.events.warn(ctx, "SharesNotPublished", text)
+	}
+	card.Placements = append(slices.Clip(card.Placements), shares...)
+}
+
+// first tells whether a text is new about its subject.
+func (s *sharing) first(subject, text string) bool {
+	if s.told[subject] == text {
+		return false
+	}
+	s.told[subject] = text
+	return true
+}
+
+func (s *sharing) lookUp(pciAddress string) (settings.Card, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, known := s.inForce[pciAddress]
+	return now, known
+}
+
+func (s *sharing) set(pciAddress string, now settings.Card) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inForce[pciAddress] = now
+}
+
+// save writes the file. If it cannot, the settings are still in force in this run.
+func (s *sharing) save(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data, err := json.Marshal(s.inForce)
+	if err == nil {
+		err = renameio.WriteFile(s.path, data, 0o600, renameio.WithTempDir(filepath.Dir(s.path)))
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "How the cards are shared could not be written down; a plugin that starts while shares are held goes by these", "file", s.path)
+	}
+}
+
+// describe says how a card is shared, for people.
+func describe(c settings.Card) string {
+	var what []string
+	if c.Shared {
+		what = append(what, "the whole card")
+	}
+	if len(c.Partitions) > 0 {
+		what = append(what, "partitions "+strings.Join(c.Partitions, ", "))
+	}
+	parts := []string{"not shared"}
+	if len(what) > 0 {
+		parts = []string{
+			strings.Join(what, " and ") + " shared by " + string(c.Strategy),
+			fmt.Sprintf("%d replicas", c.Replicas), fmt.Sprintf("at most %d clients", c.MaxClients),
+		}
+		if c.TimeSlice != "" {
+			parts = append(parts, "time slices "+string(c.TimeSlice))
+		}
+		if c.Limits {
+			parts = append(parts, "memory of whole cards limited by MPS")
+		}
+	}
+	switch c.Legacy.Kind {
+	case settings.LegacyReplica:
+		parts = append(parts, "the vendor's old resource is a replica")
+	case settings.LegacyPartition:
+		parts = append(parts, "the vendor's old resource is a partition "+c.Legacy.Profile)
+	}
+	text := strings.Join(parts, ", ")
+	if c.Profile != "" {
+		text += " (profile " + c.Profile + ")"
+	}
+	return text
+}

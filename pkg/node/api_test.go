@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -169,9 +170,25 @@ func claimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
 	}
 	for i, device := range devices {
 		card := strings.Join(strings.SplitN(device, "-", 6)[:5], "-")
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+		result := resourceapi.DeviceRequestAllocationResult{
 			Request: fmt.Sprintf("r%d", i), Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName, card), Device: device,
-		})
+		}
+		if strings.HasSuffix(device, "-share") {
+			result.ShareID = new(types.UID(fmt.Sprintf("share-%d%s", i, uid)))
+			result.ConsumedCapacity = someOf(device)
+		}
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, result)
 	}
 	return c
+}
+
+// someOf is a part of a share device, such that two of them fit on any card.
+func someOf(device string) map[resourceapi.QualifiedName]resource.Quantity {
+	amount := map[resourceapi.QualifiedName]resource.Quantity{"clients": resource.MustParse("1")}
+	if strings.HasSuffix(device, "-fraction-share") {
+		amount["fraction"] = resource.MustParse("500m")
+	} else {
+		amount["memory"] = resource.MustParse("2000Mi")
+	}
+	return amount
 }

@@ -80,10 +80,15 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	return m
 }
 
+// path is that of a file below the machine's folder.
+func (m *machine) path(name string) string {
+	return filepath.Join(filepath.Dir(m.config.CDIHook), name)
+}
+
 // write writes a file below the machine's folder.
 func (m *machine) write(name, text string) {
 	m.t.Helper()
-	path := filepath.Join(filepath.Dir(m.config.CDIHook), name)
+	path := m.path(name)
 	require.NoError(m.t, os.MkdirAll(filepath.Dir(path), 0o750))
 	require.NoError(m.t, os.WriteFile(path, []byte(text), 0o700)) //nolint:gosec // one of them is a program
 }

@@ -70,7 +70,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 	}
 	for _, name := range p.daemons.troubled() {
 		isDead := slices.ContainsFunc(problems, func(d share.Problem) bool { return d.Daemon == name })
-		switch status := p.daemons.Status(name); {
+		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
 			p.events.note(ctx, "MPSDaemonRestarted", fmt.Sprintf("MPS daemon %s works again", name))

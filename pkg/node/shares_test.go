@@ -1,0 +1,214 @@
+package node
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Shares of the cards of these tests.
+const (
+	fraction0  = card0 + "-fraction-share"
+	memory0    = card0 + "-memory-share"
+	halfShare0 = half0 + "-memory-share"
+)
+
+// profile makes a PartitionProfile with one rule what the node's cards go by.
+func (m *machine) profile(rule string) {
+	m.t.Helper()
+	m.config.ProfilesDir = m.path("profiles")
+	m.replace("profiles/default.yaml", "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: default}\nspec: {rules: ["+rule+"]}\n")
+}
+
+// replace writes a file in one step, while somebody may read it.
+func (m *machine) replace(name, text string) {
+	m.t.Helper()
+	m.write("new/"+name, text)
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(m.path(name)), 0o750))
+	require.NoError(m.t, os.Rename(m.path("new/"+name), m.path(name)))
+}
+
+// newSharedMachine shares partitions 3g.40gb, too.
+func newSharedMachine(t *testing.T, api *fake.Clientset) *machine {
+	m := newMachine(t, api)
+	m.profile("{sharing: {partitions: {profiles: [3g.40gb]}}}")
+	return m
+}
+
+// publishedDevice finds a device in the slices.
+func publishedDevice(t *testing.T, api *fake.Clientset, name string) (resourceapi.Device, bool) {
+	t.Helper()
+	for _, d := range published(t, api) {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return resourceapi.Device{}, false
+}
+
+// awaitReplicas waits until the replicas of a share by fraction are so many
+// thousandths of it.
+func awaitReplicas(t *testing.T, api *fake.Clientset, device string, thousandths int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		d, ok := publishedDevice(t, api, device)
+		return ok && d.Capacity["fraction"].RequestPolicy.Default.MilliValue() == thousandths
+	}, patience, tick)
+}
+
+// Two claims of two pods have a part of one card each: they are told apart by the
+// id of their share, in what the kubelet hears, in the CDI file and in the status.
+// Nothing else gets the card until both are gone.
+func TestTwoSharesOnOneCard(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", fraction0)
+	answer := k.prepare(a)["a"]
+	require.Empty(t, answer.Error)
+	require.Len(t, answer.Devices, 1)
+	assert.Equal(t, "share-0a", answer.Devices[0].GetShareId())
+	assert.Contains(t, answer.Devices[0].CdiDeviceIds, "gpu.tranche.dev/claim="+fraction0+"-share-0a_a")
+	assert.Contains(t, m.spec("a"), `"name":"`+fraction0+`-share-0a_a"`)
+	k.mustPrepare(b)
+
+	status := awaitStatus(t, m.api, a, metav1.ConditionTrue)
+	assert.Equal(t, "share-0a", *status.ShareID)
+	var facts deviceFacts
+	require.NoError(t, json.Unmarshal(status.Data.Raw, &facts))
+	card, ok := publishedDevice(t, m.api, card0)
+	require.True(t, ok)
+	assert.Equal(t, *card.Attributes["uuid"].StringValue, facts.UUID)
+	assert.Equal(t, int64(500), facts.Amount.Fraction)
+	assert.Positive(t, facts.Amount.Memory)
+	assert.Equal(t, gpu.IsolationNone, facts.Isolation, "no MPS on this machine")
+
+	c := allocate(t, m.api, "c", small0)
+	assert.False(t, k.granted(c), "a partition of a card that is shared")
+	require.Empty(t, k.unprepare(a))
+	assert.False(t, k.granted(c))
+	assert.Contains(t, m.spec("b"), fraction0, "the other is undisturbed")
+	require.Empty(t, k.unprepare(b))
+	k.works(c)
+}
+
+// Two claims in one container each see one instance, which is made with the first
+// and destroyed with the last.
+func TestShareOfAPartition(t *testing.T) {
+	m := newSharedMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	a, b := allocate(t, m.api, "a", halfShare0), allocate(t, m.api, "b", halfShare0)
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	assert.Equal(t, []string{half0}, m.partitions())
+	assert.Equal(t, m.record("a").Devices[0].UUID, m.record("b").Devices[0].UUID)
+	assert.True(t, strings.HasPrefix(m.record("a").Devices[0].UUID, "MIG-"))
+	require.Empty(t, k.unprepare(a))
+	assert.Equal(t, []string{half0}, m.partitions())
+	require.Empty(t, k.unprepare(b))
+	m.nothingHeld()
+}
+
+// What the workload is told is what it has, not what the device has.
+func TestMetadataOfAShare(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	k.mustPrepare(allocate(t, m.api, "a", memory0))
+	var told strings.Builder
+	for _, file := range m.files(m.config.dataDir()+"/dra-device-metadata", "team_claim-a*/*/*") {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		told.Write(data)
+	}
+	text := strings.Join(strings.Fields(told.String()), "")
+	assert.Contains(t, text, `"memoryBytes":{"int":2097152000}`)
+	assert.Contains(t, text, `"share":{"string":"memory"}`)
+}
+
+// New settings hold for each card from the moment on at which nobody holds a
+// share of it, also over a restart of the plugin; and it is told.
+func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.profile("{sharing: {replicas: 10}}")
+	k, stop := m.start()
+	awaitReplicas(t, m.api, fraction0, 100)
+	a := allocate(t, m.api, "a", fraction0)
+	k.mustPrepare(a)
+
+	m.profile("{sharing: {replicas: 4}}")
+	awaitReplicas(t, m.api, card1+"-fraction-share", 250)
+	assert.Contains(t, awaitEvent(t, m.api, "SettingsApplied", "4 replicas"), card1+" are")
+	wait := awaitEvent(t, m.api, "SettingsWait", card0)
+	assert.Contains(t, wait, "4 replicas")
+	assert.Contains(t, wait, fraction0+" is held by claim team/claim-a, pod pod-a")
+	awaitReplicas(t, m.api, fraction0, 100)
+
+	stop()
+	k, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	awaitReplicas(t, m.api, fraction0, 100)
+	require.Empty(t, k.unprepare(a))
+	awaitReplicas(t, m.api, fraction0, 250)
+	k.works(allocate(t, m.api, "b", fraction0))
+}
+
+// A misspelt key is named, and the settings before stay.
+func TestBadSettings(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.profile("{sharing: {replicas: 5}}")
+	k, _ := m.start()
+	awaitReplicas(t, m.api, fraction0, 200)
+	m.profile("{sharing: {replicaz: 2}}")
+	assert.Contains(t, awaitEvent(t, m.api, "BadSettings", "replicaz"), "those before stay")
+	k.works(allocate(t, m.api, "a", fraction0))
+	awaitReplicas(t, m.api, fraction0, 200)
+	m.profile("{sharing: {replicas: 2}}")
+	awaitReplicas(t, m.api, fraction0, 500)
+	awaitEvent(t, m.api, "SettingsGood", "no error any more")
+}
+
+// The node's label chooses the profile, while the plugin runs.
+func TestProfileIsChosenByTheNodesLabel(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.profile("{}")
+	m.write("profiles/unshared.yaml", "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: unshared}\nspec: {rules: [{sharing: {enabled: false}}]}\n")
+	_, _ = m.start()
+	awaitReplicas(t, m.api, fraction0, 100)
+	node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	node.Labels = map[string]string{"tranche.dev/profile": "unshared"}
+	_, err = m.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, shared := publishedDevice(t, m.api, fraction0)
+		return !shared
+	}, patience, tick)
+}
+
+// What a vendor's old resource means is said by the settings of each card.
+func TestLegacyResourceIsAReplica(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.config.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
+	m.profile("{legacyResource: Replica, cards: {pciAddresses: ['" + pci0 + "']}}")
+	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	var legacy []string
+	for _, d := range published(t, m.api) {
+		if d.Attributes["legacyResource"].StringValue != nil {
+			legacy = append(legacy, d.Name)
+		}
+	}
+	assert.ElementsMatch(t, []string{fraction0, card1}, legacy)
+}

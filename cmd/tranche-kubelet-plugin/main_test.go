@@ -56,6 +56,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
 		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
+		"--profiles-dir=/profiles", "--device-plugin-configs-dir=/configs",
 	}))
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
@@ -63,5 +64,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	assert.True(t, config.AdoptForeign)
 	assert.Equal(t, "ns/tranche", config.Installation)
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.LegacyResources)
+	assert.Equal(t, "/profiles", config.ProfilesDir)
+	assert.Equal(t, "/configs", config.DevicePluginConfigsDir)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
 }

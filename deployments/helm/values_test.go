@@ -64,6 +64,12 @@ func TestSchemaIsStrict(t *testing.T) {
 		if items, ok := node["items"].(map[string]any); ok && items["properties"] != nil {
 			walk(path+"[]", items)
 		}
+		patterns, _ := node["patternProperties"].(map[string]any)
+		for _, child := range patterns {
+			if child := child.(map[string]any); child["properties"] != nil {
+				walk(path+".*", child)
+			}
+		}
 		properties, ok := node["properties"].(map[string]any)
 		if !ok {
 			return

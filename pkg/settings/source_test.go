@@ -114,7 +114,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	configs := newMount(t, map[string]string{"slice-4": configOf("4"), "bad": "sharings: {}"})
 	source := NewSource(profiles.dir, configs.dir)
 	for name, tt := range map[string]struct{ label, value, want string }{
-		"no such profile": {ours, "trainig", `the node's label tranche.dev/profile is "trainig": there is no PartitionProfile of that name; there are: bad, default, dir, folder, large, other`},
+		"no such profile": {ours, "train", `the node's label tranche.dev/profile is "train": there is no PartitionProfile of that name; there are: bad, default, dir, folder, large, other`},
 		"no such config":  {theirs, "slice-10", `the node's label nvidia.com/device-plugin.config is "slice-10": there is no configuration of the device plugin of that name; there are: bad, slice-4`},
 		"another name":    {ours, "other", profiles.dir + "/other.yaml: metadata.name: must be other, as the file is named"},
 		"bad profile":     {ours, "bad", profiles.dir + "/bad.yaml: spec.rule: unknown key; did you mean rules?"},

@@ -56,6 +56,14 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-inventories
 {{- end }}
 
+{{- define "tranche.profiles.name" -}}
+{{- include "tranche.fullname" . }}-profiles
+{{- end }}
+
+{{- define "tranche.devicePluginConfigs.name" -}}
+{{- include "tranche.fullname" . }}-device-plugin-configs
+{{- end }}
+
 {{- define "tranche.image" -}}
 {{- .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion -}}
 {{- end }}

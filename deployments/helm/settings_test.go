@@ -1,0 +1,151 @@
+package helm_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+// The files that the plugins get are those that they can read, under the names by
+// which labels choose them.
+func TestSettingsAreRead(t *testing.T) {
+	objects := decode(t, render(t, chart, "--values", "testdata/custom.values.yaml"))
+	plugin := one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec
+	source := settings.NewSource(mounted(t, objects, plugin, "--profiles-dir="), mounted(t, objects, plugin, "--device-plugin-configs-dir="))
+	for label, names := range map[string][]string{
+		"tranche.dev/profile":             {"default", "1", "nothing"},
+		"nvidia.com/device-plugin.config": {"slice-10", "Slice_4"},
+	} {
+		for _, name := range names {
+			s, err := source.Read(map[string]string{label: name})
+			require.NoError(t, err)
+			assert.True(t, strings.HasSuffix(s.Profile, " "+name), s.Profile)
+		}
+	}
+}
+
+// mounted writes the ConfigMap that lies where a flag points as the kubelet would.
+func mounted(t *testing.T, objects []runtime.Object, plugin corev1.PodSpec, flag string) string {
+	t.Helper()
+	container := plugin.Containers[0]
+	i := slices.IndexFunc(container.Args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
+	require.GreaterOrEqual(t, i, 0, flag)
+	path := strings.TrimPrefix(container.Args[i], flag)
+	i = slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
+	require.GreaterOrEqual(t, i, 0, path)
+	mount := container.VolumeMounts[i]
+	require.Empty(t, mount.SubPath, "changes do not get into a subPath")
+	i = slices.IndexFunc(plugin.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })
+	name := plugin.Volumes[i].ConfigMap.Name
+	dir := t.TempDir()
+	for _, object := range objects {
+		if m, ok := object.(*corev1.ConfigMap); ok && m.Name == name {
+			for key, content := range m.Data {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, key), []byte(content), 0o600))
+			}
+			return dir
+		}
+	}
+	t.Fatalf("there is no ConfigMap %s", name)
+	return ""
+}
+
+// A change of the settings, the first ones included, starts no pod anew.
+func TestSettingsNeedNoRestart(t *testing.T) {
+	before := one[*appsv1.DaemonSet](t, decode(t, render(t, chart)))
+	after := one[*appsv1.DaemonSet](t, decode(t, render(t, chart, "--set", "profiles.default.rules[0].sharing.replicas=2",
+		"--set-file", "devicePluginConfig.slice-10=../../pkg/compat/deviceplugin/testdata/time-slicing.yaml")))
+	require.Equal(t, before.Spec, after.Spec)
+}
+
+// What is wrong in a profile is refused before anything is installed, and the error
+// names the key.
+func TestBadSettings(t *testing.T) {
+	const rule = "profiles.a.rules[0]."
+	for name, tt := range map[string]struct {
+		set  string
+		want []string
+	}{
+		"name":                  {"profiles.A_b.rules[0].legacyResource=Whole", []string{"/profiles", "'A_b' not allowed"}},
+		"spec around the rules": {"profiles.a.spec.rules[0].legacyResource=Whole", []string{"/profiles/a", "'spec' not allowed"}},
+		"misspelt key":          {rule + "sharing.replica=2", []string{"/profiles/a/rules/0/sharing", "'replica' not allowed"}},
+		"misplaced key":         {rule + "replicas=2", []string{"/profiles/a/rules/0", "'replicas' not allowed"}},
+		"no replicas":           {rule + "sharing.replicas=0", []string{"/profiles/a/rules/0/sharing/replicas", "minimum"}},
+		"half a replica":        {rule + "sharing.replicas=1.5", []string{"/profiles/a/rules/0/sharing/replicas"}},
+		"too many replicas":     {rule + "sharing.replicas=1001", []string{"/profiles/a/rules/0/sharing/replicas", "maximum"}},
+		"strategy":              {rule + "sharing.strategy=mps", []string{"/sharing/strategy", "'TimeSlicing', 'MPS'"}},
+		"more than MPS takes":   {rule + "sharing.strategy=MPS," + rule + "sharing.replicas=49", []string{"/sharing/replicas", "48"}},
+		"clients of MPS":        {rule + "sharing.strategy=MPS," + rule + "sharing.maxClients=49", []string{"/sharing/maxClients", "48"}},
+		"MPS on partitions":     {rule + "sharing.strategy=MPS," + rule + "sharing.partitions.profiles={1g.10gb}", []string{"/sharing/partitions"}},
+		"time slice of MPS":     {rule + "sharing.strategy=MPS," + rule + "sharing.timeSlice=Long", []string{"/sharing/timeSlice"}},
+		"MPS on AMD":            {rule + "cards.vendor=amd," + rule + "sharing.strategy=MPS", []string{"/sharing/strategy"}},
+		"time slice on AMD":     {rule + "cards.vendor=amd," + rule + "sharing.timeSlice=Long", []string{"/sharing/timeSlice"}},
+		"exclusive without MPS": {rule + "sharing.exclusiveProcess=true", []string{"/sharing/exclusiveProcess"}},
+		"time slice":            {rule + "sharing.timeSlice=long", []string{"/sharing/timeSlice", "'Long'"}},
+		"plus variant":          {rule + "sharing.partitions.profiles={1g.10gb+me}", []string{"/sharing/partitions/profiles/0"}},
+		"fractions of nothing":  {rule + "sharing.partitions.fractions=true", []string{"/sharing/partitions", "'profiles'"}},
+		"legacy resource":       {rule + "legacyResource=Half", []string{"/legacyResource"}},
+		"vendor":                {rule + "cards.vendor=NVIDIA", []string{"/cards/vendor", "'nvidia', 'amd'"}},
+		"address":               {rule + "cards.pciAddresses={c1:00.0}", []string{"/cards/pciAddresses/0"}},
+		"index":                 {rule + "cards.indexes={-1}", []string{"/cards/indexes/0"}},
+		"twice":                 {rule + "cards.products={L4,L4}", []string{"/cards/products", "equal"}},
+		"device plugin: flages": {"devicePluginConfig.a.flages.migStrategy=single", []string{"/devicePluginConfig/a", "'flages' not allowed"}},
+		"device plugin: misspelt": {"devicePluginConfig.a.sharing.timeSlicing.failRequestGreaterThanOne=true",
+			[]string{"/devicePluginConfig/a/sharing/timeSlicing", "'failRequestGreaterThanOne' not allowed"}},
+		"device plugin: both": {"devicePluginConfig.a.sharing.timeSlicing.resources[0].name=gpu,devicePluginConfig.a.sharing.mps.resources[0].name=gpu",
+			[]string{"/devicePluginConfig/a/sharing"}},
+		"device plugin: a list": {"devicePluginConfig={a}", []string{"/devicePluginConfig", "want object"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", kubeVersion, "--set", tt.set)
+			require.Error(t, err)
+			for _, want := range tt.want {
+				require.Contains(t, errOut, want)
+			}
+		})
+	}
+}
+
+// The schema has the keys of the API, each of them and no other.
+func TestSchemaHasTheKeysOfTheAPI(t *testing.T) {
+	profiles := readSchema(t)["properties"].(map[string]any)["profiles"].(map[string]any)["patternProperties"].(map[string]any)
+	for _, spec := range profiles {
+		sameKeys(t, "spec", spec.(map[string]any), reflect.TypeFor[v1alpha1.PartitionProfileSpec]())
+	}
+}
+
+func sameKeys(t *testing.T, path string, schema map[string]any, in reflect.Type) {
+	t.Helper()
+	for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice {
+		if in.Kind() == reflect.Slice {
+			schema = schema["items"].(map[string]any)
+		}
+		in = in.Elem()
+	}
+	if in.Kind() != reflect.Struct {
+		return
+	}
+	properties := schema["properties"].(map[string]any)
+	var keys []string
+	for i := range in.NumField() {
+		key, _, _ := strings.Cut(in.Field(i).Tag.Get("json"), ",")
+		keys = append(keys, key)
+		if property, ok := properties[key].(map[string]any); ok {
+			sameKeys(t, path+"."+key, property, in.Field(i).Type)
+		}
+	}
+	assert.ElementsMatch(t, keys, slices.Collect(maps.Keys(properties)), path)
+}

@@ -1,0 +1,166 @@
+package docs_test
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+const settingsPage = "sharing-settings.md"
+
+// The table of keys has every key of a profile's spec.
+func TestKeysOfProfiles(t *testing.T) {
+	assert.ElementsMatch(t, keysOf("", reflect.TypeFor[v1alpha1.PartitionProfileSpec]()), firstColumn(t, settingsPage, "Keys"))
+}
+
+// keysOf are the paths of the keys that hold no others.
+func keysOf(path string, t reflect.Type) (found []string) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		return keysOf(path+"[]", t.Elem())
+	case t.Kind() != reflect.Struct:
+		return []string{path}
+	}
+	for i := range t.NumField() {
+		key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		found = append(found, keysOf(strings.TrimPrefix(path+"."+key, "."), t.Field(i).Type)...)
+	}
+	return found
+}
+
+// The third column of the table of keys says the defaults: a rule that spells them
+// out does the same as one that says nothing.
+func TestDefaultsOfProfiles(t *testing.T) {
+	rule := map[string]any{}
+	for line := range strings.Lines(read(t, settingsPage)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 || !strings.Contains(cells[1], "`rules[].") {
+			continue
+		}
+		value := code.FindStringSubmatch(cells[3])
+		if value == nil {
+			continue
+		}
+		var parsed any
+		require.NoError(t, yaml.Unmarshal([]byte(value[1]), &parsed))
+		keys := strings.Split(strings.Trim(strings.TrimSpace(cells[1]), "`"), ".")[1:]
+		if slices.Contains(keys, "partitions") {
+			continue // the default is that there is none
+		}
+		in := rule
+		for _, key := range keys[:len(keys)-1] {
+			if in[key] == nil {
+				in[key] = map[string]any{}
+			}
+			in = in[key].(map[string]any)
+		}
+		in[keys[len(keys)-1]] = parsed
+	}
+	require.Len(t, rule["sharing"], 6)
+	want := settings.Default()
+	want.Profile = "p"
+	assert.Equal(t, want.Sharing, profileFor(t, "p", map[string]any{"rules": []any{rule}}).Sharing)
+	assert.Equal(t, want, profileFor(t, "p", map[string]any{"rules": []any{map[string]any{}}}))
+	assert.Equal(t, want.Legacy, profileFor(t, "p", map[string]any{"rules": []any{rule}}).Legacy)
+}
+
+// profileFor is what the spec of a profile says of an H100.
+func profileFor(t *testing.T, name string, spec any) settings.Card {
+	t.Helper()
+	document, err := yaml.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
+		"metadata": map[string]any{"name": name}, "spec": spec,
+	})
+	require.NoError(t, err)
+	s, err := settings.Parse(name, document)
+	require.NoError(t, err)
+	card := s.For(&gpu.GPU{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", PCIAddress: "0000:1b:00.0"})
+	if len(card.Partitions) == 0 {
+		card.Partitions = nil
+	}
+	return card
+}
+
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+
+// Every example of settings is one that can be used.
+func TestExamplesOfSettings(t *testing.T) {
+	examples := 0
+	for _, page := range []string{settingsPage, "from-device-plugin.md"} {
+		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, page), -1) {
+			var values struct {
+				Kind     string                                   `json:"kind"`
+				Profiles map[string]v1alpha1.PartitionProfileSpec `json:"profiles"`
+			}
+			require.NoError(t, yaml.Unmarshal([]byte(block[1]), &values), block[1])
+			examples++
+			switch {
+			case values.Kind != "":
+				_, err := settings.Parse(page, []byte(block[1]))
+				require.NoError(t, err)
+			case values.Profiles == nil:
+				_, err := settings.ParseDevicePlugin(page, page, []byte(block[1]))
+				require.NoError(t, err)
+			default:
+				var raw map[string]map[string]any
+				require.NoError(t, yaml.UnmarshalStrict([]byte(block[1]), &raw))
+				require.Len(t, raw, 1, "profiles and nothing else")
+				for name, spec := range raw["profiles"] {
+					profileFor(t, name, spec)
+				}
+			}
+		}
+	}
+	require.Equal(t, 4, examples)
+}
+
+// The file and the profile of from-device-plugin.md say the same.
+func TestFileAndProfileSayTheSame(t *testing.T) {
+	blocks := yamlBlock.FindAllStringSubmatch(read(t, "from-device-plugin.md"), -1)
+	require.Len(t, blocks, 2)
+	file, err := settings.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
+	require.NoError(t, err)
+	card := file.For(&gpu.GPU{Vendor: gpu.NVIDIA})
+	var values map[string]map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(blocks[1][1]), &values))
+	profile := profileFor(t, "slice-10", values["profiles"]["slice-10"])
+	card.Profile, card.Partitions = profile.Profile, nil
+	assert.Equal(t, profile, card)
+}
+
+// What the page says is refused is refused in these words.
+func TestRefusalsOfSettings(t *testing.T) {
+	rows := 0
+	in := false
+	for line := range strings.Lines(read(t, settingsPage)) {
+		if strings.HasPrefix(line, "#") {
+			in = strings.TrimSpace(line) == "## What is refused"
+		}
+		cells := code.FindAllStringSubmatch(line, -1)
+		if !in || !strings.HasPrefix(line, "| `") || len(cells) != 2 {
+			continue
+		}
+		rows++
+		_, err := settings.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
+		assert.EqualError(t, err, "f: "+cells[1][1])
+	}
+	assert.Equal(t, 9, rows)
+
+	misspelt, err := yaml.YAMLToJSON([]byte("{flages: {}, sharing: {timeSlicing: {failRequestGreaterThanOne: true}}}"))
+	require.NoError(t, err)
+	_, err = settings.ParseDevicePlugin("slice-10", "slice-10", misspelt)
+	assert.Contains(t, read(t, "from-device-plugin.md"), "> "+err.Error()+"\n")
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
@@ -227,6 +228,7 @@ func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
 func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, error) {
 	config.Logger = klog.FromContext(ctx)
 	config.CDIHookPath = c.hookPath()
+	config.Run = mps.New(mps.Config{HostRoot: c.HostRoot, DriverRoot: cmp.Or(config.HostDriverRoot, config.DriverRoot)}).Run
 	driver, err := nvidia.New(config)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -36,6 +35,12 @@ func (s *Supervisor) ask(ctx context.Context, f folder, commands ...string) (str
 	return said, nil
 }
 
+// Run runs a program of the driver on the host, nvidia-smi for instance, and returns
+// what it says. It works without a folder for daemons.
+func (s *Supervisor) Run(ctx context.Context, program string, args ...string) ([]byte, error) {
+	return s.command(ctx, launch{program: program, options: args}).CombinedOutput()
+}
+
 // command is the launcher's, to be started. It ends when ctx does.
 func (s *Supervisor) command(ctx context.Context, l launch) *exec.Cmd {
 	l.hostRoot, l.driverRoot = s.cfg.HostRoot, s.cfg.DriverRoot
@@ -45,8 +50,6 @@ func (s *Supervisor) command(ctx context.Context, l launch) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, launcher[0], append(launcher[1:len(launcher):len(launcher)], l.arguments()...)...)
 	cmd.Dir = "/"
-	// The collector's settings are the plugin's own.
-	cmd.Env = os.Environ()
 	cmd.WaitDelay = time.Second
 	return cmd
 }

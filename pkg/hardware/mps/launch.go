@@ -34,7 +34,7 @@ const launchPatience = 5 * time.Second
 
 var (
 	errRuns      = errors.New("the MPS daemon runs already")
-	errNoProgram = errors.New("no " + controlProgram)
+	errNoProgram = errors.New("a program is missing")
 )
 
 // launch is one run of the launcher.
@@ -44,7 +44,9 @@ type launch struct {
 	driverRoot string
 	// ask makes it ask the daemon, not become it.
 	ask bool
-	// options are the daemon's own.
+	// program is another one of the driver's to become, for which there is no folder.
+	program string
+	// options are the program's own.
 	options []string
 }
 
@@ -53,6 +55,9 @@ func (l launch) arguments() []string {
 	args := []string{"--dir=" + string(l.dir), "--host-root=" + l.hostRoot, "--driver-root=" + l.driverRoot}
 	if l.ask {
 		args = append(args, "--ask")
+	}
+	if l.program != "" {
+		args = append(args, "--program="+l.program)
 	}
 	return append(append(args, "--"), l.options...)
 }
@@ -65,10 +70,11 @@ func parseLaunch(args []string) (launch, error) {
 	flags.StringVar(&l.hostRoot, "host-root", "/", "")
 	flags.StringVar(&l.driverRoot, "driver-root", "/", "")
 	flags.BoolVar(&l.ask, "ask", false, "")
+	flags.StringVar(&l.program, "program", "", "")
 	if err := flags.Parse(args); err != nil {
 		return l, err
 	}
-	if !filepath.IsAbs(string(l.dir)) {
+	if l.program == "" && !filepath.IsAbs(string(l.dir)) {
 		return l, fmt.Errorf("--dir is %q: the supervisor gives the daemon's folder", string(l.dir))
 	}
 	l.options = flags.Args()
@@ -96,6 +102,9 @@ func Launch(args []string) (exitCode int) {
 }
 
 func (l launch) run() error {
+	if l.program != "" {
+		return l.becomeProgram()
+	}
 	if l.ask {
 		return l.become(nil)
 	}
@@ -185,6 +194,25 @@ func (l launch) become(uuids []string) error {
 		return err
 	}
 	return fmt.Errorf("run %s: %w", program, unix.Exec(program, append([]string{controlProgram}, l.options...), env))
+}
+
+// becomeProgram runs a program of the driver on the host, in place of this one.
+func (l launch) becomeProgram() error {
+	if err := l.enterHost(); err != nil {
+		return err
+	}
+	place, err := l.enterDriver()
+	if err != nil {
+		return err
+	}
+	program, err := place.find(l.program)
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", program, unix.Exec(program, append([]string{l.program}, l.options...), place.environment(program)))
 }
 
 // leavePod moves this process out of the control groups of the plugin's pod, which

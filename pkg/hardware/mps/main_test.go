@@ -23,11 +23,21 @@ var tools string
 // startAndDie makes this program one that starts a daemon and ends at once.
 const startAndDie = "start-and-die"
 
+// asHost and asPlugin make it process 1 of a machine, and a plugin on it.
+const (
+	asHost   = "as-host"
+	asPlugin = "as-plugin"
+)
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case LaunchCommand:
 			os.Exit(Launch(os.Args[2:]))
+		case asHost:
+			os.Exit(hostWith(os.Args[2]))
+		case asPlugin:
+			os.Exit(pluginWith(os.Args[2]))
 		case startAndDie:
 			os.Exit(startAndDieWith(os.Args[2]))
 		}

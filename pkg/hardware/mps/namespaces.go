@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlProgram is NVIDIA's, both the daemon and its client.
+// controlProgram is NVIDIA's: both the daemon and its client.
 const controlProgram = "nvidia-cuda-mps-control"
 
 // programFolders are the places of programs below a driver root.
@@ -113,14 +113,18 @@ func (l launch) enterDriver() (place, error) {
 		root = l.driverRoot
 	}
 	p := place{root: l.driverRoot, dir: l.dir}
-	if err := bind(l.dir.shm(), filepath.Join(root, "dev/shm")); err != nil {
-		return p, err
+	if l.dir != "" {
+		if err := bind(l.dir.shm(), filepath.Join(root, "dev/shm")); err != nil {
+			return p, err
+		}
 	}
 	if root == "/" {
 		return p, nil
 	}
-	if err := bind(string(l.dir), filepath.Join(root, mountInDriver)); err != nil {
-		return p, err
+	if l.dir != "" {
+		if err := bind(string(l.dir), filepath.Join(root, mountInDriver)); err != nil {
+			return p, err
+		}
 	}
 	if err := unix.Chroot(root); err != nil {
 		return p, fmt.Errorf("go to the driver root %s: %w", root, err)
@@ -164,8 +168,8 @@ func (p place) find(program string) (string, error) {
 			looked = append(looked, path)
 		}
 	}
-	return "", fmt.Errorf("%w in the NVIDIA driver (looked for %s): install the package that has it (Debian and Ubuntu: nvidia-compute-utils), or name the driver's folder with the driver root setting",
-		errNoProgram, strings.Join(looked, ", "))
+	return "", fmt.Errorf("%w: the NVIDIA driver has no %s (looked for %s): install the package that has it (Debian and Ubuntu: nvidia-compute-utils), or name the driver's folder with the driver root setting",
+		errNoProgram, program, strings.Join(looked, ", "))
 }
 
 // environment is what the program needs to find others and its libraries: the

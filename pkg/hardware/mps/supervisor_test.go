@@ -65,7 +65,7 @@ func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
 	m.start(s, Spec{ID: "card"})
-	proc := "/proc/" + strconv.Itoa(s.folder("card").process().PID)
+	proc := procOf(s, "card")
 
 	assert.NotEqual(t, readlink(t, "/proc/self/ns/mnt"), readlink(t, proc+"/ns/mnt"))
 	assert.Equal(t, "/", readlink(t, proc+"/cwd"))
@@ -78,6 +78,10 @@ func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	assert.True(t, os.SameFile(mine, its), "its /dev/shm is what its clients get")
 	stat := readStat(t, s.folder("card").process().PID)
 	assert.Equal(t, s.folder("card").process().PID, stat.group, "signals to the plugin's group are not for it")
+}
+
+func procOf(s *Supervisor, id string) string {
+	return "/proc/" + strconv.Itoa(s.folder(id).process().PID)
 }
 
 func readlink(t *testing.T, path string) string {

@@ -4,7 +4,7 @@
 //
 // The way through it: profiles.go and inventory.go read a card, of which
 // pkg/hardware/mig says what it offers; mode.go, instances.go, create.go and
-// destroy.go change it; cdi.go, capabilities.go and paths.go describe it to
+// destroy.go change it, and sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go describe it to
 // containers; watch.go, health.go and load.go say whether it is well, by the
 // XIDs of xids.go; report.go shows all of it to people, and foreign.go how to be
 // rid of partitions that are not ours. Every NVML call goes through gate.go,

@@ -42,6 +42,11 @@ type Config struct {
 	// CDIHookPath is where the host has nvidia-cdi-hook.
 	CDIHookPath string
 
+	// Run runs a program of the driver to its end, and gives back what it says. Nil:
+	// it is run from here, which does where nothing of the driver's is in a root of
+	// its own.
+	Run func(ctx context.Context, program string, args ...string) ([]byte, error)
+
 	// Logger hears of what is odd but no failure. The zero value is silent.
 	Logger logr.Logger
 }
@@ -77,6 +82,9 @@ func New(cfg Config) (*Driver, error) {
 	setDefault(&cfg.ProcRoot, "/")
 	setDefault(&cfg.SysRoot, "/sys")
 	setDefault(&cfg.CDIHookPath, "/usr/bin/nvidia-cdi-hook")
+	if cfg.Run == nil {
+		cfg.Run = runBelow(cfg.DriverRoot)
+	}
 	return &Driver{
 		cfg:     cfg,
 		library: newGate("NVML"),

@@ -1,0 +1,121 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// smiPatience is how long nvidia-smi may take: it reads all cards first.
+const smiPatience = 30 * time.Second
+
+// sliceNumbers are the lengths of time slices as nvidia-smi counts them
+// (nvidia-smi compute-policy --help). NVML cannot set them.
+var sliceNumbers = []gpu.TimeSlice{gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice}
+
+// SetTimeSlice sets how long a process may run on a card before it is another's
+// turn. Cards that know one length only (before Pascal's largest) fail with
+// gpu.ErrNotSupported. It lasts until the driver is loaded anew.
+func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
+	number := slices.Index(sliceNumbers, slice)
+	if number < 0 {
+		return fmt.Errorf("card %s: there is no time slice %q: choose one of %v", pciAddress, slice, sliceNumbers)
+	}
+	uuid, err := onCard(ctx, d, pciAddress, func(c *card) (string, error) { return ask(c.task, "DeviceGetUUID", c.device.GetUUID) })
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, smiPatience)
+	defer cancel()
+	out, err := d.cfg.Run(ctx, "nvidia-smi", "compute-policy", "-i", uuid, "--set-timeslice", strconv.Itoa(number))
+	said := strings.Join(strings.Fields(string(out)), " ")
+	switch {
+	// Some versions call it a warning and end well.
+	case strings.Contains(strings.ToLower(said), "not supported"):
+		return fmt.Errorf("card %s: set its time slice to %s: %w (nvidia-smi: %s)", pciAddress, slice, gpu.ErrNotSupported, said)
+	case ctx.Err() != nil:
+		return fmt.Errorf("card %s: set its time slice to %s: nvidia-smi does not end: %w", pciAddress, slice, context.Cause(ctx))
+	case err != nil:
+		return fmt.Errorf("card %s: set its time slice to %s: nvidia-smi: %w: %s", pciAddress, slice, err, said)
+	}
+	return nil
+}
+
+// runBelow runs programs of a driver root from here.
+func runBelow(root string) func(context.Context, string, ...string) ([]byte, error) {
+	return func(ctx context.Context, program string, args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, filepath.Join(root, "usr/bin", program), args...)
+		cmd.WaitDelay = time.Second
+		return cmd.CombinedOutput()
+	}
+}
+
+// computeModes are NVML's by the names of gpu.CardSettings.
+var computeModes = map[string]nvml.ComputeMode{
+	gpu.ComputeDefault:    nvml.COMPUTEMODE_DEFAULT,
+	gpu.ComputeExclusive:  nvml.COMPUTEMODE_EXCLUSIVE_PROCESS,
+	gpu.ComputeProhibited: nvml.COMPUTEMODE_PROHIBITED,
+}
+
+// Settings reads how a card is set, as far as sharing changes it.
+func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
+	return onCard(ctx, d, pciAddress, func(c *card) (gpu.CardSettings, error) {
+		mode, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
+		if unsupported(err) {
+			return gpu.CardSettings{}, nil
+		}
+		if err != nil {
+			return gpu.CardSettings{}, err
+		}
+		for name, known := range computeModes {
+			if known == mode {
+				return gpu.CardSettings{ComputeMode: name}, nil
+			}
+		}
+		return gpu.CardSettings{}, fmt.Errorf("card %s: its compute mode is %s, which Tranche does not set back: nvidia-smi -i %s -c DEFAULT", pciAddress, computeModeName(mode), pciAddress)
+	})
+}
+
+// SetComputeMode sets who may use a card: one of the modes of gpu.CardSettings, read
+// back. A card in MIG mode has none and fails with gpu.ErrNotSupported. It lasts
+// until the driver is loaded anew.
+func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
+	want, ok := computeModes[mode]
+	if !ok {
+		return fmt.Errorf("card %s: there is no compute mode %q: choose one of %s, %s, %s", pciAddress, mode, gpu.ComputeDefault, gpu.ComputeExclusive, gpu.ComputeProhibited)
+	}
+	_, err := onCard(ctx, d, pciAddress, func(c *card) (struct{}, error) { return struct{}{}, c.setComputeMode(mode, want) })
+	return err
+}
+
+func (c *card) setComputeMode(name string, want nvml.ComputeMode) error {
+	before, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
+	if err == nil && before == want {
+		return nil
+	}
+	err = tell(c.task, "DeviceSetComputeMode", func() nvml.Return { return c.device.SetComputeMode(want) })
+	if unsupported(err) {
+		return errors.Join(fmt.Errorf("card %s: set its compute mode to %s: %w", c.pciAddress, name, gpu.ErrNotSupported), err)
+	}
+	if err != nil {
+		return err
+	}
+	now, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
+	if err != nil {
+		return err
+	}
+	if now != want {
+		return fmt.Errorf("card %s: its compute mode was set to %s, and it is %s", c.pciAddress, name, computeModeName(now))
+	}
+	return nil
+}

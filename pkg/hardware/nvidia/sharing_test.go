@@ -1,0 +1,88 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+func TestSetTimeSlice(t *testing.T) {
+	var ran []string
+	answer, failure := "", error(nil)
+	m := simulated(t, "l4x4", func(c *Config) {
+		c.Run = func(ctx context.Context, program string, args ...string) ([]byte, error) {
+			_, limited := ctx.Deadline()
+			assert.True(t, limited, "nothing may hang")
+			ran = append(ran, program+" "+strings.Join(args, " "))
+			return []byte(answer), failure
+		}
+	})
+	card := m.cards()[1]
+	for number, slice := range map[string]gpu.TimeSlice{"0": gpu.DefaultSlice, "1": gpu.ShortSlice, "2": gpu.MediumSlice, "3": gpu.LongSlice} {
+		ran = nil
+		require.NoError(t, m.SetTimeSlice(t.Context(), card.PCIAddress, slice))
+		assert.Equal(t, []string{"nvidia-smi compute-policy -i " + card.UUID + " --set-timeslice " + number}, ran)
+	}
+
+	ran = nil
+	assert.ErrorContains(t, m.SetTimeSlice(t.Context(), card.PCIAddress, "Endless"), "Endless")
+	assert.Error(t, m.SetTimeSlice(t.Context(), "0000:ff:00.0", gpu.LongSlice))
+	assert.Empty(t, ran)
+
+	for what, exit := range map[string]error{"and ends well": nil, "and ends badly": errors.New("exit status 3")} {
+		answer, failure = "Failed to set timeslice policy : Not Supported\n", exit
+		assert.ErrorIs(t, m.SetTimeSlice(t.Context(), card.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, what)
+	}
+	answer, failure = "No devices were found\n", errors.New("exit status 6")
+	err := m.SetTimeSlice(t.Context(), card.PCIAddress, gpu.LongSlice)
+	require.ErrorContains(t, err, "No devices were found")
+	assert.NotErrorIs(t, err, gpu.ErrNotSupported)
+	assert.ErrorContains(t, err, card.PCIAddress)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	m = simulated(t, "l4x4", func(c *Config) {
+		c.Run = func(ctx context.Context, _ string, _ ...string) ([]byte, error) {
+			cancel()
+			return nil, context.Cause(ctx)
+		}
+	})
+	assert.ErrorIs(t, m.SetTimeSlice(ctx, card.PCIAddress, gpu.LongSlice), context.Canceled)
+}
+
+func TestComputeMode(t *testing.T) {
+	m := simulated(t, "l4x4")
+	address := m.cards()[0].PCIAddress
+	is := func(mode string) {
+		t.Helper()
+		settings, err := m.Settings(t.Context(), address)
+		require.NoError(t, err)
+		assert.Equal(t, gpu.CardSettings{ComputeMode: mode}, settings)
+	}
+	is(gpu.ComputeDefault)
+	for _, mode := range []string{gpu.ComputeExclusive, gpu.ComputeExclusive, gpu.ComputeProhibited, gpu.ComputeDefault} {
+		require.NoError(t, m.SetComputeMode(t.Context(), address, mode))
+		is(mode)
+	}
+	assert.ErrorContains(t, m.SetComputeMode(t.Context(), address, "exclusive"), gpu.ComputeExclusive, "what there is to choose from")
+
+	require.NoError(t, simulate.SetFaults(m.root, simulate.Faults{Calls: []simulate.CallFault{
+		{Call: "SetComputeMode", GPU: address, Error: simulate.Return(nvml.ERROR_IN_USE)},
+	}}))
+	require.NoError(t, m.SetComputeMode(t.Context(), address, gpu.ComputeDefault), "it is set already")
+	assert.ErrorIs(t, m.SetComputeMode(t.Context(), address, gpu.ComputeExclusive), gpu.ErrInUse)
+	is(gpu.ComputeDefault)
+}
+
+func TestComputeModeUnderMIG(t *testing.T) {
+	m := simulated(t, ofModel(t, "H100-80GB", "  migMode: enabled\n"))
+	err := m.SetComputeMode(t.Context(), m.cards()[0].PCIAddress, gpu.ComputeExclusive)
+	assert.ErrorIs(t, err, gpu.ErrNotSupported)
+}

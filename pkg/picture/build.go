@@ -120,6 +120,9 @@ func buildCard(p pool, allocated map[string]*Held, rules []resourceapi.DeviceTai
 			h.Label = labelFromName(name, h.Device)
 		} else {
 			h.Label, h.Type, h.Positions = d.label, d.kind, d.positions
+			if !partial && p.incomplete == "" {
+				h.Left = left(d, h.Holders)
+			}
 			if !h.onlyAdmin() {
 				u = u.with(d)
 			}
@@ -177,7 +180,10 @@ func mode(devices []*device, u usage) *Mode {
 		if of[name] == nil {
 			of[name] = &Mode{Name: name}
 		}
-		of[name].Of++
+		// A share is no piece beside the one that it is a share of.
+		if !d.shared {
+			of[name].Of++
+		}
 		if u.held[d.name] {
 			of[name].Held++
 			live = of[name]

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -25,6 +26,8 @@ type device struct {
 	taints     []resourceapi.DeviceTaint
 	attributes attributes
 	memory     int64
+	// amounts is what claims take parts of, by capacity, nil for what is not shared.
+	amounts map[string]resource.Quantity
 }
 
 type attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -66,8 +69,9 @@ func (a attributes) number(name string) (int, bool) {
 // mode is the mode in which an AMD card has the device: of a partition the
 // profile says it.
 func (a attributes) mode() string {
-	if a.text("type") == string(gpu.TypeXCP) {
-		return strings.ToUpper(a.text("profile"))
+	profile := a.text("profile")
+	if a.text("type") == string(gpu.TypeXCP) || a.text("vendor") == string(gpu.AMD) && profile != "" {
+		return strings.ToUpper(profile)
 	}
 	return a.text("computePartition")
 }
@@ -97,6 +101,12 @@ func newDevice(card string, d resourceapi.Device) *device {
 			out.memory = c.Value.Value()
 		}
 	}
+	if out.shared {
+		out.amounts = map[string]resource.Quantity{}
+		for name, c := range d.Capacity {
+			out.amounts[capacityName(name)] = c.Value
+		}
+	}
 	out.barred = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
 		return t.Effect != resourceapi.DeviceTaintEffectNone
 	})
@@ -108,6 +118,9 @@ func newDevice(card string, d resourceapi.Device) *device {
 func label(card, name string, a attributes) string {
 	if a.text("type") == string(gpu.TypeGPU) {
 		return wholeCard
+	}
+	if by := a.text("share"); by != "" {
+		return strings.TrimSpace(a.text("profile") + " " + by + shareSuffix)
 	}
 	if v := a.text("profile"); v != "" {
 		return v

@@ -39,6 +39,7 @@ var scenes = map[string]func() Input{
 	"amd":           amd,
 	"amd-busy":      amdBusy,
 	"both-vendors":  bothVendors,
+	"shared":        shared,
 }
 
 func fullOfSmall() Input {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // empty says what to check when there is no card to draw.
@@ -151,7 +153,7 @@ func exampleMode(c Card) string {
 		return fmt.Sprintf("%s is %s of a card.", label, fractions[c.Positions/positions])
 	}
 	for _, h := range c.Held {
-		if h.Label != wholeCard {
+		if h.Label != wholeCard && h.Type != string(gpu.TypeShare) {
 			return say(h.Label, len(h.Positions))
 		}
 	}

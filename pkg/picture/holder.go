@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -50,11 +50,18 @@ func allocations(claims []resourceapi.ResourceClaim, namespace string) map[strin
 }
 
 func newHolder(c resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult, namespace string) Holder {
+	var consumed map[string]resource.Quantity
+	for name, quantity := range r.ConsumedCapacity {
+		if consumed == nil {
+			consumed = map[string]resource.Quantity{}
+		}
+		consumed[capacityName(name)] = quantity
+	}
 	admin := r.AdminAccess != nil && *r.AdminAccess
 	if namespace != "" && c.Namespace != namespace {
-		return Holder{Admin: admin, Hidden: true}
+		return Holder{Admin: admin, Hidden: true, consumed: consumed}
 	}
-	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: admin}
+	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: admin, consumed: consumed}
 	for _, user := range c.Status.ReservedFor {
 		name := user.Name
 		if user.Resource != "pods" {
@@ -63,11 +70,8 @@ func newHolder(c resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 		h.Pods = append(h.Pods, name)
 	}
 	slices.Sort(h.Pods)
-	for name, quantity := range r.ConsumedCapacity {
-		if h.Consumed == nil {
-			h.Consumed = map[string]string{}
-		}
-		h.Consumed[strings.TrimPrefix(string(name), gpu.DriverName+"/")] = quantity.String()
+	if len(consumed) > 0 {
+		h.Consumed = texts(consumed)
 	}
 	return h
 }

@@ -2,8 +2,6 @@ package picture
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -60,6 +58,13 @@ func (d *drawing) entries(h Held) []entry {
 		}
 		out = append(out, e)
 	}
+	if len(h.Left) > 0 {
+		e := entry{what: h.Label, who: append(words("left:", green), listed(Amounts(h.Left, true), green)...)}
+		if d.wide {
+			e.where = h.Device
+		}
+		out = append(out, e)
+	}
 	return out
 }
 
@@ -82,10 +87,11 @@ func who(o Holder) []span {
 		claim = "(claim " + o.Namespace + "/" + o.Claim
 	}
 	out = append(out, listed(pods, normal)...)
-	for _, name := range slices.Sorted(maps.Keys(o.Consumed)) {
-		claim += fmt.Sprintf(", %s %s", name, o.Consumed[name])
+	out = append(out, span{claim + ")", dim})
+	if amounts := Amounts(o.Consumed, false); len(amounts) > 0 {
+		out = append(append(out, plainText("has")), listed(amounts, normal)...)
 	}
-	return append(out, span{claim + ")", dim})
+	return out
 }
 
 // compactEntries puts neighbours of one kind and namespace on one line:

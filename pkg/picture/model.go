@@ -1,5 +1,7 @@
 package picture
 
+import "k8s.io/apimachinery/pkg/api/resource"
+
 // Model is everything that the picture shows. Its JSON form is what
 // `kubectl tranche -o json` prints: fields may be added, and never change their
 // meaning.
@@ -110,6 +112,9 @@ type Held struct {
 	// Unpublished is set when a claim holds a device that is not in the slices.
 	Unpublished bool     `json:"unpublished,omitempty"`
 	Holders     []Holder `json:"holders"`
+	// Left is what nobody has of a shared device, by capacity, as quantities. It is
+	// left out where not all holders are known.
+	Left map[string]string `json:"left,omitempty"`
 }
 
 // Holder is a claim with the pods that use it.
@@ -124,6 +129,9 @@ type Holder struct {
 	// Hidden is set for holders outside the namespace that was asked for; the
 	// names are left out.
 	Hidden bool `json:"hidden,omitempty"`
+
+	// consumed is what the claim has, whoever may see it.
+	consumed map[string]resource.Quantity
 }
 
 // Fit says how many more devices of one kind fit, if no other kind is taken.

@@ -1,0 +1,374 @@
+package publish_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+const (
+	memoryShare       = "gpu-memory-share.tranche.dev"
+	fractionShare     = "gpu-fraction-share.tranche.dev"
+	partMemoryShare   = "gpu-partition-memory-share.tranche.dev"
+	partFractionShare = "gpu-partition-fraction-share.tranche.dev"
+)
+
+// amounts are what a claim names, by capacity.
+type amounts map[string]string
+
+func requestOf(class string, a amounts) resourceapi.DeviceRequest {
+	request := allocator.Request("device", class, 1)
+	if len(a) > 0 {
+		request.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
+		for name, q := range a {
+			request.Exactly.Capacity.Requests[resourceapi.QualifiedName(name)] = resource.MustParse(q)
+		}
+	}
+	return request
+}
+
+// shareNode is what the cards of a node allow, worked out from the devices' own
+// rules: what takes of the same counters excludes each other, except for shares of
+// one device, whose amounts must fit. It asks no allocator.
+type shareNode struct {
+	cards []publish.Card
+	// held is what claims have, by the name of the device: for shares one entry a
+	// claim, for all others one without amounts.
+	held map[string][]amountsInUnits
+}
+
+// amountsInUnits is what a claim has by capacity: bytes, thousandths, percent and
+// clients.
+type amountsInUnits map[string]int64
+
+// of works out what a share has when a claim names these amounts.
+func (n *shareNode) of(p gpu.Placement, a amounts) amountsInUnits {
+	got := amountsInUnits{"clients": 1}
+	replicas := int64(p.Share.Replicas)
+	switch p.Share.By {
+	case gpu.ByMemory:
+		got["memory"] = p.Memory / replicas >> 20 << 20
+	case gpu.ByFraction:
+		got["fraction"] = 1000 / replicas
+	}
+	if p.Share.Limits {
+		got["compute"] = 0
+	}
+	for name, text := range a {
+		q := resource.MustParse(text)
+		if _, ok := got[name]; !ok {
+			return nil // the device has no such capacity
+		}
+		switch name {
+		case "fraction":
+			got[name] = q.MilliValue()
+		case "memory":
+			got[name] = (q.Value() + 1<<20 - 1) >> 20 << 20
+		default:
+			got[name] = q.Value()
+		}
+	}
+	return got
+}
+
+// limits is what all claims together can have of a share.
+func limits(p gpu.Placement) amountsInUnits {
+	return amountsInUnits{"memory": p.Memory, "fraction": 1000, "compute": 100, "clients": int64(p.Share.MaxClients)}
+}
+
+// fits tells whether a device can be given to one more claim.
+func (n *shareNode) fits(card *publish.Card, p gpu.Placement, a amounts) bool {
+	sum := gpu.Counters{}
+	for name := range n.held {
+		if other, ok := card.Placement(name); ok && name != p.Name() {
+			sum.Add(other.Consumes)
+		}
+	}
+	sum.Add(p.Consumes)
+	if sum.Exceeds(card.Counters) != "" {
+		return false
+	}
+	if p.Share == nil {
+		return len(n.held[p.Name()]) == 0
+	}
+	wanted := n.of(p, a)
+	if wanted == nil || p.Share.OneClient && wanted["clients"] > 1 {
+		return false
+	}
+	for name, limit := range limits(p) {
+		for _, other := range n.held[p.Name()] {
+			limit -= other[name]
+		}
+		if wanted[name] > limit {
+			return false
+		}
+	}
+	return true
+}
+
+// free is the first device that a claim could get, in the order in which the
+// scheduler should try them.
+func (n *shareNode) free(meets func(gpu.Placement) bool, a amounts) string {
+	for i := range n.cards {
+		for _, p := range n.cards[i].Placements {
+			if meets(p) && n.fits(&n.cards[i], p, a) {
+				return p.Name()
+			}
+		}
+	}
+	return ""
+}
+
+func (n *shareNode) placement(t *testing.T, device string) (*publish.Card, gpu.Placement) {
+	t.Helper()
+	for i := range n.cards {
+		if p, ok := n.cards[i].Placement(device); ok {
+			return &n.cards[i], p
+		}
+	}
+	require.Fail(t, "no such device", device)
+	return nil, gpu.Placement{}
+}
+
+// use takes a device into use, with what the scheduler says that the claim has.
+func (n *shareNode) use(t *testing.T, result resourceapi.DeviceRequestAllocationResult, a amounts) {
+	t.Helper()
+	card, p := n.placement(t, result.Device)
+	require.True(t, n.fits(card, p, a), "%s was granted beside %v", result.Device, n.held)
+	if p.Share == nil {
+		n.held[result.Device] = []amountsInUnits{{}}
+		require.Empty(t, result.ConsumedCapacity)
+		return
+	}
+	require.NotNil(t, result.ShareID)
+	got := amountsInUnits{}
+	for name, q := range result.ConsumedCapacity {
+		got[string(name)] = q.Value()
+		if name == "fraction" {
+			got[string(name)] = q.MilliValue()
+		}
+	}
+	require.Equal(t, n.of(p, a), got, "what a share of %s has", result.Device)
+	n.held[result.Device] = append(n.held[result.Device], got)
+}
+
+func (n *shareNode) release(result resourceapi.DeviceRequestAllocationResult) {
+	holders := n.held[result.Device]
+	memory, fraction := result.ConsumedCapacity["memory"], result.ConsumedCapacity["fraction"]
+	clients, compute := result.ConsumedCapacity["clients"], result.ConsumedCapacity["compute"]
+	i := slices.IndexFunc(holders, func(h amountsInUnits) bool {
+		return h["memory"] == memory.Value() && h["fraction"] == fraction.MilliValue() &&
+			h["clients"] == clients.Value() && h["compute"] == compute.Value()
+	})
+	n.held[result.Device] = slices.Delete(slices.Clone(holders), i, i+1)
+	if len(n.held[result.Device]) == 0 {
+		delete(n.held, result.Device)
+	}
+}
+
+// shareWish is what a claim asks for.
+type shareWish struct {
+	class   string
+	amounts amounts
+	meets   func(gpu.Placement) bool
+}
+
+func randomShareWish(random *rand.Rand) shareWish {
+	share := func(by gpu.Basis, whole bool) func(gpu.Placement) bool {
+		return func(p gpu.Placement) bool {
+			return p.Share != nil && p.Share.By == by && (p.Share.Of == gpu.TypeGPU) == whole
+		}
+	}
+	a := amounts{}
+	maybe := func(name string, values ...string) {
+		if random.IntN(3) == 0 {
+			a[name] = values[random.IntN(len(values))]
+		}
+	}
+	maybe("clients", "1", "2", "20", "48")
+	if random.IntN(3) == 0 {
+		maybe("compute", "0", "10", "60", "100")
+	}
+	memories := []string{"1Mi", "300M", "5Gi", "20Gi", "79Gi", "180Gi", "500Gi"}
+	fractions := []string{"1m", "0.1", "0.333", "0.5", "1"}
+	switch random.IntN(8) {
+	case 0:
+		return shareWish{wholeCard, nil, func(p gpu.Placement) bool { return p.Type == gpu.TypeGPU }}
+	case 1:
+		return shareWish{anyPartition, nil, func(p gpu.Placement) bool { return p.Type == gpu.TypeMIG || p.Type == gpu.TypeXCP }}
+	case 2, 3:
+		maybe("memory", memories...)
+		return shareWish{memoryShare, a, share(gpu.ByMemory, true)}
+	case 4, 5:
+		maybe("fraction", fractions...)
+		return shareWish{fractionShare, a, share(gpu.ByFraction, true)}
+	case 6:
+		maybe("memory", memories...)
+		return shareWish{partMemoryShare, a, share(gpu.ByMemory, false)}
+	}
+	maybe("fraction", fractions...)
+	return shareWish{partFractionShare, a, share(gpu.ByFraction, false)}
+}
+
+// TestRandomShares plays random orders of claims for whole cards, partitions and
+// shares of both against the scheduler's allocator. Whatever is granted fits on
+// the card by its counters and in the device by its amounts, a claim waits only
+// when nothing would fit, and what it gets is the first that does.
+func TestRandomShares(t *testing.T) {
+	one := everyShare("3g.40gb", "1g.20gb")
+	one.OneClient = true
+	for name, cards := range map[string][]publish.Card{
+		"2 x H100":             withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), everyShare("3g.40gb", "1g.20gb")),
+		"2 x H100, one client": withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), one),
+		"A100 that is cut":     withShares(t, cardsOf(t, machineOf(t, "A100-80GB", 1)), everyShare("3g.40gb", "2g.20gb")),
+		"2 x L4":               withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 2)), settings.Default()),
+		"2 x MI300X":           withShares(t, amdMachines[0].cards(t, 2), everyShare("cpx", "dpx")),
+		"of both vendors":      withShares(t, cardsOf(t, builtIn(t, "h100x2-mi300x2")), everyShare("1g.10gb", "dpx")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(2) {
+				playShares(t, clusterOf(t, cards), &shareNode{cards, map[string][]amountsInUnits{}}, rand.New(rand.NewPCG(seed, 1)), 400)
+			}
+		})
+	}
+}
+
+func playShares(t *testing.T, c *cluster, n *shareNode, random *rand.Rand, steps int) {
+	t.Helper()
+	granted, refused, together := 0, 0, 0
+	filling := true
+	for step := range steps {
+		held := c.scheduler.Held()
+		switch {
+		case len(held) == 0:
+			filling = true
+		case random.IntN(30) == 0:
+			filling = !filling
+		}
+		if give := random.IntN(10); len(held) > 0 && (filling && give < 3 || !filling && give < 8) {
+			grant := held[random.IntN(len(held))]
+			c.scheduler.Release(grant)
+			n.release(grant.Result.Devices.Results[0])
+			continue
+		}
+		w := randomShareWish(random)
+		want := n.free(w.meets, w.amounts)
+		grant := c.ask(requestOf(w.class, w.amounts))
+		if grant == nil {
+			refused++
+			require.Empty(t, want, "step %d: a claim of %s for %v waits beside %v", step, w.class, w.amounts, n.held)
+			continue
+		}
+		granted++
+		result := grant.Result.Devices.Results[0]
+		require.Equal(t, want, result.Device, "step %d: a claim of %s for %v beside %v", step, w.class, w.amounts, n.held)
+		n.use(t, result, w.amounts)
+		if len(n.held[result.Device]) > 1 {
+			together++
+		}
+	}
+	require.NotZero(t, granted)
+	require.NotZero(t, refused, "the node was never full: the test is too short")
+	require.NotZero(t, together, "nothing was ever shared: the test is too short")
+}
+
+// TestSharesFillACard: as many shares that name no amount as there are replicas
+// fill a card, and only then the next is used. On a card with shares of one basis
+// nothing else has room.
+func TestSharesFillACard(t *testing.T) {
+	for model, cards := range map[string][]publish.Card{
+		"H100":   withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), settings.Default()),
+		"MI300X": withShares(t, amdMachines[0].cards(t, 2), settings.Default()),
+	} {
+		for class, suffix := range map[string]string{memoryShare: "-memory-share", fractionShare: "-fraction-share"} {
+			t.Run(model+suffix, func(t *testing.T) {
+				c := clusterOf(t, cards)
+				var want []string
+				for _, card := range cards {
+					want = append(want, slices.Repeat([]string{card.Name() + suffix}, settings.DefaultReplicas)...)
+				}
+				assert.Equal(t, want, c.fill(class))
+
+				c.scheduler.ReleaseAll()
+				require.NotNil(t, c.one(class))
+				other := map[string]string{memoryShare: fractionShare, fractionShare: memoryShare}[class]
+				assert.Equal(t, []string{cards[1].Name()}, c.fill(wholeCard), "beside one share")
+				assert.Nil(t, c.one(other))
+				assert.Nil(t, c.one(anyPartition))
+			})
+		}
+	}
+}
+
+// TestClientsRunOut: a device has so many clients for all its shares together, and
+// the next share goes to another card.
+func TestClientsRunOut(t *testing.T) {
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), settings.Default())
+	c := clusterOf(t, cards)
+	small := amounts{"memory": "1Mi"}
+	devices := map[string]int{}
+	for grant := c.ask(requestOf(memoryShare, small)); grant != nil; grant = c.ask(requestOf(memoryShare, small)) {
+		devices[grant.Devices()[0]]++
+	}
+	assert.Equal(t, map[string]int{cards[0].Name() + "-memory-share": 48, cards[1].Name() + "-memory-share": 48}, devices)
+	c.scheduler.ReleaseAll()
+	assert.NotNil(t, c.ask(requestOf(fractionShare, amounts{"fraction": "0.1", "clients": "48"})))
+	assert.Equal(t, cards[1].Name()+"-fraction-share", c.one(fractionShare).Devices()[0])
+	assert.Nil(t, c.ask(requestOf(fractionShare, amounts{"clients": "49"})), "more than a card has")
+}
+
+// TestOldResourceNames: a pod that asks for nvidia.com/gpu.shared gets a replica.
+func TestOldResourceNames(t *testing.T) {
+	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
+	require.NoError(t, err)
+	byResource := map[string]string{}
+	for _, class := range classes {
+		if class.Spec.ExtendedResourceName != nil {
+			byResource[*class.Spec.ExtendedResourceName] = class.Name
+		}
+	}
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), settings.Default())
+	assert.Len(t, clusterOf(t, cards).fill(byResource["nvidia.com/gpu.shared"]), 10)
+}
+
+// TestDistinctCards: a claim for shares of several cards says that they must not be
+// of one.
+func TestDistinctCards(t *testing.T) {
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), settings.Default())
+	c := clusterOf(t, cards)
+	attribute := resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid")
+	claim := allocator.Claim("claim", allocator.Request("device", memoryShare, 2))
+	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &attribute}}
+	grant, err := c.scheduler.Allocate(t.Context(), node, claim)
+	require.NoError(t, err)
+	require.NotNil(t, grant)
+	assert.Equal(t, []string{cards[0].Name() + "-memory-share", cards[1].Name() + "-memory-share"}, grant.Devices())
+}
+
+// TestSharesOfAProfile: a claim picks the profile by a selector.
+func TestSharesOfAProfile(t *testing.T) {
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), everyShare("1g.10gb", "3g.40gb"))
+	c := clusterOf(t, cards)
+	request := requestOf(partMemoryShare, amounts{"memory": "20000Mi"})
+	request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+		Expression: `device.attributes["gpu.tranche.dev"].profile == "3g.40gb"`,
+	}}}
+	var got []string
+	for grant := c.ask(request); grant != nil; grant = c.ask(request) {
+		got = append(got, strings.TrimPrefix(grant.Devices()[0], cards[0].Name()))
+	}
+	four, zero := "-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share"
+	assert.Equal(t, []string{four, four, zero, zero}, got)
+	assert.NotNil(t, c.ask(requestOf(partMemoryShare, amounts{"memory": "400Mi", "clients": "3"})), "what is left of one")
+}

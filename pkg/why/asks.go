@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 // wishes is what a pod asks for.
@@ -167,6 +171,8 @@ type choice struct {
 	count     int64
 	admin     bool
 	tolerates []resourceapi.DeviceToleration
+	// amounts is what it names of devices that several claims hold at once.
+	amounts map[resourceapi.QualifiedName]resource.Quantity
 }
 
 // choices lists what would satisfy a request, the most wanted first.
@@ -175,14 +181,31 @@ func choices(r resourceapi.DeviceRequest) []choice {
 		return []choice{{
 			name: r.Name, class: e.DeviceClassName, selectors: e.Selectors, count: max(1, e.Count), tolerates: e.Tolerations,
 			all: e.AllocationMode == resourceapi.DeviceAllocationModeAll, admin: ptr.Deref(e.AdminAccess, false),
+			amounts: amountsOf(e.Capacity),
 		}}
 	}
 	var out []choice
 	for _, s := range r.FirstAvailable {
 		out = append(out, choice{
 			name: r.Name + "/" + s.Name, class: s.DeviceClassName, selectors: s.Selectors, count: max(1, s.Count), tolerates: s.Tolerations,
-			all: s.AllocationMode == resourceapi.DeviceAllocationModeAll,
+			all: s.AllocationMode == resourceapi.DeviceAllocationModeAll, amounts: amountsOf(s.Capacity),
 		})
 	}
 	return out
+}
+
+func amountsOf(c *resourceapi.CapacityRequirements) map[resourceapi.QualifiedName]resource.Quantity {
+	if c == nil {
+		return nil
+	}
+	return c.Requests
+}
+
+// named says in words what a choice names of a share: "20Gi of memory".
+func (ch choice) named() string {
+	texts := map[string]string{}
+	for name, q := range ch.amounts {
+		texts[string(name)] = q.String()
+	}
+	return strings.Join(picture.Amounts(texts, true), ", ")
 }

@@ -166,6 +166,9 @@ func (c *cluster) asks(ctx context.Context, w wishes) []Ask {
 				if ch.all {
 					text = "every " + c.what(ctx, ch) + " of the node"
 				}
+				if amounts := ch.named(); amounts != "" {
+					text += " (" + amounts + ")"
+				}
 				if ch.admin {
 					text += ", to look at only (adminAccess)"
 				}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/picture"
@@ -26,9 +25,10 @@ type supply struct {
 	// anything.
 	room, most int64
 	shared     bool // some of them may be given out several times
-	holders    []resourceapi.ResourceClaim
-	taints     []string
-	rules      []string
+	shareSupply
+	holders []resourceapi.ResourceClaim
+	taints  []string
+	rules   []string
 	// cards have such devices, inMode are those of them that others keep in a mode
 	// without any, and nearest is the one of these with the fewest holders.
 	cards   int
@@ -60,7 +60,7 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 			if empty[p] == nil {
 				empty[p] = counters{}
 			}
-			if len(p.short(d, empty[p])) == 0 || ch.admin {
+			if (len(p.short(d, empty[p])) == 0 && d.couldGive(ch)) || ch.admin {
 				s.most++
 				empty[p].add(d.consumes)
 			}
@@ -74,18 +74,20 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				s.room++
 				continue
 			}
-			shared := ptr.Deref(d.AllowMultipleAllocations, false)
-			s.shared = s.shared || shared
-			if (len(c.holders[d.id]) > 0 && !shared) || (len(c.holders[d.id]) == 0 && len(p.short(d, p.taken)) > 0) {
+			if used[p] == nil {
+				used[p] = maps.Clone(p.taken)
+			}
+			if d.isShare() {
+				s.addShare(c, d, used[p])
+				continue
+			}
+			if len(c.holders[d.id]) > 0 || len(p.short(d, p.taken)) > 0 {
 				s.taken++
 				s.holders = append(s.holders, c.inTheWay(d)...)
 				continue
 			}
 			s.free++
-			if used[p] == nil {
-				used[p] = maps.Clone(p.taken)
-			}
-			if len(p.short(d, used[p])) == 0 || shared {
+			if len(p.short(d, used[p])) == 0 {
 				s.room++
 				used[p].add(d.consumes)
 			}
@@ -146,6 +148,9 @@ func union(all []string, more ...string) []string {
 // no node has: "1g.10gb", or "tpx".
 var profileInText = regexp.MustCompile(`"(\d+g\.\d+gb[^"]*|[a-z]px)"`)
 
+// shareInText finds there in what shares are measured, for shares that no node has.
+var shareInText = regexp.MustCompile(`\?share\.orValue\(""\) == "(\w+)"`)
+
 // what names what a choice asks for: the profile when it can only be one, else
 // the class.
 func (c *cluster) what(ctx context.Context, ch choice) string {
@@ -166,6 +171,9 @@ func (c *cluster) what(ctx context.Context, ch choice) string {
 				if m := profileInText.FindStringSubmatch(s.CEL.Expression); m != nil {
 					return m[1]
 				}
+				if m := shareInText.FindStringSubmatch(s.CEL.Expression); m != nil {
+					return m[1] + " share"
+				}
 			}
 		}
 	}
@@ -175,7 +183,7 @@ func (c *cluster) what(ctx context.Context, ch choice) string {
 // verdict is what a node can do for a choice, when it alone were asked for.
 func (s supply) verdict() Verdict {
 	switch {
-	case s.places == 0, !s.all && !s.shared && s.count > s.most:
+	case s.places == 0, s.places == s.unfit, !s.all && s.count > s.most:
 		return Lacking
 	case s.free == 0 && s.taken == 0:
 		return Tainted
@@ -187,11 +195,14 @@ func (s supply) verdict() Verdict {
 
 // hopeless tells whether it is plain that a node cannot give what is asked for.
 func (s supply) hopeless() bool {
-	return s.places == 0 || s.free == 0 || (!s.shared && !s.all && int64(s.free) < s.count)
+	return s.places == 0 || s.free == 0 || s.unfit == s.places || (!s.shared && !s.all && int64(s.free) < s.count)
 }
 
 // sentence says what a node has. The verdict is the allocator's, if it differs.
 func (s supply) sentence(verdict Verdict, offers []string) string {
+	if text := s.shareSentence(verdict, offers); text != "" {
+		return text
+	}
 	every := func(state string) string {
 		if s.places == 1 {
 			return fmt.Sprintf("the only %s is %s", s.noun(1), state)

@@ -1,0 +1,208 @@
+package why
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/picture"
+)
+
+// shareSupply is what a node has of devices that several claims hold at once.
+type shareSupply struct {
+	// unfit are the devices that could not give what is asked for even if nobody held
+	// anything, for the reasons in why.
+	unfit int
+	why   []string
+	// excluded are those whose card is held whole, in pieces, or by shares measured
+	// otherwise; short those of which too little is left, and of what.
+	excluded, short int
+	shortOf         []string
+	// left is the most that is left of a device that is short, by capacity.
+	left map[string]resource.Quantity
+}
+
+// isShare tells whether several claims can hold the device at once.
+func (d *device) isShare() bool { return ptr.Deref(d.AllowMultipleAllocations, false) }
+
+// asked is how much of each capacity a claim would have: what it names, or the
+// default. Of what the device does not have it returns the names.
+func (d *device) asked(ch choice) (amounts map[string]resource.Quantity, missing []string) {
+	for name := range ch.amounts {
+		if _, ok := d.Capacity[name]; !ok {
+			missing = append(missing, string(name))
+		}
+	}
+	slices.Sort(missing)
+	amounts = map[string]resource.Quantity{}
+	for name, c := range d.Capacity {
+		n := c.Value
+		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
+			n = *c.RequestPolicy.Default
+		}
+		if q, ok := ch.amounts[name]; ok {
+			n = q
+		}
+		amounts[string(name)] = n
+	}
+	return amounts, missing
+}
+
+// couldGive tells whether a device could be given out if nobody held anything.
+func (d *device) couldGive(ch choice) bool { return !d.isShare() || unfitFor(d, ch) == "" }
+
+// enough tells whether what there is has what a claim asks for.
+func enough(amounts, have map[string]resource.Quantity) bool {
+	for name, n := range amounts {
+		if n.Cmp(have[name]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// left is what the claims that hold a shared device leave of it.
+func (c *cluster) left(d *device) map[string]resource.Quantity {
+	out := map[string]resource.Quantity{}
+	taken := c.held.AggregatedCapacity[d.id]
+	for name, capacity := range d.Capacity {
+		n := capacity.Value.DeepCopy()
+		if q := taken[name]; q != nil {
+			n.Sub(*q)
+		}
+		out[string(name)] = n
+	}
+	return out
+}
+
+// unfitFor says why a shared device could never give what is asked for, empty if it
+// could.
+func unfitFor(d *device, ch choice) string {
+	amounts, missing := d.asked(ch)
+	switch {
+	case slices.Contains(missing, "compute"):
+		return "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's cards, on nodes where MPS works"
+	case len(missing) > 0:
+		return fmt.Sprintf("it asks for %s, which such a share does not have", strings.Join(missing, " and "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		n, capacity := amounts[name], d.Capacity[resourceapi.QualifiedName(name)]
+		if policy := capacity.RequestPolicy; policy != nil && policy.ValidRange != nil && policy.ValidRange.Max != nil && n.Cmp(*policy.ValidRange.Max) > 0 {
+			return fmt.Sprintf("it asks for %s, and the node's settings allow %s for a share", amount(name, n), amount(name, *policy.ValidRange.Max))
+		}
+		if n.Cmp(capacity.Value) > 0 {
+			return fmt.Sprintf("it asks for %s, and a device has %s for all its shares", amount(name, n), amount(name, capacity.Value))
+		}
+	}
+	return ""
+}
+
+// amount says an amount in words.
+func amount(name string, q resource.Quantity) string {
+	return strings.Join(picture.Amounts(map[string]string{name: q.String()}, true), ", ")
+}
+
+// addShare counts a shared device, which is not tainted. used is what is taken of its
+// pool, with what was counted before.
+func (s *supply) addShare(c *cluster, d *device, used counters) {
+	s.shared = true
+	if why := unfitFor(d, s.choice); why != "" {
+		s.unfit++
+		s.why = union(s.why, why)
+		return
+	}
+	amounts, _ := d.asked(s.choice)
+	left := c.left(d)
+	held := len(c.holders[d.id]) > 0
+	switch {
+	case !held && len(d.pool.short(d, d.pool.taken)) > 0:
+		s.taken++
+		s.excluded++
+		s.holders = append(s.holders, c.inTheWay(d)...)
+	case !enough(amounts, left):
+		s.taken++
+		s.addShort(amounts, left)
+		s.holders = append(s.holders, c.holders[d.id]...)
+	default:
+		s.free++
+		// A request gets one share of a device at most.
+		if held || len(d.pool.short(d, used)) == 0 {
+			s.room++
+		}
+		if !held {
+			used.add(d.consumes)
+		}
+	}
+}
+
+// addShort notes of what a device has too little left.
+func (s *supply) addShort(amounts, left map[string]resource.Quantity) {
+	s.short++
+	if s.left == nil {
+		s.left = map[string]resource.Quantity{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		n, rest := amounts[name], left[name]
+		if n.Cmp(rest) <= 0 {
+			continue
+		}
+		s.shortOf = union(s.shortOf, name)
+		if most, ok := s.left[name]; !ok || rest.Cmp(most) > 0 {
+			s.left[name] = rest
+		}
+	}
+}
+
+// shareSentence says what a node has of shared devices, empty where the usual words
+// do.
+func (s supply) shareSentence(verdict Verdict, offers []string) string {
+	switch {
+	case s.places == 0 && isShareName(s.what):
+		text := "no " + s.what + " is published here: the node's settings share no such card, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell."
+		if len(offers) > 0 {
+			text += " Its cards have " + strings.Join(offers, ", ") + "."
+		}
+		return text
+	case !s.shared || s.places == 0:
+		return ""
+	case s.unfit == s.places:
+		return strings.Join(s.why, "; ") + "."
+	case verdict != Full || s.all:
+		return ""
+	}
+	var parts []string
+	say := func(n int, one, many string) {
+		switch {
+		case n == 1 && s.places == 1:
+			parts = append(parts, "its only shared device "+one)
+		case n == 1:
+			parts = append(parts, "1 "+one)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%d %s", n, many))
+		}
+	}
+	say(s.excluded, "is on a card that is held whole, in pieces or by shares of another kind", "are on cards that are held whole, in pieces or by shares of another kind")
+	if s.short > 0 {
+		var rest []string
+		for _, name := range s.shortOf {
+			rest = append(rest, amount(name, s.left[name]))
+		}
+		say(s.short, "has too little left: "+strings.Join(rest, ", "), "have too little left, at most "+strings.Join(rest, ", "))
+	}
+	say(s.unfit, "could never give it: "+strings.Join(s.why, "; "), "could never give it: "+strings.Join(s.why, "; "))
+	say(s.tainted, "is tainted", "are tainted")
+	if s.free > 0 {
+		say(s.free, "has room, though not for all at once", "have room, though not for all at once")
+	}
+	if s.places == 1 {
+		return strings.Join(parts, "; ") + "."
+	}
+	return fmt.Sprintf("of %d shared devices, %s.", s.places, strings.Join(parts, "; "))
+}
+
+func isShareName(what string) bool { return strings.HasSuffix(what, " share") }

@@ -6,6 +6,11 @@
 // taken, and undoes them when one fails. reconcile.go compares the ledger with
 // the hardware and the API server and repairs what is left over.
 //
+// Shares are devices that several claims hold at once: amounts.go reads how much
+// each has, shares.go keeps the sum within the device, and what their holders find
+// is set up by a Sharer. wait.go waits, with no lock held, for what it has only
+// started; running.go ends what no record explains and brings back what died.
+//
 // It may import the vocabulary (pkg/gpu), the ledger and the CDI files. A
 // vendor is known only through the Hardware interface.
 package claim

@@ -1,0 +1,372 @@
+package share_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/share"
+)
+
+const gib = 1 << 30
+
+var errScripted = errors.New("scripted failure")
+
+// fakeCards writes down how cards are set.
+type fakeCards struct {
+	mu    sync.Mutex
+	calls []string
+	mode  string
+	err   error
+}
+
+func (c *fakeCards) call(format string, args ...any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, fmt.Sprintf(format, args...))
+	return c.err
+}
+
+// took returns what was done since it was asked last.
+func (c *fakeCards) took() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calls := c.calls
+	c.calls = nil
+	return calls
+}
+
+func (c *fakeCards) SetTimeSlice(_ context.Context, card string, slice gpu.TimeSlice) error {
+	return c.call("%s slice %s", card, slice)
+}
+
+func (c *fakeCards) Settings(context.Context, string) (gpu.CardSettings, error) {
+	return gpu.CardSettings{ComputeMode: c.mode}, c.err
+}
+
+func (c *fakeCards) SetComputeMode(_ context.Context, card, mode string) error {
+	return c.call("%s mode %s", card, mode)
+}
+
+// fakeDaemons keeps daemons in memory.
+type fakeDaemons struct {
+	specs    map[string]mps.Spec
+	statuses map[string]mps.Status
+	// next is how a daemon is that was just started.
+	next     mps.Status
+	startErr error
+	stopErr  error
+}
+
+func newDaemons() *fakeDaemons {
+	return &fakeDaemons{specs: map[string]mps.Spec{}, statuses: map[string]mps.Status{}, next: mps.Status{Ready: true}}
+}
+
+func (d *fakeDaemons) Start(_ context.Context, spec mps.Spec) error {
+	if d.startErr != nil {
+		return d.startErr
+	}
+	d.specs[spec.ID], d.statuses[spec.ID] = spec, d.next
+	return nil
+}
+
+func (d *fakeDaemons) Status(id string) mps.Status {
+	status, ok := d.statuses[id]
+	if !ok {
+		return mps.Status{Gone: true}
+	}
+	return status
+}
+
+func (d *fakeDaemons) Wait(_ context.Context, id string) error {
+	return fmt.Errorf("waited for %s", id)
+}
+
+func (d *fakeDaemons) Stop(_ context.Context, id string) error {
+	if d.stopErr != nil {
+		return d.stopErr
+	}
+	delete(d.specs, id)
+	delete(d.statuses, id)
+	return nil
+}
+
+func (d *fakeDaemons) List() ([]string, error) {
+	ids := []string{}
+	for id := range d.specs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+func (d *fakeDaemons) PipeDir(id string) string { return "/mps/" + id + "/pipe" }
+func (d *fakeDaemons) ShmDir(id string) string  { return "/mps/" + id + "/shm" }
+
+func newSharer() (*share.Sharer, *fakeCards, *fakeDaemons) {
+	cards, daemons := &fakeCards{mode: gpu.ComputeDefault}, newDaemons()
+	return share.New(share.Config{Cards: cards, Daemons: daemons, NoMPS: func() error { return nil }}), cards, daemons
+}
+
+func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
+
+// device is what a claim has of the whole n-th card by memory.
+func device(n int, s gpu.Sharing, amount gpu.Amount) ledger.Device {
+	by := gpu.ByMemory
+	if amount.Fraction > 0 {
+		by = gpu.ByFraction
+	}
+	p := gpu.ShareOf(gpu.Placement{GPU: address(n), Type: gpu.TypeGPU, Memory: 80 * gib}, by, s)
+	return ledger.Device{Name: p.Name(), Placement: p, ShareID: types.UID(fmt.Sprint("share-", n, amount)), Amount: &amount, UUID: fmt.Sprint("GPU-", n), LoadID: "boot-1"}
+}
+
+func ofPartition(t gpu.Type) ledger.Device {
+	p := gpu.ShareOf(gpu.Placement{GPU: address(0), Type: t, Profile: "p", Memory: 40 * gib}, gpu.ByMemory, gpu.Sharing{Strategy: gpu.TimeSlicing})
+	return ledger.Device{Name: p.Name(), Placement: p, Amount: &gpu.Amount{Memory: 10 * gib}, UUID: "MIG-1"}
+}
+
+func memory(gibs int64) gpu.Amount { return gpu.Amount{Memory: gibs * gib, Clients: 1} }
+
+var (
+	plain     = gpu.Sharing{Strategy: gpu.TimeSlicing}
+	sliced    = gpu.Sharing{Strategy: gpu.TimeSlicing, TimeSlice: gpu.LongSlice}
+	limited   = gpu.Sharing{Strategy: gpu.TimeSlicing, Limits: true}
+	byMPS     = gpu.Sharing{Strategy: gpu.MPS, Limits: true}
+	exclusive = gpu.Sharing{Strategy: gpu.MPS, Limits: true, ExclusiveProcess: true}
+)
+
+// holds is the first of a claim's devices.
+func holds(devices ...ledger.Device) claim.Holder {
+	return claim.Holder{
+		Claim:  ledger.ClaimRef{UID: "uid-a", Namespace: "team", Name: "a"},
+		Device: devices[0], Devices: devices,
+	}
+}
+
+func beside(h claim.Holder, others ...ledger.Device) claim.Holder {
+	h.Others = others
+	return h
+}
+
+// The first share sets the time slice, those after it find it, and the last one
+// takes it back.
+func TestTimeSlice(t *testing.T) {
+	s, cards, _ := newSharer()
+	h := holds(device(0, sliced, memory(1)))
+	other := device(0, sliced, memory(2))
+	before, err := s.Settings(t.Context(), h.Device.Placement)
+	require.NoError(t, err)
+	assert.Nil(t, before)
+	set, back := []string{address(0) + " slice Long"}, []string{address(0) + " slice Default"}
+
+	require.NoError(t, s.Join(t.Context(), h))
+	assert.Equal(t, set, cards.took())
+	require.NoError(t, s.Join(t.Context(), beside(h, other)))
+	assert.Empty(t, cards.took(), "it is set")
+	require.NoError(t, s.Join(t.Context(), h))
+	assert.Equal(t, set, cards.took(), "somebody else may have set it back since")
+	require.NoError(t, s.Leave(t.Context(), beside(h, other)))
+	assert.Empty(t, cards.took())
+	reloaded := beside(h, other)
+	reloaded.Device.LoadID = "boot-2"
+	require.NoError(t, s.Join(t.Context(), reloaded))
+	assert.Equal(t, set, cards.took(), "a new load of the driver knows nothing of it")
+	require.NoError(t, s.Leave(t.Context(), h))
+	assert.Equal(t, back, cards.took())
+	require.NoError(t, s.Join(t.Context(), beside(h, other)))
+	assert.Equal(t, set, cards.took())
+
+	// A plugin that has just started does not know what another has set.
+	s, cards, daemons := newSharer()
+	require.NoError(t, s.Join(t.Context(), beside(h, other)))
+	assert.Equal(t, set, cards.took())
+	assert.Empty(t, daemons.specs)
+}
+
+func TestTimeSliceThatIsNotSet(t *testing.T) {
+	s, cards, _ := newSharer()
+	byDefault := plain
+	byDefault.TimeSlice = gpu.DefaultSlice
+	for _, d := range []ledger.Device{device(0, plain, memory(1)), ofPartition(gpu.TypeMIG), ofPartition(gpu.TypeXCP)} {
+		require.NoError(t, s.Join(t.Context(), holds(d)))
+		require.NoError(t, s.Leave(t.Context(), holds(d)))
+		assert.Empty(t, cards.took(), d.Name)
+	}
+	h := holds(device(0, sliced, memory(1)))
+	h.Lapsed = true
+	require.NoError(t, s.Leave(t.Context(), h))
+	assert.Empty(t, cards.took(), "the driver that had it is gone")
+	require.NoError(t, s.Join(t.Context(), holds(device(0, byDefault, memory(1)))))
+	require.NoError(t, s.Leave(t.Context(), holds(device(0, byDefault, memory(1)))))
+	assert.Equal(t, []string{address(0) + " slice Default"}, cards.took())
+}
+
+// A card that knows no time slices is shared without.
+func TestTimeSliceFails(t *testing.T) {
+	s, cards, _ := newSharer()
+	h := holds(device(0, sliced, memory(1)))
+	cards.err = fmt.Errorf("time slices: %w", gpu.ErrNotSupported)
+	require.NoError(t, s.Join(t.Context(), h))
+	require.NoError(t, s.Leave(t.Context(), h))
+	cards.err = errScripted
+	require.ErrorIs(t, s.Join(t.Context(), h), errScripted)
+	require.ErrorIs(t, s.Leave(t.Context(), h), errScripted)
+	s = share.New(share.Config{})
+	require.ErrorContains(t, s.Join(t.Context(), h), "card gpu-0000-01-00-0 cannot be set for sharing: NVIDIA's driver is not loaded")
+	require.NoError(t, s.Leave(t.Context(), h), "there is nothing to set back")
+}
+
+// A claim has one daemon for all its shares, which knows what it has of each card.
+func TestDaemonOfAClaim(t *testing.T) {
+	compute := func(gibs, percent int64) gpu.Amount {
+		return gpu.Amount{Memory: gibs * gib, Compute: percent, Clients: 1}
+	}
+	for name, tt := range map[string]struct {
+		devices []ledger.Device
+		want    mps.Spec
+	}{
+		"memory":              {[]ledger.Device{device(0, limited, memory(2))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 2 * gib}}}},
+		"fraction":            {[]ledger.Device{device(0, limited, gpu.Amount{Fraction: 500, Memory: 40 * gib})}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 40 * gib}}}},
+		"compute":             {[]ledger.Device{device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
+		"two cards":           {[]ledger.Device{device(1, limited, compute(1, 30)), device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}, {UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
+		"two of one card":     {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, compute(2, 20))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}, ThreadPercentage: 50}},
+		"one of them without": {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, memory(2))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}}},
+		"beside a partition":  {[]ledger.Device{device(1, limited, memory(1)), ofPartition(gpu.TypeMIG)}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, cards, daemons := newSharer()
+			tt.want.ID = "uid-a"
+			h := holds(tt.devices...)
+			require.NoError(t, s.Join(t.Context(), h))
+			require.NoError(t, s.Join(t.Context(), h), "a second time")
+			assert.Equal(t, map[string]mps.Spec{"uid-a": tt.want}, daemons.specs)
+			running, err := s.Running()
+			require.NoError(t, err)
+			assert.Equal(t, []string{"uid-a"}, running)
+			require.NoError(t, s.Leave(t.Context(), beside(h, device(0, limited, memory(9)))), "others have their own")
+			assert.Empty(t, daemons.specs)
+			assert.Empty(t, cards.took(), "the compute mode is left alone")
+		})
+	}
+}
+
+// With the strategy MPS all claims of a card have one daemon, which goes with the
+// last of them.
+func TestDaemonOfACard(t *testing.T) {
+	s, cards, daemons := newSharer()
+	h, other := holds(device(0, byMPS, memory(2))), device(0, byMPS, memory(3))
+	require.NoError(t, s.Join(t.Context(), h))
+	assert.Equal(t, map[string]mps.Spec{"gpu-0000-01-00-0": {ID: "gpu-0000-01-00-0", Devices: []mps.Device{{UUID: "GPU-0"}}}}, daemons.specs)
+	require.NoError(t, s.Leave(t.Context(), beside(h, other)))
+	assert.Len(t, daemons.specs, 1)
+	last := h
+	last.Lapsed = true
+	require.NoError(t, s.Leave(t.Context(), last), "also after a new load of the driver")
+	assert.Empty(t, daemons.specs)
+	assert.Empty(t, cards.took())
+	require.NoError(t, s.Leave(t.Context(), last), "a second time")
+}
+
+// The compute mode of before comes back with the last holder, after its daemon has
+// ended.
+func TestExclusiveProcess(t *testing.T) {
+	s, cards, daemons := newSharer()
+	cards.mode = gpu.ComputeProhibited
+	h, other := holds(device(0, exclusive, memory(2))), device(0, exclusive, memory(3))
+	require.ErrorContains(t, s.Join(t.Context(), h), "how card gpu-0000-01-00-0 was set before is not known")
+	before, err := s.Settings(t.Context(), h.Device.Placement)
+	require.NoError(t, err)
+	assert.Equal(t, &gpu.CardSettings{ComputeMode: gpu.ComputeProhibited}, before)
+	h.Device.Before = before
+	require.NoError(t, s.Join(t.Context(), h))
+	assert.Equal(t, []string{address(0) + " mode ExclusiveProcess"}, cards.took())
+	require.NoError(t, s.Leave(t.Context(), beside(h, other)))
+	assert.Empty(t, cards.took())
+	daemons.stopErr = errScripted
+	require.ErrorIs(t, s.Leave(t.Context(), h), errScripted)
+	assert.Empty(t, cards.took())
+	daemons.stopErr = nil
+	require.NoError(t, s.Leave(t.Context(), h))
+	assert.Equal(t, []string{address(0) + " mode Prohibited"}, cards.took())
+	h.Lapsed = true
+	require.NoError(t, s.Leave(t.Context(), h))
+	assert.Empty(t, cards.took())
+
+	cards.err = errScripted
+	_, err = s.Settings(t.Context(), h.Device.Placement)
+	require.ErrorIs(t, err, errScripted)
+	_, err = share.New(share.Config{}).Settings(t.Context(), h.Device.Placement)
+	require.ErrorContains(t, err, "NVIDIA's driver is not loaded")
+}
+
+func TestDaemonIsNotReady(t *testing.T) {
+	s, _, daemons := newSharer()
+	h := holds(device(0, limited, memory(2)))
+	daemons.next = mps.Status{}
+	err := s.Join(t.Context(), h)
+	var notReady *claim.NotReadyError
+	require.ErrorAs(t, err, &notReady)
+	assert.Equal(t, "MPS daemon uid-a", notReady.What)
+	require.EqualError(t, notReady.Wait(t.Context()), "waited for uid-a")
+
+	daemons.next = mps.Status{Err: errScripted}
+	require.ErrorIs(t, s.Join(t.Context(), h), errScripted)
+	daemons.startErr = errors.New("another one")
+	require.EqualError(t, s.Join(t.Context(), h), "another one")
+}
+
+func TestJoinRefuses(t *testing.T) {
+	noLimits := gpu.Sharing{Strategy: gpu.MPS}
+	percent := func(n int64) gpu.Amount { return gpu.Amount{Memory: gib, Compute: n} }
+	for name, tt := range map[string]struct {
+		devices []ledger.Device
+		config  share.Config
+		message string
+	}{
+		"MPS is missing": {
+			[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons(), NoMPS: func() error { return errors.New("nvidia-cuda-mps-control is not in /usr/bin") }},
+			"card gpu-0000-01-00-0 is shared by MPS, which does not work on this node: nvidia-cuda-mps-control is not in /usr/bin; mend that, or choose the strategy TimeSlicing for the card",
+		},
+		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons()}, "no MPS daemon was seen to work here since its cards were published"},
+		"no daemons at all":      {[]ledger.Device{device(0, byMPS, memory(1))}, share.Config{}, "is shared by MPS, which does not work on this node"},
+		"limits without daemons": {[]ledger.Device{device(0, limited, memory(1))}, share.Config{}, "has shares with memory limits, which MPS keeps, and that does not work on this node"},
+		"MPS on two cards": {
+			[]ledger.Device{device(0, byMPS, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()},
+			"claim team/a has shares of cards gpu-0000-01-00-0 and gpu-0000-02-00-0, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one card, make a claim for each, or choose the strategy TimeSlicing for the cards",
+		},
+		"both kinds of daemon": {[]ledger.Device{device(0, limited, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()}, "a process can use one daemon only"},
+		"two compute limits":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(40))}, share.Config{Daemons: newDaemons()}, "claim team/a asks for 30 % of the compute units of one card and for 40 % of another's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, share.New(tt.config).Join(t.Context(), holds(tt.devices...)), tt.message)
+			if daemons, ok := tt.config.Daemons.(*fakeDaemons); ok {
+				assert.Empty(t, daemons.specs)
+			}
+		})
+	}
+	// Two shares by MPS of one card have one daemon.
+	s, _, _ := newSharer()
+	require.NoError(t, s.Join(t.Context(), holds(device(0, byMPS, memory(1)), device(0, byMPS, memory(2)))))
+}
+
+// Where there is no MPS, what was set up for a share before is left to whoever
+// brings it back.
+func TestWithoutDaemons(t *testing.T) {
+	s := share.New(share.Config{})
+	require.NoError(t, s.Leave(t.Context(), holds(device(0, limited, memory(1)))))
+	running, err := s.Running()
+	require.NoError(t, err)
+	assert.Empty(t, running)
+	assert.Empty(t, s.Check([]ledger.Record{{State: ledger.Prepared, Devices: []ledger.Device{device(0, limited, memory(1))}}}))
+}

@@ -21,6 +21,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 // The tables of reference.md are found by their headings; the first column of
@@ -56,6 +58,9 @@ func published(t *testing.T) (attributes, capacities []string) {
 		for _, card := range inv.Cards("node") {
 			numa := int64(0)
 			card.NUMANode = &numa
+			shares, err := share.Devices(&card, settings.Default(), true)
+			require.NoError(t, err)
+			card.Placements = append(card.Placements, shares...)
 			cards = append(cards, publish.Card{GPU: card, LegacyResource: "nvidia.com/gpu"})
 		}
 		resources, errs := publish.Resources("node", cards)

@@ -95,6 +95,7 @@ func TestCardsUpdateNoticesChange(t *testing.T) {
 		"memory":           func(g *gpu.GPU) { g.Placements[0].Memory = 1 },
 		"SMs":              func(g *gpu.GPU) { g.Placements[0].ComputeUnits = 1 },
 		"engines":          func(g *gpu.GPU) { g.Placements[0].Engines["decoders"] = 0 },
+		"shares":           func(g *gpu.GPU) { g.Placements[1].Share = &gpu.Share{Of: gpu.TypeGPU} },
 		"consumption":      func(g *gpu.GPU) { g.Placements[0].Consumes["memory"] = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,6 +47,8 @@ type Config struct {
 	DevicePluginConfigsDir string
 	// MPSDir is the folder of the MPS daemons, by the same path here and on the host.
 	MPSDir string
+	// MPSLauncher is the command that becomes an MPS daemon; empty: this program.
+	MPSLauncher []string
 	// NodeLabels labels the node as NVIDIA's feature discovery does.
 	NodeLabels bool
 	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin

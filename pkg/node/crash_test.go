@@ -55,6 +55,8 @@ var crashCases = []crashCase{
 	{name: "two partitions", devices: []string{small0, card1 + "-mig-3g-40gb-0"}, rival: card0 + "-mig-3g-40gb-4", partitions: []string{small0, card1 + "-mig-3g-40gb-0"}, machine: newMachine},
 	{name: "whole card", devices: []string{card0}, rival: small0, machine: newMachine},
 	{name: "AMD partition and whole AMD card", devices: []string{cpx3, amdCard1}, rival: dpx0, mode: "CPX", machine: newAMDMachine},
+	{name: "halves of two cards, by one daemon", devices: []string{fraction0, card1 + "-fraction-share"}, rival: small0, machine: newMPSMachine},
+	{name: "share of a partition", devices: []string{halfShare0}, rival: card0 + "-mig-1g-10gb-0", partitions: []string{half0}, machine: newSharedMachine},
 	{name: "partitions of both vendors", devices: []string{small0, cpx3}, rival: amdCard0, partitions: []string{small0}, mode: "CPX", machine: newMixedMachine},
 }
 
@@ -245,7 +247,7 @@ func (m *machine) requirePrepared(c crashCase) {
 
 // idle tells whether neither the cards nor the folders know of a claim.
 func (m *machine) idle() bool {
-	return len(m.partitions())+len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0
+	return len(m.partitions())+len(m.runningDaemons())+len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0
 }
 
 func (m *machine) countLeaks(count *tally) {

@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
@@ -84,18 +86,38 @@ func (p *plugin) annotate(r *report.Report) {
 		for _, o := range byReason(obstacles) {
 			card.Obstacles = append(card.Obstacles, "not to be had now: "+shortNames(card.Name, devicesOf(obstacles, o))+": "+o.Reason)
 		}
-		card.Note = holders[card.Name]
+		card.Note = ofDeviceOrShares(holders, card.Name)
 		if problem := problems[card.Name]; problem != "" && card.Unhealthy == "" {
 			card.Unhealthy = problem
 		}
 		for j := range card.Partitions {
 			part := &card.Partitions[j]
-			part.Note = holders[part.Name]
+			part.Note = ofDeviceOrShares(holders, part.Name)
 			if part.Note == "" && !part.Type.FollowsMode() {
 				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(part.Partition(card.PCIAddress))
 			}
 		}
 	}
+}
+
+// ofDeviceOrShares names who holds a device, or shares of it.
+func ofDeviceOrShares(holders map[string]string, device string) string {
+	var all []string
+	for _, name := range append([]string{device}, sharesOf(device)...) {
+		if who := holders[name]; who != "" {
+			all = append(all, who)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// sharesOf names the shares that a device can have.
+func sharesOf(device string) []string {
+	var names []string
+	for _, by := range gpu.Bases() {
+		names = append(names, device+"-"+string(by)+"-share")
+	}
+	return names
 }
 
 // PrintHardware asks the plugin of this node what the hardware says and prints

@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -151,17 +152,23 @@ func (p *plugin) tellChange(ctx context.Context, c change) {
 	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on card %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
 }
 
+// nameOf names a claim and its pods.
+func nameOf(r *ledger.Record) string {
+	text := "claim " + r.Claim.String()
+	if len(r.Pods) > 0 {
+		text += ", pod " + strings.Join(r.PodNames(), ", ")
+	}
+	return text
+}
+
 // holders names the claims and pods that hold devices, by device name; of one
 // card, or of all if pciAddress is empty. Several claims can hold one device, if
-// all but one have admin access.
+// all but one have admin access, or if it is shared.
 func (p *plugin) holders(pciAddress string) map[string]string {
 	holders := map[string]string{}
 	for _, r := range p.claims.Ledger.List() {
-		text := "claim " + r.Claim.String()
-		if len(r.Pods) > 0 {
-			text += ", pod " + strings.Join(r.PodNames(), ", ")
-		}
 		for _, d := range r.Devices {
+			text := nameOf(&r) + p.partOf(r.Claim, d)
 			switch before := holders[d.Name]; {
 			case pciAddress != "" && d.Placement.GPU != pciAddress:
 			case before == "":
@@ -172,6 +179,22 @@ func (p *plugin) holders(pciAddress string) map[string]string {
 		}
 	}
 	return holders
+}
+
+// partOf says how much of a share a claim has, and which daemon keeps it to that;
+// empty for what is no share.
+func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
+	if d.Placement.Share == nil || d.Amount == nil {
+		return ""
+	}
+	amount := fmt.Sprintf("%d MiB", d.Amount.Memory>>20)
+	if d.Amount.Fraction > 0 {
+		amount = fraction(d.Amount.Fraction)
+	}
+	if daemon := p.daemons.serves(claim, d); daemon != "" {
+		amount += ", MPS daemon " + daemon
+	}
+	return " (" + amount + ")"
 }
 
 // heldBy lists the holders of a card, for the end of a message.

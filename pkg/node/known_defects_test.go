@@ -162,7 +162,7 @@ func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
 // makeForeign makes a partition as an administrator would, behind our back.
 func (m *machine) makeForeign(name string) {
 	m.t.Helper()
-	library, err := simulate.New(m.inventory(), simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	library, err := simulate.New(m.inventory(), simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
 	require.NoError(m.t, err)
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
 	require.NoError(m.t, err)

@@ -73,6 +73,8 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		SimulateDir:  filepath.Join(dir, "inventories"),
 		SimulateRoot: filepath.Join(dir, "sim"),
 		MPSDir:       filepath.Join(dir, "mps"),
+		// As if there were no MPS, in less time than this program takes to find out.
+		MPSLauncher: []string{"/bin/sh", "-c", "exit 4"},
 	}}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
 	m.write("hook", "#!/bin/sh\n")
@@ -235,6 +237,7 @@ func (k *kubelet) works(c *resourceapi.ResourceClaim) {
 func (m *machine) nothingHeld() {
 	m.t.Helper()
 	require.Empty(m.t, m.partitions())
+	require.Empty(m.t, m.runningDaemons())
 	require.Empty(m.t, m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))
 	require.Empty(m.t, m.files(m.config.CDIDir, "*.json"))
 }
@@ -262,7 +265,7 @@ func (m *machine) partitions() []string {
 	if len(inv.GPUs) == 0 {
 		return nil
 	}
-	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
 	require.NoError(m.t, err)
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
 	require.NoError(m.t, err)

@@ -29,7 +29,10 @@ func (c *Config) mpsDir() string { return cmp.Or(c.MPSDir, defaultMPSDir) }
 // NVIDIA's driver on the host; without one, there are only such daemons to end
 // that are left of another day.
 func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervisor {
-	return mps.New(mps.Config{Dir: c.mpsDir(), HostRoot: c.HostRoot, DriverRoot: driverRoot, Logger: klog.FromContext(ctx)})
+	return mps.New(mps.Config{
+		Dir: c.mpsDir(), HostRoot: c.HostRoot, DriverRoot: driverRoot,
+		Launcher: c.MPSLauncher, Logger: klog.FromContext(ctx),
+	})
 }
 
 // openShares finds what sets up the shares of cards.
@@ -73,7 +76,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
-			p.events.note(ctx, "MPSDaemonRestarted", fmt.Sprintf("MPS daemon %s works again", name))
+			p.events.note(ctx, "MPSDaemonRestarted", fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
 			p.daemons.take(name, "")
 		case status.Gone: // whoever relied on it was released
 			p.daemons.take(name, "")
@@ -95,19 +98,28 @@ func (p *plugin) currentRecords() []ledger.Record {
 
 // tellDaemon tells, on the node and on the pods, what is wrong with a daemon.
 func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
-	text := fmt.Sprintf("its MPS daemon %s does not work: %v", problem.Daemon, problem.Err)
+	text := fmt.Sprintf("MPS daemon %s has died and is started again: %v", problem.Daemon, problem.Err)
 	if !p.daemons.take(problem.Daemon, text) {
 		return
 	}
-	var claims []string
 	for _, ref := range problem.Claims {
-		claims = append(claims, ref.String())
 		record, _ := p.claims.Ledger.Get(ref.UID)
 		for _, pod := range record.Pods {
-			p.events.warnPod(ctx, ref.Namespace, pod, "MPSDaemonDied", fmt.Sprintf("Programs on the GPU share of claim %s have ended, because %s. The daemon is started again", ref.Name, text))
+			p.events.warnPod(ctx, ref.Namespace, pod, "MPSDaemonDied", fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
 		}
 	}
-	p.events.warn(ctx, "MPSDaemonDied", fmt.Sprintf("MPS daemon %s, which keeps the shares of claims %s to their memory, does not work and is started again: %v", problem.Daemon, strings.Join(claims, ", "), problem.Err))
+	p.events.warn(ctx, "MPSDaemonDied", fmt.Sprintf("The shares of %s have lost what keeps them to their memory: %s", p.servedBy(problem.Daemon), text))
+}
+
+// servedBy names the claims that rely on a daemon, and their pods.
+func (p *plugin) servedBy(daemon string) string {
+	var names []string
+	for _, r := range p.claims.Ledger.List() {
+		if slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return p.daemons.serves(r.Claim, d) == daemon }) {
+			names = append(names, nameOf(&r))
+		}
+	}
+	return strings.Join(names, "; ")
 }
 
 // rejoin starts a dead daemon again. That it works is for the next look to see.

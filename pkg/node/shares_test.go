@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -114,6 +115,10 @@ func TestShareOfAPartition(t *testing.T) {
 	assert.Equal(t, []string{half0}, m.partitions())
 	assert.Equal(t, m.record("a").Devices[0].UUID, m.record("b").Devices[0].UUID)
 	assert.True(t, strings.HasPrefix(m.record("a").Devices[0].UUID, "MIG-"))
+	var report bytes.Buffer
+	require.NoError(t, PrintHardware(t.Context(), m.config, &report, false))
+	assert.Contains(t, report.String(), "claim team/claim-a, pod pod-a (2000 MiB)")
+	assert.NotContains(t, report.String(), "not made by Tranche")
 	require.Empty(t, k.unprepare(a))
 	assert.Equal(t, []string{half0}, m.partitions())
 	require.Empty(t, k.unprepare(b))

@@ -1,0 +1,226 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+)
+
+// buildTools builds the program that stands in for NVIDIA's, once.
+var buildTools = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "tranche-tools")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "tools")
+	build := exec.Command("go", "build", "-o", program, "../../cmd/simulated-nvidia-tools") //nolint:noctx // it ends
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	return program, build.Run()
+})
+
+// newMPSMachine is a machine whose driver brings MPS.
+func newMPSMachine(t *testing.T, api *fake.Clientset) *machine {
+	m := newMachine(t, api)
+	tools, err := buildTools()
+	require.NoError(t, err)
+	m.config.SimulateTools, m.config.MPSLauncher = tools, nil
+	t.Cleanup(func() { assert.NoError(t, m.config.endDaemons(quiet(context.Background()))) })
+	return m
+}
+
+// runningDaemons names the MPS daemons that were started and not stopped.
+func (m *machine) runningDaemons() []string {
+	m.t.Helper()
+	names, err := m.config.supervisor(m.t.Context(), "").List()
+	require.NoError(m.t, err)
+	return names
+}
+
+// killDaemon ends a daemon as the kernel would when memory is short.
+func (m *machine) killDaemon(name string) {
+	m.t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.config.mpsDir(), name, "pid"))
+	require.NoError(m.t, err)
+	var daemon struct{ PID int }
+	require.NoError(m.t, json.Unmarshal(data, &daemon))
+	require.NoError(m.t, syscall.Kill(daemon.PID, syscall.SIGKILL))
+}
+
+// Where the driver brings MPS, a claim has a daemon of its own, which goes with it.
+func TestDaemonOfAClaim(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	d, _ := publishedDevice(t, m.api, fraction0)
+	assert.Equal(t, string(gpu.IsolationCooperative), *d.Attributes["isolation"].StringValue)
+	half, _ := publishedDevice(t, m.api, half0)
+	assert.Equal(t, string(gpu.IsolationHardware), *half.Attributes["isolation"].StringValue)
+
+	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", fraction0)
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	assert.Equal(t, []string{"a", "b"}, m.runningDaemons())
+	assert.Contains(t, m.spec("a"), "CUDA_MPS_PIPE_DIRECTORY=")
+	assert.Contains(t, m.spec("a"), m.config.mpsDir()+"/a/pipe")
+	assert.NotContains(t, m.spec("a"), m.config.mpsDir()+"/b/pipe", "nobody sees another's")
+	var text bytes.Buffer
+	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
+	assert.Contains(t, strings.Join(strings.Fields(text.String()), " "), "claim team/claim-a, pod pod-a (0.5, MPS daemon a); claim team/claim-b, pod pod-b (0.5, MPS daemon b)")
+	require.Empty(t, k.unprepare(a))
+	assert.Equal(t, []string{"b"}, m.runningDaemons())
+	require.Empty(t, k.unprepare(b))
+	m.nothingHeld()
+}
+
+// A restart of the plugin leaves daemons and their clients alone.
+func TestDaemonOutlivesThePlugin(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	a := allocate(t, m.api, "a", fraction0)
+	k.mustPrepare(a)
+	pid := filepath.Join(m.config.mpsDir(), "a", "pid")
+	before, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	stop()
+	k, _ = m.start()
+	k.mustPrepare(a)
+	after, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	assert.Equal(t, string(before), string(after))
+	require.Empty(t, k.unprepare(a))
+	m.nothingHeld()
+}
+
+// A daemon that dies is told of where people look, starts again by itself, and is
+// well again when it answers.
+func TestDaemonDies(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", card1+"-fraction-share")
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
+	require.NoError(t, err)
+	m.awaitHealth(stream, fraction0, drahealth.HealthStatus_HEALTHY)
+
+	m.killDaemon("a")
+	assert.Contains(t, m.awaitHealth(stream, fraction0, drahealth.HealthStatus_UNHEALTHY), "MPS daemon a has died and is started again")
+	assert.Contains(t, awaitEvent(t, m.api, "MPSDaemonDied", ""), "The shares of claim team/claim-a, pod pod-a have lost")
+	awaitEventOn(t, m.api, "Pod", "pod-a", "MPSDaemonDied", "share of claim claim-a")
+	awaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a works again; it serves claim team/claim-a, pod pod-a")
+	m.awaitHealth(stream, fraction0, drahealth.HealthStatus_HEALTHY)
+	require.Empty(t, k.unprepare(a))
+	require.Empty(t, k.unprepare(b))
+	m.nothingHeld()
+}
+
+// awaitHealth waits for what the stream says of a device and returns the message.
+func (m *machine) awaitHealth(stream drahealth.DRAResourceHealth_NodeWatchResourcesClient, device string, want drahealth.HealthStatus) string {
+	m.t.Helper()
+	for {
+		answer, err := stream.Recv()
+		require.NoError(m.t, err)
+		for _, d := range answer.Devices {
+			if d.Device.DeviceName == device && d.Health == want {
+				return d.GetMessage()
+			}
+		}
+	}
+}
+
+// Without MPS there are shares all the same; what they lack is told.
+func TestNoMPS(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	note := awaitEvent(t, m.api, "SharesNotLimited", "")
+	assert.Contains(t, note, "isolation is none")
+	assert.Contains(t, note, "nvidia-cuda-mps-control")
+	k.works(allocate(t, m.api, "a", fraction0))
+	assert.Empty(t, m.runningDaemons())
+}
+
+// With the strategy MPS nothing works without it, and the claim says so.
+func TestStrategyMPSWithoutMPS(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.profile("{sharing: {strategy: MPS}}")
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	a := allocate(t, m.api, "a", fraction0)
+	assert.Contains(t, k.refused(a), "is shared by MPS, which does not work on this node")
+	failed := awaitStatus(t, m.api, a, metav1.ConditionFalse)
+	assert.Equal(t, "share-0a", *failed.ShareID)
+	m.nothingHeld()
+}
+
+// With the strategy MPS one daemon serves all claims of a card.
+func TestStrategyMPS(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	m.profile("{sharing: {strategy: MPS}}")
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", fraction0)
+	k.mustPrepare(a)
+	k.mustPrepare(b)
+	assert.Equal(t, []string{card0}, m.runningDaemons())
+	require.Empty(t, k.unprepare(a))
+	assert.Equal(t, []string{card0}, m.runningDaemons())
+	require.Empty(t, k.unprepare(b))
+	m.nothingHeld()
+}
+
+// A daemon of which no claim knows ends with the start of the plugin, and none is
+// left when the plugin ends for good.
+func TestStrayDaemons(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	_, stop := m.start() // installs the driver
+	stop()
+	s := m.config.supervisor(t.Context(), filepath.Join(m.config.SimulateRoot, "driver"))
+	stray := mps.Spec{ID: "stray", Devices: []mps.Device{{UUID: "GPU-0"}}}
+	require.NoError(t, s.Start(t.Context(), stray))
+	require.NoError(t, s.Wait(t.Context(), stray.ID))
+	_, stop = m.start()
+	awaitEvent(t, m.api, "StrayDaemonStopped", "stray")
+	require.Eventually(t, func() bool { return len(m.runningDaemons()) == 0 }, patience, tick)
+	stop()
+
+	require.NoError(t, s.Start(t.Context(), stray))
+	require.NoError(t, m.config.leave(quiet(t.Context())))
+	assert.NoDirExists(t, m.config.mpsDir())
+	assert.NoDirExists(t, m.config.dataDir())
+}
+
+// A claim whose daemon does not start is refused with the reason, and the next one
+// works when it does.
+func TestDaemonDoesNotStart(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	m.faults(simulate.Faults{MPS: &mpscontrol.Faults{Start: "fail"}})
+	a := allocate(t, m.api, "a", fraction0)
+	assert.Contains(t, k.refused(a), "MPS daemon")
+	m.nothingHeld()
+	m.faults(simulate.Faults{})
+	k.works(a)
+}

@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+const sharedCard = "0000:01:00.0"
+
+// sharingCase is a card that is shared, and what claims hold of it.
+type sharingCase struct {
+	*sharing
+	t    *testing.T
+	api  *fake.Clientset
+	held []gpu.Placement
+	err  error
+}
+
+func newSharingCase(t *testing.T, path string) *sharingCase {
+	t.Helper()
+	s, err := openSharing(path)
+	require.NoError(t, err)
+	p := newPublishing(t)
+	c := &sharingCase{sharing: s, t: t, api: p.api}
+	s.events = p.events
+	s.held = func(context.Context, string) ([]gpu.Placement, error) { return c.held, c.err }
+	s.heldBy = func(string) string { return "; held" }
+	return c
+}
+
+// with is settings with so many replicas.
+func with(replicas int) settings.Card {
+	c := settings.Default()
+	c.Replicas = replicas
+	return c
+}
+
+// look shares the card as is wanted, and returns how many replicas it has then.
+func (c *sharingCase) look(want settings.Card) (replicas int, changed bool) {
+	c.t.Helper()
+	card := cardAt(sharedCard)
+	for i := range card.Placements {
+		card.Placements[i].Memory = 80 << 30
+	}
+	found := []gpu.GPU{card}
+	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) settings.Card { return want })
+	for _, p := range found[0].Placements {
+		if p.Share != nil {
+			replicas = p.Share.Replicas
+		}
+	}
+	return replicas, changed
+}
+
+func (c *sharingCase) expect(want settings.Card, replicas int, changed bool) {
+	c.t.Helper()
+	got, now := c.look(want)
+	assert.Equal(c.t, replicas, got)
+	assert.Equal(c.t, changed, now)
+}
+
+func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sharing.json")
+	c := newSharingCase(t, path)
+	c.expect(with(4), 4, true)
+	c.expect(with(4), 4, false)
+	c.held = []gpu.Placement{gpu.ShareOf(cardAt(sharedCard).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.expect(with(5), 4, false)
+	awaitEvent(t, c.api, "SettingsWait", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
+
+	// The next plugin goes by what was in force.
+	c = newSharingCase(t, path)
+	c.held = []gpu.Placement{gpu.ShareOf(cardAt(sharedCard).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.expect(with(5), 4, false)
+	c.err = errors.New("the ledger cannot be read")
+	c.expect(with(5), 4, false)
+	c.held, c.err = nil, nil
+	c.expect(with(5), 5, true)
+	awaitEvent(t, c.api, "SettingsApplied", "5 replicas")
+}
+
+// Without the file, what is held tells how it is shared.
+func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sharing.json")
+	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+	_, err := openSharing(path)
+	require.ErrorContains(t, err, "read how the cards are shared from "+path)
+	require.NoError(t, os.Remove(path))
+
+	c := newSharingCase(t, path)
+	c.held = []gpu.Placement{gpu.ShareOf(cardAt(sharedCard).Placements[1], gpu.ByMemory, with(7).Sharing)}
+	c.expect(with(5), 7, true)
+	c.held = nil
+	c.expect(with(5), 5, true)
+}
+
+// What cannot be published is told once, with what to do.
+func TestSharesThatCannotBePublished(t *testing.T) {
+	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
+	c.expect(with(0), 0, true)
+	assert.Contains(t, awaitEvent(t, c.api, "SharesNotPublished", ""), "wants 0 replicas")
+	c.expect(with(3), 3, true)
+}
+
+func TestDescribeSettings(t *testing.T) {
+	mps := settings.Default()
+	mps.Strategy, mps.Limits, mps.Profile, mps.Legacy.Kind = gpu.MPS, true, "training", settings.LegacyReplica
+	off := settings.Default()
+	off.Shared = false
+	parts := off
+	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, settings.Legacy{Kind: settings.LegacyPartition, Profile: "1g.10gb"}
+	for want, c := range map[string]settings.Card{
+		"the whole card shared by MPS, 10 replicas, at most 48 clients, memory of whole cards limited by MPS, the vendor's old resource is a replica (profile training)": mps,
+		"not shared": off,
+		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's old resource is a partition 1g.10gb": parts,
+	} {
+		assert.Equal(t, want, describe(c))
+	}
+}
+
+// Two shares that a claim has of one device are two samples.
+func TestMetricsOfShares(t *testing.T) {
+	limited := settings.Default().Sharing
+	limited.Limits = true
+	card := cardAt(sharedCard).Placements[1]
+	half, some := heldDevice(gpu.ShareOf(card, gpu.ByFraction, limited), "GPU-1", false), heldDevice(gpu.ShareOf(card, gpu.ByMemory, settings.Default().Sharing), "GPU-1", false)
+	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
+	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
+	again := some
+	again.ShareID = "s3"
+	m := newMetrics(func() []ledger.Record {
+		return []ledger.Record{preparedRecord("a", []string{"web"}, half, some, again)}
+	})
+	const fraction, memory = `claim="a",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",device="gpu-0000-01-00-0-memory-share"`
+	assert.Equal(t, []string{
+		`tranche_share_fraction{` + fraction + `,namespace="team",share_id="s1"} 0.5`,
+		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",share="fraction",share_id="s1",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",share="memory",share_id="s2",sharing="timeslicing"} 1`,
+		`tranche_share_info{` + memory + `,isolation="none",namespace="team",share="memory",share_id="s3",sharing="timeslicing"} 1`,
+		`tranche_share_memory_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
+		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s2"} 20`,
+		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s3"} 20`,
+		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
+	}, scrape(t, m, "tranche_share_"))
+}

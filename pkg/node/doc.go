@@ -6,12 +6,18 @@
 // openhardware.go finds their drivers; beside these only hook.go, owners.go and
 // labels.go know a vendor by name. look.go looks at the cards, health.go at how
 // they are, obstacles.go at what cannot be had of them now, cards.go keeps what is
-// known of them, publisher.go publishes it. sharing.go decides how they are shared,
-// settings.go what is wanted of them, and daemons.go looks after what keeps the
-// holders of shares to their memory. owners.go looks out for other systems
-// that serve the same cards, features.go for a cluster that keeps less than we
-// publish. lock.go, turn.go, sockets.go and registration.go let one plugin follow
-// another. uninstall.go and leave.go end it all.
+// known of them, publisher.go publishes it.
+//
+// settings.go reads what is wanted of the cards, sharing.go decides how they are
+// shared now, cardsettings.go sets them for it. daemons.go knows whether MPS daemons
+// work on the node and which are dead, lookdaemons.go brings those back.
+// devicehealth.go tells the kubelet how the devices are that claims hold,
+// claimstatus.go, metadata.go and sharemetrics.go tell others what they have.
+//
+// owners.go looks out for other systems that serve the same cards, features.go and
+// restrict.go for a cluster that keeps less than we publish, nodewatch.go for what
+// is said of the node. lock.go, turn.go, sockets.go and registration.go let one
+// plugin follow another. uninstall.go and leave.go end it all.
 //
 // It may import everything but the commands.
 package node

@@ -217,3 +217,27 @@ func TestLegacyResourceIsAReplica(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{fraction0, card1}, legacy)
 }
+
+// Shares of AMD cards are held side by side, and so are those of partitions: the
+// card is switched for the first.
+func TestSharesOfAMDCards(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	m.profile("{sharing: {partitions: {profiles: [cpx]}}}")
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	for _, device := range []string{amdCard0 + "-fraction-share", cpx3 + "-memory-share"} {
+		a, b := allocate(t, m.api, "a", device), allocate(t, m.api, "b", device)
+		k.mustPrepare(a)
+		k.mustPrepare(b)
+		assert.Equal(t, m.record("a").Devices[0].UUID, m.record("b").Devices[0].UUID)
+		assert.Equal(t, gpu.IsolationNone, m.record("a").Devices[0].Placement.Isolation)
+		require.Empty(t, k.unprepare(a))
+		assert.False(t, k.granted(allocate(t, m.api, "c", dpx0)), "another mode")
+		require.Empty(t, k.unprepare(b))
+		for _, c := range []string{"a", "b", "c"} {
+			require.NoError(t, m.api.ResourceV1().ResourceClaims("team").Delete(t.Context(), "claim-"+c, metav1.DeleteOptions{}))
+		}
+	}
+	assert.Equal(t, "CPX", m.mode())
+	m.nothingHeld()
+}

@@ -84,7 +84,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
-	p.settings = nodeSettings{source: settings.NewSource(c.ProfilesDir, c.DevicePluginConfigsDir), good: settings.Unset()}
+	p.settings = nodeSettings{source: settings.NewSource(c.ProfilesDir, c.DevicePluginConfigsDir)}
 	if c.NodeLabels {
 		p.labels = &labeler{client: client, node: c.NodeName}
 	}

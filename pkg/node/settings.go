@@ -14,7 +14,7 @@ import (
 // that looks has it.
 type nodeSettings struct {
 	source *settings.Source
-	// good is what was last read without error.
+	// good is what was last read without error, nil if nothing was in this run.
 	good *settings.Settings
 	// toldBad is the error that was told of last, empty when all is well.
 	toldBad string
@@ -25,14 +25,29 @@ type nodeSettings struct {
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	p.readSettings(ctx)
 	sharesNVIDIA := slices.ContainsFunc(found, func(card gpu.GPU) bool {
-		return card.Vendor == gpu.NVIDIA && p.settings.good.For(&card).Shared
+		return card.Vendor == gpu.NVIDIA && p.wanted(&card).Shared
 	})
 	limits := p.daemons.limits(ctx, p.hardware.loadOf(gpu.NVIDIA), sharesNVIDIA)
+	if ctx.Err() != nil {
+		return false // the plugin ends: that a daemon was not seen to work says nothing
+	}
 	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) settings.Card {
-		want := p.settings.good.For(card)
+		want := p.wanted(card)
 		want.Limits = limits && card.Vendor == gpu.NVIDIA
 		return want
 	})
+}
+
+// wanted is what is wanted of a card. A plugin that has found settings with errors
+// only goes by those that were in force before it started.
+func (p *plugin) wanted(card *gpu.GPU) settings.Card {
+	if p.settings.good != nil {
+		return p.settings.good.For(card)
+	}
+	if now, known := p.sharing.lookUp(card.PCIAddress); known {
+		return now
+	}
+	return settings.Default()
 }
 
 // readSettings takes in what administrators want now. Of settings with an error

@@ -128,8 +128,22 @@ func checkShares(s situation) error {
 		if what := over(d.Placement, sumOf(d, s.wanted.Devices[:i+1])); what != "" {
 			return fmt.Errorf("the claim was given more of %s than all of its %s; delete the pod so that it is scheduled again", d.Name, what)
 		}
+		if n := sharesOf(d.Request, s.wanted.Devices); d.Placement.Share.OneClient && n > 1 {
+			return fmt.Errorf("request %s asks for %d shares, and the settings of card %s (oneClient) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.CardName())
+		}
 	}
 	return nil
+}
+
+// sharesOf counts the shares that a request was given.
+func sharesOf(request string, devices []ledger.Device) int {
+	n := 0
+	for _, d := range devices {
+		if isShare(d) && d.Request == request {
+			n++
+		}
+	}
+	return n
 }
 
 // checkAmounts counts what is taken of the share devices that the claim was given,

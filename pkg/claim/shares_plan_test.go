@@ -170,3 +170,24 @@ func TestHolderOthers(t *testing.T) {
 		assert.Len(t, h.Devices, 3)
 	}
 }
+
+// Where the settings say so, a request has one share, whichever cards it is of.
+// Several requests have several.
+func TestOneShareForEachRequest(t *testing.T) {
+	s := wantsShare(memoryShare(0), memory(1))
+	s.wanted.Devices = append(s.wanted.Devices, holding("b", ledger.Preparing, memoryShare(1), memory(1)).Devices...)
+	s.wanted.Devices[1].Request = s.wanted.Devices[0].Request
+	_, err := planPrepare(s)
+	require.NoError(t, err)
+
+	for i := range s.wanted.Devices {
+		share := *s.wanted.Devices[i].Placement.Share
+		share.OneClient = true
+		s.wanted.Devices[i].Placement.Share = &share
+	}
+	_, err = planPrepare(s)
+	require.EqualError(t, err, "request "+s.wanted.Devices[0].Request+" asks for 2 shares, and the settings of card gpu-0000-01-00-0 (oneClient) allow one: ask for one, with the amount that is needed")
+	s.wanted.Devices[1].Request = "another"
+	_, err = planPrepare(s)
+	require.NoError(t, err)
+}

@@ -84,7 +84,7 @@ func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strate
 		rule.Sharing.OneClient = *s.FailRequestsGreaterThanOne
 	}
 	if rule.Sharing.OneClient {
-		r.note(path+".failRequestsGreaterThanOne", "a claim cannot ask for more than one client of a share; unlike with the device plugin, a pod that asks for two replicas is not refused: it gets two")
+		r.note(path+".failRequestsGreaterThanOne", "a pod that asks for more is refused when it starts, not when it is scheduled")
 	}
 	if len(s.Resources) == 0 {
 		r.problems.Add(path+".resources", "names no resource")

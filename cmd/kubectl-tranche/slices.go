@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
 const slicesExamples = `  # What a node with eight H100 would publish
@@ -23,6 +26,9 @@ const slicesExamples = `  # What a node with eight H100 would publish
 
   # The same under the name of a node of yours, for a program
   kubectl tranche slices --inventory h100x8 --node-name gpu-pool-1 -o json
+
+  # With the shares that a PartitionProfile wants
+  kubectl tranche slices --inventory h100x8 --profile profile.yaml
 
   # A machine of your own
   echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
@@ -41,6 +47,10 @@ An A30 or A100 offers its partitions with migMode: enabled in the file, and the
 whole card without; NVIDIA's later cards offer both. An AMD card offers what goes
 with its memoryMode, NPS1 if the file names none.
 
+Shares are those of a node whose settings say nothing, or those of the profile in
+a file. It is assumed that NVIDIA's driver brings MPS, which all but slim
+installations do; shares of a node without it have isolation "none".
+
 The slices belong to no node and have made-up names and UUIDs; all else is what
 the node's driver says of such cards.`
 
@@ -48,6 +58,7 @@ the node's driver says of such cards.`
 type slicesOptions struct {
 	inventory string
 	node      string
+	profile   string
 	output    string
 }
 
@@ -66,6 +77,7 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.inventory, "inventory", "", "the cards: a name, or a file (with a slash in it or ending in .yaml)")
 	flags.StringVar(&o.node, "node-name", "node", "the node that would publish them")
+	flags.StringVar(&o.profile, "profile", "", "file of the PartitionProfile that the node would have; empty: none")
 	flags.StringVarP(&o.output, "output", "o", "yaml", "yaml or json")
 	return cmd
 }
@@ -99,7 +111,17 @@ func (o *slicesOptions) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	slices, err := slicesOf(inv, o.node)
+	wanted := settings.Unset()
+	if o.profile != "" {
+		data, err := os.ReadFile(o.profile)
+		if err != nil {
+			return fmt.Errorf("read --profile: %w", err)
+		}
+		if wanted, err = settings.Parse(o.profile, data); err != nil {
+			return err
+		}
+	}
+	slices, err := slicesOf(inv, o.node, wanted)
 	if err != nil {
 		return err
 	}
@@ -121,13 +143,20 @@ func (o *slicesOptions) print(out io.Writer) error {
 
 // slicesOf is what the node would publish. The slices have no owner: a
 // reference to a node that is not there would have them refused or collected.
-func slicesOf(inv *inventory.Inventory, node string) ([]resourceapi.ResourceSlice, error) {
+func slicesOf(inv *inventory.Inventory, node string, wanted *settings.Settings) ([]resourceapi.ResourceSlice, error) {
 	var cards []publish.Card
+	var errs []error
 	for _, card := range inv.Cards(node) {
+		how := wanted.For(&card)
+		shares, err := share.Devices(&card, how, card.Vendor == gpu.NVIDIA)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		card.Placements = append(card.Placements, shares...)
 		cards = append(cards, publish.Card{GPU: card})
 	}
-	resources, errs := publish.Resources(node, cards)
-	if len(errs) > 0 {
+	resources, failed := publish.Resources(node, cards)
+	if errs = append(errs, failed...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	slices := publish.Objects(gpu.DriverName, node, resources)

@@ -56,10 +56,36 @@ func TestSlicesOfEveryInventory(t *testing.T) {
 	}
 }
 
+// TestSlicesOfAProfile: what an administrator wants of the cards is in the slices.
+func TestSlicesOfAProfile(t *testing.T) {
+	profile := filepath.Join(t.TempDir(), "profile.yaml")
+	require.NoError(t, os.WriteFile(profile, []byte(
+		"apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {enabled: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
+	shares := func(args ...string) (names []string) {
+		out, err := run(t, append([]string{"slices", "--inventory", "h100x8"}, args...)...)
+		require.NoError(t, err)
+		var list resourceapi.ResourceSliceList
+		require.NoError(t, yaml.UnmarshalStrict([]byte(out), &list))
+		for _, d := range list.Items[1].Spec.Devices {
+			if *d.Attributes["type"].StringValue == "share" {
+				names = append(names, d.Name)
+			}
+		}
+		return names
+	}
+	const card = "gpu-0000-1b-00-0"
+	assert.Equal(t, []string{card + "-memory-share", card + "-fraction-share"}, shares())
+	assert.Equal(t, []string{card + "-mig-3g-40gb-4-memory-share", card + "-mig-3g-40gb-0-memory-share"}, shares("--profile", profile))
+}
+
 func TestSlicesMistakes(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "machine.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("gpus: [{model: H100}]"), 0o600))
+	misspelt := filepath.Join(t.TempDir(), "profile.yaml")
+	require.NoError(t, os.WriteFile(misspelt, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rulez: []}"), 0o600))
 	for want, args := range map[string][]string{
+		"spec.rulez":                    {"--inventory", "l4x4", "--profile", misspelt},
+		"read --profile: open ./none: ": {"--inventory", "l4x4", "--profile", "./none"},
 		`unknown inventory "h100": choose one of a100-40x8, `: {"--inventory", "h100"},
 		"no inventory named: choose one of a100-40x8, ":       {},
 		`unknown model "H100": choose one of A100-40GB, `:     {"--inventory", broken},

@@ -30,12 +30,16 @@ var buildTools = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	toolsDir = dir
 	program := filepath.Join(dir, "tools")
 	build := exec.Command("go", "build", "-o", program, "../../cmd/simulated-nvidia-tools") //nolint:noctx // it ends
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	return program, build.Run()
 })
+
+// toolsDir is the folder with it, which goes when the tests end.
+var toolsDir string
 
 // newMPSMachine is a machine whose driver brings MPS.
 func newMPSMachine(t *testing.T, api *fake.Clientset) *machine {

@@ -44,7 +44,9 @@ func TestMain(m *testing.M) {
 		// The tests wait for each other's processes more than they work.
 		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(toolsDir)
+	os.Exit(code)
 }
 
 // isSet tells whether a flag was given.

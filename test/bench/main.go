@@ -13,11 +13,16 @@ import (
 	"syscall"
 )
 
+// programs are what is measured.
+type programs struct {
+	// plugin is the program to measure, hook the one for CDI hooks that comes
+	// with it, tools the one that stands in for those of NVIDIA's driver.
+	plugin, hook, tools string
+}
+
 // bench is what the figures are measured with.
 type bench struct {
-	// plugin is the program to measure, hook the one for CDI hooks that comes
-	// with it.
-	plugin, hook string
+	programs
 	// dir is a folder on a real disk, removed at the end.
 	dir string
 }
@@ -43,6 +48,7 @@ func main() {
 	b := &bench{}
 	flag.StringVar(&b.plugin, "plugin", "bin/tranche-kubelet-plugin", "the kubelet plugin's program, as make build leaves it")
 	flag.StringVar(&b.hook, "hook", "bin/nvidia-cdi-hook", "the program for CDI hooks that the plugin installs")
+	flag.StringVar(&b.tools, "tools", "bin/simulated-nvidia-tools", "the program that stands in for those of NVIDIA's driver")
 	folder := flag.String("dir", "/var/tmp", "folder on a real disk for everything that is written")
 	only := flag.String("only", "", "measure only figures with this text in their name")
 	flag.Parse()

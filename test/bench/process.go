@@ -26,13 +26,14 @@ const patience = 30 * time.Second
 // host is a node for the plugin's program: its folders, simulated cards and an
 // API server.
 type host struct {
-	plugin, hook, dir string
-	api               *apiServer
+	programs
+	dir string
+	api *apiServer
 }
 
 // newHost makes the node.
 func (b *bench) newHost() (*host, error) {
-	for _, program := range []string{b.plugin, b.hook} {
+	for _, program := range []string{b.plugin, b.hook, b.tools} {
 		if _, err := os.Stat(program); err != nil {
 			return nil, fmt.Errorf("find the program to measure (make build makes it): %w", err)
 		}
@@ -41,7 +42,7 @@ func (b *bench) newHost() (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{plugin: b.plugin, hook: b.hook, dir: dir}
+	h := &host{programs: b.programs, dir: dir}
 	if err := os.MkdirAll(h.path("kubelet/plugins_registry"), 0o750); err != nil {
 		return nil, err
 	}
@@ -55,9 +56,11 @@ func (b *bench) newHost() (*host, error) {
 
 func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
 
-// dataDir is the plugin's folder, simulation is that of the simulated machine.
+// dataDir is the plugin's folder, simulation is that of the simulated machine, and
+// mpsDir that of the MPS daemons.
 func (h *host) dataDir() string    { return h.path("kubelet/plugins/" + gpu.DriverName) }
 func (h *host) simulation() string { return h.path("sim") }
+func (h *host) mpsDir() string     { return h.path("mps") }
 
 // process is one run of the program.
 type process struct {
@@ -86,6 +89,8 @@ func (h *host) start(ctx context.Context, inventory string) (*process, error) {
 		"--simulate="+inventory,
 		"--simulate-dir="+h.path("inventories"),
 		"--simulate-root="+h.simulation(),
+		"--simulate-tools="+h.tools,
+		"--mps-dir="+h.mpsDir(),
 	)
 	p.cmd.Stderr = log
 	if err := p.cmd.Start(); err != nil {

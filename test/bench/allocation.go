@@ -44,12 +44,17 @@ func (b *bench) allocationFigures() []Figure {
 type layout struct {
 	*allocator.Scheduler
 	class string
+	// request asks for what is measured; nil: a device of the class.
+	request func(context.Context) (*allocator.Grant, error)
 }
 
 func classOf(profile string) string { return "gpu-mig-" + gpu.ProfileSlug(profile) + ".tranche.dev" }
 
 // ask asks for one device; nil when it has to wait.
 func (l *layout) ask(ctx context.Context) (*allocator.Grant, error) {
+	if l.request != nil {
+		return l.request(ctx)
+	}
 	return l.Allocate(ctx, nodeName, allocator.Claim("claim", allocator.Request("gpu", l.class, 1)))
 }
 
@@ -65,8 +70,8 @@ func layouts(cards []gpu.GPU) ([]*layout, error) {
 	}
 	class := classOf(cards[0].Placements[0].Profile)
 	return []*layout{
-		{allocator.New(classes, ours), class},
-		{allocator.New(forDriver(classes, nvidiaDriver), nvidiaSlices(cards)), class},
+		{Scheduler: allocator.New(classes, ours), class: class},
+		{Scheduler: allocator.New(forDriver(classes, nvidiaDriver), nvidiaSlices(cards)), class: class},
 	}, nil
 }
 

@@ -59,7 +59,7 @@ func (b *bench) timeAMDAllocation(ctx context.Context) (Reading, error) {
 		if err != nil {
 			return Reading{}, err
 		}
-		both = append(both, &layout{allocator.New(classes, published), node.class})
+		both = append(both, &layout{Scheduler: allocator.New(classes, published), class: node.class})
 	}
 	return timeBoth(ctx, both, false)
 }

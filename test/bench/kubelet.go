@@ -8,11 +8,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // kubelet speaks to a plugin over its socket.
@@ -79,4 +82,19 @@ func claimFor(n int, card, device string) *resourceapi.ResourceClaim {
 			}},
 		},
 	}
+}
+
+// shareSize is the part of a card that a claim for a share has.
+const shareSize = "20m"
+
+// shareClaimFor is the n-th claim, with a share of a card.
+func shareClaimFor(n int, card string) *resourceapi.ResourceClaim {
+	c := claimFor(n, card, card+"-fraction-share")
+	result := &c.Status.Allocation.Devices.Results[0]
+	result.ShareID = ptr.To(types.UID(fmt.Sprintf("5f0c0ed8-30ab-4a4b-9a4b-%012d", n)))
+	result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{
+		publish.CapacityFraction: resource.MustParse(shareSize),
+		publish.CapacityClients:  resource.MustParse("1"),
+	}
+	return c
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,6 +17,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -54,22 +57,40 @@ func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
 }
 
 // resources is what a node with these cards publishes.
-func resources(cards []gpu.GPU) (resourceslice.DriverResources, error) {
+func resources(node string, cards []gpu.GPU) (resourceslice.DriverResources, error) {
 	out := make([]publish.Card, len(cards))
 	for i := range cards {
 		out[i].GPU = cards[i]
 	}
-	published, errs := publish.Resources(nodeName, out)
+	published, errs := publish.Resources(node, out)
 	return published, errors.Join(errs...)
 }
 
 // slicesOf are the API objects of a node with these cards.
 func slicesOf(cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
-	published, err := resources(cards)
+	return slicesOfNode(nodeName, cards)
+}
+
+func slicesOfNode(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+	published, err := resources(node, cards)
 	if err != nil {
 		return nil, err
 	}
-	return allocator.Slices(gpu.DriverName, nodeName, published), nil
+	return allocator.Slices(gpu.DriverName, node, published), nil
+}
+
+// withShares are the same cards, shared as they are if nobody says otherwise.
+// limited: MPS daemons keep the holders to their memory.
+func withShares(cards []gpu.GPU, limited bool) ([]gpu.GPU, error) {
+	cards = slices.Clone(cards)
+	for i := range cards {
+		shares, err := share.Devices(&cards[i], settings.Default(), limited)
+		if err != nil {
+			return nil, err
+		}
+		cards[i].Placements = append(slices.Clone(cards[i].Placements), shares...)
+	}
+	return cards, nil
 }
 
 // manyCards copies a card often enough, at addresses of their own.

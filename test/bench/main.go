@@ -37,6 +37,8 @@ func (b *bench) figures(ctx context.Context) []Figure {
 		b.allocationFigures(),
 		b.churnFigures(),
 		b.amdFigures(ctx),
+		b.shareFigures(),
+		b.daemonFigures(),
 		b.pluginFigures(ctx),
 	} {
 		all = append(all, some...)

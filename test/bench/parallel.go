@@ -43,12 +43,12 @@ func (b *bench) timeParallel(ctx context.Context) (Reading, error) {
 		}
 		claims = append(claims, c)
 	}
-	return eightAgainstOne(ctx, r.kubelet, claims)
+	return allAgainstOne(ctx, r.kubelet, claims)
 }
 
-// eightAgainstOne prepares all claims at once, each in a call of its own as for
+// allAgainstOne prepares all claims at once, each in a call of its own as for
 // pods of their own, and then one alone.
-func eightAgainstOne(ctx context.Context, k *kubelet, claims []*resourceapi.ResourceClaim) (Reading, error) {
+func allAgainstOne(ctx context.Context, k *kubelet, claims []*resourceapi.ResourceClaim) (Reading, error) {
 	var all, one []float64
 	for range parallelRounds {
 		took, err := prepareAll(ctx, k, claims)

@@ -22,7 +22,7 @@ import (
 
 const (
 	// pluginInventory is what the plugin's program runs on.
-	pluginInventory = "h100x8"
+	pluginInventory = "h200x8"
 	slicesOfACard   = 2
 	claimRounds     = 3
 	// settled is how long to listen for writes that should not come.
@@ -34,7 +34,7 @@ const (
 
 // pluginRun is what one run through the life of the program found.
 type pluginRun struct {
-	replaced, memory, restart, change Reading
+	replaced, replacedByShare, memory, restart, change Reading
 	// noClaims says why no claim could be prepared.
 	noClaims error
 }
@@ -57,23 +57,26 @@ func (b *bench) pluginFigures(ctx context.Context) []Figure {
 	}
 	return []Figure{
 		figure("file replacements in Prepare + Unprepare of a MIG claim", AtMost(6, "files"), func(r *pluginRun) (Reading, error) { return r.replaced, r.noClaims }),
-		figure("resident memory of the plugin with 8 cards", AtMost(60, "MB"), func(r *pluginRun) (Reading, error) { return r.memory, r.noClaims }),
+		figure("file replacements in Prepare + Unprepare of a share with a daemon", AtMost(6, "files"), func(r *pluginRun) (Reading, error) { return r.replacedByShare, r.noClaims }),
+		figure("resident memory of the plugin with 8 H200, shared, and 8 MPS daemons", AtMost(60, "MB"), func(r *pluginRun) (Reading, error) { return r.memory, r.noClaims }),
 		figure("ResourceSlice writes at a restart on unchanged hardware", AtMost(0, "writes"), func(r *pluginRun) (Reading, error) { return r.restart, nil }),
 		figure("ResourceSlice writes when one card changes", AtMost(1, "writes"), func(r *pluginRun) (Reading, error) { return r.change, nil }),
 	}
 }
 
-func (b *bench) runPlugin(ctx context.Context) (*pluginRun, error) {
+func (b *bench) runPlugin(ctx context.Context) (r *pluginRun, err error) {
 	h, err := b.newHost()
 	if err != nil {
 		return nil, err
 	}
 	defer h.api.stop()
+	// What went wrong may have left some.
+	defer func() { err = errors.Join(err, stopDaemons(ctx, h.daemons())) }()
 	inv, err := inventory.Load(pluginInventory)
 	if err != nil {
 		return nil, err
 	}
-	r := &pluginRun{}
+	r = &pluginRun{}
 	if err := h.firstRun(ctx, r, len(inv.GPUs)); err != nil {
 		return nil, err
 	}
@@ -98,17 +101,36 @@ func (h *host) firstRun(ctx context.Context, r *pluginRun, cards int) error {
 	if err != nil {
 		return err
 	}
-	claims, err := h.claims()
+	partitions, shares, err := h.claims()
 	if err != nil {
 		return err
 	}
-	if r.replaced, err = h.countReplaced(ctx, p.kubelet, claims[0]); err != nil {
+	if r.replaced, err = h.countReplaced(ctx, p.kubelet, partitions[0]); err != nil {
+		return err
+	}
+	if r.replacedByShare, err = h.countReplaced(ctx, p.kubelet, shares[0]); err != nil {
 		return err
 	}
 	for range claimRounds {
-		if _, err := prepareAll(ctx, p.kubelet, claims); err != nil {
+		if _, err := prepareAll(ctx, p.kubelet, partitions); err != nil {
 			return err
 		}
+	}
+	return h.holdShares(ctx, p, r, shares, published)
+}
+
+// holdShares reads the memory of the program while it has shares of all cards given
+// out, each with a daemon.
+func (h *host) holdShares(ctx context.Context, p *process, r *pluginRun, shares []*resourceapi.ResourceClaim, published map[string]float64) error {
+	if err := atOnce(shares, func(c *resourceapi.ResourceClaim) error { return p.prepare(ctx, c) }); err != nil {
+		return err
+	}
+	daemons, err := h.daemons().List()
+	if err != nil {
+		return err
+	}
+	if len(daemons) != len(shares) {
+		return fmt.Errorf("%d shares have %d MPS daemons", len(shares), len(daemons))
 	}
 	now, err := p.memory()
 	if err != nil {
@@ -120,11 +142,12 @@ func (h *host) firstRun(ctx context.Context, r *pluginRun, cards int) error {
 		Seen: fmt.Sprintf("%.1f after publishing; now anonymous %.1f, program %.1f; peak %.1f",
 			published["VmRSS"]/mb, now["RssAnon"]/mb, now["RssFile"]/mb, now["VmHWM"]/mb),
 	}
-	return nil
+	return atOnce(shares, func(c *resourceapi.ResourceClaim) error { return p.unprepare(ctx, c) })
 }
 
-// claims are one claim for each card, as they are in the API server.
-func (h *host) claims() ([]*resourceapi.ResourceClaim, error) {
+// claims are one claim for each card, for a partition and for a share, as they are
+// in the API server.
+func (h *host) claims() (partitions, shares []*resourceapi.ResourceClaim, err error) {
 	h.api.mu.Lock()
 	var devices []string
 	for _, s := range h.api.list(slicesPath, metav1.ListOptions{}) {
@@ -136,16 +159,15 @@ func (h *host) claims() ([]*resourceapi.ResourceClaim, error) {
 	}
 	h.api.mu.Unlock()
 	slices.Sort(devices)
-	var claims []*resourceapi.ResourceClaim
 	for i, device := range devices {
 		card, _, _ := strings.Cut(device, "-mig-")
-		c := claimFor(i, card, device)
-		if err := h.api.put(claimsPath, c); err != nil {
-			return nil, err
+		partition, share := claimFor(i, card, device), shareClaimFor(len(devices)+i, card)
+		if err := errors.Join(h.api.put(claimsPath, partition), h.api.put(claimsPath, share)); err != nil {
+			return nil, nil, err
 		}
-		claims = append(claims, c)
+		partitions, shares = append(partitions, partition), append(shares, share)
 	}
-	return claims, nil
+	return partitions, shares, nil
 }
 
 // countReplaced counts the files that one pair replaces, in the plugin's folder

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -149,31 +150,37 @@ func inTurns(rounds, inRound int, measures ...func() (seconds float64, err error
 // rigWith is a plugin with so many claims prepared, the claim that is measured
 // among them. It shares its card with others.
 func (b *bench) rigWith(ctx context.Context, hardware *memory, claims int) (*rig, error) {
+	var all []*resourceapi.ResourceClaim
+	for _, card := range hardware.cards {
+		for _, p := range card.Placements {
+			if p.Type == gpu.TypeGPU || p.Profile != card.Placements[0].Profile {
+				break
+			}
+			all = append(all, claimFor(len(all), card.Name(), p.Name()))
+		}
+	}
+	if len(all) < claims {
+		return nil, fmt.Errorf("the cards have room for %d only", len(all))
+	}
+	return b.rigFor(ctx, hardware, all[:claims])
+}
+
+// rigFor is a plugin that knows some claims and has prepared them, but for the
+// first: that is prepared by the measurement.
+func (b *bench) rigFor(ctx context.Context, hardware *memory, claims []*resourceapi.ResourceClaim) (*rig, error) {
 	r, err := b.newRig(ctx, hardware)
 	if err != nil {
 		return nil, err
 	}
-	n := 0
-	for _, card := range hardware.cards {
-		for _, p := range card.Placements {
-			if n == claims || p.Type == gpu.TypeGPU || p.Profile != card.Placements[0].Profile {
-				break
-			}
-			c := claimFor(n, card.Name(), p.Name())
-			if err := r.allocate(c); err != nil {
-				return nil, err
-			}
-			// The first is prepared by the measurement.
-			if n > 0 {
-				if err := r.prepare(ctx, c); err != nil {
-					return nil, err
-				}
-			}
-			n++
+	for n, c := range claims {
+		err := r.allocate(c)
+		if err == nil && n > 0 {
+			err = r.prepare(ctx, c)
 		}
-	}
-	if n < claims {
-		return nil, fmt.Errorf("the cards have room for %d only", n)
+		if err != nil {
+			r.stop()
+			return nil, err
+		}
 	}
 	return r, nil
 }

@@ -18,6 +18,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
 // patience is how long the plugin may take for anything.
@@ -61,6 +62,11 @@ func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
 func (h *host) dataDir() string    { return h.path("kubelet/plugins/" + gpu.DriverName) }
 func (h *host) simulation() string { return h.path("sim") }
 func (h *host) mpsDir() string     { return h.path("mps") }
+
+// daemons sees the MPS daemons that the program runs.
+func (h *host) daemons() *mps.Supervisor {
+	return mps.New(mps.Config{Dir: h.mpsDir(), DriverRoot: h.simulation() + "/driver"})
+}
 
 // process is one run of the program.
 type process struct {

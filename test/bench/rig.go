@@ -55,6 +55,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 		Cards:   func() []gpu.GPU { return slices.Clone(hardware.cards) },
 		LoadID:  func(string) string { return "5f0c0ed8-30ab-4a4b-9a4b-000000000000" },
 		LockDir: dir,
+		Shares:  hardware.shares,
 	})
 	// The log is written, to where it costs no more.
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.Discard)))

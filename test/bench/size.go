@@ -12,19 +12,26 @@ func (b *bench) sizeFigures() []Figure {
 	var all []Figure
 	for _, node := range []struct {
 		name, inventory string
+		shared          bool
 		limit           float64
-	}{{"8 × H200", "h200x8", 180}, {"8 × MI300X", "mi300x8", 110}} {
+	}{
+		{"8 × H200", "h200x8", false, 180}, {"8 × H200 with shares of the cards", "h200x8", true, 205},
+		{"8 × MI300X", "mi300x8", false, 110}, {"8 × MI300X with shares of the cards", "mi300x8", true, 125},
+	} {
 		all = append(all, Figure{
 			Name:    "JSON of the slices of " + node.name,
 			Limit:   AtMost(node.limit, "KB"),
-			Measure: func(ctx context.Context) (Reading, error) { return b.weigh(ctx, node.inventory) },
+			Measure: func(ctx context.Context) (Reading, error) { return b.weigh(ctx, node.inventory, node.shared) },
 		})
 	}
 	return all
 }
 
-func (b *bench) weigh(ctx context.Context, inventory string) (Reading, error) {
+func (b *bench) weigh(ctx context.Context, inventory string, shared bool) (Reading, error) {
 	cards, err := b.cardsOf(ctx, inventory)
+	if err == nil && shared {
+		cards, err = withShares(cards, true)
+	}
 	if err != nil {
 		return Reading{}, err
 	}

@@ -18,4 +18,8 @@ simulate=(--set legacyResources.nvidia=true --set legacyResources.amd=true)
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")
 done
+# The profiles of the demos. No node follows one before it has the label.
+for settings in demo/*/settings/values.yaml; do
+  simulate+=(--values "$settings")
+done
 test/deploy.sh "$dir" "${simulate[@]}"

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -121,9 +122,27 @@ func (s *suite) followDemoProfile(folder string) {
 	}
 	require.NoError(s.t, yaml.Unmarshal(text, &values))
 	require.Len(s.t, values.Profiles, 1, folder)
+	before := s.published(nodeA)
 	for name := range values.Profiles {
 		s.labelProfile(nodeA, name)
 	}
+	s.eventually("node-a follows the profile", func() (bool, string) {
+		return !slices.Equal(before, s.published(nodeA)), "it publishes what it did before"
+	})
+	s.eventually("all its cards follow", func() (bool, string) {
+		now := s.published(nodeA)
+		time.Sleep(glance)
+		return slices.Equal(now, s.published(nodeA)), "it still changes"
+	})
+}
+
+// waitPublishes waits until a node publishes devices with a text in them.
+func (s *suite) waitPublishes(node, text string) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("%s publishes %q", node, text), func() (bool, string) {
+		all := strings.Join(s.published(node), "")
+		return strings.Contains(all, text), all
+	})
 }
 
 // profileIs selects partitions, or shares of them, by their profile.

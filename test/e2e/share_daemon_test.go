@@ -2,35 +2,34 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// mpsProgram is the control daemon of the simulated driver.
-const mpsProgram = simulateRoot + "/driver/usr/bin/nvidia-cuda-mps-control"
-
-// Where the driver lacks the MPS programs shares work without limits and say so;
-// with the strategy MPS pods wait, and the event names what is missing.
-func TestShareWithoutTheMPSPrograms(t *testing.T) {
+// Where no MPS daemon works shares work without limits and say so; with the
+// strategy MPS pods wait, and the event says why.
+func TestShareWhereMPSDoesNotWork(t *testing.T) {
 	s := start(t)
 	limited := s.published(nodeB)
-	away := mpsProgram + ".away"
-	back := func() {
-		s.onNode(nodeB, "sh", "-c", `test ! -e "$1" || mv "$1" "$2"`, "sh", away, mpsProgram)
-	}
-	s.onNode(nodeB, "mv", mpsProgram, away)
 	t.Cleanup(func() {
 		s.deletePods()
-		back()
+		s.clearFaults(nodeB)
 		s.restartPlugin(nodeB)
 		s.eventually(nodeB+" publishes what it did before", func() (bool, string) {
-			return assert.ObjectsAreEqual(limited, s.published(nodeB)), "it does not"
+			return slices.Equal(limited, s.published(nodeB)), "it does not"
 		})
 	})
+	s.onNode(nodeB, "sh", "-c", `printf 'mps: {start: fail}\n' > "$1"`, "sh", simulateRoot+"/faults.yaml")
 	s.restartPlugin(nodeB)
-	s.waitNodeEvent(nodeB, "SharesNotLimited", "nvidia-cuda-mps-control", "isolation is none")
+	s.waitNodeEvent(nodeB, "SharesNotLimited", "simulated failure", "isolation is none")
+	s.eventually("no share of node-b has a limit", func() (bool, string) {
+		all := strings.Join(s.published(nodeB), "")
+		return !strings.Contains(all, "cooperative"), all
+	})
 
 	s.sharePodAt(nodeB, "free", "", classMemoryShare, amounts{"memory": "2000Mi"})
 	free := s.waitRunning("free")
@@ -43,8 +42,9 @@ func TestShareWithoutTheMPSPrograms(t *testing.T) {
 	s.delete("free")
 
 	s.followProfile(nodeB, "needs-mps", `{sharing: {strategy: MPS}}`)
+	s.waitPublishes(nodeB, "sharing:\n    string: mps")
 	s.sharePodAt(nodeB, "waits", "", classMemoryShare, amounts{"memory": "2000Mi"})
-	s.waitPodEvent("waits", prepareFailed, "is shared by MPS, which does not work on this node", "nvidia-cuda-mps-control")
+	s.waitPodEvent("waits", prepareFailed, "is shared by MPS, which does not work on this node", "simulated failure")
 	assert.Empty(t, s.daemons(nodeB))
 }
 

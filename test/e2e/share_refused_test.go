@@ -60,6 +60,7 @@ func TestShareOfMoreMemoryThanTheCardHas(t *testing.T) {
 	s.waitUnschedulable("greedy")
 	why := s.why("greedy")
 	assert.Contains(t, why, "100Gi", why)
+	t.Log(why)
 	s.sharePod("modest", classMemoryShare, amounts{"memory": "1Gi"})
 	s.waitRunning("modest")
 }
@@ -73,7 +74,7 @@ func TestShareOnAFullCardSaysWhoHoldsIt(t *testing.T) {
 	s.waitRunning("holder")
 	s.sharePodAt(nodeA, "waits", pci, classFractionShare, amounts{"fraction": "0.4"})
 	s.waitUnschedulable("waits")
-	assert.Contains(t, s.why("waits"), s.namespace+"/holder")
+	assert.Contains(t, s.why("waits"), "held by "+s.namespace+": holder")
 	s.delete("holder")
 	s.waitRunning("waits")
 }

@@ -84,21 +84,23 @@ func checkPlacement(t *testing.T, card *gpu.GPU, p gpu.Placement) {
 }
 
 // published is what the node would publish.
-func published(t *testing.T, m *machine) []resourceapi.ResourceSlice {
+func published(t *testing.T, cards []gpu.GPU) []resourceapi.ResourceSlice {
 	t.Helper()
-	var cards []publish.Card
-	for _, card := range cardsOf(t, m) {
-		cards = append(cards, publish.Card{GPU: card})
+	var all []publish.Card
+	for _, card := range cards {
+		all = append(all, publish.Card{GPU: card})
 	}
-	resources, errs := publish.Resources(node, cards)
+	resources, errs := publish.Resources(node, all)
 	require.Empty(t, errs)
 	return publish.Objects(gpu.DriverName, node, resources)
 }
 
 // checkSlices: the slices pass our own checks and the part of the API server's
 // validation that is in its client library.
-func checkSlices(t *testing.T, m *machine) {
-	all := published(t, m)
+func checkSlices(t *testing.T, m *machine) { validate(t, published(t, cardsOf(t, m))) }
+
+func validate(t *testing.T, all []resourceapi.ResourceSlice) {
+	t.Helper()
 	size := 0
 	// The options are feature gates; we use no field of this one.
 	create := operation.Operation{Type: operation.Create, Options: map[string]bool{"DRAPartitionableDevicesType": false}}
@@ -116,18 +118,10 @@ func checkSlices(t *testing.T, m *machine) {
 // checkScheduler: the scheduler's own allocator grants each device of an empty
 // machine, and no second one of a card that is given out whole.
 func checkScheduler(t *testing.T, m *machine) {
-	class := &resourceapi.DeviceClass{}
-	class.Name = "any"
-	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", gpu.DriverName)}}}
-	objects := published(t, m)
-	var seen []*resourceapi.ResourceSlice
-	for i := range objects {
-		seen = append(seen, &objects[i])
-	}
-	scheduler := allocator.New([]*resourceapi.DeviceClass{class}, seen)
+	scheduler := schedulerOf(published(t, cardsOf(t, m)))
 	for _, card := range cardsOf(t, m) {
 		for _, cut := range slices.CompactFunc(slices.Clone(card.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
-			request := allocator.Request("gpu", class.Name, 1)
+			request := allocator.Request("gpu", anyClass, 1)
 			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&card, cut)}}}
 			grant, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("claim", request))
 			require.NoError(t, err)
@@ -144,13 +138,32 @@ func checkScheduler(t *testing.T, m *machine) {
 	}
 }
 
-// selects is a selector for the cuts of a card with the profile of this one.
+// anyClass is a class of all our devices.
+const anyClass = "any"
+
+// schedulerOf is a scheduler that sees these slices.
+func schedulerOf(objects []resourceapi.ResourceSlice) *allocator.Scheduler {
+	class := &resourceapi.DeviceClass{}
+	class.Name = anyClass
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", gpu.DriverName)}}}
+	var seen []*resourceapi.ResourceSlice
+	for i := range objects {
+		seen = append(seen, &objects[i])
+	}
+	return allocator.New([]*resourceapi.DeviceClass{class}, seen)
+}
+
+// selects is a selector for the cuts of a card with the profile of this one, or for
+// the share.
 func selects(card *gpu.GPU, p gpu.Placement) string {
 	of := func(attribute, value string) string {
 		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", gpu.DriverName, attribute, value)
 	}
-	if p.Type == gpu.TypeGPU {
-		return of(publish.AttributeUUID, card.UUID)
+	switch {
+	case p.Share != nil:
+		return of(publish.AttributeUUID, card.UUID) + " && " + of(publish.AttributeShare, string(p.Share.By))
+	case p.Type == gpu.TypeGPU:
+		return of(publish.AttributeUUID, card.UUID) + " && " + of(publish.AttributeType, string(p.Type))
 	}
 	return of(publish.AttributeParentUUID, card.UUID) + " && " + of(publish.AttributeProfile, p.Profile)
 }

@@ -14,15 +14,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
 // inside is set for this program when it runs in the container.
 const inside = "TRANCHE_HARDWARE_TEST_INSIDE"
 
-// TestMain lists the container's NVIDIA devices when it is the program in it.
+// TestMain is also the program in the container, where it lists NVIDIA's devices; a
+// CUDA program; and an MPS daemon on its way to being one.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == mps.LaunchCommand {
+		os.Exit(mps.Launch(os.Args[2:]))
+	}
+	if text := os.Getenv(asClient); text != "" {
+		os.Exit(client(text))
+	}
 	if os.Getenv(inside) == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		if programsDir != "" {
+			_ = os.RemoveAll(programsDir)
+		}
+		os.Exit(code)
 	}
 	for _, pattern := range []string{"/dev/nvidia*", "/dev/nvidia-caps*/*"} {
 		paths, _ := filepath.Glob(pattern)

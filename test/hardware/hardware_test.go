@@ -1,11 +1,13 @@
 package hardware
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
@@ -24,6 +26,10 @@ var checks = []struct {
 	{"Report", checkReport},
 	{"WatchHealth", checkWatchHealth},
 	{"Container", checkContainer},
+	{"ShareDevices", checkShareDevices},
+	{"ShareEdits", checkShareEdits},
+	{"MPS", checkMPS},
+	{"Limits", checkLimits},
 }
 
 // TestHardware checks the cards of this machine.
@@ -56,6 +62,7 @@ func TestSimulated(t *testing.T) {
 // state is what a check must leave as it is: modes and instances.
 type state struct {
 	MIG        *report.Switch
+	Settings   gpu.CardSettings
 	Partitions []string
 }
 
@@ -66,10 +73,21 @@ func stateOf(t *testing.T, m *machine) map[string]state {
 	all := map[string]state{}
 	for _, card := range told.Cards {
 		s := state{MIG: card.MIG}
+		s.Settings, err = m.Settings(m.ctx(t), card.PCIAddress)
+		require.NoError(t, err)
 		for _, p := range card.Partitions {
 			s.Partitions = append(s.Partitions, p.Name)
 		}
 		all[card.Name] = s
 	}
 	return all
+}
+
+func reportOf(t *testing.T, m *machine, card string) report.Card {
+	t.Helper()
+	told, err := m.Report(m.ctx(t))
+	require.NoError(t, err)
+	i := slices.IndexFunc(told.Cards, func(c report.Card) bool { return c.Name == card })
+	require.NotEqual(t, -1, i, "no report of %s", card)
+	return told.Cards[i]
 }

@@ -3,12 +3,16 @@ package hardware
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -17,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 )
 
 var (
@@ -36,6 +41,7 @@ type reader interface {
 	LoadID() (string, error)
 	Report(ctx context.Context) (report.Report, error)
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
+	Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error)
 }
 
 // machine is a node with cards, real or simulated.
@@ -49,6 +55,12 @@ type machine struct {
 	simulated bool
 	// hasNodes tells whether device nodes could be made for the simulation.
 	hasNodes bool
+	// driverRoot is the driver's folder, cuda its libcuda, empty when there is none.
+	driverRoot, cuda string
+	// hasMPS tells whether the driver, or the host, has the programs of MPS, and
+	// mpsDir is a folder for its daemons.
+	hasMPS bool
+	mpsDir string
 }
 
 // patience is how long one check may wait for the cards.
@@ -79,8 +91,25 @@ func realMachine(t *testing.T) *machine {
 		NVML: nvml.New(nvml.WithLibraryPath(library)), DriverRoot: root, DevRoot: devRoot, CDIHookPath: hook,
 	})
 	m.devRoot, m.hook, m.hasNodes = devRoot, hook, true
+	m.driverRoot, m.cuda = root, filepath.Join(filepath.Dir(library), "libcuda.so.1")
+	if _, err := os.Stat(m.cuda); err != nil {
+		m.cuda = ""
+	}
+	m.hasMPS = hasMPS(root)
 	t.Logf("driver root %s, device nodes below %s, NVML %s", root, devRoot, library)
 	return m
+}
+
+// hasMPS looks for the program where pkg/hardware/mps does first.
+func hasMPS(driverRoot string) bool {
+	for _, root := range []string{driverRoot, "/"} {
+		for _, dir := range []string{"usr/bin", "bin", "usr/sbin", "usr/local/bin", "opt/bin"} {
+			if _, err := os.Stat(filepath.Join(root, dir, mpscontrol.ControlProgram)); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // findHook finds the program of the CDI hooks. The plugin brings its own; here
@@ -106,14 +135,37 @@ func simulatedMachine(t *testing.T, name string) *machine {
 	t.Helper()
 	inv, err := inventory.Load(name)
 	require.NoError(t, err)
+	programs, err := simulatorPrograms()
+	require.NoError(t, err)
 	root := t.TempDir()
-	lib, err := simulate.New(inv, simulate.Options{Root: root, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := simulate.New(inv, simulate.Options{Root: root, Tools: filepath.Join(programs, "tools"), Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	driver := filepath.Join(root, "driver")
 	m := open(t, nvidia.Config{NVML: lib, DriverRoot: driver, ProcRoot: root, SysRoot: filepath.Join(root, "sys")})
 	m.devRoot, m.simulated, m.hasNodes = driver, true, lib.HasDeviceNodes()
+	m.driverRoot, m.hasMPS, m.cuda = driver, true, filepath.Join(programs, "libcuda.so.1")
 	return m
 }
+
+// programsDir is where simulatorPrograms has built something, for TestMain to remove.
+var programsDir string
+
+// simulatorPrograms builds what stands in for NVIDIA's programs and for libcuda, once.
+var simulatorPrograms = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "tranche-hardware-test"); err != nil {
+		return "", err
+	}
+	programsDir = dir
+	for _, command := range [][]string{
+		{"env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(dir, "tools"), "../../cmd/simulated-nvidia-tools"},
+		{"cc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "cuda/testdata/libcuda.c"},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:noctx // it ends
+			return dir, fmt.Errorf("%v: %w: %s", command, err, out)
+		}
+	}
+	return dir, nil
+})
 
 func open(t *testing.T, config nvidia.Config) *machine {
 	t.Helper()
@@ -121,5 +173,9 @@ func open(t *testing.T, config nvidia.Config) *machine {
 	require.NoError(t, err)
 	require.NoError(t, driver.Open(t.Context()))
 	t.Cleanup(func() { _ = driver.Close(context.Background()) })
-	return &machine{reader: driver}
+	// Not t.TempDir, whose names are long: the path of a socket is limited.
+	dir, err := os.MkdirTemp("", "mps")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	return &machine{reader: driver, mpsDir: dir}
 }

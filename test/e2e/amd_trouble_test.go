@@ -40,7 +40,8 @@ func TestAProcessKeepsAnAMDCardInItsMode(t *testing.T) {
 	s.setAMDFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "rocm-bandwidth", Cards: []string{pci}}}})
 	s.eventually("what needs a switch is tainted", func() (bool, string) {
 		tainted := s.taintedDevices(nodeC, busyTaint)
-		return len(tainted) == 13, strings.Join(tainted, "\n")
+		// Eight of CPX, four of QPX, the whole card, and its two shares.
+		return len(tainted) == 15, strings.Join(tainted, "\n")
 	})
 	for _, device := range s.taintedDevices(nodeC, busyTaint) {
 		assert.True(t, strings.HasPrefix(device, card), device)

@@ -122,7 +122,7 @@ func TestShares(t *testing.T) {
 		},
 		"no shares of partitions here": {
 			newWorld(t).node("node-a", "L4-24GB", 1, sharing(true)), amounting(partShare), why.Lacking,
-			"no memory share is published here: the node's settings share no such card, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell. Its cards have fraction share, memory share, whole card.", nil,
+			"it has memory shares, and none that the claim's class and selectors choose (shares of whole cards and of partitions have classes of their own).", nil,
 		},
 		"partitions are held": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, partitions)).hold("node-a", "team-c", "cut", three, 2),

@@ -18,8 +18,9 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	other := s.anotherNamespace()
 	half := amounts{"fraction": "0.5"}
 	s.sharePod("mine", classFractionShare, half)
+	mine := s.waitRunning("mine")
 	other.sharePod("theirs", classFractionShare, half)
-	mine, theirs := s.waitRunning("mine"), other.waitRunning("theirs")
+	theirs := other.waitRunning("theirs")
 	shared := s.allocated(mine, "").Pool
 	assert.Equal(t, shared, s.allocated(theirs, "").Pool)
 	s.requireSeesShare(mine, "main")

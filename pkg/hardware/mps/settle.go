@@ -96,7 +96,7 @@ func (s *Supervisor) awaitAnswer(ctx context.Context, f folder, c *child) (proce
 			return p, died(f, nil)
 		case c != nil && c.hasEnded():
 			c = nil // another process has launched it
-		case p.alive() && isSocket(filepath.Join(f.pipe(), "control")):
+		case p.alive() && isChannel(filepath.Join(f.pipe(), "control")):
 			if _, err := s.ask(ctx, f, "get_server_list"); err == nil {
 				return p, nil
 			} else if ctx.Err() == nil {
@@ -124,9 +124,11 @@ func died(f folder, cause error) error {
 	return &endedError{id: f.id(), words: f.lastWords(), cause: cause}
 }
 
-func isSocket(path string) bool {
+// isChannel tells whether a daemon can be asked by way of a file: a socket, or a pipe
+// as older ones have it.
+func isChannel(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode()&os.ModeSocket != 0
+	return err == nil && info.Mode()&(os.ModeSocket|os.ModeNamedPipe) != 0
 }
 
 // Status says how a daemon is. One that another process has started, and that runs,

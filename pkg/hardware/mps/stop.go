@@ -83,7 +83,7 @@ func (s *Supervisor) end(ctx context.Context, f folder) error {
 	defer cancel()
 	grace, cancelGrace := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancelGrace()
-	if isSocket(filepath.Join(f.pipe(), "control")) {
+	if isChannel(filepath.Join(f.pipe(), "control")) {
 		// With clients attached, or hanging, it does not end; that is looked at below.
 		if _, err := s.ask(grace, f, "quit"); err == nil && awaitEnd(grace, p) == nil {
 			return p.killServers()

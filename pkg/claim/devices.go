@@ -42,7 +42,7 @@ func allocated(claim *resourceapi.ResourceClaim, node string, cards []gpu.GPU) (
 			Made:      !admin && placement.Base().Type == gpu.TypeMIG,
 			ShareID:   shareID(result),
 		}
-		if isShare(device) {
+		if device.IsShare() {
 			if device.Amount, err = amountOf(placement, &result); err != nil {
 				return nil, err
 			}

@@ -65,7 +65,8 @@ type Config struct {
 // on different cards proceed at the same time.
 type Manager struct {
 	Config
-	locks cardLocks
+	locks    cardLocks
+	prepares underWay
 
 	// mu protects released.
 	mu sync.Mutex
@@ -84,6 +85,11 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Prepare are used up", Budget))
 	defer cancel()
 
+	ctx, over, err := m.prepares.begin(ctx, claim.UID)
+	if err != nil {
+		return ledger.Record{}, err
+	}
+	defer over()
 	wanted, err := m.want(claim)
 	if err != nil {
 		return ledger.Record{}, err
@@ -156,7 +162,7 @@ func (m *Manager) prepare(ctx context.Context, wanted ledger.Record, started boo
 	held, ok := m.Ledger.Get(wanted.Claim.UID)
 	if started && (!ok || !sameDevices(held, wanted)) {
 		// Whoever released it meanwhile will not do so again for us.
-		return ledger.Record{}, fmt.Errorf("claim %s was released while it was being prepared", wanted.Claim)
+		return ledger.Record{}, errReleasedMeanwhile
 	}
 	if ok && !sameDevices(held, wanted) {
 		// The claim was allocated anew and nobody told us that the old
@@ -228,8 +234,14 @@ func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 }
 
 // Unprepare releases what the claim holds. A claim that holds nothing is no
-// error: it may never have been prepared, or be released already.
+// error: it may never have been prepared, or be released already. A Prepare of the
+// claim that is under way is ended.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
+	defer cancel()
+	if err := m.prepares.end(ctx, claim.UID); err != nil {
+		return err
+	}
 	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true })
 }
 
@@ -239,7 +251,7 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
 
-	if err := m.refresh(ctx); err != nil {
+	if err := m.Refresh(ctx); err != nil {
 		return err
 	}
 	held, ok := m.Ledger.Get(claim.UID)
@@ -305,7 +317,7 @@ func (m *Manager) lock(ctx context.Context, operation string, cards []string) (f
 	start := time.Now()
 	unlock, err := m.locks.lock(ctx, cards)
 	if err == nil {
-		if err = m.refresh(ctx); err != nil {
+		if err = m.Refresh(ctx); err != nil {
 			unlock()
 		}
 	}
@@ -313,8 +325,8 @@ func (m *Manager) lock(ctx context.Context, operation string, cards []string) (f
 	return unlock, err
 }
 
-// refresh takes in what another process has written before it let go of a lock.
-func (m *Manager) refresh(ctx context.Context) error {
+// Refresh takes in what another process has written before it let go of a lock.
+func (m *Manager) Refresh(ctx context.Context) error {
 	broken, err := m.Ledger.Refresh()
 	for _, f := range m.recoverBroken(broken) {
 		klog.FromContext(ctx).Info(f.Message, "err", f.Err)

@@ -95,7 +95,7 @@ func planPrepare(s situation) ([]Step, error) {
 		}
 	}
 	for i, d := range s.wanted.Devices {
-		if isShare(d) {
+		if d.IsShare() {
 			steps = append(steps, Step{Op: OpJoin, Device: i})
 		}
 	}
@@ -159,7 +159,7 @@ func checkForeign(s situation) error {
 			if part.Type.FollowsMode() || !part.Overlaps(d.Placement) || madeFor(part, s.held) {
 				continue
 			}
-			if isShare(d) && part.Is(d.Placement) && recordOf(part, s.sharers) != nil {
+			if d.IsShare() && part.Is(d.Placement) && recordOf(part, s.sharers) != nil {
 				continue // who holds it beside us was looked at already
 			}
 			if owner := recordOf(part, s.others); owner != nil {
@@ -240,7 +240,7 @@ func sameDevices(a, b ledger.Record) bool {
 func planRelease(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.Record) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}
 	for i, d := range slices.Backward(r.Devices) {
-		if isShare(d) {
+		if d.IsShare() {
 			steps = append(steps, Step{Op: OpLeave, Device: i})
 		}
 	}

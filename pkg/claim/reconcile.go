@@ -60,7 +60,7 @@ func (m *Manager) recoverLost() []Finding {
 	}
 	var findings []Finding
 	for _, uid := range uids {
-		if _, ok := m.Ledger.Get(uid); ok {
+		if m.Ledger.Has(uid) {
 			continue
 		}
 		// A file that tells nothing is left to Reconcile, which removes it.
@@ -101,7 +101,7 @@ func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 // releaseLeftovers releases the records of claims that are gone or no longer
 // allocated: the kubelet has forgotten them, so it will not ask for it.
 func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
-	if err := m.refresh(ctx); err != nil {
+	if err := m.Refresh(ctx); err != nil {
 		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
 	}
 	var findings []Finding
@@ -178,12 +178,11 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 // called after what belongs to the claims was seen: a record is there before
 // anything else, whichever process wrote it.
 func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID, error) {
-	if err := m.refresh(ctx); err != nil {
+	if err := m.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(uids, func(uid types.UID) bool {
-		_, ok := m.Ledger.Get(uid)
-		return ok
+		return m.Ledger.Has(uid)
 	}), nil
 }
 

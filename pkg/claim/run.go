@@ -238,7 +238,7 @@ func (r *run) writeCDI(ctx context.Context) error {
 func (r *run) edits(ctx context.Context, device int) (*cdispecs.ContainerEdits, error) {
 	d := r.record.Devices[device]
 	edits, err := r.Hardware.Edits(ctx, d.Placement.Base())
-	if err != nil || !isShare(d) {
+	if err != nil || !d.IsShare() {
 		return edits, err
 	}
 	more, err := r.Shares.Edits(ctx, holder(r.record, device, r.sharers))
@@ -269,7 +269,7 @@ func describe(d ledger.Device) string {
 	case p.Share != nil && p.Share.By == gpu.ByFraction:
 		return fmt.Sprintf("fraction-share %v", float64(d.Amount.Fraction)/gpu.WholeFraction)
 	case p.Share != nil:
-		return fmt.Sprintf("memory-share %dMi", d.Amount.Memory/mebibyte)
+		return fmt.Sprintf("memory-share %dMi", d.Amount.Memory/gpu.MiB)
 	case p.Profile != "":
 		return p.Profile
 	}

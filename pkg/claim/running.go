@@ -39,7 +39,7 @@ func (m *Manager) stopStrays(ctx context.Context) []Finding {
 // stopStray stops one if, once nobody else works on its cards, no record explains
 // it still.
 func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err error) {
-	if err := m.refresh(ctx); err != nil || m.explained(name) {
+	if err := m.Refresh(ctx); err != nil || m.explained(name) {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for stopping daemon %s are used up", Budget, name))
@@ -72,7 +72,7 @@ func (m *Manager) cardsServedBy(name string) []string {
 func (m *Manager) explained(name string) bool {
 	return slices.ContainsFunc(m.Ledger.List(), func(r ledger.Record) bool {
 		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
-			return isShare(d) && m.Shares.Serves(r.Claim, d) == name
+			return d.IsShare() && m.Shares.Serves(r.Claim, d) == name
 		})
 	})
 }
@@ -98,7 +98,7 @@ func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
 	r := &run{Manager: m, operation: "reconcile", record: held}
 	_, r.sharers = m.others(held)
 	for i, d := range held.Devices {
-		if !isShare(d) || d.LoadID != m.LoadID(d.Placement.GPU) {
+		if !d.IsShare() || d.LoadID != m.LoadID(d.Placement.GPU) {
 			continue
 		}
 		err := r.join(ctx, i)

@@ -78,13 +78,9 @@ type NotReadyError struct {
 
 func (e *NotReadyError) Error() string { return fmt.Sprintf("%s is not ready yet", e.What) }
 
-// isShare tells whether a device was handed out as a share. One that an admin only
-// looks at is not.
-func isShare(d ledger.Device) bool { return !d.Admin && d.Placement.Share != nil }
-
 // sameBase tells whether two devices are shares of one piece of a card.
 func sameBase(d, e ledger.Device) bool {
-	return isShare(d) && isShare(e) && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
+	return d.IsShare() && e.IsShare() && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
 }
 
 // holder is a share of the record as a Sharer sees it, amid the records of other
@@ -119,7 +115,7 @@ func heldByOthers(d ledger.Device, others []ledger.Record) bool {
 // them, so it would be no use to wait.
 func checkShares(s situation) error {
 	for i, d := range s.wanted.Devices {
-		if !isShare(d) {
+		if !d.IsShare() {
 			continue
 		}
 		if !s.canShare {
@@ -139,7 +135,7 @@ func checkShares(s situation) error {
 func sharesOf(request string, devices []ledger.Device) int {
 	n := 0
 	for _, d := range devices {
-		if isShare(d) && d.Request == request {
+		if d.IsShare() && d.Request == request {
 			n++
 		}
 	}
@@ -150,7 +146,7 @@ func sharesOf(request string, devices []ledger.Device) int {
 // as the scheduler does.
 func checkAmounts(s situation) error {
 	for _, d := range s.wanted.Devices {
-		if !isShare(d) {
+		if !d.IsShare() {
 			continue
 		}
 		sum := sumOf(d, s.wanted.Devices)
@@ -175,7 +171,7 @@ func checkAmounts(s situation) error {
 func sumOf(d ledger.Device, devices []ledger.Device) gpu.Amount {
 	var sum gpu.Amount
 	for _, e := range devices {
-		if isShare(e) && e.Amount != nil && e.Placement.SharesWith(d.Placement) {
+		if e.IsShare() && e.Amount != nil && e.Placement.SharesWith(d.Placement) {
 			sum = plus(sum, *e.Amount)
 		}
 	}

@@ -78,7 +78,7 @@ func (c crashCase) finish(t *testing.T, p *place, m *Manager) {
 func (c crashCase) notTwice(t *testing.T, m *Manager) {
 	t.Helper()
 	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", c.device, "50Gi")))
-	if _, held := m.Ledger.Get("a"); held {
+	if m.Ledger.Has("a") {
 		var conflict *ConflictError
 		require.ErrorAs(t, err, &conflict)
 	} else {

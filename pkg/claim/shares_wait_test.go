@@ -117,10 +117,9 @@ func TestDaemonDoesNotStartAndCannotBeUndone(t *testing.T) {
 	p.nothingShared(m)
 }
 
-// The pod is deleted while its daemon starts: the Prepare does not make again what
-// was released.
+// The pod is deleted while its daemon starts: nobody waits for the daemon any more.
 func TestUnprepareWhileDaemonStarts(t *testing.T) {
-	p, started, ready := slowPlace(t, 1)
+	p, started, _ := slowPlace(t, 1)
 	m := p.start()
 	done := make(chan error, 1)
 	go func() {
@@ -129,9 +128,25 @@ func TestUnprepareWhileDaemonStarts(t *testing.T) {
 	}()
 	<-started
 	mustRelease(t, m, "a")
+	require.ErrorIs(t, <-done, errReleasedMeanwhile)
+	p.nothingShared(m)
+}
+
+// The other plugin of a rolling update releases the claim while its daemon starts:
+// the Prepare does not make again what was released.
+func TestOtherProcessReleasesWhileDaemonStarts(t *testing.T) {
+	p, started, ready := slowPlace(t, 1)
+	m := p.start()
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+		done <- err
+	}()
+	<-started
+	require.NoError(t, p.start().Unprepare(t.Context(), refOf("a")))
 	p.shares.daemons["a"] = true // so that the waiting ends well, at the worst time
 	close(ready)
-	require.ErrorContains(t, <-done, "claim team/claim-a was released while it was being prepared")
+	require.ErrorIs(t, <-done, errReleasedMeanwhile)
 	delete(p.shares.daemons, "a")
 	p.nothingShared(m)
 }

@@ -47,7 +47,7 @@ func carryOver(held *ledger.Record, wanted ledger.Record) {
 		return
 	}
 	for i, d := range held.Devices {
-		if isShare(d) {
+		if d.IsShare() {
 			now := &wanted.Devices[i]
 			now.Placement, now.Amount, now.Before = d.Placement, d.Amount, d.Before
 		}
@@ -63,7 +63,7 @@ func (m *Manager) readSettings(ctx context.Context, s situation) error {
 	}
 	for i := range s.wanted.Devices {
 		d := &s.wanted.Devices[i]
-		if !isShare(*d) || d.Before != nil {
+		if !d.IsShare() || d.Before != nil {
 			continue
 		}
 		if d.Before = knownBefore(d.Placement.GPU, append(known, ledger.Record{Devices: s.wanted.Devices[:i]})); d.Before != nil {
@@ -81,7 +81,7 @@ func (m *Manager) readSettings(ctx context.Context, s situation) error {
 func knownBefore(card string, records []ledger.Record) *gpu.CardSettings {
 	for _, r := range records {
 		for _, d := range r.Devices {
-			if isShare(d) && d.Placement.GPU == card && d.Before != nil {
+			if d.IsShare() && d.Placement.GPU == card && d.Before != nil {
 				return d.Before
 			}
 		}

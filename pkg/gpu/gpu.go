@@ -146,7 +146,7 @@ type Placement struct {
 // meant, because an allocation result carries nothing else.
 func (p Placement) Name() string {
 	if p.Share != nil {
-		return p.Base().Name() + "-" + string(p.Share.By) + "-share"
+		return ShareName(p.Base().Name(), p.Share.By)
 	}
 	if p.Type == TypeGPU {
 		return CardName(p.GPU)

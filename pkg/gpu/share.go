@@ -40,13 +40,32 @@ const (
 	LongSlice    TimeSlice = "Long"
 )
 
+// The capacities of share devices, of which a claim takes a part.
+const (
+	// CapacityMemory is in bytes.
+	CapacityMemory = "memory"
+	// CapacityFraction is 1, of which a claim takes thousandths.
+	CapacityFraction = "fraction"
+	// CapacityCompute is 100, of which a claim takes whole percents. It is there where
+	// something keeps the holders to it.
+	CapacityCompute = "compute"
+	// CapacityClients is how many clients the device has for all its shares.
+	CapacityClients = "clients"
+)
+
 // The units of what is taken of a share.
 const (
+	// MiB is the step in which memory is shared, in bytes: MPS counts in it.
+	MiB = 1 << 20
 	// WholeFraction is the fraction 1, in thousandths.
 	WholeFraction = 1000
 	// WholeCompute is all of the compute units, in percent.
 	WholeCompute = 100
 )
+
+// MaxMPSClients is how many clients an MPS server takes from Volta on, before CUDA
+// 13 (NVIDIA, Multi-Process Service, "Volta MPS").
+const MaxMPSClients = 48
 
 // Sharing is how a card, or a partition of it, is shared. All holders of its
 // shares find the same, because it is a property of the device.
@@ -104,6 +123,9 @@ func ShareOf(p Placement, by Basis, s Sharing) Placement {
 	}
 	return q
 }
+
+// ShareName is the name of the share device of a device.
+func ShareName(device string, by Basis) string { return device + "-" + string(by) + "-share" }
 
 // Base is what exists in the hardware for the placement: of a share what is
 // shared, of all others the placement itself.

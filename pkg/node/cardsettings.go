@@ -4,25 +4,16 @@ import (
 	"context"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// settable is a vendor whose cards are set for those who share them.
-type settable interface {
-	// SetTimeSlice sets how long a turn on the card is.
-	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
-	// Settings reads how the card is set.
-	Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error)
-	// SetComputeMode says who may start programs on the card.
-	SetComputeMode(ctx context.Context, pciAddress, mode string) error
-}
-
 // settable finds the vendor of a card; nil if there is nothing to set on it.
-func (h *hardware) settable(pciAddress string) (settable, error) {
+func (h *hardware) settable(pciAddress string) (share.Cards, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
 		return nil, err
 	}
-	s, _ := o.vendor.(settable)
+	s, _ := o.vendor.(share.Cards)
 	return s, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,11 +114,7 @@ func (d *daemons) problem(claim ledger.ClaimRef, device *ledger.Device) string {
 func (d *daemons) troubled() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var names []string
-	for name := range d.problems {
-		names = append(names, name)
-	}
-	return names
+	return slices.Collect(maps.Keys(d.problems))
 }
 
 // whenChanged returns a channel that is closed when the next problem comes or goes.

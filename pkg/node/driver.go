@@ -59,8 +59,7 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KObj(c), "claimUID", c.UID)
 	start := time.Now()
-	_, known := d.claims.Ledger.Get(c.UID)
-	record, err := ledger.Record{}, d.refuse(known)
+	record, err := ledger.Record{}, d.refuse(d.claims.Ledger.Has(c.UID))
 	if err == nil {
 		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
 	}

@@ -115,7 +115,7 @@ func ofDeviceOrShares(holders map[string]string, device string) string {
 func sharesOf(device string) []string {
 	var names []string
 	for _, by := range gpu.Bases() {
-		names = append(names, device+"-"+string(by)+"-share")
+		names = append(names, gpu.ShareName(device, by))
 	}
 	return names
 }

@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -74,8 +74,7 @@ func fraction(thousandths int64) string {
 // removeOrphanMetadata removes what the kubeletplugin helper has written for
 // claims that are gone: it does so itself only when the kubelet releases them.
 func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
-	prefix := gpu.DriverName + "_metadata_"
-	files, err := filepath.Glob(filepath.Join(p.CDIDir, prefix+"*.json"))
+	files, err := filepath.Glob(filepath.Join(p.CDIDir, gpu.DriverName+"_metadata_*.json"))
 	if err != nil {
 		return fmt.Errorf("list the CDI files of metadata: %w", err)
 	}
@@ -86,9 +85,10 @@ func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
 	byClaim := map[types.UID][]string{}
 	var uids []types.UID
 	for _, file := range files {
-		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), prefix), "_")
-		byClaim[types.UID(uid)] = append(byClaim[types.UID(uid)], file)
-		uids = append(uids, types.UID(uid))
+		if uid, ok := cdi.MetadataClaim(file); ok {
+			byClaim[uid] = append(byClaim[uid], file)
+			uids = append(uids, uid)
+		}
 	}
 	forgotten, err := p.claims.Forgotten(ctx, uids)
 	if err != nil {

@@ -197,7 +197,7 @@ func (p *plugin) isCut(pciAddress string) bool {
 
 // isShared tells whether claims hold shares of a card.
 func (p *plugin) isShared(pciAddress string) bool {
-	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Share != nil })
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
 }
 
 // holdsOn tells whether claims hold what is asked for on a card.
@@ -228,7 +228,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.GRPCInterceptor(p.registration.interceptor),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(p.CDIDir),
-		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{}).Operations()),
+		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{Held: p.claims.Ledger.Has}).Operations()),
 	}
 	if p.PodUID != "" {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))

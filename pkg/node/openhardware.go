@@ -228,7 +228,8 @@ func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
 func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, error) {
 	config.Logger = klog.FromContext(ctx)
 	config.CDIHookPath = c.hookPath()
-	config.Run = mps.New(mps.Config{HostRoot: c.HostRoot, DriverRoot: cmp.Or(config.HostDriverRoot, config.DriverRoot)}).Run
+	driverRoot := cmp.Or(config.HostDriverRoot, config.DriverRoot)
+	config.Run = mps.New(mps.Config{HostRoot: c.HostRoot, DriverRoot: driverRoot}).Run
 	driver, err := nvidia.New(config)
 	if err != nil {
 		return nil, err
@@ -243,7 +244,7 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 	if err := c.installHook(); err != nil {
 		return &opened{loadID: loadID}, errors.Join(err, driver.Close(ctx))
 	}
-	return &opened{vendor: driver, loadID: loadID, driverRoot: cmp.Or(config.HostDriverRoot, config.DriverRoot)}, nil
+	return &opened{vendor: driver, loadID: loadID, driverRoot: driverRoot}, nil
 }
 
 // openAMD opens amdgpu. Its files are the host's: a container's own /proc knows

@@ -75,14 +75,13 @@ func (p *plugin) readSettings(ctx context.Context) {
 // heldShares lists the shares of a card that claims hold, or are getting,
 // whichever plugin on the node prepares them.
 func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
-	// Brings the ledger up to date.
-	if _, err := p.claims.Forgotten(ctx, nil); err != nil {
+	if err := p.claims.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	var held []gpu.Placement
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
 		for _, d := range r.Devices {
-			if d.Placement.GPU == pciAddress && d.Placement.Share != nil && !d.Admin {
+			if d.Placement.GPU == pciAddress && d.IsShare() {
 				held = append(held, d.Placement)
 			}
 		}

@@ -44,7 +44,7 @@ const (
 
 // The capacities of devices.
 const (
-	CapacityMemory       = "memory"
+	CapacityMemory       = gpu.CapacityMemory
 	CapacityComputeUnits = "computeUnits"
 )
 

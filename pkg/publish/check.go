@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // check finds what would keep a card's pool, or with it all pools, from being
@@ -104,7 +106,7 @@ func checkAmounts(d *resourceapi.Device) error {
 			return fmt.Errorf("device %s has %s %s, too little for a share of %s and for one of %s, which the API wants",
 				d.Name, c.Value.String(), name, byDefault.String(), least.String())
 		}
-		counted = counted || (name == CapacityMemory || name == CapacityFraction) && byDefault.Sign() > 0
+		counted = counted || (name == CapacityMemory || name == gpu.CapacityFraction) && byDefault.Sign() > 0
 	}
 	if !counted {
 		return fmt.Errorf("device %s gives shares of no size, so that nothing would count them", d.Name)

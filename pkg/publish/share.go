@@ -18,20 +18,6 @@ const (
 	AttributeSharing = "sharing"
 )
 
-// The capacities that only shares have, and of which a claim takes a part.
-const (
-	// CapacityFraction is 1, of which a claim takes thousandths.
-	CapacityFraction = "fraction"
-	// CapacityCompute is 100, of which a claim takes whole percents. It is there where
-	// something keeps the holders to it.
-	CapacityCompute = "compute"
-	// CapacityClients is how many clients the device has for all its shares.
-	CapacityClients = "clients"
-)
-
-// mebibyte is the step in which memory is shared.
-const mebibyte = 1 << 20
-
 // setShare adds what sets a share apart from what it is a share of.
 func (m attributeMap) setShare(card *gpu.GPU, p gpu.Placement) {
 	m.setString(AttributeShare, string(p.Share.By))
@@ -49,16 +35,16 @@ func (m attributeMap) setShare(card *gpu.GPU, p gpu.Placement) {
 func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	s, replicas := p.Share, int64(max(1, p.Share.Replicas))
 	m := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-		CapacityClients: ofClients(s.Sharing),
+		gpu.CapacityClients: ofClients(s.Sharing),
 	}
 	switch s.By {
 	case gpu.ByMemory:
-		m[CapacityMemory] = consumable(p.Memory, p.Memory/replicas/mebibyte*mebibyte, resource.BinarySI,
+		m[gpu.CapacityMemory] = consumable(p.Memory, p.Memory/replicas/gpu.MiB*gpu.MiB, resource.BinarySI,
 			&resourceapi.CapacityRequestPolicyRange{
-				Min: resource.NewQuantity(mebibyte, resource.BinarySI), Step: resource.NewQuantity(mebibyte, resource.BinarySI),
+				Min: resource.NewQuantity(gpu.MiB, resource.BinarySI), Step: resource.NewQuantity(gpu.MiB, resource.BinarySI),
 			})
 	case gpu.ByFraction:
-		m[CapacityFraction] = resourceapi.DeviceCapacity{
+		m[gpu.CapacityFraction] = resourceapi.DeviceCapacity{
 			Value: *resource.NewQuantity(1, resource.DecimalSI),
 			RequestPolicy: &resourceapi.CapacityRequestPolicy{
 				Default: resource.NewMilliQuantity(gpu.WholeFraction/replicas, resource.DecimalSI),
@@ -66,7 +52,7 @@ func shareCapacity(p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.De
 		}
 	}
 	if s.Limits {
-		m[CapacityCompute] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
+		m[gpu.CapacityCompute] = consumable(gpu.WholeCompute, 0, resource.DecimalSI, &resourceapi.CapacityRequestPolicyRange{
 			Min: count(0), Max: count(gpu.WholeCompute), Step: count(1),
 		})
 	}

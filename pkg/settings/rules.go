@@ -84,12 +84,12 @@ func (c *compiler) numbers(path string, s *v1alpha1.Sharing, card *Card) {
 	mps := card.Strategy == gpu.MPS
 	n := s.MaxClients
 	switch {
-	case n == nil && mps && card.Replicas > DefaultMaxClients:
-		c.Add(strict.Key(path, "replicas"), "is %d, and an MPS server takes %d clients", card.Replicas, DefaultMaxClients)
+	case n == nil && mps && card.Replicas > gpu.MaxMPSClients:
+		c.Add(strict.Key(path, "replicas"), "is %d, and an MPS server takes %d clients", card.Replicas, gpu.MaxMPSClients)
 	case n == nil:
 		card.MaxClients = max(DefaultMaxClients, card.Replicas)
-	case mps && *n > DefaultMaxClients:
-		c.Add(strict.Key(path, "maxClients"), "is %d, and an MPS server takes %d clients", *n, DefaultMaxClients)
+	case mps && *n > gpu.MaxMPSClients:
+		c.Add(strict.Key(path, "maxClients"), "is %d, and an MPS server takes %d clients", *n, gpu.MaxMPSClients)
 	case *n < 1 || *n > maxClients:
 		c.Add(strict.Key(path, "maxClients"), "is %d, it can be 1 to %d", *n, maxClients)
 	case int(*n) < card.Replicas:

@@ -58,7 +58,6 @@ func Default() Card {
 const (
 	// DefaultReplicas is how many shares that name no amount fill a card.
 	DefaultReplicas = 10
-	// DefaultMaxClients is how many clients an MPS server of NVIDIA's takes from
-	// Volta on, before CUDA 13 (NVIDIA, Multi-Process Service, "Volta MPS").
-	DefaultMaxClients = 48
+	// DefaultMaxClients is what MPS can serve, whether it does or not.
+	DefaultMaxClients = gpu.MaxMPSClients
 )

@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// MiB is the step in which memory is shared.
-	MiB = 1 << 20
 	// MPSServerMemory is what one MPS server keeps of a card, in bytes, whether it
 	// has clients or not. Measured on an H200 with driver 580.159.04.
-	MPSServerMemory = 66 * MiB
+	MPSServerMemory = 66 * gpu.MiB
 	// MaxDevices is how many devices a card can have, shares and all others
 	// together: the API allows no more in a slice whose devices take of counters.
 	MaxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
@@ -120,11 +118,11 @@ func ofPartitions(card *gpu.GPU, c settings.Card) ([]gpu.Placement, error) {
 // sharesOf are the share devices of one placement.
 func sharesOf(card *gpu.GPU, c settings.Card, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	kept := keptByMPS(s)
-	base.Memory = (base.Memory - kept) / MiB * MiB
+	base.Memory = (base.Memory - kept) / gpu.MiB * gpu.MiB
 	// The API wants room for two steps.
-	if base.Memory < 2*MiB || base.Memory/int64(s.Replicas) < MiB {
+	if base.Memory < 2*gpu.MiB || base.Memory/int64(s.Replicas) < gpu.MiB {
 		return nil, fmt.Errorf("card %s: %s has %d MiB to share after what MPS keeps (%d MiB), too little for the %d replicas of profile %q: it is not shared",
-			card.Name(), base.Name(), max(0, base.Memory/MiB), kept/MiB, s.Replicas, c.Profile)
+			card.Name(), base.Name(), max(0, base.Memory/gpu.MiB), kept/gpu.MiB, s.Replicas, c.Profile)
 	}
 	shares := make([]gpu.Placement, 0, len(bases))
 	for _, by := range bases {

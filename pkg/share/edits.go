@@ -54,7 +54,7 @@ func bind(host, container string) *cdispecs.Mount {
 func limitEnv(limits []limit) ([]string, error) {
 	var env []string
 	if len(limits) == 1 {
-		mib := limits[0].memory / MiB
+		mib := limits[0].memory / gpu.MiB
 		if mib < 1 {
 			return nil, fmt.Errorf("a memory limit of %d bytes on card %s is less than MPS can keep to (1 MiB)", limits[0].memory, gpu.CardName(limits[0].card))
 		}

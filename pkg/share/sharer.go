@@ -232,4 +232,4 @@ func errNoDriver(p gpu.Placement) error {
 }
 
 // isShare tells whether a device of a claim is one that it holds a share of.
-func isShare(d ledger.Device) bool { return !d.Admin && d.Placement.Share != nil && d.Amount != nil }
+func isShare(d ledger.Device) bool { return d.IsShare() && d.Amount != nil }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 // kubelet speaks to a plugin over its socket.
@@ -93,8 +92,8 @@ func shareClaimFor(n int, card string) *resourceapi.ResourceClaim {
 	result := &c.Status.Allocation.Devices.Results[0]
 	result.ShareID = ptr.To(types.UID(fmt.Sprintf("5f0c0ed8-30ab-4a4b-9a4b-%012d", n)))
 	result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{
-		publish.CapacityFraction: resource.MustParse(shareSize),
-		publish.CapacityClients:  resource.MustParse("1"),
+		gpu.CapacityFraction: resource.MustParse(shareSize),
+		gpu.CapacityClients:  resource.MustParse("1"),
 	}
 	return c
 }

@@ -68,7 +68,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 		kubeletplugin.Serialize(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(filepath.Join(dir, "cdi")),
-		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{}).Operations()),
+		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{Held: book.Has}).Operations()),
 	)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -87,7 +86,7 @@ func (b *bench) timeSharePrepare(ctx context.Context) (Reading, error) {
 func askShare(ctx context.Context, s *allocator.Scheduler, node string) (*allocator.Grant, error) {
 	request := allocator.Request("gpu", shareClass, 1)
 	request.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
-		publish.CapacityFraction: resource.MustParse(shareSize),
+		gpu.CapacityFraction: resource.MustParse(shareSize),
 	}}
 	return s.Allocate(ctx, node, allocator.Claim("claim", request))
 }

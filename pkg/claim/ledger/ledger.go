@@ -155,6 +155,14 @@ func (l *Ledger) Get(uid types.UID) (Record, bool) {
 	return r.Clone(), ok
 }
 
+// Has tells whether there is a record of a claim.
+func (l *Ledger) Has(uid types.UID) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	_, ok := l.records[uid]
+	return ok
+}
+
 // List returns all records in the order of their claims' UIDs.
 func (l *Ledger) List() []Record {
 	l.mu.RLock()

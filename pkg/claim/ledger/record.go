@@ -93,6 +93,10 @@ type Device struct {
 	Before *gpu.CardSettings `json:"before,omitempty"`
 }
 
+// IsShare tells whether the device was handed out as a share. One that an admin
+// only looks at is not.
+func (d Device) IsShare() bool { return !d.Admin && d.Placement.Share != nil }
+
 // Key tells the devices of a claim apart: two of its shares can be of one
 // device.
 func (d Device) Key() string {

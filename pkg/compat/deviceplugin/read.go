@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/strict"
 )
 
@@ -17,12 +18,6 @@ const (
 	prefix = "nvidia.com/"
 	// wholeCards is the resource of whole cards.
 	wholeCards = prefix + "gpu"
-	// maxReplicas is how many replicas a card can have: the fraction that one has is
-	// counted in thousandths.
-	maxReplicas = 1000
-	// maxMPSClients is how many clients an MPS server takes from Volta on (NVIDIA,
-	// Multi-Process Service, "Volta MPS").
-	maxMPSClients = 48
 )
 
 // partitions is a resource of MIG partitions. The device plugin spells the + of a
@@ -152,10 +147,10 @@ func (r *reader) replicas(path string, n *int32, mps bool, rule *v1alpha1.Rule) 
 	switch {
 	case n == nil:
 		r.problems.Add(path, "is missing")
-	case *n < 1 || *n > maxReplicas:
-		r.problems.Add(path, "is %d, it can be 1 to %d", *n, maxReplicas)
-	case mps && *n > maxMPSClients:
-		r.problems.Add(path, "is %d, and an MPS server takes %d clients", *n, maxMPSClients)
+	case *n < 1 || *n > gpu.WholeFraction:
+		r.problems.Add(path, "is %d, it can be 1 to %d", *n, gpu.WholeFraction)
+	case mps && *n > gpu.MaxMPSClients:
+		r.problems.Add(path, "is %d, and an MPS server takes %d clients", *n, gpu.MaxMPSClients)
 	case rule.Sharing.Replicas != nil && *rule.Sharing.Replicas != *n:
 		r.problems.Add(path, "is %d, and %d for another resource: there is one number for a card and its partitions; PartitionProfiles can give cards different ones", *n, *rule.Sharing.Replicas)
 	default:

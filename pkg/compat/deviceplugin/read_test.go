@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -178,7 +179,7 @@ func FuzzRead(f *testing.F) {
 		sharing := spec.Rules[0].Sharing
 		require.NotNil(t, sharing.Enabled)
 		if n := sharing.Replicas; n != nil {
-			require.True(t, *n >= 1 && *n <= maxReplicas)
+			require.True(t, *n >= 1 && *n <= gpu.WholeFraction)
 		}
 		require.False(t, sharing.Strategy == v1alpha1.MPS && sharing.Partitions != nil)
 	})

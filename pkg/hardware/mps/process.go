@@ -48,17 +48,27 @@ func (p process) alive() bool {
 
 // kill ends the process, and the servers that it has started, at once.
 func (p process) kill() error {
-	// Taken hold of before the look whether it is the one: what is held cannot become
-	// another.
-	handle, err := os.FindProcess(p.PID)
-	if err != nil || !p.alive() {
-		return p.killServers()
-	}
-	defer handle.Release() //nolint:errcheck // nothing hangs on it
-	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("end process %d: %w", p.PID, err)
+	if err := killIf(p.PID, p.alive); err != nil {
+		return err
 	}
 	return p.killServers()
+}
+
+// killIf ends a process if it is the one that is meant. It takes hold of it before
+// the look: what is held cannot become another.
+func killIf(pid int, meant func() bool) error {
+	handle, err := os.FindProcess(pid)
+	if err != nil {
+		return nil //nolint:nilerr // it has ended
+	}
+	defer handle.Release() //nolint:errcheck // nothing hangs on it
+	if !meant() {
+		return nil
+	}
+	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end process %d: %w", pid, err)
+	}
+	return nil
 }
 
 // serverName begins the names of NVIDIA's programs, as the kernel cuts them off.
@@ -78,30 +88,20 @@ func (p process) killServers() error {
 	var errs []error
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != p.PID {
-			errs = append(errs, p.killServer(pid))
+			errs = append(errs, killIf(pid, func() bool { return p.hasServer(pid) }))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p process) killServer(pid int) error {
-	handle, err := os.FindProcess(pid)
-	if err != nil {
-		return nil //nolint:nilerr // it has ended
-	}
-	defer handle.Release() //nolint:errcheck // nothing hangs on it
+// hasServer tells whether a running process is one of these programs.
+func (p process) hasServer(pid int) bool {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return nil //nolint:nilerr // it has ended
+		return false
 	}
 	stat, err := parseStat(content)
-	if err != nil || stat.group != p.PID || stat.start < p.Start || !strings.HasPrefix(stat.name, serverName) || stat.ended() || p.Boot != bootID() {
-		return nil //nolint:nilerr // it is none of ours
-	}
-	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("end MPS server %d: %w", pid, err)
-	}
-	return nil
+	return err == nil && stat.group == p.PID && stat.start >= p.Start && strings.HasPrefix(stat.name, serverName) && !stat.ended() && p.Boot == bootID()
 }
 
 func bootID() string {
@@ -140,20 +140,8 @@ func parseStat(content []byte) (stat, error) {
 	return stat{name: string(content[begin+1 : end]), state: fields[0][0], group: group, start: start}, nil
 }
 
-// killMember ends a process that was seen in a control group. It is taken hold of
-// before the look whether it is still in there: what is held cannot become another.
-func killMember(group string, pid int) error {
-	handle, err := os.FindProcess(pid)
-	if err != nil {
-		return nil //nolint:nilerr // it has ended
-	}
-	defer handle.Release() //nolint:errcheck // nothing hangs on it
+// inGroup tells whether a process is in a control group.
+func inGroup(group string, pid int) bool {
 	content, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
-	if err != nil || !slices.Contains(strings.Fields(string(content)), strconv.Itoa(pid)) {
-		return nil //nolint:nilerr // it has ended, and the group maybe with it
-	}
-	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("end process %d of control group %s: %w", pid, group, err)
-	}
-	return nil
+	return err == nil && slices.Contains(strings.Fields(string(content)), strconv.Itoa(pid))
 }

@@ -1,15 +1,12 @@
 package simulate
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/program"
 )
 
 // toolsName is the one copy of the programs that have all its names.
@@ -17,9 +14,17 @@ const toolsName = "simulated-nvidia-tools"
 
 // installTools puts the program into a folder, under every name that it goes by.
 // Those that run go on with what they were started from.
-func installTools(program, bin string) error {
+func installTools(tools, bin string) error {
+	source, err := os.Open(tools)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
 	installed := filepath.Join(bin, toolsName)
-	if err := copyProgram(program, installed); err != nil {
+	if err := program.Install(source, installed); err != nil {
 		return err
 	}
 	info, err := os.Stat(installed)
@@ -43,52 +48,4 @@ func installTools(program, bin string) error {
 		}
 	}
 	return nil
-}
-
-// copyProgram replaces a program atomically, unless it is the same. It goes through
-// small buffers: what a start has once had in memory stays with the process for long.
-func copyProgram(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	if isCopy(source, to) {
-		return nil
-	}
-	if _, err := source.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	target, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o755), renameio.WithTempDir(filepath.Dir(to)))
-	if err != nil {
-		return err
-	}
-	defer target.Cleanup() //nolint:errcheck // nothing is left to do when it is in place
-	if _, err := io.Copy(target, source); err != nil {
-		return err
-	}
-	return target.CloseAtomicallyReplace()
-}
-
-// isCopy tells whether a file has the content of a reader.
-func isCopy(content io.Reader, path string) bool {
-	file, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
-	for {
-		n, errA := io.ReadFull(content, a)
-		m, errB := io.ReadFull(file, b)
-		if !bytes.Equal(a[:n], b[:m]) {
-			return false
-		}
-		if errA != nil || errB != nil {
-			return true
-		}
-	}
 }

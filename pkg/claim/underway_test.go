@@ -1,0 +1,77 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+)
+
+// A release comes while the claim is being prepared, at each of its steps: the
+// Prepare has undone what it did before the release says that nothing is left.
+func TestReleaseEndsPrepare(t *testing.T) {
+	steps := 0
+	m := newPlace(t, 1).start()
+	m.BeforeStep = func(context.Context, ledger.Record, *Step) { steps++ }
+	mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	require.Greater(t, steps, 3)
+	for n := range steps {
+		p := newPlace(t, 1)
+		m := p.start()
+		at, released, reached := 0, make(chan error, 1), make(chan struct{})
+		m.BeforeStep = func(ctx context.Context, _ ledger.Record, _ *Step) {
+			if at++; at != n+1 {
+				return
+			}
+			close(reached)
+			<-ctx.Done() // by the release
+		}
+		go func() {
+			<-reached
+			released <- m.Unprepare(t.Context(), refOf("a"))
+		}()
+		_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 0, 1)))
+		if err != nil {
+			require.ErrorIs(t, err, errReleasedMeanwhile, "step %d", n)
+		}
+		require.NoError(t, <-released)
+		p.nothingHeld(m)
+		assert.Empty(t, m.prepares.calls)
+	}
+}
+
+// A call that the kubelet has given up before it began does nothing: the release
+// may have been here.
+func TestPrepareThatNobodyWaitsFor(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	_, err := m.Prepare(ctx, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	require.ErrorIs(t, err, gone)
+	p.nothingHeld(m)
+}
+
+// A Prepare that cannot be ended fails the release, which the kubelet tries again.
+func TestReleaseWaitsForPrepareThatHangs(t *testing.T) {
+	m := newPlace(t, 1).start()
+	_, over, err := m.prepares.begin(t.Context(), "a")
+	require.NoError(t, err)
+	_, second, err := m.prepares.begin(t.Context(), "a")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errScripted)
+	err = m.Unprepare(ctx, refOf("a"))
+	require.ErrorIs(t, err, errScripted)
+	require.ErrorContains(t, err, "the Prepare that is under way")
+	over()
+	require.Error(t, m.prepares.end(ctx, "a"))
+	second()
+	require.NoError(t, m.prepares.end(ctx, "a"))
+	assert.Empty(t, m.prepares.calls)
+}

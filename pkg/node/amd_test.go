@@ -188,9 +188,10 @@ func TestBusyCard(t *testing.T) {
 	m.api.ClearActions()
 	k, _ = m.start()
 	setAllocatable(t, m.api, "8") // of NVIDIA's, which is nobody's business here
-	k.works(allocate(t, m.api, "b", amdCard0))
+	k.works(allocate(t, m.api, "b", amdCard1))
 	awaitDevices(t, m.api, false, busy)
 	assert.Zero(t, sliceWrites(m.api))
+	k.works(allocate(t, m.api, "d", amdCard0)) // in the mode that the card is in
 
 	require.NoError(t, amdgpu.EndProcess(m.config.SimulateRoot, 4711))
 	awaitDevices(t, m.api, false, untainted)

@@ -38,6 +38,133 @@ type PartitionProfileSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Rules []Rule `json:"rules,omitempty"`
+	// Switch says how a node gets there.
+	//
+	// +optional
+	Switch *SwitchPolicy `json:"switch,omitempty"`
+}
+
+// SwitchPolicy says how a node comes to follow a profile where pods are in the way.
+type SwitchPolicy struct {
+	// DrainDeadline is how long pods have to leave, their budgets and grace periods
+	// included. Default: the controller's, 10 minutes.
+	//
+	// +optional
+	DrainDeadline *metav1.Duration `json:"drainDeadline,omitempty"`
+	// AfterDeadline is what happens to pods that are there still: GiveUp leaves the
+	// node as it was, Force deletes them, their budgets notwithstanding. Default:
+	// GiveUp.
+	//
+	// +optional
+	AfterDeadline AfterDeadline `json:"afterDeadline,omitempty"`
+	// Reboot says what happens where a card changes only after a reset that is
+	// refused: Never puts it back and says RebootRequired, Allowed empties the node
+	// of GPU pods and reboots it. Default: Never.
+	//
+	// +optional
+	Reboot Reboot `json:"reboot,omitempty"`
+	// NodeTaint also taints the node tranche.dev/repartitioning:NoSchedule meanwhile,
+	// which keeps pods without GPUs away, too. Default: false.
+	//
+	// +optional
+	NodeTaint bool `json:"nodeTaint,omitempty"`
+	// PauseClients stops monitoring that keeps cards busy while they change: what
+	// follows the GPU operators' node labels. Default: true.
+	//
+	// +optional
+	PauseClients *bool `json:"pauseClients,omitempty"`
+}
+
+// AfterDeadline is what happens to pods that do not leave in time.
+//
+// +kubebuilder:validation:Enum=GiveUp;Force
+type AfterDeadline string
+
+// What can happen to pods that do not leave in time.
+const (
+	GiveUp AfterDeadline = "GiveUp"
+	Force  AfterDeadline = "Force"
+)
+
+// Reboot says whether a switch may reboot the node.
+//
+// +kubebuilder:validation:Enum=Never;Allowed
+type Reboot string
+
+// Whether a switch may reboot the node.
+const (
+	RebootNever   Reboot = "Never"
+	RebootAllowed Reboot = "Allowed"
+)
+
+// MIG says how NVIDIA cards are cut. On cards that cannot be cut only Off and an
+// unrestricted Dynamic fit.
+type MIG struct {
+	// Mode is Dynamic (partitions are made when claims ask for them), Static (they
+	// are made now and stay) or Off (there are none). Default: Dynamic.
+	//
+	// +optional
+	Mode MIGMode `json:"mode,omitempty"`
+	// Profiles are those that claims can have, for Dynamic. Without it all of the
+	// card's. A name may leave out the memory: 1g stands for the card's smallest
+	// profile of one slice.
+	//
+	// +optional
+	// +listType=set
+	Profiles []string `json:"profiles,omitempty"`
+	// WholeCards says whether claims can have the card uncut, too, for Dynamic.
+	// Default: true.
+	//
+	// +optional
+	WholeCards *bool `json:"wholeCards,omitempty"`
+	// Partitions are those that are made, for Static.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Partitions []StaticPartition `json:"partitions,omitempty"`
+}
+
+// MIGMode says when partitions are made.
+//
+// +kubebuilder:validation:Enum=Dynamic;Static;Off
+type MIGMode string
+
+// When partitions are made.
+const (
+	MIGDynamic MIGMode = "Dynamic"
+	MIGStatic  MIGMode = "Static"
+	MIGOff     MIGMode = "Off"
+)
+
+// StaticPartition is a number of partitions of one profile, on each card.
+type StaticPartition struct {
+	// Profile as nvidia-smi mig -lgip spells it ("1g.10gb", "1g.10gb+me"); the
+	// memory may be left out ("1g").
+	Profile string `json:"profile"`
+	// Count is how many. Without it, as many as fit beside the others; one entry of
+	// a list can do that.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16
+	Count *int32 `json:"count,omitempty"`
+}
+
+// AMD says in which modes AMD cards are.
+type AMD struct {
+	// ComputePartition is the mode that the cards are put into and kept in; SPX is
+	// the whole card. Without it the mode follows the claims.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=SPX;DPX;TPX;QPX;CPX
+	ComputePartition string `json:"computePartition,omitempty"`
+	// MemoryPartition is the memory mode. All cards of a node share it, and a change
+	// loads the driver anew. Without it the mode stays as it is.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=NPS1;NPS2;NPS4;NPS8
+	MemoryPartition string `json:"memoryPartition,omitempty"`
 }
 
 // Rule says what is wanted of some cards.
@@ -47,6 +174,14 @@ type Rule struct {
 	//
 	// +optional
 	Cards *CardSelector `json:"cards,omitempty"`
+	// MIG says how NVIDIA cards are cut. Without it partitions are made on demand.
+	//
+	// +optional
+	MIG *MIG `json:"mig,omitempty"`
+	// AMD says in which modes AMD cards are. Without it they are switched on demand.
+	//
+	// +optional
+	AMD *AMD `json:"amd,omitempty"`
 	// Sharing says whether and how several claims hold one card at once.
 	//
 	// +optional
@@ -80,6 +215,18 @@ type CardSelector struct {
 	// +optional
 	// +listType=set
 	PCIAddresses []string `json:"pciAddresses,omitempty"`
+	// PCIIDs are hexadecimal device and vendor numbers as mig-parted writes them
+	// ("0x233010DE"), with those of the subsystem if need be ("0x233010DE:0x16C110DE").
+	//
+	// +optional
+	// +listType=set
+	PCIIDs []string `json:"pciIDs,omitempty"`
+	// Count takes only so many of the cards that fit and that no earlier rule takes,
+	// in the order of their PCI addresses. A node with fewer does not fit the profile.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Count *int32 `json:"count,omitempty"`
 	// Indexes are places in the enumeration of the vendor's own tools. They can
 	// change when a card is taken out; PCI addresses do not.
 	//

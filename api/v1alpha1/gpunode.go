@@ -1,0 +1,355 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// GPUNode is a node with GPUs: which profile it should follow, and how far that is.
+// It is named like its node. The node's plugin creates it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=gpun
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.status.wanted.profile`
+// +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profile`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Cards",type=integer,JSONPath=`.status.node.count`
+// +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status.node.held`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type GPUNode struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec GPUNodeSpec `json:"spec,omitempty"`
+	// +optional
+	Status GPUNodeStatus `json:"status,omitempty"`
+}
+
+// GPUNodeList is a list of GPUNodes.
+//
+// +kubebuilder:object:root=true
+type GPUNodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []GPUNode `json:"items"`
+}
+
+// GPUNodeSpec is what a person wants of the node.
+type GPUNodeSpec struct {
+	// Profile names the PartitionProfile. The node's label tranche.dev/profile beats
+	// it; without either the profile "default" holds, if there is one.
+	//
+	// +optional
+	Profile string `json:"profile,omitempty"`
+	// Enabled false keeps what is applied, whatever label and profile say. Default:
+	// true.
+	//
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// GPUNodeStatus is how far it is. The controller writes all of it but Node, which
+// is the plugin's.
+type GPUNodeStatus struct {
+	// Wanted is the profile that the node should follow.
+	//
+	// +optional
+	Wanted *Wish `json:"wanted,omitempty"`
+	// Applied is the profile that the node follows, as it was when it was applied.
+	//
+	// +optional
+	Applied *Wish `json:"applied,omitempty"`
+	// State is where the node is on the way from one to the other.
+	//
+	// +optional
+	State State `json:"state,omitempty"`
+	// Switch is the change that is under way, or that has failed and is tried again.
+	//
+	// +optional
+	Switch *Switch `json:"switch,omitempty"`
+	// History has the last changes, the newest first.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	History []SwitchRecord `json:"history,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Node is what the node's plugin reports.
+	//
+	// +optional
+	Node *NodeReport `json:"node,omitempty"`
+}
+
+// Source is who names a node's profile.
+//
+// +kubebuilder:validation:Enum=Label;Spec;Default
+type Source string
+
+// Who can name a node's profile.
+const (
+	// FromLabel is the node's label tranche.dev/profile.
+	FromLabel Source = "Label"
+	// FromSpec is the GPUNode's spec.
+	FromSpec Source = "Spec"
+	// FromDefault is nobody: the profile "default", or none.
+	FromDefault Source = "Default"
+)
+
+// Wish is a profile as it was at one moment. What it says is copied: a profile that
+// is changed or deleted changes nothing that is under way, and can be gone back to.
+type Wish struct {
+	// Profile is its name, empty where nothing is wanted.
+	//
+	// +optional
+	Profile string `json:"profile,omitempty"`
+	// Source is who named it.
+	Source Source `json:"source"`
+	// Hash tells two wishes apart.
+	Hash string `json:"hash"`
+	// Rules are the profile's. They were validated there.
+	//
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Rules []Rule `json:"rules,omitempty"`
+}
+
+// State is where a node is on the way to its profile.
+//
+// +kubebuilder:validation:Enum=Idle;Planning;Waiting;Tainted;Draining;Applying;Rebooting;Verifying;RollingBack;Failed
+type State string
+
+// The states, in the order of a switch.
+const (
+	// Idle: nothing is to be done.
+	Idle State = "Idle"
+	// Planning: the plugin works out what has to change.
+	Planning State = "Planning"
+	// Waiting: other nodes are being switched, and no more may be at once.
+	Waiting State = "Waiting"
+	// Tainted: the scheduler is told to keep off the cards that change.
+	Tainted State = "Tainted"
+	// Draining: pods are asked to leave them.
+	Draining State = "Draining"
+	// Applying: the plugin changes them.
+	Applying State = "Applying"
+	// Rebooting: the plugin reboots the node, since a card needs it.
+	Rebooting State = "Rebooting"
+	// Verifying: it is looked whether node and API server agree.
+	Verifying State = "Verifying"
+	// RollingBack: the plugin puts back what was.
+	RollingBack State = "RollingBack"
+	// Failed: the node is as it was before, and the switch is tried again later.
+	Failed State = "Failed"
+)
+
+// Switch is a change of a node from one profile to another.
+type Switch struct {
+	// ID tells one try from the next.
+	ID string `json:"id"`
+	// From is what was applied before, and is gone back to.
+	From Wish `json:"from"`
+	// To is what is to be applied.
+	To Wish `json:"to"`
+	// Policy is To's, with the defaults filled in.
+	Policy SwitchPolicy `json:"policy"`
+	// Cards are the names of the cards that change, as they are tainted.
+	//
+	// +optional
+	// +listType=set
+	Cards []string `json:"cards,omitempty"`
+	// Attempt counts the tries for the same wish, the first is 1.
+	Attempt int32 `json:"attempt"`
+	// Started is when the try began.
+	Started metav1.MicroTime `json:"started"`
+	// Since is when the state was entered, Deadline when it ends at the latest.
+	Since metav1.MicroTime `json:"since"`
+	// +optional
+	Deadline *metav1.MicroTime `json:"deadline,omitempty"`
+	// Paused has the node's labels that were changed to pause clients of the cards,
+	// as they were.
+	//
+	// +optional
+	Paused map[string]string `json:"paused,omitempty"`
+	// Evicted counts the pods that were asked to leave.
+	//
+	// +optional
+	Evicted int32 `json:"evicted,omitempty"`
+	// Reason and Message say why the switch is rolled back or has failed.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Retry is when the next try begins, after a failure.
+	//
+	// +optional
+	Retry *metav1.MicroTime `json:"retry,omitempty"`
+}
+
+// SwitchRecord is a switch that is over.
+type SwitchRecord struct {
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	// Result is Succeeded, RolledBack or Failed.
+	Result string `json:"result"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	Message string           `json:"message,omitempty"`
+	Started metav1.MicroTime `json:"started"`
+	// Duration is from the first taint, or the plan where nothing was tainted, to
+	// the end.
+	Duration metav1.Duration `json:"duration"`
+	// Evicted counts the pods that were asked to leave.
+	//
+	// +optional
+	Evicted int32 `json:"evicted,omitempty"`
+}
+
+// NodeReport is what the node's plugin knows.
+type NodeReport struct {
+	// BootID is the machine's, to notice a reboot.
+	//
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// Cards are the node's cards in PCI order.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Cards []CardReport `json:"cards,omitempty"`
+	// Count is the number of cards, Held that of the claims that hold something of
+	// them.
+	//
+	// +optional
+	Count int32 `json:"count,omitempty"`
+	// +optional
+	Held int32 `json:"held,omitempty"`
+	// Owners are other systems that serve cards of the node, in words.
+	//
+	// +optional
+	// +listType=atomic
+	Owners []string `json:"owners,omitempty"`
+	// Applied is the hash of the wish that the node follows.
+	//
+	// +optional
+	Applied string `json:"applied,omitempty"`
+	// Task is how far the plugin is with what the controller's Switch says.
+	//
+	// +optional
+	Task *Task `json:"task,omitempty"`
+}
+
+// CardReport is one card.
+type CardReport struct {
+	// Name is the card's, and that of its pool without the node.
+	Name   string `json:"name"`
+	Vendor string `json:"vendor"`
+	// Product is the marketing name.
+	Product string `json:"product"`
+	// Index is the card's place in the vendor's own enumeration.
+	Index int32 `json:"index"`
+	// Mode is that of the hardware now: "MIG on", "MIG off", "CPX NPS1"; empty for a
+	// card without modes.
+	//
+	// +optional
+	Mode string `json:"mode,omitempty"`
+	// Partitions are the names of those that exist now.
+	//
+	// +optional
+	// +listType=atomic
+	Partitions []string `json:"partitions,omitempty"`
+	// Held are the names of the devices that claims hold.
+	//
+	// +optional
+	// +listType=atomic
+	Held []string `json:"held,omitempty"`
+	// Slice is a digest of the devices that the plugin publishes of the card, to
+	// compare with what the API server has.
+	//
+	// +optional
+	Slice string `json:"slice,omitempty"`
+	// Problem says what is wrong with the card.
+	//
+	// +optional
+	Problem string `json:"problem,omitempty"`
+	// Pending says what of the applied profile waits until claims are released.
+	//
+	// +optional
+	Pending string `json:"pending,omitempty"`
+}
+
+// TaskPhase is how far the plugin is.
+//
+// +kubebuilder:validation:Enum=Planned;Refused;Done;Failed;RebootRequired
+type TaskPhase string
+
+// How far the plugin can be.
+const (
+	// TaskPlanned: Changes says what has to change.
+	TaskPlanned TaskPhase = "Planned"
+	// TaskRefused: the profile does not fit the node, Message says why. Nothing was
+	// touched.
+	TaskRefused TaskPhase = "Refused"
+	// TaskDone: the hardware follows the wish, as it was read back, and the slices
+	// are published.
+	TaskDone TaskPhase = "Done"
+	// TaskFailed: it does not, Message says why.
+	TaskFailed TaskPhase = "Failed"
+	// TaskRebootRequired: it does after a reboot. The modes that are pending were
+	// put back unless the policy allows the reboot.
+	TaskRebootRequired TaskPhase = "RebootRequired"
+)
+
+// Task is the plugin's answer to a Switch.
+type Task struct {
+	// Switch is the ID of the Switch that is answered.
+	Switch string `json:"switch"`
+	// State is the Switch's state that is answered: Planning, Applying, RollingBack.
+	State State `json:"state"`
+	// Phase is how far it is.
+	Phase TaskPhase `json:"phase"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Changes are the cards whose hardware has to change, for Planned. What changes
+	// without disturbing anybody is not among them.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=card
+	Changes []CardChange `json:"changes,omitempty"`
+}
+
+// CardChange is what has to change on a card.
+type CardChange struct {
+	// Card is the card's name.
+	Card string `json:"card"`
+	// What says it for people: "MIG mode off", "partitions 1g.10gb x 7", "memory
+	// mode NPS4".
+	What string `json:"what"`
+	// Keeps are the names of the devices whose holders need not leave.
+	//
+	// +optional
+	// +listType=atomic
+	Keeps []string `json:"keeps,omitempty"`
+}
+
+// The conditions of a GPUNode.
+const (
+	// ConditionReady: the node follows the profile that is wanted of it.
+	ConditionReady = "Ready"
+	// ConditionOverruled: label and spec name different profiles, the label holds.
+	ConditionOverruled = "Overruled"
+	// ConditionConflict: another system changes the node's cards, so they are left
+	// alone.
+	ConditionConflict = "Conflict"
+	// ConditionSwitching: a switch is under way.
+	ConditionSwitching = "Switching"
+)

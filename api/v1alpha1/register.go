@@ -1,0 +1,13 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// AddToScheme makes a scheme know the objects of this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &PartitionProfile{}, &PartitionProfileList{}, &GPUNode{}, &GPUNodeList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

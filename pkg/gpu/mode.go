@@ -1,0 +1,40 @@
+package gpu
+
+import "errors"
+
+// Modes is how a whole card is set, as far as a profile can say so. What the card
+// does not know is empty.
+type Modes struct {
+	// MIG is whether an NVIDIA card is cut into instances.
+	MIG MIGMode `json:"mig,omitempty"`
+	// PendingMIG is MIG after the next reset of the card.
+	PendingMIG MIGMode `json:"pendingMIG,omitempty"`
+	// MIGNeedsReset tells whether MIG changes by a reset of the card only, as on
+	// Ampere.
+	MIGNeedsReset bool `json:"migNeedsReset,omitempty"`
+	// Compute is the compute mode of an AMD card in upper case ("CPX"), Computes are
+	// those that it can be put into under its memory mode.
+	Compute  string   `json:"compute,omitempty"`
+	Computes []string `json:"computes,omitempty"`
+	// Memory is the memory mode of an AMD card ("NPS4"), Memories are those that it
+	// has.
+	Memory   string   `json:"memory,omitempty"`
+	Memories []string `json:"memories,omitempty"`
+}
+
+// MIGMode is whether an NVIDIA card is cut into instances.
+type MIGMode string
+
+// The MIG modes.
+const (
+	MIGOn  MIGMode = "on"
+	MIGOff MIGMode = "off"
+)
+
+var (
+	// ErrNeedsReset says that a card would change its mode by a reset that was
+	// refused. The mode that was pending is put back.
+	ErrNeedsReset = errors.New("the card needs a reset")
+	// ErrModeLost says that a driver that was loaded anew came up in the mode before.
+	ErrModeLost = errors.New("the driver came up in the mode before")
+)

@@ -1,0 +1,37 @@
+package settings
+
+import "github.com/tranche-dev/tranche/pkg/gpu"
+
+// Shape is how a card is to be cut, whoever holds it.
+type Shape struct {
+	// Cut says when the partitions of an NVIDIA card are made.
+	Cut Cut `json:"cut,omitempty"`
+	// Profiles are those that claims can have, by full name, nil: all.
+	Profiles []string `json:"profiles,omitempty"`
+	// NoWhole keeps the uncut card from claims.
+	NoWhole bool `json:"noWhole,omitempty"`
+	// Layout are the partitions that are made and stay, for CutStatic.
+	Layout []gpu.Placement `json:"layout,omitempty"`
+	// Compute is the mode that an AMD card is kept in ("CPX"), empty: it follows the
+	// claims. Memory is its memory mode ("NPS4"), empty: as it is.
+	Compute string `json:"compute,omitempty"`
+	Memory  string `json:"memory,omitempty"`
+}
+
+// Cut says when partitions are made.
+type Cut string
+
+// When partitions are made.
+const (
+	// CutDynamic: when claims ask for them.
+	CutDynamic Cut = ""
+	// CutStatic: at once, and they stay.
+	CutStatic Cut = "Static"
+	// CutOff: never.
+	CutOff Cut = "Off"
+)
+
+// Offers tells whether claims can have a placement of the card, or a share of it.
+func (s Shape) Offers(p gpu.Placement) bool {
+	panic("not written yet")
+}

@@ -306,6 +306,21 @@ const (
 	TaskRebootRequired TaskPhase = "RebootRequired"
 )
 
+// The reasons of a Task that is not Planned or Done.
+const (
+	// ReasonProfileDoesNotFit: the cards cannot be what the profile says.
+	ReasonProfileDoesNotFit = "ProfileDoesNotFit"
+	// ReasonForeignPartition: partitions that Tranche did not make are in the way.
+	ReasonForeignPartition = "ForeignPartition"
+	// ReasonInUse: a claim or a process still holds a card that has to change. Nothing
+	// was changed on that card; it can be tried again when the holder is gone.
+	ReasonInUse = "InUse"
+	// ReasonNeedsReset: a card changes only after a reset, which was refused.
+	ReasonNeedsReset = "NeedsReset"
+	// ReasonHardwareFailed: the hardware, or its driver, did not do what it was told.
+	ReasonHardwareFailed = "HardwareFailed"
+)
+
 // Task is the plugin's answer to a Switch.
 type Task struct {
 	// Switch is the ID of the Switch that is answered.

@@ -6,6 +6,9 @@ import "github.com/tranche-dev/tranche/pkg/gpu"
 type Shape struct {
 	// Cut says when the partitions of an NVIDIA card are made.
 	Cut Cut `json:"cut,omitempty"`
+	// Named is set where a rule speaks of MIG, for CutDynamic. A card that changes its
+	// MIG mode by a reset only is then in MIG mode; otherwise it is as it was found.
+	Named bool `json:"named,omitempty"`
 	// Profiles are those that claims can have, by full name, nil: all.
 	Profiles []string `json:"profiles,omitempty"`
 	// NoWhole keeps the uncut card from claims.

@@ -93,6 +93,16 @@ type GPU struct {
 	Counters Counters
 	// Placements is every device of the card, the most preferred first.
 	Placements []Placement
+	// OtherMIG is what the card offers in the MIG mode that it is not in, where it
+	// changes the mode by a reset only, as on Ampere. It is nil for all others:
+	// their placements are those of both modes, or the mode is not ours to change.
+	OtherMIG *Offer
+}
+
+// Offer is what a card has to give in one of its modes.
+type Offer struct {
+	Counters   Counters
+	Placements []Placement
 }
 
 // Name is the stable name of the card, made of its PCI address:

@@ -1,6 +1,9 @@
 package gpu
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // Modes is how a whole card is set, as far as a profile can say so. What the card
 // does not know is empty.
@@ -30,6 +33,23 @@ const (
 	MIGOn  MIGMode = "on"
 	MIGOff MIGMode = "off"
 )
+
+// WithMIG is the card as it is, or would be, in a MIG mode. It shares its placements
+// and counters with g.
+func (g *GPU) WithMIG(mode MIGMode) GPU {
+	card := *g
+	if g.OtherMIG == nil || g.offersCuts() == (mode == MIGOn) {
+		return card
+	}
+	card.Counters, card.Placements = g.OtherMIG.Counters, g.OtherMIG.Placements
+	card.OtherMIG = &Offer{Counters: g.Counters, Placements: g.Placements}
+	return card
+}
+
+// offersCuts tells whether one of the card's placements is a MIG partition.
+func (g *GPU) offersCuts() bool {
+	return slices.ContainsFunc(g.Placements, func(p Placement) bool { return p.Type == TypeMIG })
+}
 
 var (
 	// ErrNeedsReset says that a card would change its mode by a reset that was

@@ -55,6 +55,9 @@ type Facts struct {
 	// Switchable is true when this driver may change the mode: Hopper and
 	// later do it without a reset, Ampere does not, a vGPU guest may not.
 	Switchable bool
+	// NeedsReset is true when this driver may change the mode by a reset of the card:
+	// Ampere, unless it is a vGPU.
+	NeedsReset bool
 	// Memory is what a process on the whole card can use, in bytes.
 	Memory int64
 	// Multiprocessors is the number of SMs of the card, zero when unknown.
@@ -106,6 +109,18 @@ func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 		all = append(all, wholeCard(f, profiles, counters))
 	}
 	return all, counters
+}
+
+// Other is what Devices answers for the mode that the card is not in, nil unless a
+// reset of the card lies between the two.
+func Other(f Facts, profiles []Profile) *gpu.Offer {
+	if !f.Capable || !f.NeedsReset {
+		return nil
+	}
+	f.On = !f.On
+	var o gpu.Offer
+	o.Placements, o.Counters = Devices(f, profiles)
+	return &o
 }
 
 // wholeCard is the placement that cuts nothing. It takes all there is.

@@ -121,3 +121,19 @@ func TestAmpereWithModeOffHasOnlyMemory(t *testing.T) {
 	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 39 << 30}, counters)
 	assert.EqualValues(t, 108, placements[0].ComputeUnits)
 }
+
+func TestOther(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		f := Facts{Capable: true, NeedsReset: true, On: on, Memory: 39 << 30, Multiprocessors: 108}
+		other := Other(f, a100())
+		require.NotNil(t, other)
+		f.On = !on
+		placements, counters := Devices(f, a100())
+		assert.Equal(t, &gpu.Offer{Counters: counters, Placements: placements}, other)
+	}
+	for name, f := range map[string]Facts{
+		"no MIG": {NeedsReset: true}, "Hopper": {Capable: true, Switchable: true}, "vGPU": {Capable: true},
+	} {
+		assert.Nil(t, Other(f, a100()), name)
+	}
+}

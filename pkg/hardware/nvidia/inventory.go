@@ -141,6 +141,7 @@ func (c *card) describe(index int) (gpu.GPU, error) {
 		return g, err
 	}
 	g.Placements, g.Counters = mig.Devices(f, profiles)
+	g.OtherMIG = mig.Other(f, profiles)
 	return g, nil
 }
 
@@ -169,7 +170,7 @@ func (c *card) abilities() (mig.Facts, []mig.Profile, error) {
 		return f, nil, err
 	}
 	f.On = mode.on
-	f.Switchable = mode.switchable
+	f.Switchable, f.NeedsReset = mode.switchable, mode.needsReset
 	f.Capable = len(profiles) > 0
 	return f, profiles, nil
 }

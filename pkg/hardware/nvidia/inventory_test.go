@@ -113,6 +113,9 @@ func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
 	require.Len(t, off.Placements, 1)
 	assert.Equal(t, gpu.TypeGPU, off.Placements[0].Type)
 	assert.Equal(t, []string{gpu.CounterMemory}, off.Counters.Names())
+	there := on.WithMIG(gpu.MIGOff)
+	assert.Equal(t, gpu.TypeGPU, there.Placements[0].Type)
+	assert.Equal(t, []string{gpu.CounterMemory}, there.Counters.Names())
 }
 
 // guest is a card of a virtual machine whose hypervisor owns the mode.

@@ -18,6 +18,8 @@ type migMode struct {
 	// switchable is true when the mode can be changed without a reset, and we
 	// are the ones to change it.
 	switchable bool
+	// needsReset is true when the mode is ours to change, by a reset of the card.
+	needsReset bool
 	// why says why the mode is not switchable.
 	why string
 }
@@ -53,6 +55,7 @@ func (c *card) migMode() (migMode, error) {
 	case virtual:
 		m.why = "the card is a vGPU, whose mode belongs to the hypervisor"
 	case major < mig.Hopper:
+		m.needsReset = true
 		m.why = fmt.Sprintf("compute capability %d.%d needs a reset of the card for it", major, minor)
 	default:
 		m.switchable = true

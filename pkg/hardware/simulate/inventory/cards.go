@@ -49,6 +49,7 @@ func (inv *Inventory) nvidiaCards(seed string) []gpu.GPU {
 			NUMANode:      numaNode(g.NUMANode),
 		}
 		cards[i].Placements, cards[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
+		cards[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
 	}
 	return cards
 }
@@ -61,6 +62,7 @@ func (g *GPU) facts() mig.Facts {
 		Capable:         g.Model.HasMIG(),
 		On:              g.MIGMode,
 		Switchable:      g.Model.HasMIG() && major >= mig.Hopper,
+		NeedsReset:      g.Model.HasMIG() && major < mig.Hopper,
 		Memory:          int64(g.Model.MemoryMiB-g.Model.ReservedMiB()) << 20,
 		Multiprocessors: int64(g.Model.Multiprocessors),
 	}

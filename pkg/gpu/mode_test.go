@@ -1,0 +1,31 @@
+package gpu_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestWithMIG(t *testing.T) {
+	whole := gpu.Offer{
+		Counters:   gpu.Counters{gpu.CounterMemory: 39 << 30},
+		Placements: []gpu.Placement{{GPU: "0000:c1:00.0", Type: gpu.TypeGPU}},
+	}
+	cuts := gpu.Offer{
+		Counters:   gpu.Counters{"memory-slice-0": 1},
+		Placements: []gpu.Placement{{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb"}},
+	}
+	off := gpu.GPU{PCIAddress: "0000:c1:00.0", Counters: whole.Counters, Placements: whole.Placements, OtherMIG: &cuts}
+	on := gpu.GPU{PCIAddress: "0000:c1:00.0", Counters: cuts.Counters, Placements: cuts.Placements, OtherMIG: &whole}
+	for _, card := range []gpu.GPU{off, on} {
+		assert.Equal(t, off, card.WithMIG(gpu.MIGOff))
+		assert.Equal(t, on, card.WithMIG(gpu.MIGOn))
+	}
+	// A card that offers both at once, or that knows no MIG, is the same in any mode.
+	for _, card := range []gpu.GPU{{Placements: append(cuts.Placements, whole.Placements...)}, {Placements: whole.Placements}} {
+		assert.Equal(t, card, card.WithMIG(gpu.MIGOff))
+		assert.Equal(t, card, card.WithMIG(gpu.MIGOn))
+	}
+}

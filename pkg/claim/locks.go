@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,22 @@ type cardLocks struct {
 	// of them when a process dies. Empty: this process is alone.
 	dir string
 
-	// mu protects the map, not the cards.
+	// patience is how long a claim waits for a card of which exclusive says
+	// something, zero: exclusivePatience.
+	patience time.Duration
+
+	// mu protects the maps, not the cards.
 	mu    sync.Mutex
 	locks map[string]chan struct{}
+	// exclusive says what is done to a card whose lock is held for longer than a
+	// claim can wait.
+	exclusive map[string]string
 }
+
+// exclusivePatience is how long a claim waits for a card that is being changed,
+// before it leaves the waiting to the kubelet's slower retry. A partition is made
+// in less, a driver is not loaded anew in ten times that.
+const exclusivePatience = 5 * time.Second
 
 // otherProcessPause is how long to wait before another look at a lock that
 // another process holds.
@@ -59,6 +72,9 @@ func (l *cardLocks) lock(ctx context.Context, pciAddresses []string) (unlock fun
 		release, err := l.lockOne(ctx, card)
 		if err != nil {
 			unlock()
+			if changing := (*changingError)(nil); errors.As(err, &changing) {
+				return nil, err
+			}
 			return nil, fmt.Errorf("wait for another claim that is being prepared or released on card %s: %w", gpu.CardName(card), err)
 		}
 		held = append(held, release)
@@ -68,10 +84,8 @@ func (l *cardLocks) lock(ctx context.Context, pciAddresses []string) (unlock fun
 
 func (l *cardLocks) lockOne(ctx context.Context, card string) (release func(), err error) {
 	c := l.of(card)
-	select {
-	case c <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.wait(ctx, card, c); err != nil {
+		return nil, err
 	}
 	if l.dir == "" {
 		return func() { <-c }, nil
@@ -82,6 +96,76 @@ func (l *cardLocks) lockOne(ctx context.Context, card string) (release func(), e
 		return nil, err
 	}
 	return func() { file.Close(); <-c }, nil
+}
+
+// changingError says that a card is held for longer than a claim can wait.
+type changingError struct {
+	card, why string
+	// cause is what ended the waiting, nil: patience did.
+	cause error
+}
+
+func (e *changingError) Error() string {
+	text := fmt.Sprintf("card %s %s; this is tried again", gpu.CardName(e.card), e.why)
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
+}
+
+func (e *changingError) Unwrap() error { return e.cause }
+
+// alone marks a context whose caller waits for a card however long that takes.
+type alone struct{}
+
+// wait takes the lock c of a card within this process.
+func (l *cardLocks) wait(ctx context.Context, card string, c chan struct{}) error {
+	select {
+	case c <- struct{}{}:
+		return nil
+	default:
+	}
+	patience := time.NewTicker(cmp.Or(l.patience, exclusivePatience))
+	defer patience.Stop()
+	for {
+		select {
+		case c <- struct{}{}:
+			return nil
+		case <-patience.C:
+			if why := l.why(card); why != "" && ctx.Value(alone{}) == nil {
+				return &changingError{card: card, why: why}
+			}
+		case <-ctx.Done():
+			if why := l.why(card); why != "" {
+				return &changingError{card: card, why: why, cause: context.Cause(ctx)}
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// why is what is done to the card for so long, empty for nothing special.
+func (l *cardLocks) why(card string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.exclusive[card]
+}
+
+// say notes why the cards' locks, which the caller holds, are held; empty takes the
+// note back.
+func (l *cardLocks) say(cards []string, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, card := range cards {
+		if why == "" {
+			delete(l.exclusive, card)
+			continue
+		}
+		if l.exclusive == nil {
+			l.exclusive = map[string]string{}
+		}
+		l.exclusive[card] = why
+	}
 }
 
 // lockFile takes the lock that keeps other processes off the card.

@@ -36,8 +36,8 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config is what a Manager works with. All fields but Shares, LockDir, Observer
-// and BeforeStep are needed.
+// Config is what a Manager works with. All fields but Shares, Static, LockDir,
+// Observer and BeforeStep are needed.
 type Config struct {
 	// Node is the name of the node.
 	Node     string
@@ -51,6 +51,11 @@ type Config struct {
 	// LoadID identifies this boot and this load of the driver that serves a card.
 	// Partitions outlive neither.
 	LoadID func(pciAddress string) string
+	// Static tells whether the partition at a placement is there whatever claims
+	// do: they neither destroy it nor is it foreign, and one that is missing is made
+	// and left. It looks at the placement's card, type, profile and start. Nil: none
+	// is.
+	Static func(gpu.Placement) bool
 	// LockDir is a folder for the lock files that keep two plugins on one node
 	// apart. Empty: there is only this one.
 	LockDir string
@@ -136,7 +141,9 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 		Devices: devices,
 	}
 	for i := range devices {
-		devices[i].LoadID = m.LoadID(devices[i].Placement.GPU)
+		d := &devices[i]
+		d.LoadID = m.LoadID(d.Placement.GPU)
+		d.Made = d.Made && !m.static(d.Placement)
 	}
 	for _, user := range claim.Status.ReservedFor {
 		if user.Resource == "pods" {
@@ -186,7 +193,7 @@ func (m *Manager) prepare(ctx context.Context, wanted ledger.Record, started boo
 // planRun looks at the ledger and the hardware and decides what to do.
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []Step, error) {
 	wanted = wanted.Clone()
-	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil}
+	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil, static: m.static}
 	s.others, s.sharers = m.others(wanted)
 	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
 		s.held = m.current(&r)
@@ -280,7 +287,7 @@ func (m *Manager) release(ctx context.Context, held ledger.Record) error {
 	}
 	_, sharers := m.others(held)
 	r := &run{Manager: m, operation: "unprepare", record: held, live: live, sharers: sharers}
-	if err := r.do(ctx, planRelease(held, live, sharers)); err != nil {
+	if err := r.do(ctx, planRelease(held, live, sharers, m.static)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)
@@ -362,12 +369,15 @@ func cardsOf(r ledger.Record) []string {
 	return cards
 }
 
+// static tells whether the partition at a placement is there whatever claims do.
+func (m *Manager) static(p gpu.Placement) bool { return m.Static != nil && m.Static(p.Base()) }
+
 // madeOn lists the cards on which a record's partitions were made. Only they
 // need to answer when the claim is released.
 func madeOn(r ledger.Record) []string {
 	var cards []string
 	for _, d := range r.Devices {
-		if d.Made {
+		if ours(d) {
 			cards = append(cards, d.Placement.GPU)
 		}
 	}

@@ -26,7 +26,7 @@ func TestPlanForPartitionsThatFollowTheMode(t *testing.T) {
 		assert.Equal(t, []Step{{Op: OpIntent}, {Op: OpCreate}, {Op: OpWriteCDI}, {Op: OpDone}}, steps, p.Name())
 
 		record := recordOfClaim("a", ledger.Prepared, p)
-		assert.Equal(t, []Step{{Op: OpRemoveCDI}, {Op: OpForget}}, planRelease(record, live, nil), p.Name())
+		assert.Equal(t, []Step{{Op: OpRemoveCDI}, {Op: OpForget}}, planRelease(record, live, nil, nil), p.Name())
 	}
 }
 

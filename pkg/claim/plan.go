@@ -66,6 +66,9 @@ type situation struct {
 	cdi bool
 	// canShare tells whether there is somebody to set up shares.
 	canShare bool
+	// static tells whether the partition at a placement is there whatever claims do;
+	// nil: none is.
+	static func(gpu.Placement) bool
 }
 
 // ConflictError says that somebody else has what a claim was given. It goes
@@ -162,6 +165,13 @@ func checkForeign(s situation) error {
 			if d.IsShare() && part.Is(d.Placement) && recordOf(part, s.sharers) != nil {
 				continue // who holds it beside us was looked at already
 			}
+			if isStatic(s.static, part) {
+				if part.Is(d.Placement) {
+					continue // it is there for whoever is given it
+				}
+				return fmt.Errorf("%s cannot be given out: the profile of the node keeps card %s cut, and %s is in its place; delete the pod so that it is scheduled again",
+					d.Name, d.Placement.CardName(), part.Name())
+			}
 			if owner := recordOf(part, s.others); owner != nil {
 				return &ConflictError{fmt.Sprintf("%s cannot be given out: partition %s of claim %s is still there; this is tried again", d.Name, part.Name(), owner.Claim)}
 			}
@@ -181,7 +191,16 @@ func recordOf(part gpu.Partition, records []ledger.Record) *ledger.Record {
 	return nil
 }
 
-// madeFor tells whether the partition is what the record says was made for its
+// isStatic tells whether a partition is there whatever claims do.
+func isStatic(static func(gpu.Placement) bool, part gpu.Partition) bool {
+	return static != nil && static(gpu.Placement{GPU: part.GPU, Type: part.Type, Profile: part.Profile, Start: part.Start, Size: part.Size})
+}
+
+// ours tells whether the device is a partition that Tranche made: for its claim, or
+// before it because it was static then.
+func ours(d ledger.Device) bool { return !d.Admin && d.Placement.Base().Type == gpu.TypeMIG }
+
+// madeFor tells whether the partition is what the record says was handed out to its
 // claim. A UUID that is known must match: after a driver reload, somebody else
 // may have put a partition at the same place.
 func madeFor(part gpu.Partition, r *ledger.Record) bool {
@@ -189,7 +208,7 @@ func madeFor(part gpu.Partition, r *ledger.Record) bool {
 		return false
 	}
 	for _, d := range r.Devices {
-		if !d.Made || !part.Is(d.Placement) {
+		if !ours(d) || !part.Is(d.Placement) {
 			continue
 		}
 		if d.UUID == "" || !part.Complete || part.UUID == d.UUID {
@@ -235,9 +254,9 @@ func sameDevices(a, b ledger.Record) bool {
 
 // planRelease lists the steps that undo a record. Only partitions that are
 // still the ones that we made, and of which no other record has a share, are
-// destroyed; live has those of the cards whose driver has not been loaded anew
-// since, sharers what is still true of the other records.
-func planRelease(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.Record) []Step {
+// destroyed, and none that is static; live has those of the cards whose driver has
+// not been loaded anew since, sharers what is still true of the other records.
+func planRelease(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.Record, static func(gpu.Placement) bool) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}
 	for i, d := range slices.Backward(r.Devices) {
 		if d.IsShare() {
@@ -245,10 +264,10 @@ func planRelease(r ledger.Record, live map[string][]gpu.Partition, sharers []led
 		}
 	}
 	for i, d := range slices.Backward(r.Devices) {
-		ours := func(p gpu.Partition) bool { return p.Is(d.Placement) && madeFor(p, &r) }
+		goes := func(p gpu.Partition) bool { return p.Is(d.Placement) && madeFor(p, &r) && !isStatic(static, p) }
 		// Of two shares of one partition, the first one destroys it.
 		again := slices.ContainsFunc(r.Devices[:i], func(e ledger.Device) bool { return sameBase(d, e) })
-		if d.Made && !again && !heldByOthers(d, sharers) && slices.ContainsFunc(live[d.Placement.GPU], ours) {
+		if ours(d) && !again && !heldByOthers(d, sharers) && slices.ContainsFunc(live[d.Placement.GPU], goes) {
 			steps = append(steps, Step{Op: OpDestroy, Device: i})
 		}
 	}

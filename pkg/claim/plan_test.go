@@ -196,7 +196,7 @@ func TestPlanRelease(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, planRelease(tt.record, tt.live, nil))
+			assert.Equal(t, tt.want, planRelease(tt.record, tt.live, nil, nil))
 		})
 	}
 }

@@ -186,7 +186,8 @@ func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID,
 	}), nil
 }
 
-// Foreign lists the partitions of a card that no record explains.
+// Foreign lists the partitions of a card that no record explains and that are not
+// static.
 func (m *Manager) Foreign(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	unlock, err := m.lock(ctx, "reconcile", []string{pciAddress})
 	if err != nil {
@@ -228,7 +229,7 @@ func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, er
 	}
 	var foreign []gpu.Partition
 	for _, p := range live {
-		if !p.Type.FollowsMode() && recordOf(p, records) == nil {
+		if !p.Type.FollowsMode() && recordOf(p, records) == nil && !isStatic(m.static, p) {
 			foreign = append(foreign, p)
 		}
 	}

@@ -149,7 +149,7 @@ func TestPlanReleaseShare(t *testing.T) {
 		"two of one piece":   {twice, nil, live, []Step{{Op: OpRemoveCDI}, {Op: OpLeave, Device: 1}, {Op: OpLeave}, {Op: OpDestroy}, {Op: OpForget}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, planRelease(tt.record, tt.live, tt.others))
+			assert.Equal(t, tt.want, planRelease(tt.record, tt.live, tt.others, nil))
 		})
 	}
 }

@@ -23,6 +23,9 @@ type Modes struct {
 	// has.
 	Memory   string   `json:"memory,omitempty"`
 	Memories []string `json:"memories,omitempty"`
+	// Legal are the compute modes that the card has under each of its memory modes:
+	// what Computes will be after a change of the memory mode.
+	Legal map[string][]string `json:"legal,omitempty"`
 }
 
 // MIGMode is whether an NVIDIA card is cut into instances.

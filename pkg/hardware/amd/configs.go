@@ -16,6 +16,8 @@ const (
 	configDir    = "compute_partition_config"
 	selectorFile = configDir + "/xcp_config"
 	configModes  = configDir + "/supported_xcp_configs"
+	// configMemory lists the memory modes that go with the described mode.
+	configMemory = configDir + "/supported_nps_configs"
 )
 
 // headStart is how long one card waits for what is being read of another of its
@@ -29,6 +31,9 @@ type configs struct {
 	xccs int
 	// engines are the media engines of one partition of each mode.
 	engines map[xcp.Mode]map[string]int64
+	// memory are the memory modes that go with each mode, none of a mode for which
+	// the driver does not tell.
+	memory map[xcp.Mode][]xcp.MemoryMode
 }
 
 // configs is what the driver says about the modes of the card. It is read once for
@@ -84,7 +89,7 @@ func (c *card) learnConfigs(kind string) configs {
 
 // readConfigs has the driver describe each mode, and puts the selector back.
 func (c *card) readConfigs() (configs, error) {
-	out := configs{engines: map[xcp.Mode]map[string]int64{}}
+	out := configs{engines: map[xcp.Mode]map[string]int64{}, memory: map[xcp.Mode][]xcp.MemoryMode{}}
 	text, err := c.optional(c.file(configModes))
 	if err != nil || text == "" {
 		return out, err
@@ -136,7 +141,11 @@ func (c *card) readConfig(out *configs, mode xcp.Mode) error {
 		}
 	}
 	out.engines[mode] = engines
-	return nil
+	text, err := c.optional(c.file(configMemory))
+	if modes := xcp.ParseMemoryModes(text); len(modes) > 0 {
+		out.memory[mode] = modes
+	}
+	return err
 }
 
 // resource is how many engines of a kind a partition has, and how many

@@ -152,12 +152,8 @@ func (c *card) checkOffer(now, want xcp.Mode) error {
 	if slices.Contains(offer, want) {
 		return nil
 	}
-	texts := make([]string, len(offer))
-	for i, m := range offer {
-		texts[i] = string(m)
-	}
 	return fmt.Errorf("card %s cannot be put into mode %s: in memory mode %s it has %s; if the memory mode was changed, what the card offers is published anew and the pod can be deleted to be scheduled again",
-		c.pciAddress, want, memory, strings.Join(texts, ", "))
+		c.pciAddress, want, memory, strings.Join(texts(offer), ", "))
 }
 
 // explainWrite says what the kernel means and what to do.

@@ -1,0 +1,146 @@
+package amd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+// Modes reads how a card is set, and what it can be set to. It is empty for a card
+// that cannot be cut.
+func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
+	return onCard(ctx, d, pciAddress, (*card).readModes)
+}
+
+func (c *card) readModes() (gpu.Modes, error) {
+	l, err := c.look()
+	if err != nil || l.mode == "" {
+		return gpu.Modes{}, err
+	}
+	memory, err := c.memoryMode()
+	if err != nil {
+		return gpu.Modes{}, err
+	}
+	computes, err := c.modes(l.mode, memory, l.nodes())
+	if err != nil {
+		return gpu.Modes{}, err
+	}
+	memories, err := c.memoryModes(memory)
+	if err != nil {
+		return gpu.Modes{}, err
+	}
+	legal, err := c.legalPairs(l, memories)
+	if err != nil {
+		return gpu.Modes{}, err
+	}
+	legal[string(memory)] = texts(computes)
+	return gpu.Modes{
+		Compute: string(l.mode), Computes: texts(computes),
+		Memory: string(memory), Memories: texts(memories), Legal: legal,
+	}, nil
+}
+
+// memoryModes are those that the driver can bring the card up in. Where it lists
+// none, or takes no request, the card stays in the one that it is in
+// (amdgpu_gmc_sysfs_init in Linux' amdgpu_gmc.c).
+func (c *card) memoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
+	info, err := c.stat(c.file(memoryFile))
+	if absent(err) {
+		return []xcp.MemoryMode{now}, nil
+	}
+	if err != nil {
+		return nil, c.told(err)
+	}
+	text, err := c.optional(c.file(availableMemoryFile))
+	if err != nil {
+		return nil, c.told(err)
+	}
+	modes := xcp.ParseMemoryModes(text)
+	if info.Mode&0o222 == 0 || !slices.Contains(modes, now) {
+		return []xcp.MemoryMode{now}, nil
+	}
+	return modes, nil
+}
+
+// legalPairs are the compute modes that go with each memory mode: as the driver
+// describes them, or by the kernel's rule where it does not.
+func (c *card) legalPairs(l live, memories []xcp.MemoryMode) (map[string][]string, error) {
+	s, err := c.shape()
+	if err != nil {
+		return nil, err
+	}
+	told, err := c.configs(s)
+	if err != nil {
+		return nil, err
+	}
+	nodes := l.nodes()
+	rule := xcp.Chip{MemoryModes: memories}
+	if rule.XCCs, err = c.xccs(l.mode, nodes); err != nil {
+		return nil, err
+	}
+	if len(nodes) > 0 {
+		rule.GFX = nodes[0].gfx
+	}
+	legal := map[string][]string{}
+	for _, memory := range memories {
+		var modes []xcp.Mode
+		for mode, goes := range told.memory {
+			if slices.Contains(goes, memory) {
+				modes = append(modes, mode)
+			}
+		}
+		if len(told.memory) == 0 {
+			modes = xcp.Legal(rule, memory)
+		}
+		slices.SortFunc(modes, func(a, b xcp.Mode) int { return a.Count(rule.XCCs) - b.Count(rule.XCCs) })
+		legal[string(memory)] = texts(modes)
+	}
+	return legal, nil
+}
+
+func texts[T ~string](words []T) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = string(w)
+	}
+	return out
+}
+
+// SetComputeMode puts a card into a mode and waits until all of its partitions can
+// be used: each has its node in KFD's topology and its device node. A card in use is
+// asked again until Config.BusyPatience or ctx ends; then the error is a *BusyError,
+// which names the processes. One that has fewer partitions than the mode should
+// have stays in the mode, and the error says which is missing.
+func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
+	want, err := parseMode("compute", mode, xcp.ParseModes)
+	if err != nil {
+		return err
+	}
+	if err := d.switchTo(ctx, pciAddress, want); err != nil {
+		return err
+	}
+	count, err := onCard(ctx, d, pciAddress, func(c *card) (int, error) {
+		l, err := c.look()
+		return len(l.partitions), err
+	})
+	if err != nil {
+		return err
+	}
+	for index := range count {
+		if _, err := d.await(ctx, pciAddress, want, index); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseMode reads a mode as it is written by us: one word.
+func parseMode[T ~string](kind, text string, parse func(string) []T) (T, error) {
+	if modes := parse(text); len(modes) == 1 && string(modes[0]) == text {
+		return modes[0], nil
+	}
+	return "", fmt.Errorf("%q is no %s mode of AMD's cards", text, kind)
+}

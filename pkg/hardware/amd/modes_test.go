@@ -1,0 +1,134 @@
+package amd_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+func (m *machine) modes(pciAddress string) gpu.Modes {
+	m.t.Helper()
+	modes, err := m.Modes(m.t.Context(), pciAddress)
+	require.NoError(m.t, err)
+	return modes
+}
+
+func TestModesOfACard(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	want := gpu.Modes{
+		Compute: "SPX", Computes: []string{"SPX", "DPX", "QPX", "CPX"},
+		Memory: "NPS1", Memories: []string{"NPS1", "NPS2", "NPS4"},
+		Legal: map[string][]string{"NPS1": {"SPX", "DPX", "QPX", "CPX"}, "NPS2": {"DPX"}, "NPS4": {"QPX", "CPX"}},
+	}
+	assert.Equal(t, want, m.modes(first))
+
+	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: "*", Mode: xcp.NPS4}}})
+	want.Compute, want.Computes, want.Memory = "CPX", []string{"QPX", "CPX"}, "NPS4"
+	assert.Equal(t, want, m.modes(first), "somebody else changed the memory mode")
+}
+
+func textsOf[T ~string](all []T) []string {
+	var out []string
+	for _, x := range all {
+		out = append(out, string(x))
+	}
+	return out
+}
+
+// What a card says of its pairs of modes is the simulated kernel's rule.
+func TestModesOfEveryModel(t *testing.T) {
+	for _, name := range inventories {
+		m := simulated(t, name)
+		for i, c := range m.inventory.AMD {
+			got := m.modes(c.PCI)
+			assert.Equal(t, textsOf(c.Model.MemoryModes), got.Memories, name)
+			for _, memory := range c.Model.MemoryModes {
+				assert.ElementsMatch(t, textsOf(xcp.Legal(c.Model.Chip(false), memory)), got.Legal[string(memory)], "%s, card %d, %s", name, i, memory)
+			}
+			assert.Equal(t, got.Legal[got.Memory], got.Computes, name)
+		}
+	}
+}
+
+func TestModesOfAVirtualFunction(t *testing.T) {
+	m := simulated(t, "mi300x8", func(inv *inventory.Inventory) {
+		for i := range inv.AMD {
+			inv.AMD[i].VF = true
+		}
+	})
+	assert.Equal(t, gpu.Modes{Compute: "SPX", Computes: []string{"SPX"}, Memory: "NPS1", Memories: []string{"NPS1"}, Legal: map[string][]string{"NPS1": {"SPX"}}},
+		m.modes(first), "they are the hypervisor's")
+	assert.ErrorContains(t, m.SetComputeMode(t.Context(), first, "CPX"), "cannot be put into mode CPX: in memory mode NPS1 it has SPX")
+	assert.NoError(t, m.SetComputeMode(t.Context(), first, "SPX"))
+}
+
+func TestSetComputeMode(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	for _, mode := range []string{"CPX", "QPX", "DPX", "SPX", "SPX"} {
+		require.NoError(t, m.SetComputeMode(t.Context(), first, mode))
+		assert.Equal(t, mode, m.modes(first).Compute)
+	}
+	assert.Equal(t, []string{"CPX", "QPX", "DPX", "SPX"}, m.switches(), "a card in the mode is left alone")
+	for mode, want := range map[string]string{
+		"cpx": `"cpx" is no compute mode`, "": `"" is no compute mode`, "SPX, CPX": "is no compute mode", "NPS4": `"NPS4" is no compute mode`,
+		"TPX": "cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX",
+	} {
+		assert.ErrorContains(t, m.SetComputeMode(t.Context(), first, mode), want, mode)
+	}
+	assert.ErrorContains(t, m.SetComputeMode(t.Context(), "0000:99:00.0", "CPX"), "card 0000:99:00.0 is gone")
+	assert.Empty(t, m.switches())
+}
+
+// A process that is no pod's keeps the card; it is named, and when it has ended the
+// switch goes on.
+func TestSetComputeModeOfACardInUse(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}}))
+	err := m.SetComputeMode(t.Context(), first, "CPX")
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
+	assert.Equal(t, "SPX", m.modes(first).Compute)
+
+	m.files.mu.Lock()
+	m.files.onWrite = func() { _ = amdgpu.EndProcess(m.root, 4242) }
+	m.files.mu.Unlock()
+	assert.NoError(t, m.SetComputeMode(t.Context(), first, "CPX"))
+}
+
+// Every partition must be there, not only one.
+func TestSetComputeModeWithPartitionsMissing(t *testing.T) {
+	for missing, want := range map[string]string{
+		"kfd":    "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 7",
+		"render": "there is no device node /dev/dri/renderD135",
+	} {
+		m := simulated(t, "mi300x8")
+		m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{7}, Missing: missing}}})
+		ctx, cancel := contextWithin(t, 1500*time.Millisecond)
+		assert.ErrorContains(t, m.SetComputeMode(ctx, first, "CPX"), want)
+		cancel()
+		assert.Equal(t, "CPX", m.modes(first).Compute)
+		m.faults(amdgpu.Faults{})
+		assert.NoError(t, m.SetComputeMode(t.Context(), first, "CPX"))
+	}
+}
+
+func TestSetComputeModeWaitsForLateDeviceNodes(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{7}, Missing: "render", Late: metav1.Duration{Duration: 50 * time.Millisecond}}}})
+	require.NoError(t, m.SetComputeMode(t.Context(), first, "CPX"))
+	assert.Equal(t, []string{"/dev/kfd", "/dev/dri/renderD135"}, m.nodes(xcpOf(first, "cpx", 7)))
+}
+
+func contextWithin(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), d)
+}

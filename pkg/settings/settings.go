@@ -8,6 +8,8 @@ import (
 type Card struct {
 	// Profile is the name of the PartitionProfile that says so, for people.
 	Profile string
+	// Shape is how the card is cut.
+	Shape Shape
 	// Shared publishes shares of the whole card.
 	Shared bool
 	// Sharing is how they, and shares of partitions, are held.

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,6 +73,10 @@ type GPU struct {
 	UUID  string
 	// ProductName is the marketing name that the vendor's library reports.
 	ProductName string
+	// PCIID is the card's device and vendor number as mig-parted writes them
+	// ("0x233010DE"), PCISubsystemID that of the board. Empty when the machine does
+	// not say.
+	PCIID, PCISubsystemID string
 	// Architecture is the vendor's name of the chip generation, lower case.
 	Architecture string
 	// DriverVersion is the version of the kernel driver, as it prints it.
@@ -79,6 +84,9 @@ type GPU struct {
 	// MemoryMode is the memory mode that an AMD card is in, as its driver spells
 	// it ("NPS1"); empty for cards that know none.
 	MemoryMode string
+	// Modes are the memory modes that an AMD card can be put into, with the compute
+	// modes ("SPX") that go with each, the whole card first. Nil for cards that cannot be cut.
+	Modes map[string][]string
 	// Memory is the card's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
 	Memory int64
@@ -218,6 +226,15 @@ func (p Partition) Overlaps(q Placement) bool {
 		return p.Profile != q.Profile || p.Start == q.Start
 	}
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
+}
+
+// PCIIDOf spells a PCI device and vendor number as mig-parted does. It is empty for
+// a vendor of zero, which is nobody's.
+func PCIIDOf(device, vendor uint16) string {
+	if vendor == 0 {
+		return ""
+	}
+	return fmt.Sprintf("0x%04X%04X", device, vendor)
 }
 
 // SortCards puts cards in PCI order, as their names sort. That order is policy:

@@ -182,13 +182,38 @@ func (c *card) describe() (gpu.GPU, error) {
 		return g, err
 	}
 	c.locate(&g)
+	if g.PCIID, err = c.pciID("device", "vendor"); err != nil {
+		return g, err
+	}
+	if g.PCISubsystemID, err = c.pciID("subsystem_device", "subsystem_vendor"); err != nil {
+		return g, err
+	}
 	facts, err := c.facts(l)
 	if err != nil {
 		return g, err
 	}
 	g.Memory, g.MemoryMode = facts.Memory, string(facts.MemoryMode)
 	g.Placements, g.Counters = xcp.Devices(facts)
-	return g, nil
+	g.Modes, err = c.modesByMemory(facts, l)
+	return g, err
+}
+
+// pciID is what two files of the card say it is to the PCI bus, empty where there
+// are none.
+func (c *card) pciID(device, vendor string) (string, error) {
+	var numbers [2]uint16
+	for i, name := range []string{device, vendor} {
+		text, err := c.optional(c.file(name))
+		if err != nil {
+			return "", c.told(err)
+		}
+		n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 16)
+		if err != nil {
+			return "", nil //nolint:nilerr // a machine that does not say is no error
+		}
+		numbers[i] = uint16(n)
+	}
+	return gpu.PCIIDOf(numbers[0], numbers[1]), nil
 }
 
 // name says what the card calls itself.

@@ -188,3 +188,31 @@ func (c *card) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]
 	}
 	return modes, nil
 }
+
+// modesByMemory are the memory modes that the card can be put into, with the compute
+// modes that go with each: of the one that it is in as the driver lists them, of the
+// others by the kernel's rule.
+func (c *card) modesByMemory(f xcp.Facts, l live) (map[string][]string, error) {
+	if l.mode == "" {
+		return nil, nil
+	}
+	all := map[string][]string{string(f.MemoryMode): xcp.Names(f.Modes)}
+	info, err := c.stat(c.file(memoryFile))
+	if absent(err) || err == nil && info.Mode&0o222 == 0 {
+		return all, nil
+	}
+	if err != nil {
+		return nil, c.told(err)
+	}
+	text, err := c.optional(c.file(availableMemoryFile))
+	if err != nil {
+		return nil, c.told(err)
+	}
+	rule := xcp.Chip{XCCs: f.XCCs, MemoryModes: xcp.ParseMemoryModes(text), GFX: l.nodes()[0].gfx}
+	for _, memory := range rule.MemoryModes {
+		if memory != f.MemoryMode {
+			all[string(memory)] = xcp.Names(xcp.Legal(rule, memory))
+		}
+	}
+	return all, nil
+}

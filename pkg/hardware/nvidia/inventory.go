@@ -130,6 +130,9 @@ func (c *card) describe(index int) (gpu.GPU, error) {
 	}
 	g.Architecture = architectureName(architecture)
 	c.driver.locate(&g)
+	if err := c.pciIDs(&g); err != nil {
+		return g, err
+	}
 	memory, err := c.totalMemory()
 	if err != nil {
 		return g, err
@@ -143,6 +146,17 @@ func (c *card) describe(index int) (gpu.GPU, error) {
 	g.Placements, g.Counters = mig.Devices(f, profiles)
 	g.OtherMIG = mig.Other(f, profiles)
 	return g, nil
+}
+
+// pciIDs says what the card and its board are to the PCI bus.
+func (c *card) pciIDs(g *gpu.GPU) error {
+	info, err := ask(c.task, "DeviceGetPciInfo", c.device.GetPciInfo)
+	if err != nil {
+		return err
+	}
+	g.PCIID = gpu.PCIIDOf(uint16(info.PciDeviceId>>16), uint16(info.PciDeviceId))                //nolint:gosec // two numbers in one
+	g.PCISubsystemID = gpu.PCIIDOf(uint16(info.PciSubSystemId>>16), uint16(info.PciSubSystemId)) //nolint:gosec // two numbers in one
+	return nil
 }
 
 // abilities reads what decides which placements the card offers.

@@ -73,6 +73,17 @@ func ModeOf(profile string) (Mode, bool) {
 	return "", false
 }
 
+// Names are the names of compute modes as drivers spell them, the whole card first.
+func Names(of []Mode) []string {
+	var names []string
+	for _, m := range slices.Backward(modes) {
+		if slices.Contains(of, m) {
+			names = append(names, string(m))
+		}
+	}
+	return names
+}
+
 // Count is the number of partitions of a card with so many XCCs in this mode,
 // zero when such a chip cannot be in it. A mode must divide the XCCs evenly, and
 // one that would leave a single XCC to each partition is CPX and no other. The

@@ -29,9 +29,11 @@ func (inv *Inventory) amdCards(seed string) []gpu.GPU {
 			Minor:         inv.RenderMinor(i),
 			UUID:          fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),
 			ProductName:   c.Model.ProductName,
+			PCIID:         gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
 			Architecture:  c.Model.Architecture(),
 			DriverVersion: inv.AMDDriver.Version,
 			MemoryMode:    string(c.MemoryMode),
+			Modes:         c.modesByMemory(),
 			Memory:        c.Model.Memory(),
 			PCIeRoot:      PCIeRoot(c.PCI),
 			NUMANode:      numaNode(c.NUMANode),
@@ -81,6 +83,25 @@ func (c *AMDCard) modes() []xcp.Mode {
 		return []xcp.Mode{c.ComputeMode}
 	}
 	return xcp.Legal(c.Model.Chip(false), c.MemoryMode)
+}
+
+// amdVendor is AMD's number on the PCI bus.
+const amdVendor = 0x1002
+
+// modesByMemory are the memory modes that the card can be put into, with the
+// compute modes that go with each.
+func (c *AMDCard) modesByMemory() map[string][]string {
+	if !c.Model.HasPartitions() {
+		return nil
+	}
+	if c.VF {
+		return map[string][]string{string(c.MemoryMode): xcp.Names(c.modes())}
+	}
+	all := map[string][]string{}
+	for _, memory := range c.Model.MemoryModes {
+		all[string(memory)] = xcp.Names(xcp.Legal(c.Model.Chip(false), memory))
+	}
+	return all
 }
 
 // numaNode is nil where the machine has none.

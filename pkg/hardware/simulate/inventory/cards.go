@@ -42,6 +42,7 @@ func (inv *Inventory) nvidiaCards(seed string) []gpu.GPU {
 			Minor:         i,
 			UUID:          inv.CardUUID(seed, i),
 			ProductName:   g.Model.ProductName,
+			PCIID:         gpu.PCIIDOf(uint16(g.Model.DeviceID()>>16), uint16(g.Model.DeviceID())), //nolint:gosec // two numbers in one
 			Architecture:  g.Model.Architecture,
 			DriverVersion: inv.DriverVersion,
 			Memory:        int64(g.Model.MemoryMiB) << 20,

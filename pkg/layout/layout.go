@@ -1,6 +1,13 @@
 package layout
 
-import "github.com/tranche-dev/tranche/pkg/gpu"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
 
 // Part is a number of partitions of one profile.
 type Part struct {
@@ -8,13 +15,109 @@ type Part struct {
 	// stands for the card's smallest profile of so many slices without extra
 	// engines.
 	Profile string
-	// Count is how many; zero: as many as fit beside the others.
+	// Count is how many; zero: as many as fit beside the others, at least one.
 	Count int
 }
 
+func (p Part) String() string {
+	if p.Count == 0 {
+		return p.Profile
+	}
+	return fmt.Sprintf("%s x %d", p.Profile, p.Count)
+}
+
 // Solve finds a placement on the card for every part, so that all can exist at
-// once. What is there already and can stay, stays. The result is in the order of
-// the card's placements. An error says which part does not fit, and what would.
+// once. Of what is there already, as much as possible stays; of the layouts that
+// are equal in that it is the one that comes first in the card's order, however the
+// parts are ordered. The result is in the order of the card's placements. A card
+// that is not in MIG mode is taken for what it would be in it.
+//
+// An error names the card, says which part does not fit, and what would.
 func Solve(card *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, error) {
-	panic("not written yet")
+	cut := card.WithMIG(gpu.MIGOn)
+	full, err := named(&cut, parts)
+	if err != nil {
+		return nil, err
+	}
+	if found := search(&cut, full, there); found != nil {
+		return found, nil
+	}
+	return nil, misfit(&cut, full)
+}
+
+// named checks the parts and spells their profiles in full.
+func named(card *gpu.GPU, parts []Part) ([]Part, error) {
+	full := make([]Part, len(parts))
+	rest := ""
+	for i, p := range parts {
+		name, err := Profile(card, p.Profile)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case p.Count < 0:
+			return nil, fmt.Errorf("card %s: %s x %d: a number of partitions is at least 1", card.Name(), p.Profile, p.Count)
+		case p.Count == 0 && rest != "":
+			return nil, fmt.Errorf("card %s: both %s and %s are to fill the card: give one of them a number", card.Name(), rest, p.Profile)
+		case p.Count == 0:
+			rest = p.Profile
+		}
+		full[i] = Part{Profile: name, Count: p.Count}
+	}
+	return full, nil
+}
+
+// misfit says which of the parts is the first that does not fit beside those before
+// it, and how many of it would. The part that fills the card comes last.
+func misfit(card *gpu.GPU, parts []Part) error {
+	ordered := slices.SortedStableFunc(slices.Values(parts), func(a, b Part) int { return cmp.Compare(last(a), last(b)) })
+	for i, p := range ordered {
+		if search(card, ordered[:i+1], nil) == nil {
+			verb := "do"
+			if p.Count == 0 {
+				verb = "does"
+			}
+			return fmt.Errorf("card %s: %s %s not fit%s", card.Name(), p, verb, room(card, ordered[:i], p.Profile))
+		}
+	}
+	return fmt.Errorf("card %s: %s do not fit together", card.Name(), list(parts))
+}
+
+func last(p Part) int {
+	if p.Count == 0 {
+		return 1
+	}
+	return 0
+}
+
+// room says how many of a profile fit beside other parts.
+func room(card *gpu.GPU, beside []Part, profile string) string {
+	most := 0
+	others := 0
+	for _, p := range beside {
+		if p.Profile == profile {
+			others += p.Count
+		}
+	}
+	for _, p := range search(card, append(beside[:len(beside):len(beside)], Part{Profile: profile}), nil) {
+		if p.Profile == profile {
+			most++
+		}
+	}
+	text := ""
+	if len(beside) > 0 {
+		text = " beside " + list(beside)
+	}
+	if most -= others; most < 1 {
+		return text + ": there is room for none"
+	}
+	return fmt.Sprintf("%s: at most %d", text, most)
+}
+
+func list(parts []Part) string {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
 }

@@ -1,0 +1,58 @@
+package layout
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// short is a profile's name without memory.
+var short = regexp.MustCompile(`^[1-9][0-9]*g$`)
+
+// Profile is the full name of a profile of the card. A name without memory ("1g")
+// stands for the smallest profile of so many slices without extra engines. An error
+// names the card and lists the profiles that it has.
+func Profile(card *gpu.GPU, name string) (string, error) {
+	cut := card.WithMIG(gpu.MIGOn)
+	var best *gpu.Placement
+	for i, p := range cut.Placements {
+		switch {
+		case p.Type != gpu.TypeMIG:
+			continue
+		case p.Profile == name:
+			return name, nil
+		}
+		plain := !strings.ContainsAny(p.Profile, "+-")
+		if plain && short.MatchString(name) && strings.HasPrefix(p.Profile, name+".") && (best == nil || compare(p, *best) < 0) {
+			best = &cut.Placements[i]
+		}
+	}
+	if best != nil {
+		return best.Profile, nil
+	}
+	all := Profiles(card)
+	if len(all) == 0 {
+		return "", fmt.Errorf("card %s: %s cannot be cut by MIG", card.Name(), cmp.Or(card.ProductName, "it"))
+	}
+	return "", fmt.Errorf("card %s: has no profile %s; it has %s", card.Name(), name, strings.Join(all, ", "))
+}
+
+// Profiles are the full names of the MIG profiles of the card, the smallest first.
+func Profiles(card *gpu.GPU) []string {
+	cut := card.WithMIG(gpu.MIGOn)
+	var names []string
+	for _, p := range cut.Placements {
+		if p.Type == gpu.TypeMIG && !slices.Contains(names, p.Profile) {
+			names = append(names, p.Profile)
+		}
+	}
+	return names
+}
+
+func compare(a, b gpu.Placement) int {
+	return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Profile, b.Profile))
+}

@@ -1,0 +1,179 @@
+package layout
+
+import (
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// searcher goes through the sets of placements that can exist together and hold
+// all parts, and keeps the best.
+type searcher struct {
+	cuts []cut
+	// free is what is left of each counter.
+	free []int64
+	// need is how many placements of each profile are missing still, and rest the
+	// profile of which there may be more, -1 for none.
+	need []int
+	rest int
+	// left is, from each cut on, how many cuts there are of each profile, and kept
+	// how many of all cuts exist already.
+	left [][]int
+	kept []int
+
+	taken     []bool
+	score     score
+	best      []bool
+	bestScore score
+}
+
+// cut is a placement with what the search asks of it all the time.
+type cut struct {
+	placement *gpu.Placement
+	profile   int
+	// takes is what it takes of each counter.
+	takes []int64
+	// exists is whether it is there already.
+	exists bool
+}
+
+// score is what makes one layout better than another: it fills the card better, or
+// it keeps more.
+type score struct{ rest, kept int }
+
+func (s score) beats(t score) bool {
+	return s.rest > t.rest || s.rest == t.rest && s.kept > t.kept
+}
+
+// search finds the best layout, nil where there is none. The profiles of the parts
+// are spelt in full.
+func search(card *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
+	s := newSearcher(card, parts, there)
+	s.from(0)
+	if s.best == nil {
+		return nil
+	}
+	found := []gpu.Placement{}
+	for i, taken := range s.best {
+		if taken {
+			found = append(found, *s.cuts[i].placement)
+		}
+	}
+	return found
+}
+
+func newSearcher(card *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
+	s := &searcher{rest: -1}
+	var profiles []string
+	for _, p := range parts {
+		i := slices.Index(profiles, p.Profile)
+		if i < 0 {
+			i = len(profiles)
+			profiles = append(profiles, p.Profile)
+			s.need = append(s.need, 0)
+		}
+		s.need[i] += max(p.Count, 1)
+		if p.Count == 0 {
+			s.rest = i
+		}
+	}
+	all := gpu.Counters{}
+	for i := range card.Placements {
+		all.Add(card.Placements[i].Consumes)
+	}
+	counters := all.Names()
+	for _, name := range counters {
+		s.free = append(s.free, card.Counters[name])
+	}
+	for i := range card.Placements {
+		p := &card.Placements[i]
+		profile := slices.Index(profiles, p.Profile)
+		if p.Type != gpu.TypeMIG || profile < 0 {
+			continue
+		}
+		takes := make([]int64, len(counters))
+		for j, name := range counters {
+			takes[j] = p.Consumes[name]
+		}
+		exists := slices.ContainsFunc(there, func(q gpu.Partition) bool { return q.Complete && q.Is(*p) })
+		s.cuts = append(s.cuts, cut{placement: p, profile: profile, takes: takes, exists: exists})
+	}
+	s.taken = make([]bool, len(s.cuts))
+	s.look()
+	return s
+}
+
+// look counts from the end what is left from each cut on.
+func (s *searcher) look() {
+	s.left = make([][]int, len(s.cuts)+1)
+	s.kept = make([]int, len(s.cuts)+1)
+	s.left[len(s.cuts)] = make([]int, len(s.need))
+	for i := len(s.cuts) - 1; i >= 0; i-- {
+		s.left[i] = slices.Clone(s.left[i+1])
+		s.left[i][s.cuts[i].profile]++
+		s.kept[i] = s.kept[i+1]
+		if s.cuts[i].exists {
+			s.kept[i]++
+		}
+	}
+}
+
+// from decides about the cuts from the i-th on: first with it, then without. Only
+// what is better than the best so far replaces it, so of equals the first wins.
+func (s *searcher) from(i int) {
+	if s.hopeless(i) {
+		return
+	}
+	if i == len(s.cuts) {
+		s.best, s.bestScore = slices.Clone(s.taken), s.score
+		return
+	}
+	c := &s.cuts[i]
+	if (s.need[c.profile] > 0 || c.profile == s.rest) && s.fits(c) {
+		s.take(i, 1)
+		s.from(i + 1)
+		s.take(i, -1)
+	}
+	s.from(i + 1)
+}
+
+// hopeless tells whether nothing that begins as decided so far can be better than
+// the best.
+func (s *searcher) hopeless(i int) bool {
+	most := score{s.score.rest, s.score.kept + s.kept[i]}
+	for profile, need := range s.need {
+		left := s.left[i][profile]
+		if need > left {
+			return true
+		}
+		if profile == s.rest {
+			most.rest += left
+		}
+	}
+	return s.best != nil && !most.beats(s.bestScore)
+}
+
+func (s *searcher) fits(c *cut) bool {
+	for j, n := range c.takes {
+		if n > s.free[j] {
+			return false
+		}
+	}
+	return true
+}
+
+// take takes a cut, or with -1 gives it back.
+func (s *searcher) take(i, sign int) {
+	c := &s.cuts[i]
+	s.taken[i] = sign > 0
+	for j, n := range c.takes {
+		s.free[j] -= int64(sign) * n
+	}
+	s.need[c.profile] -= sign
+	if c.profile == s.rest {
+		s.score.rest += sign
+	}
+	if c.exists {
+		s.score.kept += sign
+	}
+}

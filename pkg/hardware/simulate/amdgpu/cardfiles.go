@@ -39,6 +39,12 @@ func configDir(pci string) string { return deviceDir(pci) + "/compute_partition_
 // moduleFiles is what the loaded driver has beside the cards.
 func (v *view) moduleFiles(t *tree) {
 	t.text(moduleDir+"/initstate", "live")
+	t.text(moduleDir+"/refcnt", strconv.Itoa(len(v.processes())+len(v.faults.Holders)))
+	t.dir(moduleDir + "/holders")
+	for _, name := range v.faults.Holders {
+		t.symlink(path.Join(moduleDir, "holders", name), path.Join("/sys/module", name))
+		t.dir(path.Join("/sys/module", name))
+	}
 	if version := v.inv.AMDDriver.Version; version != "" {
 		t.text(moduleDir+"/version", version)
 	} else {
@@ -49,20 +55,32 @@ func (v *view) moduleFiles(t *tree) {
 	t.symlink(moduleDir+"/drivers/pci:amdgpu", driverDir)
 }
 
-// cardFiles is the sysfs of a card.
-func (v *view) cardFiles(t *tree, card int) {
+// pciFiles is as much of a card as the bus shows of it, with a driver or without.
+func (v *view) pciFiles(t *tree, card int) {
 	if v.lost(card) {
 		return
 	}
 	c := &v.inv.AMD[card]
 	dir := deviceDir(c.PCI)
 	t.symlink(path.Join(pciDevices, c.PCI), dir)
+	for name, content := range map[string]string{
+		"vendor":           "0x1002",
+		"device":           fmt.Sprintf("0x%04x", c.Model.PCIDevice(c.VF)),
+		"subsystem_vendor": "0x1002",
+		"subsystem_device": fmt.Sprintf("0x%04x", c.Model.PCIDevice(c.VF)),
+		"class":            "0x120000", // processing accelerator
+		"numa_node":        strconv.Itoa(c.NUMANode),
+	} {
+		t.text(path.Join(dir, name), content)
+	}
+}
+
+// cardFiles is the sysfs of a card that the driver has.
+func (v *view) cardFiles(t *tree, card int) {
+	c := &v.inv.AMD[card]
+	dir := deviceDir(c.PCI)
 	t.symlink(path.Join(driverDir, c.PCI), dir)
 	for name, content := range map[string]string{
-		"vendor":              "0x1002",
-		"device":              fmt.Sprintf("0x%04x", c.Model.PCIDevice(c.VF)),
-		"class":               "0x120000", // processing accelerator
-		"numa_node":           strconv.Itoa(c.NUMANode),
 		"unique_id":           fmt.Sprintf("%016x", v.inv.UniqueID(v.seed, card)),
 		"product_name":        c.Model.ProductName,
 		"mem_info_vram_total": strconv.FormatInt(c.Model.Memory(), 10),
@@ -206,9 +224,6 @@ func (v *view) rasFiles(t *tree, card int, dir string) {
 // partition's, and one of platform for each other partition that it can have,
 // whatever its mode is.
 func (v *view) nodeFiles(t *tree, card int) {
-	if v.lost(card) {
-		return
-	}
 	first := v.inv.RenderMinor(card)
 	v.drmFiles(t, card, 0, deviceDir(v.pci(card)))
 	for partition := 1; partition < v.inv.AMD[card].RenderMinors(); partition++ {

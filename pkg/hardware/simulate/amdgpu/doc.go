@@ -10,7 +10,8 @@
 // process, several processes may share it, and [Reboot] loses it as a machine
 // would (machine.go). From it and from the faults comes the tree of files
 // (tree.go, cardfiles.go, topology.go, processes.go); a write (write.go) changes
-// the state, and with it the tree.
+// the state, and with it the tree. [Kernel.Modprobe] (driver.go) takes the driver
+// out and puts it in again, in the words of the real program.
 //
 // Faults and processes are set through <Root>/faults.yaml at any time, by hand
 // or with [SetFaults] (faults.go), beside those of pkg/hardware/simulate:
@@ -26,4 +27,10 @@
 //	  ras: [{card: "0000:85:00.0", block: umc, uncorrectable: 1}]
 //	  memoryModes: [{card: "*", mode: NPS4}]
 //	  memoryModeLost: true
+//	  holders: [amdgpu_peer]
+//	  driver:
+//	  - {step: unload, error: in use, times: 1}
+//	  - {step: load, error: no device, times: 2}
+//	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
+//	  - {step: load, memoryModeLost: ["*"], times: 1}
 package amdgpu

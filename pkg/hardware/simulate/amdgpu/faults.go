@@ -40,6 +40,12 @@ type Faults struct {
 	// MemoryModeLost: a load of the driver does not bring the memory mode that was
 	// asked for.
 	MemoryModeLost bool `json:"memoryModeLost,omitempty"`
+	// Driver is what goes wrong when the driver is taken out or put in with
+	// modprobe.
+	Driver []DriverFault `json:"driver,omitempty"`
+	// Holders are other kernel modules that use the driver, which cannot be taken
+	// out as long as they do.
+	Holders []string `json:"holders,omitempty"`
 }
 
 // WriteFault makes a write fail, take longer or hang.
@@ -227,6 +233,16 @@ func (f *Faults) Check() error {
 	for i, m := range f.MemoryModes {
 		if err := m.check(); err != nil {
 			return fmt.Errorf("memoryModes[%d].%w", i, err)
+		}
+	}
+	for i, d := range f.Driver {
+		if err := d.check(); err != nil {
+			return fmt.Errorf("driver[%d].%w", i, err)
+		}
+	}
+	for i, name := range f.Holders {
+		if !moduleName.MatchString(name) {
+			return fmt.Errorf("holders[%d]: %q is not the name of a kernel module", i, name)
 		}
 	}
 	return nil

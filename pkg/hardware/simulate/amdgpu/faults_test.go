@@ -349,6 +349,7 @@ func FuzzParseFaults(f *testing.F) {
 		"", "amd: {}", "lost: [x]", "amd: []", "amd: {lost: ['0000:05:00.0'], memoryModeLost: true}",
 		"amd: {writes: [{card: '*', file: xcp_config, error: EBUSY, times: 3, delay: 1s, hang: after, process: {pid: 1}}]}",
 		"amd: {nodes: [{card: '*', partitions: [7], missing: render, late: 1h}], ras: [{card: '0000:05:00.0', block: gfx}]}",
+		"amd: {driver: [{step: load, missing: ['*'], times: 2, delay: 3s}, {step: unload, error: in use}], holders: [amdgpu_peer]}",
 		"amd: {memoryModes: [{card: '*', mode: NPS4}], processes: [{pid: 7, cards: ['0000:05:00.0'], partition: 2}]}",
 	} {
 		f.Add([]byte(text))

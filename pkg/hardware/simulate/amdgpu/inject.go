@@ -49,27 +49,27 @@ func (k *Kernel) fire(card int, name string) (*WriteFault, error) {
 		if w.File != name || (w.Card != "*" && w.Card != pci) {
 			continue
 		}
-		if w.Times > 0 {
-			fires, err := k.countFault(i, w.Times, len(faults.Writes), id)
-			if err != nil {
-				return nil, err
-			}
-			if !fires {
-				continue
-			}
+		if fires, err := k.countFault(i, w.Times, faults, id); err != nil {
+			return nil, err
+		} else if fires {
+			return &w, nil
 		}
-		return &w, nil
 	}
 	return nil, nil
 }
 
 // countFault uses up one of a fault's times and says whether there was one left.
-// The count is in the state: it survives a restart of the process, and starts
-// anew with every new faults.yaml.
-func (k *Kernel) countFault(index, times, faults int, id disk.FileID) (fires bool, err error) {
+// Those of the driver are counted behind those of writes. The count is in the
+// state: it survives a restart of the process, and starts anew with every new
+// faults.yaml.
+func (k *Kernel) countFault(index, times int, faults *Faults, id disk.FileID) (fires bool, err error) {
+	if times == 0 {
+		return true, nil
+	}
+	all := len(faults.Writes) + len(faults.Driver)
 	err = k.store.Update(func(st *state) (*state, error) {
-		if st.FaultsFile != id || len(st.FaultCounts) != faults {
-			st.FaultsFile, st.FaultCounts = id, make([]int, faults)
+		if st.FaultsFile != id || len(st.FaultCounts) != all {
+			st.FaultsFile, st.FaultCounts = id, make([]int, all)
 		}
 		if st.FaultCounts[index] >= times {
 			return nil, nil

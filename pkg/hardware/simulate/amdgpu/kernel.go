@@ -124,7 +124,7 @@ func (k *Kernel) start() error {
 		case st.BootID != boot:
 			st.reboot(boot)
 		case st.DriverVersion != k.inventory.AMDDriver.Version:
-			st.reload(false)
+			st.reload()
 		default:
 			return nil, k.makeNodes(st)
 		}

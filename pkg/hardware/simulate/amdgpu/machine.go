@@ -33,13 +33,26 @@ func RebootAs(root, bootID string) error {
 // ReloadDriver unloads and loads amdgpu: memory modes that were asked for are in,
 // unless a fault loses them, each card is in the compute mode that the driver
 // chooses, and processes are gone.
+//
+// It is done at once, and nothing is in its way: Kernel.Modprobe is the way that
+// meets processes and the faults of "driver".
 func ReloadDriver(root string) error {
-	return restart(root, func(st *state, f *Faults) {
-		for i := range st.Cards {
-			st.Cards[i].Now = f.modes(st.Cards[i])
+	return restart(root, func(st *state, f *Faults) { st.reloadWith(f, DriverFault{}) })
+}
+
+// reloadWith loads the driver, as far as the faults let it.
+func (st *state) reloadWith(f *Faults, fault DriverFault) {
+	for i := range st.Cards {
+		c := &st.Cards[i]
+		c.Now = f.modes(*c)
+		if f.MemoryModeLost || about(fault.MemoryModeLost, c.PCI) {
+			c.Requested = ""
 		}
-		st.reload(f.MemoryModeLost)
-	})
+	}
+	st.reload()
+	for i := range st.Cards {
+		st.Cards[i].Absent = about(fault.Missing, st.Cards[i].PCI)
+	}
 }
 
 // restart changes the state, and takes out of faults.yaml what does not survive.
@@ -72,11 +85,11 @@ func (st *state) reboot(bootID string) {
 }
 
 // reload loads the driver anew.
-func (st *state) reload(requestsLost bool) {
+func (st *state) reload() {
 	st.Processes = nil
 	for i := range st.Cards {
 		c := &st.Cards[i]
-		if c.Requested != "" && !requestsLost {
+		if c.Requested != "" {
 			c.Now.Memory = c.Requested
 		}
 		if m, ok := inventory.AMDModelByKey(c.Model); ok && m.HasPartitions() && !c.VF {

@@ -91,6 +91,9 @@ func StartProcess(root string, p Process) error {
 }
 
 func (st *state) startProcess(p Process) error {
+	if st.Unloaded {
+		return errors.New("amdgpu is not loaded: there is no KFD to open")
+	}
 	for i, card := range p.Cards {
 		if st.card(card) < 0 {
 			return fmt.Errorf("cards[%d]: no AMD card at %s", i, card)

@@ -23,6 +23,8 @@ type state struct {
 	DriverVersion string `json:"driverVersion"`
 	// Loads counts how often the driver was loaded.
 	Loads int `json:"loads"`
+	// Unloaded: the driver was taken out and has not been put in again.
+	Unloaded bool `json:"unloaded,omitempty"`
 	// KFDMajor and DRMMajor are the numbers of the device nodes.
 	KFDMajor int `json:"kfdMajor"`
 	DRMMajor int `json:"drmMajor"`
@@ -64,6 +66,8 @@ type cardState struct {
 	NodesFrom time.Time `json:"nodesFrom,omitzero"`
 	// Broken: KFD did not come up again after a switch, and has no node of the card.
 	Broken bool `json:"broken,omitempty"`
+	// Absent: the last load of the driver did not bring the card up.
+	Absent bool `json:"absent,omitempty"`
 }
 
 func newStore(root string) *disk.Store[state] {
@@ -105,10 +109,10 @@ func (st *state) announce(index int) {
 // load is a load of the driver: KFD knows the cards in PCI order.
 func (st *state) load() {
 	st.Loads++
-	st.Order = nil
+	st.Unloaded, st.Order = false, nil
 	for i := range st.Cards {
 		c := &st.Cards[i]
-		c.Broken, c.NodesFrom, c.Requested, c.Selected = false, time.Time{}, "", c.Now.Compute
+		c.Broken, c.Absent, c.NodesFrom, c.Requested, c.Selected = false, false, time.Time{}, "", c.Now.Compute
 		st.announce(i)
 	}
 }

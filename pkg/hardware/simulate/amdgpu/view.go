@@ -29,6 +29,11 @@ func (v *view) pci(card int) string { return v.inv.AMD[card].PCI }
 // lost tells whether the card fell off the bus.
 func (v *view) lost(card int) bool { return slices.Contains(v.faults.Lost, v.pci(card)) }
 
+// bound tells whether the driver has the card.
+func (v *view) bound(card int) bool {
+	return !v.st.Unloaded && !v.st.Cards[card].Absent && !v.lost(card)
+}
+
 // resetting tells whether the card is being reset.
 func (v *view) resetting(card int) bool { return slices.Contains(v.faults.Resetting, v.pci(card)) }
 
@@ -63,7 +68,7 @@ func (v *view) hasMinor(card, partition int) bool {
 
 // known tells whether KFD has a node of the partition.
 func (v *view) known(card, partition int) bool {
-	return !v.lost(card) && !v.st.Cards[card].Broken && v.hasMinor(card, partition) && !v.faults.missing(missingKFD, v.pci(card), partition)
+	return v.bound(card) && !v.st.Cards[card].Broken && v.hasMinor(card, partition) && !v.faults.missing(missingKFD, v.pci(card), partition)
 }
 
 // uniqueID is what KFD calls a partition's, which with some drivers is that of
@@ -125,13 +130,27 @@ func (v *view) tree() *tree {
 	t := &tree{files: map[string]*file{}, boot: v.st.BootID, loads: v.st.Loads, generation: v.generation()}
 	t.dir("/")
 	t.text("/proc/sys/kernel/random/boot_id", v.st.BootID)
-	v.moduleFiles(t)
 	for card := range v.inv.AMD {
-		v.cardFiles(t, card)
-		v.nodeFiles(t, card)
+		v.pciFiles(t, card)
 	}
 	for i := range v.inv.GPUs {
 		v.otherCardFiles(t, &v.inv.GPUs[i])
+	}
+	if !v.st.Unloaded {
+		v.driverFiles(t)
+	}
+	t.sort()
+	return t
+}
+
+// driverFiles are those that go with the driver.
+func (v *view) driverFiles(t *tree) {
+	v.moduleFiles(t)
+	for card := range v.inv.AMD {
+		if v.bound(card) {
+			v.cardFiles(t, card)
+			v.nodeFiles(t, card)
+		}
 	}
 	t.add("/dev/kfd", v.device(v.st.KFDMajor, 0))
 	nodes := v.nodes()
@@ -139,6 +158,4 @@ func (v *view) tree() *tree {
 	for _, p := range v.processes() {
 		v.processFiles(t, p, nodes)
 	}
-	t.sort()
-	return t
 }

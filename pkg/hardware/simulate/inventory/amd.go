@@ -64,13 +64,15 @@ type AMDDelays struct {
 	SwitchMode time.Duration
 	// RenderNodes is from then on until the device nodes are in /dev.
 	RenderNodes time.Duration
+	// LoadDriver is until modprobe has loaded the driver, which resets the cards.
+	LoadDriver time.Duration
 }
 
 // The driver of an inventory that says nothing about it.
 var defaultAMDDriver = AMDDriver{
 	Version: "6.16.13",
 	XCPName: "_",
-	Delays:  AMDDelays{SwitchMode: time.Second, RenderNodes: 100 * time.Millisecond},
+	Delays:  AMDDelays{SwitchMode: time.Second, RenderNodes: 100 * time.Millisecond, LoadDriver: 3 * time.Second},
 }
 
 // inKernel is the driver version of a driver that has none of its own.
@@ -90,6 +92,7 @@ type amdFile struct {
 type amdDelaysFile struct {
 	SwitchMode  *metav1.Duration `json:"switchMode"`
 	RenderNodes *metav1.Duration `json:"renderNodes"`
+	LoadDriver  *metav1.Duration `json:"loadDriver"`
 }
 
 var amdVersion = regexp.MustCompile(`^\d+(\.\d+){1,3}$`)
@@ -134,6 +137,7 @@ func (f amdDelaysFile) resolve(d AMDDelays) (AMDDelays, error) {
 	}{
 		"switchMode":  {f.SwitchMode, &d.SwitchMode},
 		"renderNodes": {f.RenderNodes, &d.RenderNodes},
+		"loadDriver":  {f.LoadDriver, &d.LoadDriver},
 	} {
 		if x.from == nil {
 			continue

@@ -145,13 +145,13 @@ amd:
   locationID: high
   uniqueID: partition
   displayAdapter: true
-  delays: {switchMode: 3s, renderNodes: 0s}
+  delays: {switchMode: 3s, renderNodes: 0s, loadDriver: 8s}
 gpus: [{model: MI300X, memoryMode: NPS4}, {model: MI300X, computeMode: CPX}]
 `))
 	require.NoError(t, err)
 	assert.Equal(t, AMDDriver{
 		BusyHost: true, XCPName: ".", HighLocationBits: true, UniquePerPartition: true, DisplayAdapter: true,
-		Delays: AMDDelays{SwitchMode: 3 * time.Second},
+		Delays: AMDDelays{SwitchMode: 3 * time.Second, LoadDriver: 8 * time.Second},
 	}, inv.AMDDriver)
 	assert.Equal(t, xcp.CPX, inv.AMD[0].ComputeMode, "what the driver chooses under NPS4")
 	assert.Equal(t, xcp.NPS1, inv.AMD[1].MemoryMode)
@@ -178,6 +178,7 @@ func TestBrokenAMDInventoriesNameTheKey(t *testing.T) {
 		"gpus: [{model: MI300X}]\namd: {uniqueID: none}":                                          `amd.uniqueID: "none"`,
 		"gpus: [{model: MI300X}]\namd: {delays: {switchMode: -1s}}":                               "amd.delays.switchMode: -1s is negative",
 		"gpus: [{model: MI300X}]\namd: {delays: {renderNodes: -1s}}":                              "amd.delays.renderNodes: -1s is negative",
+		"gpus: [{model: MI300X}]\namd: {delays: {loadDriver: -1s}}":                               "amd.delays.loadDriver: -1s is negative",
 		"gpus: [{model: MI300X}]\namd: {delays: {rendernode: 1s}}":                                `unknown field "rendernode"`,
 		"gpus: [{model: MI300X, count: 2, pci: ['0000:05:00.0']}]":                                "gpus[0].pci: 1 addresses for count 2",
 		"gpus: [{model: MI300X, pci: ['0000:05:00.0', '0000:05:00.0']}]":                          "gpus[0].pci: 2 addresses for count 1",

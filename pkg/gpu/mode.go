@@ -23,8 +23,8 @@ type Modes struct {
 	// has.
 	Memory   string   `json:"memory,omitempty"`
 	Memories []string `json:"memories,omitempty"`
-	// Legal are the compute modes that the card has under each of its memory modes:
-	// what Computes will be after a change of the memory mode.
+	// Legal are the compute modes that the card has under each of its memory modes,
+	// the same as GPU.Modes.
 	Legal map[string][]string `json:"legal,omitempty"`
 }
 

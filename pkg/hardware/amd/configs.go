@@ -3,6 +3,7 @@ package amd
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,6 +35,17 @@ type configs struct {
 	// memory are the memory modes that go with each mode, none of a mode for which
 	// the driver does not tell.
 	memory map[xcp.Mode][]xcp.MemoryMode
+}
+
+// under are the compute modes that go with a memory mode.
+func (c configs) under(memory xcp.MemoryMode) []xcp.Mode {
+	var modes []xcp.Mode
+	for mode, goes := range c.memory {
+		if slices.Contains(goes, memory) {
+			modes = append(modes, mode)
+		}
+	}
+	return modes
 }
 
 // configs is what the driver says about the modes of the card. It is read once for

@@ -194,7 +194,9 @@ func (c *card) describe() (gpu.GPU, error) {
 	}
 	g.Memory, g.MemoryMode = facts.Memory, string(facts.MemoryMode)
 	g.Placements, g.Counters = xcp.Devices(facts)
-	g.Modes, err = c.modesByMemory(facts, l)
+	if l.mode != "" {
+		g.Modes, err = c.modesByMemory(facts.MemoryMode, facts.Modes, l)
+	}
 	return g, err
 }
 

@@ -3,7 +3,6 @@ package amd
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
@@ -32,73 +31,14 @@ func (c *card) readModes() (gpu.Modes, error) {
 	if err != nil {
 		return gpu.Modes{}, err
 	}
-	legal, err := c.legalPairs(l, memories)
+	legal, err := c.modesByMemory(memory, computes, l)
 	if err != nil {
 		return gpu.Modes{}, err
 	}
-	legal[string(memory)] = texts(computes)
 	return gpu.Modes{
-		Compute: string(l.mode), Computes: texts(computes),
+		Compute: string(l.mode), Computes: xcp.Names(computes),
 		Memory: string(memory), Memories: texts(memories), Legal: legal,
 	}, nil
-}
-
-// memoryModes are those that the driver can bring the card up in. Where it lists
-// none, or takes no request, the card stays in the one that it is in
-// (amdgpu_gmc_sysfs_init in Linux' amdgpu_gmc.c).
-func (c *card) memoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
-	info, err := c.stat(c.file(memoryFile))
-	if absent(err) {
-		return []xcp.MemoryMode{now}, nil
-	}
-	if err != nil {
-		return nil, c.told(err)
-	}
-	text, err := c.optional(c.file(availableMemoryFile))
-	if err != nil {
-		return nil, c.told(err)
-	}
-	modes := xcp.ParseMemoryModes(text)
-	if info.Mode&0o222 == 0 || !slices.Contains(modes, now) {
-		return []xcp.MemoryMode{now}, nil
-	}
-	return modes, nil
-}
-
-// legalPairs are the compute modes that go with each memory mode: as the driver
-// describes them, or by the kernel's rule where it does not.
-func (c *card) legalPairs(l live, memories []xcp.MemoryMode) (map[string][]string, error) {
-	s, err := c.shape()
-	if err != nil {
-		return nil, err
-	}
-	told, err := c.configs(s)
-	if err != nil {
-		return nil, err
-	}
-	nodes := l.nodes()
-	rule := xcp.Chip{MemoryModes: memories}
-	if rule.XCCs, err = c.xccs(l.mode, nodes); err != nil {
-		return nil, err
-	}
-	if len(nodes) > 0 {
-		rule.GFX = nodes[0].gfx
-	}
-	legal := map[string][]string{}
-	for _, memory := range memories {
-		var modes []xcp.Mode
-		for mode, goes := range told.memory {
-			if slices.Contains(goes, memory) {
-				modes = append(modes, mode)
-			}
-		}
-		if len(told.memory) == 0 {
-			modes = xcp.Legal(rule, memory)
-		}
-		slices.SortFunc(modes, func(a, b xcp.Mode) int { return a.Count(rule.XCCs) - b.Count(rule.XCCs) })
-		legal[string(memory)] = texts(modes)
-	}
-	return legal, nil
 }
 
 func texts[T ~string](words []T) []string {

@@ -48,13 +48,15 @@ func textsOf[T ~string](all []T) []string {
 func TestModesOfEveryModel(t *testing.T) {
 	for _, name := range inventories {
 		m := simulated(t, name)
-		for i, c := range m.inventory.AMD {
-			got := m.modes(c.PCI)
-			assert.Equal(t, textsOf(c.Model.MemoryModes), got.Memories, name)
-			for _, memory := range c.Model.MemoryModes {
-				assert.ElementsMatch(t, textsOf(xcp.Legal(c.Model.Chip(false), memory)), got.Legal[string(memory)], "%s, card %d, %s", name, i, memory)
+		for i, card := range m.cards() {
+			model := m.inventory.AMD[i].Model
+			got := m.modes(card.PCIAddress)
+			assert.Equal(t, textsOf(model.MemoryModes), got.Memories, name)
+			for _, memory := range model.MemoryModes {
+				assert.Equal(t, xcp.Names(xcp.Legal(model.Chip(false), memory)), got.Legal[string(memory)], "%s, card %d, %s", name, i, memory)
 			}
 			assert.Equal(t, got.Legal[got.Memory], got.Computes, name)
+			assert.Equal(t, got.Legal, card.Modes, name)
 		}
 	}
 }

@@ -191,15 +191,49 @@ func (c *card) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]
 
 // modesByMemory are the memory modes that the card can be put into, with the compute
 // modes that go with each: of the one that it is in as the driver lists them, of the
-// others by the kernel's rule.
-func (c *card) modesByMemory(f xcp.Facts, l live) (map[string][]string, error) {
-	if l.mode == "" {
-		return nil, nil
+// others as it describes them, or by the kernel's rule where it does not.
+func (c *card) modesByMemory(memory xcp.MemoryMode, computes []xcp.Mode, l live) (map[string][]string, error) {
+	memories, err := c.memoryModes(memory)
+	if err != nil {
+		return nil, err
 	}
-	all := map[string][]string{string(f.MemoryMode): xcp.Names(f.Modes)}
+	s, err := c.shape()
+	if err != nil {
+		return nil, err
+	}
+	told, err := c.configs(s)
+	if err != nil {
+		return nil, err
+	}
+	nodes := l.nodes()
+	rule := xcp.Chip{MemoryModes: memories}
+	if rule.XCCs, err = c.xccs(l.mode, nodes); err != nil {
+		return nil, err
+	}
+	if len(nodes) > 0 {
+		rule.GFX = nodes[0].gfx
+	}
+	all := map[string][]string{}
+	for _, m := range memories {
+		switch {
+		case m == memory:
+			all[string(m)] = xcp.Names(computes)
+		case len(told.memory) == 0:
+			all[string(m)] = xcp.Names(xcp.Legal(rule, m))
+		default:
+			all[string(m)] = xcp.Names(told.under(m))
+		}
+	}
+	return all, nil
+}
+
+// memoryModes are those that the driver can bring the card up in. Where it lists
+// none, or takes no request, the card stays in the one that it is in
+// (amdgpu_gmc_sysfs_init in Linux' amdgpu_gmc.c).
+func (c *card) memoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
 	info, err := c.stat(c.file(memoryFile))
-	if absent(err) || err == nil && info.Mode&0o222 == 0 {
-		return all, nil
+	if absent(err) {
+		return []xcp.MemoryMode{now}, nil
 	}
 	if err != nil {
 		return nil, c.told(err)
@@ -208,11 +242,9 @@ func (c *card) modesByMemory(f xcp.Facts, l live) (map[string][]string, error) {
 	if err != nil {
 		return nil, c.told(err)
 	}
-	rule := xcp.Chip{XCCs: f.XCCs, MemoryModes: xcp.ParseMemoryModes(text), GFX: l.nodes()[0].gfx}
-	for _, memory := range rule.MemoryModes {
-		if memory != f.MemoryMode {
-			all[string(memory)] = xcp.Names(xcp.Legal(rule, memory))
-		}
+	modes := xcp.ParseMemoryModes(text)
+	if info.Mode&0o222 == 0 || !slices.Contains(modes, now) {
+		return []xcp.MemoryMode{now}, nil
 	}
-	return all, nil
+	return modes, nil
 }

@@ -247,7 +247,7 @@ func TestBadDriverFaults(t *testing.T) {
 		"driver: [{step: load, hang: true, times: -1}]":            "amd.driver[0].times: -1",
 		"driver: [{step: load, delay: -1s}]":                       "amd.driver[0].delay: -1s",
 		"driver: [{step: load, hang: yes please}]":                 "not valid faults",
-		"driver: [{step: load, error: no device, n: 1}]":           `unknown field "n"`,
+		"driver: [{step: load, error: no device, when: 1}]":        `unknown field "when"`,
 		"holders: ['a b']":                                         `amd.holders[0]: "a b" is not the name of a kernel module`,
 		"holders: ['']":                                            "amd.holders[0]",
 		"holders: [../x]":                                          "amd.holders[0]",

@@ -23,20 +23,22 @@ func (inv *Inventory) amdCards(seed string) []gpu.GPU {
 	for i := range inv.AMD {
 		c := &inv.AMD[i]
 		cards[i] = gpu.GPU{
-			PCIAddress:    c.PCI,
-			Vendor:        gpu.AMD,
-			Index:         i,
-			Minor:         inv.RenderMinor(i),
-			UUID:          fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),
-			ProductName:   c.Model.ProductName,
-			PCIID:         gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
-			Architecture:  c.Model.Architecture(),
-			DriverVersion: inv.AMDDriver.Version,
-			MemoryMode:    string(c.MemoryMode),
-			Modes:         c.modesByMemory(),
-			Memory:        c.Model.Memory(),
-			PCIeRoot:      PCIeRoot(c.PCI),
-			NUMANode:      numaNode(c.NUMANode),
+			PCIAddress:  c.PCI,
+			Vendor:      gpu.AMD,
+			Index:       i,
+			Minor:       inv.RenderMinor(i),
+			UUID:        fmt.Sprintf("GPU-%016x", inv.UniqueID(seed, i)),
+			ProductName: c.Model.ProductName,
+			PCIID:       gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
+			// AMD's boards bear the number of the chip.
+			PCISubsystemID: gpu.PCIIDOf(uint16(c.Model.PCIDevice(c.VF)), amdVendor), //nolint:gosec // has 16 bits
+			Architecture:   c.Model.Architecture(),
+			DriverVersion:  inv.AMDDriver.Version,
+			MemoryMode:     string(c.MemoryMode),
+			Modes:          c.modesByMemory(),
+			Memory:         c.Model.Memory(),
+			PCIeRoot:       PCIeRoot(c.PCI),
+			NUMANode:       numaNode(c.NUMANode),
 		}
 		cards[i].Placements, cards[i].Counters = xcp.Devices(c.facts())
 	}

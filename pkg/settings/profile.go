@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,15 +25,22 @@ type Settings struct {
 
 // rule is what is wanted of the cards that it selects.
 type rule struct {
+	// path is where it is in the profile, for errors.
+	path  string
 	cards selector
 	card  Card
+	// mig and amd are how the cards are cut, as far as it can be said without a
+	// card. Nil: the rule does not speak of it.
+	mig *v1alpha1.MIG
+	amd *v1alpha1.AMD
 }
 
 // Unset is what holds on a node of which nobody has said anything.
 func Unset() *Settings { return &Settings{} }
 
-// For is what holds for a card: the first rule that selects it, otherwise the
-// defaults. What the card's vendor does not have is left out.
+// For is how a card is shared: by the first rule that selects it, otherwise by the
+// defaults. What the card's vendor does not have is left out. It leaves the shape
+// out, and does not count cards: Resolve does.
 func (s *Settings) For(card *gpu.GPU) Card {
 	for i := range s.rules {
 		if s.rules[i].cards.selects(card) {
@@ -78,6 +86,21 @@ func Parse(file string, data []byte) (*Settings, error) {
 	return s, nil
 }
 
+// FromRules reads the rules of a PartitionProfile that the API server has. The name
+// is for people, empty where nothing is wanted.
+func FromRules(profile string, in []v1alpha1.Rule) (*Settings, error) {
+	s := &Settings{}
+	if profile != "" {
+		s.Profile = profileOrigin(profile)
+	}
+	problems := strict.NewProblems(cmp.Or(s.Profile, "no profile"))
+	s.rules = rules(problems, profile, in)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 func profileOrigin(name string) string { return "PartitionProfile " + name }
 
 // ParseDevicePlugin reads a configuration file of NVIDIA's device plugin. The
@@ -98,6 +121,8 @@ func ParseDevicePlugin(file, name string, data []byte) (*Settings, error) {
 
 var (
 	migProfile = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?$`)
+	// shortProfile leaves the memory out.
+	shortProfile = regexp.MustCompile(`^[1-9][0-9]*g$`)
 	// The whole card is no partition: spx is not among them.
 	xcpProfiles = []string{"dpx", "tpx", "qpx", "cpx"}
 )

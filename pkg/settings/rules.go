@@ -25,7 +25,9 @@ func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule
 			problems.Add(path, "holds for no card, because the rule before it selects every card")
 		}
 		c := compiler{Problems: problems}
-		out = append(out, rule{cards: c.selector(strict.Key(path, "cards"), in[i].Cards), card: c.card(path, profile, &in[i])})
+		r := rule{path: path, cards: c.selector(strict.Key(path, "cards"), in[i].Cards), card: c.card(path, profile, &in[i])}
+		r.mig, r.amd = c.mig(strict.Key(path, "mig"), in[i].MIG), c.amd(strict.Key(path, "amd"), in[i].AMD)
+		out = append(out, r)
 	}
 	return out
 }

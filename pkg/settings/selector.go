@@ -15,18 +15,38 @@ type selector struct {
 	vendor    gpu.Vendor
 	products  []*regexp.Regexp
 	addresses []string
+	ids       []string
 	indexes   []int
+	// count is how many of the cards that fit are taken, zero: all.
+	count int
 }
 
 func (s *selector) everything() bool {
-	return s.vendor == "" && len(s.products)+len(s.addresses)+len(s.indexes) == 0
+	return s.vendor == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
 
+// selects tells whether a card fits. It does not count.
 func (s *selector) selects(card *gpu.GPU) bool {
 	return (s.vendor == "" || s.vendor == card.Vendor) &&
 		(len(s.products) == 0 || slices.ContainsFunc(s.products, func(p *regexp.Regexp) bool { return p.MatchString(card.ProductName) })) &&
 		(len(s.addresses) == 0 || slices.Contains(s.addresses, card.PCIAddress)) &&
+		(len(s.ids) == 0 || slices.ContainsFunc(s.ids, func(id string) bool { return hasID(card, id) })) &&
 		(len(s.indexes) == 0 || slices.Contains(s.indexes, card.Index))
+}
+
+// hasID tells whether a card has PCI numbers: those of the device, and after a colon
+// those of the subsystem, if they are named.
+func hasID(card *gpu.GPU, id string) bool {
+	device, subsystem, named := strings.Cut(id, ":")
+	return device == card.PCIID && (!named || subsystem == card.PCISubsystemID)
+}
+
+// pciIDs is how mig-parted writes PCI numbers.
+var pciIDs = regexp.MustCompile(`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`)
+
+// normalizeID spells PCI numbers as cards do: "0x233010DE".
+func normalizeID(id string) string {
+	return strings.ReplaceAll(strings.ToUpper(id), "0X", "0x")
 }
 
 // selector also finds out whose cards the rule is for.
@@ -56,6 +76,18 @@ func (c *compiler) selector(path string, in *v1alpha1.CardSelector) (s selector)
 		}
 		s.addresses = append(s.addresses, normal)
 	})
+	list(c, strict.Key(path, "pciIDs"), in.PCIIDs, func(path, id string) {
+		if !pciIDs.MatchString(id) {
+			c.Add(path, "is %q, it must be device and vendor like 0x233010DE, or with the subsystem's like 0x233010DE:0x16C110DE", id)
+		}
+		s.ids = append(s.ids, normalizeID(id))
+	})
+	if n := in.Count; n != nil {
+		s.count = int(*n)
+		if *n < 1 {
+			c.Add(strict.Key(path, "count"), "is %d, it must be at least 1", *n)
+		}
+	}
 	list(c, strict.Key(path, "indexes"), in.Indexes, func(path string, index int32) {
 		if index < 0 {
 			c.Add(path, "is %d, the first card is 0", index)

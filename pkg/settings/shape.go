@@ -1,6 +1,11 @@
 package settings
 
-import "github.com/tranche-dev/tranche/pkg/gpu"
+import (
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
 
 // Shape is how a card is to be cut, whoever holds it.
 type Shape struct {
@@ -35,6 +40,25 @@ const (
 )
 
 // Offers tells whether claims can have a placement of the card, or a share of it.
+// A share follows what it is a share of.
 func (s Shape) Offers(p gpu.Placement) bool {
-	panic("not written yet")
+	p = p.Base()
+	switch p.Type {
+	case gpu.TypeMIG:
+		switch s.Cut {
+		case CutOff:
+			return false
+		case CutStatic:
+			return slices.ContainsFunc(s.Layout, func(q gpu.Placement) bool { return q.Name() == p.Name() })
+		}
+		return s.Profiles == nil || slices.Contains(s.Profiles, p.Profile)
+	case gpu.TypeXCP:
+		return s.Compute == "" || s.Compute == strings.ToUpper(p.Profile)
+	case gpu.TypeGPU:
+		return s.Cut != CutStatic && !s.NoWhole && (s.Compute == "" || s.Compute == wholeMode)
+	}
+	return true
 }
+
+// wholeMode is the compute mode in which an AMD card is whole.
+const wholeMode = "SPX"

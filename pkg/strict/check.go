@@ -23,12 +23,18 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
+// judgesItself tells whether values of a type are read, and refused, by the type.
+func judgesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler)
+}
+
 func (c *checker) value(path string, value any, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if p := reflect.PointerTo(t); p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler) {
-		return // it judges by itself when it is decoded
+	if judgesItself(t) {
+		return
 	}
 	switch t.Kind() {
 	case reflect.Struct:

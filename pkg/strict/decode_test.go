@@ -24,8 +24,9 @@ type spec struct {
 }
 
 type rule struct {
-	Sharing *sharing `json:"sharing,omitempty"`
-	Next    *rule    `json:"next,omitempty"`
+	After   *metav1.Duration `json:"after,omitempty"`
+	Sharing *sharing         `json:"sharing,omitempty"`
+	Next    *rule            `json:"next,omitempty"`
 }
 
 type sharing struct {
@@ -42,8 +43,10 @@ func TestMistakesAreRefusedByPath(t *testing.T) {
 		"misspelt": {"spec: {rules: [{sharing: {replica: 2}}]}", "f.yaml: spec.rules[0].sharing.replica: unknown key; did you mean replicas?"},
 		"other case": {"spec: {rules: [{}, {sharing: {timeslice: Short}}]}",
 			"f.yaml: spec.rules[1].sharing.timeslice: unknown key; did you mean timeSlice?"},
-		"swapped letters": {"spec: {rules: [{sharing: {replcias: 2}}]}", "spec.rules[0].sharing.replcias: unknown key; did you mean replicas?"},
-		"wrong place":     {"spec: {rules: [{timeSlice: Short}]}", "f.yaml: spec.rules[0].timeSlice: unknown key; it belongs to spec.rules[].sharing"},
+		"swapped letters":                 {"spec: {rules: [{sharing: {replcias: 2}}]}", "spec.rules[0].sharing.replcias: unknown key; did you mean replicas?"},
+		"wrong place":                     {"spec: {rules: [{timeSlice: Short}]}", "f.yaml: spec.rules[0].timeSlice: unknown key; it belongs to spec.rules[].sharing"},
+		"key of a type that reads itself": {"spec: {rules: [{after: 5s, Duration: 3}]}", "f.yaml: spec.rules[0].Duration: unknown key; there are after, next, sharing"},
+		"what reads itself":               {"spec: {rules: [{after: soon}]}", "f.yaml: error unmarshaling JSON: while decoding JSON: time: invalid duration"},
 		"unknown": {"spec: {colour: red}",
 			"f.yaml: spec.colour: unknown key; there are free, names, rules, share"},
 		"hidden field":  {"spec: {rules: [{sharing: {hidden: 2}}]}", "sharing.hidden: unknown key"},

@@ -16,7 +16,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
-		case f.Anonymous && name == "":
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
 			maps.Copy(fields, fieldsOf(f.Type))
 		default:
 			if name == "" {
@@ -100,7 +100,7 @@ func search(key, path string, t reflect.Type, depth int) string {
 	if t.Kind() == reflect.Slice {
 		return search(key, path+"[]", t.Elem(), depth)
 	}
-	if t.Kind() != reflect.Struct || path == "metadata" {
+	if t.Kind() != reflect.Struct || path == "metadata" || judgesItself(t) {
 		return ""
 	}
 	fields := fieldsOf(t)

@@ -1,0 +1,117 @@
+package settings
+
+import (
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+// maxPartitions is how many partitions of one profile an entry can ask for. No card
+// has more than seven.
+const maxPartitions = 16
+
+var (
+	computeModes = []string{"SPX", "DPX", "TPX", "QPX", "CPX"}
+	memoryModes  = []string{"NPS1", "NPS2", "NPS4", "NPS8"}
+)
+
+// mig checks what a rule says of MIG, as far as that can be done without a card.
+func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
+	if m == nil {
+		return nil
+	}
+	if c.vendor == gpu.AMD {
+		c.Add(path, "is for NVIDIA's cards, and the rule is for those of AMD; say amd.computePartition")
+	}
+	static := false
+	switch m.Mode {
+	case v1alpha1.MIGStatic:
+		static = true
+		if len(m.Partitions) == 0 {
+			c.Add(strict.Key(path, "partitions"), "is missing: mode Static makes the partitions that it names")
+		}
+	case "", v1alpha1.MIGDynamic, v1alpha1.MIGOff:
+	default:
+		c.Add(strict.Key(path, "mode"), "is %q, it can be %s, %s or %s", m.Mode, v1alpha1.MIGDynamic, v1alpha1.MIGStatic, v1alpha1.MIGOff)
+		return m
+	}
+	if m.Partitions != nil && !static {
+		c.Add(strict.Key(path, "partitions"), "is for mode Static only; for Dynamic say profiles")
+	}
+	if dynamic := m.Mode != v1alpha1.MIGStatic && m.Mode != v1alpha1.MIGOff; !dynamic {
+		if m.Profiles != nil {
+			c.Add(strict.Key(path, "profiles"), "is for mode Dynamic only")
+		}
+		if m.WholeCards != nil {
+			c.Add(strict.Key(path, "wholeCards"), "is for mode Dynamic only")
+		}
+	}
+	list(c, strict.Key(path, "profiles"), m.Profiles, c.migProfile)
+	c.staticPartitions(strict.Key(path, "partitions"), m.Partitions)
+	return m
+}
+
+func (c *compiler) staticPartitions(path string, all []v1alpha1.StaticPartition) {
+	seen, rest := map[string]bool{}, ""
+	for i, p := range all {
+		path := strict.Index(path, i)
+		profile := strict.Key(path, "profile")
+		if c.migProfile(profile, p.Profile); seen[p.Profile] {
+			c.Add(profile, "is %s for the second time; put them together", p.Profile)
+		}
+		seen[p.Profile] = true
+		switch {
+		case p.Count == nil && rest != "":
+			c.Add(strict.Key(path, "count"), "is missing: one profile can fill what is left, and %s does", rest)
+		case p.Count == nil:
+			rest = p.Profile
+		case *p.Count < 1 || *p.Count > maxPartitions:
+			c.Add(strict.Key(path, "count"), "is %d, it can be 1 to %d", *p.Count, maxPartitions)
+		}
+	}
+}
+
+// migProfile checks how a MIG profile is spelt: the memory may be left out.
+func (c *compiler) migProfile(path, profile string) {
+	lower := strings.ToLower(profile)
+	switch {
+	case migProfile.MatchString(profile), shortProfile.MatchString(profile):
+	case migProfile.MatchString(lower), shortProfile.MatchString(lower):
+		c.Add(path, "is %q; did you mean %s?", profile, lower)
+	default:
+		c.Add(path, "is %q, which is no MIG profile: they are spelt 1g.10gb as nvidia-smi mig -lgip does, or 1g", profile)
+	}
+}
+
+// amd checks what a rule says of AMD's modes, as far as that can be done without a
+// card.
+func (c *compiler) amd(path string, a *v1alpha1.AMD) *v1alpha1.AMD {
+	if a == nil {
+		return nil
+	}
+	if c.vendor == gpu.NVIDIA {
+		c.Add(path, "is for AMD's cards, and the rule is for those of NVIDIA; say mig")
+	}
+	c.oneOf(strict.Key(path, "computePartition"), a.ComputePartition, computeModes)
+	c.oneOf(strict.Key(path, "memoryPartition"), a.MemoryPartition, memoryModes)
+	return a
+}
+
+// oneOf refuses a value that is there and not among those there are.
+func (c *compiler) oneOf(path, value string, all []string) {
+	if value == "" {
+		return
+	}
+	for _, v := range all {
+		switch {
+		case value == v:
+			return
+		case strings.EqualFold(value, v):
+			c.Add(path, "is %q; did you mean %s?", value, v)
+			return
+		}
+	}
+	c.Add(path, "is %q, it can be %s", value, strings.Join(all, ", "))
+}

@@ -1,0 +1,112 @@
+package settings
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Hash tells two wishes apart: those that want something else have other hashes, and
+// those that want the same mostly the same one. What counts is the profile's name,
+// the order of the rules and what each says. What does not count: the order of keys,
+// of lists of names and of static partitions; how product names, PCI addresses and
+// numbers are spelt; and whether a default is written or left out. A rule with mig
+// is another than one without, since it may switch MIG mode on.
+func Hash(profile string, rules []v1alpha1.Rule) string {
+	canonical := struct {
+		Version int             `json:"version"`
+		Profile string          `json:"profile"`
+		Rules   []v1alpha1.Rule `json:"rules"`
+	}{Version: 1, Profile: profile, Rules: make([]v1alpha1.Rule, len(rules))}
+	for i := range rules {
+		canonical.Rules[i] = canonicalRule(rules[i].DeepCopy())
+	}
+	data, err := json.Marshal(canonical)
+	if err != nil {
+		panic("settings: rules cannot be written as JSON: " + err.Error()) // they have no type that cannot
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+// canonicalRule spells a rule in the one way that is hashed. It changes the rule.
+func canonicalRule(r *v1alpha1.Rule) v1alpha1.Rule {
+	r.Cards = canonicalCards(r.Cards)
+	if m := r.MIG; m != nil {
+		m.Mode = cmp.Or(m.Mode, v1alpha1.MIGDynamic)
+		slices.Sort(m.Profiles)
+		if m.WholeCards != nil && *m.WholeCards {
+			m.WholeCards = nil
+		}
+		slices.SortFunc(m.Partitions, func(a, b v1alpha1.StaticPartition) int {
+			return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(count(a), count(b)))
+		})
+	}
+	if r.AMD != nil && *r.AMD == (v1alpha1.AMD{}) {
+		r.AMD = nil
+	}
+	r.Sharing = canonicalSharing(r.Sharing)
+	if r.LegacyResource == string(LegacyWhole) {
+		r.LegacyResource = ""
+	}
+	return *r
+}
+
+func count(p v1alpha1.StaticPartition) int32 {
+	if p.Count == nil {
+		return 0
+	}
+	return *p.Count
+}
+
+func canonicalCards(c *v1alpha1.CardSelector) *v1alpha1.CardSelector {
+	if c == nil {
+		return &v1alpha1.CardSelector{}
+	}
+	for i := range c.Products {
+		c.Products[i] = strings.ToLower(c.Products[i])
+	}
+	for i, address := range c.PCIAddresses {
+		if normal, err := gpu.NormalizePCIAddress(address); err == nil {
+			c.PCIAddresses[i] = normal
+		}
+	}
+	for i := range c.PCIIDs {
+		c.PCIIDs[i] = normalizeID(c.PCIIDs[i])
+	}
+	slices.Sort(c.Products)
+	slices.Sort(c.PCIAddresses)
+	slices.Sort(c.PCIIDs)
+	slices.Sort(c.Indexes)
+	return c
+}
+
+// canonicalSharing writes out all defaults.
+func canonicalSharing(s *v1alpha1.Sharing) *v1alpha1.Sharing {
+	if s == nil {
+		s = &v1alpha1.Sharing{}
+	}
+	def := Default()
+	if s.Enabled == nil {
+		s.Enabled = &def.Shared
+	}
+	s.Strategy = cmp.Or(s.Strategy, v1alpha1.Strategy(def.Strategy))
+	if s.Replicas == nil {
+		n := int32(DefaultReplicas)
+		s.Replicas = &n
+	}
+	if s.MaxClients == nil {
+		n := max(DefaultMaxClients, *s.Replicas)
+		s.MaxClients = &n
+	}
+	if s.Partitions != nil {
+		slices.Sort(s.Partitions.Profiles)
+	}
+	return s
+}

@@ -97,11 +97,11 @@ const (
 	RebootAllowed Reboot = "Allowed"
 )
 
-// MIG says how NVIDIA cards are cut. On cards that cannot be cut only Off and an
+// MIG says how NVIDIA cards are cut. On cards that cannot be cut only Disabled and an
 // unrestricted Dynamic fit.
 type MIG struct {
 	// Mode is Dynamic (partitions are made when claims ask for them), Static (they
-	// are made now and stay) or Off (there are none). Default: Dynamic.
+	// are made now and stay) or Disabled (there are none). Default: Dynamic.
 	//
 	// +optional
 	Mode MIGMode `json:"mode,omitempty"`
@@ -127,14 +127,15 @@ type MIG struct {
 
 // MIGMode says when partitions are made.
 //
-// +kubebuilder:validation:Enum=Dynamic;Static;Off
+// +kubebuilder:validation:Enum=Dynamic;Static;Disabled
 type MIGMode string
 
 // When partitions are made.
 const (
 	MIGDynamic MIGMode = "Dynamic"
 	MIGStatic  MIGMode = "Static"
-	MIGOff     MIGMode = "Off"
+	// MIGDisabled is not Off, which YAML takes for false.
+	MIGDisabled MIGMode = "Disabled"
 )
 
 // StaticPartition is a number of partitions of one profile, on each card.

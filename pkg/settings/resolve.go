@@ -156,7 +156,7 @@ func (r *resolver) mig(card *gpu.GPU, path string, m *v1alpha1.MIG) Shape {
 	case !capable && restricted:
 		r.add(path, card, "%s cannot be cut by MIG: put a rule for it before this one, or select other cards", cmp.Or(card.ProductName, "it"))
 	case !capable:
-	case m.Mode == v1alpha1.MIGOff:
+	case m.Mode == v1alpha1.MIGDisabled:
 		s.Cut = CutOff
 	case m.Mode == v1alpha1.MIGStatic:
 		s.Cut = CutStatic

@@ -1,7 +1,11 @@
 // Package reshape brings the cards of a node into the shape that a profile wants:
 // MIG modes, partitions that stay, AMD's compute and memory modes.
 //
-// It imports pkg/gpu, pkg/settings, pkg/layout and api/v1alpha1. plan.go says what
-// has to change, and touches nothing; execute.go changes it and reads it back;
-// intent.go has written down before what is about to change.
+// plan.go (with plannvidia.go and planamd.go) says what has to change, and touches
+// nothing; there it is decided what changes the hardware and what only changes what is
+// published. execute.go changes it under the locks of the cards and reads it back;
+// intent.go has written down before what is about to change. restore.go puts back what
+// a reboot has taken. node.go is what the plugin works with.
+//
+// It imports pkg/gpu, pkg/settings, the ledger of pkg/claim and api/v1alpha1.
 package reshape

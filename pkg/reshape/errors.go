@@ -1,0 +1,141 @@
+package reshape
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+var (
+	// errForeign is that partitions are in the way that somebody else made.
+	errForeign = errors.New("was not made by Tranche")
+	// errUnfit is that cards cannot be what is wanted.
+	errUnfit = errors.New("the profile does not fit")
+)
+
+// unfit is an error by which errUnfit is found and that says only what is wrong.
+type unfit string
+
+func (u unfit) Error() string { return string(u) }
+
+func (u unfit) Is(target error) bool { return target == errUnfit }
+
+// several are errors of several cards.
+type several []error
+
+func (s several) Error() string {
+	texts := make([]string, len(s))
+	for i, err := range s {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (s several) Unwrap() []error { return s }
+
+// join makes one error of those that are not nil, each of which can still be told from
+// the others.
+func join(errs ...error) error {
+	var all several
+	for _, err := range errs {
+		all = append(all, each(err)...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// each lists the errors that were joined into one.
+func each(err error) several {
+	if err == nil {
+		return nil
+	}
+	// One that was given a text of its own since is one.
+	if all, ok := err.(several); ok { //nolint:errorlint // see above
+		return all
+	}
+	return several{err}
+}
+
+// failed is the answer to a wish that could not be applied, or not be planned.
+func failed(err error) v1alpha1.Task {
+	task := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Message: oneLine(err)}
+	only := func(targets ...error) bool {
+		return !slices.ContainsFunc(each(err), func(err error) bool {
+			return !slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+		})
+	}
+	switch {
+	case only(gpu.ErrNeedsReset):
+		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset
+	case only(gpu.ErrInUse, gpu.ErrNeedsReset):
+		// Who is in the way leaves first; then the reset is asked for again.
+		task.Reason = v1alpha1.ReasonInUse
+	case only(errForeign):
+		task.Reason = v1alpha1.ReasonForeignPartition
+	case only(errUnfit, errForeign):
+		task.Reason = v1alpha1.ReasonProfileDoesNotFit
+	default:
+		task.Reason = v1alpha1.ReasonHardwareFailed
+	}
+	return task
+}
+
+// refusal says why a plan must not be carried out.
+func (n *Node) refusal(plan Plan) error {
+	var errs []error
+	for _, text := range plan.Refused {
+		errs = append(errs, unfit(text))
+	}
+	for _, p := range plan.Foreign {
+		how := "; whoever made it must remove it"
+		if n.RemovalCommand != nil {
+			if command := n.RemovalCommand(p); command != "" {
+				how = "; to free it, run on the node: " + command
+			}
+		}
+		errs = append(errs, fmt.Errorf("partition %s (%s) is in the way and %w%s", p.Name(), p.ID, errForeign, how))
+	}
+	return join(errs...)
+}
+
+// inTheWay names those who hold what has to change.
+func inTheWay(plan Plan) error {
+	var errs []error
+	for _, c := range plan.Cards {
+		var holders []string
+		for _, h := range c.InTheWay {
+			holders = append(holders, fmt.Sprintf("claim %s (%s)", h.Claim, h.Device))
+		}
+		if len(holders) > 0 {
+			errs = append(errs, fmt.Errorf("card %s is %w by %s", c.Name(), gpu.ErrInUse, strings.Join(holders, ", ")))
+		}
+	}
+	return join(errs...)
+}
+
+// leftOver says what is still to be done.
+func leftOver(plan Plan) string {
+	var texts []string
+	for _, c := range plan.Cards {
+		for _, s := range c.Steps {
+			texts = append(texts, "it is still to do: "+s.String())
+		}
+		for _, h := range c.InTheWay {
+			texts = append(texts, fmt.Sprintf("claim %s holds %s", h.Claim, h.Device))
+		}
+	}
+	texts = append(texts, plan.Refused...)
+	for _, p := range plan.Foreign {
+		texts = append(texts, fmt.Sprintf("partition %s has appeared", p.Name()))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// oneLine is an error's text without line breaks, which joined errors have.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,232 @@
+package reshape
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+// intentVersion is the version of the file that this code writes. A reader ignores
+// fields that it does not know; a version that is higher than the reader's is refused.
+const intentVersion = 1
+
+// brokenSuffix is put behind the name of a file that cannot be read.
+const brokenSuffix = ".broken"
+
+// intent is what the node follows, and what is about to be changed. It is written
+// before the hardware is touched: what is found there later may be ours.
+type intent struct {
+	Version int `json:"version"`
+	// Applied is the wish that the node follows.
+	Applied followed `json:"applied"`
+	// Applying is the wish that is being applied, or whose application was given up:
+	// then Applied is no longer all true either.
+	Applying *followed `json:"applying,omitempty"`
+	// Shapes are those that the cards have, by PCI address. They are those of Applied,
+	// and of Applying for cards that are done.
+	Shapes map[string]settings.Shape `json:"shapes,omitempty"`
+	// Before is how the cards were set when Applied was all true, while Applying is
+	// there.
+	Before map[string]gpu.Modes `json:"before,omitempty"`
+	// Ours are, while Applying is there, the placements of partitions that were made
+	// to stay, or were about to be, on cards that are not done.
+	Ours map[string][]gpu.Placement `json:"ours,omitempty"`
+	// Last is what the last wish that was followed took the place of, to go back to it:
+	// whoever asked for it may find only then that something is wrong.
+	Last *last `json:"last,omitempty"`
+	// Step is the step that was begun last, for people.
+	Step string `json:"step,omitempty"`
+}
+
+// followed is a wish with what it came to on this node's cards, by PCI address. The
+// partitions that stay keep their places.
+type followed struct {
+	Wish   v1alpha1.Wish             `json:"wish"`
+	Shapes map[string]settings.Shape `json:"shapes,omitempty"`
+}
+
+// last is what was followed, and how the cards were set then.
+type last struct {
+	followed
+	Before map[string]gpu.Modes `json:"before,omitempty"`
+}
+
+// reopen is the intent as if the wish that was followed last had not come to its end.
+func (in intent) reopen() intent {
+	given := in.Applied
+	in.Applied, in.Applying, in.Before, in.Last = in.Last.followed, &given, in.Last.Before, nil
+	return in
+}
+
+// clone returns a copy whose maps can be changed.
+func (in intent) clone() intent {
+	in.Shapes, in.Before, in.Ours = maps.Clone(in.Shapes), maps.Clone(in.Before), maps.Clone(in.Ours)
+	return in
+}
+
+// static tells whether a partition at the placement is there to stay.
+func (in *intent) static(p gpu.Placement) bool {
+	is := func(q gpu.Placement) bool { return q.Name() == p.Name() }
+	return slices.ContainsFunc(in.Shapes[p.GPU].Layout, is) || slices.ContainsFunc(in.Ours[p.GPU], is)
+}
+
+// ours are the placements of a card at which partitions may be that were made to
+// stay.
+func (in *intent) ours(card string) []gpu.Placement {
+	return union(in.Shapes[card].Layout, in.Ours[card])
+}
+
+func union(a, b []gpu.Placement) []gpu.Placement {
+	all := slices.Clone(a)
+	for _, p := range b {
+		if !slices.ContainsFunc(all, func(q gpu.Placement) bool { return q.Name() == p.Name() }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// begin is the intent while a wish is being applied.
+func (in intent) begin(to followed, now map[string]gpu.Modes) intent {
+	in = in.clone()
+	if in.Before == nil {
+		in.Before = map[string]gpu.Modes{}
+	}
+	if in.Ours == nil {
+		in.Ours = map[string][]gpu.Placement{}
+	}
+	for card, modes := range now {
+		// An earlier try may have changed the card already.
+		if _, ok := in.Before[card]; !ok {
+			in.Before[card] = modes
+		}
+	}
+	for card, shape := range to.Shapes {
+		if all := union(in.Ours[card], shape.Layout); len(all) > 0 {
+			in.Ours[card] = all
+		}
+	}
+	in.Applying = &to
+	return in
+}
+
+// done is the intent when a card has a shape.
+func (in intent) done(card string, shape settings.Shape) intent {
+	in = in.clone()
+	if in.Shapes == nil {
+		in.Shapes = map[string]settings.Shape{}
+	}
+	in.Shapes[card] = shape
+	delete(in.Ours, card)
+	return in
+}
+
+// finish is the intent when all cards follow a wish. Cards that are not there now
+// keep the shape that they had.
+func (in intent) finish(to followed) intent {
+	in = in.clone()
+	if in.Shapes == nil {
+		in.Shapes = map[string]settings.Shape{}
+	}
+	maps.Copy(in.Shapes, to.Shapes)
+	if in.Applied.Wish.Hash != to.Wish.Hash {
+		in.Last = &last{followed: in.Applied, Before: in.Before}
+	}
+	in.Applied, in.Applying, in.Before, in.Ours, in.Step = to, nil, nil, nil, ""
+	return in
+}
+
+// readIntent reads the file. One that is not there is that of a new node. One that
+// cannot be understood is set aside, so that the next write does not lose it.
+func readIntent(file string) (intent, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return intent{}, nil
+	}
+	if err != nil {
+		return intent{}, fmt.Errorf("read which profile the node follows: %w", err)
+	}
+	in, err := decodeIntent(data)
+	if err == nil {
+		return in, nil
+	}
+	aside := file + brokenSuffix
+	if rename := os.Rename(file, aside); rename != nil {
+		return intent{}, fmt.Errorf("%s, which says which profile the node follows, cannot be used: %w; and it could not be set aside: %w", file, err, rename)
+	}
+	return intent{}, fmt.Errorf("%s, which says which profile the node follows, cannot be used and lies now at %s; the profile is applied again: %w", file, aside, err)
+}
+
+func decodeIntent(data []byte) (intent, error) {
+	var in intent
+	if err := json.Unmarshal(data, &in); err != nil {
+		return intent{}, fmt.Errorf("no valid JSON: %w", err)
+	}
+	if in.Version < 1 || in.Version > intentVersion {
+		return intent{}, fmt.Errorf("version is %d, this driver knows 1 to %d", in.Version, intentVersion)
+	}
+	all := []map[string]settings.Shape{in.Shapes, in.Applied.Shapes}
+	if in.Applying != nil {
+		all = append(all, in.Applying.Shapes)
+	}
+	if in.Last != nil {
+		all = append(all, in.Last.Shapes)
+	}
+	for _, shapes := range all {
+		if err := checkShapes(shapes); err != nil {
+			return intent{}, err
+		}
+	}
+	for card, places := range in.Ours {
+		if err := checkShapes(map[string]settings.Shape{card: {Layout: places}}); err != nil {
+			return intent{}, err
+		}
+	}
+	return in, nil
+}
+
+// checkShapes refuses partitions that are said to be of another card: whoever edits
+// the file must not make us touch that.
+func checkShapes(shapes map[string]settings.Shape) error {
+	for card, shape := range shapes {
+		for _, p := range shape.Layout {
+			if p.GPU != card || p.Type != gpu.TypeMIG || p.Profile == "" {
+				return fmt.Errorf("shape of card %s: %s is no partition of it", card, p.Name())
+			}
+		}
+	}
+	return nil
+}
+
+// writeIntent writes the file so that it survives a crash.
+func writeIntent(file string, in intent) error {
+	in.Version = intentVersion
+	data, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode which profile the node follows: %w", err)
+	}
+	dir := filepath.Dir(file)
+	if err := renameio.WriteFile(file, data, 0o600, renameio.WithTempDir(dir)); err != nil {
+		return fmt.Errorf("write down which profile the node follows, to %s (is the disk full or read-only?): %w", file, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open %s to sync it: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}

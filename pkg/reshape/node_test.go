@@ -1,0 +1,217 @@
+package reshape
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+func TestNewNodeFollowsNothing(t *testing.T) {
+	p := newPlace(t, hopper, ampere, mi300)
+	n := p.start()
+	assert.Equal(t, v1alpha1.Wish{}, n.Applied())
+	assert.Equal(t, settings.Shape{}, n.Shape(hopper))
+	assert.False(t, n.Static(ones(hopper, 0)[0]))
+	assert.Empty(t, n.Plan(t.Context(), wish("")).Changes)
+	require.NoError(t, n.Restore(t.Context()))
+	assert.NoFileExists(t, p.file)
+}
+
+func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	p := newPlace(t, hopper, other)
+	balanced := p.profile("balanced", map[string]settings.Shape{hopper: static(two...)})
+	n := p.start()
+	task := n.Plan(t.Context(), balanced)
+	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, "MIG mode on, partitions 1g.10gb x 2", task.Changes[0].What)
+	assert.NoFileExists(t, p.file, "a plan touches nothing")
+	assert.Empty(t, p.hardware.calls)
+
+	p.follow(n, balanced)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6", "gpu-0000-02-00-0 off"}, p.hardware.state())
+	assert.Equal(t, static(two...), n.Shape(hopper))
+	assert.True(t, n.Static(two[0]))
+	assert.True(t, n.Static(shareOf(two[0])))
+	assert.False(t, n.Static(ones(hopper, 0)[0]))
+	why, _ := p.claims.why.Load(hopper)
+	assert.Equal(t, "is being changed to profile balanced", why)
+	_, touched := p.claims.why.Load(other)
+	assert.False(t, touched, "a card that does not change is not disturbed")
+
+	whole := p.profile("whole", map[string]settings.Shape{hopper: off, other: off})
+	p.follow(n, whole)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-02-00-0 off"}, p.hardware.state())
+	assert.False(t, n.Static(two[0]))
+}
+
+// Claims that hold what the new profile has, too, keep it.
+func TestHoldersOfWhatStaysKeepIt(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	p := newPlace(t, hopper)
+	first := p.profile("first", map[string]settings.Shape{hopper: static(two...)})
+	n := p.start()
+	p.follow(n, first)
+	p.claims.hold("a", two[0])
+	p.hardware.calls = nil
+
+	p.follow(n, p.profile("second", map[string]settings.Shape{hopper: static(two[0], three(hopper, 0))}))
+	assert.Equal(t, []string{"destroy " + two[1].Name(), "create " + three(hopper, 0).Name()}, p.hardware.calls)
+
+	// Without a profile, claims make what they ask for: this one has made its own.
+	p.follow(n, p.profile("dynamic", nil))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5"}, p.hardware.state())
+	assert.False(t, n.Static(two[0]), "its claim's release takes it away")
+}
+
+func TestHolderInTheWay(t *testing.T) {
+	p := newPlace(t, hopper, other)
+	whole := p.profile("whole", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: off})
+	p.claims.hold("a", wholeOf(hopper))
+	n := p.start()
+	assert.Equal(t, v1alpha1.Task{
+		Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonInUse,
+		Message: "card gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
+	}, n.Apply(t.Context(), whole, false))
+	assert.Nil(t, n.Unfinished(), "nothing was begun")
+	assert.Empty(t, p.hardware.calls)
+	p.claims.release("a")
+	p.follow(n, whole)
+}
+
+// A claim that comes between the look and the lock is seen.
+func TestHolderThatComesLate(t *testing.T) {
+	p := newPlace(t, hopper)
+	cut := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...)})
+	n := p.start()
+	p.claims.onLock = func() { p.claims.onLock = nil; p.claims.hold("late", wholeOf(hopper)) }
+	task := n.Apply(t.Context(), cut, false)
+	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Contains(t, task.Message, "claim team/late")
+	assert.Empty(t, p.hardware.calls)
+	p.follow(n, p.profile("before", nil))
+	p.claims.release("late")
+	p.follow(n, cut)
+}
+
+func TestAdminsAreNotInTheWay(t *testing.T) {
+	p := newPlace(t, hopper)
+	p.claims.hold("a", wholeOf(hopper))
+	p.claims.records[0].Devices[0].Admin = true
+	p.follow(p.start(), p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...)}))
+}
+
+func TestRefused(t *testing.T) {
+	p := newPlace(t, hopper, plain)
+	n := p.start()
+	p.hardware.card(hopper).setMIG(gpu.MIGOn)
+	p.hardware.card(hopper).live = partitions(three(hopper, 0))
+	foreign := p.profile("foreign", map[string]settings.Shape{hopper: static(ones(hopper, 6)...)})
+	unfit := p.profile("unfit", map[string]settings.Shape{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
+	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not made by Tranche; to free it, run on the node: remove GI 1"
+	for name, tt := range map[string]struct {
+		wish            v1alpha1.Wish
+		unresolved      error
+		reason, message string
+	}{
+		"foreign":       {foreign, nil, v1alpha1.ReasonForeignPartition, command},
+		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "card gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay; " + command},
+		"not to be had": {foreign, errScripted, v1alpha1.ReasonProfileDoesNotFit, "scripted failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.unresolved = tt.unresolved
+			assert.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskRefused, Reason: tt.reason, Message: tt.message}, n.Plan(t.Context(), tt.wish))
+			assert.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: tt.reason, Message: tt.message}, n.Apply(t.Context(), tt.wish, false))
+			assert.Empty(t, p.hardware.calls)
+			assert.NoFileExists(t, p.file)
+		})
+	}
+}
+
+// What is already there and held finds its place in the layout first.
+func TestResolverSeesWhatIsThere(t *testing.T) {
+	p := newPlace(t, hopper)
+	p.hardware.card(hopper).setMIG(gpu.MIGOn)
+	p.hardware.card(hopper).live = partitions(ones(hopper, 0, 1, 2)...)
+	p.claims.hold("a", ones(hopper, 2)...)
+	p.start().Plan(t.Context(), wish("any"))
+	assert.Equal(t, partitions(ones(hopper, 2, 0, 1)...), p.there[hopper])
+}
+
+// A layout that was chosen once stays where it is, also after the solver has become
+// another, or the partitions are gone.
+func TestLayoutKeepsItsPlaces(t *testing.T) {
+	p := newPlace(t, hopper)
+	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0, 3)...)})
+	n := p.start()
+	n.Plan(t.Context(), w)
+	p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 5, 6)...)})
+	p.follow(n, w)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_3"}, p.hardware.state(), "what was planned is applied")
+
+	p.hardware.reboot()
+	n = p.start()
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_3"}, p.hardware.state())
+
+	// Another card in the slot does not have those places.
+	p.hardware.card(hopper).Placements = append(ones(hopper, 5, 6), wholeOf(hopper))
+	p.hardware.card(hopper).live = nil
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6"}, p.hardware.state())
+}
+
+func TestCardThatDoesNotAnswer(t *testing.T) {
+	p := newPlace(t, hopper, other)
+	n := p.start()
+	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: off})
+	p.hardware.onModes = func(card string) error {
+		if card == other {
+			return errScripted
+		}
+		return nil
+	}
+	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed, Message: "read how card gpu-0000-02-00-0 is set: scripted failure"}
+	assert.Equal(t, want, n.Plan(t.Context(), w))
+	assert.Equal(t, want, n.Apply(t.Context(), w, false))
+	assert.Empty(t, p.hardware.calls)
+}
+
+func TestSettings(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})
+	n := p.start()
+	p.follow(n, w)
+	cards, err := n.Settings(p.hardware.gpus())
+	require.NoError(t, err)
+	assert.Equal(t, "cut", cards[hopper].Profile)
+	assert.Equal(t, static(ones(hopper, 0)...), cards[hopper].Shape)
+	assert.Equal(t, "CPX", cards[mi300].Shape.Compute)
+	assert.Equal(t, partitions(ones(hopper, 0)...)[0].Name(), p.there[hopper][0].Name())
+
+	p.unresolved = errScripted
+	cards, err = n.Settings(p.hardware.gpus())
+	require.ErrorIs(t, err, errScripted)
+	assert.Equal(t, static(ones(hopper, 0)...), cards[hopper].Shape, "the shape is known all the same")
+}
+
+func TestBrokenFileIsSetAside(t *testing.T) {
+	p := newPlace(t, hopper)
+	require.NoError(t, os.WriteFile(p.file, []byte("{"), 0o600))
+	n, err := p.open()
+	require.ErrorContains(t, err, p.file+", which says which profile the node follows, cannot be used and lies now at "+p.file+".broken; the profile is applied again")
+	assert.FileExists(t, p.file+".broken")
+	p.follow(n, p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...)}))
+
+	require.NoError(t, os.Remove(p.file))
+	require.NoError(t, os.Mkdir(p.file, 0o700))
+	_, err = p.open()
+	require.ErrorContains(t, err, "read which profile the node follows")
+}

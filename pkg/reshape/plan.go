@@ -1,0 +1,190 @@
+package reshape
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+// Card is everything that a plan is made from, of one card.
+type Card struct {
+	gpu.GPU
+	// Modes is how the card is set now.
+	Modes gpu.Modes
+	// Before is how it was set when a wish was followed last, while another one is
+	// being applied or was given up; zero otherwise. What To leaves as it is, is that.
+	Before gpu.Modes
+	// Live are the partitions that exist.
+	Live []gpu.Partition
+	// Held is what claims hold of the card. What an admin only looks at is not in it.
+	Held []Holder
+	// Ours are the placements of partitions that Tranche made to stay: of the shape
+	// that the card has, and of those that it was about to have.
+	Ours []gpu.Placement
+	// To is the shape that is wanted.
+	To settings.Shape
+}
+
+// Holder is a claim that holds something of a card.
+type Holder struct {
+	Claim ledger.ClaimRef
+	// Device is the name of what it holds, Placement what that is.
+	Device    string
+	Placement gpu.Placement
+}
+
+// Op is what a step does.
+type Op string
+
+// The steps, in the order in which they are taken. The memory mode comes first,
+// because loading the driver anew sets the compute mode.
+const (
+	// OpMemory puts all cards of a vendor into a memory mode.
+	OpMemory Op = "memory"
+	// OpCompute puts a card into a compute mode.
+	OpCompute Op = "compute"
+	// OpDestroy takes a partition apart. One that is not there is no error.
+	OpDestroy Op = "destroy"
+	// OpMIG switches MIG on or off.
+	OpMIG Op = "mig"
+	// OpCreate makes a partition that stays.
+	OpCreate Op = "create"
+)
+
+// Step is one change of a card.
+type Step struct {
+	Op Op
+	// Card is the card's PCI address, Vendor whose it is.
+	Card   string
+	Vendor gpu.Vendor
+	// Mode is that of OpMemory, OpCompute and OpMIG ("NPS4", "CPX", "on").
+	Mode string
+	// Placement is that of OpDestroy and OpCreate.
+	Placement gpu.Placement
+}
+
+func (s Step) String() string {
+	card := gpu.CardName(s.Card)
+	switch s.Op {
+	case OpMemory:
+		return fmt.Sprintf("put the %s cards into memory mode %s", s.Vendor.Title(), s.Mode)
+	case OpCompute:
+		return fmt.Sprintf("put card %s into compute mode %s", card, s.Mode)
+	case OpMIG:
+		return fmt.Sprintf("switch MIG %s on card %s", s.Mode, card)
+	case OpDestroy:
+		return "remove partition " + s.Placement.Name()
+	}
+	return "make partition " + s.Placement.Name()
+}
+
+// Plan is what has to change on a node. Only what changes the hardware is in it:
+// what is published, and how it is shared, follows by itself.
+type Plan struct {
+	// Cards have something to do, in PCI order.
+	Cards []CardPlan
+	// Refused says why the cards cannot be what is wanted, one text for each reason.
+	// Nothing must then be changed.
+	Refused []string
+	// Foreign are partitions that Tranche did not make and that are in the way.
+	// Nothing must be changed while they are there.
+	Foreign []gpu.Partition
+}
+
+// CardPlan is what has to change on one card.
+type CardPlan struct {
+	gpu.GPU
+	// Steps are in the order in which they are taken. Those of OpMemory are taken
+	// once for all cards of the vendor, before any other.
+	Steps []Step
+	// InTheWay must let go of the card before.
+	InTheWay []Holder
+	// Keeps are the names of the devices whose holders need not: what they hold is the
+	// same afterwards. Claims that are not prepared yet can be of such a device, too.
+	Keeps []string
+}
+
+// NewPlan compares how cards are with how they are wanted. It touches nothing.
+func NewPlan(cards []Card) Plan {
+	var plan Plan
+	memory := plan.memoryMode(cards)
+	for i := range cards {
+		c := planner{Card: &cards[i], plan: &plan, memory: memory}
+		if c.Vendor == gpu.AMD {
+			c.amd()
+		} else {
+			c.nvidia()
+		}
+		if len(c.steps)+len(c.inTheWay) > 0 {
+			plan.Cards = append(plan.Cards, CardPlan{GPU: c.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
+		}
+	}
+	slices.SortFunc(plan.Cards, func(a, b CardPlan) int { return cmp.Compare(a.Name(), b.Name()) })
+	return plan
+}
+
+// planner works out what has to change on one card.
+type planner struct {
+	*Card
+	plan *Plan
+	// memory is the memory mode that AMD's cards are put into, empty: they are in it,
+	// or nobody asks for one.
+	memory string
+
+	steps    []Step
+	inTheWay []Holder
+	// stays are placements that are the same afterwards, whether a claim holds them
+	// now or not.
+	stays func(gpu.Placement) bool
+}
+
+func (c *planner) step(op Op, mode string) {
+	c.steps = append(c.steps, Step{Op: op, Card: c.PCIAddress, Vendor: c.Vendor, Mode: mode})
+}
+
+func (c *planner) stepAt(op Op, p gpu.Placement) {
+	c.steps = append(c.steps, Step{Op: op, Card: c.PCIAddress, Vendor: c.Vendor, Placement: p})
+}
+
+func (c *planner) refuse(format string, args ...any) {
+	c.plan.Refused = append(c.plan.Refused, "card "+c.Name()+" "+fmt.Sprintf(format, args...))
+}
+
+// mustLeave puts those of the holders in the way that a test names.
+func (c *planner) mustLeave(which func(gpu.Placement) bool) {
+	for _, h := range c.Held {
+		if which(h.Placement.Base()) {
+			c.inTheWay = append(c.inTheWay, h)
+		}
+	}
+}
+
+// keeps are the names of the devices whose holders need not leave.
+func (c *planner) keeps() []string {
+	var names []string
+	for _, h := range c.Held {
+		if !slices.ContainsFunc(c.inTheWay, func(w Holder) bool { return w.Device == h.Device }) {
+			names = append(names, h.Device)
+		}
+	}
+	if c.stays != nil {
+		for _, p := range c.Placements {
+			if c.stays(p.Base()) {
+				names = append(names, p.Name())
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// held tells whether a claim holds a placement, or a share of it.
+func (c *planner) held(name string) bool {
+	return slices.ContainsFunc(c.Held, func(h Holder) bool { return h.Placement.Base().Name() == name })
+}
+
+func everything(gpu.Placement) bool { return true }

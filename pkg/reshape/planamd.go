@@ -1,0 +1,109 @@
+package reshape
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// memoryMode is the memory mode that AMD's cards have to be put into, empty if they
+// are in it or nobody asks for one. All cards of a node change theirs together: the
+// driver is loaded anew for it.
+func (plan *Plan) memoryMode(cards []Card) string {
+	want := plan.memoryWanted(cards)
+	if want == "" {
+		return ""
+	}
+	change := false
+	for i := range cards {
+		c := planner{Card: &cards[i], plan: plan}
+		switch m := c.Modes; {
+		case c.Vendor != gpu.AMD:
+		case m.Memory == "" && c.To.Memory != "":
+			c.refuse("knows no memory modes, so it cannot be put into %s", want)
+		case m.Memory == "", m.Memory == want:
+		case !slices.Contains(m.Memories, want):
+			c.refuse("cannot be put into memory mode %s, it has %s", want, list(m.Memories))
+		default:
+			change = true
+		}
+	}
+	if !change {
+		return ""
+	}
+	return want
+}
+
+// memoryWanted is the memory mode that a shape asks for, else the one from before.
+func (plan *Plan) memoryWanted(cards []Card) string {
+	var asks *Card
+	before := ""
+	for i := range cards {
+		c := &cards[i]
+		if c.Vendor != gpu.AMD {
+			continue
+		}
+		if before == "" {
+			before = c.Before.Memory
+		}
+		switch {
+		case c.To.Memory == "":
+		case asks == nil:
+			asks = c
+		case asks.To.Memory != c.To.Memory:
+			p := planner{Card: c, plan: plan}
+			p.refuse("is to be in memory mode %s and card %s in %s, but all cards of a node share theirs", c.To.Memory, asks.Name(), asks.To.Memory)
+		}
+	}
+	if asks == nil {
+		return before
+	}
+	return asks.To.Memory
+}
+
+// amd plans for a card whose partitions follow its modes.
+func (c *planner) amd() {
+	m, want := c.Modes, c.To.Compute
+	if c.memory != "" {
+		c.mustLeave(everything)
+		c.step(OpMemory, c.memory)
+	}
+	if want == "" {
+		return
+	}
+	offers := m.Computes
+	if c.memory != "" {
+		offers = m.Legal[c.memory]
+	}
+	switch {
+	case m.Compute == "" && ofMode(gpu.Placement{Profile: want}, "spx"):
+		// A card that cannot be cut is whole.
+	case m.Compute == "":
+		c.refuse("cannot be cut, so it cannot be put into compute mode %s", want)
+	case len(offers) > 0 && !slices.Contains(offers, want):
+		memory := c.memory
+		if memory == "" {
+			memory = m.Memory
+		}
+		c.refuse("cannot be put into compute mode %s: in memory mode %s it has %s", want, memory, list(offers))
+	case c.memory != "":
+		// Which mode the driver comes up in is its own choice.
+		c.step(OpCompute, want)
+	case m.Compute != want:
+		c.mustLeave(func(p gpu.Placement) bool { return !ofMode(p, want) })
+		c.step(OpCompute, want)
+		c.stays = func(p gpu.Placement) bool { return ofMode(p, want) }
+	}
+}
+
+// ofMode tells whether a placement is there in a compute mode. A whole card is that
+// of SPX.
+func ofMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
+
+func list(modes []string) string {
+	if len(modes) == 0 {
+		return "no other"
+	}
+	return strings.Join(modes, ", ")
+}

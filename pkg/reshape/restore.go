@@ -1,0 +1,90 @@
+package reshape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// errMemoryNotAllowed is that a memory mode was lost that must not be put back.
+var errMemoryNotAllowed = errors.New("the driver would have to be loaded anew for it, which amd.memoryModes does not allow")
+
+// Restore puts back what the wish that the node follows wants of the cards, where it
+// was lost: partitions are gone after a reboot, and so are AMD's modes. It is called
+// at the start, when a driver was loaded anew, and when a card has come. Cards of
+// which a claim holds something that would change are left as they are. The error
+// says what was not put back.
+//
+// While another wish is being applied nothing is done: whoever asked for it asks
+// again.
+func (n *Node) Restore(ctx context.Context) error {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	in := n.intent()
+	if in.Applying != nil || in.Applied.Wish.Hash == "" {
+		return nil
+	}
+	cards := n.Cards()
+	seen, silent := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	wanted, err := n.choose(in.Applied.Wish, seen)
+	if err != nil {
+		return join(silent, err)
+	}
+	aim(seen, wanted.Shapes)
+	g := group{wanted: wanted}
+	lost := n.memoryObstacle(seen)
+	if lost != nil {
+		g.keepMemory = true
+		ignoreMemory(seen)
+	}
+	if len(n.groups(seen)) == 0 {
+		return join(silent, lost)
+	}
+	klog.FromContext(ctx).Info("The cards are not as the profile wants them; they are put back", "profile", in.Applied.Wish.Profile)
+	if err := n.update(func(in intent) intent { return in.adopt(wanted) }); err != nil {
+		return err
+	}
+	return join(silent, lost, n.reshape(ctx, g, seen))
+}
+
+// memoryObstacle says why the memory mode is not put back, nil if it need not be, or
+// can be.
+func (n *Node) memoryObstacle(seen []Card) error {
+	plan := NewPlan(seen)
+	step := memoryStep(plan)
+	if step == nil {
+		return nil
+	}
+	if !n.MemoryModes {
+		return fmt.Errorf("%s: %w", step, errMemoryNotAllowed)
+	}
+	var amd Plan
+	for _, c := range plan.Cards {
+		if c.Vendor == gpu.AMD {
+			amd.Cards = append(amd.Cards, c)
+		}
+	}
+	if err := inTheWay(amd); err != nil {
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	return nil
+}
+
+// adopt is the intent when cards that have come are to follow the wish, too.
+func (in intent) adopt(wanted followed) intent {
+	in = in.clone()
+	if in.Ours == nil {
+		in.Ours = map[string][]gpu.Placement{}
+	}
+	for card, shape := range wanted.Shapes {
+		if !sameShape(in.Shapes[card], shape) {
+			in.Ours[card] = union(in.Ours[card], shape.Layout)
+		}
+	}
+	in.Applied = wanted
+	return in
+}

@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -178,6 +179,8 @@ func TestExclusive(t *testing.T) {
 		require.EqualError(t, err, why)
 		require.EqualError(t, m.Unprepare(t.Context(), refOf("a")), why)
 
+		// One whose own time is over first says so, too.
+		m.locks.patience = time.Hour
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errScripted)
 		_, err = m.Foreign(ctx, address(0))

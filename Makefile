@@ -24,6 +24,8 @@ STATIC       = -linkmode external "-extldflags=-static -Wl,--unresolved-symbols=
 # of all types: 70 MB of program in place of 40.
 SMALL        = -tags grpcnotrace
 CLUSTER_TOOL = bin/cluster
+CONTROLLER_GEN = sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+CRDS           = deployments/helm/tranche/files/crds
 HELM         = "$$($(CLUSTER_TOOL) path)/helm"
 
 ##@ Everyday
@@ -54,6 +56,11 @@ build: compiler ## Build the programs into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-tranche ./cmd/kubectl-tranche
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/simulated-nvidia-tools ./cmd/simulated-nvidia-tools
 	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+
+.PHONY: generate
+generate: ## Write anew what is generated of the API types: CustomResourceDefinitions, copying
+	$(GO) run $(CONTROLLER_GEN) object crd:maxDescLen=400 paths=./api/... output:object:dir=api/v1alpha1 output:crd:dir=$(CRDS)
+	sha256sum $$(ls api/v1alpha1/*.go | grep -v _test.go) $(CRDS)/*.yaml >api/v1alpha1/generated.sha256
 
 .PHONY: compiler
 compiler:

@@ -8,6 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=gpun
 // +kubebuilder:subresource:status
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 220",message="is that of the node, and the taint rules of its cards are named after it: they have room for 220 characters"
 // +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.status.wanted.profile`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profile`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
@@ -41,6 +42,8 @@ type GPUNodeSpec struct {
 	// it; without either the profile "default" holds, if there is one.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	Profile string `json:"profile,omitempty"`
 	// Enabled false keeps what is applied, whatever label and profile say. Default:
 	// true.

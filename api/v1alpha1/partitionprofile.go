@@ -7,8 +7,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // profile named default.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster
-// +kubebuilder:printcolumn:name="Products",type=string,JSONPath=`.spec.rules[*].cards.products`
+// +kubebuilder:resource:scope=Cluster,shortName=pp
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a node's label tranche.dev/profile names the profile, and a label has at most 63 characters: choose a shorter name"
+// +kubebuilder:printcolumn:name="MIG",type=string,JSONPath=`.spec.rules[*].mig.mode`
+// +kubebuilder:printcolumn:name="Compute",type=string,JSONPath=`.spec.rules[*].amd.computePartition`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.rules[*].amd.memoryPartition`
 // +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.rules[*].sharing.strategy`
 // +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.spec.rules[*].sharing.replicas`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -30,6 +33,8 @@ type PartitionProfileList struct {
 }
 
 // PartitionProfileSpec says what is wanted.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.cards) || !(has(r.cards.vendor) || has(r.cards.products) || has(r.cards.pciAddresses) || has(r.cards.pciIDs) || has(r.cards.indexes) || has(r.cards.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without cards selects every card, so those after it hold for none: put it last",fieldPath=".rules"
 type PartitionProfileSpec struct {
 	// Rules each say something of some cards. The first rule that selects a card
 	// holds for it; a card that none selects has the defaults.
@@ -50,6 +55,10 @@ type SwitchPolicy struct {
 	// included. Default: the controller's, 10 minutes.
 	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be 1s to 24h"
 	DrainDeadline *metav1.Duration `json:"drainDeadline,omitempty"`
 	// AfterDeadline is what happens to pods that are there still: GiveUp leaves the
 	// node as it was, Force deletes them, their budgets notwithstanding. Default:
@@ -99,6 +108,12 @@ const (
 
 // MIG says how NVIDIA cards are cut. On cards that cannot be cut only Disabled and an
 // unrestricted Dynamic fit.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Static' || has(self.partitions)",message="is missing: mode Static makes the partitions that it names",fieldPath=".partitions",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || has(self.mode) && self.mode == 'Static'",message="is for mode Static only; for Dynamic say profiles",fieldPath=".partitions"
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || self.partitions.filter(p, !has(p.count)).size() <= 1",message="one profile can fill what is left: give the others a count",fieldPath=".partitions"
+// +kubebuilder:validation:XValidation:rule="!has(self.profiles) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only; for Static say partitions",fieldPath=".profiles"
+// +kubebuilder:validation:XValidation:rule="!has(self.wholeCards) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeCards"
 type MIG struct {
 	// Mode is Dynamic (partitions are made when claims ask for them), Static (they
 	// are made now and stay) or Disabled (there are none). Default: Dynamic.
@@ -111,16 +126,22 @@ type MIG struct {
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:items:Pattern=`^[1-9][0-9]*g(\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?)?$`
 	Profiles []string `json:"profiles,omitempty"`
 	// WholeCards says whether claims can have the card uncut, too, for Dynamic.
 	// Default: true.
 	//
 	// +optional
 	WholeCards *bool `json:"wholeCards,omitempty"`
-	// Partitions are those that are made, for Static.
+	// Partitions are those that are made, for Static. Each profile is there once.
 	//
 	// +optional
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=profile
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Partitions []StaticPartition `json:"partitions,omitempty"`
 }
@@ -142,6 +163,9 @@ const (
 type StaticPartition struct {
 	// Profile as nvidia-smi mig -lgip spells it ("1g.10gb", "1g.10gb+me"); the
 	// memory may be left out ("1g").
+	//
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*g(\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?)?$`
 	Profile string `json:"profile"`
 	// Count is how many. Without it, as many as fit beside the others; one entry of
 	// a list can do that.
@@ -169,6 +193,14 @@ type AMD struct {
 }
 
 // Rule says what is wanted of some cards.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.cards) || !has(self.cards.vendor) || self.cards.vendor == 'nvidia'",message="is for NVIDIA's cards, and the rule is for those of AMD; say amd.computePartition",fieldPath=".mig"
+// +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.cards) || !has(self.cards.vendor) || self.cards.vendor == 'amd'",message="is for AMD's cards, and the rule is for those of NVIDIA; say mig",fieldPath=".amd"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.cards) || !has(self.cards.vendor) || self.cards.vendor == 'nvidia' || !(has(self.sharing.strategy) && self.sharing.strategy == 'MPS' || has(self.sharing.timeSlice))",message="AMD's cards have neither strategy MPS nor a timeSlice: leave them out",fieldPath=".sharing"
+// +kubebuilder:validation:XValidation:rule="!has(self.sharing) || !has(self.sharing.partitions) || !has(self.cards) || !has(self.cards.vendor) || self.sharing.partitions.profiles.all(p, (self.cards.vendor == 'amd') == p.endsWith('px'))",message="partitions.profiles has a profile of the other vendor's cards: the rule's cards.vendor is of those that it names",fieldPath=".sharing"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource in ['Whole', 'Replica'] || !has(self.cards) || !has(self.cards.vendor) || (self.cards.vendor == 'amd') == self.legacyResource.endsWith('px')",message="is a profile of the other vendor's cards",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".legacyResource"
+// +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.mig) || !(has(self.mig.mode) && self.mig.mode == 'Static' || has(self.mig.wholeCards) && !self.mig.wholeCards)",message="is Replica, a share of the whole card, which mig does not offer",fieldPath=".legacyResource"
 type Rule struct {
 	// Cards selects them. All that it names must fit; without it the rule is for
 	// every card.
@@ -193,6 +225,7 @@ type Rule struct {
 	// "cpx"). Default: Whole.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^(Whole|Replica|[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?|dpx|tpx|qpx|cpx)$`
 	LegacyResource string `json:"legacyResource,omitempty"`
 }
@@ -210,29 +243,45 @@ type CardSelector struct {
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=128
 	Products []string `json:"products,omitempty"`
 	// PCIAddresses are PCI addresses: "0000:c1:00.0".
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=16
+	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$`
 	PCIAddresses []string `json:"pciAddresses,omitempty"`
 	// PCIIDs are hexadecimal device and vendor numbers as mig-parted writes them
 	// ("0x233010DE"), with those of the subsystem if need be ("0x233010DE:0x16C110DE").
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=21
+	// +kubebuilder:validation:items:Pattern=`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`
 	PCIIDs []string `json:"pciIDs,omitempty"`
 	// Count takes only so many of the cards that fit and that no earlier rule takes,
 	// in the order of their PCI addresses. A node with fewer does not fit the profile.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
 	Count *int32 `json:"count,omitempty"`
 	// Indexes are places in the enumeration of the vendor's own tools. They can
 	// change when a card is taken out; PCI addresses do not.
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Minimum=0
 	Indexes []int32 `json:"indexes,omitempty"`
 }
 
@@ -256,6 +305,13 @@ const (
 type TimeSlice string
 
 // Sharing says how several claims hold one card at once.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.maxClients) ? self.maxClients : 1000) >= (has(self.replicas) ? self.replicas : 10)",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
+// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.replicas) || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.maxClients) || self.maxClients <= 48",message="an MPS server takes 48 clients: set at most so many",fieldPath=".maxClients"
+// +kubebuilder:validation:XValidation:rule="!has(self.timeSlice) || !has(self.strategy) || self.strategy != 'MPS'",message="is for strategy TimeSlicing only",fieldPath=".timeSlice"
+// +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || has(self.strategy) && self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
+// +kubebuilder:validation:XValidation:rule="!has(self.partitions) || !has(self.strategy) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
 	// Enabled offers shares of whole cards. Default: true. Partitions have a list of
 	// their own.
@@ -303,9 +359,14 @@ type Sharing struct {
 
 // SharedPartitions says which partitions several claims hold at once.
 type SharedPartitions struct {
-	// Profiles are the profiles of the partitions ("3g.40gb", "cpx").
+	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
+	// engines.
 	//
 	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
 	Profiles []string `json:"profiles"`
 	// Fractions offers them by fraction, too; otherwise by memory only. Default:
 	// false.

@@ -1,0 +1,282 @@
+package v1alpha1_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+const crds = "../../deployments/helm/tranche/files/crds"
+
+// resource judges objects as the API server does that has a CRD.
+type resource struct {
+	crd        *apiextensions.CustomResourceDefinition
+	structural *schema.Structural
+	schema     validation.SchemaValidator
+	rules      *cel.Validator
+}
+
+func readCRD(t testing.TB, name string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(crds, "tranche.dev_"+name+".yaml"))
+	require.NoError(t, err)
+	var crd apiextensionsv1.CustomResourceDefinition
+	require.NoError(t, yaml.UnmarshalStrict(data, &crd))
+	return &crd
+}
+
+func load(t testing.TB, name string) *resource {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	crd := readCRD(t, name)
+	scheme.Default(crd)
+	r := &resource{crd: &apiextensions.CustomResourceDefinition{}}
+	require.NoError(t, scheme.Convert(crd, r.crd, nil))
+	version, err := apiextensions.GetSchemaForVersion(r.crd, crd.Spec.Versions[0].Name)
+	require.NoError(t, err)
+	r.structural, err = schema.NewStructural(version.OpenAPIV3Schema)
+	require.NoError(t, err)
+	r.schema, _, err = validation.NewSchemaValidator(version.OpenAPIV3Schema)
+	require.NoError(t, err)
+	r.rules = cel.NewValidator(r.structural, true, celconfig.PerCallLimit)
+	return r
+}
+
+// judge is what the API server answers to an object, empty where it takes it.
+func (r *resource) judge(t testing.TB, document string) string {
+	t.Helper()
+	object := decode(t, document)
+	unknown := pruning.PruneWithOptions(object, r.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	var texts []string
+	for _, path := range unknown {
+		texts = append(texts, path+": unknown")
+	}
+	errs := validation.ValidateCustomResource(nil, object, r.schema)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, object)...)
+	if len(errs) == 0 {
+		errs, _ = r.rules.Validate(t.Context(), nil, r.structural, object, nil, math.MaxInt64)
+	}
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "\n")
+}
+
+// decode reads a document as the API server does, whose numbers are whole.
+func decode(t testing.TB, document string) (object map[string]any) {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(document))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &object))
+	return object
+}
+
+// The API server takes the definitions: their schemas are structural, and their
+// rules compile and are cheap enough.
+func TestDefinitionsAreTaken(t *testing.T) {
+	for _, name := range []string{"partitionprofiles", "gpunodes"} {
+		r := load(t, name)
+		r.crd.Status.StoredVersions = []string{r.crd.Spec.Versions[0].Name}
+		assert.Empty(t, crdvalidation.ValidateCustomResourceDefinition(t.Context(), r.crd), name)
+	}
+}
+
+// The whole of a profile's rules stays far within what the API server spends on one
+// object, also for the largest.
+func TestLargestProfile(t *testing.T) {
+	rule := "{cards: {vendor: nvidia, products: [" + strings.Repeat("x", 128) + "]}, mig: {mode: Static, partitions: ["
+	for i := range 16 {
+		count := ", count: 16"
+		if i == 0 {
+			count = ""
+		}
+		rule += "{profile: " + strings.Repeat("1", i+1) + "g" + count + "},"
+	}
+	rule += "]}, sharing: {partitions: {profiles: ["
+	for i := range 32 {
+		rule += "1g.1" + strings.Repeat("0", i%20) + strings.Repeat("1", i/20) + "gb,"
+	}
+	rule += "]}}}"
+	r := load(t, "partitionprofiles")
+	document := profile("rules: [" + strings.Repeat(rule+",", 64) + "]")
+	require.Empty(t, r.judge(t, document))
+	object := decode(t, document)
+	_, left := r.rules.Validate(t.Context(), field.NewPath(""), r.structural, object, nil, celconfig.RuntimeCELCostBudget)
+	assert.Greater(t, left, int64(celconfig.RuntimeCELCostBudget*3/4))
+}
+
+func profile(spec string) string {
+	return "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {" + spec + "}"
+}
+
+func TestGoodProfiles(t *testing.T) {
+	r := load(t, "partitionprofiles")
+	for _, spec := range []string{
+		"", "rules: []", "rules: [{}]", "rules: [{cards: {vendor: amd}}, {}]",
+		"rules: [{cards: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:c1:00.0', '00000000:C1:00.0'], pciIDs: ['0x233010DE', '0x233010de:0x16C110DE'], indexes: [0, 7], count: 8, vendor: nvidia}}]",
+		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeCards: false}}]",
+		"rules: [{mig: {profiles: [1g], wholeCards: false}}]", "rules: [{mig: {mode: Disabled}}]",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
+		"rules: [{amd: {}}]", "rules: [{amd: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
+		"rules: [{cards: {vendor: amd}, amd: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, legacyResource: cpx}]",
+		"rules: [{cards: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, legacyResource: Replica}]",
+		"rules: [{cards: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], fractions: true}}, legacyResource: 3g.40gb}]",
+		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
+		"rules: [{legacyResource: Whole, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
+		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: true, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
+	} {
+		assert.Empty(t, r.judge(t, profile(spec)), spec)
+		_, err := settings.Parse("p", []byte(profile(spec)))
+		assert.NoError(t, err, "and the plugin, %s", spec)
+	}
+}
+
+// seenLater is what only the API server refuses, or the plugin only when it has
+// seen the cards.
+var seenLater = regexp.MustCompile(`^switch|count: 65|legacyResource: Replica, mig|^rules: \[({[^{]*{[^{]*},){65}`)
+
+// Each rule, pattern and limit refuses what it is for, and says so.
+func TestBadProfiles(t *testing.T) {
+	r := load(t, "partitionprofiles")
+	for spec, want := range map[string]string{
+		"rulez: []":                                                      "spec.rulez: unknown",
+		"rules: [{sharing: {replica: 2}}]":                               "spec.rules[0].sharing.replica: unknown",
+		"rules: [{mig: {mode: Off}}]":                                    `spec.rules[0].mig.mode: Invalid value: "boolean"`,
+		"rules: [{mig: {mode: static}}]":                                 `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Disabled"`,
+		"rules: [{}, {cards: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without cards selects every card, so those after it hold for none: put it last`,
+		"rules: [{cards: {vendor: amd}}, {}, {cards: {vendor: amd}}]":    "spec.rules: Invalid value",
+		"rules: [" + strings.Repeat("{cards: {vendor: amd}},", 65) + "]": "spec.rules: Too many: 65: must have at most 64 items",
+
+		"rules: [{cards: {vendor: NVIDIA}}]":            `spec.rules[0].cards.vendor: Unsupported value: "NVIDIA"`,
+		"rules: [{cards: {products: []}}]":              "spec.rules[0].cards.products: Invalid value: 0: spec.rules[0].cards.products in body should have at least 1 items",
+		"rules: [{cards: {products: ['']}}]":            "spec.rules[0].cards.products[0]: Invalid value",
+		"rules: [{cards: {products: [a, a]}}]":          `spec.rules[0].cards.products[1]: Duplicate value: "a"`,
+		"rules: [{cards: {pciAddresses: ['c1:00.0']}}]": "spec.rules[0].cards.pciAddresses[0]: Invalid value",
+		"rules: [{cards: {pciAddresses: []}}]":          "spec.rules[0].cards.pciAddresses: Invalid value",
+		"rules: [{cards: {pciIDs: ['0x2330']}}]":        "spec.rules[0].cards.pciIDs[0]: Invalid value",
+		"rules: [{cards: {pciIDs: []}}]":                "spec.rules[0].cards.pciIDs: Invalid value",
+		"rules: [{cards: {indexes: [-1]}}]":             "spec.rules[0].cards.indexes[0]: Invalid value: -1: spec.rules[0].cards.indexes[0] in body should be greater than or equal to 0",
+		"rules: [{cards: {indexes: []}}]":               "spec.rules[0].cards.indexes: Invalid value",
+		"rules: [{cards: {count: 0}}]":                  "spec.rules[0].cards.count: Invalid value: 0",
+		"rules: [{cards: {count: 65}}]":                 "spec.rules[0].cards.count: Invalid value: 65",
+
+		"rules: [{mig: {mode: Static}}]":                                                       "spec.rules[0].mig.partitions: Required value: is missing: mode Static makes the partitions that it names",
+		"rules: [{mig: {mode: Static, partitions: []}}]":                                       "spec.rules[0].mig.partitions: Invalid value: 0",
+		"rules: [{mig: {partitions: [{profile: 1g}]}}]":                                        "spec.rules[0].mig.partitions: Invalid value: is for mode Static only; for Dynamic say profiles",
+		"rules: [{mig: {mode: Disabled, partitions: [{profile: 1g}]}}]":                        "spec.rules[0].mig.partitions: Invalid value",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1g}, {profile: 2g}]}}]":           "spec.rules[0].mig.partitions: Invalid value: one profile can fill what is left: give the others a count",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 1}, {profile: 1g}]}}]": "spec.rules[0].mig.partitions[1]: Duplicate value",
+		"rules: [{mig: {mode: Static, partitions: [{count: 1}]}}]":                             "spec.rules[0].mig.partitions[0].profile: Required value",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 0}]}}]":                "spec.rules[0].mig.partitions[0].count: Invalid value: 0",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 17}]}}]":               "spec.rules[0].mig.partitions[0].count: Invalid value: 17",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1c.3g.40gb}]}}]":                  "spec.rules[0].mig.partitions[0].profile: Invalid value",
+		"rules: [{mig: {mode: Static, partitions: [{profile: 1g}], profiles: [1g]}}]":          "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only; for Static say partitions",
+		"rules: [{mig: {mode: Disabled, wholeCards: true}}]":                                   "spec.rules[0].mig.wholeCards: Invalid value: is for mode Dynamic only",
+		"rules: [{mig: {profiles: []}}]":                                                       "spec.rules[0].mig.profiles: Invalid value: 0",
+		"rules: [{mig: {profiles: [cpx]}}]":                                                    "spec.rules[0].mig.profiles[0]: Invalid value: \"cpx\"",
+		"rules: [{mig: {profiles: [1g, 1g]}}]":                                                 "spec.rules[0].mig.profiles[1]: Duplicate value",
+		"rules: [{cards: {vendor: amd}, mig: {}}]":                                             "spec.rules[0].mig: Invalid value: is for NVIDIA's cards, and the rule is for those of AMD; say amd.computePartition",
+		"rules: [{cards: {vendor: nvidia}, amd: {}}]":                                          "spec.rules[0].amd: Invalid value: is for AMD's cards, and the rule is for those of NVIDIA; say mig",
+		"rules: [{amd: {computePartition: cpx}}]":                                              "spec.rules[0].amd.computePartition: Unsupported value: \"cpx\"",
+		"rules: [{amd: {memoryPartition: NPS3}}]":                                              "spec.rules[0].amd.memoryPartition: Unsupported value: \"NPS3\"",
+
+		"rules: [{sharing: {replicas: 0}}]":                                                    "spec.rules[0].sharing.replicas: Invalid value: 0",
+		"rules: [{sharing: {replicas: 1001}}]":                                                 "spec.rules[0].sharing.replicas: Invalid value: 1001",
+		"rules: [{sharing: {replicas: '4'}}]":                                                  `spec.rules[0].sharing.replicas: Invalid value: "string"`,
+		"rules: [{sharing: {maxClients: 1001}}]":                                               "spec.rules[0].sharing.maxClients: Invalid value: 1001",
+		"rules: [{sharing: {maxClients: 9}}]":                                                  "spec.rules[0].sharing.maxClients: Invalid value: is less than replicas",
+		"rules: [{sharing: {replicas: 20, maxClients: 19}}]":                                   "spec.rules[0].sharing.maxClients: Invalid value",
+		"rules: [{sharing: {strategy: MPS, replicas: 49}}]":                                    "spec.rules[0].sharing.replicas: Invalid value: an MPS server takes 48 clients: set at most so many replicas",
+		"rules: [{sharing: {strategy: MPS, maxClients: 49}}]":                                  "spec.rules[0].sharing.maxClients: Invalid value: an MPS server takes 48 clients",
+		"rules: [{sharing: {strategy: mps}}]":                                                  "spec.rules[0].sharing.strategy: Unsupported value",
+		"rules: [{sharing: {strategy: MPS, timeSlice: Long}}]":                                 "spec.rules[0].sharing.timeSlice: Invalid value: is for strategy TimeSlicing only",
+		"rules: [{sharing: {timeSlice: Longest}}]":                                             "spec.rules[0].sharing.timeSlice: Unsupported value",
+		"rules: [{sharing: {exclusiveProcess: true}}]":                                         "spec.rules[0].sharing.exclusiveProcess: Invalid value: is for strategy MPS only",
+		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":               "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing",
+		"rules: [{sharing: {partitions: {profiles: [1g.10gb+me]}}}]":                           "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: [spx]}}}]":                                  "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
+		"rules: [{sharing: {partitions: {profiles: []}}}]":                                     "spec.rules[0].sharing.partitions.profiles: Invalid value",
+		"rules: [{sharing: {partitions: {}}}]":                                                 "spec.rules[0].sharing.partitions.profiles: Required value",
+		"rules: [{cards: {vendor: amd}, sharing: {strategy: MPS}}]":                            "spec.rules[0].sharing: Invalid value: AMD's cards have neither strategy MPS nor a timeSlice: leave them out",
+		"rules: [{cards: {vendor: amd}, sharing: {timeSlice: Long}}]":                          "spec.rules[0].sharing: Invalid value",
+		"rules: [{cards: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":        "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's cards",
+		"rules: [{cards: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":         "spec.rules[0].sharing: Invalid value",
+		"rules: [{legacyResource: Half}]":                                                      "spec.rules[0].legacyResource: Invalid value",
+		"rules: [{legacyResource: 1g}]":                                                        "spec.rules[0].legacyResource: Invalid value",
+		"rules: [{cards: {vendor: nvidia}, legacyResource: cpx}]":                              "spec.rules[0].legacyResource: Invalid value: is a profile of the other vendor's cards",
+		"rules: [{cards: {vendor: amd}, legacyResource: 1g.10gb}]":                             "spec.rules[0].legacyResource: Invalid value",
+		"rules: [{legacyResource: Replica, sharing: {enabled: false}}]":                        "spec.rules[0].legacyResource: Invalid value: is Replica, and sharing.enabled is false: there are no replicas",
+		"rules: [{legacyResource: Replica, mig: {wholeCards: false}}]":                         "spec.rules[0].legacyResource: Invalid value: is Replica, a share of the whole card, which mig does not offer",
+		"rules: [{legacyResource: Replica, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].legacyResource: Invalid value",
+
+		"switch: {drainDeadline: 600}":  "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: soon}": "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: -1m}":  "spec.switch.drainDeadline: Invalid value",
+		"switch: {drainDeadline: 0s}":   "must be 1s to 24h",
+		"switch: {drainDeadline: 25h}":  "must be 1s to 24h",
+		"switch: {afterDeadline: Kill}": "spec.switch.afterDeadline: Unsupported value",
+		"switch: {reboot: Always}":      "spec.switch.reboot: Unsupported value",
+	} {
+		assert.Contains(t, r.judge(t, profile(spec)), want, spec)
+		if !seenLater.MatchString(spec) {
+			_, err := settings.Parse("p", []byte(profile(spec)))
+			assert.Error(t, err, "nor does the plugin, %s", spec)
+		}
+	}
+	long := strings.Replace(profile(""), "name: p", "name: "+strings.Repeat("p", 64), 1)
+	assert.Contains(t, r.judge(t, long), "a node's label tranche.dev/profile names the profile, and a label has at most 63 characters: choose a shorter name")
+	assert.Empty(t, r.judge(t, strings.Replace(profile(""), "name: p", "name: "+strings.Repeat("p", 63), 1)))
+	assert.Contains(t, r.judge(t, "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}"), "spec: Required value")
+}
+
+func TestGPUNodes(t *testing.T) {
+	r := load(t, "gpunodes")
+	node := func(name, rest string) string {
+		return "apiVersion: tranche.dev/v1alpha1\nkind: GPUNode\nmetadata: {name: " + name + "}\n" + rest
+	}
+	for _, rest := range []string{
+		"", "spec: {profile: all-1g.24gb-me, enabled: false}", "spec: {profile: ''}",
+		"status: {state: Draining, wanted: {profile: p, source: Label, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0}, {name: b, vendor: amd, product: x, index: 0}]}}",
+	} {
+		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
+	}
+	for rest, want := range map[string]string{
+		"spec: {profile: Big}":                                "spec.profile: Invalid value",
+		"spec: {profile: a..b}":                               "spec.profile: Invalid value",
+		"spec: {profile: " + strings.Repeat("p", 64) + "}":    "spec.profile: Too long: may not be more than 63",
+		"spec: {enabled: on please}":                          "spec.enabled: Invalid value",
+		"spec: {profiles: x}":                                 "spec.profiles: unknown",
+		"status: {state: Confused}":                           "status.state: Unsupported value",
+		"status: {wanted: {profile: p, source: Me, hash: a}}": "status.wanted.source: Unsupported value",
+		"status: {wanted: {profile: p, source: Label}}":       "status.wanted.hash: Required value",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}": "status.node.cards[1]: Duplicate value",
+	} {
+		assert.Contains(t, r.judge(t, node("node-a", rest)), want, rest)
+	}
+	assert.Empty(t, r.judge(t, node(strings.Repeat("n", 220), "")))
+	assert.Contains(t, r.judge(t, node(strings.Repeat("n", 221), "")), "they have room for 220 characters")
+}

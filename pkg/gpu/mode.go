@@ -15,6 +15,9 @@ type Modes struct {
 	// MIGNeedsReset tells whether MIG changes by a reset of the card only, as on
 	// Ampere.
 	MIGNeedsReset bool `json:"migNeedsReset,omitempty"`
+	// MIGFixed tells that MIG is not ours to change: in the guest of a vGPU it is the
+	// hypervisor's.
+	MIGFixed bool `json:"migFixed,omitempty"`
 	// Compute is the compute mode of an AMD card in upper case ("CPX"), Computes are
 	// those that it can be put into under its memory mode.
 	Compute  string   `json:"compute,omitempty"`

@@ -39,7 +39,7 @@ type commonCache struct {
 // CommonEdits says what every container needs, whichever its devices are: control
 // nodes, driver files, hooks, and an environment that keeps others out.
 func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.ContainerEdits, error) {
-	edits, err := through(ctx, d.library, d.cfg.NVML, func(t *task) (*cdispecs.ContainerEdits, error) {
+	edits, err := through(ctx, d, d.library, func(t *task) (*cdispecs.ContainerEdits, error) {
 		version, err := ask(t, "SystemGetDriverVersion", t.nvml.SystemGetDriverVersion)
 		if err != nil {
 			return nil, err

@@ -55,6 +55,7 @@ type Config struct {
 type Driver struct {
 	cfg     Config
 	library *gate.Gate
+	session *session
 	common  commonCache
 
 	mu    sync.Mutex
@@ -88,6 +89,7 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{
 		cfg:     cfg,
 		library: newGate("NVML"),
+		session: newSession(),
 		gates:   map[string]*gate.Gate{},
 		seen:    map[int]string{},
 	}, nil
@@ -101,8 +103,8 @@ func setDefault(s *string, value string) {
 
 // Open starts the NVML session.
 func (d *Driver) Open(ctx context.Context) error {
-	_, err := through(ctx, d.library, d.cfg.NVML, func(t *task) (struct{}, error) {
-		return struct{}{}, initialize(t)
+	_, err := through(ctx, d, d.library, func(t *task) (struct{}, error) {
+		return struct{}{}, t.session.begin(t)
 	})
 	if err != nil {
 		return fmt.Errorf("open NVML: %w", err)
@@ -110,19 +112,9 @@ func (d *Driver) Open(ctx context.Context) error {
 	return nil
 }
 
-func initialize(t *task) error {
-	err := tell(t, "Init", t.nvml.Init)
-	if errors.Is(err, nvml.ERROR_ALREADY_INITIALIZED) {
-		return nil
-	}
-	return err
-}
-
 // Close ends the NVML session. It does not wait for calls that hang.
 func (d *Driver) Close(ctx context.Context) error {
-	_, err := through(ctx, d.library, d.cfg.NVML, func(t *task) (struct{}, error) {
-		return struct{}{}, tell(t, "Shutdown", t.nvml.Shutdown)
-	})
+	_, err := through(ctx, d, d.library, func(t *task) (struct{}, error) { return struct{}{}, t.session.end(t) })
 	if err != nil && !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
 		return fmt.Errorf("close NVML: %w", err)
 	}
@@ -161,7 +153,7 @@ func (c *card) undoing() *card {
 // onCard runs f for one card, alone. The handle is looked up each time: that
 // costs little, and no handle goes stale when the driver is loaded again.
 func onCard[T any](ctx context.Context, d *Driver, pciAddress string, f func(*card) (T, error)) (T, error) {
-	return through(ctx, d.gateOf(pciAddress), d.cfg.NVML, func(t *task) (T, error) {
+	return through(ctx, d, d.gateOf(pciAddress), func(t *task) (T, error) {
 		device, err := d.lookup(t, pciAddress)
 		if err != nil {
 			var none T
@@ -178,7 +170,7 @@ func (d *Driver) lookup(t *task, pciAddress string) (nvml.Device, error) {
 	if !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
 		return device, err
 	}
-	if err := initialize(t); err != nil {
+	if err := t.session.begin(t); err != nil {
 		return nil, err
 	}
 	return ask(t, "DeviceGetHandleByPciBusId", find)

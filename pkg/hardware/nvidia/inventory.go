@@ -46,12 +46,12 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 
 // count is the number of cards. An NVML session that was lost is opened again.
 func (d *Driver) count(ctx context.Context) (int, error) {
-	return through(ctx, d.library, d.cfg.NVML, func(t *task) (int, error) {
+	return through(ctx, d, d.library, func(t *task) (int, error) {
 		n, err := ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
 		if !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
 			return n, err
 		}
-		if err := initialize(t); err != nil {
+		if err := t.session.begin(t); err != nil {
 			return 0, err
 		}
 		return ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
@@ -71,7 +71,7 @@ func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
 // that hangs here must not hold up the others.
 func (d *Driver) address(ctx context.Context, index int) (string, error) {
 	g := d.gateOf("with " + indexName(index))
-	address, err := through(ctx, g, d.cfg.NVML, func(t *task) (string, error) {
+	address, err := through(ctx, d, g, func(t *task) (string, error) {
 		device, err := ask(t, "DeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
 			return t.nvml.DeviceGetHandleByIndex(index)
 		})

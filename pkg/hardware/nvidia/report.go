@@ -19,7 +19,7 @@ func (d *Driver) Report(ctx context.Context) (report.Report, error) {
 		return report.Report{}, err
 	}
 	driver := report.Driver{Vendor: gpu.NVIDIA}
-	_, err = through(ctx, d.library, d.cfg.NVML, func(t *task) (struct{}, error) {
+	_, err = through(ctx, d, d.library, func(t *task) (struct{}, error) {
 		var err error
 		if driver.Version, err = ask(t, "SystemGetDriverVersion", t.nvml.SystemGetDriverVersion); err != nil {
 			return struct{}{}, err

@@ -59,6 +59,8 @@ func (w *watcher) run(ctx context.Context) error {
 			return fmt.Errorf("watch for errors of the cards: %w", err)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // what ended the session is that it was to end
+		case errors.Is(err, errLeaving):
+			continue // the next session waits until the card is there again
 		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
 			w.d.cfg.Logger.Info("Watching for errors of the cards starts again", "reason", complaint)
@@ -103,6 +105,11 @@ type watch struct {
 
 // session watches with one set of events until something is wrong with it.
 func (w *watcher) session(ctx context.Context) error {
+	release, err := w.d.session.holdSet(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	set, err := inGate(ctx, w, "EventSetCreate", w.d.cfg.NVML.EventSetCreate)
 	if errors.Is(err, nvml.ERROR_UNINITIALIZED) {
 		if err = w.d.Open(ctx); err == nil {
@@ -118,6 +125,9 @@ func (w *watcher) session(ctx context.Context) error {
 
 	var looked time.Time
 	for ctx.Err() == nil {
+		if w.d.session.leaving.Load() {
+			return errLeaving
+		}
 		if time.Since(looked) >= w.lookEvery {
 			if err := s.look(ctx); err != nil {
 				return err
@@ -144,7 +154,7 @@ func (w *watcher) session(ctx context.Context) error {
 func inGate[T any](ctx context.Context, w *watcher, call string, f func() (T, nvml.Return)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitPatience)
 	defer cancel()
-	return through(ctx, w.gate, w.d.cfg.NVML, func(t *task) (T, error) { return ask(t, call, f) })
+	return through(ctx, w.d, w.gate, func(t *task) (T, error) { return ask(t, call, f) })
 }
 
 func (s *watch) free(ctx context.Context) {

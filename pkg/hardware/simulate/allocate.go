@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // What may exist side by side on a card. Everything here is pure.
@@ -11,7 +12,7 @@ import (
 // fits says whether an instance of the profile at the start can join those
 // that exist: no memory slice twice, and no more engines or SMs than the card
 // has. That reproduces every instance limit of the table, "+me once" included.
-func fits(m *inventory.Model, instances []gpuInstanceState, p *inventory.Profile, start int) bool {
+func fits(m *inventory.Model, instances []nvstate.GPUInstance, p *inventory.Profile, start int) bool {
 	used := p.Engines
 	sms := p.Multiprocessors
 	for _, i := range instances {
@@ -39,7 +40,7 @@ func overlap(start, size, otherStart, otherSize int) bool {
 // chooseStart picks a placement as the driver does for a caller that names
 // none: 1g goes to the end first and leaves room for the large ones
 // (nvidia-smi mig -cgi 19,14,5 on an A100 gives 6:1, 4:2, 0:4).
-func chooseStart(m *inventory.Model, instances []gpuInstanceState, p *inventory.Profile) (int, bool) {
+func chooseStart(m *inventory.Model, instances []nvstate.GPUInstance, p *inventory.Profile) (int, bool) {
 	for _, start := range slices.Backward(p.Starts) {
 		if fits(m, instances, p, start) {
 			return start, true
@@ -49,12 +50,12 @@ func chooseStart(m *inventory.Model, instances []gpuInstanceState, p *inventory.
 }
 
 // remaining counts how many more instances of the profile fit.
-func remaining(m *inventory.Model, instances []gpuInstanceState, p *inventory.Profile) int {
+func remaining(m *inventory.Model, instances []nvstate.GPUInstance, p *inventory.Profile) int {
 	all := slices.Clone(instances)
 	n := 0
 	for _, start := range p.Starts {
 		if fits(m, all, p, start) {
-			all = append(all, gpuInstanceState{Profile: p.ID, Start: start})
+			all = append(all, nvstate.GPUInstance{Profile: p.ID, Start: start})
 			n++
 		}
 	}
@@ -97,8 +98,8 @@ func computeStarts(p *inventory.Profile, size int) []int {
 }
 
 // computeFits says whether a compute instance can join those that exist.
-func (i *gpuInstanceState) computeFits(start, size int) bool {
-	return !slices.ContainsFunc(i.Compute, func(c computeInstanceState) bool {
+func computeFits(i *nvstate.GPUInstance, start, size int) bool {
+	return !slices.ContainsFunc(i.Compute, func(c nvstate.ComputeInstance) bool {
 		return overlap(start, size, c.Start, c.Size)
 	})
 }
@@ -113,7 +114,7 @@ func lowestFree(taken []int) int {
 }
 
 // freeComputeID returns the id of the next compute instance.
-func (i *gpuInstanceState) freeComputeID() int {
+func freeComputeID(i *nvstate.GPUInstance) int {
 	var taken []int
 	for _, c := range i.Compute {
 		taken = append(taken, c.ID)
@@ -124,7 +125,7 @@ func (i *gpuInstanceState) freeComputeID() int {
 // freeMIGIndex returns the index of the next MIG device of the card. An index
 // stays with its device, so that destroying one leaves a hole: the header
 // promises neither order nor density, and callers must look at every index.
-func (g *gpuState) freeMIGIndex() int {
+func freeMIGIndex(g *nvstate.GPU) int {
 	var taken []int
 	for _, i := range g.Instances {
 		for _, c := range i.Compute {

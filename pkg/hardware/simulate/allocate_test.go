@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // TestRandomOrdersNeverOverCommit creates and destroys at random on every
@@ -24,7 +25,7 @@ func TestRandomOrdersNeverOverCommit(t *testing.T) {
 		}
 		t.Run(key, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
-			var live []gpuInstanceState
+			var live []nvstate.GPUInstance
 			created := 0
 			for range 2000 {
 				if len(live) > 0 && random.IntN(3) == 0 {
@@ -34,7 +35,7 @@ func TestRandomOrdersNeverOverCommit(t *testing.T) {
 				}
 				p := &m.Profiles[random.IntN(len(m.Profiles))]
 				start := p.Starts[random.IntN(len(p.Starts))]
-				next := append(slices.Clone(live), gpuInstanceState{ID: instanceID(m, p, start), Profile: p.ID, Start: start})
+				next := append(slices.Clone(live), nvstate.GPUInstance{ID: instanceID(m, p, start), Profile: p.ID, Start: start})
 				legal := countFromScratch(m, next)
 				require.Equal(t, legal, fits(m, live, p, start), "%s at %d beside %v", p.Name, start, live)
 				if legal {
@@ -50,7 +51,7 @@ func TestRandomOrdersNeverOverCommit(t *testing.T) {
 
 // countFromScratch says whether a set of instances is legal, by owner of each
 // slice and sum of each engine.
-func countFromScratch(m *inventory.Model, live []gpuInstanceState) bool {
+func countFromScratch(m *inventory.Model, live []nvstate.GPUInstance) bool {
 	slicesHeld := make([]int, m.MemorySlices)
 	var engines inventory.Engines
 	for _, i := range live {
@@ -70,7 +71,7 @@ func countFromScratch(m *inventory.Model, live []gpuInstanceState) bool {
 	return !slices.ContainsFunc(slicesHeld, func(n int) bool { return n > 1 })
 }
 
-func assertUnique(t *testing.T, live []gpuInstanceState) {
+func assertUnique(t *testing.T, live []nvstate.GPUInstance) {
 	t.Helper()
 	seen := map[int]bool{}
 	for _, i := range live {

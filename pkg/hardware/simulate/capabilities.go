@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // Capabilities: the files below /proc/driver/nvidia/capabilities that name,
@@ -67,7 +68,7 @@ func driverCapabilities() []capability {
 }
 
 // capabilities lists what the card's instances have now.
-func (d *device) capabilities(g *gpuState) []capability {
+func (d *device) capabilities(g *nvstate.GPU) []capability {
 	var caps []capability
 	for _, i := range g.Instances {
 		caps = append(caps, instanceCapability(d.index, i.ID))
@@ -103,7 +104,7 @@ func capabilityNode(root string, minor int) string {
 }
 
 // moveCapabilities makes the files follow a change on a card.
-func (n *NVML) moveCapabilities(st *state, before, after []capability) error {
+func (n *NVML) moveCapabilities(st *nvstate.State, before, after []capability) error {
 	for _, c := range before {
 		if !slices.Contains(after, c) {
 			if err := n.removeCapability(c); err != nil {
@@ -121,7 +122,7 @@ func (n *NVML) moveCapabilities(st *state, before, after []capability) error {
 	return nil
 }
 
-func (n *NVML) addCapability(st *state, c capability) error {
+func (n *NVML) addCapability(st *nvstate.State, c capability) error {
 	if err := n.node(capabilityNode(n.root, c.minor), c.mode, st.Majors.Caps, c.minor); err != nil {
 		return err
 	}
@@ -138,10 +139,10 @@ func (n *NVML) removeCapability(c capability) error {
 
 // syncCapabilities makes the files match the state whatever a killed process
 // left, without touching those that are right: containers may start meanwhile.
-func (n *NVML) syncCapabilities(st *state) error {
+func (n *NVML) syncCapabilities(st *nvstate.State) error {
 	want := driverCapabilities()
 	for _, d := range n.devices {
-		g, _ := st.gpu(d.gpu().PCI)
+		g, _ := st.GPU(d.gpu().PCI)
 		want = append(want, d.capabilities(g)...)
 		if d.gpu().Model.HasMIG() {
 			// Exists and is empty without instances (seen on an H200).

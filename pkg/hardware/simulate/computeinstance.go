@@ -6,6 +6,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // computeInstance is the handle of a compute instance.
@@ -17,7 +18,7 @@ type computeInstance struct {
 	serial uint64
 }
 
-func (i *gpuInstance) computeHandle(c *computeInstanceState) *computeInstance {
+func (i *gpuInstance) computeHandle(c *nvstate.ComputeInstance) *computeInstance {
 	return &computeInstance{ComputeInstance: missingCompute, parent: i, id: c.ID, serial: c.Serial}
 }
 
@@ -99,7 +100,7 @@ func (i *gpuInstance) GetComputeInstanceRemainingCapacity(info *nvml.ComputeInst
 	if ret != nvml.SUCCESS {
 		return 0, ret
 	}
-	free := slices.DeleteFunc(starts, func(s int) bool { return !inst.computeFits(s, size) })
+	free := slices.DeleteFunc(starts, func(s int) bool { return !computeFits(inst, s, size) })
 	return len(free), nvml.SUCCESS
 }
 
@@ -122,7 +123,7 @@ func (i *gpuInstance) createCompute(info *nvml.ComputeInstanceProfileInfo, place
 	}
 	d := i.dev
 	var created *computeInstance
-	ret := d.change("CreateComputeInstance", d.nv.inventory.Delays.CreateComputeInstance, func(st *state, g *gpuState) nvml.Return {
+	ret := d.change("CreateComputeInstance", d.nv.inventory.Delays.CreateComputeInstance, func(st *nvstate.State, g *nvstate.GPU) nvml.Return {
 		inst, p, ret := i.find(g)
 		if ret != nvml.SUCCESS {
 			return ret
@@ -137,13 +138,13 @@ func (i *gpuInstance) createCompute(info *nvml.ComputeInstanceProfileInfo, place
 			}
 			starts = []int{int(placement.Start)}
 		}
-		at := slices.IndexFunc(starts, func(s int) bool { return inst.computeFits(s, size) })
+		at := slices.IndexFunc(starts, func(s int) bool { return computeFits(inst, s, size) })
 		if at < 0 {
 			return nvml.ERROR_INSUFFICIENT_RESOURCES
 		}
-		c := computeInstanceState{
-			ID: inst.freeComputeID(), Profile: int(info.Id), Start: starts[at], Size: size,
-			Serial: st.nextSerial(), MIGIndex: g.freeMIGIndex(),
+		c := nvstate.ComputeInstance{
+			ID: freeComputeID(inst), Profile: int(info.Id), Start: starts[at], Size: size,
+			Serial: st.NextSerial(), MIGIndex: freeMIGIndex(g),
 		}
 		inst.Compute = append(inst.Compute, c)
 		created = i.computeHandle(&c)
@@ -179,19 +180,19 @@ func (i *gpuInstance) GetComputeInstanceById(id int) (nvml.ComputeInstance, nvml
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	c, ok := inst.compute(id)
+	c, ok := inst.ComputeInstance(id)
 	if !ok {
 		return nil, nvml.ERROR_NOT_FOUND
 	}
 	return i.computeHandle(c), nvml.SUCCESS
 }
 
-func (c *computeInstance) find(g *gpuState) (*gpuInstanceState, *computeInstanceState, nvml.Return) {
+func (c *computeInstance) find(g *nvstate.GPU) (*nvstate.GPUInstance, *nvstate.ComputeInstance, nvml.Return) {
 	inst, _, ret := c.parent.find(g)
 	if ret != nvml.SUCCESS {
 		return nil, nil, ret
 	}
-	found, ok := inst.compute(c.id)
+	found, ok := inst.ComputeInstance(c.id)
 	if !ok || found.Serial != c.serial {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
@@ -219,7 +220,7 @@ func (c *computeInstance) GetInfo() (nvml.ComputeInstanceInfo, nvml.Return) {
 // Destroy is refused with IN_USE while processes run in the GPU instance.
 func (c *computeInstance) Destroy() nvml.Return {
 	d := c.parent.dev
-	return d.change("ComputeInstanceDestroy", d.nv.inventory.Delays.DestroyComputeInstance, func(st *state, g *gpuState) nvml.Return {
+	return d.change("ComputeInstanceDestroy", d.nv.inventory.Delays.DestroyComputeInstance, func(st *nvstate.State, g *nvstate.GPU) nvml.Return {
 		inst, _, ret := c.find(g)
 		if ret != nvml.SUCCESS {
 			return ret
@@ -227,7 +228,7 @@ func (c *computeInstance) Destroy() nvml.Return {
 		if len(d.clientsOf(st, inst.ID)) > 0 {
 			return nvml.ERROR_IN_USE
 		}
-		inst.Compute = slices.DeleteFunc(inst.Compute, func(x computeInstanceState) bool { return x.ID == c.id })
+		inst.Compute = slices.DeleteFunc(inst.Compute, func(x nvstate.ComputeInstance) bool { return x.ID == c.id })
 		return nvml.SUCCESS
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // device is the handle of a card.
@@ -27,7 +28,7 @@ func newDevice(n *NVML, index int) *device {
 func (d *device) gpu() *inventory.GPU { return &d.nv.inventory.GPUs[d.index] }
 
 // view begins a reading call: library loaded, card on the bus, no fault set.
-func (d *device) view(call string) (*gpuState, nvml.Return) {
+func (d *device) view(call string) (*nvstate.GPU, nvml.Return) {
 	if ret := d.reachable(); ret != nvml.SUCCESS {
 		return nil, ret
 	}
@@ -36,12 +37,12 @@ func (d *device) view(call string) (*gpuState, nvml.Return) {
 	}
 	st, err := d.nv.store.Read()
 	if err == nil && st == nil {
-		err = errNoState(d.nv.root)
+		err = nvstate.ErrNone(d.nv.root)
 	}
 	if err != nil {
 		return nil, d.nv.unexpected(call, err)
 	}
-	g, ok := st.gpu(d.gpu().PCI)
+	g, ok := st.GPU(d.gpu().PCI)
 	if !ok {
 		// Another process opened the machine with other cards.
 		return nil, nvml.ERROR_GPU_IS_LOST
@@ -194,7 +195,7 @@ func (d *device) SetComputeMode(mode nvml.ComputeMode) nvml.Return {
 	if mode < nvml.COMPUTEMODE_DEFAULT || mode >= nvml.COMPUTEMODE_COUNT {
 		return nvml.ERROR_INVALID_ARGUMENT
 	}
-	return d.change("SetComputeMode", 0, func(_ *state, g *gpuState) nvml.Return {
+	return d.change("SetComputeMode", 0, func(_ *nvstate.State, g *nvstate.GPU) nvml.Return {
 		if g.MIGMode || mode == nvml.COMPUTEMODE_EXCLUSIVE_THREAD {
 			return nvml.ERROR_NOT_SUPPORTED
 		}

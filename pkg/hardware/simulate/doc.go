@@ -5,13 +5,14 @@
 //
 // It imports the folders below it and nothing else of ours: the inventory, disk,
 // which it shares with the simulator of AMD's cards, and that one (amdgpu), so
-// that a machine with cards of both reboots as one. The way through it:
+// that a machine with cards of both reboots as one; nvstate, which it shares with
+// the driver's programs (mpscontrol). The way through it:
 // an inventory names cards of the table there; [New] starts the machine
 // (machine.go), lays out the files that containers and libraries look for
 // (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
 // (nvml.go, device.go, mig.go, …). What may exist side by side is decided in
 // allocate.go. What changes at run time is in state.json below [Options.Root]
-// (state.go): it survives the process, two processes may share it, and
+// (nvstate): it survives the process, two processes may share it, and
 // [Reboot] loses it as a machine would.
 //
 // Faults, clients of the cards and XID events are set through
@@ -23,6 +24,7 @@
 //	processes: [{gpu: "0000:1b:00.0", gpuInstance: 7, pid: 4242, name: python}]
 //	lost: ["0000:43:00.0"]
 //	xids: [{gpu: "0000:52:00.0", xid: 79}]
+//	resets: [{gpu: "0000:52:00.0", refused: true, times: 1}]
 //	recovery: [{gpu: "0000:52:00.0", action: reset}]
 //	amd: … see amdgpu
 //

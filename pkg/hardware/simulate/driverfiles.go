@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // libDir is where Debian's driver packages put libraries.
@@ -42,7 +43,7 @@ exit 0
 // layoutDriver writes the driver's files below driver/. What is not there is
 // for graphics, for daemons that do not run here and for a library cache:
 // nvcdi warns of those on most machines.
-func (n *NVML) layoutDriver(*state) error {
+func (n *NVML) layoutDriver(*nvstate.State) error {
 	root, version := driverRoot(n.root), n.inventory.DriverVersion
 	for _, lib := range driverLibraries {
 		path := filepath.Join(root, libDir, lib)

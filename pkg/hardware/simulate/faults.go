@@ -21,6 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // Faults is the content of <Root>/faults.yaml: what goes wrong from now on,
@@ -36,6 +37,8 @@ type Faults struct {
 	// XIDs are errors that the driver reports: an entry is one event at the
 	// moment when it appears in the file.
 	XIDs []XID `json:"xids,omitempty"`
+	// Resets is what goes wrong with resets of cards.
+	Resets []nvstate.ResetFault `json:"resets,omitempty"`
 	// Recovery is what the driver asks for. A reset of the card, a reload of
 	// the driver and a reboot take it out of the file.
 	Recovery []Recovery `json:"recovery,omitempty"`
@@ -134,7 +137,7 @@ func ParseFaults(data []byte) (*Faults, error) {
 		}
 	}
 	for i, p := range f.Processes {
-		if err := p.check(); err != nil {
+		if err := checkProcess(p); err != nil {
 			return nil, fmt.Errorf("processes[%d].%w", i, err)
 		}
 	}
@@ -146,6 +149,14 @@ func ParseFaults(data []byte) (*Faults, error) {
 	for i, x := range f.XIDs {
 		if err := x.check(); err != nil {
 			return nil, fmt.Errorf("xids[%d].%w", i, err)
+		}
+	}
+	for i, r := range f.Resets {
+		if r.GPU != "*" && !inventory.IsPCIAddress(r.GPU) {
+			return nil, fmt.Errorf("resets[%d].gpu: %q is neither * nor an address like 0000:1b:00.0", i, r.GPU)
+		}
+		if err := r.Check(); err != nil {
+			return nil, fmt.Errorf("resets[%d].%w", i, err)
 		}
 	}
 	for i, r := range f.Recovery {
@@ -224,7 +235,7 @@ func (n *NVML) inject(call, pci string) nvml.Return {
 			continue
 		}
 		if c.Times > 0 {
-			fires, err := n.countFault(i, c.Times, len(faults.Calls), id)
+			fires, err := n.countFault(i, c.Times, id)
 			if err != nil {
 				return n.unexpected(call, err)
 			}
@@ -253,16 +264,12 @@ func (n *NVML) stillHangs(fault CallFault) bool {
 // countFault uses up one of a fault's times and says whether there was one
 // left. The count is in the state: it survives a restart of the process, and
 // starts anew with every new faults.yaml.
-func (n *NVML) countFault(index, times, faults int, id disk.FileID) (fires bool, err error) {
-	err = n.store.Update(func(st *state) (*state, error) {
-		if st.FaultsFile != id || len(st.FaultCounts) != faults {
-			st.FaultsFile, st.FaultCounts = id, make([]int, faults)
-		}
-		if st.FaultCounts[index] >= times {
+func (n *NVML) countFault(index, times int, id disk.FileID) (fires bool, err error) {
+	err = n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
+		fires = st.FireFault("calls", index, times, id)
+		if !fires {
 			return nil, nil
 		}
-		st.FaultCounts[index]++
-		fires = true
 		return st, nil
 	})
 	return fires, err

@@ -8,14 +8,8 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
-
-// majors are the character device numbers of the simulated driver.
-type majors struct {
-	Frontend int `json:"frontend"` // nvidiaN, nvidiactl, nvidia-modeset
-	UVM      int `json:"uvm"`
-	Caps     int `json:"caps"`
-}
 
 // Minors of the nodes that are not cards (nvidia-modprobe).
 const (
@@ -26,20 +20,20 @@ const (
 )
 
 // chooseMajors takes three numbers that no driver of the host has.
-func chooseMajors(procDevices string) (majors, error) {
+func chooseMajors(procDevices string) (nvstate.Majors, error) {
 	free, err := disk.FreeMajors(procDevices, 3)
 	if err != nil {
-		return majors{}, err
+		return nvstate.Majors{}, err
 	}
-	return majors{Frontend: free[0], UVM: free[1], Caps: free[2]}, nil
+	return nvstate.Majors{Frontend: free[0], UVM: free[1], Caps: free[2]}, nil
 }
 
 func driverRoot(root string) string { return filepath.Join(root, "driver") }
 
 // layout writes the files of the machine. It changes nothing that is right
 // already, so that a second process can start while containers run.
-func (n *NVML) layout(st *state) error {
-	for _, step := range []func(*state) error{
+func (n *NVML) layout(st *nvstate.State) error {
+	for _, step := range []func(*nvstate.State) error{
 		n.layoutNodes, n.layoutProc, n.layoutSys, n.layoutDriver, n.syncCapabilities,
 	} {
 		if err := step(st); err != nil {
@@ -50,7 +44,7 @@ func (n *NVML) layout(st *state) error {
 }
 
 // layoutNodes makes the device nodes of the driver and of each card.
-func (n *NVML) layoutNodes(st *state) error {
+func (n *NVML) layoutNodes(st *nvstate.State) error {
 	dev := filepath.Join(driverRoot(n.root), "dev")
 	type node struct {
 		name         string
@@ -74,7 +68,7 @@ func (n *NVML) layoutNodes(st *state) error {
 }
 
 // layoutProc writes what the driver shows below /proc.
-func (n *NVML) layoutProc(st *state) error {
+func (n *NVML) layoutProc(st *nvstate.State) error {
 	proc := filepath.Join(n.root, "proc")
 	files := map[string]string{
 		"driver/nvidia/version": fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (simulated)\nGCC version:  none\n", n.inventory.DriverVersion),
@@ -100,7 +94,7 @@ func (n *NVML) layoutProc(st *state) error {
 }
 
 // layoutSys writes the cards' sysfs and the NUMA distances.
-func (n *NVML) layoutSys(*state) error {
+func (n *NVML) layoutSys(*nvstate.State) error {
 	nodes := 0
 	for i := range n.inventory.GPUs {
 		if err := layoutPCI(n.root, n.inventory.GPUs[i]); err != nil {

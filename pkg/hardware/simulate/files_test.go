@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // rdev returns the numbers of a character device.
@@ -53,10 +54,10 @@ func TestMajorsAvoidTheHosts(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("Character devices:\n  1 mem\n195 nvidia\n1195 odd\n1197 odder\n\nBlock devices:\n1196 sd\n"), 0o600))
 	m, err := chooseMajors(path)
 	require.NoError(t, err)
-	assert.Equal(t, majors{1196, 1198, 1199}, m)
+	assert.Equal(t, nvstate.Majors{Frontend: 1196, UVM: 1198, Caps: 1199}, m)
 	m, err = chooseMajors(filepath.Join(t.TempDir(), "none"))
 	require.NoError(t, err)
-	assert.Equal(t, majors{1195, 1196, 1197}, m)
+	assert.Equal(t, nvstate.Majors{Frontend: 1195, UVM: 1196, Caps: 1197}, m)
 	for _, n := range []int{m.Frontend, m.UVM, m.Caps} {
 		assert.GreaterOrEqual(t, n, 512, "no driver can register it")
 		assert.Less(t, n, 4096, "a device number has 12 bits of it")

@@ -7,6 +7,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // gpuInstance is the handle of a GPU instance. It goes stale when the instance
@@ -20,7 +21,7 @@ type gpuInstance struct {
 }
 
 // instanceHandle makes a handle of an instance of a state.
-func (d *device) instanceHandle(i *gpuInstanceState) *gpuInstance {
+func (d *device) instanceHandle(i *nvstate.GPUInstance) *gpuInstance {
 	return &gpuInstance{GpuInstance: missingInstance, dev: d, id: i.ID, serial: i.Serial}
 }
 
@@ -44,7 +45,7 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 		return nil, nvml.ERROR_INVALID_ARGUMENT
 	}
 	var created *gpuInstance
-	ret := d.change("CreateGpuInstance", d.nv.inventory.Delays.CreateGPUInstance, func(st *state, g *gpuState) nvml.Return {
+	ret := d.change("CreateGpuInstance", d.nv.inventory.Delays.CreateGPUInstance, func(st *nvstate.State, g *nvstate.GPU) nvml.Return {
 		m := d.gpu().Model
 		if !g.MIGMode {
 			return nvml.ERROR_NOT_SUPPORTED
@@ -57,9 +58,9 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 		if ret != nvml.SUCCESS {
 			return ret
 		}
-		i := gpuInstanceState{ID: instanceID(m, p, start), Profile: p.ID, Start: start, Serial: st.nextSerial()}
+		i := nvstate.GPUInstance{ID: instanceID(m, p, start), Profile: p.ID, Start: start, Serial: st.NextSerial()}
 		g.Instances = append(g.Instances, i)
-		slices.SortFunc(g.Instances, func(a, b gpuInstanceState) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(g.Instances, func(a, b nvstate.GPUInstance) int { return cmp.Compare(a.ID, b.ID) })
 		created = d.instanceHandle(&i)
 		return nvml.SUCCESS
 	})
@@ -69,7 +70,7 @@ func (d *device) createInstance(info *nvml.GpuInstanceProfileInfo, placement *nv
 	return created, nvml.SUCCESS
 }
 
-func (d *device) placeInstance(g *gpuState, p *inventory.Profile, wanted *nvml.GpuInstancePlacement) (int, nvml.Return) {
+func (d *device) placeInstance(g *nvstate.GPU, p *inventory.Profile, wanted *nvml.GpuInstancePlacement) (int, nvml.Return) {
 	m := d.gpu().Model
 	if wanted == nil {
 		start, ok := chooseStart(m, g.Instances, p)
@@ -115,7 +116,7 @@ func (d *device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
 	if !g.MIGMode {
 		return nil, nvml.ERROR_NOT_SUPPORTED
 	}
-	i, ok := g.instance(id)
+	i, ok := g.Instance(id)
 	if !ok {
 		return nil, nvml.ERROR_NOT_FOUND
 	}
@@ -124,8 +125,8 @@ func (d *device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
 
 // find returns the instance of the handle in a state, INVALID_ARGUMENT if the
 // handle is stale.
-func (i *gpuInstance) find(g *gpuState) (*gpuInstanceState, *inventory.Profile, nvml.Return) {
-	inst, ok := g.instance(i.id)
+func (i *gpuInstance) find(g *nvstate.GPU) (*nvstate.GPUInstance, *inventory.Profile, nvml.Return) {
+	inst, ok := g.Instance(i.id)
 	if !ok || inst.Serial != i.serial {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}
@@ -136,7 +137,7 @@ func (i *gpuInstance) find(g *gpuState) (*gpuInstanceState, *inventory.Profile, 
 	return inst, p, nvml.SUCCESS
 }
 
-func (i *gpuInstance) view(call string) (*gpuInstanceState, *inventory.Profile, nvml.Return) {
+func (i *gpuInstance) view(call string) (*nvstate.GPUInstance, *inventory.Profile, nvml.Return) {
 	g, ret := i.dev.view(call)
 	if ret != nvml.SUCCESS {
 		return nil, nil, ret
@@ -159,7 +160,7 @@ func (i *gpuInstance) GetInfo() (nvml.GpuInstanceInfo, nvml.Return) {
 // Destroy is refused with IN_USE while compute instances or processes exist.
 func (i *gpuInstance) Destroy() nvml.Return {
 	d := i.dev
-	return d.change("GpuInstanceDestroy", d.nv.inventory.Delays.DestroyGPUInstance, func(st *state, g *gpuState) nvml.Return {
+	return d.change("GpuInstanceDestroy", d.nv.inventory.Delays.DestroyGPUInstance, func(st *nvstate.State, g *nvstate.GPU) nvml.Return {
 		inst, _, ret := i.find(g)
 		if ret != nvml.SUCCESS {
 			return ret
@@ -167,7 +168,7 @@ func (i *gpuInstance) Destroy() nvml.Return {
 		if len(inst.Compute) > 0 || len(d.clientsOf(st, i.id)) > 0 {
 			return nvml.ERROR_IN_USE
 		}
-		g.Instances = slices.DeleteFunc(g.Instances, func(x gpuInstanceState) bool { return x.ID == i.id })
+		g.Instances = slices.DeleteFunc(g.Instances, func(x nvstate.GPUInstance) bool { return x.ID == i.id })
 		return nvml.SUCCESS
 	})
 }

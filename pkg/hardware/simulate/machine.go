@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // start opens the machine's state, making it at the first start, and brings
@@ -23,7 +24,7 @@ func (n *NVML) start() error {
 		return err
 	}
 	ours := n.store.Existed()
-	return n.store.Update(func(st *state) (*state, error) {
+	return n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
 		next, err := n.startedFrom(st, ours)
 		if err != nil {
 			return nil, err
@@ -36,7 +37,7 @@ func (n *NVML) start() error {
 }
 
 // startedFrom is the state after the start, nil when the machine goes on.
-func (n *NVML) startedFrom(st *state, ours bool) (*state, error) {
+func (n *NVML) startedFrom(st *nvstate.State, ours bool) (*nvstate.State, error) {
 	switch {
 	case st == nil || !n.sameCards(st):
 		if ours {
@@ -46,7 +47,7 @@ func (n *NVML) startedFrom(st *state, ours bool) (*state, error) {
 		}
 		return n.firstState(st)
 	case st.DriverVersion != n.inventory.DriverVersion:
-		st.loadDriver()
+		loadDriver(st)
 		st.DriverVersion = n.inventory.DriverVersion
 		return st, n.removeDriver()
 	}
@@ -63,15 +64,15 @@ func (n *NVML) removeDriver() error {
 	return n.layoutModule(true)
 }
 
-func (n *NVML) sameCards(st *state) bool {
-	return slices.EqualFunc(n.inventory.GPUs, st.GPUs, func(g inventory.GPU, s gpuState) bool {
+func (n *NVML) sameCards(st *nvstate.State) bool {
+	return slices.EqualFunc(n.inventory.GPUs, st.GPUs, func(g inventory.GPU, s nvstate.GPU) bool {
 		return g.PCI == s.PCI && g.Model.Key == s.Model
 	})
 }
 
 // firstState is a machine as the inventory has it; serials go on counting.
-func (n *NVML) firstState(old *state) (*state, error) {
-	st := &state{Version: stateVersion, DriverVersion: n.inventory.DriverVersion, Loaded: time.Now()}
+func (n *NVML) firstState(old *nvstate.State) (*nvstate.State, error) {
+	st := &nvstate.State{Version: nvstate.Version, DriverVersion: n.inventory.DriverVersion, Loaded: time.Now()}
 	var err error
 	if st.BootID, err = disk.BootID(n.root); err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (n *NVML) firstState(old *state) (*state, error) {
 		st.Serial = old.Serial
 	}
 	for _, g := range n.inventory.GPUs {
-		st.GPUs = append(st.GPUs, gpuState{
+		st.GPUs = append(st.GPUs, nvstate.GPU{
 			Model: g.Model.Key, PCI: g.PCI, MIGMode: g.MIGMode, PendingMIGMode: g.MIGMode,
 			Started: time.Now().Add(-firstUptime),
 		})
@@ -97,15 +98,15 @@ const firstUptime = time.Hour
 // loadDriver is what unloading and loading the driver does to the cards:
 // instances are gone; MIG mode holds where the card stores it (Ampere) and is
 // off elsewhere.
-func (st *state) loadDriver() {
+func loadDriver(st *nvstate.State) {
 	st.Loaded = time.Now()
 	st.Processes = nil
 	for i := range st.GPUs {
-		st.GPUs[i].reset()
+		loadCard(&st.GPUs[i])
 	}
 }
 
-func (g *gpuState) reset() {
+func loadCard(g *nvstate.GPU) {
 	g.Instances, g.ComputeMode, g.Started = nil, 0, time.Now()
 	m, ok := inventory.ModelByKey(g.Model)
 	g.MIGMode = ok && m.KeepsMIGMode() && g.PendingMIGMode
@@ -123,14 +124,14 @@ func Reboot(root string) error {
 		if err := amdgpu.RebootAs(root, bootID); err != nil {
 			return err
 		}
-		if st, err := newStore(root).Read(); err != nil || st == nil {
+		if st, err := nvstate.Store(root).Read(); err != nil || st == nil {
 			return err // nothing is left to do without cards of NVIDIA's
 		}
 	}
 	if err := endFaultProcesses(root); err != nil {
 		return err
 	}
-	return restart(root, func(st *state) { st.BootID = bootID })
+	return restart(root, func(st *nvstate.State) { st.BootID = bootID })
 }
 
 // ReloadDriver unloads and loads NVIDIA's driver: as Reboot, with the same boot
@@ -139,18 +140,20 @@ func ReloadDriver(root string) error {
 	if err := endFaultProcesses(root); err != nil {
 		return err
 	}
-	return restart(root, func(*state) {})
+	return restart(root, func(*nvstate.State) {})
 }
 
-// ResetGPU resets one card, as nvidia-smi --gpu-reset does: its instances are
-// gone, a pending MIG mode holds and what recovery asked for is done. It is refused while the card has clients.
+// ResetGPU resets one card, as nvidia-smi --gpu-reset does: its instances are gone,
+// a pending MIG mode holds and what recovery asked for is done. It is refused while
+// the card has clients; what faults.yaml says of resets, and open sessions of NVML,
+// are for nvidia-smi alone.
 func ResetGPU(root, pci string) error {
 	faults, err := currentFaults(root)
 	if err != nil {
 		return err
 	}
-	return changeMachine(root, false, func(st *state) error {
-		g, ok := st.gpu(pci)
+	return changeMachine(root, false, func(st *nvstate.State) error {
+		g, ok := st.GPU(pci)
 		if !ok {
 			return fmt.Errorf("reset: no card at %s", pci)
 		}
@@ -159,34 +162,34 @@ func ResetGPU(root, pci string) error {
 				return fmt.Errorf("reset: card %s is in use by process %d; end it first", pci, p.PID)
 			}
 		}
-		g.Instances, g.MIGMode, g.Started = nil, g.PendingMIGMode, time.Now()
+		g.Reset()
 		return recovered(root, pci)
 	})
 }
 
-func restart(root string, also func(*state)) error {
+func restart(root string, also func(*nvstate.State)) error {
 	if err := recovered(root, ""); err != nil {
 		return err
 	}
 	if err := mpscontrol.ResetTimeSlices(root); err != nil {
 		return err
 	}
-	return changeMachine(root, true, func(st *state) error {
-		st.loadDriver()
+	return changeMachine(root, true, func(st *nvstate.State) error {
+		loadDriver(st)
 		also(st)
 		return nil
 	})
 }
 
 // changeMachine changes the state from outside NVML and makes the files follow.
-func changeMachine(root string, reload bool, change func(*state) error) error {
+func changeMachine(root string, reload bool, change func(*nvstate.State) error) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
 	}
-	return newStore(root).Update(func(st *state) (*state, error) {
+	return nvstate.Store(root).Update(func(st *nvstate.State) (*nvstate.State, error) {
 		if st == nil {
-			return nil, errNoState(root)
+			return nil, nvstate.ErrNone(root)
 		}
 		if err := change(st); err != nil {
 			return nil, err
@@ -208,7 +211,7 @@ func changeMachine(root string, reload bool, change func(*state) error) error {
 }
 
 // machineOf is enough of a library to handle the files of a state's cards.
-func machineOf(root string, st *state) (*NVML, error) {
+func machineOf(root string, st *nvstate.State) (*NVML, error) {
 	n := &NVML{root: root, inventory: &inventory.Inventory{DriverVersion: st.DriverVersion}}
 	for i, g := range st.GPUs {
 		m, ok := inventory.ModelByKey(g.Model)

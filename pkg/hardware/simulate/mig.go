@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // change begins a call that alters the card: one at a time for each card
@@ -17,7 +18,7 @@ import (
 // then as long as the hardware takes. The new state is visible before the call
 // returns, as it is when a process dies inside the real call and the driver
 // finishes it all the same.
-func (d *device) change(call string, delay time.Duration, fn func(*state, *gpuState) nvml.Return) nvml.Return {
+func (d *device) change(call string, delay time.Duration, fn func(*nvstate.State, *nvstate.GPU) nvml.Return) nvml.Return {
 	unlock, err := disk.LockFile(filepath.Join(d.nv.root, "gpu-"+strconv.Itoa(d.index)+".lock"))
 	if err != nil {
 		return d.nv.unexpected(call, err)
@@ -26,11 +27,11 @@ func (d *device) change(call string, delay time.Duration, fn func(*state, *gpuSt
 	if ret := d.check(call); ret != nvml.SUCCESS {
 		return ret
 	}
-	err = d.nv.store.Update(func(st *state) (*state, error) {
+	err = d.nv.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
 		if st == nil {
-			return nil, errNoState(d.nv.root)
+			return nil, nvstate.ErrNone(d.nv.root)
 		}
-		g, ok := st.gpu(d.gpu().PCI)
+		g, ok := st.GPU(d.gpu().PCI)
 		if !ok {
 			return nil, nvml.ERROR_GPU_IS_LOST
 		}
@@ -73,8 +74,11 @@ func migMode(on bool) int {
 
 // SetMigMode asks for a mode. As in nvml.h the call succeeds when the wish was
 // noted; whether it holds is in the first result, the activation status:
-//   - RESET_REQUIRED on Ampere, where only ResetGPU or Reboot activate it;
 //   - IN_USE while the card has clients; the wish stays pending;
+//   - on Ampere the call resets the card, as nvml.h has it ("may unbind or reset the
+//     device"), and answers RESET_REQUIRED where that cannot be done, as in a virtual
+//     machine that the card was passed to; then the wish waits for the next reset,
+//     load of the driver or reboot;
 //   - SUCCESS from Hopper on.
 //
 // Switching off while instances exist is refused outright with IN_USE.
@@ -86,7 +90,8 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 		return nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NOT_SUPPORTED
 	}
 	on := mode == nvml.DEVICE_MIG_ENABLE
-	ret = d.change("SetMigMode", d.nv.inventory.Delays.SetMIGMode, func(st *state, g *gpuState) nvml.Return {
+	faults, file := d.nv.faults.read()
+	ret = d.change("SetMigMode", d.nv.inventory.Delays.SetMIGMode, func(st *nvstate.State, g *nvstate.GPU) nvml.Return {
 		if !on && len(g.Instances) > 0 {
 			return nvml.ERROR_IN_USE
 		}
@@ -95,8 +100,10 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 		case g.MIGMode == on:
 		case len(d.clients(st)) > 0:
 			activation = nvml.ERROR_IN_USE
-		case d.gpu().Model.KeepsMIGMode():
+		case d.gpu().Model.KeepsMIGMode() && st.NextReset(faults.Resets, g.PCI, file).Refused:
 			activation = nvml.ERROR_RESET_REQUIRED
+		case d.gpu().Model.KeepsMIGMode():
+			g.Reset()
 		default:
 			g.MIGMode = on
 		}
@@ -203,7 +210,7 @@ func (d *device) GetGpuInstanceRemainingCapacity(info *nvml.GpuInstanceProfileIn
 }
 
 // viewMIG begins a reading call that needs MIG mode and a profile id.
-func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*gpuState, *inventory.Profile, nvml.Return) {
+func (d *device) viewMIG(call string, info *nvml.GpuInstanceProfileInfo) (*nvstate.GPU, *inventory.Profile, nvml.Return) {
 	if info == nil {
 		return nil, nil, nvml.ERROR_INVALID_ARGUMENT
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // modes returns current and pending MIG mode.
@@ -59,23 +60,70 @@ func TestMIGModeWithAClientStaysPending(t *testing.T) {
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 }
 
-func TestMIGModeOnAmpereNeedsAReset(t *testing.T) {
+func TestMIGModeOnAmpereResetsTheCard(t *testing.T) {
 	root := t.TempDir()
 	d := card(t, machineIn(t, "a100-40x8", root), 0)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.SUCCESS, activation)
+	assert.Equal(t, [2]int{0, 0}, modes(t, d))
+	_, ret = tryGI(t, d, "1g.5gb", 0)
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+
+	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
+	activation, ret = d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.ERROR_IN_USE, activation)
+	assert.Equal(t, [2]int{0, 1}, modes(t, d))
+}
+
+// pending leaves the first card's MIG mode, on before, off after the next reset.
+func pending(t *testing.T, root string) nvml.Device {
+	t.Helper()
+	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: pciOf(d), Refused: true}}}))
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
+	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, nvml.ERROR_RESET_REQUIRED, activation)
 	assert.Equal(t, [2]int{1, 0}, modes(t, d))
+	return d
+}
+
+func TestMIGModeOfACardThatCannotBeReset(t *testing.T) {
+	for name, restart := range map[string]func(root, pci string) error{
+		"reset":  ResetGPU,
+		"reload": func(root, _ string) error { return ReloadDriver(root) },
+		"reboot": func(root, _ string) error { return Reboot(root) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			d := pending(t, root)
+			require.NoError(t, restart(root, pciOf(d)))
+			assert.Equal(t, [2]int{0, 0}, modes(t, d))
+		})
+	}
+	root := t.TempDir()
+	d := pending(t, root)
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.SUCCESS, activation, "putting it back needs no reset")
+	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 
 	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
 	assert.ErrorContains(t, ResetGPU(root, pciOf(d)), "in use by process 7")
-	require.NoError(t, RemoveProcess(root, 7))
-	require.NoError(t, ResetGPU(root, pciOf(d)))
-	assert.Equal(t, [2]int{0, 0}, modes(t, d))
 	assert.ErrorContains(t, ResetGPU(root, "0000:00:00.0"), "no card")
-	_, ret = tryGI(t, d, "1g.5gb", 0)
-	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+}
+
+func TestRefusedResetsAreCounted(t *testing.T) {
+	root := t.TempDir()
+	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true, Times: 2}}}))
+	for _, want := range []nvml.Return{nvml.ERROR_RESET_REQUIRED, nvml.ERROR_RESET_REQUIRED, nvml.SUCCESS} {
+		activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
+		assert.Equal(t, nvml.SUCCESS, ret)
+		assert.Equal(t, want, activation)
+	}
 }
 
 func TestProfileInfoV3HasTheName(t *testing.T) {

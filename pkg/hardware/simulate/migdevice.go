@@ -7,6 +7,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // migDevice is the handle of a MIG device: the view of one compute instance
@@ -20,7 +21,7 @@ type migDevice struct {
 }
 
 // migDevices lists the handles of a card.
-func (d *device) migDevices(g *gpuState) []*migDevice {
+func (d *device) migDevices(g *nvstate.GPU) []*migDevice {
 	var all []*migDevice
 	for i := range g.Instances {
 		parent := d.instanceHandle(&g.Instances[i])
@@ -67,7 +68,7 @@ func (m *migDevice) uuid() string {
 	return "MIG-" + inventory.UUID(fmt.Sprintf("%s/%d/%d", m.parent.uuid, m.compute.parent.id, m.compute.id))
 }
 
-func (m *migDevice) view(call string) (*gpuInstanceState, *computeInstanceState, *inventory.Profile, nvml.Return) {
+func (m *migDevice) view(call string) (*nvstate.GPUInstance, *nvstate.ComputeInstance, *inventory.Profile, nvml.Return) {
 	g, ret := m.parent.view(call)
 	if ret != nvml.SUCCESS {
 		return nil, nil, nil, ret

@@ -6,6 +6,7 @@ import (
 	"log"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // Options say where a simulated machine lives.
@@ -43,12 +45,16 @@ type NVML struct {
 	root      string
 	seed      string
 	tools     string
-	store     *disk.Store[state]
+	store     *disk.Store[nvstate.State]
 	faults    *faultReader
 	sleepFor  func(time.Duration)
 	logf      func(format string, args ...any)
 	devices   []*device
 	loads     atomic.Int64
+	// sessions protects changes of loads, and endSession.
+	sessions sync.Mutex
+	// endSession gives the lock back that is held while loads is above zero.
+	endSession func()
 	// plainNodes is set once a device node could not be made.
 	plainNodes atomic.Bool
 }
@@ -82,7 +88,7 @@ func New(inv *inventory.Inventory, o Options) (*NVML, error) {
 	n := &NVML{
 		Interface: missingLibrary,
 		inventory: inv, root: root, seed: o.Seed, tools: o.Tools,
-		store:    newStore(root),
+		store:    nvstate.Store(root),
 		sleepFor: o.Sleep, logf: o.Logf,
 	}
 	if n.sleepFor == nil {
@@ -126,8 +132,31 @@ func (n *NVML) Init() nvml.Return {
 	if ret := n.inject("Init", "*"); ret != nvml.SUCCESS {
 		return ret
 	}
+	n.sessions.Lock()
+	defer n.sessions.Unlock()
+	if n.loads.Load() == 0 {
+		if err := n.openSession(); err != nil {
+			return n.unexpected("Init", err)
+		}
+	}
 	n.loads.Add(1)
 	return nvml.SUCCESS
+}
+
+// openSession waits until no card is being reset, and makes the files follow what a
+// reset did: nvidia-smi leaves that to us.
+func (n *NVML) openSession() error {
+	unlock, err := disk.ShareFile(nvstate.SessionLock(n.root))
+	if err != nil {
+		return err
+	}
+	n.endSession = unlock
+	return n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
+		if st == nil || !n.sameCards(st) {
+			return nil, nil
+		}
+		return nil, n.syncCapabilities(st)
+	})
 }
 
 // InitWithFlags is Init: no flag changes anything here.
@@ -135,15 +164,16 @@ func (n *NVML) InitWithFlags(uint32) nvml.Return { return n.Init() }
 
 // Shutdown undoes one Init.
 func (n *NVML) Shutdown() nvml.Return {
-	for {
-		loads := n.loads.Load()
-		if loads == 0 {
-			return nvml.ERROR_UNINITIALIZED
-		}
-		if n.loads.CompareAndSwap(loads, loads-1) {
-			return nvml.SUCCESS
-		}
+	n.sessions.Lock()
+	defer n.sessions.Unlock()
+	switch n.loads.Load() {
+	case 0:
+		return nvml.ERROR_UNINITIALIZED
+	case 1:
+		n.endSession()
 	}
+	n.loads.Add(-1)
+	return nvml.SUCCESS
 }
 
 func (n *NVML) initialized() nvml.Return {

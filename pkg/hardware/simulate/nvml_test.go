@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 )
 
 func TestNothingWorksBeforeInit(t *testing.T) {
@@ -116,4 +118,33 @@ func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
 	assert.PanicsWithValue(t, "Device.GetSerialFunc: method is nil but Device.GetSerial was just called", func() { _, _ = d.GetSerial() })
 	assert.Panics(t, func() { _, _ = n.SystemGetTopologyGpuSet(1) })
 	assert.Panics(t, func() { d.GetGpuInstanceProfileInfoV(0) })
+}
+
+// What a reset by nvidia-smi leaves behind is put right when NVML is opened again.
+func TestResetBySMI(t *testing.T) {
+	root := t.TempDir()
+	n := machineIn(t, "a100-40x8", root)
+	d := card(t, n, 0)
+	makeCI(t, makeGI(t, d, "1g.5gb", 0))
+	capability := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig/gi7")
+	node := filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap66")
+	require.FileExists(t, node)
+	said, code := mpscontrol.RunSMI(root, "--gpu-reset", "-i", pciOf(d))
+	assert.Equal(t, 255, code)
+	assert.Contains(t, string(said), "In use by another client", "we have a session")
+
+	require.Equal(t, nvml.SUCCESS, n.Init())
+	require.Equal(t, nvml.SUCCESS, n.Shutdown())
+	_, code = mpscontrol.RunSMI(root, "--gpu-reset", "-i", pciOf(d))
+	assert.Equal(t, 255, code, "one of two")
+	require.Equal(t, nvml.SUCCESS, n.Shutdown())
+	said, code = mpscontrol.RunSMI(root, "--gpu-reset", "-i", pciOf(d))
+	require.Zero(t, code, string(said))
+	assert.Contains(t, string(said), "GPU 00000000:07:00.0 was successfully reset.")
+	assert.Equal(t, nvml.ERROR_UNINITIALIZED, n.Shutdown())
+
+	require.Equal(t, nvml.SUCCESS, n.Init())
+	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetGpuInstanceById(7)))
+	assert.NoDirExists(t, capability)
+	assert.NoFileExists(t, node)
 }

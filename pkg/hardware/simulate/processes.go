@@ -7,19 +7,13 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // Process is a client of a card or of one of its instances.
-type Process struct {
-	// GPU is a PCI address.
-	GPU string `json:"gpu"`
-	// GPUInstance is the id of a GPU instance, absent for the whole card.
-	GPUInstance *int   `json:"gpuInstance,omitempty"`
-	PID         int    `json:"pid"`
-	Name        string `json:"name,omitempty"`
-}
+type Process = nvstate.Process
 
-func (p Process) check() error {
+func checkProcess(p Process) error {
 	switch {
 	case !inventory.IsPCIAddress(p.GPU):
 		return fmt.Errorf("gpu: %q is not an address like 0000:1b:00.0", p.GPU)
@@ -33,14 +27,14 @@ func (p Process) check() error {
 
 // AddProcess makes a process a client of a card until RemoveProcess or Reboot.
 func AddProcess(root string, p Process) error {
-	if err := p.check(); err != nil {
+	if err := checkProcess(p); err != nil {
 		return err
 	}
-	return newStore(root).Update(func(st *state) (*state, error) {
+	return nvstate.Store(root).Update(func(st *nvstate.State) (*nvstate.State, error) {
 		if st == nil {
-			return nil, errNoState(root)
+			return nil, nvstate.ErrNone(root)
 		}
-		if _, ok := st.gpu(p.GPU); !ok {
+		if _, ok := st.GPU(p.GPU); !ok {
 			return nil, fmt.Errorf("gpu: no card at %s", p.GPU)
 		}
 		st.Processes = append(st.Processes, p)
@@ -50,9 +44,9 @@ func AddProcess(root string, p Process) error {
 
 // RemoveProcess ends a process that AddProcess started.
 func RemoveProcess(root string, pid int) error {
-	return newStore(root).Update(func(st *state) (*state, error) {
+	return nvstate.Store(root).Update(func(st *nvstate.State) (*nvstate.State, error) {
 		if st == nil {
-			return nil, errNoState(root)
+			return nil, nvstate.ErrNone(root)
 		}
 		st.Processes = slices.DeleteFunc(st.Processes, func(p Process) bool { return p.PID == pid })
 		return st, nil
@@ -71,7 +65,7 @@ func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) 
 	}
 	infos := make([]nvml.ProcessInfo, 0, len(processes))
 	for _, p := range processes {
-		infos = append(infos, p.info())
+		infos = append(infos, processInfo(p))
 	}
 	return infos, nvml.SUCCESS
 }
@@ -88,12 +82,12 @@ func (d *device) processes() ([]Process, error) {
 		return nil, err
 	}
 	if st == nil {
-		return nil, errNoState(d.nv.root)
+		return nil, nvstate.ErrNone(d.nv.root)
 	}
 	return d.clients(st), nil
 }
 
-func (d *device) clients(st *state) []Process {
+func (d *device) clients(st *nvstate.State) []Process {
 	faults, _ := d.nv.faults.read()
 	var mine []Process
 	for _, p := range slices.Concat(st.Processes, faults.Processes) {
@@ -105,7 +99,7 @@ func (d *device) clients(st *state) []Process {
 }
 
 // clientsOf lists the clients of one GPU instance.
-func (d *device) clientsOf(st *state, instance int) []Process {
+func (d *device) clientsOf(st *nvstate.State, instance int) []Process {
 	return slices.DeleteFunc(d.clients(st), func(p Process) bool {
 		return p.GPUInstance == nil || *p.GPUInstance != instance
 	})
@@ -118,7 +112,7 @@ const noInstance = 0xFFFFFFFF
 // processMemory is what every simulated client takes of a card, in bytes.
 const processMemory = 512 << 20
 
-func (p Process) info() nvml.ProcessInfo {
+func processInfo(p Process) nvml.ProcessInfo {
 	info := nvml.ProcessInfo{Pid: uint32(p.PID), UsedGpuMemory: processMemory, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}
 	if p.GPUInstance != nil {
 		info.GpuInstanceId, info.ComputeInstanceId = uint32(*p.GPUInstance), 0

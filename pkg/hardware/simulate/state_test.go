@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 func TestStateSurvivesARestartOfTheProcess(t *testing.T) {
@@ -206,8 +207,8 @@ func TestStateFileIsReadable(t *testing.T) {
 	makeCI(t, makeGI(t, d, "1g.5gb", 3))
 	data, err := os.ReadFile(filepath.Join(root, "state.json"))
 	require.NoError(t, err)
-	var st state
+	var st nvstate.State
 	require.NoError(t, json.Unmarshal(data, &st))
-	assert.Equal(t, []gpuInstanceState{{ID: 10, Profile: 19, Start: 3, Serial: 1, Compute: []computeInstanceState{{Size: 1, Serial: 2}}}}, st.GPUs[0].Instances)
+	assert.Equal(t, []nvstate.GPUInstance{{ID: 10, Profile: 19, Start: 3, Serial: 1, Compute: []nvstate.ComputeInstance{{Size: 1, Serial: 2}}}}, st.GPUs[0].Instances)
 	assert.True(t, strings.HasSuffix(string(data), "}\n"))
 }

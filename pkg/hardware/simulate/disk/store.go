@@ -170,15 +170,32 @@ func ReplaceFile(path string, data []byte) error {
 
 // LockFile takes an exclusive lock that holds between processes as well as
 // between goroutines: each call opens the file anew.
-func LockFile(path string) (unlock func(), err error) {
+func LockFile(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
+
+// ShareFile takes a lock that others can have at the same time, and nobody while
+// LockFile's is held.
+func ShareFile(path string) (unlock func(), err error) { return flock(path, unix.LOCK_SH) }
+
+// ErrLocked says that somebody else has the lock.
+var ErrLocked = errors.New("locked by another one")
+
+// TryLockFile is LockFile that does not wait: it fails with ErrLocked.
+func TryLockFile(path string) (unlock func(), err error) {
+	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
+}
+
+func flock(path string, how int) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+		if err = unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
 			break
 		}
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrLocked
 	}
 	if err != nil {
 		_ = f.Close()

@@ -7,8 +7,8 @@
 // The daemon answers over a socket control in its pipe folder, in words of its own;
 // what the client prints is what the real one does. Nothing is limited by it, since
 // nothing is computed. tools.go chooses the program by the name it is run by;
-// daemon.go, commands.go and client.go are MPS, smi.go is nvidia-smi, and machine.go
-// finds the simulated machine around the program.
+// daemon.go, commands.go and client.go are MPS, smi.go and reset.go are nvidia-smi,
+// and machine.go finds the simulated machine around the program.
 //
-// It imports pkg/hardware/simulate/disk and nothing else of ours.
+// It imports pkg/hardware/simulate/disk and nvstate, and nothing else of ours.
 package mpscontrol

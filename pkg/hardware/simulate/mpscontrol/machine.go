@@ -78,7 +78,7 @@ func (m machine) faults() Faults {
 	if m == "" {
 		return file.MPS
 	}
-	data, err := os.ReadFile(filepath.Join(string(m), "faults.yaml"))
+	data, err := os.ReadFile(m.faultsPath())
 	if err == nil {
 		err = yaml.Unmarshal(data, &file)
 	}
@@ -87,6 +87,8 @@ func (m machine) faults() Faults {
 	}
 	return file.MPS
 }
+
+func (m machine) faultsPath() string { return filepath.Join(string(m), "faults.yaml") }
 
 // card is what /proc/driver/nvidia tells of one.
 type card struct{ pci, uuid string }

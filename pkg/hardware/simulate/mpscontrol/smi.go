@@ -1,6 +1,7 @@
 package mpscontrol
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -12,10 +13,21 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 )
 
+// RunSMI is nvidia-smi of the simulated machine in a folder, without a process of its
+// own. It returns what the program prints and what it ends with.
+func RunSMI(root string, args ...string) (said []byte, exitCode int) {
+	var out bytes.Buffer
+	exitCode = smi(machine(root), args, nil, streams{out: &out, err: &out})
+	return out.Bytes(), exitCode
+}
+
 // smi is nvidia-smi. Without arguments it says what its container was given.
 func smi(m machine, args, env []string, std streams) int {
 	if len(args) > 0 && args[0] == "compute-policy" {
 		return computePolicy(m, args[1:], std)
+	}
+	if isReset(args) {
+		return gpuReset(m, args, std)
 	}
 	fmt.Fprintf(std.out, "NVIDIA-SMI %s (simulated)   Driver Version: %s\n", version(), version())
 	for _, pattern := range []string{"/dev/nvidia[0-9]*", "/dev/nvidia-caps/nvidia-cap*"} {

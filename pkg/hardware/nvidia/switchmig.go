@@ -1,0 +1,200 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// resetPatience is how long the reset of a card may take: seconds as a rule, more
+// where NVSwitch takes part. Nobody can use NVML meanwhile.
+const resetPatience = time.Minute
+
+// Modes reads how a card is set now. See reshape.Hardware.
+func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
+	return onCard(ctx, d, pciAddress, func(c *card) (gpu.Modes, error) {
+		m, err := c.migMode()
+		if err != nil || !m.capable {
+			return gpu.Modes{}, err
+		}
+		return gpu.Modes{
+			MIG: migName(m.on), PendingMIG: migName(m.pending),
+			MIGNeedsReset: m.needsReset, MIGFixed: !m.switchable && !m.needsReset,
+		}, nil
+	})
+}
+
+func migName(on bool) gpu.MIGMode {
+	if on {
+		return gpu.MIGOn
+	}
+	return gpu.MIGOff
+}
+
+// SetMIG switches a card's MIG mode and reads it back. See reshape.Hardware.
+//
+// From Hopper on the mode changes at once. On Ampere NVML resets the card for it
+// ("may unbind or reset the device", nvml.h), unless that cannot be done: for a
+// client that no list of processes shows, our own session of NVML among them, or in
+// a virtual machine. The mode is then pending, and nvidia-smi, without our session,
+// tries once more. No instance is destroyed: a card that is cut is in use.
+func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
+	s := migSwitch{pciAddress: pciAddress, on: on, leavePending: leavePending}
+	var err error
+	s.activation, err = onCard(ctx, d, pciAddress, s.ask)
+	if err != nil || s.activation == nil {
+		return err
+	}
+	s.reset = d.resetCard(ctx, pciAddress)
+	// Whatever became of it must be known, and put back, although time is up.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	outcome, err := onCard(ctx, d, pciAddress, func(c *card) (outcome, err error) {
+		mode, err := c.migMode()
+		if err != nil {
+			return nil, err
+		}
+		return s.finish(c, mode), nil
+	})
+	if err != nil {
+		return s.errorf("%w", errors.Join(s.reset, fmt.Errorf("and the card cannot be read after that: %w", err)))
+	}
+	return outcome
+}
+
+// migSwitch is one switch of the MIG mode.
+type migSwitch struct {
+	pciAddress       string
+	on, leavePending bool
+	// activation is why the mode was only pending, reset what came of nvidia-smi.
+	activation, reset error
+}
+
+func (s *migSwitch) errorf(format string, args ...any) error {
+	return fmt.Errorf("card %s: switch MIG %s: "+format, append([]any{s.pciAddress, onOff(s.on)}, args...)...)
+}
+
+// ask asks for the mode, unless somebody uses the card. It returns why the mode is
+// only pending, nil when there is nothing left to do.
+func (s *migSwitch) ask(c *card) (activation, err error) {
+	mode, err := c.migMode()
+	switch {
+	case err != nil:
+		return nil, err
+	case !mode.capable && s.on:
+		return nil, s.errorf("%w: it does not know MIG", gpu.ErrNotSupported)
+	case !mode.capable, mode.on == s.on && mode.pending == s.on:
+		return nil, nil
+	case !mode.switchable && !mode.needsReset && mode.on == s.on:
+		return nil, nil
+	case !mode.switchable && !mode.needsReset:
+		return nil, s.errorf("%w: %s", gpu.ErrNotSupported, mode.why)
+	}
+	if mode.on && !s.on {
+		if err := s.refuseInstances(c); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case mode.switchable:
+		return nil, c.setMIG(s.on)
+	case mode.on == s.on:
+		return nil, c.putBackMIG(s.on) // what somebody else wanted after a reset
+	}
+	if err := c.refuseClients("switch MIG mode " + onOff(s.on)); err != nil {
+		return nil, err
+	}
+	return s.request(c, mode)
+}
+
+// refuseInstances fails with gpu.ErrInUse when the card is cut. NVML would refuse
+// too, and not say by what.
+func (s *migSwitch) refuseInstances(c *card) error {
+	instances, err := c.instances()
+	if err != nil {
+		return err
+	}
+	if len(instances) > 0 {
+		return s.errorf("%w: it is cut into %s, which must be destroyed first", gpu.ErrInUse, c.names(instances))
+	}
+	return nil
+}
+
+// request has NVML switch the mode of a card that is reset for it.
+func (s *migSwitch) request(c *card, before migMode) (activation, err error) {
+	const call = "DeviceSetMigMode"
+	status, err := ask(c.task, call, func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(modeNumber(s.on)) })
+	if err == nil && status != nvml.SUCCESS {
+		activation = &CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
+	}
+	if err == nil && activation == nil {
+		now, readErr := c.undoing().migMode()
+		switch {
+		case readErr != nil:
+			return nil, s.errorf("it was set, but cannot be read back: %w", readErr)
+		case now.on == s.on && now.pending == s.on:
+			return nil, nil
+		}
+		activation = s.errorf("NVML said that it did, but it is %s now and %s after a reset", onOff(now.on), onOff(now.pending))
+	}
+	if err == nil {
+		// Nobody is there any more to go on with it.
+		err = c.Context().Err()
+	}
+	if err == nil {
+		return activation, nil
+	}
+	return nil, s.giveUp(c.undoing(), before.on, s.errorf("%w", c.undoing().explainClients(err, wholeCardClients)))
+}
+
+// giveUp puts the pending mode back, unless it is to stay, and returns the error
+// with what came of that.
+func (s *migSwitch) giveUp(c *card, on bool, err error) error {
+	if s.leavePending {
+		return fmt.Errorf("%w; it is %s after the next reset of the card or reboot of the node", err, onOff(s.on))
+	}
+	if back := c.putBackMIG(on); back != nil {
+		return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
+	}
+	return fmt.Errorf("%w; it stays %s", err, onOff(on))
+}
+
+// finish says what became of the mode after nvidia-smi has tried to reset the card.
+func (s *migSwitch) finish(c *card, mode migMode) error {
+	switch {
+	case mode.on == s.on && mode.pending == s.on:
+		return nil
+	case mode.pending != s.on:
+		return s.errorf("%w", errors.Join(fmt.Errorf("somebody else set it %s meanwhile", onOff(mode.pending)), s.reset))
+	case s.reset == nil:
+		s.reset = errors.New("nvidia-smi said that the card was reset, but it was not")
+	}
+	// The first try is told as text only: that the card was in use does not mean that
+	// it is worth waiting.
+	return s.giveUp(c, mode.on, s.errorf("%w: %w (before that: %v); end what holds the card, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
+		gpu.ErrNeedsReset, s.reset, s.activation))
+}
+
+// resetCard resets a card with nvidia-smi: NVML has no call for it.
+func (d *Driver) resetCard(ctx context.Context, pciAddress string) error {
+	return d.withoutNVML(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, resetPatience)
+		defer cancel()
+		out, err := d.cfg.Run(ctx, "nvidia-smi", "--gpu-reset", "-i", pciAddress)
+		said := strings.Join(strings.Fields(string(out)), " ")
+		switch {
+		case err == nil:
+			d.cfg.Logger.Info("The card was reset", "card", pciAddress, "nvidia-smi", said)
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("nvidia-smi --gpu-reset does not end: %w", context.Cause(ctx))
+		}
+		return fmt.Errorf("nvidia-smi --gpu-reset: %w: %s", err, said)
+	})
+}

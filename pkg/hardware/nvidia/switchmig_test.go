@@ -1,0 +1,381 @@
+package nvidia
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
+)
+
+// tool is nvidia-smi of a simulated machine.
+type tool struct {
+	mu      sync.Mutex
+	ran     []string
+	running sync.WaitGroup
+	// first, if it is set, is called before it runs.
+	first func()
+}
+
+// withTool gives the driver an nvidia-smi.
+func withTool(n *tool) func(*Config) {
+	return func(c *Config) {
+		root := c.ProcRoot
+		c.Run = func(ctx context.Context, program string, args ...string) ([]byte, error) {
+			n.mu.Lock()
+			n.ran = append(n.ran, program+" "+strings.Join(args, " "))
+			n.mu.Unlock()
+			if n.first != nil {
+				n.first()
+			}
+			type end struct {
+				said []byte
+				code int
+			}
+			done := make(chan end, 1)
+			n.running.Go(func() {
+				said, code := mpscontrol.RunSMI(root, args...)
+				done <- end{said, code}
+			})
+			select {
+			case e := <-done:
+				if e.code != 0 {
+					return e.said, fmt.Errorf("exit status %d", e.code)
+				}
+				return e.said, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
+
+const ampere0 = "0000:07:00.0"
+
+// ampere is a machine of A100s, and its nvidia-smi.
+func ampere(t *testing.T, name string, change ...func(*Config)) (*machine, *tool) {
+	t.Helper()
+	n := &tool{}
+	return simulated(t, name, append(change, withTool(n))...), n
+}
+
+func (m *machine) refuseResets(faults ...nvstate.ResetFault) {
+	m.t.Helper()
+	m.faults(simulate.Faults{Resets: faults})
+}
+
+func (m *machine) is(on, pending gpu.MIGMode) {
+	m.t.Helper()
+	m.cardIs(m.cards()[0].PCIAddress, on, pending)
+}
+
+func (m *machine) cardIs(address string, on, pending gpu.MIGMode) {
+	m.t.Helper()
+	modes, err := m.Modes(m.t.Context(), address)
+	require.NoError(m.t, err)
+	assert.Equal(m.t, [2]gpu.MIGMode{on, pending}, [2]gpu.MIGMode{modes.MIG, modes.PendingMIG})
+}
+
+func TestModes(t *testing.T) {
+	isGuest := trapping(func(d nvml.Device) nvml.Device { return guest{d} })
+	for _, test := range []struct {
+		name, inventory string
+		change          []func(*Config)
+		want            gpu.Modes
+	}{
+		{"Hopper", "h100x8", nil, gpu.Modes{MIG: gpu.MIGOff, PendingMIG: gpu.MIGOff}},
+		{"Ampere", "a100-40x8", nil, gpu.Modes{MIG: gpu.MIGOn, PendingMIG: gpu.MIGOn, MIGNeedsReset: true}},
+		{"Ampere off", "a100-40x8-mig-off", nil, gpu.Modes{MIG: gpu.MIGOff, PendingMIG: gpu.MIGOff, MIGNeedsReset: true}},
+		{"vGPU", "h100x8", []func(*Config){isGuest}, gpu.Modes{MIG: gpu.MIGOff, PendingMIG: gpu.MIGOff, MIGFixed: true}},
+		{"no MIG", "l4x4", nil, gpu.Modes{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := simulated(t, test.inventory, test.change...)
+			got, err := m.Modes(t.Context(), m.cards()[0].PCIAddress)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestSetMIG(t *testing.T) {
+	for _, name := range []string{"h100x8", "a100-40x8", "a30x4", "b200x8", "rtxpro6000x4"} {
+		t.Run(name, func(t *testing.T) {
+			m, smi := ampere(t, name)
+			address := m.cards()[0].PCIAddress
+			for _, mode := range []gpu.MIGMode{gpu.MIGOff, gpu.MIGOn, gpu.MIGOn, gpu.MIGOff} {
+				require.NoError(t, m.SetMIG(t.Context(), address, mode == gpu.MIGOn, false))
+				m.is(mode, mode)
+			}
+			assert.Empty(t, smi.ran, "NVML resets a card that nobody is on")
+		})
+	}
+}
+
+func TestSetMIGOfCardsThatHaveNone(t *testing.T) {
+	m := simulated(t, "l4x4")
+	address := m.cards()[0].PCIAddress
+	require.NoError(t, m.SetMIG(t.Context(), address, false, false))
+	assert.ErrorIs(t, m.SetMIG(t.Context(), address, true, false), gpu.ErrNotSupported)
+
+	m = simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return guest{d} }))
+	address = m.cards()[0].PCIAddress
+	require.NoError(t, m.SetMIG(t.Context(), address, false, false))
+	err := m.SetMIG(t.Context(), address, true, false)
+	require.ErrorIs(t, err, gpu.ErrNotSupported)
+	assert.ErrorContains(t, err, "hypervisor")
+	assert.Error(t, m.SetMIG(t.Context(), "0000:ff:00.0", true, false))
+}
+
+func TestSetMIGUnderAClient(t *testing.T) {
+	for _, name := range []string{"h100x8", "a100-40x8-mig-off"} {
+		m, smi := ampere(t, name)
+		address := m.cards()[0].PCIAddress
+		require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: address, PID: 11}))
+		for _, leavePending := range []bool{false, true} {
+			err := m.SetMIG(t.Context(), address, true, leavePending)
+			require.ErrorIs(t, err, gpu.ErrInUse)
+			assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
+			assert.ErrorContains(t, err, "process 11")
+			m.is(gpu.MIGOff, gpu.MIGOff)
+		}
+		assert.Empty(t, smi.ran)
+	}
+}
+
+func TestSetMIGOffDestroysNothing(t *testing.T) {
+	for _, name := range []string{"h100x8", "a100-40x8"} {
+		m, smi := ampere(t, name)
+		card := m.cards()[0]
+		card = card.WithMIG(gpu.MIGOn)
+		m.create(card.Placements[0])
+		err := m.SetMIG(t.Context(), card.PCIAddress, false, true)
+		require.ErrorIs(t, err, gpu.ErrInUse)
+		assert.ErrorContains(t, err, card.Placements[0].Name())
+		m.is(gpu.MIGOn, gpu.MIGOn)
+		assert.Len(t, m.live(card.PCIAddress), 1)
+		assert.Empty(t, smi.ran)
+		require.NoError(t, m.Destroy(t.Context(), card.Placements[0]))
+		require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, false, false))
+	}
+}
+
+// NVML could not reset the card, nvidia-smi can: the simulator refuses that to it
+// while anybody has a session of NVML.
+func TestResetRefusedOnceThenWorks(t *testing.T) {
+	m, smi := ampere(t, "a100-40x8-mig-off")
+	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
+	m.is(gpu.MIGOn, gpu.MIGOn)
+	assert.Equal(t, []string{"nvidia-smi --gpu-reset -i " + ampere0}, smi.ran)
+	card := m.cards()[0]
+	m.create(card.Placements[0])
+	modes, err := m.Modes(t.Context(), m.cards()[1].PCIAddress)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGOff, modes.MIG, "the other cards stay as they are")
+}
+
+func TestResetRefusedIsPutBack(t *testing.T) {
+	m, smi := ampere(t, "a100-40x8-mig-off")
+	m.refuseResets(nvstate.ResetFault{GPU: "*", Refused: true})
+	err := m.SetMIG(t.Context(), ampere0, true, false)
+	require.ErrorIs(t, err, gpu.ErrNeedsReset)
+	assert.NotErrorIs(t, err, gpu.ErrInUse)
+	for _, want := range []string{"card " + ampere0, "switch MIG on", "Resetting GPU 00000000:07:00.0 is not supported", "nvidia-persistenced", "reboot the node", "it stays off"} {
+		assert.ErrorContains(t, err, want)
+	}
+	m.is(gpu.MIGOff, gpu.MIGOff)
+	assert.Len(t, smi.ran, 1)
+	m.noFaults()
+	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
+}
+
+func TestLeavePending(t *testing.T) {
+	m, _ := ampere(t, "a100-40x8-mig-off")
+	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true})
+	for range 2 {
+		err := m.SetMIG(t.Context(), ampere0, true, true)
+		require.ErrorIs(t, err, gpu.ErrNeedsReset)
+		assert.ErrorContains(t, err, "it is on after the next reset of the card or reboot of the node")
+		m.is(gpu.MIGOff, gpu.MIGOn)
+	}
+	require.NoError(t, m.SetMIG(t.Context(), ampere0, false, false), "it is off")
+	m.is(gpu.MIGOff, gpu.MIGOff)
+
+	require.ErrorIs(t, m.SetMIG(t.Context(), ampere0, true, true), gpu.ErrNeedsReset)
+	require.NoError(t, simulate.Reboot(m.root))
+	m.is(gpu.MIGOn, gpu.MIGOn)
+	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, true))
+}
+
+func TestResetThatHangs(t *testing.T) {
+	m, smi := ampere(t, "a100-40x8-mig-off")
+	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1}, nvstate.ResetFault{GPU: ampere0, Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	smi.first = cancel
+	err := m.SetMIG(ctx, ampere0, true, false)
+	require.ErrorIs(t, err, gpu.ErrNeedsReset)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset does not end")
+	m.noFaults()
+	smi.running.Wait()
+	m.is(gpu.MIGOff, gpu.MIGOff)
+}
+
+func TestCardOffTheBusDuringItsReset(t *testing.T) {
+	m, smi := ampere(t, "a100-40x8-mig-off")
+	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	smi.first = func() { m.faults(simulate.Faults{Lost: []string{ampere0}}) }
+	err := m.SetMIG(t.Context(), ampere0, true, false)
+	require.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
+	assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
+	assert.ErrorContains(t, err, "GPU is lost")
+	m.noFaults()
+	m.is(gpu.MIGOff, gpu.MIGOn)
+	require.NoError(t, m.SetMIG(t.Context(), ampere0, false, false))
+	m.is(gpu.MIGOff, gpu.MIGOff)
+}
+
+func TestModeSetBySomebodyElseDuringTheReset(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		m, smi := ampere(t, "a100-40x8-mig-off")
+		m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+		smi.first = func() {
+			m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: refused, Delay: metav1.Duration{Duration: time.Nanosecond}})
+			require.Equal(t, nvml.SUCCESS, m.nvml.Init())
+			_, ret := m.device(0).SetMigMode(nvml.DEVICE_MIG_DISABLE)
+			require.Equal(t, nvml.SUCCESS, ret)
+			require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown())
+		}
+		err := m.SetMIG(t.Context(), ampere0, true, false)
+		assert.ErrorContains(t, err, "somebody else set it off meanwhile")
+		assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
+		m.is(gpu.MIGOff, gpu.MIGOff)
+	}
+}
+
+// Some virtual machines say that a card was reset when it was not
+// (NVIDIA/mig-parted#9).
+func TestResetThatDidNothing(t *testing.T) {
+	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
+		c.Run = func(context.Context, string, ...string) ([]byte, error) { return []byte("All done."), nil }
+	})
+	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true})
+	err := m.SetMIG(t.Context(), ampere0, true, false)
+	require.ErrorIs(t, err, gpu.ErrNeedsReset)
+	assert.ErrorContains(t, err, "but it was not")
+	m.is(gpu.MIGOff, gpu.MIGOff)
+}
+
+func TestSetMIGRefusedOutright(t *testing.T) {
+	m, smi := ampere(t, "a100-40x8-mig-off")
+	m.fail("SetMigMode", nvml.ERROR_NO_PERMISSION, 1)
+	err := m.SetMIG(t.Context(), ampere0, true, false)
+	require.ErrorIs(t, err, nvml.ERROR_NO_PERMISSION)
+	assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
+	m.is(gpu.MIGOff, gpu.MIGOff)
+	assert.Empty(t, smi.ran)
+}
+
+func TestSetMIGThatHangsInNVML(t *testing.T) {
+	m, smi := ampere(t, "a100-40x8-mig-off")
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true}}})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := m.SetMIG(ctx, ampere0, true, false)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "DeviceSetMigMode")
+	m.noFaults()
+	require.NoError(t, m.gateOf(ampere0).Settle(t.Context()))
+	modes, err := m.Modes(t.Context(), ampere0)
+	require.NoError(t, err)
+	assert.Equal(t, modes.MIG, modes.PendingMIG, "it is one or the other, and nothing waits")
+	assert.Empty(t, smi.ran)
+}
+
+// TestLayoutsOfEveryModel makes whole layouts, in any order, and takes them away.
+func TestLayoutsOfEveryModel(t *testing.T) {
+	for _, test := range []struct{ inventory, cuts string }{
+		{"a100-40x8", "3g.20gb@4 2g.10gb@0 1g.5gb@2 1g.5gb@3"},
+		{"a100-40x8", "4g.20gb@0 3g.20gb@4"},
+		{"a100-40x8-mig-off", "1g.5gb@0 1g.5gb@1 1g.5gb@2 1g.5gb@3 1g.5gb@4 1g.5gb@5 1g.5gb@6"},
+		{"a100-80x8", "3g.40gb@4 2g.20gb@0 1g.10gb@2 1g.10gb@3"},
+		{"a30x4", "2g.12gb@0 1g.6gb@2 1g.6gb@3"},
+		{"h100x8", "3g.40gb@4 2g.20gb@0 1g.10gb@2 1g.10gb@3"},
+		{"h100x8", "7g.80gb@0"},
+		{"h200x8", "3g.71gb@4 2g.35gb@0 1g.18gb@2 1g.18gb@3"},
+		{"b200x8", "3g.90gb@4 2g.45gb@0 1g.23gb@2 1g.23gb@3"},
+		{"rtxpro6000x4", "2g.48gb@6 1g.24gb@0 1g.24gb@3"},
+	} {
+		t.Run(test.inventory+" "+test.cuts, func(t *testing.T) {
+			m, _ := ampere(t, test.inventory)
+			card := m.cards()[0]
+			card = card.WithMIG(gpu.MIGOn)
+			layout := placements(t, &card, test.cuts)
+			require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, true, false))
+			for round := range 3 {
+				made := map[string]gpu.Partition{}
+				for _, p := range layout {
+					partition := m.create(p)
+					assert.True(t, partition.Complete)
+					made[p.Name()] = partition
+				}
+				for _, p := range layout {
+					assert.Equal(t, made[p.Name()], m.create(p), "what is there is found")
+				}
+				assert.Len(t, m.live(card.PCIAddress), len(layout))
+				slices.Reverse(layout)
+				if round == 1 {
+					layout = append(layout[1:], layout[0])
+				}
+				for _, p := range layout {
+					require.NoError(t, m.Destroy(t.Context(), p))
+				}
+				assert.Empty(t, m.live(card.PCIAddress))
+			}
+			require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, false, false))
+		})
+	}
+}
+
+// placements reads "3g.40gb@4 1g.10gb@0".
+func placements(t *testing.T, card *gpu.GPU, cuts string) []gpu.Placement {
+	t.Helper()
+	var all []gpu.Placement
+	for cut := range strings.FieldsSeq(cuts) {
+		i := slices.IndexFunc(card.Placements, func(p gpu.Placement) bool { return fmt.Sprintf("%s@%d", p.Profile, p.Start) == cut })
+		require.GreaterOrEqual(t, i, 0, cut)
+		all = append(all, card.Placements[i])
+	}
+	return all
+}
+
+func TestEveryInventoryIsSwitched(t *testing.T) {
+	for _, name := range machinesOfNVIDIA(t) {
+		inv, err := inventory.Load(name)
+		require.NoError(t, err)
+		if !inv.GPUs[0].Model.HasMIG() {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			m, _ := ampere(t, name)
+			card := m.cards()[0]
+			require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, true, false))
+			on := m.cards()[0]
+			assert.Equal(t, card.WithMIG(gpu.MIGOn), on)
+		})
+	}
+}

@@ -7,7 +7,8 @@
 // piece of which card each node is; inventory.go, shape.go and configs.go read a
 // card, of which pkg/hardware/xcp says what it offers; switch.go changes the mode,
 // await.go waits for what comes of it, busy.go and processes.go say who is in the
-// way; cdi.go describes partitions to containers; health.go, watch.go,
+// way; modes.go says how a card is set, and memorymode.go and reload.go change the
+// memory mode of all, for which the driver is loaded anew; cdi.go describes partitions to containers; health.go, watch.go,
 // obstacles.go and load.go say whether a card is well; report.go shows all of it
 // to people. Every call to a file goes through task.go, because any of them may
 // hang, and every error through errors.go.

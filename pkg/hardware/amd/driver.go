@@ -31,11 +31,24 @@ type Config struct {
 	// BusyPatience is how long a switch waits for processes that hold the card.
 	// Zero: 10 s.
 	BusyPatience time.Duration
+	// Reload takes amdgpu out of the kernel and puts it in again, which
+	// SetMemoryMode needs; pkg/hardware/kmod has what does it. It ends with a driver
+	// that is loaded, whenever ctx ends, or its error says that none is. One that is
+	// in use is left alone, with gpu.ErrInUse. Nil: memory modes cannot be changed.
+	Reload func(ctx context.Context) error
+	// ReloadPatience is how long the cards may take until they can be used after a
+	// load of the driver, which resets them. Zero: 3 min.
+	ReloadPatience time.Duration
 	// Logger hears of what is odd but no failure. The zero value is silent.
 	Logger klog.Logger
 }
 
 // Driver is the machine's AMD Instinct cards. It implements claim.Hardware.
+//
+// It outlives loads of amdgpu, its own as by SetMemoryMode and those of others: what
+// it knows belongs to one load, and is learnt anew under the next. While there is no
+// driver, calls fail with fs.ErrNotExist, and cards that were known are reported as
+// gone.
 type Driver struct {
 	cfg Config
 	// host is the gate of what belongs to no card; module that of the files that
@@ -73,6 +86,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	if cfg.BusyPatience <= 0 {
 		cfg.BusyPatience = busyPatience
+	}
+	if cfg.ReloadPatience <= 0 {
+		cfg.ReloadPatience = reloadPatience
 	}
 	return &Driver{
 		cfg:    cfg,

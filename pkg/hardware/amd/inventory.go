@@ -117,15 +117,20 @@ func (d *Driver) withLost(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for known := range d.known {
+	for _, known := range d.knownAddresses() {
 		if !slices.Contains(addresses, known) {
 			addresses = append(addresses, known)
 		}
 	}
 	slices.Sort(addresses)
 	return addresses, nil
+}
+
+// knownAddresses are the cards that Inventory has told, in order.
+func (d *Driver) knownAddresses() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.known))
 }
 
 // ours tells whether the card is one that we give out; doc.go has the rule.

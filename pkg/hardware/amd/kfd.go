@@ -36,6 +36,9 @@ type node struct {
 	gfx          int
 	device       uint64
 	banks        int
+	// hive is the number of the cards that are joined by XGMI, zero for a card that
+	// is alone.
+	hive uint64
 }
 
 // topology is KFD's GPU nodes at one moment.
@@ -98,6 +101,7 @@ func (p properties) node(number int, gpuID string) (node, bool) {
 		gfx:          p.number("gfx_target_version"),
 		device:       p["device_id"],
 		banks:        p.number("mem_banks_count"),
+		hive:         p["hive_id"],
 	}, true
 }
 
@@ -127,9 +131,15 @@ func (t *task) freshTopology() (*topology, error) {
 }
 
 // generation changes with every node that comes or goes (kfd_topology_add_device
-// and kfd_topology_remove_device in Linux' kfd_topology.c).
+// and kfd_topology_remove_device in Linux' kfd_topology.c). It counts from the load of
+// the driver on, which is told by the folder's inode.
 func (t *task) generation() (string, error) {
-	return t.read(path.Join(topologyDir, "generation_id"))
+	count, err := t.read(path.Join(topologyDir, "generation_id"))
+	if err != nil {
+		return "", err
+	}
+	info, err := t.stat(topologyDir)
+	return fmt.Sprintf("%s/%d", count, info.Inode), err
 }
 
 func (t *task) nodes() ([]node, error) {

@@ -43,7 +43,7 @@ func TestParseProperties(t *testing.T) {
 	assert.Equal(t, node{
 		number: 2, gpuID: "24247", minor: 128, location: 1280,
 		computeUnits: 38, // not 40, which counts those that are fused off
-		xccs:         1, gfx: 90402, device: 29857, banks: 1,
+		xccs:         1, gfx: 90402, device: 29857, banks: 1, hive: 15188982192727901047,
 	}, n)
 	assert.Equal(t, "gfx942", n.architecture())
 

@@ -1,6 +1,7 @@
 package amd_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
@@ -22,6 +24,10 @@ type machine struct {
 	inventory *inventory.Inventory
 	root      string
 	files     *counted
+	// module is set on a machine whose driver may be loaded anew. whileOut is called
+	// before it is put in, onReload afterwards.
+	module             *kmod.Module
+	whileOut, onReload func()
 }
 
 // counted takes down the writes of compute modes.
@@ -29,8 +35,20 @@ type counted struct {
 	amd.Files
 	mu     sync.Mutex
 	writes []string
-	// onWrite is called when a write begins.
+	// onWrite is called when a write begins, onRead after a read.
 	onWrite func()
+	onRead  func(name string)
+}
+
+func (c *counted) ReadFile(name string) ([]byte, error) {
+	data, err := c.Files.ReadFile(name)
+	c.mu.Lock()
+	onRead := c.onRead
+	c.mu.Unlock()
+	if onRead != nil {
+		onRead(name)
+	}
+	return data, err
 }
 
 func (c *counted) WriteFile(name string, data []byte) error {
@@ -75,10 +93,29 @@ func simulated(t *testing.T, name string, change ...func(*inventory.Inventory)) 
 // restart is a new process of the plugin.
 func (m *machine) restart() {
 	m.t.Helper()
+	cfg := amd.Config{Files: m.files, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond, ReloadPatience: 500 * time.Millisecond}
+	if m.module != nil {
+		cfg.Reload = m.reload
+	}
 	var err error
-	m.Driver, err = amd.New(amd.Config{Files: m.files, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond})
+	m.Driver, err = amd.New(cfg)
 	require.NoError(m.t, err)
 	require.NoError(m.t, m.Open(m.t.Context()))
+}
+
+func (m *machine) reload(ctx context.Context) error {
+	module, kernel := *m.module, m.files.Files.(*amdgpu.Kernel)
+	module.Run = func(ctx context.Context, program string, args ...string) ([]byte, error) {
+		if args[0] != "-r" && m.whileOut != nil {
+			m.whileOut()
+		}
+		return kernel.Modprobe(ctx, program, args...)
+	}
+	err := module.Reload(ctx)
+	if m.onReload != nil {
+		m.onReload()
+	}
+	return err
 }
 
 func (m *machine) faults(f amdgpu.Faults) {

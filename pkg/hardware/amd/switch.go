@@ -73,11 +73,7 @@ func modeOf(p gpu.Placement) (xcp.Mode, error) {
 // answer counts: KFD's list of processes says who is in the way, but not whether
 // one is.
 func (d *Driver) switchTo(ctx context.Context, pciAddress string, want xcp.Mode) error {
-	deadline := time.Now().Add(d.cfg.BusyPatience)
-	// The end of the caller's time comes with who was in the way, too.
-	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
-		deadline = limit
-	}
+	deadline := d.patience(ctx)
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		last := time.Now().Add(pause).After(deadline)
 		_, err := onCard(ctx, d, pciAddress, func(c *card) (struct{}, error) {
@@ -94,6 +90,16 @@ func (d *Driver) switchTo(ctx context.Context, pciAddress string, want xcp.Mode)
 			return fmt.Errorf("card %s: wait until it can be put into mode %s: %w", pciAddress, want, err)
 		}
 	}
+}
+
+// patience is when nobody who uses a card is waited for any more. The end of the
+// caller's time comes with who was in the way, too.
+func (d *Driver) patience(ctx context.Context) time.Time {
+	deadline := time.Now().Add(d.cfg.BusyPatience)
+	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
+		return limit
+	}
+	return deadline
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

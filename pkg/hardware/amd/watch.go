@@ -3,8 +3,6 @@ package amd
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,9 +52,7 @@ type watcher struct {
 func (w *watcher) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()
-	w.d.mu.Lock()
-	cards := slices.Sorted(maps.Keys(w.d.known))
-	w.d.mu.Unlock()
+	cards := w.d.knownAddresses()
 	found := make([]error, len(cards))
 	var wait sync.WaitGroup
 	for i, pciAddress := range cards {

@@ -31,6 +31,8 @@ type Gate struct {
 	since time.Time
 	// left is true while a task runs whose caller has given up.
 	left bool
+	// closed says why nobody is let in, empty when the gate is open.
+	closed string
 }
 
 // New makes a gate. The subject is what is behind it, for errors
@@ -99,6 +101,9 @@ func (g *Gate) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", g.subject, err)
 	}
+	if err := g.refusal(); err != nil {
+		return err
+	}
 	select {
 	case g.busy <- struct{}{}:
 		g.opened()
@@ -121,7 +126,40 @@ func (g *Gate) enter(ctx context.Context) error {
 			return g.stuck(ctx.Err())
 		case <-look.C:
 		}
+		if err := g.refusal(); err != nil {
+			return err
+		}
 	}
+}
+
+// Close enters the gate and lets nobody in until reopen is called: who comes, or
+// waits, is told at once why. It is for what takes long and concerns several gates.
+// The task's calls end with ctx, but the gate stays closed.
+func (g *Gate) Close(ctx context.Context, why string) (task *Task, reopen func(), err error) {
+	if err := g.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	g.setClosed(why)
+	return &Task{ctx: ctx, gate: g}, sync.OnceFunc(func() {
+		g.setClosed("")
+		g.leave()
+	}), nil
+}
+
+func (g *Gate) setClosed(why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = why
+}
+
+// refusal is why nobody is let in, nil while the gate is open.
+func (g *Gate) refusal() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed == "" {
+		return nil
+	}
+	return &ClosedError{Subject: g.subject, Why: g.closed}
 }
 
 // Settle waits until no task is behind the gate, one that was left behind
@@ -218,3 +256,8 @@ func (e *StuckError) Error() string {
 
 // Unwrap gives the end of the context that waited, if one did.
 func (e *StuckError) Unwrap() error { return e.cause }
+
+// ClosedError is a gate that lets nobody in for a while.
+type ClosedError struct{ Subject, Why string }
+
+func (e *ClosedError) Error() string { return e.Subject + ": " + e.Why }

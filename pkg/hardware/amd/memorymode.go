@@ -1,0 +1,329 @@
+package amd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+const (
+	// reloadPatience is how long cards may take to come up when Config does not say.
+	// A load under another memory mode resets them all, one after the other: up to
+	// minutes for eight.
+	reloadPatience = 3 * time.Minute
+	// backPause is the time between two looks whether they are.
+	backPause = 250 * time.Millisecond
+)
+
+// SetMemoryMode puts all of the machine's AMD cards that can be cut into a memory
+// mode: it asks amdgpu for it, has Config.Reload take the driver out and put it in
+// again, waits until every card is back, and reads the mode back. If all are in the
+// mode, nothing is done. The caller keeps everybody else from the cards; those who
+// come all the same are told at once.
+//
+//   - A mode that some card does not have is gpu.ErrNotSupported, and a driver in use,
+//     after Config.BusyPatience, gpu.ErrInUse, named. A card that is gone or in reset is
+//     a *HealthError. Then nothing was touched, or the error says what still is asked
+//     for.
+//   - A card that came up in another mode is gpu.ErrModeLost, one that did not come
+//     back an error that names it.
+//   - Once the driver is out it is put in again whenever ctx ends: Config.Reload sees
+//     to it, and SetMemoryMode returns no earlier.
+//
+// Afterwards the cards have the addresses that they had, and are in the compute mode
+// that amdgpu chooses with the memory mode; LoadID is another one, and so are, maybe,
+// render nodes and partitions' numbers. The Driver is the same: it has forgotten what it
+// knew, so ask it again, Inventory first, whose placements are those of the memory mode.
+func (d *Driver) SetMemoryMode(ctx context.Context, mode string) error {
+	want, err := parseMode("memory", mode, xcp.ParseMemoryModes)
+	if err != nil {
+		return err
+	}
+	deadline := d.patience(ctx)
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		err := d.tryMemoryMode(ctx, want)
+		if !errors.Is(err, gpu.ErrInUse) || time.Now().Add(pause).After(deadline) || sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// tryMemoryMode does it if nobody uses the driver.
+func (d *Driver) tryMemoryMode(ctx context.Context, want xcp.MemoryMode) error {
+	m, err := d.closeAll(ctx, want)
+	if err != nil {
+		return err
+	}
+	defer m.reopen()
+	if m.out {
+		if err := m.revive(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.find(); err != nil || len(m.others()) == 0 {
+		return err
+	}
+	if d.cfg.Reload == nil {
+		return fmt.Errorf("memory mode %s: %w: the plugin may not load amdgpu anew; amd.memoryModes=true in the chart's values lets it", want, gpu.ErrNotSupported)
+	}
+	// The kernel's answer counts when the driver is taken out; this only keeps a
+	// request from being left behind.
+	if who, err := m.host.users(); err != nil {
+		return err
+	} else if who != "" {
+		return fmt.Errorf("memory mode %s: amdgpu cannot be loaded anew while it is %w: %s", want, gpu.ErrInUse, who)
+	}
+	if err := m.request(); err != nil {
+		return err
+	}
+	return m.reload(ctx)
+}
+
+// memorySwitch is one change of the memory mode. Nobody else is at the cards.
+type memorySwitch struct {
+	driver *Driver
+	want   xcp.MemoryMode
+	host   *task
+	// out tells that there is no driver: one that was taken out could not be put in.
+	out bool
+	// cards are all that amdgpu drives, by address.
+	cards []*memoryCard
+	// opens are what lets others to the cards again.
+	opens []func()
+}
+
+// memoryCard is a card of it.
+type memoryCard struct {
+	*card
+	// cut tells that the card has modes, and now which memory mode.
+	cut bool
+	now xcp.MemoryMode
+	// computes tells that KFD has nodes of it, and hive with which cards it is joined.
+	computes bool
+	hive     uint64
+}
+
+// closeAll closes the gates of the machine and of all its cards.
+func (d *Driver) closeAll(ctx context.Context, want xcp.MemoryMode) (*memorySwitch, error) {
+	m := &memorySwitch{driver: d, want: want}
+	addresses, err := d.withLost(ctx)
+	if known := d.knownAddresses(); absent(err) && d.cfg.Reload != nil && len(known) > 0 {
+		addresses, err, m.out = known, nil, true
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memory mode %s: %w", want, err)
+	}
+	why := fmt.Sprintf("amdgpu is being loaded anew for memory mode %s", want)
+	held, reopen, err := d.host.Close(ctx, why)
+	if err != nil {
+		return nil, err
+	}
+	m.host = &task{Task: held, files: d.cfg.Files}
+	m.opens = append(m.opens, reopen)
+	for _, address := range addresses {
+		held, reopen, err := d.gateOf(address).Close(ctx, why)
+		if err != nil {
+			m.reopen()
+			return nil, err
+		}
+		m.opens = append(m.opens, reopen)
+		m.cards = append(m.cards, &memoryCard{card: &card{task: &task{Task: held, files: d.cfg.Files}, driver: d, pciAddress: address}})
+	}
+	return m, nil
+}
+
+func (m *memorySwitch) reopen() {
+	for _, f := range slices.Backward(m.opens) {
+		f()
+	}
+}
+
+// find looks how the cards are set, and refuses what cannot be.
+func (m *memorySwitch) find() error {
+	for _, c := range m.cards {
+		if err := c.bound(); err != nil {
+			return err
+		}
+		l, err := c.look()
+		if err != nil {
+			return err
+		}
+		if nodes := l.nodes(); len(nodes) > 0 {
+			c.computes, c.hive = true, nodes[0].hive
+		}
+		if c.cut = l.mode != ""; !c.cut {
+			continue
+		}
+		if c.now, err = c.memoryMode(); err != nil {
+			return err
+		}
+		offer, err := c.memoryModes(c.now)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(offer, m.want) {
+			return fmt.Errorf("card %s cannot be put into memory mode %s: %w: it has %s", c.pciAddress, m.want, gpu.ErrNotSupported, strings.Join(texts(offer), ", "))
+		}
+	}
+	if !slices.ContainsFunc(m.cards, func(c *memoryCard) bool { return c.cut }) {
+		return fmt.Errorf("memory mode %s: %w: no AMD card of this machine has modes", m.want, gpu.ErrNotSupported)
+	}
+	return nil
+}
+
+// others are the cards that are in another mode.
+func (m *memorySwitch) others() []*memoryCard {
+	var others []*memoryCard
+	for _, c := range m.cards {
+		if c.cut && c.now != m.want {
+			others = append(others, c)
+		}
+	}
+	return others
+}
+
+// request asks amdgpu for the mode. Cards that are joined have one mode: what is
+// asked of one is asked of all (current_memory_partition_store in Linux'
+// amdgpu_gmc.c), so it is enough that one of them takes it.
+func (m *memorySwitch) request() error {
+	asked := map[string]bool{}
+	failed := map[string]error{}
+	for _, c := range m.others() {
+		group := c.group()
+		err := c.write(c.file(memoryFile), string(m.want))
+		switch {
+		case err == nil:
+			asked[group] = true
+		case errors.Is(err, unix.EPERM), absent(err), errors.Is(err, unix.ENODEV):
+			return m.stillAsked(len(asked) > 0, c.explainWrite("", err))
+		default:
+			failed[group] = errors.Join(failed[group], err)
+		}
+	}
+	for group, err := range failed {
+		if !asked[group] {
+			return m.stillAsked(len(asked) > 0, fmt.Errorf("amdgpu refuses memory mode %s: %w", m.want, err))
+		}
+		m.driver.cfg.Logger.V(1).Info("Cards that are joined with others did not take the memory mode that those took", "mode", m.want, "reason", err.Error())
+	}
+	return nil
+}
+
+// group names the cards whose memory mode is one.
+func (c *memoryCard) group() string {
+	if c.hive == 0 {
+		return c.pciAddress
+	}
+	return fmt.Sprintf("hive %#x", c.hive)
+}
+
+// revive puts in a driver that is not there, and waits for the cards that it had.
+func (m *memorySwitch) revive(ctx context.Context) error {
+	d := m.driver
+	if err := d.cfg.Reload(ctx); err != nil {
+		return fmt.Errorf("memory mode %s: no amdgpu is loaded: %w", m.want, err)
+	}
+	d.forget()
+	for _, c := range m.cards {
+		d.mu.Lock()
+		c.cut, c.computes = d.known[c.pciAddress].MemoryMode != "", true
+		d.mu.Unlock()
+	}
+	return m.awaitBack(ctx)
+}
+
+// stillAsked says that amdgpu keeps what was asked of it: it takes no request for the
+// mode that a card is in, so none can be taken back.
+func (m *memorySwitch) stillAsked(asked bool, err error) error {
+	if !asked {
+		return err
+	}
+	return fmt.Errorf("%w; memory mode %s stays asked for and comes with the next load of amdgpu, whoever loads it, unless another is asked for before", err, m.want)
+}
+
+// reload loads the driver anew, and finds out what has become of the cards.
+func (m *memorySwitch) reload(ctx context.Context) error {
+	d := m.driver
+	before, err := m.host.loadID()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	failed := d.cfg.Reload(ctx)
+	after, err := m.late().loadID()
+	switch {
+	case err != nil && failed == nil:
+		return err
+	case absent(err):
+		d.forget()
+		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD cards of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
+	case err != nil:
+		return errors.Join(failed, err)
+	case after == before && failed == nil:
+		return m.stillAsked(true, errors.New("amdgpu was to be loaded anew, and was not"))
+	case after == before:
+		return m.stillAsked(true, m.explainReload(failed))
+	}
+	d.forget()
+	if err := m.awaitBack(ctx); err != nil {
+		return errors.Join(failed, err)
+	}
+	if err := m.readBack(); err != nil {
+		return errors.Join(failed, err)
+	}
+	d.cfg.Logger.Info("Loaded amdgpu anew for a memory mode", "mode", m.want, "cards", len(m.cards), "took", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// late is the machine for a look after the caller's time.
+func (m *memorySwitch) late() *task { return &task{Task: m.host.Undoing(), files: m.host.files} }
+
+// explainReload names who uses a driver that could not be taken out.
+func (m *memorySwitch) explainReload(err error) error {
+	if !errors.Is(err, gpu.ErrInUse) {
+		return fmt.Errorf("memory mode %s: %w", m.want, err)
+	}
+	who, lookErr := m.late().users()
+	if lookErr != nil || who == "" {
+		who = unknownUsers
+	}
+	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
+}
+
+// readBack checks that every card is in the mode.
+func (m *memorySwitch) readBack() error {
+	var lost []string
+	for _, c := range m.cards {
+		if !c.cut {
+			continue
+		}
+		got, err := c.memoryMode()
+		if err != nil {
+			return err
+		}
+		if got != m.want {
+			lost = append(lost, fmt.Sprintf("card %s is in %s", c.pciAddress, got))
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return fmt.Errorf("memory mode %s was asked for, but %w: %s; look for \"NPS mode change request\" in dmesg, and if it is lost again, reboot the node and ask again",
+		m.want, gpu.ErrModeLost, strings.Join(lost, ", "))
+}
+
+// forget throws away what belongs to the load of the driver that is over.
+func (d *Driver) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.topology, d.hostBusy = nil, ""
+	d.shapes, d.configs, d.places = map[string]*shape{}, map[string]configs{}, map[int]string{}
+}

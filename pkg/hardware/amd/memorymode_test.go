@@ -1,0 +1,389 @@
+package amd_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+const memoryFile = "current_memory_partition"
+
+// reloadable is a machine whose driver the plugin may load anew, as on a node: with
+// modprobe, which here is the simulated machine's.
+func reloadable(t *testing.T, name string, change ...func(*inventory.Inventory)) *machine {
+	t.Helper()
+	m := simulated(t, name, change...)
+	kernel := m.files.Files.(*amdgpu.Kernel)
+	m.module = &kmod.Module{
+		Name: "amdgpu", Run: kernel.Modprobe, ReadFile: kernel.ReadFile, Marker: filepath.Join(t.TempDir(), "out"),
+		UnloadPatience: 200 * time.Millisecond, LoadPatience: 400 * time.Millisecond, LookPause: 5 * time.Millisecond,
+	}
+	m.restart()
+	return m
+}
+
+func (m *machine) setMemory(mode string) error { return m.SetMemoryMode(m.t.Context(), mode) }
+
+// memory is the mode of all cards.
+func (m *machine) memory() string {
+	m.t.Helper()
+	mode := ""
+	for _, card := range m.cards() {
+		now := m.modes(card.PCIAddress).Memory
+		require.True(m.t, mode == "" || mode == now, "%s and %s", mode, now)
+		mode = now
+	}
+	return mode
+}
+
+func (m *machine) load() string {
+	m.t.Helper()
+	id, err := m.LoadID()
+	require.NoError(m.t, err)
+	return id
+}
+
+// Every pair of modes of every model: the memory mode, then the compute mode, from
+// each to each; and what is published of it is what the inventory says of such a card.
+func TestEveryPairOfModes(t *testing.T) {
+	for _, name := range inventories {
+		t.Run(name, func(t *testing.T) {
+			m := reloadable(t, name)
+			cards := m.cards()
+			model := m.inventory.AMD[0].Model
+			for _, memory := range append(model.MemoryModes, model.MemoryModes[0]) {
+				require.NoError(t, m.setMemory(string(memory)))
+				for i, card := range m.cards() {
+					assert.Equal(t, cards[i].PCIAddress, card.PCIAddress, "cards keep their addresses")
+					assert.Equal(t, string(memory), card.MemoryMode)
+				}
+				for _, compute := range m.modes(cards[0].PCIAddress).Computes {
+					require.NoError(t, m.SetComputeMode(t.Context(), cards[0].PCIAddress, compute))
+					got := m.modes(cards[0].PCIAddress)
+					assert.Equal(t, []string{string(memory), compute}, []string{got.Memory, got.Compute})
+					paper := simulated(t, name, func(inv *inventory.Inventory) {
+						for i := range inv.AMD {
+							inv.AMD[i].MemoryMode, inv.AMD[i].ComputeMode = memory, xcp.Mode(compute)
+						}
+					})
+					assert.Equal(t, paper.cards()[0], m.cards()[0], "%s %s", memory, compute)
+				}
+			}
+		})
+	}
+}
+
+func TestSetMemoryMode(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.create(xcpOf(first, "dpx", 1))
+	before := m.load()
+	require.NoError(t, m.setMemory("NPS1"), "they are in it")
+	assert.Equal(t, before, m.load())
+	assert.Equal(t, "DPX", m.modes(first).Compute)
+
+	require.NoError(t, m.setMemory("NPS4"))
+	assert.NotEqual(t, before, m.load())
+	assert.Equal(t, "NPS4", m.memory())
+	assert.Equal(t, "CPX", m.modes(first).Compute, "what amdgpu chooses")
+	assert.Equal(t, "renderD131", m.create(xcpOf(first, "cpx", 3)).ID)
+	require.NoError(t, m.CheckHealth(t.Context(), first))
+	assert.NoFileExists(t, m.module.Marker)
+
+	loaded := m.load()
+	for mode, want := range map[string]string{
+		"nps4": `"nps4" is no memory mode`, "": `"" is no memory mode`, "CPX": `"CPX" is no memory mode`, "NPS1, NPS4": "is no memory mode",
+		"NPS8": "card 0000:05:00.0 cannot be put into memory mode NPS8: not supported by the card: it has NPS1, NPS2, NPS4",
+	} {
+		assert.ErrorContains(t, m.setMemory(mode), want, mode)
+	}
+	assert.ErrorIs(t, m.setMemory("NPS8"), gpu.ErrNotSupported)
+	assert.Equal(t, loaded, m.load(), "nothing was touched")
+}
+
+// A mode is refused if one card does not have it, and nothing is asked of the others.
+func TestMemoryModeThatOneCardDoesNotHave(t *testing.T) {
+	m := reloadable(t, "mi300x8", func(inv *inventory.Inventory) { inv.AMD[3].VF = true })
+	err := m.setMemory("NPS4")
+	require.ErrorIs(t, err, gpu.ErrNotSupported)
+	assert.ErrorContains(t, err, "card "+m.inventory.AMD[3].PCI+" cannot be put into memory mode NPS4")
+	require.NoError(t, amdgpu.ReloadDriver(m.root))
+	assert.Equal(t, "NPS1", m.memory())
+
+	a := reloadable(t, "mi300a4")
+	assert.ErrorContains(t, a.setMemory("NPS4"), "it has NPS1")
+	assert.NoError(t, a.setMemory("NPS1"))
+}
+
+func TestMemoryModeWithoutTheRight(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	err := m.setMemory("NPS4")
+	require.ErrorIs(t, err, gpu.ErrNotSupported)
+	assert.ErrorContains(t, err, "amd.memoryModes=true")
+	require.NoError(t, amdgpu.ReloadDriver(m.root))
+	assert.Equal(t, "NPS1", m.memory(), "nothing was asked for")
+	assert.NoError(t, m.setMemory("NPS1"))
+}
+
+// A process that is no pod's keeps the driver, whichever card it is at.
+func TestMemoryModeWhileAProcessOutsideKubernetesRuns(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "gpuagent"}))
+	m.faults(amdgpu.Faults{Holders: []string{"amdgpu_peer"}})
+	before := m.load()
+	err := m.setMemory("NPS4")
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	assert.ErrorContains(t, err, "memory mode NPS4: amdgpu cannot be loaded anew while it is in use: process 4242 (gpuagent) uses KFD and the kernel module amdgpu_peer uses it")
+	assert.Equal(t, before, m.load())
+	assert.Equal(t, "NPS1", m.memory())
+	require.NoError(t, amdgpu.EndProcess(m.root, 4242))
+	m.faults(amdgpu.Faults{})
+	require.NoError(t, amdgpu.ReloadDriver(m.root))
+	assert.Equal(t, "NPS1", m.memory(), "nothing was asked of the driver")
+
+	// One that ends while it is waited for.
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 17, Cards: []string{first}}))
+	m.files.mu.Lock()
+	m.files.onRead = func(name string) {
+		if strings.HasSuffix(name, "/17/comm") {
+			_ = amdgpu.EndProcess(m.root, 17)
+		}
+	}
+	m.files.mu.Unlock()
+	require.NoError(t, m.setMemory("NPS4"))
+	assert.Equal(t, "NPS4", m.memory())
+}
+
+// modprobe finds somebody whom nobody has seen before.
+func TestUnloadRefused(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Error: "in use"}}})
+	before := m.load()
+	err := m.setMemory("NPS4")
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	for _, want := range []string{"kernel module amdgpu is in use (modprobe: FATAL: Module amdgpu is in use.)", "lsof /dev/kfd", "memory mode NPS4 stays asked for"} {
+		assert.ErrorContains(t, err, want)
+	}
+	assert.Equal(t, before, m.load())
+	assert.Equal(t, "NPS1", m.memory())
+	assert.NoFileExists(t, m.module.Marker)
+
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Error: "in use", Times: 1}}})
+	require.NoError(t, m.setMemory("NPS4"), "it is tried again")
+	assert.Equal(t, "NPS4", m.memory())
+}
+
+func TestUnloadHangs(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Hang: true}}})
+	err := m.setMemory("NPS4")
+	require.ErrorContains(t, err, `"modprobe -r amdgpu" hangs in the kernel`)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Equal(t, "NPS1", m.memory(), "the driver is still in")
+	before := m.load()
+	m.faults(amdgpu.Faults{})
+	require.Eventually(t, func() bool { now, err := m.LoadID(); return err == nil && now != before }, 10*time.Second, time.Millisecond,
+		"it comes out after all, and is put in again")
+	assert.Equal(t, "NPS4", m.memory(), "what was asked for came with it")
+	require.Eventually(t, func() bool { _, err := os.Stat(m.module.Marker); return errors.Is(err, os.ErrNotExist) }, 10*time.Second, time.Millisecond)
+	require.NoError(t, m.setMemory("NPS1"))
+}
+
+func TestRequestLostOnReload(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	second := m.inventory.AMD[1].PCI
+	for name, faults := range map[string]amdgpu.Faults{
+		"of all cards": {MemoryModeLost: true},
+		"of one":       {Driver: []amdgpu.DriverFault{{Step: "load", MemoryModeLost: []string{second}}}},
+	} {
+		m.faults(faults)
+		before := m.load()
+		err := m.setMemory("NPS4")
+		require.ErrorIs(t, err, gpu.ErrModeLost, name)
+		assert.ErrorContains(t, err, "memory mode NPS4 was asked for, but the driver came up in the mode before: card", name)
+		assert.ErrorContains(t, err, "card "+second+" is in NPS1", name)
+		assert.ErrorContains(t, err, "dmesg", name)
+		assert.NotEqual(t, before, m.load(), name)
+		assert.NoError(t, m.CheckHealth(t.Context(), second), "the cards work")
+		m.faults(amdgpu.Faults{})
+		require.NoError(t, m.setMemory("NPS1"), "%s: back to what was", name)
+		assert.Equal(t, "NPS1", m.memory(), name)
+	}
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", MemoryModeLost: []string{"*"}, Times: 1}}})
+	require.ErrorIs(t, m.setMemory("NPS4"), gpu.ErrModeLost)
+	require.NoError(t, m.setMemory("NPS4"), "asked for again it comes")
+}
+
+func TestReloadFailsAndComesBack(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 2}}})
+	require.NoError(t, m.setMemory("NPS4"), "the third try works")
+	assert.Equal(t, "NPS4", m.memory())
+
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "key rejected"}}})
+	err := m.setMemory("NPS1")
+	for _, want := range []string{"could not be put in again in 3 tries", "Key was rejected by service", "no amdgpu is loaded", "dmesg"} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = m.LoadID()
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.FileExists(t, m.module.Marker)
+	_, err = m.Inventory(t.Context())
+	require.Error(t, err)
+	require.ErrorContains(t, m.setMemory("NPS4"), "no amdgpu is loaded", "rolling back cannot, either")
+
+	m.faults(amdgpu.Faults{})
+	require.NoError(t, m.setMemory("NPS4"), "rolling back loads it")
+	assert.Equal(t, "NPS4", m.memory())
+	assert.NoFileExists(t, m.module.Marker)
+}
+
+// A plugin that was killed while the driver was out puts it in when it starts.
+func TestPluginKilledWhileTheDriverIsOut(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 3}}})
+	require.Error(t, m.setMemory("NPS4"))
+	require.NoError(t, m.module.Resume(t.Context()))
+	assert.NoFileExists(t, m.module.Marker)
+	m.restart()
+	assert.Equal(t, "NPS4", m.memory())
+	before := m.load()
+	require.NoError(t, m.module.Resume(t.Context()), "there is nothing to resume")
+	assert.Equal(t, before, m.load())
+}
+
+// A card that the load leaves out is named, and the next load takes it.
+func TestHiveMemberMissingAfterReload(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.cards()
+	third := m.inventory.AMD[2].PCI
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Missing: []string{third}, Times: 1}}})
+	err := m.setMemory("NPS4")
+	require.ErrorContains(t, err, "amdgpu was loaded anew, and 1 of 8 cards did not come back: card "+third+" is gone")
+	err = m.setMemory("NPS4")
+	require.ErrorContains(t, err, "card "+third+" is gone", "a hive that lacks one is not switched")
+	var health *amd.HealthError
+	require.ErrorAs(t, err, &health)
+	require.NoError(t, amdgpu.ReloadDriver(m.root))
+	require.NoError(t, m.setMemory("NPS1"))
+	assert.Equal(t, "NPS1", m.memory())
+}
+
+// Device nodes that udev makes late are waited for.
+func TestCardsThatComeUpSlowly(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Missing: "kfd"}}})
+	// A card without KFD node before is not waited for: the reload may cure it.
+	require.NoError(t, m.setMemory("NPS4"))
+
+	m.faults(amdgpu.Faults{})
+	m.cards()
+	m.onReload = func() {
+		m.faults(amdgpu.Faults{Resetting: []string{first}})
+		time.AfterFunc(50*time.Millisecond, func() { _ = amdgpu.SetFaults(m.root, amdgpu.Faults{}) })
+	}
+	require.NoError(t, m.setMemory("NPS1"), "it is being reset, and comes")
+	assert.Equal(t, "NPS1", m.memory())
+
+	m.onReload = func() { m.faults(amdgpu.Faults{Resetting: []string{first}}) }
+	require.ErrorContains(t, m.setMemory("NPS4"), "1 of 8 cards did not come back: card "+first+" is being reset")
+}
+
+// The caller's time may end: the driver is loaded all the same.
+func TestCallersTimeEndsDuringReload(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.cards()
+	ctx, cancel := context.WithCancel(t.Context())
+	m.onReload = cancel // after the load
+	err := m.SetMemoryMode(ctx, "NPS4")
+	require.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, "amdgpu was loaded anew, and then time was up")
+	m.onReload = nil
+	assert.Equal(t, "NPS4", m.memory())
+	assert.NoError(t, m.setMemory("NPS4"))
+
+	ctx, cancel = context.WithCancel(t.Context())
+	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Delay: metav1.Duration{Duration: time.Nanosecond}}}})
+	m.whileOut = cancel
+	require.ErrorIs(t, m.SetMemoryMode(ctx, "NPS1"), context.Canceled)
+	m.whileOut = nil
+	assert.Equal(t, "NPS1", m.memory(), "it was out when time was up, and is in again")
+}
+
+// Who asks meanwhile is told at once, and no card counts as lost.
+func TestOthersDuringReload(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	m.cards()
+	asked := false
+	m.whileOut = func() {
+		asked = true
+		const want = "amdgpu is being loaded anew for memory mode NPS4"
+		var health *amd.HealthError
+		for what, err := range map[string]error{
+			"inventory": second(m.Inventory(t.Context())), "live": second(m.Live(t.Context(), first)), "create": second(m.Create(t.Context(), whole(first))),
+			"health": m.CheckHealth(t.Context(), first), "again": m.setMemory("NPS1"),
+		} {
+			assert.ErrorContains(t, err, want, what)
+			assert.NotErrorAs(t, err, &health, what)
+		}
+		_, err := m.LoadID()
+		assert.ErrorIs(t, err, os.ErrNotExist)
+	}
+	require.NoError(t, m.setMemory("NPS4"))
+	assert.True(t, asked)
+	assert.NoError(t, m.CheckHealth(t.Context(), first))
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestWritesOfMemoryModesThatFail(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{
+		unix.EINVAL: "amdgpu refuses memory mode NPS4: card",
+		unix.EPERM:  "is being reset",
+		unix.EIO:    "amdgpu refuses memory mode NPS4: card",
+	} {
+		m := reloadable(t, "mi300x8")
+		before := m.load()
+		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: "*", File: memoryFile, Error: amdgpu.Errno(errno)}}})
+		err := m.setMemory("NPS4")
+		require.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, errno)
+		assert.NotContains(t, err.Error(), "stays asked for")
+		assert.Equal(t, before, m.load())
+	}
+	// What one card of a hive takes counts for all.
+	m := reloadable(t, "mi300x8")
+	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: first, File: memoryFile, Error: amdgpu.Errno(unix.EINVAL)}}})
+	require.NoError(t, m.setMemory("NPS4"))
+	assert.Equal(t, "NPS4", m.memory())
+
+	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: m.inventory.AMD[7].PCI, File: memoryFile, Error: amdgpu.Errno(unix.EPERM)}}})
+	err := m.setMemory("NPS1")
+	require.ErrorContains(t, err, "is being reset")
+	assert.ErrorContains(t, err, "memory mode NPS1 stays asked for", "the others took it")
+}
+
+func TestMemoryModesDoNotOutliveAReboot(t *testing.T) {
+	m := reloadable(t, "mi300x8")
+	require.NoError(t, m.setMemory("NPS4"))
+	require.NoError(t, amdgpu.Reboot(m.root))
+	m.restart()
+	assert.Equal(t, "NPS1", m.memory())
+	require.NoError(t, m.setMemory("NPS4"))
+	assert.Equal(t, "NPS4", m.memory())
+}

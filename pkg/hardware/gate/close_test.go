@@ -1,0 +1,63 @@
+package gate
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestClosedGate(t *testing.T) {
+	g := New("card x", "")
+	task, reopen, err := g.Close(t.Context(), "the driver is loaded anew")
+	require.NoError(t, err)
+	value, err := Ask(task, "Slow", func() (int, error) { return 1, nil })
+	require.NoError(t, err)
+	assert.Equal(t, 1, value, "its own calls go on")
+
+	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 2, nil })
+	var closed *ClosedError
+	require.ErrorAs(t, err, &closed)
+	require.EqualError(t, err, "card x: the driver is loaded anew")
+	_, _, err = g.Close(t.Context(), "twice")
+	require.ErrorAs(t, err, &closed)
+
+	reopen()
+	reopen()
+	value, err = Through(t.Context(), g, func(*Task) (int, error) { return 3, nil })
+	require.NoError(t, err)
+	assert.Equal(t, 3, value)
+}
+
+// Who waits when the gate is closed is told too, and closing waits for its turn.
+func TestClosingABusyGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New("card x", "")
+		inside, release := hold(g)
+		<-inside
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := g.Close(ctx, "no")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		closing := make(chan func())
+		go func() {
+			_, reopen, err := g.Close(t.Context(), "the driver is loaded anew")
+			assert.NoError(t, err)
+			closing <- reopen
+		}()
+		synctest.Wait()
+		close(release)
+		reopen := <-closing
+		waited := make(chan error)
+		go func() {
+			_, err := Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
+			waited <- err
+		}()
+		assert.EqualError(t, <-waited, "card x: the driver is loaded anew")
+		reopen()
+	})
+}

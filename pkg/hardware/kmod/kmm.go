@@ -1,0 +1,85 @@
+package kmod
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// NodeModulesConfigs is the resource in which the Kernel Module Management operator
+// has written down, in an object by the name of each node, which modules it loads
+// there (kubernetes-sigs/kernel-module-management, api/v1beta1). The plugin needs the
+// verbs get and delete for it, and only for the object of its node.
+var NodeModulesConfigs = schema.GroupVersionResource{Group: "kmm.sigs.x-k8s.io", Version: "v1beta1", Resource: "nodemodulesconfigs"}
+
+// answerPatience is how long the API server may take.
+const answerPatience = 10 * time.Second
+
+// KMM is the Kernel Module Management operator, as AMD's GPU operator has it load
+// amdgpu. It implements Manager.
+type KMM struct {
+	Client dynamic.Interface
+	// Node is this node's name, Module the kernel module's.
+	Node, Module string
+}
+
+var _ Manager = (*KMM)(nil)
+
+// nodeModulesConfig is what we read of one.
+type nodeModulesConfig struct {
+	Spec struct {
+		Modules []struct {
+			Config struct {
+				Modprobe struct {
+					ModuleName string `json:"moduleName"`
+					RawArgs    struct {
+						Load []string `json:"load"`
+					} `json:"rawArgs"`
+				} `json:"modprobe"`
+			} `json:"config"`
+		} `json:"modules"`
+	} `json:"spec"`
+}
+
+// Manages tells whether the operator loads the module on this node. A cluster
+// without the operator has no such objects.
+func (k *KMM) Manages(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	object, err := k.Client.Resource(NodeModulesConfigs).Get(ctx, k.Node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look whether the Kernel Module Management operator loads %s on node %s: %w", k.Module, k.Node, err)
+	}
+	var c nodeModulesConfig
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &c); err != nil {
+		return false, fmt.Errorf("read NodeModulesConfig %s: %w", k.Node, err)
+	}
+	for _, m := range c.Spec.Modules {
+		if m.Config.Modprobe.ModuleName == k.Module || slices.Contains(m.Config.Modprobe.RawArgs.Load, k.Module) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// PutIn deletes the node's NodeModulesConfig. The operator makes it anew, finds
+// nothing loaded by it, and loads all modules of the node that are not there.
+func (k *KMM) PutIn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	err := k.Client.Resource(NodeModulesConfigs).Delete(ctx, k.Node, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete NodeModulesConfig %s, for the Kernel Module Management operator to load %s: %w", k.Node, k.Module, err)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package kmod
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// endPatience is how long a program may take to end after it was told to. One that
+// does not hangs in the kernel, where no signal reaches it.
+const endPatience = 2 * time.Second
+
+// hungError is a program that does not end.
+type hungError struct {
+	command string
+	// ends is closed when it does.
+	ends  <-chan struct{}
+	cause error
+}
+
+func (e *hungError) Error() string {
+	return fmt.Sprintf("%q hangs in the kernel and cannot be ended (%v); look in dmesg, mostly a reboot of the node is all that helps", e.command, e.cause)
+}
+
+// Unwrap gives the end of the context.
+func (e *hungError) Unwrap() error { return e.cause }
+
+// modprobe runs the host's modprobe, and leaves it behind with a *hungError when it
+// does not end with ctx.
+func (m *Module) modprobe(ctx context.Context, args ...string) (string, error) {
+	// Read only when ends is closed.
+	var out []byte
+	var err error
+	ends := make(chan struct{})
+	go func() {
+		defer close(ends)
+		out, err = m.Run(ctx, "modprobe", args...)
+	}()
+	command := "modprobe " + strings.Join(args, " ")
+	select {
+	case <-ends:
+	case <-ctx.Done():
+		timer := time.NewTimer(endPatience)
+		defer timer.Stop()
+		select {
+		case <-ends:
+		case <-timer.C:
+			return "", &hungError{command: command, ends: ends, cause: ctx.Err()}
+		}
+	}
+	said := strings.Join(strings.Fields(string(out)), " ")
+	switch {
+	case err == nil:
+		return said, nil
+	case ctx.Err() != nil:
+		return said, fmt.Errorf("%q was ended, since it took too long: %w", command, ctx.Err())
+	case said == "":
+		return said, fmt.Errorf("%q: %w", command, err)
+	}
+	return said, fmt.Errorf("%q: %w: %s", command, err, said)
+}

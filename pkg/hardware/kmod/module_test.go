@@ -1,0 +1,353 @@
+package kmod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// host is a machine with modprobe.
+type host struct {
+	// mu protects all of it.
+	mu sync.Mutex
+	// state is amdgpu's.
+	state state
+	// answers are what the next calls say, by "modprobe -r amdgpu"; none: they do it.
+	answers map[string][]string
+	// hang holds a call until it is closed.
+	hang map[string]chan struct{}
+	// takes is how long a call takes.
+	takes map[string]time.Duration
+	calls []string
+}
+
+func (h *host) Run(ctx context.Context, program string, args ...string) ([]byte, error) {
+	call := program + " " + strings.Join(args, " ")
+	h.mu.Lock()
+	h.calls = append(h.calls, call)
+	hang, takes := h.hang[call], h.takes[call]
+	h.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	if sleep(ctx, takes) != nil {
+		return nil, errors.New("signal: killed")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := h.answers[call]; len(left) > 0 {
+		h.answers[call] = left[1:]
+		if left[0] != "" {
+			return []byte(left[0] + "\n"), errors.New("exit status 1")
+		}
+	}
+	h.state = live
+	if args[0] == "-r" {
+		h.state = absent
+	}
+	return nil, nil
+}
+
+func (h *host) ReadFile(name string) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if name != "/sys/module/amdgpu/initstate" || h.state == absent {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return []byte(h.state + "\n"), nil
+}
+
+func (h *host) set(s state) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state = s
+}
+
+func (h *host) is() state {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
+}
+
+func (h *host) said() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.calls)
+}
+
+const (
+	unloads = "modprobe -r amdgpu"
+	loads   = "modprobe amdgpu"
+)
+
+func newHost(t *testing.T) (*host, *Module) {
+	t.Helper()
+	h := &host{state: live, answers: map[string][]string{}, hang: map[string]chan struct{}{}, takes: map[string]time.Duration{}}
+	return h, &Module{Name: "amdgpu", Run: h.Run, ReadFile: h.ReadFile, Marker: filepath.Join(t.TempDir(), "amdgpu-out")}
+}
+
+// manager is somebody who loads the module some time after he was asked.
+type manager struct {
+	host     *host
+	manages  bool
+	err      error
+	putInErr []error
+	takes    time.Duration
+	asked    int
+	// never is how often he does nothing.
+	never int
+}
+
+func (m *manager) Manages(context.Context) (bool, error) { return m.manages, m.err }
+
+func (m *manager) PutIn(context.Context) error {
+	m.asked++
+	if len(m.putInErr) > 0 {
+		err := m.putInErr[0]
+		m.putInErr = m.putInErr[1:]
+		return err
+	}
+	if m.asked > m.never {
+		time.AfterFunc(m.takes, func() { m.host.set(live) })
+	}
+	return nil
+}
+
+func TestReload(t *testing.T) {
+	h, m := newHost(t)
+	h.hang[loads] = make(chan struct{})
+	done := make(chan error, 1)
+	go func() { done <- m.Reload(t.Context()) }()
+	require.Eventually(t, func() bool { return len(h.said()) == 2 }, 10*time.Second, time.Millisecond)
+	assert.FileExists(t, m.Marker, "while it is out")
+	close(h.hang[loads])
+	require.NoError(t, <-done)
+	assert.Equal(t, []string{unloads, loads}, h.said())
+	assert.NoFileExists(t, m.Marker)
+	require.NoError(t, m.Resume(t.Context()))
+	assert.Len(t, h.said(), 2, "there is nothing to resume")
+}
+
+func TestReloadOfAModuleInUse(t *testing.T) {
+	h, m := newHost(t)
+	h.answers[unloads] = []string{"modprobe: FATAL: Module amdgpu is in use."}
+	err := m.Reload(t.Context())
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	assert.EqualError(t, err, "kernel module amdgpu is in use (modprobe: FATAL: Module amdgpu is in use.)")
+	assert.Equal(t, []string{unloads}, h.said(), "it is left alone")
+	assert.NoFileExists(t, m.Marker)
+}
+
+// What can go wrong with modprobe, and that a driver is in at the end.
+func TestReloadWithFailures(t *testing.T) {
+	refused := "modprobe: ERROR: could not insert 'amdgpu': No such device"
+	for name, test := range map[string]struct {
+		answers map[string][]string
+		want    []string
+		calls   []string
+	}{
+		"the unload fails, the module stays": {
+			map[string][]string{unloads: {"modprobe: FATAL: Module amdgpu is builtin."}},
+			[]string{`take out kernel module amdgpu: "modprobe -r amdgpu": exit status 1: modprobe: FATAL: Module amdgpu is builtin.`}, []string{unloads},
+		},
+		"the load fails once":  {map[string][]string{loads: {refused}}, nil, []string{unloads, loads, loads}},
+		"the load fails twice": {map[string][]string{loads: {refused, refused}}, nil, []string{unloads, loads, loads, loads}},
+		"the load fails always": {
+			map[string][]string{loads: {refused, refused, refused}},
+			[]string{"kernel module amdgpu was taken out and could not be put in again in 3 tries", "No such device", "dmesg"}, []string{unloads, loads, loads, loads},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, m := newHost(t)
+				h.answers = test.answers
+				err := m.Reload(t.Context())
+				assert.Equal(t, test.want == nil, err == nil, "%v", err)
+				for _, want := range test.want {
+					assert.ErrorContains(t, err, want)
+				}
+				assert.Equal(t, test.calls, h.said())
+				if h.is() == live {
+					assert.NoFileExists(t, m.Marker)
+					return
+				}
+				assert.FileExists(t, m.Marker)
+				require.NoError(t, m.Resume(t.Context()), "a later try puts it in")
+				assert.Equal(t, live, h.is())
+				assert.NoFileExists(t, m.Marker)
+			})
+		})
+	}
+}
+
+// A load that reports success must have loaded something.
+func TestLoadThatLoadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		run := m.Run
+		m.Run = func(ctx context.Context, program string, args ...string) ([]byte, error) {
+			out, err := run(ctx, program, args...)
+			h.set(absent)
+			return out, err
+		}
+		assert.ErrorContains(t, m.Reload(t.Context()), "modprobe amdgpu ended well, and the module is not there")
+	})
+}
+
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		h.takes[unloads] = time.Hour
+		start := time.Now()
+		err := m.Reload(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorContains(t, err, `"modprobe -r amdgpu" was ended, since it took too long`)
+		assert.Equal(t, 100*time.Second, time.Since(start))
+		assert.Equal(t, live, h.is())
+		assert.NoFileExists(t, m.Marker)
+
+		h.takes = map[string]time.Duration{unloads: time.Minute, loads: 4 * time.Minute}
+		start = time.Now()
+		require.NoError(t, m.Reload(t.Context()))
+		assert.Equal(t, 5*time.Minute, time.Since(start), "slow is not too slow")
+
+		h.takes[loads] = time.Hour
+		start = time.Now()
+		require.ErrorIs(t, m.Reload(t.Context()), context.DeadlineExceeded)
+		assert.Equal(t, time.Minute+3*5*time.Minute+2*5*time.Second, time.Since(start))
+	})
+}
+
+// The caller's time ends while the module is out: it is put in all the same.
+func TestCallerGivesUpWhileItIsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		h.takes[loads] = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, m.Reload(ctx))
+		assert.Equal(t, live, h.is())
+
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, m.Reload(gone), context.Canceled)
+		assert.Equal(t, live, h.is())
+	})
+}
+
+// In the kernel no signal reaches modprobe. What comes out after all is put in.
+func TestUnloadThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		h.hang[unloads] = make(chan struct{})
+		start := time.Now()
+		err := m.Reload(t.Context())
+		require.ErrorContains(t, err, `take out kernel module amdgpu: "modprobe -r amdgpu" hangs in the kernel and cannot be ended`)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 102*time.Second, time.Since(start))
+		assert.FileExists(t, m.Marker)
+
+		close(h.hang[unloads])
+		synctest.Wait()
+		assert.Equal(t, live, h.is())
+		assert.NoFileExists(t, m.Marker)
+	})
+}
+
+func TestModuleBetweenInAndOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		h.hang[unloads] = make(chan struct{})
+		h.state = "going"
+		err := m.Reload(t.Context())
+		assert.ErrorContains(t, err, "the kernel says that amdgpu is going, neither in nor out: reboot the node")
+		assert.Equal(t, []string{unloads}, h.said())
+		assert.FileExists(t, m.Marker)
+		close(h.hang[unloads])
+		synctest.Wait()
+		assert.Equal(t, live, h.is())
+	})
+}
+
+func TestReloadOfAManagedModule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, m := newHost(t)
+		kmm := &manager{host: h, manages: true, takes: time.Minute}
+		m.Manager = kmm
+		require.NoError(t, m.Reload(t.Context()))
+		assert.Equal(t, []string{unloads}, h.said(), "it is for the manager to load it")
+		assert.Equal(t, 1, kmm.asked)
+
+		kmm.asked, kmm.never = 0, 1
+		start := time.Now()
+		require.NoError(t, m.Reload(t.Context()), "he is asked again")
+		assert.Equal(t, 2, kmm.asked)
+		assert.Equal(t, 5*time.Minute+5*time.Second+time.Minute, time.Since(start))
+
+		kmm.asked, kmm.never = 0, 0
+		kmm.putInErr = []error{errors.New("no API server"), errors.New("no API server")}
+		require.NoError(t, m.Reload(t.Context()), "an API server that is away for a while")
+		assert.Equal(t, 3, kmm.asked)
+
+		kmm.asked, kmm.never = 0, 99
+		err := m.Reload(t.Context())
+		require.ErrorContains(t, err, "could not be put in again in 3 tries: who manages it was asked to load it and has not for 5m0s")
+		assert.FileExists(t, m.Marker)
+
+		// A plugin that is killed now asks the manager again.
+		kmm.never = 0
+		again := *m
+		require.NoError(t, again.Resume(t.Context()))
+		assert.NotContains(t, h.said(), loads)
+		assert.NoFileExists(t, m.Marker)
+
+		kmm.manages = false
+		require.NoError(t, m.Reload(t.Context()))
+		assert.Contains(t, h.said(), loads, "one that somebody else manages no more")
+	})
+}
+
+func TestNothingIsDoneWhenNobodySaysWhoLoads(t *testing.T) {
+	h, m := newHost(t)
+	m.Manager = &manager{host: h, err: errors.New("forbidden")}
+	assert.EqualError(t, m.Reload(t.Context()), "nothing was done to amdgpu: forbidden")
+	assert.Empty(t, h.said())
+
+	m.Manager, m.Marker = nil, filepath.Join(t.TempDir(), "no", "such", "folder")
+	assert.ErrorContains(t, m.Reload(t.Context()), "write down that amdgpu is taken out")
+	assert.Empty(t, h.said())
+	require.NoError(t, m.Resume(t.Context()))
+	m.Marker = t.TempDir()
+	assert.ErrorContains(t, m.Resume(t.Context()), "look whether amdgpu was left out")
+}
+
+// A file that was cut short by a crash of the machine says that there is something
+// to put in, too.
+func FuzzResume(f *testing.F) {
+	f.Add([]byte("managed\n"))
+	f.Add([]byte("modprobe\n"))
+	f.Add([]byte(""))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := &host{}
+		m := &Module{Name: "amdgpu", Run: h.Run, ReadFile: h.ReadFile, Marker: filepath.Join(dir, fmt.Sprintf("%x", len(data))), Manager: &manager{host: h}, LookPause: time.Microsecond}
+		require.NoError(t, os.WriteFile(m.Marker, data, 0o600))
+		require.NoError(t, m.Resume(t.Context()))
+		assert.Equal(t, live, h.is())
+		assert.NoFileExists(t, m.Marker)
+	})
+}

@@ -71,6 +71,9 @@ type Manager interface {
 // it cannot be put in the error says so, and Resume, or another Reload, tries again.
 func (m *Module) Reload(ctx context.Context) error {
 	managed, err := m.managed(ctx)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return fmt.Errorf("nothing was done to %s: %w", m.Name, err)
 	}

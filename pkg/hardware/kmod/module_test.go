@@ -44,7 +44,7 @@ func (h *host) Run(ctx context.Context, program string, args ...string) ([]byte,
 	if hang != nil {
 		<-hang
 	}
-	if sleep(ctx, takes) != nil {
+	if ctx.Err() != nil || sleep(ctx, takes) != nil {
 		return nil, errors.New("signal: killed")
 	}
 	h.mu.Lock()
@@ -244,8 +244,10 @@ func TestCallerGivesUpWhileItIsOut(t *testing.T) {
 
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
+		before := len(h.said())
 		require.ErrorIs(t, m.Reload(gone), context.Canceled)
 		assert.Equal(t, live, h.is())
+		assert.Len(t, h.said(), before, "nothing is begun")
 	})
 }
 
@@ -286,7 +288,7 @@ func TestModuleBetweenInAndOut(t *testing.T) {
 func TestReloadOfAManagedModule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, m := newHost(t)
-		kmm := &manager{host: h, manages: true, takes: time.Minute}
+		kmm := &manager{host: h, manages: true, takes: 58 * time.Second} // no multiple of the pause between two looks
 		m.Manager = kmm
 		require.NoError(t, m.Reload(t.Context()))
 		assert.Equal(t, []string{unloads}, h.said(), "it is for the manager to load it")

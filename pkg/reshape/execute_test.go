@@ -105,6 +105,26 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// A card that is done is so for claims, too, while others are not: what its claims
+// release goes with them.
+func TestCardIsDoneByItself(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	p := newPlace(t, hopper, other)
+	n := p.start()
+	p.follow(n, p.profile("cut", map[string]settings.Shape{hopper: static(two...), other: static(ones(other, 0)...)}))
+	p.claims.hold("a", two[0])
+	p.hardware.before = func(call string) error {
+		if strings.Contains(call, gpu.CardName(other)) {
+			return errScripted
+		}
+		return nil
+	}
+	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("dynamic", nil), false).Phase)
+	assert.False(t, n.Static(two[0]))
+	assert.Equal(t, settings.Shape{}, n.Shape(hopper))
+	assert.True(t, n.Static(ones(other, 0)[0]))
+}
+
 // On the way back one dead card does not keep the others from it.
 func TestRollBackAroundADeadCard(t *testing.T) {
 	p := newPlace(t, hopper, other)

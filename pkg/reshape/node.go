@@ -161,15 +161,7 @@ func refused(err error) v1alpha1.Task {
 func (n *Node) choose(to v1alpha1.Wish, cards []Card) (followed, error) {
 	in := n.intent()
 	before := n.before(to, in)
-	there := map[string][]gpu.Partition{}
-	all := make([]gpu.GPU, len(cards))
-	for i := range cards {
-		c := &cards[i]
-		all[i] = c.GPU
-		// Those that are held first: it is them who should find a place.
-		there[c.PCIAddress] = heldFirst(c)
-	}
-	resolved, err := n.Resolve(to, all, func(card string) []gpu.Partition { return there[card] })
+	resolved, err := n.resolve(to, cards)
 	if err != nil {
 		if before != nil && before.Wish.Hash == in.Applied.Wish.Hash {
 			// What was followed once can be gone back to, whatever has happened since.
@@ -178,33 +170,59 @@ func (n *Node) choose(to v1alpha1.Wish, cards []Card) (followed, error) {
 		return followed{}, err
 	}
 	wanted := followed{Wish: to, Shapes: map[string]settings.Shape{}}
-	for i := range all {
-		shape := resolved[all[i].PCIAddress].Shape
+	for i := range cards {
+		card := &cards[i].GPU
+		shape := resolved[card.PCIAddress].Shape
 		if before != nil {
-			shape.Layout = sameLayout(&all[i], before.Shapes[all[i].PCIAddress].Layout, shape.Layout)
+			shape.Layout = sameLayout(card, before.Shapes[card.PCIAddress].Layout, shape.Layout)
 		}
-		wanted.Shapes[all[i].PCIAddress] = shape
+		wanted.Shapes[card.PCIAddress] = shape
 	}
-	spreadMemory(cards, wanted.Shapes)
 	return wanted, nil
 }
 
-// spreadMemory says of all AMD cards what is said of one: they share their memory
-// mode. Whether all say the same is for the plan to see.
-func spreadMemory(cards []Card, shapes map[string]settings.Shape) {
-	asked := ""
+// resolve says what a wish comes to on cards as they are. As many partitions as
+// possible stay where they are, those that claims hold above all.
+func (n *Node) resolve(to v1alpha1.Wish, cards []Card) (map[string]settings.Card, error) {
+	all := make([]gpu.GPU, len(cards))
+	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
+	anyHeld := false
 	for i := range cards {
-		if asked == "" {
-			asked = shapes[cards[i].PCIAddress].Memory
+		c := &cards[i]
+		all[i], live[c.PCIAddress] = c.GPU, c.Live
+		held[c.PCIAddress] = slices.DeleteFunc(slices.Clone(c.Live), func(q gpu.Partition) bool { return !c.holds(q) })
+		anyHeld = anyHeld || len(held[c.PCIAddress]) > 0
+	}
+	resolved, err := n.Resolve(to, all, func(card string) []gpu.Partition { return live[card] })
+	if err != nil || !anyHeld {
+		return resolved, err
+	}
+	forHolders, err := n.Resolve(to, all, func(card string) []gpu.Partition { return held[card] })
+	if err != nil {
+		return nil, err
+	}
+	for card, parts := range held {
+		if kept(parts, forHolders[card]) > kept(parts, resolved[card]) {
+			resolved[card] = forHolders[card]
 		}
 	}
-	for i := range cards {
-		shape := shapes[cards[i].PCIAddress]
-		if cards[i].Modes.Memory != "" && shape.Memory == "" {
-			shape.Memory = asked
-			shapes[cards[i].PCIAddress] = shape
+	return resolved, nil
+}
+
+// holds tells whether a claim holds a partition.
+func (c *Card) holds(q gpu.Partition) bool {
+	return slices.ContainsFunc(c.Held, func(h Holder) bool { return q.Is(h.Placement) })
+}
+
+// kept is how many of the partitions have a place in the card's layout.
+func kept(parts []gpu.Partition, card settings.Card) int {
+	n := 0
+	for _, q := range parts {
+		if slices.ContainsFunc(card.Shape.Layout, q.Is) {
+			n++
 		}
 	}
+	return n
 }
 
 // before is what a wish came to the last time, nil if it is new.
@@ -218,14 +236,6 @@ func (n *Node) before(to v1alpha1.Wish, in intent) *followed {
 		return &n.planned
 	}
 	return nil
-}
-
-func heldFirst(c *Card) []gpu.Partition {
-	isHeld := func(q gpu.Partition) bool {
-		return slices.ContainsFunc(c.Held, func(h Holder) bool { return q.Is(h.Placement) })
-	}
-	held := slices.DeleteFunc(slices.Clone(c.Live), func(q gpu.Partition) bool { return !isHeld(q) })
-	return append(held, slices.DeleteFunc(slices.Clone(c.Live), isHeld)...)
 }
 
 // sameLayout is the layout from before, if it is of the same partitions as the new

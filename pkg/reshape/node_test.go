@@ -1,6 +1,7 @@
 package reshape
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -135,14 +136,43 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What is already there and held finds its place in the layout first.
-func TestResolverSeesWhatIsThere(t *testing.T) {
+// Of what is there, what claims hold finds its place in the layout first.
+func TestLayoutKeepsHolders(t *testing.T) {
+	card := gpu.GPU{PCIAddress: hopper, Vendor: gpu.NVIDIA, Placements: newCard(hopper).Placements, Counters: gpu.Counters{}}
+	for i := range 8 {
+		card.Counters[fmt.Sprintf("slice-%d", i)] = 1
+	}
+	for i := range card.Placements {
+		p := &card.Placements[i]
+		p.Consumes = gpu.Counters{}
+		for s := p.Start; s < p.Start+p.Size; s++ {
+			p.Consumes[fmt.Sprintf("slice-%d", s)] = 1
+		}
+	}
 	p := newPlace(t, hopper)
+	p.hardware.card(hopper).GPU = card
 	p.hardware.card(hopper).setMIG(gpu.MIGOn)
-	p.hardware.card(hopper).live = partitions(ones(hopper, 0, 1, 2)...)
-	p.claims.hold("a", ones(hopper, 2)...)
-	p.start().Plan(t.Context(), wish("any"))
-	assert.Equal(t, partitions(ones(hopper, 2, 0, 1)...), p.there[hopper])
+	p.hardware.card(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
+	n := p.start()
+	n.Resolve = func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]settings.Card, error) {
+		s, err := settings.FromRules(w.Profile, w.Rules)
+		require.NoError(t, err)
+		return s.Resolve(cards, there)
+	}
+	for _, start := range []int{0, 3, 6} {
+		one := ones(hopper, start)[0]
+		p.claims.hold("a", one)
+		shapes, err := n.choose(v1alpha1.Wish{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
+			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
+		}}}, func() []Card {
+			seen, err := n.lookAll(t.Context(), p.hardware.gpus(), p.claims.Held([]string{hopper}))
+			require.NoError(t, err)
+			return seen
+		}())
+		require.NoError(t, err)
+		assert.Equal(t, names(one), names(shapes.Shapes[hopper].Layout...))
+		p.claims.release("a")
+	}
 }
 
 // A layout that was chosen once stays where it is, also after the solver has become

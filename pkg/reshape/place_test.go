@@ -1,6 +1,7 @@
 package reshape
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -66,10 +67,17 @@ func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []g
 	}
 	p.there = map[string][]gpu.Partition{}
 	all := map[string]settings.Card{}
+	memory := "" // is that of all
+	for _, shape := range p.profiles[w.Profile] {
+		memory = cmp.Or(memory, shape.Memory)
+	}
 	for _, c := range cards {
 		p.there[c.PCIAddress] = there(c.PCIAddress)
 		card := settings.Default()
 		card.Profile, card.Shape = w.Profile, p.profiles[w.Profile][c.PCIAddress]
+		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {
+			card.Shape.Memory = memory
+		}
 		all[c.PCIAddress] = card
 	}
 	return all, nil

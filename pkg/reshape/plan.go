@@ -182,9 +182,4 @@ func (c *planner) keeps() []string {
 	return slices.Compact(names)
 }
 
-// held tells whether a claim holds a placement, or a share of it.
-func (c *planner) held(name string) bool {
-	return slices.ContainsFunc(c.Held, func(h Holder) bool { return h.Placement.Base().Name() == name })
-}
-
 func everything(gpu.Placement) bool { return true }

@@ -71,7 +71,7 @@ func (c *planner) remove(exact bool) {
 		if q.Type != gpu.TypeMIG || c.inLayout(p) {
 			continue
 		}
-		held := c.held(p.Name())
+		held := c.holds(q)
 		switch {
 		case held && !exact:
 		case held, slices.ContainsFunc(c.Ours, q.Is):

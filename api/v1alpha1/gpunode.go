@@ -160,14 +160,16 @@ type Switch struct {
 	To Wish `json:"to"`
 	// Policy is To's, with the defaults filled in.
 	Policy SwitchPolicy `json:"policy"`
-	// Cards are the names of the cards that change, as they are tainted.
+	// Cards are the names of the cards that change, as they are tainted. After a
+	// failure that is not tried again by itself, all of the node's as they were.
 	//
 	// +optional
 	// +listType=set
 	Cards []string `json:"cards,omitempty"`
 	// Attempt counts the tries for the same wish, the first is 1.
 	Attempt int32 `json:"attempt"`
-	// Started is when the try began.
+	// Started is when the try began, and for one that taints cards when it did: the
+	// wait for other nodes does not count.
 	Started metav1.MicroTime `json:"started"`
 	// Since is when the state was entered, Deadline when it ends at the latest.
 	Since metav1.MicroTime `json:"since"`
@@ -193,6 +195,17 @@ type Switch struct {
 	// +optional
 	Retry *metav1.MicroTime `json:"retry,omitempty"`
 }
+
+// How a switch can end.
+const (
+	// ResultSucceeded: the node follows the profile.
+	ResultSucceeded = "Succeeded"
+	// ResultRolledBack: it was put back to what was before.
+	ResultRolledBack = "RolledBack"
+	// ResultFailed: the cards were not changed, or could not be put back; Reason and
+	// Message tell.
+	ResultFailed = "Failed"
+)
 
 // SwitchRecord is a switch that is over.
 type SwitchRecord struct {

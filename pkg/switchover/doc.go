@@ -2,6 +2,18 @@
 // that administrators want, one or a few at a time, without losing a pod's budget,
 // a taint, or what was there before.
 //
-// It imports api/v1alpha1 and names of pkg/gpu, and nothing that knows hardware:
-// the node's plugin does. Both speak through the GPUNode.
+// wish.go says which profile a node should follow, machine.go and its neighbours
+// what comes next on the way there, conditions.go what people are told. They are
+// pure. The other files look at the API server or change something in it, each one
+// kind of thing: taints, pods, labels that pause clients, slices. reconciler.go ties
+// them together; setup.go connects them to an API server.
+//
+// What is in force outside of the GPUNode (taint rules, the node's taint, paused
+// clients) follows from the GPUNode's state alone. It grows after the state was
+// written and shrinks before, so that a controller that starts at any point knows
+// what there can be.
+//
+// It imports api/v1alpha1, names of pkg/gpu, the digest of pkg/publish and the hash of
+// pkg/settings, and nothing that knows hardware: the node's plugin does. Both speak
+// through the GPUNode.
 package switchover

@@ -1,0 +1,133 @@
+// Command tranche-controller brings nodes to the partition profiles that
+// administrators want.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/tranche-dev/tranche/pkg/switchover"
+)
+
+// version is set when the program is linked.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	logs.FlushLogs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	c := config{options: defaults()}
+	logging := logsapi.NewLoggingConfiguration()
+	cmd := &cobra.Command{
+		Use:           "tranche-controller",
+		Short:         "The controller of Tranche: brings nodes to their partition profiles",
+		Version:       version,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
+			}
+			if err := c.check(); err != nil {
+				return err
+			}
+			api, err := connect(c.kubeconfig)
+			if err != nil {
+				return err
+			}
+			klog.FromContext(cmd.Context()).Info("Starting", "version", version)
+			return run(cmd.Context(), api, &c)
+		},
+	}
+	logsapi.AddFlags(logging, cmd.Flags())
+	addFlags(cmd.Flags(), &c)
+	return cmd
+}
+
+// run works until ctx ends, or until another controller leads.
+func run(ctx context.Context, api *rest.Config, c *config) error {
+	ctrl.SetLogger(klog.Background())
+	scheme, err := switchover.NewScheme()
+	if err != nil {
+		return fmt.Errorf("put together the kinds of objects: %w", err)
+	}
+	mgr, err := ctrl.NewManager(api, manager.Options{
+		Scheme:                  scheme,
+		Cache:                   switchover.CacheOptions(c.options.PauseLabels),
+		Metrics:                 metricsserver.Options{BindAddress: c.metricsAddress},
+		HealthProbeBindAddress:  c.healthAddress,
+		LeaderElection:          c.leaderElect,
+		LeaderElectionID:        "tranche-controller",
+		LeaderElectionNamespace: c.leaseNamespace,
+		// The program ends when the manager does, so the next leader need not wait for
+		// the lease to run out.
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return fmt.Errorf("prepare the controller: %w", err)
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", synced(mgr))); err != nil {
+		return fmt.Errorf("add health checks: %w", err)
+	}
+	c.options.Registry = metrics.Registry
+	if err := switchover.Setup(ctx, mgr, c.options); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// synced tells whether the caches have been filled: a controller that waits to lead has
+// them, too, so that it can go on at once.
+func synced(mgr manager.Manager) healthz.Checker {
+	return func(r *http.Request) error {
+		if !mgr.GetCache().WaitForCacheSync(r.Context()) {
+			return errors.New("the caches are being filled")
+		}
+		return nil
+	}
+}
+
+// connect says how to reach the API server. The limits leave room for a hundred nodes
+// that are switched at once.
+func connect(kubeconfig string) (*rest.Config, error) {
+	var api *rest.Config
+	var err error
+	if kubeconfig == "" {
+		api, err = rest.InClusterConfig()
+	} else {
+		api, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find out how to reach the API server: %w", err)
+	}
+	api.QPS, api.Burst = 100, 200
+	api.UserAgent = "tranche-controller/" + version
+	return api, nil
+}

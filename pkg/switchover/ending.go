@@ -1,0 +1,189 @@
+package switchover
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Why a switch ends without the profile, beside what the plugin says
+// (v1alpha1.ReasonInUse and others).
+const (
+	// ReasonPluginSilent: the node's plugin did not answer in time.
+	ReasonPluginSilent = "PluginSilent"
+	// ReasonTaintFailed: the cards could not be kept from new pods.
+	ReasonTaintFailed = "TaintFailed"
+	// ReasonDrainDeadline: pods did not leave in time.
+	ReasonDrainDeadline = "DrainDeadline"
+	// ReasonRebootRequired: cards change only after a reboot, which is not allowed or
+	// did not help.
+	ReasonRebootRequired = "RebootRequired"
+	// ReasonRebootFailed: the node did not come back in time.
+	ReasonRebootFailed = "RebootFailed"
+	// ReasonNotVerified: the plugin said that it was done, but node and API server do
+	// not agree that it was.
+	ReasonNotVerified = "NotVerified"
+	// ReasonRollbackFailed: what was before could not be put back either.
+	ReasonRollbackFailed = "RollbackFailed"
+	// ReasonConflict: another system changes the node's cards.
+	ReasonConflict = "Conflict"
+	// ReasonSuperseded: something else is wanted by now.
+	ReasonSuperseded = "Superseded"
+)
+
+const (
+	firstRetry = time.Minute
+	lastRetry  = 30 * time.Minute
+	// keptRecords is how many switches the history has.
+	keptRecords = 10
+)
+
+// retryAfter is how long after a failed try the next begins.
+func retryAfter(attempt int32) time.Duration {
+	wait := firstRetry
+	for ; attempt > 1 && wait < lastRetry; attempt-- {
+		wait *= 2
+	}
+	return min(wait, lastRetry)
+}
+
+// triedAgain tells whether a switch that failed for a reason is tried again by
+// itself. The others would disturb pods for nothing until somebody does something.
+func triedAgain(reason string) bool {
+	return reason != v1alpha1.ReasonProfileDoesNotFit && reason != ReasonRebootRequired && reason != v1alpha1.ReasonNeedsReset
+}
+
+// stop ends a switch in a way that suits how far it is.
+func (t *turn) stop(reason, message string) {
+	if t.begun() {
+		t.rollBack(reason, message)
+		return
+	}
+	t.fail(v1alpha1.ResultFailed, reason, message)
+}
+
+// rollBack has the plugin put back what was.
+func (t *turn) rollBack(reason, message string) {
+	t.Status.Switch.Reason, t.Status.Switch.Message = reason, message
+	t.enter(v1alpha1.RollingBack)
+}
+
+// fail ends a switch whose profile is not reached.
+func (t *turn) fail(result, reason, message string) {
+	sw := t.Status.Switch
+	sw.Reason, sw.Message = reason, message
+	t.record(result)
+	if triedAgain(reason) {
+		retry := metav1.NewMicroTime(t.Now.Add(retryAfter(sw.Attempt)))
+		sw.Retry = &retry
+		t.Wake = retry.Time
+	} else {
+		// What the cards were then, to notice when they are others.
+		sw.Cards = t.allCards()
+		t.Wake = time.Time{}
+	}
+	t.Status.State = v1alpha1.Failed
+	sw.Since, sw.Deadline, sw.Paused = metav1.NewMicroTime(t.Now), nil, nil
+}
+
+// succeed ends a switch whose profile is reached.
+func (t *turn) succeed() {
+	t.record(v1alpha1.ResultSucceeded)
+	to := t.Status.Switch.To
+	t.Status.Applied = &to
+	t.rest()
+}
+
+// rest ends a switch, if there is one, with nothing to be done.
+func (t *turn) rest() {
+	t.Status.State, t.Status.Switch = v1alpha1.Idle, nil
+	t.Wake = time.Time{}
+}
+
+// record writes a switch into the history.
+func (t *turn) record(result string) {
+	sw := t.Status.Switch
+	r := v1alpha1.SwitchRecord{
+		From: sw.From.Profile, To: sw.To.Profile, Result: result, Reason: sw.Reason, Message: sw.Message,
+		Started: sw.Started, Duration: metav1.Duration{Duration: t.Now.Sub(sw.Started.Time).Round(time.Millisecond)}, Evicted: sw.Evicted,
+	}
+	t.Record = &r
+	if sw.From.Profile == "" && sw.To.Profile == "" && result == v1alpha1.ResultSucceeded {
+		return // The node and the controller have met, no more.
+	}
+	old := t.Status.History
+	if len(old) > 0 && old[0].To == r.To && old[0].Result == r.Result && old[0].Reason == r.Reason && result != v1alpha1.ResultSucceeded {
+		// A switch that fails again and again keeps one place.
+		old = old[1:]
+	}
+	t.Status.History = append([]v1alpha1.SwitchRecord{r}, old...)
+	t.Status.History = t.Status.History[:min(len(t.Status.History), keptRecords)]
+}
+
+// abandon gives up a switch of which nothing was applied yet, where something else is
+// wanted by now.
+func (t *turn) abandon() bool {
+	sw := t.Status.Switch
+	wish := t.Choice.Wish
+	switch {
+	case t.conflict():
+		sw.Reason, sw.Message = ReasonConflict, t.conflictText()
+	case wish == nil && t.Choice.Keep == ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
+		// The profile was deleted; what it said was copied.
+		return false
+	case wish == nil:
+		sw.Reason, sw.Message = t.Choice.Keep, t.Choice.Message
+	case wish.Hash != sw.To.Hash:
+		sw.Reason, sw.Message = ReasonSuperseded, fmt.Sprintf("%s is wanted by now", profileText(wish.Profile))
+		if wish.Profile == sw.To.Profile {
+			sw.Message = fmt.Sprintf("%s was changed", profileText(wish.Profile))
+		}
+	default:
+		t.renew(wish.Source)
+		return false
+	}
+	if Tainting(&t.Status) {
+		t.record(v1alpha1.ResultFailed)
+	}
+	t.rest()
+	t.idle()
+	return true
+}
+
+// renew takes over what may change on the way: who wants it, and the policy.
+func (t *turn) renew(source v1alpha1.Source) {
+	sw := t.Status.Switch
+	sw.To.Source = source
+	if equality.Semantic.DeepEqual(sw.Policy, t.Choice.Policy) {
+		return
+	}
+	sw.Policy = t.Choice.Policy
+	if t.Status.State == v1alpha1.Draining {
+		deadline := metav1.NewMicroTime(sw.Since.Add(t.lasts(v1alpha1.Draining)))
+		sw.Deadline = &deadline
+	}
+}
+
+func (t *turn) failed() {
+	sw := t.Status.Switch
+	wish := t.wish()
+	switch {
+	case sw == nil || wish == nil:
+		t.rest()
+	case t.Status.Applied != nil && t.Status.Applied.Hash == wish.Hash && t.node.Applied == wish.Hash:
+		t.rest()
+	case wish.Hash != sw.To.Hash:
+		t.begin(wish, 1)
+	case !equality.Semantic.DeepEqual(sw.Policy, t.Choice.Policy), sw.Retry == nil && !slices.Equal(sw.Cards, t.allCards()):
+		t.begin(wish, 1)
+	case sw.Retry != nil && !t.Now.Before(sw.Retry.Time):
+		t.begin(wish, sw.Attempt+1)
+	case sw.Retry != nil:
+		t.wake(sw.Retry.Time)
+	}
+}

@@ -1,0 +1,343 @@
+package switchover
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+const (
+	cardA = "gpu-0000-01-00-0"
+	cardB = "gpu-0000-02-00-0"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// wishOf is a wish for a profile of a name.
+func wishOf(name string) *v1alpha1.Wish {
+	return &v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash-" + name}
+}
+
+func policyOf() v1alpha1.SwitchPolicy { return withDefaults(nil, v1alpha1.SwitchPolicy{}) }
+
+// inState is a GPUNode on the way from old to new, in a state since noon.
+func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.GPUNode {
+	m := &turn{Machine: &Machine{Deadlines: DefaultDeadlines()}, Facts: &Facts{Now: noon}}
+	m.Status.Switch = &v1alpha1.Switch{
+		ID: "1", From: *wishOf("old"), To: *wishOf("new"), Policy: policyOf(), Attempt: 1,
+		Started: metav1.NewMicroTime(noon), Cards: []string{cardA},
+	}
+	m.enter(state)
+	n := &v1alpha1.GPUNode{Status: m.Status}
+	n.Name, n.Generation = "node-a", 3
+	n.Status.Applied, n.Status.Wanted = wishOf("old"), wishOf("new")
+	n.Status.Node = &v1alpha1.NodeReport{
+		Applied: "hash-old", Count: 2, BootID: "boot-1",
+		Cards: []v1alpha1.CardReport{{Name: cardA}, {Name: cardB}},
+		Task: &v1alpha1.Task{
+			Switch: "1", State: v1alpha1.Planning, Phase: v1alpha1.TaskPlanned,
+			Changes: []v1alpha1.CardChange{{Card: cardA, What: "partitions 1g.10gb x 7", Keeps: []string{cardA + "-keep"}}},
+		},
+	}
+	if state == v1alpha1.Idle {
+		n.Status.Switch = nil
+	}
+	for _, c := range change {
+		c(n)
+	}
+	if state == v1alpha1.Draining && n.Status.Switch != nil {
+		m.Status = n.Status
+		m.enter(state)
+	}
+	return n
+}
+
+// answers makes the plugin say something.
+func answers(state v1alpha1.State, phase v1alpha1.TaskPhase, more ...string) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) {
+		n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: state, Phase: phase}
+		if len(more) > 0 {
+			n.Status.Node.Task.Reason, n.Status.Node.Task.Message = more[0], more[1]
+		}
+	}
+}
+
+func follows(name string) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { n.Status.Node.Applied = "hash-" + name }
+}
+
+func soft(n *v1alpha1.GPUNode) { n.Status.Switch.Cards = nil }
+
+func owned(n *v1alpha1.GPUNode) { n.Status.Node.Owners = []string{"mig-manager runs here"} }
+
+func policy(change func(*v1alpha1.SwitchPolicy)) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { change(&n.Status.Switch.Policy) }
+}
+
+// after are facts some time after noon, where new is wanted.
+func after(d time.Duration, change ...func(*Facts)) *Facts {
+	f := &Facts{Now: noon.Add(d), Choice: Choice{Wish: wishOf("new"), Policy: policyOf()}, Tainted: true}
+	for _, c := range change {
+		c(f)
+	}
+	return f
+}
+
+func wants(name string) func(*Facts) { return func(f *Facts) { f.Choice.Wish = wishOf(name) } }
+func keeps(reason string) func(*Facts) {
+	return func(f *Facts) { f.Choice.Wish, f.Choice.Keep = nil, reason }
+}
+func granted(f *Facts) { f.Granted = true }
+func held(f *Facts)    { f.Holders = []Holder{webPod()} }
+func without(f *Facts) { f.Tainted, f.Trouble = false, "the rule cannot be made" }
+func asPolicy(n *v1alpha1.GPUNode) func(*Facts) {
+	return func(f *Facts) { f.Choice.Policy = n.Status.Switch.Policy }
+}
+
+func webPod() Holder {
+	return Holder{
+		Claim: types.NamespacedName{Namespace: "team", Name: "web-gpu"}, Devices: []string{cardA + "-mig-1g-10gb-0"},
+		Pod: &Pod{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "u1"},
+	}
+}
+
+func TestEveryEdge(t *testing.T) {
+	force := policy(func(p *v1alpha1.SwitchPolicy) { p.AfterDeadline = v1alpha1.Force })
+	reboot := policy(func(p *v1alpha1.SwitchPolicy) { p.Reboot = v1alpha1.RebootAllowed })
+	const soon, minute, long = 2 * time.Second, time.Minute, time.Hour
+	for name, tt := range map[string]struct {
+		node   *v1alpha1.GPUNode
+		facts  *Facts
+		state  v1alpha1.State
+		reason string // of the switch, or of the record if it is over
+		result string // of the record
+		evict  bool
+		force  bool
+	}{
+		"idle, the wish is followed":              {node: inState(v1alpha1.Idle), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"idle, another wish":                      {node: inState(v1alpha1.Idle), facts: after(soon), state: v1alpha1.Planning},
+		"idle, the node follows something else":   {node: inState(v1alpha1.Idle, follows("other")), facts: after(soon, wants("old")), state: v1alpha1.Planning},
+		"idle, disabled":                          {node: inState(v1alpha1.Idle), facts: after(soon, keeps(ReasonDisabled)), state: v1alpha1.Idle},
+		"idle, no such profile":                   {node: inState(v1alpha1.Idle), facts: after(soon, keeps(ReasonProfileNotFound)), state: v1alpha1.Idle},
+		"idle, another owner":                     {node: inState(v1alpha1.Idle, owned), facts: after(soon), state: v1alpha1.Idle},
+		"idle, no report":                         {node: inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.Node = nil }), facts: after(soon), state: v1alpha1.Idle},
+		"a new GPUNode":                           {node: inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.State = "" }), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"a status that somebody has cut":          {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Switch = nil }), facts: after(soon), state: v1alpha1.Idle},
+		"planning, no answer yet":                 {node: inState(v1alpha1.Planning, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Planning},
+		"planning, the answer is an old one":      {node: inState(v1alpha1.Planning, func(n *v1alpha1.GPUNode) { n.Status.Node.Task.Switch = "0" }), facts: after(soon), state: v1alpha1.Planning},
+		"planning, no answer":                     {node: inState(v1alpha1.Planning, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"planning, refused":                       {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
+		"planning, failed":                        {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonHardwareFailed, result: v1alpha1.ResultFailed},
+		"planned, nobody is disturbed":            {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Applying},
+		"planned, there is room":                  {node: inState(v1alpha1.Planning), facts: after(soon, granted), state: v1alpha1.Tainted},
+		"planned, no room":                        {node: inState(v1alpha1.Planning), facts: after(soon), state: v1alpha1.Waiting},
+		"planned, something else is wanted":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("newer"), granted), state: v1alpha1.Planning},
+		"planned, what was is wanted again":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"planned, disabled":                       {node: inState(v1alpha1.Planning), facts: after(soon, keeps(ReasonDisabled), granted), state: v1alpha1.Idle},
+		"waiting":                                 {node: inState(v1alpha1.Waiting), facts: after(long), state: v1alpha1.Waiting},
+		"waiting, there is room":                  {node: inState(v1alpha1.Waiting), facts: after(long, granted), state: v1alpha1.Tainted},
+		"waiting, nothing is in the way any more": {node: inState(v1alpha1.Waiting, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(long), state: v1alpha1.Applying},
+		"waiting, something else is wanted":       {node: inState(v1alpha1.Waiting), facts: after(long, wants("newer")), state: v1alpha1.Planning},
+		"waiting, another owner":                  {node: inState(v1alpha1.Waiting, owned), facts: after(long, granted), state: v1alpha1.Idle},
+		"tainted, not yet":                        {node: inState(v1alpha1.Tainted), facts: after(soon, without), state: v1alpha1.Tainted},
+		"tainted, it cannot be done":              {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: ReasonTaintFailed, result: v1alpha1.ResultFailed},
+		"tainted, pods are there":                 {node: inState(v1alpha1.Tainted), facts: after(0, held), state: v1alpha1.Draining},
+		"tainted, too early":                      {node: inState(v1alpha1.Tainted), facts: after(999 * time.Millisecond), state: v1alpha1.Tainted},
+		"tainted, nobody is there":                {node: inState(v1alpha1.Tainted), facts: after(time.Second), state: v1alpha1.Applying},
+		"tainted, something else is wanted":       {node: inState(v1alpha1.Tainted), facts: after(soon, wants("newer")), state: v1alpha1.Planning, reason: ReasonSuperseded, result: v1alpha1.ResultFailed},
+		"draining":                                {node: inState(v1alpha1.Draining), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
+		"draining, the plan is lost":              {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1alpha1.Draining},
+		"draining, held on the node only":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA} }), facts: after(soon), state: v1alpha1.Draining},
+		"draining, what is held may stay":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA + "-keep"} }), facts: after(soon), state: v1alpha1.Applying},
+		"draining, a monitor holds":               {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA} }), facts: after(soon, func(f *Facts) { f.Monitors = []string{cardA} }), state: v1alpha1.Applying},
+		"draining, another card is held":          {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[1].Held = []string{cardB} }), facts: after(soon), state: v1alpha1.Applying},
+		"draining, a client has not ended":        {node: inState(v1alpha1.Draining), facts: after(soon, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Draining},
+		"draining, a client does not end":         {node: inState(v1alpha1.Draining), facts: after(minute, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Applying},
+		"draining, gone":                          {node: inState(v1alpha1.Draining), facts: after(soon), state: v1alpha1.Applying},
+		"draining, gone when it was too late":     {node: inState(v1alpha1.Draining), facts: after(long), state: v1alpha1.Applying},
+		"draining, gone but not tainted":          {node: inState(v1alpha1.Draining), facts: after(soon, without), state: v1alpha1.Draining},
+		"draining, too late":                      {node: inState(v1alpha1.Draining), facts: after(10*time.Minute, held), state: v1alpha1.Failed, reason: ReasonDrainDeadline, result: v1alpha1.ResultFailed},
+		"draining, too late, forced":              {node: inState(v1alpha1.Draining, force), facts: after(10*time.Minute, held), state: v1alpha1.Draining, evict: true, force: true},
+		"draining, too late for force":            {node: inState(v1alpha1.Draining, force), facts: after(15*time.Minute, held), state: v1alpha1.Failed, reason: ReasonDrainDeadline, result: v1alpha1.ResultFailed},
+		"draining, something else is wanted":      {node: inState(v1alpha1.Draining), facts: after(soon, held, wants("newer")), state: v1alpha1.Planning, reason: ReasonSuperseded, result: v1alpha1.ResultFailed},
+		"draining, disabled":                      {node: inState(v1alpha1.Draining), facts: after(soon, held, keeps(ReasonDisabled)), state: v1alpha1.Idle, reason: ReasonDisabled, result: v1alpha1.ResultFailed},
+		"draining, another owner":                 {node: inState(v1alpha1.Draining, owned), facts: after(soon, held), state: v1alpha1.Idle, reason: ReasonConflict, result: v1alpha1.ResultFailed},
+		"draining, the profile was deleted":       {node: inState(v1alpha1.Draining), facts: after(soon, keeps(ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "new" }), state: v1alpha1.Applying},
+		"draining, a profile that is not there":   {node: inState(v1alpha1.Draining), facts: after(soon, keeps(ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1alpha1.Idle, reason: ReasonProfileNotFound, result: v1alpha1.ResultFailed},
+		"applying":                                {node: inState(v1alpha1.Applying), facts: after(minute), state: v1alpha1.Applying},
+		"applying, something else is wanted":      {node: inState(v1alpha1.Applying), facts: after(minute, wants("newer")), state: v1alpha1.Applying},
+		"applying, disabled":                      {node: inState(v1alpha1.Applying), facts: after(minute, keeps(ReasonDisabled)), state: v1alpha1.Applying},
+		"applying, another owner":                 {node: inState(v1alpha1.Applying, owned), facts: after(minute), state: v1alpha1.RollingBack, reason: ReasonConflict},
+		"applying, done":                          {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Verifying},
+		"applying, failed":                        {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskFailed, v1alpha1.ReasonInUse, "process 12")), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonInUse},
+		"applying, no answer":                     {node: inState(v1alpha1.Applying), facts: after(10 * time.Minute), state: v1alpha1.RollingBack, reason: ReasonPluginSilent},
+		"applying, needs a reboot":                {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: ReasonRebootRequired},
+		"applying, may reboot":                    {node: inState(v1alpha1.Applying, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.Tainted},
+		"applying what is soft, may reboot":       {node: inState(v1alpha1.Applying, soft, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: ReasonRebootRequired},
+		"tainted to reboot":                       {node: inState(v1alpha1.Tainted, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.Rebooting},
+		"draining to reboot":                      {node: inState(v1alpha1.Draining, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
+		"draining to reboot, too late":            {node: inState(v1alpha1.Draining, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(long, held), state: v1alpha1.RollingBack, reason: ReasonDrainDeadline},
+		"draining to reboot, something else":      {node: inState(v1alpha1.Draining, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon, held, wants("newer")), state: v1alpha1.Draining, evict: true},
+		"rebooting":                               {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.Rebooting},
+		"rebooted":                                {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Verifying},
+		"rebooted, failed":                        {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonHardwareFailed},
+		"rebooted for nothing":                    {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.RollingBack, reason: ReasonRebootRequired},
+		"rebooting for ever":                      {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(long), state: v1alpha1.RollingBack, reason: ReasonRebootFailed},
+		"verifying, the node has not said":        {node: inState(v1alpha1.Verifying, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Verifying},
+		"verifying, the slices differ":            {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.Verifying},
+		"verifying, the slices never agree":       {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(2*time.Minute, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.RollingBack, reason: ReasonNotVerified},
+		"verifying, failed after all":             {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskFailed)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonHardwareFailed},
+		"verified":                                {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
+		"rolling back":                            {node: inState(v1alpha1.RollingBack), facts: after(minute), state: v1alpha1.RollingBack},
+		"rolling back, another owner":             {node: inState(v1alpha1.RollingBack, owned), facts: after(minute), state: v1alpha1.RollingBack},
+		"rolled back":                             {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskDone), because), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonInUse, result: v1alpha1.ResultRolledBack},
+		"rolled back, not verified":               {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.RollingBack},
+		"rolled back, never verified":             {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Failed, reason: ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"not rolled back":                         {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.Failed, reason: ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"rolling back for ever":                   {node: inState(v1alpha1.RollingBack), facts: after(long), state: v1alpha1.Failed, reason: ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"failed, too early":                       {node: inState(v1alpha1.Failed, retryAt(minute), because), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonInUse},
+		"failed, again":                           {node: inState(v1alpha1.Failed, retryAt(minute)), facts: after(minute), state: v1alpha1.Planning},
+		"failed, something else is wanted":        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(soon, wants("newer")), state: v1alpha1.Planning},
+		"failed, what was is wanted again":        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"failed, disabled":                        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(long, keeps(ReasonDisabled)), state: v1alpha1.Idle},
+		"failed, another owner":                   {node: inState(v1alpha1.Failed, retryAt(long), owned), facts: after(long), state: v1alpha1.Idle},
+		"failed, another policy":                  {node: inState(v1alpha1.Failed, retryAt(long), force), facts: after(soon, func(f *Facts) { f.Choice.Policy = policyOf() }), state: v1alpha1.Planning},
+		"failed, does not fit":                    {node: inState(v1alpha1.Failed, doesNotFit), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
+		"failed, does not fit, other cards":       {node: inState(v1alpha1.Failed, doesNotFit, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards = n.Status.Node.Cards[:1] }), facts: after(soon), state: v1alpha1.Planning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.node.Status.Switch != nil && name != "failed, another policy" {
+				asPolicy(tt.node)(tt.facts)
+			}
+			m := &Machine{Deadlines: DefaultDeadlines()}
+			before := tt.node.DeepCopy()
+			step := m.Next(tt.node, tt.facts)
+			assert.Equal(t, before, tt.node, "what it is given stays as it is")
+
+			s := &step.Status
+			assert.Equal(t, tt.state, s.State)
+			assert.Equal(t, tt.evict, step.Evict, "evict")
+			assert.Equal(t, tt.force, step.Force, "force")
+			var reason, result string
+			if s.Switch != nil {
+				reason = s.Switch.Reason
+			}
+			if step.Record != nil {
+				reason, result = step.Record.Reason, step.Record.Result
+			}
+			assert.Equal(t, tt.reason, reason)
+			assert.Equal(t, tt.result, result)
+			checkShape(t, &step)
+		})
+	}
+}
+
+func retryAt(d time.Duration) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { n.Status.Switch.Retry = ptr.To(metav1.NewMicroTime(noon.Add(d))) }
+}
+
+func because(n *v1alpha1.GPUNode) {
+	n.Status.Switch.Reason, n.Status.Switch.Message = v1alpha1.ReasonInUse, "process 12"
+}
+
+func doesNotFit(n *v1alpha1.GPUNode) {
+	n.Status.Switch.Retry = nil
+	n.Status.Switch.Reason, n.Status.Switch.Cards = v1alpha1.ReasonProfileDoesNotFit, []string{cardA, cardB}
+}
+
+// checkShape checks what holds in every state.
+func checkShape(t require.TestingT, step *Step) {
+	s := &step.Status
+	switch s.State {
+	case v1alpha1.Idle:
+		require.Nil(t, s.Switch)
+	case v1alpha1.Failed:
+		require.NotNil(t, s.Switch)
+		require.Nil(t, s.Switch.Deadline)
+		require.Empty(t, s.Switch.Paused)
+	case v1alpha1.Waiting:
+		require.Nil(t, s.Switch.Deadline)
+		require.False(t, step.Wake.IsZero())
+	default:
+		require.NotNil(t, s.Switch.Deadline, s.State)
+		require.False(t, step.Wake.IsZero(), "nothing ends by itself")
+		require.False(t, step.Wake.After(s.Switch.Deadline.Time))
+	}
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionSwitching, v1alpha1.ConditionOverruled, v1alpha1.ConditionConflict} {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		require.NotNil(t, c, kind)
+		require.NotEmpty(t, c.Reason, kind)
+	}
+	ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	require.NotEmpty(t, ready.Message)
+	require.LessOrEqual(t, len(s.History), keptRecords)
+	if s.State != v1alpha1.Idle {
+		require.Equal(t, metav1.ConditionFalse, ready.Status)
+	}
+}
+
+func TestRetriesBecomeRarer(t *testing.T) {
+	var waits []time.Duration
+	for attempt := int32(1); attempt <= 8; attempt++ {
+		waits = append(waits, retryAfter(attempt))
+	}
+	m := time.Minute
+	assert.Equal(t, []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 30 * m, 30 * m, 30 * m}, waits)
+	assert.Equal(t, 30*m, retryAfter(1<<30))
+}
+
+func TestATryThatFollowsAFailureIsCounted(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Failed, retryAt(time.Minute))
+	step := m.Next(n, after(time.Minute))
+	assert.Equal(t, int32(2), step.Status.Switch.Attempt)
+	assert.NotEqual(t, "1", step.Status.Switch.ID)
+	assert.Nil(t, step.Status.Switch.Retry)
+
+	step = m.Next(n, after(time.Second, wants("newer")))
+	assert.Equal(t, int32(1), step.Status.Switch.Attempt)
+}
+
+func TestAPolicyThatChangesCountsAtOnce(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Draining)
+	f := after(time.Minute, held)
+	f.Choice.Policy.AfterDeadline = v1alpha1.Force
+	f.Choice.Policy.DrainDeadline = &metav1.Duration{Duration: 30 * time.Second}
+	step := m.Next(n, f)
+	assert.True(t, step.Force)
+	assert.Equal(t, noon.Add(30*time.Second+5*time.Minute), step.Status.Switch.Deadline.Time)
+}
+
+func TestAFailureThatRepeatsKeepsOnePlaceInTheHistory(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Draining)
+	for range 3 {
+		step := m.Next(n, after(10*time.Minute, held))
+		n = inState(v1alpha1.Draining)
+		n.Status.History = step.Status.History
+	}
+	require.Len(t, n.Status.History, 1)
+	assert.Equal(t, ReasonDrainDeadline, n.Status.History[0].Reason)
+	assert.Equal(t, 10*time.Minute, n.Status.History[0].Duration.Duration)
+}
+
+func TestRebootDrainsAllCards(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Applying, policy(func(p *v1alpha1.SwitchPolicy) { p.Reboot = v1alpha1.RebootAllowed }),
+		answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired))
+	step := m.Next(n, after(time.Second, asPolicy(n)))
+	assert.Equal(t, []string{cardA, cardB}, step.Status.Switch.Cards)
+	n.Status = step.Status
+	n.Status.Node.Cards[0].Held = []string{cardA + "-keep"}
+	step = m.Next(n, after(2*time.Second, asPolicy(n)))
+	assert.Equal(t, v1alpha1.Draining, step.Status.State, "nobody may stay on a node that reboots")
+}

@@ -1,0 +1,108 @@
+package switchover
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// metrics are what the controller counts. The names are part of its interface.
+type metrics struct {
+	states    *prometheus.HistogramVec
+	durations *prometheus.HistogramVec
+	switches  *prometheus.CounterVec
+	evictions *prometheus.CounterVec
+}
+
+func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
+	// From a second to an hour: a reload of a driver takes minutes, a drain as long as
+	// it may.
+	buckets := []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600}
+	m := &metrics{
+		states: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "tranche_switch_state_duration_seconds",
+			Help:    "Time that nodes spent in a state of a switch.",
+			Buckets: buckets,
+		}, []string{"state"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "tranche_switch_duration_seconds",
+			Help:    "Time that switches took, without the wait for other nodes.",
+			Buckets: buckets,
+		}, []string{"result"}),
+		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tranche_switches_total",
+			Help: "Switches that are over, by result, and why those failed that did.",
+		}, []string{"result", "reason"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tranche_switch_evictions_total",
+			Help: "Pods that were asked to leave cards: evicted, refused (mostly by a PodDisruptionBudget), or forced after the deadline.",
+		}, []string{"result"}),
+	}
+	registry.MustRegister(m.states, m.durations, m.switches, m.evictions, &nodeCollector{r})
+	return m
+}
+
+// switched counts a switch that is over.
+func (m *metrics) switched(record *v1alpha1.SwitchRecord) {
+	m.switches.WithLabelValues(record.Result, record.Reason).Inc()
+	m.durations.WithLabelValues(record.Result).Observe(record.Duration.Seconds())
+}
+
+var (
+	nodesDesc = prometheus.NewDesc("tranche_gpu_nodes",
+		"Nodes with GPUs by the state that they are in.", []string{"state"}, nil)
+	notReadyDesc = prometheus.NewDesc("tranche_gpu_nodes_not_ready",
+		"Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
+	unavailableDesc = prometheus.NewDesc("tranche_switching_nodes",
+		"Nodes whose cards are being switched, as the budget counts them.", nil, nil)
+	limitDesc = prometheus.NewDesc("tranche_switching_nodes_limit",
+		"How many nodes may be switched at once.", nil, nil)
+)
+
+// nodeCollector looks at the nodes when it is asked.
+type nodeCollector struct{ r *Reconciler }
+
+// Describe implements prometheus.Collector.
+func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, unavailableDesc, limitDesc} {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var all v1alpha1.GPUNodeList
+	if err := c.r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		// A controller that does not lead knows no nodes, and says nothing of them.
+		return
+	}
+	states, reasons := map[v1alpha1.State]int{}, map[string]int{}
+	for i := range all.Items {
+		s := &all.Items[i].Status
+		states[s.State]++
+		for _, cond := range s.Conditions {
+			if cond.Type == v1alpha1.ConditionReady && cond.Status != "True" {
+				reasons[cond.Reason]++
+			}
+		}
+	}
+	for _, s := range allStates {
+		out <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(states[s]), string(s))
+	}
+	for reason, n := range reasons {
+		out <- prometheus.MustNewConstMetric(notReadyDesc, prometheus.GaugeValue, float64(n), reason)
+	}
+	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(c.r.Budget.Taken()))
+	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(c.r.Budget.Limit()))
+}
+
+var allStates = []v1alpha1.State{
+	v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying,
+	v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack, v1alpha1.Failed,
+}

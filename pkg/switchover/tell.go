@@ -1,0 +1,79 @@
+package switchover
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// tell says what a node has come to: in the log, in metrics, and by an event where
+// people should know.
+func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *Step) {
+	log := klog.FromContext(ctx)
+	now := &gpuNode.Status
+	if before.Switch != nil && before.State != v1alpha1.Failed && before.State != v1alpha1.Idle {
+		r.metrics.states.WithLabelValues(string(before.State)).Observe(r.Clock.Now().Sub(before.Switch.Since.Time).Seconds())
+	}
+	if step.Record != nil {
+		r.metrics.switched(step.Record)
+	}
+	log.Info("Switch", "from", before.State, "to", now.State, "switch", switchID(before), "profile", profileIn(before, now))
+	switch {
+	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
+		sw := now.Switch
+		r.event(gpuNode, corev1.EventTypeNormal, "SwitchStarted", "Switch",
+			fmt.Sprintf("Switching %s from %s to %s", list(sw.Cards), profileText(sw.From.Profile), profileText(sw.To.Profile)))
+	case now.State == v1alpha1.RollingBack:
+		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
+			fmt.Sprintf("Rolling back to %s: %s", profileText(now.Switch.From.Profile), now.Switch.Message))
+	case step.Record != nil && step.Record.Result == v1alpha1.ResultSucceeded:
+		if before.Switch != nil && len(before.Switch.Cards) > 0 {
+			r.event(gpuNode, corev1.EventTypeNormal, "SwitchSucceeded", "Switch",
+				fmt.Sprintf("Switched to %s in %s", profileText(step.Record.To), step.Record.Duration.Duration))
+		}
+	case now.State == v1alpha1.Failed:
+		t := turn{Step: Step{Status: *now}}
+		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Switch", t.failedText())
+	case step.Record != nil:
+		r.event(gpuNode, corev1.EventTypeNormal, step.Record.Reason, "Switch",
+			fmt.Sprintf("Gave up the switch to %s: %s", profileText(step.Record.To), step.Record.Message))
+	}
+}
+
+func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
+	for _, s := range []*v1alpha1.GPUNodeStatus{now, before} {
+		if s.Switch != nil {
+			return s.Switch.To.Profile
+		}
+	}
+	return ""
+}
+
+// mostNote is how long the text of an event can be.
+const mostNote = 1024
+
+func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
+	note = cut(note, mostNote)
+	o := &v1alpha1.GPUNode{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
+		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},
+	}
+	r.Events.Eventf(o, nil, kind, reasonWord(reason), action, "%s", note)
+}
+
+// tellPod says to who looks at a pod why it had to go.
+func (r *Reconciler) tellPod(p *Pod, profile string, force bool) {
+	note := fmt.Sprintf("Asked to leave, because the cards that it uses are switched to %s", profileText(profile))
+	if force {
+		note = fmt.Sprintf("Deleted after the deadline, because the cards that it uses are switched to %s", profileText(profile))
+	}
+	r.Events.Eventf(&corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+	}, nil, corev1.EventTypeNormal, "Repartitioning", "Evict", "%s", note)
+}

@@ -28,6 +28,7 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.Var(legacyResources{&c.LegacyResources}, "legacy-resource", "extended resource that whole GPUs of its vendor stand for beside their classes: nvidia.com/gpu, amd.com/gpu; may be given for each vendor")
 	flags.StringVar(&c.ProfilesDir, "profiles-dir", "/etc/tranche/profiles", "folder with PartitionProfiles, one file each (NAME.yaml): how GPUs are shared; need not be there")
 	flags.StringVar(&c.DevicePluginConfigsDir, "device-plugin-configs-dir", "/etc/tranche/device-plugin-configs", "folder with configuration files of NVIDIA's device plugin, whose sharing is understood; need not be there")
+	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "load AMD's driver anew where a profile wants another memory mode")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "label the node as NVIDIA's feature discovery does: nvidia.com/gpu.product, .count and .memory")
 	flags.StringVar(&c.UninstallOrder, "uninstall-order", "", "ConfigMap (namespace/name) that tells that Tranche is being uninstalled; empty: nothing does")
 	flags.StringVar(&c.Simulate, "simulate", "", "inventory of GPUs to simulate; empty: real ones")

@@ -20,6 +20,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node"
 )
@@ -54,6 +55,7 @@ func main() {
 func command() *cobra.Command {
 	var config node.Config
 	var kubeconfig string
+	var gpuNode bool
 	logging := logsapi.NewLoggingConfiguration()
 	cmd := &cobra.Command{
 		Use:           "tranche-kubelet-plugin",
@@ -69,18 +71,24 @@ func command() *cobra.Command {
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
-			client, err := newClient(kubeconfig)
+			kube, err := newClient(kubeconfig)
 			if err != nil {
 				return err
 			}
+			if gpuNode {
+				if config.GPUNodes, err = newGPUNodes(kubeconfig); err != nil {
+					return err
+				}
+			}
 			ctx := klog.NewContext(cmd.Context(), klog.LoggerWithValues(klog.Background(), "node", config.NodeName))
 			klog.FromContext(ctx).Info("Starting", "version", version)
-			return node.Run(ctx, &config, client)
+			return node.Run(ctx, &config, kube)
 		},
 	}
 	flags := cmd.Flags()
 	logsapi.AddFlags(logging, flags)
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
+	flags.BoolVar(&gpuNode, "gpu-node", false, "follow the profile that the controller finds for this node, and report in its GPUNode; without it profiles are files")
 	addFlags(flags, &config)
 	cmd.AddCommand(hardwareCommand(), uninstallCommand())
 	return cmd
@@ -108,9 +116,31 @@ func hardwareCommand() *cobra.Command {
 	return cmd
 }
 
-// newClient connects to the API server. The limits leave room for a batch of
-// claims: each takes one read.
+// newClient connects to the API server.
 func newClient(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// newGPUNodes connects to the API server for GPUNodes.
+func newGPUNodes(kubeconfig string) (client.GPUNodes, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := client.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return ours.GPUNodes(), nil
+}
+
+// restConfig finds out how to reach the API server. The limits leave room for a batch
+// of claims: each takes one read.
+func restConfig(kubeconfig string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
 	if kubeconfig == "" {
@@ -123,5 +153,5 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "tranche-kubelet-plugin/" + version
-	return kubernetes.NewForConfig(config)
+	return config, nil
 }

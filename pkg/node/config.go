@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -49,6 +50,12 @@ type Config struct {
 	MPSDir string
 	// MPSLauncher is the command that becomes an MPS daemon; empty: this program.
 	MPSLauncher []string
+	// GPUNodes are where the controller says which profile the node should follow, and
+	// the plugin how the node is. Nil: there is no controller, and profiles are files.
+	GPUNodes client.GPUNodes `json:"-"`
+	// MemoryModes allows to load AMD's driver anew, which a change of the memory mode
+	// takes.
+	MemoryModes bool
 	// NodeLabels labels the node as NVIDIA's feature discovery does.
 	NodeLabels bool
 	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin

@@ -36,13 +36,20 @@ func (p *plugin) watchCards(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := p.look(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "The cards cannot be listed")
-		}
-		p.lookForForeign(ctx)
-		p.lookForObstacles(ctx)
-		p.lookAfterDaemons(ctx)
+		p.lookAtAll(ctx)
+		p.follow.nudge()
 	}
+}
+
+func (p *plugin) lookAtAll(ctx context.Context) {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if err := p.look(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "The cards cannot be listed")
+	}
+	p.lookForForeign(ctx)
+	p.lookForObstacles(ctx)
+	p.lookAfterDaemons(ctx)
 }
 
 // look finds out which cards there are and how they are, and publishes what has
@@ -54,6 +61,7 @@ func (p *plugin) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.shape(found)
 	reshared := p.share(ctx, found)
 	maps.Copy(problems, p.problems(ctx, found))
 	if err := ctx.Err(); err != nil {

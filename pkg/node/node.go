@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/reshape"
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -60,6 +62,14 @@ type plugin struct {
 	settings nodeSettings
 	daemons  *daemons
 	shares   *share.Sharer
+	// profile brings the cards into the shape that is wanted of them, follow does what
+	// the controller asks; nil: there is none.
+	profile *reshape.Node
+	follow  *follower
+	// looking is held by who looks at all cards, or changes them.
+	looking sync.Mutex
+	// found are the cards as the last look found them.
+	found atomic.Pointer[[]gpu.GPU]
 	// labels keeps the node's labels; nil: they are not ours.
 	labels         *labeler
 	uninstallation uninstallation
@@ -85,6 +95,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
 	p.settings = nodeSettings{source: settings.NewSource(c.ProfilesDir, c.DevicePluginConfigsDir)}
+	p.follow = newFollower(p)
 	if c.NodeLabels {
 		p.labels = &labeler{client: client, node: c.NodeName}
 	}
@@ -124,6 +135,7 @@ func (p *plugin) run(ctx context.Context) error {
 	defer p.closeHardware(ctx)
 	p.node.StartWithContext(ctx)
 	p.openShares(ctx)
+	p.openProfile(ctx)
 	if err := p.openCards(ctx, records, broken); err != nil {
 		return err
 	}
@@ -167,14 +179,16 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		LoadID:   p.hardware.LoadID,
 		LockDir:  locks,
 		Shares:   p.shares,
+		Static:   p.profile.Static,
 		Observer: p.metrics,
 
 		BeforeStep: p.beforeStep,
 	})
+	p.profile.Claims = p.claims
 	p.hardware.learn(records.List())
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
-		legacyResources: p.LegacyResources, sharing: p.sharing, isCut: p.isCut, isShared: p.isShared,
+		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared,
 		withdrawn: p.uninstallation.active() && len(records.List()) == 0,
 	}
 	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
@@ -313,6 +327,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.watchVendors(ctx) })
 	wg.Go(func() { p.watchCards(ctx) })
+	wg.Go(func() { p.follow.run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })
 	if p.labels != nil {

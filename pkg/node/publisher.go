@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 // The taints that the plugin puts on devices.
@@ -30,6 +31,9 @@ const (
 	// TaintForeign is on the devices of which a partition that Tranche did not
 	// make holds a part.
 	TaintForeign = "gpu.tranche.dev/foreign-partition"
+	// TaintNotOffered is on the devices that claims hold and that the node's profile
+	// does not offer any more.
+	TaintNotOffered = "gpu.tranche.dev/not-offered"
 )
 
 // failureInterval is the least time between two reports that publishing failed.
@@ -45,6 +49,8 @@ type publisher struct {
 	// sharing says of each card.
 	legacyResources map[gpu.Vendor]string
 	sharing         *sharing
+	// shape says what is offered of a card.
+	shape func(pciAddress string) settings.Shape
 	// isCut tells whether claims hold partitions of a card, or shares; isShared
 	// whether they hold shares.
 	isCut, isShared func(pciAddress string) bool
@@ -78,6 +84,9 @@ type publisher struct {
 	withdrawn bool
 	// slices is the number of slices in the last publication.
 	slices int
+	// digests are of the devices of each card in the last publication, by the name of
+	// the pool.
+	digests map[string]string
 }
 
 // start tells where to publish to.
@@ -157,9 +166,14 @@ func (p *publisher) publish(ctx context.Context) {
 // sendAll makes resources all that the node publishes. The caller holds the lock.
 func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
 	p.metrics.publishedDevices(resources)
-	p.slices = 0
-	for _, pool := range resources.Pools {
+	p.slices, p.digests = 0, make(map[string]string, len(resources.Pools))
+	for name, pool := range resources.Pools {
 		p.slices += len(pool.Slices)
+		var devices []resourceapi.Device
+		for i := range pool.Slices {
+			devices = append(devices, pool.Slices[i].Devices...)
+		}
+		p.digests[name] = publish.Digest(devices)
 	}
 	if err := p.send(ctx, resources); err != nil {
 		p.failed(ctx, err, "hand the slices to the publisher")
@@ -199,6 +213,12 @@ func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
 			}
 		}
 	}
+	shape := p.shape(c.PCIAddress)
+	for _, placement := range c.Placements {
+		if !shape.Offers(placement) {
+			taint(placement.Name(), TaintNotOffered, "")
+		}
+	}
 	for _, o := range p.obstacles[c.PCIAddress] {
 		for _, device := range withShares(c, o.Placement) {
 			switch {
@@ -229,6 +249,24 @@ func (p *publisher) foreignOn(pciAddress string) []gpu.Partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.foreign[pciAddress]
+}
+
+// digestOf tells what was published last of a card's devices.
+func (p *publisher) digestOf(pciAddress string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.digests[gpu.PoolName(p.node, gpu.CardName(pciAddress))]
+}
+
+// ownersFound says who else serves cards of the node, and what gave them away.
+func (p *publisher) ownersFound() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []string
+	for _, o := range p.owners {
+		found = append(found, o.found)
+	}
+	return found
 }
 
 // obstaclesOn lists what is known to be in the way on a card.

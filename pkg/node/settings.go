@@ -18,12 +18,15 @@ type nodeSettings struct {
 	good *settings.Settings
 	// toldBad is the error that was told of last, empty when all is well.
 	toldBad string
+	// profile is what the profile says that the node follows, by PCI address; nil: it
+	// says nothing.
+	profile map[string]settings.Card
 }
 
 // share adds to cards that were found the devices by which they are shared. It
 // tells whether that has changed.
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
-	p.readSettings(ctx)
+	p.readSettings(ctx, found)
 	sharesNVIDIA := slices.ContainsFunc(found, func(card gpu.GPU) bool {
 		return card.Vendor == gpu.NVIDIA && p.wanted(&card).Shared
 	})
@@ -41,6 +44,9 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 // wanted is what is wanted of a card. A plugin that has found settings with errors
 // only goes by those that were in force before it started.
 func (p *plugin) wanted(card *gpu.GPU) settings.Card {
+	if c, ok := p.settings.profile[card.PCIAddress]; ok {
+		return c
+	}
 	if p.settings.good != nil {
 		return p.settings.good.For(card)
 	}
@@ -52,9 +58,14 @@ func (p *plugin) wanted(card *gpu.GPU) settings.Card {
 
 // readSettings takes in what administrators want now. Of settings with an error
 // nothing is taken: those before stay.
-func (p *plugin) readSettings(ctx context.Context) {
+func (p *plugin) readSettings(ctx context.Context, found []gpu.GPU) {
 	s := &p.settings
-	now, err := s.source.Read(p.node.labels())
+	labels := p.node.labels()
+	if p.follow != nil {
+		labels = withoutProfile(labels) // the controller tells what it comes to
+	}
+	now, err := s.source.Read(labels)
+	s.profile = p.profileSettings(ctx, found, now)
 	if err != nil {
 		if text := err.Error(); text != s.toldBad {
 			s.toldBad = text

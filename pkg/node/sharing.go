@@ -41,13 +41,15 @@ type sharing struct {
 	mu sync.Mutex
 	// inForce is by PCI address.
 	inForce map[string]settings.Card
+	// later is how a card is to be shared once no share of it is held, by its name.
+	later map[string]string
 }
 
 // openSharing reads what was in force when the last plugin ended. A file that
 // cannot be read is reported: the settings of today then hold for all cards but
 // those of which shares are held, whose devices tell.
 func openSharing(path string) (*sharing, error) {
-	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]settings.Card{}}
+	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]settings.Card{}, later: map[string]string{}}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -86,6 +88,7 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 				applied[text] = append(applied[text], card.Name())
 			}
 		}
+		s.setWaiting(card.Name(), later)
 		if s.first(card.Name()+" waits", later) && later != "" {
 			waiting[later] = append(waiting[later], card.Name()+s.heldBy(card.PCIAddress))
 		}
@@ -139,6 +142,20 @@ func (s *sharing) add(ctx context.Context, card *gpu.GPU, now settings.Card) {
 		s.events.warn(ctx, "SharesNotPublished", text)
 	}
 	card.Placements = append(slices.Clip(card.Placements), shares...)
+}
+
+// waiting is how a card is to be shared once no share of it is held, for people;
+// empty: as it is.
+func (s *sharing) waiting(card string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.later[card]
+}
+
+func (s *sharing) setWaiting(card, later string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later[card] = later
 }
 
 // first tells whether a text is new about its subject.

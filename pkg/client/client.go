@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Objects is what can be done with the objects of a kind. All are of the cluster,
+// none of a namespace. Errors are the API server's (k8s.io/apimachinery/pkg/api/errors);
+// a cluster without the kind's definition answers NotFound.
+type Objects[T, L runtime.Object] interface {
+	Create(context.Context, T, metav1.CreateOptions) (T, error)
+	Update(context.Context, T, metav1.UpdateOptions) (T, error)
+	UpdateStatus(context.Context, T, metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+	// Patch changes the object, or the part of it that subresources names: "status".
+	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+}
+
+// GPUNodes are the objects of that kind.
+type GPUNodes = Objects[*v1alpha1.GPUNode, *v1alpha1.GPUNodeList]
+
+// PartitionProfiles are the objects of that kind.
+type PartitionProfiles = Objects[*v1alpha1.PartitionProfile, *v1alpha1.PartitionProfileList]
+
+// Interface is a client, or what stands for one in tests.
+type Interface interface {
+	GPUNodes() GPUNodes
+	PartitionProfiles() PartitionProfiles
+}
+
+// The names of the kinds in paths.
+const (
+	ResourceGPUNodes          = "gpunodes"
+	ResourcePartitionProfiles = "partitionprofiles"
+)
+
+// Client talks to the API server. It can be used by many at once.
+type Client struct {
+	gpuNodes          GPUNodes
+	partitionProfiles PartitionProfiles
+}
+
+var _ Interface = (*Client)(nil)
+
+// New returns a client for the server that config names. The config stays as it is:
+// its content type, if any, is for kinds that can be written otherwise than in JSON.
+func New(config *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("scheme of %s: %w", v1alpha1.GroupVersion, err)
+	}
+	c := rest.CopyConfig(config)
+	c.GroupVersion, c.APIPath = &v1alpha1.GroupVersion, "/apis"
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, ""
+	if c.UserAgent == "" {
+		c.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	r, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", v1alpha1.GroupVersion, err)
+	}
+	parameters := runtime.NewParameterCodec(scheme)
+	return &Client{
+		gpuNodes: gentype.NewClientWithList(ResourceGPUNodes, r, parameters, "",
+			func() *v1alpha1.GPUNode { return &v1alpha1.GPUNode{} },
+			func() *v1alpha1.GPUNodeList { return &v1alpha1.GPUNodeList{} }),
+		partitionProfiles: gentype.NewClientWithList(ResourcePartitionProfiles, r, parameters, "",
+			func() *v1alpha1.PartitionProfile { return &v1alpha1.PartitionProfile{} },
+			func() *v1alpha1.PartitionProfileList { return &v1alpha1.PartitionProfileList{} }),
+	}, nil
+}
+
+// GPUNodes are those of the cluster.
+func (c *Client) GPUNodes() GPUNodes { return c.gpuNodes }
+
+// PartitionProfiles are those of the cluster.
+func (c *Client) PartitionProfiles() PartitionProfiles { return c.partitionProfiles }
+
+// ListWatch is for an informer of all objects of a kind, or of one, if a name is
+// given: it asks the server for no other.
+func ListWatch[T, L runtime.Object](of Objects[T, L], name string) cache.ListerWatcher {
+	only := func(o *metav1.ListOptions) {
+		if name != "" {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		}
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			only(&o)
+			return of.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			only(&o)
+			return of.Watch(ctx, o)
+		},
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lw, of)
+}

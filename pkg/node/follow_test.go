@@ -1,0 +1,255 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// steered is a machine whose plugin follows a GPUNode. The test is the controller.
+type steered struct {
+	*machine
+	nodes *clientfake.Client
+	last  int
+}
+
+func steer(m *machine) *steered {
+	s := &steered{machine: m, nodes: clientfake.New()}
+	s.nodes.PrependReactor("patch", "gpunodes", s.applyReport)
+	m.config.GPUNodes = s.nodes.GPUNodes()
+	return s
+}
+
+// applyReport does what the API server does with the plugin's server-side apply.
+func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch := action.(clienttesting.PatchAction)
+	if patch.GetPatchType() != types.ApplyPatchType || patch.GetSubresource() != "status" {
+		return true, nil, fmt.Errorf("unexpected patch %s of %q", patch.GetPatchType(), patch.GetSubresource())
+	}
+	var body struct {
+		Status map[string]json.RawMessage `json:"status"`
+	}
+	if err := json.Unmarshal(patch.GetPatch(), &body); err != nil || len(body.Status) != 1 {
+		return true, nil, fmt.Errorf("the plugin writes status.node only, this is %s", patch.GetPatch())
+	}
+	node, err := s.get()
+	if err != nil {
+		return true, nil, err
+	}
+	node.Status.Node = &v1alpha1.NodeReport{}
+	if err := json.Unmarshal(body.Status["node"], node.Status.Node); err != nil {
+		return true, nil, err
+	}
+	return true, node, s.nodes.Tracker.Update(patch.GetResource(), node, "")
+}
+
+func (s *steered) get() (*v1alpha1.GPUNode, error) {
+	object, err := s.nodes.Tracker.Get(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodeName)
+	if err != nil {
+		return nil, err
+	}
+	return object.(*v1alpha1.GPUNode).DeepCopy(), nil
+}
+
+// await waits until the plugin's report is as a test wants it.
+func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alpha1.NodeReport {
+	s.t.Helper()
+	var last *v1alpha1.GPUNode
+	require.Eventually(s.t, func() bool {
+		last, _ = s.get()
+		return last != nil && last.Status.Node != nil && ok(last.Status.Node)
+	}, patience, tick, what)
+	return last.Status.Node
+}
+
+// ask has the plugin answer a switch in one of its states.
+func (s *steered) ask(state v1alpha1.State, from, to v1alpha1.Wish) *v1alpha1.Task {
+	s.t.Helper()
+	node, err := s.get()
+	require.NoError(s.t, err)
+	s.last++
+	id := fmt.Sprint(s.last)
+	node.Status.State = state
+	node.Status.Switch = &v1alpha1.Switch{ID: id, From: from, To: to}
+	require.NoError(s.t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
+	return s.await("no answer to "+string(state), func(r *v1alpha1.NodeReport) bool {
+		return r.Task != nil && r.Task.Switch == id && r.Task.State == state
+	}).Task
+}
+
+// wish is a profile of these rules.
+func wish(t *testing.T, profile, rules string) v1alpha1.Wish {
+	t.Helper()
+	w := v1alpha1.Wish{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash of " + profile}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &w.Rules))
+	return w
+}
+
+var nothing = v1alpha1.Wish{Source: v1alpha1.FromDefault}
+
+// The plugin makes its GPUNode, which goes with the node, and says how the node is.
+func TestReportInGPUNode(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	k, _ := s.start()
+	report := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	node, err := s.get()
+	require.NoError(t, err)
+	require.Len(t, node.OwnerReferences, 1)
+	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.OwnerReferences[0].UID}, node.OwnerReferences[0])
+	assert.NotEmpty(t, report.BootID)
+	assert.Empty(t, report.Applied)
+	require.Len(t, report.Cards, 2)
+	assert.Equal(t, card0, report.Cards[0].Name)
+	assert.Equal(t, "MIG off", report.Cards[0].Mode)
+	assert.Contains(t, report.Cards[0].Product, "H100")
+
+	s.last = 41
+	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 })
+	assert.Equal(t, []string{small0}, report.Cards[0].Held)
+	assert.Equal(t, []string{small0}, report.Cards[0].Partitions)
+	require.Empty(t, k.unprepare(a))
+	s.await("what is released is still reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
+}
+
+// devicesOn are the devices of a card that the API server has.
+func devicesOn(t *testing.T, m *machine, card string) []resourceapi.Device {
+	t.Helper()
+	list, err := m.api.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var devices []resourceapi.Device
+	for _, s := range list.Items {
+		if strings.HasSuffix(s.Spec.Pool.Name, "/"+card) {
+			devices = append(devices, s.Spec.Devices...)
+		}
+	}
+	return devices
+}
+
+func deviceNames(devices []resourceapi.Device) []string {
+	var names []string
+	for _, d := range devices {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// The cards are cut as a static profile wants it; claims get what is there, and leave
+// it; a restart of the plugin and of the machine change nothing; and it goes back.
+func TestStaticProfile(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	k, stop := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	task := s.ask(v1alpha1.Planning, nothing, sevens)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 2)
+	assert.Empty(t, s.partitions())
+
+	task = s.ask(v1alpha1.Applying, nothing, sevens)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	assert.Len(t, s.partitions(), 14)
+	published := func() bool {
+		devices := devicesOn(t, s.machine, card0)
+		node, err := s.get()
+		return err == nil && len(devices) == 7 && node.Status.Node.Applied == sevens.Hash && node.Status.Node.Cards[0].Slice == publish.Digest(devices)
+	}
+	require.Eventually(t, published, patience, tick, "the slices have not what the report says")
+
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	require.Empty(t, k.unprepare(a))
+	assert.Len(t, s.partitions(), 14)
+
+	stop()
+	k, _ = s.start()
+	require.Eventually(t, published, patience, tick, "a restart changes what is published")
+	k.mustPrepare(a)
+	require.Empty(t, k.unprepare(a))
+
+	task = s.ask(v1alpha1.Applying, sevens, wish(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	assert.Empty(t, s.partitions())
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick, "not all is offered again")
+	k.works(allocate(t, s.api, "b", card0))
+}
+
+// What a claim holds stays published, and is given to nobody else, until it is
+// released.
+func TestNoLongerOffered(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	k, _ := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	halves := wish(t, "halves", "[{mig: {mode: Dynamic, profiles: [3g.40gb]}}]")
+	task := s.ask(v1alpha1.Planning, nothing, halves)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	assert.Empty(t, task.Changes, "nobody has to leave")
+	task = s.ask(v1alpha1.Applying, nothing, halves)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	tainted := func(d resourceapi.Device) bool {
+		return len(d.Taints) == 1 && d.Taints[0].Key == TaintNotOffered && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
+	}
+	require.Eventually(t, func() bool {
+		for _, d := range devicesOn(t, s.machine, card0) {
+			if strings.Contains(d.Name, "-mig-1g-10gb-") && (d.Name != small0 || !tainted(d)) {
+				return false
+			}
+		}
+		return true
+	}, patience, tick)
+	report := s.await("that it waits is not said", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Pending != "" })
+	assert.Contains(t, report.Cards[0].Pending, small0+" is not offered any more when it is released")
+	require.Empty(t, k.unprepare(a))
+	require.Eventually(t, func() bool {
+		names := strings.Join(deviceNames(devicesOn(t, s.machine, card0)), " ")
+		return !strings.Contains(names, "1g-10gb") && strings.Contains(names, half0)
+	}, patience, tick)
+}
+
+// A profile that does not fit is refused before anything is touched.
+func TestProfileDoesNotFit(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	task := s.ask(v1alpha1.Planning, nothing, wish(t, "cut", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]"))
+	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Contains(t, task.Message, "1g.10gb")
+	assert.Empty(t, s.partitions())
+}
+
+// How the cards are shared comes with the profile.
+func TestSharingOfProfile(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	task := s.ask(v1alpha1.Applying, nothing, wish(t, "four", "[{sharing: {replicas: 4}}]"))
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Eventually(t, func() bool {
+		for _, d := range devicesOn(t, s.machine, card0) {
+			if d.Name == fraction0 {
+				quantity := d.Capacity["fraction"].RequestPolicy.Default
+				return quantity.String() == "250m"
+			}
+		}
+		return false
+	}, patience, tick)
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// modesTimeout is how long a card may take to tell its modes, for a report.
+const modesTimeout = 2 * time.Second
+
+// nodeReport is how the node is, for its GPUNode.
+func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
+	cards := f.cards.list()
+	report := &v1alpha1.NodeReport{
+		BootID:  f.bootID(),
+		Count:   int32(len(cards)),
+		Held:    int32(len(f.claims.Ledger.List())),
+		Owners:  f.publisher.ownersFound(),
+		Applied: f.profile.Applied().Hash,
+	}
+	for i := range cards {
+		report.Cards = append(report.Cards, f.cardReport(ctx, &cards[i]))
+	}
+	return report
+}
+
+func (f *follower) cardReport(ctx context.Context, c *card) v1alpha1.CardReport {
+	return v1alpha1.CardReport{
+		Name: c.Name(), Vendor: string(c.Vendor), Product: c.ProductName, Index: int32(c.Index),
+		Mode:       f.modeText(ctx, c),
+		Partitions: f.partitionsOf(c),
+		Held:       f.heldOf(c),
+		Slice:      f.publisher.digestOf(c.PCIAddress),
+		Problem:    c.problem,
+		Pending:    strings.Join(f.pendingOf(c), "; "),
+	}
+}
+
+// modeText is how a card is set, for people. One that does not answer is as it was.
+func (f *follower) modeText(ctx context.Context, c *card) string {
+	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
+	defer cancel()
+	m, err := modes{f.hardware}.Modes(ctx, c.PCIAddress)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("A card does not tell how it is set", "card", c.Name(), "err", err)
+		return f.modeBefore(c.Name())
+	}
+	if m.MIG != "" {
+		return "MIG " + string(m.MIG)
+	}
+	return strings.TrimSpace(m.Compute + " " + m.Memory)
+}
+
+func (f *follower) modeBefore(card string) string {
+	if f.reported == nil {
+		return ""
+	}
+	for _, c := range f.reported.Cards {
+		if c.Name == card {
+			return c.Mode
+		}
+	}
+	return ""
+}
+
+// partitionsOf are the partitions of a card that are known: of claims, of the
+// profile, and of others.
+func (f *follower) partitionsOf(c *card) []string {
+	var names []string
+	for _, r := range f.claims.Ledger.On([]string{c.PCIAddress}) {
+		for _, d := range r.Devices {
+			if base := d.Placement.Base(); base.GPU == c.PCIAddress && base.Type != gpu.TypeGPU {
+				names = append(names, base.Name())
+			}
+		}
+	}
+	for _, p := range f.profile.Shape(c.PCIAddress).Layout {
+		names = append(names, p.Name())
+	}
+	for _, p := range f.publisher.foreignOn(c.PCIAddress) {
+		names = append(names, p.Name())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// heldOf are the devices of a card that claims hold.
+func (f *follower) heldOf(c *card) []string {
+	var names []string
+	for _, r := range f.claims.Ledger.On([]string{c.PCIAddress}) {
+		for _, d := range r.Devices {
+			if d.Placement.GPU == c.PCIAddress && !d.Admin {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// pendingOf says what of the profile waits until claims are released.
+func (f *follower) pendingOf(c *card) []string {
+	var pending []string
+	if later := f.sharing.waiting(c.Name()); later != "" {
+		pending = append(pending, "when no share of the card is held: "+later)
+	}
+	shape := f.profile.Shape(c.PCIAddress)
+	for _, name := range f.heldOf(c) {
+		if p, ok := c.Placement(name); ok && !shape.Offers(p) {
+			pending = append(pending, name+" is not offered any more when it is released")
+		}
+	}
+	return pending
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/reshape"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+func (c *Config) profileFile() string { return filepath.Join(c.dataDir(), "profile.json") }
+
+// openProfile reads which profile the node follows.
+func (p *plugin) openProfile(ctx context.Context) {
+	var err error
+	p.profile, err = reshape.New(reshape.Config{
+		File:           p.profileFile(),
+		Cards:          p.whole,
+		Hardware:       modes{p.hardware},
+		Resolve:        resolve,
+		RemovalCommand: p.hardware.RemovalCommand,
+		MemoryModes:    p.MemoryModes,
+	})
+	if err != nil {
+		p.events.warn(ctx, "ProfileUnknown", fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
+	}
+}
+
+// resolve says what a wish comes to on cards.
+func resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]settings.Card, error) {
+	s, err := settings.FromRules(w.Profile, w.Rules)
+	if err != nil {
+		return nil, err
+	}
+	resolved, problems := s.Resolve(cards, there)
+	return resolved, problems
+}
+
+// whole are the cards that answered the last look, with everything that can be cut
+// from them, offered or not.
+func (p *plugin) whole() []gpu.GPU {
+	if found := p.found.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
+
+// shape takes out of cards that were found what the node's profile does not offer.
+// What a claim holds stays, tainted: the scheduler forgets what an allocated device
+// consumes as soon as it is not published.
+func (p *plugin) shape(found []gpu.GPU) {
+	whole := slices.Clone(found)
+	p.found.Store(&whole)
+	held := p.heldPlacements()
+	for i := range found {
+		card := &found[i]
+		shape := p.profile.Shape(card.PCIAddress)
+		card.Placements = slices.DeleteFunc(slices.Clone(card.Placements), func(q gpu.Placement) bool {
+			return !shape.Offers(q) && !slices.ContainsFunc(held[card.PCIAddress], func(h gpu.Placement) bool { return h.Base().Name() == q.Name() })
+		})
+	}
+}
+
+// profileSettings are how the cards are shared by the profile that the node follows;
+// nil where it follows none, or configuration of the device plugin goes before.
+func (p *plugin) profileSettings(ctx context.Context, found []gpu.GPU, other *settings.Settings) map[string]settings.Card {
+	applied := p.profile.Applied()
+	if applied.Profile == "" || applied.Source == v1alpha1.FromDefault && other != nil && other.Profile != "" {
+		return nil
+	}
+	cards, err := p.profile.Settings(found)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Not all cards follow the profile", "profile", applied.Profile, "err", err)
+	}
+	return cards
+}
+
+// withoutProfile are a node's labels for those who do not ask the controller.
+func withoutProfile(labels map[string]string) map[string]string {
+	labels = maps.Clone(labels)
+	delete(labels, v1alpha1.ProfileLabel)
+	return labels
+}
+
+// bootID identifies this boot of the machine, real or simulated; empty if it does not
+// tell.
+func (c *Config) bootID() string {
+	root := "/"
+	if c.inventory() != "" {
+		root = c.SimulateRoot
+	}
+	data, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -102,6 +103,16 @@ func TestBadSettings(t *testing.T) {
 		"address":               {rule + "cards.pciAddresses={c1:00.0}", []string{"/cards/pciAddresses/0"}},
 		"index":                 {rule + "cards.indexes={-1}", []string{"/cards/indexes/0"}},
 		"twice":                 {rule + "cards.products={L4,L4}", []string{"/cards/products", "equal"}},
+		"mode":                  {rule + "mig.mode=static", []string{"/mig/mode", "'Static'"}},
+		"static nothing":        {rule + "mig.mode=Static", []string{"/mig", "'partitions'"}},
+		"partitions":            {rule + "mig.partitions[0].profile=1g", []string{"/mig/partitions"}},
+		"profiles":              {rule + "mig.mode=Static," + rule + "mig.partitions[0].profile=1g," + rule + "mig.profiles={1g}", []string{"/mig/profiles"}},
+		"MIG on AMD":            {rule + "cards.vendor=amd," + rule + "mig.mode=Disabled", []string{"/mig"}},
+		"MIG profile":           {rule + "mig.profiles={1c.3g.40gb}", []string{"/mig/profiles/0"}},
+		"compute mode":          {rule + "amd.computePartition=cpx", []string{"/amd/computePartition", "'CPX'"}},
+		"count":                 {rule + "cards.count=0", []string{"/cards/count", "minimum"}},
+		"PCI id":                {rule + "cards.pciIDs={0x2330}", []string{"/cards/pciIDs/0"}},
+		"deadline":              {"profiles.a.switch.drainDeadline=soon", []string{"/profiles/a/switch/drainDeadline"}},
 		"device plugin: flages": {"devicePluginConfig.a.flages.migStrategy=single", []string{"/devicePluginConfig/a", "'flages' not allowed"}},
 		"device plugin: misspelt": {"devicePluginConfig.a.sharing.timeSlicing.failRequestGreaterThanOne=true",
 			[]string{"/devicePluginConfig/a/sharing/timeSlicing", "'failRequestGreaterThanOne' not allowed"}},
@@ -135,7 +146,7 @@ func sameKeys(t *testing.T, path string, schema map[string]any, in reflect.Type)
 		}
 		in = in.Elem()
 	}
-	if in.Kind() != reflect.Struct {
+	if in.Kind() != reflect.Struct || in == reflect.TypeFor[metav1.Duration]() {
 		return
 	}
 	properties := schema["properties"].(map[string]any)

@@ -60,6 +60,10 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- include "tranche.fullname" . }}-profiles
 {{- end }}
 
+{{- define "tranche.defaultProfiles.name" -}}
+{{- include "tranche.fullname" . }}-default-profiles
+{{- end }}
+
 {{- define "tranche.devicePluginConfigs.name" -}}
 {{- include "tranche.fullname" . }}-device-plugin-configs
 {{- end }}

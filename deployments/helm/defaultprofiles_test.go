@@ -1,0 +1,210 @@
+package helm_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/layout"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+const profilesDir = chart + "/files/profiles"
+
+// defaultProfiles are the specs of the profiles that come with the chart, by name:
+// some by hand, and one for each MIG profile and each pair of AMD's modes of the
+// inventories that ship.
+func defaultProfiles(t *testing.T) map[string]string {
+	t.Helper()
+	profiles := map[string]string{
+		"whole": "  rules:\n  - mig:\n      mode: Disabled\n    amd:\n      computePartition: SPX\n",
+		// What nobody says anything of, said.
+		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
+		"all-balanced": "  rules:\n" +
+			"  # Cards of four slices.\n" +
+			"  - cards:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
+			"  # Cards of seven.\n" +
+			"  - cards:\n      vendor: nvidia\n" + static("1g", 2, "2g", 1, "3g", 1),
+		"mps-10": "  rules:\n  - cards:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    legacyResource: Replica\n",
+	}
+	for _, n := range []int{2, 4, 10} {
+		profiles[fmt.Sprintf("time-sliced-%d", n)] = fmt.Sprintf("  rules:\n  - sharing:\n      strategy: TimeSlicing\n      replicas: %d\n    legacyResource: Replica\n", n)
+	}
+	for _, name := range inventory.Names() {
+		for _, card := range cardsOf(t, name) {
+			for _, profile := range layout.Profiles(&card) {
+				// As mig-parted names it, and so that it can be a name.
+				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - cards:\n      vendor: nvidia\n" + static(profile, 0)
+			}
+			for memory, modes := range card.Modes {
+				for _, mode := range modes {
+					profiles[strings.ToLower(mode)] = amd(mode, "")
+					profiles[strings.ToLower(mode+"-"+memory)] = amd(mode, memory)
+				}
+			}
+		}
+	}
+	return profiles
+}
+
+// static is a list of partitions: profile, count, profile, count … Without a count
+// the profile fills the card.
+func static(parts ...any) string {
+	text := "    mig:\n      mode: Static\n      partitions:\n"
+	for part := range slices.Chunk(parts, 2) {
+		text += fmt.Sprintf("      - profile: %s\n", part[0])
+		if part[1] != 0 {
+			text += fmt.Sprintf("        count: %d\n", part[1])
+		}
+	}
+	return text
+}
+
+func amd(compute, memory string) string {
+	text := "  rules:\n  - cards:\n      vendor: amd\n    amd:\n      computePartition: " + compute + "\n"
+	if memory != "" {
+		text += "      memoryPartition: " + memory + "\n"
+	}
+	return text
+}
+
+func cardsOf(t *testing.T, name string) []gpu.GPU {
+	t.Helper()
+	inv, err := inventory.Load(name)
+	require.NoError(t, err)
+	return inv.Cards("node")
+}
+
+// The files are those that the inventories ask for; -update writes them.
+func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
+	want := map[string]string{}
+	for name, spec := range defaultProfiles(t) {
+		want[name+".yaml"] = fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\nspec:\n%s", v1alpha1.GroupVersion, v1alpha1.ProfileKind, name, spec)
+	}
+	files, err := filepath.Glob(profilesDir + "/*")
+	require.NoError(t, err)
+	if *update {
+		for _, file := range files {
+			require.NoError(t, os.Remove(file))
+		}
+		for name, content := range want {
+			require.NoError(t, os.WriteFile(filepath.Join(profilesDir, name), []byte(content), 0o644)) //nolint:gosec // a file of the repository
+		}
+		return
+	}
+	got := map[string]string{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		got[filepath.Base(file)] = string(content)
+	}
+	assert.Equal(t, want, got, "run the test with -update")
+	for _, name := range []string{"whole", "dynamic", "all-balanced", "all-1g.10gb", "all-1g.10gb.me", "all-1g.24gb-me", "all-7g.80gb",
+		"spx", "dpx", "tpx", "qpx", "cpx", "spx-nps1", "dpx-nps2", "qpx-nps4", "cpx-nps1", "cpx-nps4", "time-sliced-10", "mps-10"} {
+		assert.Contains(t, got, name+".yaml")
+	}
+}
+
+// Each is one that the API server takes by its name, and that fits the cards of an
+// inventory; all cards that it names follow it.
+func TestDefaultProfilesFit(t *testing.T) {
+	for name := range defaultProfiles(t) {
+		t.Run(name, func(t *testing.T) {
+			assert.Empty(t, validation.IsDNS1123Subdomain(name))
+			assert.Empty(t, validation.IsValidLabelValue(name))
+			file := filepath.Join(profilesDir, name+".yaml")
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			parsed, err := settings.Parse(file, content)
+			require.NoError(t, err)
+			var profile v1alpha1.PartitionProfile
+			require.NoError(t, strict.Decode(file, content, &profile))
+			assert.Equal(t, name, profile.Name)
+			same, err := settings.FromRules(name, profile.Spec.Rules)
+			require.NoError(t, err)
+			assert.Equal(t, parsed, same)
+
+			var fits []string
+			for _, machine := range inventory.Names() {
+				cards := cardsOf(t, machine)
+				resolved, err := parsed.Resolve(cards, nil)
+				if err != nil {
+					continue
+				}
+				for i := range cards {
+					card, held := resolved[cards[i].PCIAddress], false
+					for _, p := range cards[i].WithMIG(gpu.MIGOn).Placements {
+						held = held || card.Shape.Offers(p)
+					}
+					// Under another memory mode the card will have other devices.
+					asItIs := card.Shape.Memory == "" || card.Shape.Memory == cards[i].MemoryMode
+					assert.True(t, held || !asItIs || card.Shape.Cut == settings.CutOff, "%s of %s offers something", cards[i].Name(), machine)
+				}
+				fits = append(fits, machine)
+			}
+			assert.NotEmpty(t, fits)
+		})
+	}
+}
+
+// all-balanced is what mig-parted makes of each model.
+func TestAllBalanced(t *testing.T) {
+	content, err := os.ReadFile(profilesDir + "/all-balanced.yaml")
+	require.NoError(t, err)
+	parsed, err := settings.Parse("all-balanced", content)
+	require.NoError(t, err)
+	for machine, want := range map[string]map[string]int{
+		"h100x8":            {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
+		"a100-40x8-mig-off": {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1},
+		"b200x8":            {"1g.23gb": 2, "2g.45gb": 1, "3g.90gb": 1},
+		"a30x4":             {"1g.6gb": 2, "2g.12gb": 1},
+		"rtxpro6000x4":      {"1g.24gb": 2, "2g.48gb": 1},
+	} {
+		resolved, err := parsed.Resolve(cardsOf(t, machine), nil)
+		require.NoError(t, err)
+		for _, card := range resolved {
+			got := map[string]int{}
+			for _, p := range card.Shape.Layout {
+				got[p.Profile]++
+			}
+			assert.Equal(t, want, got, machine)
+		}
+	}
+}
+
+// The ConfigMap has the files, without those that the administrator has a profile of
+// the same name for.
+func TestDefaultProfilesInTheChart(t *testing.T) {
+	data := func(args ...string) map[string]string {
+		for _, m := range all[*corev1.ConfigMap](decode(t, render(t, chart, args...))) {
+			if m.Name == "tranche-default-profiles" {
+				return m.Data
+			}
+		}
+		t.Fatal("there is no ConfigMap")
+		return nil
+	}
+	every := data()
+	assert.Len(t, every, len(defaultProfiles(t)))
+	for name, content := range every {
+		want, err := os.ReadFile(filepath.Join(profilesDir, name))
+		require.NoError(t, err)
+		assert.Equal(t, strings.TrimSpace(string(want)), strings.TrimSpace(content))
+	}
+	own := data("--set", `profiles.all-1g\.10gb.rules[0].legacyResource=Replica`)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(every)), append(slices.Collect(maps.Keys(own)), "all-1g.10gb.yaml"))
+	assert.Empty(t, data("--set", "defaultProfiles.install=false"))
+}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -51,6 +52,10 @@ func newServer(t *testing.T, answers map[string]string) *server {
 			return
 		}
 		_, _ = io.WriteString(w, answer)
+		if strings.HasPrefix(key, "WATCH") {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
 	}))
 	t.Cleanup(s.Close)
 	return s
@@ -103,7 +108,7 @@ func TestReads(t *testing.T) {
 	nodes, err := c.GPUNodes().List(t.Context(), metav1.ListOptions{Limit: 5, Continue: "from"})
 	require.NoError(t, err)
 	require.Len(t, nodes.Items, 1)
-	assert.Equal(t, *node, nodes.Items[0])
+	assert.Equal(t, node.Status, nodes.Items[0].Status)
 	assert.Equal(t, "more", nodes.Continue)
 
 	profiles, err := c.PartitionProfiles().List(t.Context(), metav1.ListOptions{})
@@ -165,6 +170,7 @@ func TestWatch(t *testing.T) {
 		{"type":"MODIFIED","object":` + nodeA + `}`})
 	w, err := s.client(t).GPUNodes().Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
+	defer w.Stop()
 	for _, want := range []watch.EventType{watch.Added, watch.Modified} {
 		event := <-w.ResultChan()
 		assert.Equal(t, want, event.Type)
@@ -176,15 +182,29 @@ func TestWatch(t *testing.T) {
 
 // An informer of one node asks for no other.
 func TestListWatch(t *testing.T) {
-	s := newServer(t, map[string]string{
-		"GET /gpunodes":   strings.ReplaceAll(list("GPUNode", nodeA), `"more"`, `""`),
-		"WATCH /gpunodes": `{"type":"BOOKMARK","object":{"apiVersion":"tranche.dev/v1alpha1","kind":"GPUNode","metadata":{"resourceVersion":"9"}}}`,
-	})
-	informer := cache.NewSharedIndexInformer(ListWatch(s.client(t).GPUNodes(), "node-a"), &v1alpha1.GPUNode{}, 0, nil)
-	go informer.Run(t.Context().Done())
-	require.True(t, cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced))
+	s := newServer(t, map[string]string{"WATCH /gpunodes": `{"type":"ADDED","object":` + nodeA + `}
+		{"type":"BOOKMARK","object":{"apiVersion":"tranche.dev/v1alpha1","kind":"GPUNode","metadata":{"resourceVersion":"9",
+		"annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}}}}`})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop() // before the server waits for its requests to end
+	lw := ListWatch(s.client(t).GPUNodes(), "node-a")
+	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.GPUNode{}, 0, nil)
+	go informer.RunWithContext(ctx)
+	require.True(t, cache.WaitForCacheSync(ctx.Done(), informer.HasSynced))
 	assert.Equal(t, []string{"node-a"}, informer.GetStore().ListKeys())
 	for _, r := range s.requests() {
 		assert.Contains(t, r.query, "fieldSelector=metadata.name%3Dnode-a")
+	}
+}
+
+func TestListWatchLists(t *testing.T) {
+	s := newServer(t, map[string]string{"GET /gpunodes": list("GPUNode", nodeA)})
+	for name, want := range map[string]string{"": "limit=1", "node-a": "fieldSelector=metadata.name%3Dnode-a&limit=1"} {
+		lw := cache.ToListerWatcherWithContext(ListWatch(s.client(t).GPUNodes(), name))
+		nodes, err := lw.ListWithContext(t.Context(), metav1.ListOptions{Limit: 1})
+		require.NoError(t, err)
+		assert.Len(t, nodes.(*v1alpha1.GPUNodeList).Items, 1)
+		requests := s.requests()
+		assert.Equal(t, want, requests[len(requests)-1].query)
 	}
 }

@@ -50,9 +50,6 @@ func New(objects ...runtime.Object) *Client {
 	return c
 }
 
-// IsWatchListSemanticsUnSupported tells informers to list first.
-func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
-
 // unlisted is a kind of objects for which informers list first: the tracker does
 // not send what it has at the beginning of a watch.
 type unlisted[T, L runtime.Object] struct{ client.Objects[T, L] }

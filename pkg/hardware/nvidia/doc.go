@@ -4,11 +4,13 @@
 //
 // The way through it: profiles.go and inventory.go read a card, of which
 // pkg/hardware/mig says what it offers; mode.go, instances.go, create.go and
-// destroy.go change it, and sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go describe it to
-// containers; watch.go, health.go and load.go say whether it is well, by the
+// destroy.go change it as claims ask for it, switchmig.go as profiles do, and
+// sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go
+// describe it to containers; watch.go, health.go and load.go say whether it is well, by the
 // XIDs of xids.go; report.go shows all of it to people, and foreign.go how to be
 // rid of partitions that are not ours. Every NVML call goes through gate.go,
-// because any of them may hang, and every error through errors.go.
+// because any of them may hang, and every error through errors.go. session.go lets go
+// of NVML while a card is reset.
 //
 // It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/mig, and pkg/claim for the
 // interface that it implements. It does not know whether the NVML below it is

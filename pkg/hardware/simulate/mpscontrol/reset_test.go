@@ -140,3 +140,19 @@ func TestGPUResetWithoutMachine(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, string(said), "no simulated machine")
 }
+
+func FuzzGPUReset(f *testing.F) {
+	f.Add("-i\x000000:1b:00.0", "recovery: [{gpu: '0000:1b:00.0'}]")
+	f.Add("--id=,", "recovery: {}")
+	f.Add("-i", "- 1")
+	f.Fuzz(func(t *testing.T, args, faults string) {
+		if f := strings.ToLower(faults); strings.Contains(f, "delay") || strings.Contains(f, "hang") {
+			t.Skip("it takes as long as it is told")
+		}
+		m := pendingMachine(t)
+		m.faultsAre(t, faults)
+		said, code := RunSMI(string(m), append(strings.Split(args, "\x00"), "--gpu-reset")...)
+		assert.NotEmpty(t, said)
+		assert.True(t, code != 0 || m.isOn(t), "success means that it was reset")
+	})
+}

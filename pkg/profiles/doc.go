@@ -1,0 +1,10 @@
+// Package profiles makes PartitionProfiles of files: of those that come with the
+// chart and of those among its values. They are no objects of the release, since
+// Helm looks for their kind before it has made it.
+//
+// What comes of a file is labelled and follows it: an edit of the object is undone,
+// and the object goes with the file. A profile without the label is a person's; it is
+// left alone, and holds in place of a file of the same name.
+//
+// It may import the API types, pkg/settings and pkg/strict.
+package profiles

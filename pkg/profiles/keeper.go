@@ -1,0 +1,136 @@
+package profiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Label marks the profiles that are made of files.
+const Label = "tranche.dev/from-chart"
+
+const (
+	// interval is how often the folders are looked at. The kubelet brings a changed
+	// ConfigMap within a minute or so.
+	interval = 10 * time.Second
+	// patience is how long one look may take.
+	patience = time.Minute
+)
+
+// Keeper keeps the PartitionProfiles of the API server as files say. It is a
+// Runnable of a manager, of the one that leads.
+type Keeper struct {
+	// Client reads and writes PartitionProfiles.
+	Client client.Client
+	// Dirs are the folders with the files, the first wins.
+	Dirs []string
+}
+
+// NeedLeaderElection says that one of several is enough.
+func (k *Keeper) NeedLeaderElection() bool { return true }
+
+// Start looks at once and then every few seconds, until ctx ends. What fails is
+// tried again; the same error is logged once.
+func (k *Keeper) Start(ctx context.Context) error {
+	told := ""
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		text := ""
+		if err := k.Sync(ctx); err != nil {
+			text = err.Error()
+		}
+		if text != told && text != "" && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(errors.New(text), "Profiles of the chart are not all there; trying again")
+		}
+		told = text
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Sync makes the profiles once. Those that cannot be made do not hold up the others:
+// the error names each. Of a file that is wrong, what was made of it before stays.
+func (k *Keeper) Sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	files, err := read(k.Dirs)
+	if err != nil {
+		return fmt.Errorf("profiles of the chart: %w", err)
+	}
+	var list v1alpha1.PartitionProfileList
+	if err := k.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing PartitionProfiles: %w", err)
+	}
+	there := map[string]*v1alpha1.PartitionProfile{}
+	for i := range list.Items {
+		there[list.Items[i].Name] = &list.Items[i]
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		err := files[name].err
+		if err == nil {
+			err = k.keep(ctx, files[name].profile, there[name])
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if files[name] == nil && ours(there[name]) {
+			if err := k.remove(ctx, there[name]); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ours(p *v1alpha1.PartitionProfile) bool { return p.Labels[Label] == "true" }
+
+// keep makes the object what the file says. One that a person made is left alone.
+func (k *Keeper) keep(ctx context.Context, want, there *v1alpha1.PartitionProfile) error {
+	switch {
+	case there == nil:
+		made := &v1alpha1.PartitionProfile{
+			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{Label: "true"}},
+			Spec:       want.Spec,
+		}
+		if err := k.Client.Create(ctx, made); err != nil {
+			return fmt.Errorf("creating PartitionProfile %s: %w", want.Name, err)
+		}
+		klog.FromContext(ctx).V(2).Info("Created a profile of the chart", "profile", want.Name)
+	case ours(there) && !apiequality.Semantic.DeepEqual(there.Spec, want.Spec):
+		changed := there.DeepCopy()
+		changed.Spec = want.Spec
+		if err := k.Client.Update(ctx, changed); err != nil {
+			return fmt.Errorf("updating PartitionProfile %s: %w", want.Name, err)
+		}
+		klog.FromContext(ctx).V(2).Info("Updated a profile of the chart", "profile", want.Name)
+	}
+	return nil
+}
+
+// remove deletes an object as it was seen: a person may have made it theirs.
+func (k *Keeper) remove(ctx context.Context, p *v1alpha1.PartitionProfile) error {
+	err := k.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting PartitionProfile %s: %w", p.Name, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Deleted a profile that the chart no longer has", "profile", p.Name)
+	return nil
+}

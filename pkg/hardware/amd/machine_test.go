@@ -1,6 +1,7 @@
 package amd_test
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -28,6 +29,18 @@ type machine struct {
 	// before it is put in, onReload afterwards.
 	module             *kmod.Module
 	whileOut, onReload func()
+	// patience is how long a card, or the driver, in use is waited for; zero: briefly.
+	patience time.Duration
+	// comeBack is how long cards are waited for after a load; zero: for as long as it
+	// takes.
+	comeBack time.Duration
+}
+
+// waits makes the driver wait for a card in use for as long as it takes.
+func (m *machine) waits() {
+	m.t.Helper()
+	m.patience = time.Minute
+	m.restart()
 }
 
 // counted takes down the writes of compute modes.
@@ -93,7 +106,7 @@ func simulated(t *testing.T, name string, change ...func(*inventory.Inventory)) 
 // restart is a new process of the plugin.
 func (m *machine) restart() {
 	m.t.Helper()
-	cfg := amd.Config{Files: m.files, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond, ReloadPatience: 500 * time.Millisecond}
+	cfg := amd.Config{Files: m.files, HostDevRoot: m.root, BusyPatience: cmp.Or(m.patience, 300*time.Millisecond), ReloadPatience: cmp.Or(m.comeBack, time.Minute)}
 	if m.module != nil {
 		cfg.Reload = m.reload
 	}

@@ -32,7 +32,7 @@ func reloadable(t *testing.T, name string, change ...func(*inventory.Inventory))
 	kernel := m.files.Files.(*amdgpu.Kernel)
 	m.module = &kmod.Module{
 		Name: "amdgpu", Run: kernel.Modprobe, ReadFile: kernel.ReadFile, Marker: filepath.Join(t.TempDir(), "out"),
-		UnloadPatience: 200 * time.Millisecond, LoadPatience: 400 * time.Millisecond, LookPause: 5 * time.Millisecond,
+		LookPause: time.Millisecond,
 	}
 	m.restart()
 	return m
@@ -157,6 +157,7 @@ func TestMemoryModeWhileAProcessOutsideKubernetesRuns(t *testing.T) {
 	assert.Equal(t, "NPS1", m.memory(), "nothing was asked of the driver")
 
 	// One that ends while it is waited for.
+	m.waits()
 	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 17, Cards: []string{first}}))
 	m.files.mu.Lock()
 	m.files.onRead = func(name string) {
@@ -183,6 +184,7 @@ func TestUnloadRefused(t *testing.T) {
 	assert.Equal(t, "NPS1", m.memory())
 	assert.NoFileExists(t, m.module.Marker)
 
+	m.waits()
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Error: "in use", Times: 1}}})
 	require.NoError(t, m.setMemory("NPS4"), "it is tried again")
 	assert.Equal(t, "NPS4", m.memory())
@@ -190,6 +192,7 @@ func TestUnloadRefused(t *testing.T) {
 
 func TestUnloadHangs(t *testing.T) {
 	m := reloadable(t, "mi300x8")
+	m.module.UnloadPatience = 100 * time.Millisecond
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "unload", Hang: true}}})
 	err := m.setMemory("NPS4")
 	require.ErrorContains(t, err, `"modprobe -r amdgpu" hangs in the kernel`)
@@ -270,6 +273,8 @@ func TestPluginKilledWhileTheDriverIsOut(t *testing.T) {
 // A card that the load leaves out is named, and the next load takes it.
 func TestHiveMemberMissingAfterReload(t *testing.T) {
 	m := reloadable(t, "mi300x8")
+	m.comeBack = time.Millisecond
+	m.restart()
 	m.cards()
 	third := m.inventory.AMD[2].PCI
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Missing: []string{third}, Times: 1}}})
@@ -300,6 +305,8 @@ func TestCardsThatComeUpSlowly(t *testing.T) {
 	require.NoError(t, m.setMemory("NPS1"), "it is being reset, and comes")
 	assert.Equal(t, "NPS1", m.memory())
 
+	m.comeBack = time.Millisecond
+	m.restart()
 	m.onReload = func() { m.faults(amdgpu.Faults{Resetting: []string{first}}) }
 	require.ErrorContains(t, m.setMemory("NPS4"), "1 of 8 cards did not come back: card "+first+" is being reset")
 }

@@ -100,6 +100,7 @@ func TestSetComputeModeOfACardInUse(t *testing.T) {
 	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
 	assert.Equal(t, "SPX", m.modes(first).Compute)
 
+	m.waits()
 	m.files.mu.Lock()
 	m.files.onWrite = func() { _ = amdgpu.EndProcess(m.root, 4242) }
 	m.files.mu.Unlock()

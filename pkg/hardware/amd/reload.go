@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -42,6 +43,9 @@ func (t *task) users() (string, error) {
 	for _, name := range holders {
 		who = append(who, fmt.Sprintf("the kernel module %s uses it", name))
 	}
+	if len(who) == 0 && count != "" && count != "0" {
+		who = t.nodeUsers()
+	}
 	switch {
 	case len(who) > 0:
 		return strings.Join(who, " and ") + "; once they have ended or moved this is tried again", nil
@@ -49,6 +53,74 @@ func (t *task) users() (string, error) {
 		return "its count of users is " + count + "; " + unknownUsers, nil
 	}
 	return "", nil
+}
+
+// nodeUsers are the processes that have one of amdgpu's device nodes open, for
+// display or video. It is a search through all open files of the host, for which
+// everything that cannot be read is nobody's.
+func (t *task) nodeUsers() []string {
+	nodes := t.deviceNumbers()
+	pids, _ := t.list("/proc")
+	var all []process
+	for _, name := range pids {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		dir := path.Join("/proc", name, "fd")
+		files, _ := t.list(dir)
+		for _, file := range files {
+			info, err := t.stat(path.Join(dir, file))
+			if err == nil && info.Mode&fs.ModeCharDevice != 0 && nodes[[2]uint32{info.Major, info.Minor}] {
+				p := process{pid: pid}
+				p.name, _ = t.read(path.Join("/proc", name, "comm"))
+				all = append(all, p)
+				break
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
+	return []string{fmt.Sprintf("%s %s its device nodes open", names(all), have(all))}
+}
+
+func have(all []process) string {
+	if len(all) == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+// deviceNumbers are those of amdgpu's device nodes: KFD's, and the DRM nodes of the
+// cards and of the partition devices.
+func (t *task) deviceNumbers() map[[2]uint32]bool {
+	numbers := map[[2]uint32]bool{}
+	note := func(name string) {
+		if info, err := t.stat(name); err == nil && info.Mode&fs.ModeCharDevice != 0 {
+			numbers[[2]uint32{info.Major, info.Minor}] = true
+		}
+	}
+	note(kfdDevice)
+	places := []string{}
+	cards, _ := t.list(driverDirs[0])
+	for _, name := range cards {
+		places = append(places, path.Join(devicesDir, name))
+	}
+	partitions, _ := t.list(platformDir)
+	for _, name := range partitions {
+		if strings.HasPrefix(name, "amdgpu_xcp") {
+			places = append(places, path.Join(platformDir, name))
+		}
+	}
+	for _, place := range places {
+		nodes, _ := t.list(path.Join(place, "drm"))
+		for _, node := range nodes {
+			note(path.Join(renderDir, node))
+		}
+	}
+	return numbers
 }
 
 // kfdUsers are the processes that use KFD on any card.

@@ -35,8 +35,9 @@ func (s *Supervisor) ask(ctx context.Context, f folder, commands ...string) (str
 	return said, nil
 }
 
-// Run runs a program of the driver on the host, nvidia-smi for instance, and returns
-// what it says. It works without a folder for daemons.
+// Run runs a program of the driver on the host, nvidia-smi for instance, or one of the
+// host's own, like modprobe, and returns what it says. It works without a folder for
+// daemons.
 func (s *Supervisor) Run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	return s.command(ctx, launch{program: program, options: args}).CombinedOutput()
 }

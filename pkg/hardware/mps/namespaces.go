@@ -14,8 +14,11 @@ import (
 // controlProgram is NVIDIA's: both the daemon and its client.
 const controlProgram = "nvidia-cuda-mps-control"
 
+// nvidiaPrefix begins the names of the driver's programs.
+const nvidiaPrefix = "nvidia-"
+
 // programFolders are the places of programs below a driver root.
-var programFolders = []string{"usr/bin", "bin", "usr/sbin", "usr/local/bin", "opt/bin"}
+var programFolders = []string{"usr/bin", "bin", "usr/sbin", "sbin", "usr/local/bin", "opt/bin"}
 
 // libraryFolders are the places of libraries below a driver root.
 var libraryFolders = []string{
@@ -167,6 +170,9 @@ func (p place) find(program string) (string, error) {
 			}
 			looked = append(looked, path)
 		}
+	}
+	if !strings.HasPrefix(program, nvidiaPrefix) {
+		return "", fmt.Errorf("%w: the host has no %s (looked for %s)", errNoProgram, program, strings.Join(looked, ", "))
 	}
 	return "", fmt.Errorf("%w: the NVIDIA driver has no %s (looked for %s): install the package that has it (Debian and Ubuntu: nvidia-compute-utils), or name the driver's folder with the driver root setting",
 		errNoProgram, program, strings.Join(looked, ", "))

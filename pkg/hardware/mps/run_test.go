@@ -35,6 +35,16 @@ func TestRun(t *testing.T) {
 	assert.Error(t, err)
 	assert.Contains(t, string(out), "No devices were found")
 
+	// The host's own programs, where it keeps those for administrators.
+	require.NoError(t, os.MkdirAll(filepath.Join(m.cfg.DriverRoot, "sbin"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(m.cfg.DriverRoot, "sbin/modprobe"), []byte("#!/bin/sh\necho \"$0 $@\"\n"), 0o755))
+	out, err = s.Run(within(t), "modprobe", "-r", "amdgpu")
+	require.NoError(t, err, string(out))
+	assert.Equal(t, filepath.Join(m.cfg.DriverRoot, "sbin/modprobe")+" -r amdgpu\n", string(out))
+	out, err = s.Run(within(t), "no-such-modprobe")
+	assert.Error(t, err)
+	assert.Contains(t, string(out), "the host has no no-such-modprobe")
+
 	out, err = s.Run(within(t), "nvidia-other")
 	assert.Error(t, err)
 	assert.Contains(t, string(out), filepath.Join(m.cfg.DriverRoot, "usr/bin/nvidia-other"), "where it was looked for")

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
@@ -116,4 +120,31 @@ func TestFaultsOfBothVendors(t *testing.T) {
 	assert.Error(t, err)
 	_, err = ParseFaults([]byte("amd: {lost: [x]}"))
 	assert.ErrorContains(t, err, `amd.lost[0]: "x"`)
+}
+
+// A change of the memory mode of AMD's cards loads their driver anew, and leaves
+// NVIDIA's cards, with what runs on them, as they are.
+func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
+	const name = "h100x2-mi300x2"
+	root := t.TempDir()
+	n := machineIn(t, name, root)
+	k := amdIn(t, root, name)
+	d := card(t, n, 0)
+	migOn(t, d)
+	makeGI(t, d, "1g.10gb", 0)
+	require.NoError(t, AddProcess(root, Process{GPU: "0000:9d:00.0", PID: 17}))
+	before, err := os.ReadFile(filepath.Join(root, "state.json"))
+	require.NoError(t, err)
+	boot := bootID(t, root)
+
+	module := &kmod.Module{Name: "amdgpu", Run: k.Modprobe, ReadFile: k.ReadFile, Marker: filepath.Join(t.TempDir(), "out")}
+	driver, err := amd.New(amd.Config{Files: k, HostDevRoot: root, Reload: module.Reload})
+	require.NoError(t, err)
+	require.NoError(t, driver.SetMemoryMode(t.Context(), "NPS4"))
+	assert.Equal(t, "CPX", fileOf(t, k, amdCard))
+
+	after, err := os.ReadFile(filepath.Join(root, "state.json"))
+	require.NoError(t, err)
+	assert.Equal(t, string(before), string(after))
+	assert.Equal(t, boot, bootID(t, root))
 }

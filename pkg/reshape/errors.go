@@ -78,7 +78,7 @@ func failed(err error) v1alpha1.Task {
 		task.Reason = v1alpha1.ReasonInUse
 	case only(errForeign):
 		task.Reason = v1alpha1.ReasonForeignPartition
-	case only(errUnfit, errForeign):
+	case only(errUnfit, errForeign, gpu.ErrNotSupported):
 		task.Reason = v1alpha1.ReasonProfileDoesNotFit
 	default:
 		task.Reason = v1alpha1.ReasonHardwareFailed
@@ -91,6 +91,9 @@ func (n *Node) refusal(plan Plan) error {
 	var errs []error
 	for _, text := range plan.Refused {
 		errs = append(errs, unfit(text))
+	}
+	if step := memoryStep(plan); step != nil && !n.MemoryModes {
+		errs = append(errs, unfit(fmt.Sprintf("%s: the driver would have to be loaded anew for it, which amd.memoryModes=true in the chart's values lets the plugin do", step)))
 	}
 	for _, p := range plan.Foreign {
 		how := "; whoever made it must remove it"

@@ -64,6 +64,7 @@ func (n *Node) apply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bo
 func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bool) error {
 	cards := n.Cards()
 	seen, silent := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	silent = join(silent, n.allThere(seen))
 	if silent != nil && !back {
 		return silent
 	}

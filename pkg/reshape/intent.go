@@ -54,6 +54,8 @@ type intent struct {
 type followed struct {
 	Wish   v1alpha1.Wish             `json:"wish"`
 	Shapes map[string]settings.Shape `json:"shapes,omitempty"`
+	// Vendors are those of the cards, in order.
+	Vendors []gpu.Vendor `json:"vendors,omitempty"`
 }
 
 // last is what was followed, and how the cards were set then.
@@ -116,6 +118,10 @@ func (in intent) begin(to followed, now map[string]gpu.Modes) intent {
 		if all := union(in.Ours[card], shape.Layout); len(all) > 0 {
 			in.Ours[card] = all
 		}
+	}
+	if in.Applying != nil {
+		// Whose cards were gone at the earlier try must come back all the same.
+		to.Vendors = slices.Compact(slices.Sorted(slices.Values(slices.Concat(to.Vendors, in.Applying.Vendors))))
 	}
 	in.Applying = &to
 	return in

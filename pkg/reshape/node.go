@@ -40,7 +40,7 @@ type Config struct {
 	Resolve  Resolve
 	// RemovalCommand is what a person types on the node to remove a partition.
 	RemovalCommand func(gpu.Partition) string
-	// MemoryModes says that Restore may load AMD's driver anew.
+	// MemoryModes says that AMD's driver may be loaded anew.
 	MemoryModes bool
 	// At is called at each point of a change, before what it names. Tests stop the
 	// change by an error.
@@ -134,7 +134,7 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.Wish) v1alpha1.Task {
 	defer n.turn.Unlock()
 	cards := n.Cards()
 	seen, err := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
-	if err != nil {
+	if err := join(err, n.allThere(seen)); err != nil {
 		return failed(err)
 	}
 	wanted, err := n.choose(to, seen)
@@ -169,7 +169,7 @@ func (n *Node) choose(to v1alpha1.Wish, cards []Card) (followed, error) {
 		}
 		return followed{}, err
 	}
-	wanted := followed{Wish: to, Shapes: map[string]settings.Shape{}}
+	wanted := followed{Wish: to, Shapes: map[string]settings.Shape{}, Vendors: vendorsOf(cards)}
 	for i := range cards {
 		card := &cards[i].GPU
 		shape := resolved[card.PCIAddress].Shape
@@ -179,6 +179,32 @@ func (n *Node) choose(to v1alpha1.Wish, cards []Card) (followed, error) {
 		wanted.Shapes[card.PCIAddress] = shape
 	}
 	return wanted, nil
+}
+
+func vendorsOf(cards []Card) []gpu.Vendor {
+	var all []gpu.Vendor
+	for i := range cards {
+		all = append(all, cards[i].Vendor)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// allThere refuses to go on with what was begun while all cards of a vendor are gone:
+// its driver was taken out for the memory mode, or does not answer yet.
+func (n *Node) allThere(cards []Card) error {
+	applying := n.intent().Applying
+	if applying == nil {
+		return nil
+	}
+	var errs []error
+	there := vendorsOf(cards)
+	for _, v := range applying.Vendors {
+		if !slices.Contains(there, v) {
+			errs = append(errs, fmt.Errorf("the node had %s cards when its profile was to be changed, and has none now: is their driver loaded?", v.Title()))
+		}
+	}
+	return join(errs...)
 }
 
 // resolve says what a wish comes to on cards as they are. As many partitions as

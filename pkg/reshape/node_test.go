@@ -214,6 +214,38 @@ func TestCardThatDoesNotAnswer(t *testing.T) {
 	assert.Empty(t, p.hardware.calls)
 }
 
+// A driver that was taken out for a memory mode, and not put in yet, must not look as if
+// the node had no such cards.
+func TestDriverIsOut(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	n := p.start()
+	w := p.profile("cpx-nps4", map[string]settings.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	all := p.hardware.cards
+	p.hardware.before = func(string) error { p.hardware.cards = all[:1]; return errScripted }
+	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
+	p.hardware.before = nil
+	const message = "the node had AMD cards when its profile was to be changed, and has none now: is their driver loaded?"
+	for _, task := range []v1alpha1.Task{
+		n.Apply(t.Context(), w, false), n.Plan(t.Context(), w), n.RollBack(t.Context(), wish(""), false), p.start().Apply(t.Context(), wish(""), false),
+	} {
+		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, message, task.Message)
+	}
+	p.hardware.cards = all
+	p.follow(n, w)
+}
+
+func TestMemoryModesAreNotAllowed(t *testing.T) {
+	p := newPlace(t, mi300)
+	p.memoryModes = false
+	w := p.profile("cpx-nps4", map[string]settings.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	task := p.start().Plan(t.Context(), w)
+	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
+	assert.Contains(t, task.Message, "put the AMD cards into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true")
+	p.follow(p.start(), p.profile("cpx", map[string]settings.Shape{mi300: {Compute: "CPX"}}))
+}
+
 func TestSettings(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})

@@ -204,6 +204,10 @@ func TestPlanForNVIDIA(t *testing.T) {
 			cardOf(hopper, migOn, live(two...), ours(two...), held(wholeOf(hopper)), to(static(two...))),
 			outcome{inTheWay: names(wholeOf(hopper)), keeps: names(two...), what: []string{"devices that the profile does not have are given back"}},
 		},
+		"static: a vGPU": {
+			cardOf(hopper, func(c *Card) { c.Modes.MIGFixed = true }, to(static(two...))),
+			outcome{refused: "card gpu-0000-01-00-0 has MIG mode off and would need it on, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor"},
+		},
 		"static: a card without MIG": {
 			cardOf(plain, to(static(ones(plain, 0)...))),
 			outcome{refused: "card gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay"},

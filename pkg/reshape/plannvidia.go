@@ -17,6 +17,10 @@ func (c *planner) nvidia() {
 		return
 	}
 	switched := want != "" && want != c.Modes.MIG
+	if switched && c.Modes.MIGFixed {
+		c.refuse("has MIG mode %s and would need it %s, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor", c.Modes.MIG, want)
+		return
+	}
 	// exact: what is not wanted must not be there.
 	exact := want == gpu.MIGOff || c.To.Cut == settings.CutStatic
 	if switched {

@@ -2,16 +2,12 @@ package reshape
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
-
-// errMemoryNotAllowed is that a memory mode was lost that must not be put back.
-var errMemoryNotAllowed = errors.New("the driver would have to be loaded anew for it, which amd.memoryModes does not allow")
 
 // Restore puts back what the wish that the node follows wants of the cards, where it
 // was lost: partitions are gone after a reboot, and so are AMD's modes. It is called
@@ -59,14 +55,14 @@ func (n *Node) memoryObstacle(seen []Card) error {
 	if step == nil {
 		return nil
 	}
-	if !n.MemoryModes {
-		return fmt.Errorf("%s: %w", step, errMemoryNotAllowed)
-	}
 	var amd Plan
 	for _, c := range plan.Cards {
 		if c.Vendor == gpu.AMD {
 			amd.Cards = append(amd.Cards, c)
 		}
+	}
+	if !n.MemoryModes {
+		return n.refusal(amd)
 	}
 	if err := inTheWay(amd); err != nil {
 		return fmt.Errorf("%s: %w", step, err)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -80,6 +81,11 @@ func command() *cobra.Command {
 					return err
 				}
 			}
+			if config.MemoryModes {
+				if config.Dynamic, err = newDynamic(kubeconfig); err != nil {
+					return err
+				}
+			}
 			ctx := klog.NewContext(cmd.Context(), klog.LoggerWithValues(klog.Background(), "node", config.NodeName))
 			klog.FromContext(ctx).Info("Starting", "version", version)
 			return node.Run(ctx, &config, kube)
@@ -136,6 +142,15 @@ func newGPUNodes(kubeconfig string) (client.GPUNodes, error) {
 		return nil, err
 	}
 	return ours.GPUNodes(), nil
+}
+
+// newDynamic connects to the API server for objects of other projects.
+func newDynamic(kubeconfig string) (dynamic.Interface, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return dynamic.NewForConfig(config)
 }
 
 // restConfig finds out how to reach the API server. The limits leave room for a batch

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -53,6 +54,9 @@ type Config struct {
 	// GPUNodes are where the controller says which profile the node should follow, and
 	// the plugin how the node is. Nil: there is no controller, and profiles are files.
 	GPUNodes client.GPUNodes `json:"-"`
+	// Dynamic reads and deletes what tells the Kernel Module Management operator to
+	// load AMD's driver. Nil: it does not.
+	Dynamic dynamic.Interface `json:"-"`
 	// MemoryModes allows to load AMD's driver anew, which a change of the memory mode
 	// takes.
 	MemoryModes bool

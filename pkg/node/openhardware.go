@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
@@ -250,13 +252,31 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 // openAMD opens amdgpu. Its files are the host's: a container's own /proc knows
 // the container's processes only.
 func (c *Config) openAMD(ctx context.Context) (*opened, error) {
-	return c.useAMD(ctx, amd.Config{Files: amd.Host(c.HostRoot), HostDevRoot: "/"})
+	module := c.amdgpu(ctx)
+	// The host's programs, not those of a driver: modprobe.
+	module.Run = mps.New(mps.Config{HostRoot: c.HostRoot}).Run
+	module.ReadFile = func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(c.HostRoot, name)) }
+	if c.Dynamic != nil {
+		module.Manager = &kmod.KMM{Client: c.Dynamic, Node: c.NodeName, Module: module.Name}
+	}
+	return c.useAMD(ctx, amd.Config{Files: amd.Host(c.HostRoot), HostDevRoot: "/"}, module)
+}
+
+// amdgpu is AMD's driver as a module of the kernel.
+func (c *Config) amdgpu(ctx context.Context) *kmod.Module {
+	return &kmod.Module{Name: "amdgpu", Marker: filepath.Join(c.dataDir(), "amdgpu-is-out"), Logger: klog.FromContext(ctx)}
 }
 
 // useAMD opens an amdgpu, real or simulated. A machine whose screen is driven by
-// one has no card for us.
-func (c *Config) useAMD(ctx context.Context, config amd.Config) (*opened, error) {
+// one has no card for us. The module is loaded anew where a profile may ask for it.
+func (c *Config) useAMD(ctx context.Context, config amd.Config, module *kmod.Module) (*opened, error) {
 	config.Logger, config.BusyPatience = klog.FromContext(ctx), c.BusyPatience
+	if c.MemoryModes {
+		config.Reload = module.Reload
+		if err := module.Resume(ctx); err != nil {
+			return nil, notThere(gpu.AMD, err)
+		}
+	}
 	driver, err := amd.New(config)
 	if err != nil {
 		return nil, err
@@ -273,6 +293,9 @@ func (c *Config) useAMD(ctx context.Context, config amd.Config) (*opened, error)
 	}
 	return &opened{vendor: driver, loadID: loadID}, nil
 }
+
+// simulatedLookPause is kmod.Module's LookPause for a driver that is loaded at once.
+const simulatedLookPause = 100 * time.Millisecond
 
 // simulated opens the cards of an inventory.
 func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) {
@@ -302,7 +325,9 @@ func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) 
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)
 			}
-			return c.useAMD(ctx, amd.Config{Files: kernel, HostDevRoot: c.SimulateRoot})
+			module := c.amdgpu(ctx)
+			module.Run, module.ReadFile, module.LookPause = kernel.Modprobe, kernel.ReadFile, simulatedLookPause
+			return c.useAMD(ctx, amd.Config{Files: kernel, HostDevRoot: c.SimulateRoot}, module)
 		}})
 	}
 	return openers, nil

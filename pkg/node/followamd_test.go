@@ -1,0 +1,111 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+)
+
+const cpxNPS4 = "[{cards: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}]"
+
+// steerAMD is a machine with AMD cards whose memory mode may be changed.
+func steerAMD(t *testing.T) *steered {
+	s := steer(newAMDMachine(t, newAPI()))
+	s.config.MemoryModes = true
+	return s
+}
+
+func (s *steered) modes() string {
+	return s.await("no cards", func(r *v1alpha1.NodeReport) bool { return len(r.Cards) == 2 }).Cards[0].Mode
+}
+
+// The memory mode changes by a new load of the driver, and then the compute mode; what
+// is published is of the new modes, on healthy cards. A reboot loses both, and they
+// are put back.
+func TestMemoryModeOfProfile(t *testing.T) {
+	s := steerAMD(t)
+	k, stop := s.start()
+	assert.Equal(t, "SPX NPS1", s.modes())
+	to := wish(t, "cpx-nps4", cpxNPS4)
+	task := s.ask(v1alpha1.Planning, nothing, to)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 2)
+	assert.Contains(t, task.Changes[0].What, "NPS4")
+
+	task = s.ask(v1alpha1.Applying, nothing, to)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	nps4 := func() bool {
+		devices := devicesOn(t, s.machine, amdCard0)
+		for _, d := range devices {
+			if !strings.Contains(d.Name, "-cpx-") || !untainted(d) || *d.Attributes["memoryPartition"].StringValue != "NPS4" {
+				return false
+			}
+		}
+		return len(devices) == 8
+	}
+	require.Eventually(t, nps4, patience, tick, "the partitions of the new modes are not published")
+	assert.Equal(t, "CPX NPS4", s.modes())
+	k.works(allocate(t, s.api, "a", cpx3))
+
+	stop()
+	require.NoError(t, amdgpu.Reboot(s.config.SimulateRoot))
+	k, _ = s.start()
+	require.Eventually(t, nps4, patience, tick, "a reboot has lost the modes")
+	k.works(allocate(t, s.api, "b", cpx3))
+
+	task = s.ask(v1alpha1.RollingBack, wish(t, "spx-nps1", "[{amd: {computePartition: SPX, memoryPartition: NPS1}}]"), to)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Eventually(t, func() bool {
+		devices := devicesOn(t, s.machine, amdCard0)
+		names := strings.Join(deviceNames(devices), " ")
+		return strings.HasPrefix(names, amdCard0) && !strings.Contains(names, "-cpx-")
+	}, patience, tick)
+}
+
+// The driver keeps the old memory mode without a word: that is noticed, and what was
+// is published still.
+func TestMemoryModeLost(t *testing.T) {
+	s := steerAMD(t)
+	k, _ := s.start()
+	assert.Equal(t, "SPX NPS1", s.modes())
+	require.NoError(t, amdgpu.SetFaults(s.config.SimulateRoot, amdgpu.Faults{MemoryModeLost: true}))
+	to := wish(t, "cpx-nps4", cpxNPS4)
+	task := s.ask(v1alpha1.Applying, nothing, to)
+	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Contains(t, task.Message, "NPS1")
+	task = s.ask(v1alpha1.RollingBack, nothing, to)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Eventually(t, func() bool {
+		devices := devicesOn(t, s.machine, amdCard0)
+		return len(devices) > 8 && untainted(devices[0])
+	}, patience, tick)
+	k.works(allocate(t, s.api, "a", amdCard0))
+}
+
+// Without the privilege nothing is loaded anew, and the profile is refused.
+func TestMemoryModeNotAllowed(t *testing.T) {
+	s := steer(newAMDMachine(t, newAPI()))
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	task := s.ask(v1alpha1.Planning, nothing, wish(t, "cpx-nps4", cpxNPS4))
+	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Contains(t, task.Message, "amd.memoryModes")
+}
+
+// A claim that is there when the cards are about to change keeps them as they are.
+func TestClaimInTheWayOfProfile(t *testing.T) {
+	s := steerAMD(t)
+	k, _ := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	a := allocate(t, s.api, "a", amdCard0)
+	k.mustPrepare(a)
+	task := s.ask(v1alpha1.Applying, nothing, wish(t, "cpx-nps4", cpxNPS4))
+	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Contains(t, task.Message, "team/claim-a")
+	require.Empty(t, k.unprepare(a))
+}

@@ -19,12 +19,13 @@ import (
 
 const (
 	// unloadPatience is how long it may take to take a driver out. AMD's Device Config
-	// Manager gives a card 100 s for its part of a change of the memory mode
-	// (ROCm/device-config-manager, internal/configmanager/configmanager.go).
+	// Manager names 30 s for it and gives it 5 min (KMMDriverRecoveryUnloadTimeout and
+	// KMMDriverRecoveryTimeout in ROCm/device-config-manager,
+	// pkg/config_manager/globals/constants.go); after 120 s in one call the kernel
+	// reports a task as hung (hung_task_timeout_secs).
 	unloadPatience = 100 * time.Second
 	// loadPatience is how long one try to put it in may take, which resets all cards.
-	// The same program waits 5 min for it (KMMDriverRecoveryTimeout in its
-	// internal/globals/constants.go).
+	// The same program waits 5 min for it (KMMDriverRecoveryTimeout).
 	loadPatience = 5 * time.Minute
 	// loadTries is how often it is tried.
 	loadTries = 3
@@ -181,7 +182,15 @@ func (m *Module) lookPause() time.Duration { return cmp.Or(m.LookPause, lookPaus
 func (m *Module) takeOut(ctx context.Context, managed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.UnloadPatience, unloadPatience))
 	defer cancel()
-	said, err := m.modprobe(ctx, "-r", m.Name)
+	said, err := m.host(ctx, "modprobe", "-r", m.Name)
+	if err != nil && managed && strings.Contains(said, "not found") {
+		// modprobe knows the modules of the host's folders only, and an operator brings
+		// its own along. Without one, nobody could put it in again.
+		if now, stateErr := m.state(); stateErr == nil && now == absent {
+			return nil
+		}
+		said, err = m.host(ctx, "rmmod", m.Name)
+	}
 	hung := (*hungError)(nil)
 	switch {
 	case errors.As(err, &hung):
@@ -231,7 +240,7 @@ func (m *Module) tryWithin(ctx context.Context, try func(context.Context) error)
 
 // load has modprobe load the module.
 func (m *Module) load(ctx context.Context) error {
-	if _, err := m.modprobe(ctx, m.Name); err != nil {
+	if _, err := m.host(ctx, "modprobe", m.Name); err != nil {
 		return err
 	}
 	now, err := m.state()

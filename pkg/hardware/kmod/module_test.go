@@ -56,7 +56,7 @@ func (h *host) Run(ctx context.Context, program string, args ...string) ([]byte,
 		}
 	}
 	h.state = live
-	if args[0] == "-r" {
+	if args[0] == "-r" || program == "rmmod" {
 		h.state = absent
 	}
 	return nil, nil
@@ -206,6 +206,30 @@ func TestLoadThatLoadsNothing(t *testing.T) {
 		}
 		assert.ErrorContains(t, m.Reload(t.Context()), "modprobe amdgpu ended well, and the module is not there")
 	})
+}
+
+// modprobe does not know a module that an operator has brought along.
+func TestModuleThatModprobeDoesNotKnow(t *testing.T) {
+	const unknown = "modprobe: FATAL: Module amdgpu not found."
+	h, m := newHost(t)
+	m.Manager = &manager{host: h, manages: true}
+	m.LookPause = time.Millisecond
+	h.answers[unloads] = []string{unknown, unknown, unknown}
+	require.NoError(t, m.Reload(t.Context()))
+	assert.Equal(t, []string{unloads, "rmmod amdgpu"}, h.said())
+
+	h.answers["rmmod amdgpu"] = []string{"rmmod: ERROR: Module amdgpu is in use"}
+	require.ErrorIs(t, m.Reload(t.Context()), gpu.ErrInUse)
+	assert.Equal(t, live, h.is())
+
+	h.set(absent)
+	require.NoError(t, m.Reload(t.Context()), "one that is not there need not be taken out")
+	assert.Equal(t, live, h.is())
+
+	m.Manager, h.calls = nil, nil
+	h.answers[unloads] = []string{unknown}
+	require.ErrorContains(t, m.Reload(t.Context()), "Module amdgpu not found")
+	assert.Equal(t, []string{unloads}, h.said(), "nobody could put it in again")
 }
 
 func TestDeadlines(t *testing.T) {

@@ -26,18 +26,18 @@ func (e *hungError) Error() string {
 // Unwrap gives the end of the context.
 func (e *hungError) Unwrap() error { return e.cause }
 
-// modprobe runs the host's modprobe, and leaves it behind with a *hungError when it
+// host runs a program of the host, and leaves it behind with a *hungError when it
 // does not end with ctx.
-func (m *Module) modprobe(ctx context.Context, args ...string) (string, error) {
+func (m *Module) host(ctx context.Context, program string, args ...string) (string, error) {
 	// Read only when ends is closed.
 	var out []byte
 	var err error
 	ends := make(chan struct{})
 	go func() {
 		defer close(ends)
-		out, err = m.Run(ctx, "modprobe", args...)
+		out, err = m.Run(ctx, program, args...)
 	}()
-	command := "modprobe " + strings.Join(args, " ")
+	command := program + " " + strings.Join(args, " ")
 	select {
 	case <-ends:
 	case <-ctx.Done():

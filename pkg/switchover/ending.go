@@ -112,10 +112,10 @@ func (t *turn) record(result string) {
 		From: sw.From.Profile, To: sw.To.Profile, Result: result, Reason: sw.Reason, Message: sw.Message,
 		Started: sw.Started, Duration: metav1.Duration{Duration: t.Now.Sub(sw.Started.Time).Round(time.Millisecond)}, Evicted: sw.Evicted,
 	}
-	t.Record = &r
 	if sw.From.Profile == "" && sw.To.Profile == "" && result == v1alpha1.ResultSucceeded {
 		return // The node and the controller have met, no more.
 	}
+	t.Record = &r
 	old := t.Status.History
 	if len(old) > 0 && old[0].To == r.To && old[0].Result == r.Result && old[0].Reason == r.Reason && result != v1alpha1.ResultSucceeded {
 		// A switch that fails again and again keeps one place.

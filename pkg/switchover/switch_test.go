@@ -1,0 +1,245 @@
+package switchover
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func TestASwitch(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA+deviceOf)
+	w.pod("node-a", "other", cardB, cardB+deviceOf)
+	w.wants("node-a", "cpx")
+
+	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	require.Len(t, w.rules(), 1)
+	rule := w.rules()[0]
+	assert.Equal(t, "tranche-node-a-"+cardA, rule.Name)
+	assert.Equal(t, "node-a", rule.Labels["tranche.dev/node"])
+	assert.Equal(t, "node-a/"+cardA, *rule.Spec.DeviceSelector.Pool)
+	assert.Equal(t, resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: "cpx", Effect: resourceapi.DeviceTaintEffectNoSchedule}, rule.Spec.Taint)
+	assert.Equal(t, ReasonSwitching, ready(n).Reason)
+
+	n = w.run("node-a", time.Minute, inProfile("cpx"))
+	w.clean("node-a")
+	assert.False(t, w.podThere("web"))
+	assert.True(t, w.podThere("other"), "only the card that changes is disturbed")
+	assert.Equal(t, "profile cpx is followed, as the node's label tranche.dev/profile names it", ready(n).Message)
+	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
+	require.Len(t, n.Status.History, 1)
+	h := n.Status.History[0]
+	assert.Equal(t, v1alpha1.ResultSucceeded, h.Result)
+	assert.Equal(t, int32(1), h.Evicted)
+	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
+	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the cards that it uses are switched to profile cpx")
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1alpha1.ResultSucceeded, "")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
+}
+
+func TestASwitchOfEightCardsTakesAtMost40Writes(t *testing.T) {
+	var cards []string
+	for i := range 8 {
+		cards = append(cards, fmt.Sprintf("gpu-0000-%02x-00-0", i))
+	}
+	w := newWorld(t)
+	n := w.addNode("node-a", cards...)
+	n.slow = 300 * time.Millisecond
+	n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange {
+		var all []v1alpha1.CardChange
+		for _, card := range cards {
+			all = append(all, v1alpha1.CardChange{Card: card, What: "memory mode NPS4"})
+		}
+		return all
+	}
+	w.profile("cpx-nps4", func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
+	w.settled("node-a", "")
+	for _, card := range cards {
+		w.pod("node-a", "on-"+card, card, card)
+	}
+	before := len(w.events.texts)
+	w.wants("node-a", "cpx-nps4")
+	w.run("node-a", time.Minute, inProfile("cpx-nps4"))
+	w.clean("node-a")
+
+	total := 0
+	for what, n := range w.writes {
+		if !strings.HasPrefix(what, "eviction") {
+			total += n
+		}
+	}
+	total += len(w.events.texts) - before - len(cards)
+	t.Logf("%d writes: %v", total, w.writes)
+	assert.LessOrEqual(t, total, 40)
+}
+
+func TestWhatDisturbsNobodyNeedsNoTaint(t *testing.T) {
+	w := newWorld(t)
+	n := w.addNode("node-a")
+	n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange { return nil }
+	w.profile("time-sliced-10")
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA)
+	w.wants("node-a", "time-sliced-10")
+	got := w.run("node-a", time.Minute, inProfile("time-sliced-10"))
+	assert.True(t, w.podThere("web"))
+	assert.Zero(t, w.writes["create *v1.DeviceTaintRule"])
+	assert.Len(t, got.Status.History, 1)
+}
+
+func TestClientsArePausedAndStartedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "false")
+	w.label("node-a", "nvidia.com/gpu.deploy.nvsm", "paused-for-mig-change")
+	w.settled("node-a", "")
+	client := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "dcgm-exporter", UID: "dcgm"}}
+	client.Spec.NodeName, client.Spec.NodeSelector = "node-a", map[string]string{"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
+	require.NoError(t, w.api.Create(t.Context(), client))
+
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	assert.Equal(t, map[string]string{
+		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
+		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", v1alpha1.ProfileLabel: "cpx",
+	}, w.node("node-a").Labels)
+	assert.Contains(t, ready(n).Message, "team/dcgm-exporter is a paused client")
+	assert.True(t, w.podThere("dcgm-exporter"), "whoever has started it ends it")
+	require.NoError(t, w.api.Delete(t.Context(), client))
+
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	w.clean("node-a")
+	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
+	assert.Equal(t, "false", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
+}
+
+func TestWhatIsTheAdministratorsStays(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
+	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
+	rule := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "broken-fan"}}
+	rule.Spec.DeviceSelector = &resourceapi.DeviceTaintSelector{Pool: ptr.To("node-a/" + cardA)}
+	rule.Spec.Taint = resourceapi.DeviceTaint{Key: "fan", Effect: resourceapi.DeviceTaintEffectNoExecute}
+	require.NoError(t, w.api.Create(t.Context(), rule))
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA)
+	w.wants("node-a", "cpx")
+
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.round("node-a")
+	assert.Equal(t, []corev1.Taint{taint, {Key: TaintKey, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
+	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
+
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	w.clean("node-a")
+	node := w.node("node-a")
+	assert.True(t, node.Spec.Unschedulable)
+	assert.Equal(t, []corev1.Taint{taint, second}, node.Spec.Taints)
+	require.Len(t, w.rules(), 1)
+	assert.Equal(t, "broken-fan", w.rules()[0].Name)
+}
+
+func TestWithoutDeviceTaintRulesTheNodeIsTainted(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.noRule = true })
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA)
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.round("node-a")
+	assert.True(t, hasNodeTaint(w.node("node-a")))
+	n = w.run("node-a", time.Minute, is(v1alpha1.Applying))
+	assert.Contains(t, ready(n).Message, "has no DeviceTaintRule")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	w.clean("node-a")
+}
+
+func TestAdminAccessDoesNotStandInTheWay(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "monitor", cardA, cardA, func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
+		c.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	})
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	assert.True(t, w.podThere("monitor"))
+}
+
+func TestWhoHoldsWhatIsKeptMayStay(t *testing.T) {
+	w := newWorld(t)
+	n := w.addNode("node-a")
+	n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange {
+		return []v1alpha1.CardChange{{Card: cardA, What: "partitions", Keeps: []string{cardA + "-mig-1g-10gb-6"}}}
+	}
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "goes", cardA, cardA+deviceOf)
+	w.pod("node-a", "stays", cardA, cardA+"-mig-1g-10gb-6")
+	n.kept = []string{cardA + "-mig-1g-10gb-6"}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	assert.False(t, w.podThere("goes"))
+	assert.True(t, w.podThere("stays"))
+}
+
+func TestALongDrainWritesSeldom(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA)
+	left := 0
+	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.writes = map[string]int{}
+	w.run("node-a", 15*time.Minute, func(n *v1alpha1.GPUNode) bool {
+		left++
+		w.evict = refuse(fmt.Sprintf("The disruption budget web needs 1 healthy pods and has %d currently", left))
+		return n.Status.State == v1alpha1.Failed
+	})
+	assert.LessOrEqual(t, w.writes["status *v1alpha1.GPUNode"], 20)
+	assert.LessOrEqual(t, w.writes["eviction *v1.Pod"], 30, "a pod is not asked all the time")
+}
+
+func TestConditionsSpeakToPeople(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA+deviceOf)
+	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
+		return n.Status.State == v1alpha1.Draining && strings.Contains(ready(n).Message, "budget")
+	})
+	assert.Equal(t, "asks pods to leave "+cardA+": pod team/web ("+cardA+"-mig-1g-10gb-0) is not evicted: "+
+		"The disruption budget web needs 1 healthy pods and has 1 currently; "+
+		"until 12:10:03 UTC at the latest, then it is given up and everything stays as it is",
+		meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionSwitching).Message)
+}

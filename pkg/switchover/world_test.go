@@ -1,0 +1,534 @@
+package switchover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// world is an API server, nodes with plugins, and a controller, on a clock that
+// stands still until it is told.
+type world struct {
+	t      *testing.T
+	api    client.WithWatch
+	clock  *clocktesting.FakeClock
+	r      *Reconciler
+	opts   Options
+	events *notes
+	nodes  map[string]*fakeNode
+	noRule bool
+	// lastErr is what the controller complained of last.
+	lastErr error
+
+	// mu guards what follows: controllers of many nodes write at once.
+	mu sync.Mutex
+	// writes counts the controller's by verb and kind.
+	writes map[string]int
+	// refuse makes calls of the controller fail; evict, evictions.
+	refuse func(verb string, o client.Object) error
+	evict  func(pod types.NamespacedName) error
+	// budgetSeen is the most nodes that were tainted at once.
+	budgetSeen int
+	tainted    map[string]bool
+}
+
+// notes are the events.
+type notes struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (r *notes) Eventf(o, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, _ := meta.Accessor(o)
+	r.texts = append(r.texts, fmt.Sprintf("%s %s %s: %s", m.GetName(), kind, reason, fmt.Sprintf(note, args...)))
+}
+
+func (r *notes) AnnotatedEventf(o, related runtime.Object, _ map[string]string, kind, reason, action, note string, args ...any) {
+	r.Eventf(o, related, kind, reason, action, note, args...)
+}
+
+func (r *notes) WithLogger(any) events.EventRecorderLogger { return nil }
+
+type worldOption func(*world)
+
+func newWorld(t *testing.T, options ...worldOption) *world {
+	t.Helper()
+	scheme, err := NewScheme()
+	require.NoError(t, err)
+	w := &world{
+		t: t, clock: clocktesting.NewFakeClock(noon), events: &notes{}, nodes: map[string]*fakeNode{},
+		writes: map[string]int{}, tainted: map[string]bool{},
+		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels},
+	}
+	w.api = fake.NewClientBuilder().WithScheme(scheme).
+		WithStatusSubresource(&v1alpha1.GPUNode{}, &resourceapi.ResourceClaim{}).
+		WithIndex(&resourceapi.ResourceClaim{}, poolIndex, poolsOf).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, func(o client.Object) []string {
+			return []string{*o.(*resourceapi.ResourceSlice).Spec.NodeName}
+		}).
+		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorDriver, func(o client.Object) []string {
+			return []string{o.(*resourceapi.ResourceSlice).Spec.Driver}
+		}).Build()
+	for _, o := range options {
+		o(w)
+	}
+	w.startController()
+	return w
+}
+
+// startController starts a controller that knows nothing of the one before.
+func (w *world) startController() {
+	c := interceptor.NewClient(w.api, w.watchWrites())
+	r, err := New(c, c, w.optsWithRegistry(), nil)
+	require.NoError(w.t, err)
+	r.Clock, r.Events, r.DeviceTaintRules = w.clock, w.events, !w.noRule
+	w.r = r
+}
+
+func (w *world) optsWithRegistry() Options {
+	o := w.opts
+	o.Registry = prometheus.NewRegistry()
+	return o
+}
+
+// watchWrites counts what the controller writes, makes it fail where it is told to, and
+// watches the budget.
+func (w *world) watchWrites() interceptor.Funcs {
+	note := func(verb string, o client.Object) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.writes[fmt.Sprintf("%s %T", verb, o)]++
+		if w.refuse != nil {
+			return w.refuse(verb, o)
+		}
+		return nil
+	}
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := w.read("get", o); err != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := note("create", o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := note("update", o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err := note("patch", o); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := note("delete", o); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if err := note("status", o); err != nil {
+				return err
+			}
+			if err := c.SubResource(sub).Patch(ctx, o, p, opts...); err != nil {
+				return err
+			}
+			w.seen(o.(*v1alpha1.GPUNode))
+			return nil
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, body client.Object, opts ...client.SubResourceCreateOption) error {
+			if err := note(sub, o); err != nil {
+				return err
+			}
+			if w.evict != nil {
+				if err := w.evict(client.ObjectKeyFromObject(o)); err != nil {
+					return err
+				}
+			}
+			return c.SubResource(sub).Create(ctx, o, body, opts...)
+		},
+	}
+}
+
+func (w *world) read(verb string, o client.Object) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refuse != nil {
+		return w.refuse(verb, o)
+	}
+	return nil
+}
+
+func (w *world) seen(n *v1alpha1.GPUNode) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if Tainting(&n.Status) {
+		w.tainted[n.Name] = true
+	} else {
+		delete(w.tainted, n.Name)
+	}
+	w.budgetSeen = max(w.budgetSeen, len(w.tainted))
+}
+
+// profile adds a profile, or changes it.
+func (w *world) profile(name string, change ...func(*v1alpha1.PartitionProfile)) {
+	p := &v1alpha1.PartitionProfile{}
+	p.Name = name
+	p.Spec.Rules = []v1alpha1.Rule{{AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}}
+	for _, c := range change {
+		c(p)
+	}
+	if err := w.api.Create(w.t.Context(), p); apierrors.IsAlreadyExists(err) {
+		var old v1alpha1.PartitionProfile
+		require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKeyFromObject(p), &old))
+		p.ResourceVersion = old.ResourceVersion
+		require.NoError(w.t, w.api.Update(w.t.Context(), p))
+	} else {
+		require.NoError(w.t, err)
+	}
+}
+
+// label sets a label of a node; empty takes it off.
+func (w *world) label(node, key, value string) {
+	w.changeNode(node, func(n *corev1.Node) {
+		if value == "" {
+			delete(n.Labels, key)
+			return
+		}
+		metav1.SetMetaDataLabel(&n.ObjectMeta, key, value)
+	})
+}
+
+func (w *world) wants(node, profile string) { w.label(node, v1alpha1.ProfileLabel, profile) }
+
+func (w *world) changeNode(name string, change func(*corev1.Node)) {
+	n := w.node(name)
+	change(n)
+	require.NoError(w.t, w.api.Update(w.t.Context(), n))
+}
+
+func (w *world) node(name string) *corev1.Node {
+	var n corev1.Node
+	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &n))
+	return &n
+}
+
+func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
+	var n v1alpha1.GPUNode
+	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &n))
+	return &n
+}
+
+func (w *world) rules() []resourceapi.DeviceTaintRule {
+	var all resourceapi.DeviceTaintRuleList
+	require.NoError(w.t, w.api.List(w.t.Context(), &all))
+	return all.Items
+}
+
+// pod makes a pod that holds a device by a claim.
+func (w *world) pod(node, name, card, device string, change ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("pod-" + name)}}
+	pod.Spec.NodeName = node
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + "-gpu", UID: types.UID("claim-" + name)}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node, card), Device: device}},
+	}}
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}}
+	for _, c := range change {
+		c(pod, claim)
+	}
+	require.NoError(w.t, w.api.Create(w.t.Context(), pod))
+	status := claim.Status
+	require.NoError(w.t, w.api.Create(w.t.Context(), claim))
+	claim.Status = status
+	require.NoError(w.t, w.api.Status().Update(w.t.Context(), claim))
+}
+
+// podThere tells whether a pod is there.
+func (w *world) podThere(name string) bool {
+	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: "team", Name: name}, &corev1.Pod{})
+	require.NoError(w.t, client.IgnoreNotFound(err))
+	return err == nil
+}
+
+// round lets the controller look at a node, and its plugin. It returns when the
+// controller wants to look again.
+func (w *world) round(node string) time.Duration {
+	// A log of every step of a thousand switches helps nobody.
+	result, err := w.r.Reconcile(klog.NewContext(w.t.Context(), logr.Discard()), requestFor(node))
+	if err != nil {
+		w.lastErr = err
+		result.RequeueAfter = firstErrorRetry
+	}
+	if n := w.nodes[node]; n != nil {
+		n.plugin(w)
+	}
+	return result.RequeueAfter
+}
+
+// run lets time pass until the node is as it should be, at the pace that the
+// controller asks for.
+func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode) bool) *v1alpha1.GPUNode {
+	w.t.Helper()
+	end := w.clock.Now().Add(long)
+	for {
+		wait := w.round(node)
+		n := w.gpuNode(node)
+		if done(n) {
+			return n
+		}
+		if !w.clock.Now().Before(end) {
+			require.Failf(w.t, "it does not come to it", "after %s node %s is %s: %s; last error: %v", long, node, n.Status.State, ready(n).Message, w.lastErr)
+		}
+		if wait == 0 || wait > time.Second {
+			wait = time.Second
+		}
+		w.clock.Step(wait)
+	}
+}
+
+func ready(n *v1alpha1.GPUNode) *metav1.Condition {
+	if c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return c
+	}
+	return &metav1.Condition{}
+}
+
+func inProfile(name string) func(*v1alpha1.GPUNode) bool {
+	return func(n *v1alpha1.GPUNode) bool {
+		return n.Status.State == v1alpha1.Idle && n.Status.Applied != nil && n.Status.Applied.Profile == name
+	}
+}
+
+func is(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
+	return func(n *v1alpha1.GPUNode) bool { return n.Status.State == state }
+}
+
+// clean checks that nothing of ours is left on a node.
+func (w *world) clean(node string) {
+	w.t.Helper()
+	for _, rule := range w.rules() {
+		assert.NotEqual(w.t, node, nodeOf(&rule), "a rule is left")
+	}
+	n := w.node(node)
+	assert.False(w.t, leftover(n, DefaultPauseLabels), "taints %v, labels %v", n.Spec.Taints, n.Labels)
+}
+
+// fakeNode is a node's plugin, with its hardware. It answers as the node would: an
+// answer that needs time comes when the time has passed.
+type fakeNode struct {
+	name  string
+	cards []string
+	// applied is the hash that the hardware follows; memory is what the plugin has of
+	// its task.
+	applied string
+	task    v1alpha1.Task
+	// since is when the task that is worked on was seen first.
+	working string
+	since   time.Time
+
+	// What can be wrong with it.
+	dead    bool
+	slow    time.Duration
+	owners  []string
+	changes func(sw *v1alpha1.Switch) []v1alpha1.CardChange
+	answer  func(sw *v1alpha1.Switch, state v1alpha1.State) (v1alpha1.TaskPhase, string, string)
+	wrong   bool     // it publishes something else than it says
+	foreign []string // devices that it holds for claims that are gone
+	kept    []string // devices that may be held while their card is changed
+}
+
+const deviceOf = "-mig-1g-10gb-0"
+
+// addNode adds a node with cards, a plugin, and a GPUNode that is in no profile.
+func (w *world) addNode(name string, cards ...string) *fakeNode {
+	if len(cards) == 0 {
+		cards = []string{cardA, cardB}
+	}
+	n := &fakeNode{name: name, cards: cards}
+	n.changes = func(sw *v1alpha1.Switch) []v1alpha1.CardChange {
+		if sw.To.Profile == "" || sw.To.Profile == v1alpha1.DefaultProfile {
+			return nil
+		}
+		return []v1alpha1.CardChange{{Card: n.cards[0], What: "partitions for " + sw.To.Profile}}
+	}
+	w.nodes[name] = n
+	require.NoError(w.t, w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	require.NoError(w.t, w.api.Create(w.t.Context(), &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	n.plugin(w)
+	return n
+}
+
+// settled runs a node until it follows a profile.
+func (w *world) settled(node, profile string) *fakeNode {
+	w.t.Helper()
+	w.run(node, time.Hour, inProfile(profile))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writes = map[string]int{}
+	return w.nodes[node]
+}
+
+// plugin lets the plugin look at its GPUNode once.
+func (n *fakeNode) plugin(w *world) {
+	if n.dead {
+		return
+	}
+	var g v1alpha1.GPUNode
+	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: n.name}, &g); err != nil {
+		return
+	}
+	n.work(w, &g)
+	n.publish(w)
+	report := n.report(w)
+	if g.Status.Node != nil && equalReports(g.Status.Node, report) {
+		return
+	}
+	before := g.DeepCopy()
+	g.Status.Node = report
+	require.NoError(w.t, w.api.Status().Patch(w.t.Context(), &g, client.MergeFrom(before)))
+}
+
+// work answers what the controller asks.
+func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
+	sw, state := g.Status.Switch, g.Status.State
+	if sw == nil {
+		return
+	}
+	switch state {
+	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.RollingBack, v1alpha1.Rebooting:
+	default:
+		return
+	}
+	if n.task.Switch == sw.ID && n.task.State == state {
+		return
+	}
+	if key := sw.ID + string(state); n.working != key {
+		n.working, n.since = key, w.clock.Now()
+	}
+	if w.clock.Now().Sub(n.since) < n.slow {
+		return
+	}
+	task := v1alpha1.Task{Switch: sw.ID, State: state, Phase: v1alpha1.TaskDone}
+	if state == v1alpha1.Planning {
+		task.Phase, task.Changes = v1alpha1.TaskPlanned, n.changes(sw)
+	}
+	if n.answer != nil {
+		if phase, reason, message := n.answer(sw, state); phase != "" {
+			task.Phase, task.Reason, task.Message = phase, reason, message
+		}
+	}
+	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning {
+		for _, card := range sw.Cards {
+			// Nothing is changed under a pod.
+			assert.Subset(w.t, n.kept, n.held(w, card), "changed while it is held")
+		}
+		n.applied = sw.To.Hash
+		if state == v1alpha1.RollingBack {
+			n.applied = sw.From.Hash
+		}
+	}
+	n.task = task
+}
+
+// held are the devices of a card that claims of pods hold, as the node sees it.
+func (n *fakeNode) held(w *world, card string) []string {
+	var claims resourceapi.ResourceClaimList
+	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{poolIndex: gpu.PoolName(n.name, card)}))
+	held := slices.Clone(n.foreign)
+	for i := range claims.Items {
+		for _, user := range claims.Items[i].Status.ReservedFor {
+			err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: claims.Items[i].Namespace, Name: user.Name}, &corev1.Pod{})
+			if err == nil && !ptr.Deref(claims.Items[i].Status.Allocation.Devices.Results[0].AdminAccess, false) {
+				held = append(held, claims.Items[i].Status.Allocation.Devices.Results[0].Device)
+			}
+		}
+	}
+	slices.Sort(held)
+	return slices.Compact(held)
+}
+
+func (n *fakeNode) devices(card string) []resourceapi.Device {
+	return []resourceapi.Device{{
+		Name:       card,
+		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
+	}}
+}
+
+// publish keeps the node's slices.
+func (n *fakeNode) publish(w *world) {
+	for _, card := range n.cards {
+		devices := n.devices(card)
+		if n.wrong {
+			devices[0].Name = "wrong"
+		}
+		s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + card}}
+		s.Spec = resourceapi.ResourceSliceSpec{
+			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices,
+			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name, card), Generation: 1, ResourceSliceCount: 1},
+		}
+		var old resourceapi.ResourceSlice
+		err := w.api.Get(w.t.Context(), client.ObjectKeyFromObject(s), &old)
+		switch {
+		case apierrors.IsNotFound(err):
+			require.NoError(w.t, w.api.Create(w.t.Context(), s))
+		case err == nil && publish.Digest(old.Spec.Devices) != publish.Digest(devices):
+			s.ResourceVersion = old.ResourceVersion
+			require.NoError(w.t, w.api.Update(w.t.Context(), s))
+		}
+	}
+}
+
+func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
+	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.cards)), Applied: n.applied, Owners: n.owners}
+	for _, card := range n.cards {
+		c := v1alpha1.CardReport{Name: card, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(card)), Held: n.held(w, card)}
+		r.Cards = append(r.Cards, c)
+		r.Held += int32(len(c.Held))
+	}
+	if n.task.Switch != "" {
+		r.Task = n.task.DeepCopy()
+	}
+	return r
+}
+
+func equalReports(a, b *v1alpha1.NodeReport) bool {
+	return assert.ObjectsAreEqual(a.DeepCopy(), b.DeepCopy()) || fmt.Sprintf("%+v%+v", *a, a.Task) == fmt.Sprintf("%+v%+v", *b, b.Task)
+}

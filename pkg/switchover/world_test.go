@@ -43,6 +43,10 @@ type world struct {
 	events *notes
 	nodes  map[string]*fakeNode
 	noRule bool
+	// wake is told of nodes that need not wait any more.
+	wake func(node string)
+	// list answers lists in place of the API server, where it can.
+	list func(list client.ObjectList, o *client.ListOptions) bool
 	// lastErr is what the controller complained of last.
 	lastErr error
 
@@ -108,7 +112,11 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 // startController starts a controller that knows nothing of the one before.
 func (w *world) startController() {
 	c := interceptor.NewClient(w.api, w.watchWrites())
-	r, err := New(c, c, w.optsWithRegistry(), nil)
+	r, err := New(c, c, w.optsWithRegistry(), func(node string) {
+		if w.wake != nil {
+			w.wake(node)
+		}
+	})
 	require.NoError(w.t, err)
 	r.Clock, r.Events, r.DeviceTaintRules = w.clock, w.events, !w.noRule
 	w.r = r
@@ -138,6 +146,12 @@ func (w *world) watchWrites() interceptor.Funcs {
 				return err
 			}
 			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if w.list != nil && w.list(l, (&client.ListOptions{}).ApplyOptions(opts)) {
+				return nil
+			}
+			return c.List(ctx, l, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if err := note("create", o); err != nil {
@@ -373,6 +387,10 @@ type fakeNode struct {
 	wrong   bool     // it publishes something else than it says
 	foreign []string // devices that it holds for claims that are gone
 	kept    []string // devices that may be held while their card is changed
+	quick   bool     // there are no claims, and slices are made when they are asked for
+
+	// changed: its last report said something else than the one before.
+	changed bool
 }
 
 const deviceOf = "-mig-1g-10gb-0"
@@ -416,9 +434,12 @@ func (n *fakeNode) plugin(w *world) {
 		return
 	}
 	n.work(w, &g)
-	n.publish(w)
+	if !n.quick {
+		n.publish(w)
+	}
 	report := n.report(w)
-	if g.Status.Node != nil && equalReports(g.Status.Node, report) {
+	n.changed = g.Status.Node == nil || !equalReports(g.Status.Node, report)
+	if !n.changed {
 		return
 	}
 	before := g.DeepCopy()
@@ -470,6 +491,9 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 
 // held are the devices of a card that claims of pods hold, as the node sees it.
 func (n *fakeNode) held(w *world, card string) []string {
+	if n.quick {
+		return nil
+	}
 	var claims resourceapi.ResourceClaimList
 	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{poolIndex: gpu.PoolName(n.name, card)}))
 	held := slices.Clone(n.foreign)

@@ -70,7 +70,7 @@ func (f *fleet) lists(list client.ObjectList, o *client.ListOptions) bool {
 
 func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	nodes := 1000
-	if testing.Short() {
+	if testing.Short() || underRace {
 		nodes = 100
 	}
 	w := newWorld(t, func(w *world) { w.opts.MaxUnavailable = "10%" })

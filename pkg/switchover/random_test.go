@@ -1,0 +1,195 @@
+package switchover
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// chaos is a world in which anything can happen at any time.
+type chaos struct {
+	*world
+	node *fakeNode
+	rand *rand.Rand
+	pods int
+	log  []string
+}
+
+func (c *chaos) happens() {
+	events := []struct {
+		name string
+		do   func()
+	}{
+		{"another wish", func() { c.wants("node-a", c.pick("old", "cpx", "spx", "missing", "")) }},
+		{"the profile is changed", func() {
+			c.profile(c.pick("cpx", "spx"), func(p *v1alpha1.PartitionProfile) {
+				p.Spec.Rules[0].AMD.MemoryPartition = c.pick("NPS1", "NPS2", "NPS4")
+				p.Spec.Switch = &v1alpha1.SwitchPolicy{
+					AfterDeadline: v1alpha1.AfterDeadline(c.pick("Force", "GiveUp")), Reboot: v1alpha1.Reboot(c.pick("Never", "Allowed")),
+					NodeTaint: c.rand.IntN(2) == 0,
+				}
+			})
+		}},
+		{"enabled or not", func() { c.enable(c.rand.IntN(2) == 0) }},
+		{"the plugin dies", func() { c.node.dead = true }},
+		{"the plugin is back", func() { c.node.dead = false }},
+		{"the plugin has forgotten its task", func() { c.node.task, c.node.working = v1alpha1.Task{}, "" }},
+		{"the plugin is slow", func() { c.node.slow = time.Duration(c.rand.IntN(90)) * time.Second }},
+		{"the plugin answers something else", func() {
+			phase := v1alpha1.TaskPhase(c.pick("", "", "Refused", "Failed", "RebootRequired"))
+			state := v1alpha1.State(c.pick("Planning", "Applying", "RollingBack", "Rebooting"))
+			c.node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+				if s == state {
+					return phase, "not a reason", "it was so"
+				}
+				return "", "", ""
+			}
+		}},
+		{"it publishes something else", func() { c.node.wrong = c.rand.IntN(2) == 0 }},
+		{"another owner", func() { c.node.owners = []string{"mig-manager"} }},
+		{"no other owner", func() { c.node.owners = nil }},
+		{"a budget", func() { c.evict = refuse("the budget says no") }},
+		{"no budget", func() { c.evict = nil }},
+		{"a pod", func() { c.addPod() }},
+		{"a person deletes a rule", func() {
+			for _, rule := range c.rules() {
+				require.NoError(c.t, c.api.Delete(c.t.Context(), &rule))
+			}
+		}},
+		{"a person unpauses", func() { c.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true") }},
+		{"the controller dies", func() { c.startController() }},
+		{"the API server fails now and then", func() {
+			c.refuse = func(string, client.Object) error {
+				if c.rand.IntN(4) == 0 {
+					return errors.New("away")
+				}
+				return nil
+			}
+		}},
+		{"the API server works", func() { c.refuse = nil }},
+		{"the GPUNode is deleted", func() {
+			if c.rand.IntN(4) == 0 {
+				require.NoError(c.t, c.api.Delete(c.t.Context(), c.gpuNode("node-a")))
+				c.refuse = nil
+				c.round("node-a")
+				c.clean("node-a")
+				g := &v1alpha1.GPUNode{}
+				g.Name = "node-a"
+				require.NoError(c.t, c.api.Create(c.t.Context(), g))
+			}
+		}},
+	}
+	e := events[c.rand.IntN(len(events))]
+	c.log = append(c.log, e.name)
+	e.do()
+}
+
+func (c *chaos) pick(from ...string) string { return from[c.rand.IntN(len(from))] }
+
+func (c *chaos) enable(yes bool) {
+	n := c.gpuNode("node-a")
+	n.Spec.Enabled = &yes
+	require.NoError(c.t, c.api.Update(c.t.Context(), n))
+}
+
+// addPod adds a pod as the scheduler would: not on a card that is tainted.
+func (c *chaos) addPod() {
+	card := c.pick(cardA, cardB)
+	for _, rule := range c.rules() {
+		if *rule.Spec.DeviceSelector.Pool == "node-a/"+card {
+			return
+		}
+	}
+	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, card)) > 0 {
+		return
+	}
+	// The node would refuse it while it changes the card.
+	if s := c.gpuNode("node-a").Status.State; s == v1alpha1.Applying || s == v1alpha1.Rebooting || s == v1alpha1.RollingBack {
+		return
+	}
+	c.pods++
+	c.pod("node-a", fmt.Sprintf("pod-%d", c.pods), card, card, func(p *corev1.Pod, r *resourceapi.ResourceClaim) {
+		r.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(c.rand.IntN(5) == 0)
+	})
+}
+
+// holds checks what must hold at any time.
+func (c *chaos) holds() {
+	n := c.gpuNode("node-a")
+	if !Tainting(&n.Status) {
+		assert.Empty(c.t, c.rules(), "rules in state %s", n.Status.State)
+		assert.False(c.t, leftover(c.world.node("node-a"), nil), "a taint in state %s", n.Status.State)
+		if c.lastErr == nil && n.Status.State != v1alpha1.Waiting && n.Status.State != v1alpha1.Planning {
+			assert.False(c.t, c.r.Budget.Has("node-a"), "a place in the budget in state %s", n.Status.State)
+		}
+	} else {
+		assert.True(c.t, c.r.Budget.Has("node-a") || c.lastErr != nil, "no place in the budget in state %s", n.Status.State)
+	}
+	if sw := n.Status.Switch; sw != nil && sw.Deadline != nil && c.lastErr == nil {
+		assert.True(c.t, c.clock.Now().Before(sw.Deadline.Add(10*time.Second)), "state %s outlives its deadline", n.Status.State)
+	}
+}
+
+func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
+	runs := 60
+	if testing.Short() || underRace {
+		runs = 12
+	}
+	for seed := range uint64(runs) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := &chaos{world: w, node: w.addNode("node-a"), rand: rand.New(rand.NewPCG(seed, 6))}
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("what happened: %q", c.log)
+				}
+			})
+			w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
+			w.profile("old")
+			w.profile("cpx")
+			w.profile("spx")
+			w.settled("node-a", "")
+			for range 60 {
+				c.happens()
+				for range 1 + c.rand.IntN(5) {
+					w.lastErr = nil
+					w.round("node-a")
+					if w.lastErr == nil {
+						c.holds()
+					}
+					w.clock.Step(time.Duration(c.rand.IntN(30_000)) * time.Millisecond)
+					if w.lastErr = nil; true {
+						w.round("node-a")
+					}
+					if w.lastErr == nil {
+						c.holds()
+					}
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			// All is well again: the node comes to the profile that is asked for last.
+			c.node.dead, c.node.slow, c.node.answer, c.node.wrong, c.node.owners = false, 0, nil, false, nil
+			c.evict, c.refuse = nil, nil
+			c.enable(true)
+			w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+			w.wants("node-a", "cpx")
+			n := w.run("node-a", 2*time.Hour, inProfile("cpx"))
+			w.stays(n, "cpx")
+			assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
+		})
+	}
+}

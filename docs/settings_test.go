@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -16,11 +17,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
-const settingsPage = "sharing-settings.md"
+const (
+	settingsPage = "sharing-settings.md"
+	profilesPage = "profiles.md"
+)
 
-// The table of keys has every key of a profile's spec.
+// The tables of keys have every key of a profile's spec, one those of sharing, the
+// other all others.
 func TestKeysOfProfiles(t *testing.T) {
-	assert.ElementsMatch(t, keysOf("", reflect.TypeFor[v1alpha1.PartitionProfileSpec]()), firstColumn(t, settingsPage, "Keys"))
+	var sharing, others []string
+	for _, key := range keysOf("", reflect.TypeFor[v1alpha1.PartitionProfileSpec]()) {
+		if strings.HasPrefix(key, "rules[].sharing.") {
+			sharing = append(sharing, key)
+		} else {
+			others = append(others, key)
+		}
+	}
+	assert.ElementsMatch(t, sharing, firstColumn(t, settingsPage, "Keys"))
+	assert.ElementsMatch(t, others, firstColumn(t, profilesPage, "Keys"))
 }
 
 // keysOf are the paths of the keys that hold no others.
@@ -31,7 +45,7 @@ func keysOf(path string, t reflect.Type) (found []string) {
 	switch {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		return keysOf(path+"[]", t.Elem())
-	case t.Kind() != reflect.Struct:
+	case t.Kind() != reflect.Struct, t == reflect.TypeFor[metav1.Duration]():
 		return []string{path}
 	}
 	for i := range t.NumField() {
@@ -45,7 +59,7 @@ func keysOf(path string, t reflect.Type) (found []string) {
 // out does the same as one that says nothing.
 func TestDefaultsOfProfiles(t *testing.T) {
 	rule := map[string]any{}
-	for line := range strings.Lines(read(t, settingsPage)) {
+	for line := range strings.Lines(read(t, settingsPage) + read(t, profilesPage)) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 5 || !strings.Contains(cells[1], "`rules[].") {
 			continue
@@ -99,7 +113,7 @@ var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 // Every example of settings is one that can be used.
 func TestExamplesOfSettings(t *testing.T) {
 	examples := 0
-	for _, page := range []string{settingsPage, "from-device-plugin.md"} {
+	for _, page := range []string{settingsPage, profilesPage, "from-device-plugin.md"} {
 		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, page), -1) {
 			var values struct {
 				Kind     string                                   `json:"kind"`
@@ -124,7 +138,7 @@ func TestExamplesOfSettings(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 4, examples)
+	require.Equal(t, 5, examples)
 }
 
 // The file and the profile of from-device-plugin.md say the same.

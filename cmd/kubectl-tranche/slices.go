@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -121,12 +123,12 @@ func (o *slicesOptions) print(out io.Writer) error {
 			return err
 		}
 	}
-	slices, err := slicesOf(inv, o.node, wanted)
+	published, err := slicesOf(inv, o.node, wanted)
 	if err != nil {
 		return err
 	}
 	// A list as kubectl writes it, which kubectl and clients read back.
-	list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: slices}
+	list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: published}
 	var data []byte
 	if o.output == "json" {
 		data, err = json.MarshalIndent(list, "", "  ")
@@ -141,13 +143,19 @@ func (o *slicesOptions) print(out io.Writer) error {
 	return err
 }
 
-// slicesOf is what the node would publish. The slices have no owner: a
-// reference to a node that is not there would have them refused or collected.
+// slicesOf is what the node would publish once it follows the profile. The slices
+// have no owner: a reference to a node that is not there would have them refused or
+// collected.
 func slicesOf(inv *inventory.Inventory, node string, wanted *settings.Settings) ([]resourceapi.ResourceSlice, error) {
+	found, resolved, err := following(inv, node, wanted)
+	if err != nil {
+		return nil, err
+	}
 	var cards []publish.Card
 	var errs []error
-	for _, card := range inv.Cards(node) {
-		how := wanted.For(&card)
+	for _, card := range found {
+		how := resolved[card.PCIAddress]
+		card.Placements = slices.DeleteFunc(card.Placements, func(p gpu.Placement) bool { return !how.Shape.Offers(p) })
 		shares, err := share.Devices(&card, how, card.Vendor == gpu.NVIDIA)
 		if err != nil {
 			errs = append(errs, err)
@@ -159,9 +167,33 @@ func slicesOf(inv *inventory.Inventory, node string, wanted *settings.Settings) 
 	if errs = append(errs, failed...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	slices := publish.Objects(gpu.DriverName, node, resources)
-	for i := range slices {
-		slices[i].OwnerReferences = nil
+	published := publish.Objects(gpu.DriverName, node, resources)
+	for i := range published {
+		published[i].OwnerReferences = nil
 	}
-	return slices, nil
+	return published, nil
+}
+
+// following are the cards in the modes that a profile wants, and what it says of each.
+func following(inv *inventory.Inventory, node string, wanted *settings.Settings) ([]gpu.GPU, map[string]settings.Card, error) {
+	cards := inv.Cards(node)
+	resolved, err := wanted.Resolve(cards, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range inv.AMD {
+		if memory := resolved[inv.AMD[i].PCI].Shape.Memory; memory != "" {
+			inv.AMD[i].MemoryMode = xcp.MemoryMode(memory)
+		}
+	}
+	cards = inv.Cards(node)
+	for i := range cards {
+		switch shape := resolved[cards[i].PCIAddress].Shape; {
+		case shape.Cut == settings.CutOff:
+			cards[i] = cards[i].WithMIG(gpu.MIGOff)
+		case shape.Cut == settings.CutStatic, shape.Named:
+			cards[i] = cards[i].WithMIG(gpu.MIGOn)
+		}
+	}
+	return cards, resolved, nil
 }

@@ -78,21 +78,48 @@ func TestSlicesOfAProfile(t *testing.T) {
 	assert.Equal(t, []string{card + "-mig-3g-40gb-4-memory-share", card + "-mig-3g-40gb-0-memory-share"}, shares("--profile", profile))
 }
 
+// What the node would offer once it follows a profile, whatever mode it is in now.
+func TestSlicesOfAShape(t *testing.T) {
+	for rule, want := range map[string][]string{
+		"a100-80x8-mig-off {mig: {mode: Static, partitions: [{profile: 3g}]}}":                     {"gpu-0000-07-00-0-mig-3g-40gb-4", "gpu-0000-07-00-0-mig-3g-40gb-0"},
+		"a100-80x8 {mig: {mode: Disabled}, sharing: {enabled: false}}":                             {"gpu-0000-07-00-0"},
+		"h100x8 {mig: {profiles: [4g], wholeCards: false}}":                                        {"gpu-0000-1b-00-0-mig-4g-40gb-0"},
+		"mi300x8 {amd: {computePartition: QPX, memoryPartition: NPS4}}":                            {"gpu-0000-05-00-0-qpx-0", "gpu-0000-05-00-0-qpx-1", "gpu-0000-05-00-0-qpx-2", "gpu-0000-05-00-0-qpx-3"},
+		"mi308x8 {amd: {computePartition: SPX, memoryPartition: NPS1}, sharing: {enabled: false}}": {"gpu-0000-0a-00-0"},
+	} {
+		machine, rule, _ := strings.Cut(rule, " ")
+		profile := filepath.Join(t.TempDir(), "profile.yaml")
+		require.NoError(t, os.WriteFile(profile, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rule+"]}"), 0o600))
+		out, err := run(t, "slices", "--inventory", machine, "--profile", profile)
+		require.NoError(t, err)
+		var list resourceapi.ResourceSliceList
+		require.NoError(t, yaml.UnmarshalStrict([]byte(out), &list))
+		var names []string
+		for _, d := range list.Items[1].Spec.Devices {
+			names = append(names, d.Name)
+		}
+		assert.Equal(t, want, names, rule)
+	}
+}
+
 func TestSlicesMistakes(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "machine.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("gpus: [{model: H100}]"), 0o600))
 	misspelt := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(misspelt, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rulez: []}"), 0o600))
+	unfit := filepath.Join(t.TempDir(), "profile.yaml")
+	require.NoError(t, os.WriteFile(unfit, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{mig: {profiles: [1g]}}]}"), 0o600))
 	for want, args := range map[string][]string{
-		"spec.rulez":                    {"--inventory", "l4x4", "--profile", misspelt},
-		"read --profile: open ./none: ": {"--inventory", "l4x4", "--profile", "./none"},
+		"spec.rulez":                                          {"--inventory", "l4x4", "--profile", misspelt},
+		"NVIDIA L4 cannot be cut by MIG":                      {"--inventory", "l4x4", "--profile", unfit},
+		"read --profile: open ./none: ":                       {"--inventory", "l4x4", "--profile", "./none"},
 		`unknown inventory "h100": choose one of a100-40x8, `: {"--inventory", "h100"},
 		"no inventory named: choose one of a100-40x8, ":       {},
 		`unknown model "H100": choose one of A100-40GB, `:     {"--inventory", broken},
-		"no such file":                    {"--inventory", "./none"},
-		"-o wide: there is yaml and json": {"--inventory", "l4x4", "-o", "wide"},
-		`--node-name "Node A" is no name`: {"--inventory", "l4x4", "--node-name", "Node A"},
-		"unknown command":                 {"h100x8"},
+		"no such file":                                        {"--inventory", "./none"},
+		"-o wide: there is yaml and json":                     {"--inventory", "l4x4", "-o", "wide"},
+		`--node-name "Node A" is no name`:                     {"--inventory", "l4x4", "--node-name", "Node A"},
+		"unknown command":                                     {"h100x8"},
 	} {
 		_, err := run(t, append([]string{"slices"}, args...)...)
 		assert.ErrorContains(t, err, want)

@@ -1,0 +1,132 @@
+package docs_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/strict"
+)
+
+const shippedProfiles = "../deployments/helm/tranche/files/profiles"
+
+// What the page says does not fit a machine does not, in these words.
+func TestMisfitsOfProfiles(t *testing.T) {
+	rows := 0
+	in := false
+	for line := range strings.Lines(read(t, profilesPage)) {
+		if strings.HasPrefix(line, "#") {
+			in = strings.TrimSpace(line) == "## When it does not fit"
+		}
+		cells := code.FindAllStringSubmatch(line, -1)
+		if !in || !strings.HasPrefix(line, "| `") || len(cells) != 3 {
+			continue
+		}
+		rows++
+		s, err := settings.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
+		require.NoError(t, err, line)
+		inv, err := inventory.Load(cells[1][1])
+		require.NoError(t, err)
+		_, err = s.Resolve(inv.Cards("node"), nil)
+		require.Error(t, err)
+		assert.True(t, strings.HasSuffix(err.Error(), ": "+cells[2][1]), "%s\n%v", line, err)
+	}
+	assert.Equal(t, 8, rows)
+}
+
+// The example of the page does on a machine with both vendors' cards what it says.
+func TestExampleOfProfiles(t *testing.T) {
+	block := yamlBlock.FindStringSubmatch(read(t, profilesPage))
+	s, err := settings.Parse("training", []byte(block[1]))
+	require.NoError(t, err)
+	inv, err := inventory.Parse([]byte("gpus: [{model: H100-80GB, count: 3}, {model: MI300X, count: 1}]"))
+	require.NoError(t, err)
+	cards := inv.Cards("node")
+	resolved, err := s.Resolve(cards, nil)
+	require.NoError(t, err)
+	var shapes []string
+	for _, card := range cards {
+		shape := resolved[card.PCIAddress].Shape
+		shapes = append(shapes, fmt.Sprintf("%s%s%s %d %v %v", shape.Cut, shape.Compute, shape.Memory, len(shape.Layout), shape.Profiles, shape.NoWhole))
+	}
+	slices.Sort(shapes)
+	// 3g and four of 1g.
+	assert.Equal(t, []string{" 0 [1g.10gb 2g.20gb] true", "CPXNPS4 0 [] false", "Static 5 [] false", "Static 5 [] false"}, shapes)
+}
+
+// The table of the profiles that come with the chart is made of their files.
+func TestProfilesOfTheChart(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n| profile | what it says | fits, of the simulator's machines |\n|---|---|---|\n")
+	files, err := filepath.Glob(shippedProfiles + "/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var p v1alpha1.PartitionProfile
+		require.NoError(t, strict.Decode(file, content, &p))
+		s, err := settings.FromRules(p.Name, p.Spec.Rules)
+		require.NoError(t, err)
+		var fits []string
+		for _, name := range inventory.Names() {
+			inv, err := inventory.Load(name)
+			require.NoError(t, err)
+			resolved, err := s.Resolve(inv.Cards("node"), nil)
+			selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c settings.Card) bool { return c.Profile == p.Name })
+			if err == nil && selects {
+				fits = append(fits, "`"+name+"`")
+			}
+		}
+		machines := strings.Join(fits, ", ")
+		if len(fits) == len(inventory.Names()) {
+			machines = "all"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, describe(&p), machines)
+	}
+	b.WriteString("\n")
+	generated(t, profilesPage, "default profiles", b.String())
+}
+
+// describe says in words what a profile of the chart says.
+func describe(p *v1alpha1.PartitionProfile) string {
+	var texts []string
+	for _, r := range p.Spec.Rules {
+		var text []string
+		if m := r.MIG; m != nil {
+			var parts []string
+			for _, part := range m.Partitions {
+				count := "as many as fit"
+				if part.Count != nil {
+					count = fmt.Sprint(*part.Count)
+				}
+				parts = append(parts, fmt.Sprintf("`%s`: %s", part.Profile, count))
+			}
+			text = append(text, "MIG "+strings.TrimSpace(string(m.Mode)+" "+strings.Join(parts, ", ")))
+		}
+		if a := r.AMD; a != nil {
+			text = append(text, strings.TrimSpace(a.ComputePartition+" "+a.MemoryPartition))
+		}
+		if s := r.Sharing; s != nil {
+			text = append(text, fmt.Sprintf("%s, %d replicas", s.Strategy, *s.Replicas))
+		}
+		if r.LegacyResource != "" {
+			text = append(text, "the old resource is a "+strings.ToLower(r.LegacyResource))
+		}
+		if r.Cards != nil && len(r.Cards.Products) > 0 {
+			text = append(text, "on `"+strings.Join(r.Cards.Products, "`, `")+"`")
+		}
+		texts = append(texts, strings.Join(text, "; "))
+	}
+	return strings.Join(texts, ". Else: ")
+}

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -155,11 +157,14 @@ func (m *machine) awaitHangIn(stateFile string) {
 	require.Eventually(m.t, func() bool {
 		data, err := os.ReadFile(filepath.Join(m.config.SimulateRoot, stateFile))
 		require.NoError(m.t, err)
+		// By the key of the fault in the one simulator, by its place in the other.
 		var state struct {
-			FaultCounts []int `json:"faultCounts"`
+			FiredFaults map[string]int `json:"firedFaults"`
+			FaultCounts []int          `json:"faultCounts"`
 		}
 		require.NoError(m.t, json.Unmarshal(data, &state))
-		return len(state.FaultCounts) == 1 && state.FaultCounts[0] == 1
+		counts := slices.Concat(state.FaultCounts, slices.Collect(maps.Values(state.FiredFaults)))
+		return slices.Equal(counts, []int{1})
 	}, patience, tick, "the call does not come")
 }
 

@@ -20,6 +20,7 @@ type config struct {
 	metricsAddress, healthAddress string
 	leaderElect                   bool
 	leaseNamespace                string
+	profilesDirs                  []string
 	options                       switchover.Options
 }
 
@@ -43,6 +44,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0: none")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "work only while no other controller does; without it there must be one only")
 	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease that the leader has; default: POD_NAMESPACE of the environment, or that of the pod's service account")
+	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "folders with a file <name>.yaml for each PartitionProfile that is to be there, the first wins; without any, nobody keeps profiles")
 	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "how many nodes may be without some of their GPUs at once because they are switched: a number, or a percentage of the nodes with GPUs (10%), rounded down, at least 1")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "how long pods have to leave GPUs that change, where the profile does not say")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "what happens to pods that are there still, where the profile does not say: GiveUp or Force")

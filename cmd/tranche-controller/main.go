@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tranche-dev/tranche/pkg/profiles"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
@@ -99,6 +100,11 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	c.options.Registry = metrics.Registry
 	if err := switchover.Setup(ctx, mgr, c.options); err != nil {
 		return err
+	}
+	if len(c.profilesDirs) > 0 {
+		if err := mgr.Add(&profiles.Keeper{Client: mgr.GetClient(), Dirs: c.profilesDirs}); err != nil {
+			return fmt.Errorf("keep profiles: %w", err)
+		}
 	}
 	return mgr.Start(ctx)
 }

@@ -24,6 +24,8 @@ const (
 	// interval is how often the folders are looked at. The kubelet brings a changed
 	// ConfigMap within a minute or so.
 	interval = 10 * time.Second
+	// again is how soon is looked again where something failed.
+	again = 2 * time.Second
 	// patience is how long one look may take.
 	patience = time.Minute
 )
@@ -44,12 +46,10 @@ func (k *Keeper) NeedLeaderElection() bool { return true }
 // tried again; the same error is logged once.
 func (k *Keeper) Start(ctx context.Context) error {
 	told := ""
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	for {
-		text := ""
+		text, wait := "", interval
 		if err := k.Sync(ctx); err != nil {
-			text = err.Error()
+			text, wait = err.Error(), again
 		}
 		if text != told && text != "" && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(errors.New(text), "Profiles of the chart are not all there; trying again")
@@ -58,7 +58,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }

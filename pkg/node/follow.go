@@ -105,7 +105,9 @@ func (f *follower) step(ctx context.Context) {
 	}
 	f.restore(ctx)
 	if s := node.Status.Switch; s != nil && f.asks(s, node.Status.State) {
-		f.task = f.answer(ctx, s, node.Status.State)
+		if task := f.answer(ctx, s, node.Status.State); task != nil {
+			f.task = task
+		}
 	}
 	f.report(ctx, node.Status.State)
 }
@@ -129,17 +131,18 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 // asks tells whether a switch waits for an answer of the plugin.
 func (f *follower) asks(s *v1alpha1.Switch, state v1alpha1.State) bool {
 	switch state {
-	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.RollingBack:
+	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.RollingBack:
 	default:
 		return false
 	}
 	return f.task == nil || f.task.Switch != s.ID || f.task.State != state
 }
 
-// answer does what a switch asks for.
+// answer does what a switch asks for. It is nil where that is not known yet.
 func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha1.State) *v1alpha1.Task {
 	logger := klog.FromContext(ctx).WithValues("switch", s.ID, "state", state)
 	start := time.Now()
+	allowReboot := s.Policy.Reboot == v1alpha1.RebootAllowed
 	var task v1alpha1.Task
 	switch state {
 	case v1alpha1.Planning:
@@ -147,9 +150,15 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		defer cancel()
 		task = f.profile.Plan(ctx, s.To)
 	case v1alpha1.Applying:
-		task = f.apply(ctx, s.To, s.Policy.Reboot == v1alpha1.RebootAllowed)
+		task = f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, allowReboot) })
+	case v1alpha1.Rebooting:
+		done := f.reboot(ctx, s)
+		if done == nil {
+			return nil
+		}
+		task = *done
 	default:
-		task = f.apply(ctx, s.From, false)
+		task = f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
 	}
 	task.Switch, task.State = s.ID, state
 	logger.Info("Answered", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
@@ -158,12 +167,12 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 
 // apply changes the cards. Nobody looks at them meanwhile: what they say while they
 // change says nothing of their health.
-func (f *follower) apply(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1alpha1.Task {
+func (f *follower) apply(ctx context.Context, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
 	f.looking.Lock()
 	defer f.looking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, applyBudget)
 	defer cancel()
-	task := f.profile.Apply(ctx, to, allowReboot)
+	task := change(ctx)
 	if err := f.look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The cards cannot be listed after they were changed")
 	}

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+)
+
+// rebootPatience is how long it is waited for a machine to go down before it is told
+// to once more.
+const rebootPatience = 5 * time.Minute
+
+// rebootOrder is what is written down before the machine is told to reboot: the plugin
+// that starts on it next must know that it was.
+type rebootOrder struct {
+	Switch string    `json:"switch"`
+	BootID string    `json:"bootID"`
+	At     time.Time `json:"at"`
+}
+
+func (c *Config) rebootFile() string { return filepath.Join(c.dataDir(), "reboot.json") }
+
+// reboot has the machine reboot for a switch, once, and finishes the switch when it is
+// up again. It returns nil as long as that is not so.
+func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
+	order, err := f.readReboot()
+	switch {
+	case err != nil:
+		return rebootFailed(err)
+	case order.Switch == s.ID && order.BootID != f.bootID():
+		task := f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
+		return &task
+	case order.Switch == s.ID && time.Since(order.At) < rebootPatience:
+		return nil
+	}
+	f.events.warn(ctx, "Rebooting", fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
+	if err := f.writeReboot(rebootOrder{Switch: s.ID, BootID: f.bootID(), At: time.Now()}); err != nil {
+		return rebootFailed(err)
+	}
+	if err := f.rebootMachine(ctx); err != nil {
+		return rebootFailed(errors.Join(err, os.Remove(f.rebootFile())))
+	}
+	f.nudge()
+	return nil
+}
+
+func rebootFailed(err error) *v1alpha1.Task {
+	return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: "RebootFailed", Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
+}
+
+func (f *follower) readReboot() (rebootOrder, error) {
+	var order rebootOrder
+	data, err := os.ReadFile(f.rebootFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return order, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &order)
+	}
+	if err != nil {
+		return order, fmt.Errorf("read whether it was told to: %w", err)
+	}
+	return order, nil
+}
+
+func (f *follower) writeReboot(order rebootOrder) error {
+	data, err := json.Marshal(order)
+	if err == nil {
+		err = renameio.WriteFile(f.rebootFile(), data, 0o600, renameio.WithTempDir(f.dataDir()))
+	}
+	if err != nil {
+		return fmt.Errorf("write down that it is told to: %w", err)
+	}
+	return nil
+}
+
+// rebootMachine tells the machine to reboot, real or simulated.
+func (c *Config) rebootMachine(ctx context.Context) error {
+	if name := c.inventory(); name != "" {
+		inv, err := inventory.Load(name, c.SimulateDir)
+		if err != nil {
+			return err
+		}
+		if len(inv.GPUs) > 0 {
+			return simulate.Reboot(c.SimulateRoot)
+		}
+		return amdgpu.Reboot(c.SimulateRoot)
+	}
+	said, err := mps.New(mps.Config{HostRoot: c.HostRoot}).Run(ctx, "systemctl", "reboot")
+	if err != nil {
+		return fmt.Errorf("systemctl reboot: %w: %s", err, said)
+	}
+	klog.FromContext(ctx).Info("The machine was told to reboot")
+	return nil
+}

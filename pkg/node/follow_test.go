@@ -18,6 +18,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -26,6 +28,8 @@ type steered struct {
 	*machine
 	nodes *clientfake.Client
 	last  int
+	// policy is that of the switches.
+	policy v1alpha1.SwitchPolicy
 }
 
 func steer(m *machine) *steered {
@@ -80,15 +84,26 @@ func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alph
 // ask has the plugin answer a switch in one of its states.
 func (s *steered) ask(state v1alpha1.State, from, to v1alpha1.Wish) *v1alpha1.Task {
 	s.t.Helper()
+	s.last++
+	return s.put(state, &v1alpha1.Switch{ID: fmt.Sprint(s.last), From: from, To: to, Policy: s.policy})
+}
+
+// askAgain has the plugin answer the same switch in its next state.
+func (s *steered) askAgain(state v1alpha1.State) *v1alpha1.Task {
+	s.t.Helper()
 	node, err := s.get()
 	require.NoError(s.t, err)
-	s.last++
-	id := fmt.Sprint(s.last)
-	node.Status.State = state
-	node.Status.Switch = &v1alpha1.Switch{ID: id, From: from, To: to}
+	return s.put(state, node.Status.Switch)
+}
+
+func (s *steered) put(state v1alpha1.State, sw *v1alpha1.Switch) *v1alpha1.Task {
+	s.t.Helper()
+	node, err := s.get()
+	require.NoError(s.t, err)
+	node.Status.State, node.Status.Switch = state, sw
 	require.NoError(s.t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
 	return s.await("no answer to "+string(state), func(r *v1alpha1.NodeReport) bool {
-		return r.Task != nil && r.Task.Switch == id && r.Task.State == state
+		return r.Task != nil && r.Task.Switch == sw.ID && r.Task.State == state
 	}).Task
 }
 
@@ -252,4 +267,30 @@ func TestSharingOfProfile(t *testing.T) {
 		}
 		return false
 	}, patience, tick)
+}
+
+// A card that changes its MIG mode by a reset only, which is refused: the node is
+// rebooted where the profile allows it, and the switch is finished then.
+func TestRebootForProfile(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.write("inventories/two.yaml", strings.Replace(twoCards, "H100-80GB", "A100-80GB", 1))
+	s := steer(m)
+	s.start()
+	first := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	assert.Equal(t, "MIG off", first.Cards[0].Mode)
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
+	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	task := s.ask(v1alpha1.Applying, nothing, sevens)
+	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
+	task = s.askAgain(v1alpha1.Rebooting)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	report := s.await("no boot id", func(r *v1alpha1.NodeReport) bool { return r.BootID != first.BootID })
+	assert.Equal(t, "MIG on", report.Cards[0].Mode)
+	assert.Len(t, s.partitions(), 14)
+
+	// Without the permission the mode is as it was.
+	s.policy = v1alpha1.SwitchPolicy{}
+	task = s.ask(v1alpha1.Applying, sevens, wish(t, "whole", "[{mig: {mode: Disabled}}]"))
+	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
 }

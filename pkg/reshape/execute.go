@@ -62,8 +62,7 @@ func (n *Node) apply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bo
 }
 
 func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bool) error {
-	cards := n.Cards()
-	seen, silent := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	seen, silent := n.survey(ctx)
 	silent = join(silent, n.allThere(seen))
 	if silent != nil && !back {
 		return silent
@@ -88,7 +87,7 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back
 	if err := n.at("commit"); err != nil {
 		return err
 	}
-	return n.update(func(in intent) intent { return in.finish(wanted) })
+	return n.update(func(in intent) intent { return in.finish(wanted, seen) })
 }
 
 // isBack tells whether the wish is the one that was followed before.
@@ -223,10 +222,10 @@ func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
 	return plan, nil
 }
 
-// ofVendor is how many cards a vendor has.
+// ofVendor is how many cards of a vendor there are.
 func (n *Node) ofVendor(v gpu.Vendor) int {
 	count := 0
-	for _, c := range n.Cards() {
+	for _, c := range n.present() {
 		if c.Vendor == v {
 			count++
 		}

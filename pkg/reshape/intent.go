@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -138,14 +139,17 @@ func (in intent) done(card string, shape settings.Shape) intent {
 	return in
 }
 
-// finish is the intent when all cards follow a wish. Cards that are not there now
-// keep the shape that they had.
-func (in intent) finish(to followed) intent {
+// finish is the intent when all cards that were seen follow a wish. The others keep
+// the shape that they had.
+func (in intent) finish(to followed, seen []Card) intent {
 	in = in.clone()
 	if in.Shapes == nil {
 		in.Shapes = map[string]settings.Shape{}
 	}
-	maps.Copy(in.Shapes, to.Shapes)
+	for i := range seen {
+		card := seen[i].PCIAddress
+		in.Shapes[card] = to.Shapes[card]
+	}
 	if in.Applied.Wish.Hash != to.Wish.Hash {
 		in.Last = &last{followed: in.Applied, Before: in.Before}
 	}
@@ -235,4 +239,20 @@ func writeIntent(file string, in intent) error {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// fileVersion tells one content of a file from the next: each write makes a new file.
+type fileVersion struct {
+	inode        uint64
+	size         int64
+	sec, nanosec int64
+}
+
+// versionOf is that of a file as it is now, zero for one that is not there.
+func versionOf(file string) fileVersion {
+	var s unix.Stat_t
+	if err := unix.Stat(file, &s); err != nil {
+		return fileVersion{}
+	}
+	return fileVersion{s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}
 }

@@ -3,6 +3,7 @@ package reshape
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -26,15 +27,18 @@ type Claims interface {
 // names everything that does not fit.
 type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]settings.Card, error)
 
-// Config is what a Node works with. All fields but RemovalCommand, MemoryModes and
-// At are needed. Claims may be set after New, before anything but Static, Shape and
+// Config is what a Node works with. All fields but Lost, RemovalCommand,
+// MemoryModes and At are needed. Claims may be set after New, before anything but Static, Shape and
 // Applied is called.
 type Config struct {
 	// File keeps what the node follows: <data>/profile.json.
 	File string
-	// Cards are the cards that can be changed: one that does not answer is not among
-	// them.
-	Cards    func() []gpu.GPU
+	// Cards are the cards of the node, also one that does not answer now, as it was last
+	// known: otherwise a rule that counts cards would go over to others.
+	Cards func() []gpu.GPU
+	// Lost tells of a card that it is known not to answer. It is left alone, and comes
+	// to follow the profile by Restore. Nil: none is lost.
+	Lost     func(pciAddress string) bool
 	Hardware Hardware
 	Claims   Claims
 	Resolve  Resolve
@@ -60,15 +64,17 @@ type Node struct {
 
 	// write orders the writes of the file. It is taken before mu.
 	write sync.Mutex
-	// mu protects now, which is what the file says.
-	mu  sync.RWMutex
-	now intent
+	// mu protects now, which is what the file says, and version, which tells whether it
+	// still does.
+	mu      sync.RWMutex
+	now     intent
+	version fileVersion
 }
 
 // New reads what the node follows. An error says that this is not known, and is to be
 // reported; the node then follows nothing, and can be used.
 func New(c Config) (*Node, error) {
-	n := &Node{Config: c}
+	n := &Node{Config: c, version: versionOf(c.File)}
 	var err error
 	n.now, err = readIntent(c.File)
 	return n, err
@@ -132,11 +138,11 @@ func asPartitions(placements []gpu.Placement) []gpu.Partition {
 func (n *Node) Plan(ctx context.Context, to v1alpha1.Wish) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	cards := n.Cards()
-	seen, err := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	seen, err := n.survey(ctx)
 	if err := join(err, n.allThere(seen)); err != nil {
 		return failed(err)
 	}
+	n.planned = followed{}
 	wanted, err := n.choose(to, seen)
 	if err != nil {
 		return refused(unfit(err.Error()))
@@ -156,143 +162,22 @@ func refused(err error) v1alpha1.Task {
 	return task
 }
 
-// choose says what a wish comes to on the cards. Partitions of a wish that was chosen
-// before keep their places.
-func (n *Node) choose(to v1alpha1.Wish, cards []Card) (followed, error) {
-	in := n.intent()
-	before := n.before(to, in)
-	resolved, err := n.resolve(to, cards)
-	if err != nil {
-		if before != nil && before.Wish.Hash == in.Applied.Wish.Hash {
-			// What was followed once can be gone back to, whatever has happened since.
-			return *before, nil
-		}
-		return followed{}, err
-	}
-	wanted := followed{Wish: to, Shapes: map[string]settings.Shape{}, Vendors: vendorsOf(cards)}
-	for i := range cards {
-		card := &cards[i].GPU
-		shape := resolved[card.PCIAddress].Shape
-		if before != nil {
-			shape.Layout = sameLayout(card, before.Shapes[card.PCIAddress].Layout, shape.Layout)
-		}
-		wanted.Shapes[card.PCIAddress] = shape
-	}
-	return wanted, nil
-}
-
-func vendorsOf(cards []Card) []gpu.Vendor {
-	var all []gpu.Vendor
-	for i := range cards {
-		all = append(all, cards[i].Vendor)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// allThere refuses to go on with what was begun while all cards of a vendor are gone:
-// its driver was taken out for the memory mode, or does not answer yet.
-func (n *Node) allThere(cards []Card) error {
-	applying := n.intent().Applying
-	if applying == nil {
-		return nil
-	}
-	var errs []error
-	there := vendorsOf(cards)
-	for _, v := range applying.Vendors {
-		if !slices.Contains(there, v) {
-			errs = append(errs, fmt.Errorf("the node had %s cards when its profile was to be changed, and has none now: is their driver loaded?", v.Title()))
-		}
-	}
-	return join(errs...)
-}
-
-// resolve says what a wish comes to on cards as they are. As many partitions as
-// possible stay where they are, those that claims hold above all.
-func (n *Node) resolve(to v1alpha1.Wish, cards []Card) (map[string]settings.Card, error) {
-	all := make([]gpu.GPU, len(cards))
-	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
-	anyHeld := false
-	for i := range cards {
-		c := &cards[i]
-		all[i], live[c.PCIAddress] = c.GPU, c.Live
-		held[c.PCIAddress] = slices.DeleteFunc(slices.Clone(c.Live), func(q gpu.Partition) bool { return !c.holds(q) })
-		anyHeld = anyHeld || len(held[c.PCIAddress]) > 0
-	}
-	resolved, err := n.Resolve(to, all, func(card string) []gpu.Partition { return live[card] })
-	if err != nil || !anyHeld {
-		return resolved, err
-	}
-	forHolders, err := n.Resolve(to, all, func(card string) []gpu.Partition { return held[card] })
-	if err != nil {
-		return nil, err
-	}
-	for card, parts := range held {
-		if kept(parts, forHolders[card]) > kept(parts, resolved[card]) {
-			resolved[card] = forHolders[card]
-		}
-	}
-	return resolved, nil
-}
-
-// holds tells whether a claim holds a partition.
-func (c *Card) holds(q gpu.Partition) bool {
-	return slices.ContainsFunc(c.Held, func(h Holder) bool { return q.Is(h.Placement) })
-}
-
-// kept is how many of the partitions have a place in the card's layout.
-func kept(parts []gpu.Partition, card settings.Card) int {
-	n := 0
-	for _, q := range parts {
-		if slices.ContainsFunc(card.Shape.Layout, q.Is) {
-			n++
-		}
-	}
-	return n
-}
-
-// before is what a wish came to the last time, nil if it is new.
-func (n *Node) before(to v1alpha1.Wish, in intent) *followed {
-	switch {
-	case in.Applying != nil && in.Applying.Wish.Hash == to.Hash:
-		return in.Applying
-	case in.Applied.Wish.Hash == to.Hash:
-		return &in.Applied
-	case n.planned.Wish.Hash == to.Hash && n.planned.Shapes != nil:
-		return &n.planned
-	}
-	return nil
-}
-
-// sameLayout is the layout from before, if it is of the same partitions as the new
-// one and the card still has its places.
-func sameLayout(card *gpu.GPU, before, now []gpu.Placement) []gpu.Placement {
-	cut := card.WithMIG(gpu.MIGOn)
-	for _, p := range before {
-		if _, ok := cut.Placement(p.Name()); !ok {
-			return now
-		}
-	}
-	if !slices.Equal(profiles(before), profiles(now)) {
-		return now
-	}
-	return before
-}
-
-func profiles(placements []gpu.Placement) []string {
-	names := make([]string, len(placements))
-	for i, p := range placements {
-		names[i] = p.Profile
-	}
-	slices.Sort(names)
-	return names
-}
-
 // aim sets the shapes that are wanted of cards.
 func aim(cards []Card, shapes map[string]settings.Shape) {
 	for i := range cards {
 		cards[i].To = shapes[cards[i].PCIAddress]
 	}
+}
+
+// survey looks at the cards that are not lost.
+func (n *Node) survey(ctx context.Context) ([]Card, error) {
+	cards := n.present()
+	return n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+}
+
+// present are the cards that are not lost.
+func (n *Node) present() []gpu.GPU {
+	return slices.DeleteFunc(slices.Clone(n.Cards()), func(c gpu.GPU) bool { return n.Lost != nil && n.Lost(c.PCIAddress) })
 }
 
 // lookAll looks at cards, all at once. Those that did not answer are left out, and
@@ -345,10 +230,36 @@ func holdersOf(card string, records []ledger.Record) []Holder {
 	return holders
 }
 
-// intent is what the file says. Its maps must not be changed.
+// intent is what the file says. Its maps must not be changed. The file may be another
+// process's: during a rolling update, two plugins are on the node.
 func (n *Node) intent() intent {
+	version := versionOf(n.File)
 	n.mu.RLock()
-	defer n.mu.RUnlock()
+	now, current := n.now, version == n.version
+	n.mu.RUnlock()
+	if current || version == (fileVersion{}) {
+		return now
+	}
+	n.write.Lock()
+	defer n.write.Unlock()
+	return n.refresh()
+}
+
+// refresh reads the file if another process has written it. One that cannot be read is
+// that of a newer plugin: what was known stays. The caller holds the lock of writes.
+func (n *Node) refresh() intent {
+	version := versionOf(n.File)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if version == n.version || version == (fileVersion{}) {
+		return n.now
+	}
+	n.version = version
+	if data, err := os.ReadFile(n.File); err == nil {
+		if in, err := decodeIntent(data); err == nil {
+			n.now = in
+		}
+	}
 	return n.now
 }
 
@@ -356,13 +267,13 @@ func (n *Node) intent() intent {
 func (n *Node) update(change func(intent) intent) error {
 	n.write.Lock()
 	defer n.write.Unlock()
-	next := change(n.intent())
+	next := change(n.refresh())
 	if err := writeIntent(n.File, next); err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.now = next
+	n.now, n.version = next, versionOf(n.File)
 	return nil
 }
 

@@ -246,6 +246,64 @@ func TestMemoryModesAreNotAllowed(t *testing.T) {
 	p.follow(p.start(), p.profile("cpx", map[string]settings.Shape{mi300: {Compute: "CPX"}}))
 }
 
+// A card that is known to be lost is left alone, and the others follow the profile.
+func TestLostCard(t *testing.T) {
+	p := newPlace(t, hopper, other, mi300, mi300b)
+	n := p.start()
+	lost := map[string]bool{other: true, mi300b: true}
+	n.Lost = func(card string) bool { return lost[card] }
+	p.hardware.onModes = func(card string) error {
+		if lost[card] {
+			return errScripted
+		}
+		return nil
+	}
+	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...), mi300: {Memory: "NPS4"}})
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	assert.Equal(t, "gpu-0000-01-00-0 on 1g.10gb_0", p.hardware.state()[0])
+	assert.Equal(t, settings.Shape{}, n.Shape(other))
+	assert.Contains(t, p.there, other, "rules that count cards count it")
+
+	// When it answers again it is brought there, whatever the rules come to by then.
+	lost = nil
+	p.unresolved = errScripted
+	require.NoError(t, n.Restore(t.Context()))
+	p.unresolved = nil
+	p.follows(n, w)
+	assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
+}
+
+// During a rolling update the plugin that goes knows what the one that has come does.
+func TestTwoProcesses(t *testing.T) {
+	p := newPlace(t, hopper)
+	older, newer := p.start(), p.start()
+	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...)})
+	p.follow(newer, w)
+	assert.True(t, older.Static(ones(hopper, 0)[0]))
+	assert.Equal(t, w, older.Applied())
+	next := p.profile("whole", map[string]settings.Shape{hopper: off})
+	p.follow(older, next)
+	assert.False(t, newer.Static(ones(hopper, 0)[0]))
+
+	// What only a newer one can read changes nothing for the older.
+	require.NoError(t, os.WriteFile(p.file, []byte(`{"version": 2}`), 0o600))
+	assert.Equal(t, next, newer.Applied())
+	require.NoError(t, os.Remove(p.file))
+	assert.Equal(t, next, older.Applied())
+}
+
+// What is planned again may come to something else: claims have come and gone.
+func TestPlanAnew(t *testing.T) {
+	p := newPlace(t, hopper)
+	n := p.start()
+	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...)})
+	n.Plan(t.Context(), w)
+	p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 5)...)})
+	n.Plan(t.Context(), w)
+	p.follow(n, w)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5"}, p.hardware.state())
+}
+
 func TestSettings(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})

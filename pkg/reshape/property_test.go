@@ -205,7 +205,7 @@ func mapValues[K comparable, V any](m map[K]V) []V {
 // do, those who were told that they may stay have what they had, and no partition is
 // there that nobody knows of.
 func TestRandomWalks(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newPlace(t, hopper, other, ampere, plain, mi300, mi300b, mi210)
 			p.hardware.card(ampere).resets = true

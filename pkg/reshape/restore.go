@@ -24,8 +24,7 @@ func (n *Node) Restore(ctx context.Context) error {
 	if in.Applying != nil || in.Applied.Wish.Hash == "" {
 		return nil
 	}
-	cards := n.Cards()
-	seen, silent := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	seen, silent := n.survey(ctx)
 	wanted, err := n.choose(in.Applied.Wish, seen)
 	if err != nil {
 		return join(silent, err)

@@ -15,6 +15,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
+// walk goes from each wish to each other, and to itself, once.
+func (m *machine) walk(wishes []v1alpha1.Wish) {
+	m.t.Helper()
+	for i, w := range wishes {
+		m.follow(w)
+		for _, other := range wishes[i+1:] {
+			m.follow(w)
+			m.follow(other)
+		}
+	}
+	m.follow(wishes[len(wishes)-1])
+	m.follow(wishes[0])
+}
+
 // From each profile to each other, on Hopper and on Ampere that is reset.
 func TestEveryWayOnSimulatedMIG(t *testing.T) {
 	for _, model := range []string{"H100-80GB", "A100-40GB"} {
@@ -25,12 +39,8 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 				migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
 				migWish("ones", v1alpha1.MIGStatic, v1alpha1.StaticPartition{Profile: "1g"}),
 			}
-			for _, from := range wishes {
-				for _, to := range wishes {
-					m.follow(from)
-					m.follow(to)
-				}
-			}
+			m.walk(wishes)
+			m.follow(wishes[3])
 			require.Len(t, strings.Fields(m.state()[0]), 1+7)
 		})
 	}
@@ -143,12 +153,7 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 		amdWish("spx-nps1", "SPX", "NPS1"), amdWish("cpx-nps4", "CPX", "NPS4"), amdWish("qpx-nps4", "QPX", "NPS4"), amdWish("dpx-nps1", "DPX", "NPS1"),
 		amdWish("as-it-is", "", ""),
 	}
-	for _, from := range wishes {
-		for _, to := range wishes {
-			m.follow(from)
-			m.follow(to)
-		}
-	}
+	m.walk(wishes)
 }
 
 func TestCrashOnSimulatedAMD(t *testing.T) {

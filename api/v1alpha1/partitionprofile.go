@@ -35,6 +35,7 @@ type PartitionProfileList struct {
 // PartitionProfileSpec says what is wanted.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.cards) || !(has(r.cards.vendor) || has(r.cards.products) || has(r.cards.pciAddresses) || has(r.cards.pciIDs) || has(r.cards.indexes) || has(r.cards.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without cards selects every card, so those after it hold for none: put it last",fieldPath=".rules"
+// +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
 	// Rules each say something of some cards. The first rule that selects a card
 	// holds for it; a card that none selects has the defaults.
@@ -58,7 +59,6 @@ type SwitchPolicy struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be 1s to 24h"
 	DrainDeadline *metav1.Duration `json:"drainDeadline,omitempty"`
 	// AfterDeadline is what happens to pods that are there still: GiveUp leaves the
 	// node as it was, Force deletes them, their budgets notwithstanding. Default:

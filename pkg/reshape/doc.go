@@ -3,9 +3,10 @@
 //
 // plan.go (with plannvidia.go and planamd.go) says what has to change, and touches
 // nothing; there it is decided what changes the hardware and what only changes what is
-// published. execute.go changes it under the locks of the cards and reads it back;
-// intent.go has written down before what is about to change. restore.go puts back what
-// a reboot has taken. node.go is what the plugin works with.
+// published. choose.go has what a profile comes to on the node's cards. execute.go
+// changes them under their locks and reads them back; intent.go has written down before
+// what is about to change. restore.go puts back what a reboot has taken. node.go is
+// what the plugin works with.
 //
 // It imports pkg/gpu, pkg/settings, the ledger of pkg/claim and api/v1alpha1.
 package reshape

@@ -38,11 +38,15 @@ func (s several) Error() string {
 func (s several) Unwrap() []error { return s }
 
 // join makes one error of those that are not nil, each of which can still be told from
-// the others.
+// the others. What is said twice is told once.
 func join(errs ...error) error {
 	var all several
 	for _, err := range errs {
-		all = append(all, each(err)...)
+		for _, e := range each(err) {
+			if !slices.ContainsFunc(all, func(known error) bool { return known.Error() == e.Error() }) {
+				all = append(all, e)
+			}
+		}
 	}
 	if len(all) == 0 {
 		return nil

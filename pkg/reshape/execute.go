@@ -72,16 +72,16 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back
 		return unfit(err.Error())
 	}
 	aim(seen, wanted.Shapes)
+	plan := NewPlan(seen)
+	refusal := n.refusal(plan)
 	// On the way back one card must not keep the others from it.
-	if plan := NewPlan(seen); !back {
-		if err := join(n.refusal(plan), inTheWay(plan)); err != nil {
-			return err
-		}
+	if err := join(refusal, inTheWay(plan)); err != nil && !back {
+		return err
 	}
 	if err := n.begin(wanted, seen); err != nil {
 		return err
 	}
-	if err := join(silent, n.reshape(ctx, group{wanted: wanted, leavePending: allowReboot}, seen)); err != nil {
+	if err := join(silent, refusal, n.reshape(ctx, group{wanted: wanted, leavePending: allowReboot}, seen)); err != nil {
 		return err
 	}
 	if err := n.at("commit"); err != nil {

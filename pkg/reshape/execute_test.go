@@ -105,6 +105,27 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// Who asked for a switch may find only after its end that something is wrong.
+func TestRollBackOfWhatWasDone(t *testing.T) {
+	p := newPlace(t, hopper, ampere, mi300, mi300b)
+	p.hardware.card(ampere).resets = true
+	before := p.hardware.state()
+	target := p.profile("to", map[string]settings.Shape{ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
+	p.follow(p.start(), target)
+	n := p.start()
+	for range 2 { // the answer may get lost
+		require.Equal(t, v1alpha1.TaskDone, n.RollBack(t.Context(), wish(""), false).Phase)
+		assert.Equal(t, before, p.hardware.state())
+		p.follows(n, wish(""))
+	}
+
+	// To ask for the profile from before is another thing: what it leaves as it is,
+	// stays.
+	p.follow(n, target)
+	p.follow(n, p.profile("none", nil))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4"}, p.hardware.state())
+}
+
 // A card that is done is so for claims, too, while others are not: what its claims
 // release goes with them.
 func TestCardIsDoneByItself(t *testing.T) {
@@ -147,6 +168,33 @@ func TestRollBackAroundADeadCard(t *testing.T) {
 	assert.Equal(t, "gpu-0000-01-00-0 off", p.hardware.state()[0])
 	p.hardware.before, p.hardware.onModes = nil, nil
 	p.follow(n, whole)
+}
+
+// Nor does one that cannot be put back: it is told of.
+func TestRollBackPastAForeignPartition(t *testing.T) {
+	p := newPlace(t, hopper, other)
+	from := p.profile("from", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
+	n := p.start()
+	p.follow(n, from)
+	p.hardware.before = func(call string) error {
+		if strings.HasPrefix(call, "mig") {
+			return errScripted
+		}
+		return nil
+	}
+	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]settings.Shape{hopper: off, other: off}), false).Phase)
+	p.hardware.before = nil
+	p.hardware.card(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
+	for range 2 {
+		task := n.RollBack(t.Context(), from, false)
+		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, v1alpha1.ReasonForeignPartition, task.Reason)
+		assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
+	}
+	p.hardware.card(hopper).live = partitions(ones(hopper, 0)...)
+	p.follow(n, from)
+	p.hardware.card(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
+	require.ErrorContains(t, n.Restore(t.Context()), "was not made by Tranche")
 }
 
 // What was followed once can be gone back to, also if the profile does not fit any

@@ -36,14 +36,15 @@ func (n *Node) Restore(ctx context.Context) error {
 		g.keepMemory = true
 		ignoreMemory(seen)
 	}
+	refusal := n.refusal(NewPlan(seen))
 	if len(n.groups(seen)) == 0 {
-		return join(silent, lost)
+		return join(silent, lost, refusal)
 	}
 	klog.FromContext(ctx).Info("The cards are not as the profile wants them; they are put back", "profile", in.Applied.Wish.Profile)
 	if err := n.update(func(in intent) intent { return in.adopt(wanted) }); err != nil {
 		return err
 	}
-	return join(silent, lost, n.reshape(ctx, g, seen))
+	return join(silent, lost, refusal, n.reshape(ctx, g, seen))
 }
 
 // memoryObstacle says why the memory mode is not put back, nil if it need not be, or

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +21,8 @@ const (
 	// A load under another memory mode resets them all, one after the other: up to
 	// minutes for eight.
 	reloadPatience = 3 * time.Minute
+	// endPatience is how long calls may take to end after the caller's time.
+	endPatience = 2 * time.Second
 	// backPause is the time between two looks whether they are.
 	backPause = 250 * time.Millisecond
 )
@@ -62,7 +66,31 @@ func (d *Driver) tryMemoryMode(ctx context.Context, want xcp.MemoryMode) error {
 	if err != nil {
 		return err
 	}
-	defer m.reopen()
+	done := make(chan error, 1)
+	go func() {
+		err := m.run(ctx)
+		m.reopen()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	// A load that has begun is waited for, and none begins any more.
+	m.loading.Lock()
+	defer m.loading.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(endPatience):
+		return m.stuck(ctx.Err())
+	}
+}
+
+// run does it. A call to a file may hang: then it is left behind, and the gates stay
+// closed until it returns.
+func (m *memorySwitch) run(ctx context.Context) error {
 	if m.out {
 		if err := m.revive(ctx); err != nil {
 			return err
@@ -71,15 +99,15 @@ func (d *Driver) tryMemoryMode(ctx context.Context, want xcp.MemoryMode) error {
 	if err := m.find(); err != nil || len(m.others()) == 0 {
 		return err
 	}
-	if d.cfg.Reload == nil {
-		return fmt.Errorf("memory mode %s: %w: the plugin may not load amdgpu anew; amd.memoryModes=true in the chart's values lets it", want, gpu.ErrNotSupported)
+	if m.driver.cfg.Reload == nil {
+		return fmt.Errorf("memory mode %s: %w: the plugin may not load amdgpu anew; amd.memoryModes=true in the chart's values lets it", m.want, gpu.ErrNotSupported)
 	}
 	// The kernel's answer counts when the driver is taken out; this only keeps a
 	// request from being left behind.
 	if who, err := m.host.users(); err != nil {
 		return err
 	} else if who != "" {
-		return fmt.Errorf("memory mode %s: amdgpu cannot be loaded anew while it is %w: %s", want, gpu.ErrInUse, who)
+		return fmt.Errorf("memory mode %s: amdgpu cannot be loaded anew while it is %w: %s", m.want, gpu.ErrInUse, who)
 	}
 	if err := m.request(); err != nil {
 		return err
@@ -98,6 +126,19 @@ type memorySwitch struct {
 	cards []*memoryCard
 	// opens are what lets others to the cards again.
 	opens []func()
+	// loading is held while the driver is out.
+	loading sync.Mutex
+	// at is the card that is asked.
+	at atomic.Pointer[memoryCard]
+}
+
+// stuck names the call that does not return.
+func (m *memorySwitch) stuck(cause error) error {
+	t := m.host.Task
+	if c := m.at.Load(); c != nil {
+		t = c.Task
+	}
+	return fmt.Errorf("memory mode %s: %w", m.want, t.Stuck(cause))
 }
 
 // memoryCard is a card of it.
@@ -149,6 +190,7 @@ func (m *memorySwitch) reopen() {
 // find looks how the cards are set, and refuses what cannot be.
 func (m *memorySwitch) find() error {
 	for _, c := range m.cards {
+		m.at.Store(c)
 		if err := c.bound(); err != nil {
 			return err
 		}
@@ -197,12 +239,13 @@ func (m *memorySwitch) request() error {
 	asked := map[string]bool{}
 	failed := map[string]error{}
 	for _, c := range m.others() {
+		m.at.Store(c)
 		group := c.group()
 		err := c.write(c.file(memoryFile), string(m.want))
 		switch {
 		case err == nil:
 			asked[group] = true
-		case errors.Is(err, unix.EPERM), absent(err), errors.Is(err, unix.ENODEV):
+		case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.EROFS), absent(err), errors.Is(err, unix.ENODEV):
 			return m.stillAsked(len(asked) > 0, c.explainWrite("", err))
 		default:
 			failed[group] = errors.Join(failed[group], err)
@@ -225,21 +268,6 @@ func (c *memoryCard) group() string {
 	return fmt.Sprintf("hive %#x", c.hive)
 }
 
-// revive puts in a driver that is not there, and waits for the cards that it had.
-func (m *memorySwitch) revive(ctx context.Context) error {
-	d := m.driver
-	if err := d.cfg.Reload(ctx); err != nil {
-		return fmt.Errorf("memory mode %s: no amdgpu is loaded: %w", m.want, err)
-	}
-	d.forget()
-	for _, c := range m.cards {
-		d.mu.Lock()
-		c.cut, c.computes = d.known[c.pciAddress].MemoryMode != "", true
-		d.mu.Unlock()
-	}
-	return m.awaitBack(ctx)
-}
-
 // stillAsked says that amdgpu keeps what was asked of it: it takes no request for the
 // mode that a card is in, so none can be taken back.
 func (m *memorySwitch) stillAsked(asked bool, err error) error {
@@ -249,55 +277,6 @@ func (m *memorySwitch) stillAsked(asked bool, err error) error {
 	return fmt.Errorf("%w; memory mode %s stays asked for and comes with the next load of amdgpu, whoever loads it, unless another is asked for before", err, m.want)
 }
 
-// reload loads the driver anew, and finds out what has become of the cards.
-func (m *memorySwitch) reload(ctx context.Context) error {
-	d := m.driver
-	before, err := m.host.loadID()
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	failed := d.cfg.Reload(ctx)
-	after, err := m.late().loadID()
-	switch {
-	case err != nil && failed == nil:
-		return err
-	case absent(err):
-		d.forget()
-		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD cards of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
-	case err != nil:
-		return errors.Join(failed, err)
-	case after == before && failed == nil:
-		return m.stillAsked(true, errors.New("amdgpu was to be loaded anew, and was not"))
-	case after == before:
-		return m.stillAsked(true, m.explainReload(failed))
-	}
-	d.forget()
-	if err := m.awaitBack(ctx); err != nil {
-		return errors.Join(failed, err)
-	}
-	if err := m.readBack(); err != nil {
-		return errors.Join(failed, err)
-	}
-	d.cfg.Logger.Info("Loaded amdgpu anew for a memory mode", "mode", m.want, "cards", len(m.cards), "took", time.Since(start).Round(time.Millisecond))
-	return nil
-}
-
-// late is the machine for a look after the caller's time.
-func (m *memorySwitch) late() *task { return &task{Task: m.host.Undoing(), files: m.host.files} }
-
-// explainReload names who uses a driver that could not be taken out.
-func (m *memorySwitch) explainReload(err error) error {
-	if !errors.Is(err, gpu.ErrInUse) {
-		return fmt.Errorf("memory mode %s: %w", m.want, err)
-	}
-	who, lookErr := m.late().users()
-	if lookErr != nil || who == "" {
-		who = unknownUsers
-	}
-	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
-}
-
 // readBack checks that every card is in the mode.
 func (m *memorySwitch) readBack() error {
 	var lost []string
@@ -305,6 +284,7 @@ func (m *memorySwitch) readBack() error {
 		if !c.cut {
 			continue
 		}
+		m.at.Store(c)
 		got, err := c.memoryMode()
 		if err != nil {
 			return err
@@ -318,12 +298,4 @@ func (m *memorySwitch) readBack() error {
 	}
 	return fmt.Errorf("memory mode %s was asked for, but %w: %s; look for \"NPS mode change request\" in dmesg, and if it is lost again, reboot the node and ask again",
 		m.want, gpu.ErrModeLost, strings.Join(lost, ", "))
-}
-
-// forget throws away what belongs to the load of the driver that is over.
-func (d *Driver) forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.topology, d.hostBusy = nil, ""
-	d.shapes, d.configs, d.places = map[string]*shape{}, map[string]configs{}, map[int]string{}
 }

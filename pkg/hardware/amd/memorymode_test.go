@@ -11,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
@@ -311,79 +309,7 @@ func TestCardsThatComeUpSlowly(t *testing.T) {
 	require.ErrorContains(t, m.setMemory("NPS4"), "1 of 8 cards did not come back: card "+first+" is being reset")
 }
 
-// The caller's time may end: the driver is loaded all the same.
-func TestCallersTimeEndsDuringReload(t *testing.T) {
-	m := reloadable(t, "mi300x8")
-	m.cards()
-	ctx, cancel := context.WithCancel(t.Context())
-	m.onReload = cancel // after the load
-	err := m.SetMemoryMode(ctx, "NPS4")
-	require.ErrorIs(t, err, context.Canceled)
-	assert.ErrorContains(t, err, "amdgpu was loaded anew, and then time was up")
-	m.onReload = nil
-	assert.Equal(t, "NPS4", m.memory())
-	assert.NoError(t, m.setMemory("NPS4"))
-
-	ctx, cancel = context.WithCancel(t.Context())
-	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Delay: metav1.Duration{Duration: time.Nanosecond}}}})
-	m.whileOut = cancel
-	require.ErrorIs(t, m.SetMemoryMode(ctx, "NPS1"), context.Canceled)
-	m.whileOut = nil
-	assert.Equal(t, "NPS1", m.memory(), "it was out when time was up, and is in again")
-}
-
-// Who asks meanwhile is told at once, and no card counts as lost.
-func TestOthersDuringReload(t *testing.T) {
-	m := reloadable(t, "mi300x8")
-	m.cards()
-	asked := false
-	m.whileOut = func() {
-		asked = true
-		const want = "amdgpu is being loaded anew for memory mode NPS4"
-		var health *amd.HealthError
-		for what, err := range map[string]error{
-			"inventory": second(m.Inventory(t.Context())), "live": second(m.Live(t.Context(), first)), "create": second(m.Create(t.Context(), whole(first))),
-			"health": m.CheckHealth(t.Context(), first), "again": m.setMemory("NPS1"),
-		} {
-			assert.ErrorContains(t, err, want, what)
-			assert.NotErrorAs(t, err, &health, what)
-		}
-		_, err := m.LoadID()
-		assert.ErrorIs(t, err, os.ErrNotExist)
-	}
-	require.NoError(t, m.setMemory("NPS4"))
-	assert.True(t, asked)
-	assert.NoError(t, m.CheckHealth(t.Context(), first))
-}
-
 func second[T any](_ T, err error) error { return err }
-
-func TestWritesOfMemoryModesThatFail(t *testing.T) {
-	for errno, want := range map[unix.Errno]string{
-		unix.EINVAL: "amdgpu refuses memory mode NPS4: card",
-		unix.EPERM:  "is being reset",
-		unix.EIO:    "amdgpu refuses memory mode NPS4: card",
-	} {
-		m := reloadable(t, "mi300x8")
-		before := m.load()
-		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: "*", File: memoryFile, Error: amdgpu.Errno(errno)}}})
-		err := m.setMemory("NPS4")
-		require.ErrorContains(t, err, want)
-		assert.ErrorIs(t, err, errno)
-		assert.NotContains(t, err.Error(), "stays asked for")
-		assert.Equal(t, before, m.load())
-	}
-	// What one card of a hive takes counts for all.
-	m := reloadable(t, "mi300x8")
-	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: first, File: memoryFile, Error: amdgpu.Errno(unix.EINVAL)}}})
-	require.NoError(t, m.setMemory("NPS4"))
-	assert.Equal(t, "NPS4", m.memory())
-
-	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: m.inventory.AMD[7].PCI, File: memoryFile, Error: amdgpu.Errno(unix.EPERM)}}})
-	err := m.setMemory("NPS1")
-	require.ErrorContains(t, err, "is being reset")
-	assert.ErrorContains(t, err, "memory mode NPS1 stays asked for", "the others took it")
-}
 
 func TestMemoryModesDoNotOutliveAReboot(t *testing.T) {
 	m := reloadable(t, "mi300x8")

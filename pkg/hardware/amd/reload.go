@@ -10,7 +10,91 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
+
+// load has the driver loaded anew, unless time is up.
+func (m *memorySwitch) load(ctx context.Context) error {
+	m.loading.Lock()
+	defer m.loading.Unlock()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("before amdgpu was loaded anew: %w", err)
+	}
+	return m.driver.cfg.Reload(ctx)
+}
+
+// reload loads the driver anew, and finds out what has become of the cards.
+func (m *memorySwitch) reload(ctx context.Context) error {
+	d := m.driver
+	before, err := m.host.loadID()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	failed := m.load(ctx)
+	after, err := m.late().loadID()
+	switch {
+	case err != nil && failed == nil:
+		return err
+	case absent(err):
+		d.forget()
+		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD cards of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
+	case err != nil:
+		return errors.Join(failed, err)
+	case after == before && failed == nil:
+		return m.stillAsked(true, errors.New("amdgpu was to be loaded anew, and was not"))
+	case after == before:
+		return m.stillAsked(true, m.explainReload(failed))
+	}
+	d.forget()
+	if err := m.awaitBack(ctx); err != nil {
+		return errors.Join(failed, err)
+	}
+	if err := m.readBack(); err != nil {
+		return errors.Join(failed, err)
+	}
+	d.cfg.Logger.Info("Loaded amdgpu anew for a memory mode", "mode", m.want, "cards", len(m.cards), "took", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// late is the machine for a look after the caller's time.
+func (m *memorySwitch) late() *task { return &task{Task: m.host.Undoing(), files: m.host.files} }
+
+// explainReload names who uses a driver that could not be taken out.
+func (m *memorySwitch) explainReload(err error) error {
+	if !errors.Is(err, gpu.ErrInUse) {
+		return fmt.Errorf("memory mode %s: %w", m.want, err)
+	}
+	who, lookErr := m.late().users()
+	if lookErr != nil || who == "" {
+		who = unknownUsers
+	}
+	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
+}
+
+// revive puts in a driver that is not there, and waits for the cards that it had.
+func (m *memorySwitch) revive(ctx context.Context) error {
+	d := m.driver
+	if err := m.load(ctx); err != nil {
+		return fmt.Errorf("memory mode %s: no amdgpu is loaded: %w", m.want, err)
+	}
+	d.forget()
+	for _, c := range m.cards {
+		d.mu.Lock()
+		c.cut, c.computes = d.known[c.pciAddress].MemoryMode != "", true
+		d.mu.Unlock()
+	}
+	return m.awaitBack(ctx)
+}
+
+// forget throws away what belongs to the load of the driver that is over.
+func (d *Driver) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.topology, d.hostBusy = nil, ""
+	d.shapes, d.configs, d.places = map[string]*shape{}, map[string]configs{}, map[int]string{}
+}
 
 const (
 	// refcntFile counts who keeps the module in the kernel: opened device nodes and
@@ -152,6 +236,7 @@ func (m *memorySwitch) awaitBack(ctx context.Context) error {
 	for {
 		var missing []error
 		for _, c := range m.cards {
+			m.at.Store(c)
 			if err := c.back(); err != nil {
 				missing = append(missing, err)
 			}

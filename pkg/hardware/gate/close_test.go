@@ -17,6 +17,9 @@ func TestClosedGate(t *testing.T) {
 	value, err := Ask(task, "Slow", func() (int, error) { return 1, nil })
 	require.NoError(t, err)
 	assert.Equal(t, 1, value, "its own calls go on")
+	err = task.Stuck(context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "Slow on card x has not returned for")
 
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 2, nil })
 	var closed *ClosedError

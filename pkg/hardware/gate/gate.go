@@ -221,6 +221,9 @@ func (t *Task) Subject() string { return t.gate.subject }
 // own. Ask does it by itself.
 func (t *Task) Note(call string) { t.gate.note(call) }
 
+// Stuck is what a caller says that gives up while the task is in a call.
+func (t *Task) Stuck(cause error) error { return t.gate.stuck(cause) }
+
 // Undoing is the same task for what must be done although the caller has given
 // up: taking back what would otherwise be left behind.
 func (t *Task) Undoing() *Task {

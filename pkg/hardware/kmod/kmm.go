@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -60,12 +61,17 @@ func (k *KMM) Manages(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look whether the Kernel Module Management operator loads %s on node %s: %w", k.Module, k.Node, err)
 	}
+	return manages(object, k.Module)
+}
+
+// manages tells whether a NodeModulesConfig has the module.
+func manages(object *unstructured.Unstructured, module string) (bool, error) {
 	var c nodeModulesConfig
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &c); err != nil {
-		return false, fmt.Errorf("read NodeModulesConfig %s: %w", k.Node, err)
+		return false, fmt.Errorf("read NodeModulesConfig %s: %w", object.GetName(), err)
 	}
 	for _, m := range c.Spec.Modules {
-		if m.Config.Modprobe.ModuleName == k.Module || slices.Contains(m.Config.Modprobe.RawArgs.Load, k.Module) {
+		if m.Config.Modprobe.ModuleName == module || slices.Contains(m.Config.Modprobe.RawArgs.Load, module) {
 			return true, nil
 		}
 	}

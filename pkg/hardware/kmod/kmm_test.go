@@ -117,3 +117,21 @@ func TestReloadByKMM(t *testing.T) {
 	assert.Equal(t, []string{unloads}, h.said())
 	assert.Equal(t, live, h.is())
 }
+
+// Whatever somebody has written into the object, it is read or refused.
+func FuzzNodeModulesConfig(f *testing.F) {
+	for _, text := range []string{
+		config("node-a", "{moduleName: amdgpu}"), "{metadata: {name: node-a}}", "{spec: {modules: [{}, {config: 1}]}}", "{spec: []}",
+		"{spec: {modules: [{config: {modprobe: {rawArgs: {load: [1, amdgpu]}}}}]}}",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		object := map[string]any{}
+		if yaml.Unmarshal(data, &object) != nil || object == nil {
+			return
+		}
+		manages, err := manages(&unstructured.Unstructured{Object: object}, "amdgpu")
+		assert.False(t, manages && err != nil)
+	})
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -18,17 +19,24 @@ func uninstallCommand() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Prepare the end of the installation: refuse while pods hold GPUs, else make the plugins clean up",
 		Long: "The chart runs this in a Job before `helm uninstall` deletes anything. It fails while pods hold GPUs, and says who holds what. " +
-			"Otherwise it tells the plugins to withdraw the GPUs, and waits until they have.",
+			"Otherwise it tells the plugins to withdraw the GPUs, and waits until they have. Then it stops the controller and takes away what that has left.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config.Namespace == "" {
 				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
-			client, err := newClient(kubeconfig)
+			var err error
+			if config.Client, err = newClient(kubeconfig); err != nil {
+				return err
+			}
+			api, err := restConfig(kubeconfig)
 			if err != nil {
 				return err
 			}
-			config.Client, config.Out = client, cmd.OutOrStdout()
+			if config.Ours, err = client.New(api); err != nil {
+				return err
+			}
+			config.Out = cmd.OutOrStdout()
 			return uninstall.Run(cmd.Context(), config)
 		},
 	}
@@ -39,7 +47,8 @@ func uninstallCommand() *cobra.Command {
 	flags.IntVar(&config.Revision, "revision", 1, "Helm's revision of the installation, for messages")
 	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap by which the plugins are told")
 	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")
-	flags.BoolVar(&config.Force, "force", false, "go on although pods hold GPUs or nodes do not answer")
+	flags.StringVar(&config.Controller, "controller", "", "Deployment of the controller; empty: there is none")
+	flags.BoolVar(&config.Force, "force", false, "go on although pods hold GPUs, cards are being changed, or nodes do not answer")
 	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "how long the plugins have to withdraw the GPUs")
 	return cmd
 }

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -120,6 +121,19 @@ func one[T runtime.Object](t *testing.T, objects []runtime.Object) T {
 	return found[0]
 }
 
+// named returns the object of a type that has a name.
+func named[T metav1.Object](t *testing.T, objects []runtime.Object, name string) T {
+	t.Helper()
+	for _, object := range objects {
+		if typed, ok := object.(T); ok && typed.GetName() == name {
+			return typed
+		}
+	}
+	var none T
+	require.Failf(t, "not there", "%T %s", none, name)
+	return none
+}
+
 func TestLint(t *testing.T) {
 	out, errOut, err := helm(t, "lint", "--strict", "--quiet", "--kube-version", kubeVersion, chart)
 	require.NoError(t, err, "%s%s", out, errOut)
@@ -198,27 +212,42 @@ func TestOneIdentity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := decode(t, render(t, chart, args...))
-			account := one[*corev1.ServiceAccount](t, objects)
-			plugin := one[*appsv1.DaemonSet](t, objects)
-			binding := one[*rbacv1.ClusterRoleBinding](t, objects)
-			local := one[*rbacv1.RoleBinding](t, objects)
-
-			require.Equal(t, account.Name, plugin.Spec.Template.Spec.ServiceAccountName)
-			require.Equal(t, account.Namespace, plugin.Namespace)
-			require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}, binding.Subjects)
-			require.Equal(t, one[*rbacv1.ClusterRole](t, objects).Name, binding.RoleRef.Name)
-			require.Equal(t, binding.Subjects, local.Subjects)
-			require.Equal(t, one[*rbacv1.Role](t, objects).Name, local.RoleRef.Name)
-
-			policy := newPolicy(t, objects)
-			require.True(t, policy.appliesTo("system:serviceaccount:"+account.Namespace+":"+account.Name))
+			plugin, controller := one[*appsv1.DaemonSet](t, objects), one[*appsv1.Deployment](t, objects)
+			require.Len(t, all[*corev1.ServiceAccount](objects), 2)
+			for _, user := range []struct {
+				metav1.ObjectMeta
+				account  string
+				policies []string
+			}{
+				{plugin.ObjectMeta, plugin.Spec.Template.Spec.ServiceAccountName, []string{"-resourceslices", "-gpunodes"}},
+				{controller.ObjectMeta, controller.Spec.Template.Spec.ServiceAccountName, []string{"-controller-nodes", "-controller-rules"}},
+			} {
+				account := named[*corev1.ServiceAccount](t, objects, user.account)
+				require.Equal(t, account.Namespace, user.Namespace)
+				subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}
+				binding, local := named[*rbacv1.ClusterRoleBinding](t, objects, user.Name), named[*rbacv1.RoleBinding](t, objects, user.Name)
+				require.Equal(t, subjects, binding.Subjects)
+				require.Equal(t, subjects, local.Subjects)
+				named[*rbacv1.ClusterRole](t, objects, binding.RoleRef.Name)
+				named[*rbacv1.Role](t, objects, local.RoleRef.Name)
+				for _, suffix := range user.policies {
+					require.True(t, policyNamed(t, objects, suffix).appliesTo("system:serviceaccount:"+account.Namespace+":"+account.Name), suffix)
+				}
+			}
 		})
 	}
 }
 
 func TestRoleHasNoWildcards(t *testing.T) {
 	for _, set := range [][]runtime.Object{decode(t, render(t, chart)), hooks(t)} {
-		rules := slices.Concat(one[*rbacv1.ClusterRole](t, set).Rules, one[*rbacv1.Role](t, set).Rules)
+		var rules []rbacv1.PolicyRule
+		for _, role := range all[*rbacv1.ClusterRole](set) {
+			rules = append(rules, role.Rules...)
+		}
+		for _, role := range all[*rbacv1.Role](set) {
+			rules = append(rules, role.Rules...)
+		}
+		require.NotEmpty(t, rules)
 		for _, rule := range rules {
 			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
 				require.NotContains(t, word, "*")

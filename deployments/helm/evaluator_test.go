@@ -7,8 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -59,6 +61,47 @@ func TestSharePolicyInTheAPIServersEvaluator(t *testing.T) {
 // refusalByServer returns the message of the first validation that fails.
 func refusalByServer(t *testing.T, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, kind string, made runtime.Object) string {
 	t.Helper()
+	gvk := schema.GroupVersionKind{Group: "resource.k8s.io", Version: "v1", Kind: kind}
+	return evaluate(t, spec, spec.MatchConditions, &admissionv1.AdmissionRequest{}, &admission.VersionedAttributes{
+		Attributes:    admission.NewAttributesRecord(made, nil, gvk, "default", "x", schema.GroupVersionResource{}, "", admission.Create, nil, false, nil),
+		VersionedKind: gvk, VersionedObject: admission.NewLazyObject(made),
+	})
+}
+
+// refusalOf returns the message of the first validation that fails, if who has a token
+// that names a node writes an object of the cluster: one of a type of Kubernetes, or an
+// object of a definition's. Conditions are not asked.
+func refusalOf(t *testing.T, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, operation, tokenNode string, before, after any) string {
+	t.Helper()
+	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Operation(operation), Name: "node-a", UserInfo: authenticationv1.UserInfo{Username: "x"}}
+	if tokenNode != "" {
+		request.UserInfo.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {tokenNode}}
+	}
+	versioned := &admission.VersionedAttributes{}
+	var was, is runtime.Object
+	if operation != "CREATE" {
+		was = asRuntime(before)
+		versioned.VersionedOldObject = admission.NewLazyObject(was)
+	}
+	if operation != "DELETE" {
+		is = asRuntime(after)
+		versioned.VersionedObject = admission.NewLazyObject(is)
+	}
+	versioned.Attributes = admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "", "node-a", schema.GroupVersionResource{}, "", admission.Operation(operation), nil, false, nil)
+	return evaluate(t, spec, nil, request, versioned)
+}
+
+func asRuntime(o any) runtime.Object {
+	if m, ok := o.(object); ok {
+		return &unstructured.Unstructured{Object: m}
+	}
+	return o.(runtime.Object)
+}
+
+func evaluate(t *testing.T, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, match []admissionregistrationv1.MatchCondition,
+	request *admissionv1.AdmissionRequest, versioned *admission.VersionedAttributes,
+) string {
+	t.Helper()
 	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	require.NoError(t, err)
 	options := plugincel.OptionalVariableDeclarations{}
@@ -67,21 +110,10 @@ func refusalByServer(t *testing.T, spec admissionregistrationv1.ValidatingAdmiss
 		result := compiler.CompileAndStoreVariable(expression{v.Name, v.Expression, gocel.AnyType}, options, environment.NewExpressions)
 		require.Nil(t, result.Error, v.Name)
 	}
-	var conditions, validations, messages []plugincel.ExpressionAccessor
-	for _, c := range spec.MatchConditions {
-		conditions = append(conditions, expression{"", c.Expression, gocel.BoolType})
-	}
-	for _, v := range spec.Validations {
-		validations = append(validations, expression{"", v.Expression, gocel.BoolType})
-		messages = append(messages, expression{"", v.MessageExpression, gocel.StringType})
-	}
-	gvk := schema.GroupVersionKind{Group: "resource.k8s.io", Version: "v1", Kind: kind}
-	attributes := admission.NewAttributesRecord(made, nil, gvk, "default", "x", schema.GroupVersionResource{}, "", admission.Create, nil, false, nil)
-	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: gvk, VersionedObject: admission.NewLazyObject(made)}
-	run := func(expressions []plugincel.ExpressionAccessor) []plugincel.EvaluationResult {
+	run := func(expressions ...plugincel.ExpressionAccessor) []plugincel.EvaluationResult {
 		evaluator := compiler.CompileCondition(expressions, options, environment.NewExpressions)
 		require.Empty(t, evaluator.CompilationErrors())
-		results, _, err := evaluator.ForInput(compiler.CreateContext(t.Context()), versioned, &admissionv1.AdmissionRequest{},
+		results, _, err := evaluator.ForInput(compiler.CreateContext(t.Context()), versioned, request,
 			plugincel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
 		require.NoError(t, err)
 		for _, r := range results {
@@ -89,13 +121,17 @@ func refusalByServer(t *testing.T, spec admissionregistrationv1.ValidatingAdmiss
 		}
 		return results
 	}
-	for _, r := range run(conditions) {
-		require.Equal(t, true, r.EvalResult.Value())
+	for _, c := range match {
+		require.Equal(t, true, run(expression{"", c.Expression, gocel.BoolType})[0].EvalResult.Value())
 	}
-	for i, r := range run(validations) {
-		if r.EvalResult.Value() != true {
-			return run(messages)[i].EvalResult.Value().(string)
+	for _, v := range spec.Validations {
+		if run(expression{"", v.Expression, gocel.BoolType})[0].EvalResult.Value() == true {
+			continue
 		}
+		if v.MessageExpression == "" {
+			return v.Message
+		}
+		return run(expression{"", v.MessageExpression, gocel.StringType})[0].EvalResult.Value().(string)
 	}
 	return ""
 }

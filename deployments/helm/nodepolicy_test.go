@@ -67,7 +67,7 @@ func TestNodePolicy(t *testing.T) {
 // TestNodeLabelsOff: without the value, the plugin may not write nodes.
 func TestNodeLabelsOff(t *testing.T) {
 	patch := func(args ...string) (found bool) {
-		for _, rule := range one[*rbacv1.ClusterRole](t, decode(t, render(t, chart, args...))).Rules {
+		for _, rule := range named[*rbacv1.ClusterRole](t, decode(t, render(t, chart, args...)), "tranche-kubelet-plugin").Rules {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
 					found = found || resource == "nodes" && verb == "patch"

@@ -44,7 +44,7 @@ func TestUninstallHook(t *testing.T) {
 	require.Equal(t, account.Name, pod.ServiceAccountName)
 	require.Equal(t, "before-hook-creation,hook-succeeded,hook-failed", job.Annotations["helm.sh/hook-delete-policy"])
 	require.Equal(t, "hook-failed,hook-succeeded", job.Annotations["helm.sh/hook-output-log-policy"])
-	require.Equal(t, []string{"uninstall", "--release=tranche", "--revision=1", "--configmap=acme-gpu-uninstall", "--daemonset=acme-gpu-kubelet-plugin"}, pod.Containers[0].Args)
+	require.Equal(t, []string{"uninstall", "--release=tranche", "--revision=1", "--configmap=acme-gpu-uninstall", "--daemonset=acme-gpu-kubelet-plugin", "--controller=acme-gpu-controller"}, pod.Containers[0].Args)
 	for _, subjects := range [][]rbacv1.Subject{one[*rbacv1.ClusterRoleBinding](t, objects).Subjects, one[*rbacv1.RoleBinding](t, objects).Subjects} {
 		require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: "gpu-drivers"}}, subjects)
 	}
@@ -52,6 +52,14 @@ func TestUninstallHook(t *testing.T) {
 	for _, toleration := range pod.Tolerations {
 		require.NotEmpty(t, toleration.Key, "a toleration of every taint would let it go to a dead node")
 	}
+
+	// The hook of an installation without a controller needs no right to stop one.
+	without := hooks(t, "--set", "controller.enabled=false")
+	require.NotContains(t, one[*batchv1.Job](t, without).Spec.Template.Spec.Containers[0].Args, "--controller=tranche-controller")
+	for _, rule := range one[*rbacv1.Role](t, without).Rules {
+		require.NotContains(t, rule.Resources, "deployments/scale")
+	}
+	require.Contains(t, verbsOn(without, t, "gpunodes"), "delete", "there may have been one before")
 
 	forced := hooks(t, "--set", "uninstall.force=true")
 	require.Contains(t, one[*batchv1.Job](t, forced).Spec.Template.Spec.Containers[0].Args, "--force")

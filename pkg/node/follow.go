@@ -92,6 +92,9 @@ func (f *follower) run(ctx context.Context) {
 
 // step looks at the GPUNode once, and does what it asks for.
 func (f *follower) step(ctx context.Context) {
+	if f.uninstallation.active() {
+		return // the GPUNode is taken away, and must not come back
+	}
 	node, err := f.get(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be created; is the CRD there?", "gpunode", f.NodeName)
@@ -121,6 +124,7 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	if exists {
 		return object.(*v1alpha1.GPUNode), nil
 	}
+	f.reported, f.reportedAt = nil, time.Time{} // a new one knows nothing
 	_, err = f.nodes.Create(ctx, newGPUNode(f.node.first), metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		err = nil

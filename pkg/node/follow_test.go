@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -293,4 +294,27 @@ func TestRebootForProfile(t *testing.T) {
 	s.policy = v1alpha1.SwitchPolicy{}
 	task = s.ask(v1alpha1.Applying, sevens, wish(t, "whole", "[{mig: {mode: Disabled}}]"))
 	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
+}
+
+// While Tranche is uninstalled, a GPUNode that was taken away does not come back; it
+// does if the plugin goes back to work.
+func TestGPUNodeWhileUninstalling(t *testing.T) {
+	s := steer(newUninstalled(t))
+	var uninstalling, meanwhile atomic.Bool
+	s.nodes.PrependReactor("create", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if uninstalling.Load() {
+			meanwhile.Store(true)
+		}
+		return false, nil, nil
+	})
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	order(t, s.api, "uninstalling", "false", "1")
+	awaitNoSlices(t, s.api)
+	uninstalling.Store(true)
+	require.NoError(t, s.nodes.Tracker.Delete(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodeName))
+	assert.False(t, meanwhile.Load())
+	uninstalling.Store(false)
+	order(t, s.api, "cancelled", "false", "2")
+	s.await("it does not come back", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 }

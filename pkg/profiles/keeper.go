@@ -18,7 +18,7 @@ import (
 )
 
 // Label marks the profiles that are made of files.
-const Label = "tranche.dev/from-chart"
+const Label = v1alpha1.FromChartLabel
 
 const (
 	// interval is how often the folders are looked at. The kubelet brings a changed

@@ -8,22 +8,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 const (
 	// TaintKey is the key of the taints on cards, and on nodes, that are being
 	// switched.
-	TaintKey = "tranche.dev/repartitioning"
+	TaintKey = v1alpha1.RepartitioningTaint
 	// NodeLabel is the label of a DeviceTaintRule of ours that names the node, cut if
 	// it is too long; the annotation of that name has it in full.
 	NodeLabel = "tranche.dev/node"
 	// ManagedByLabel marks the DeviceTaintRules of the controller, by ManagedBy.
-	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedByLabel = v1alpha1.ManagedByLabel
 	// ManagedBy is its value.
 	ManagedBy = "tranche-controller"
 	// PausedValue is what the labels of paused clients are set to. The operators start
 	// a client where its label is "true".
-	PausedValue = "paused-for-tranche"
+	PausedValue = v1alpha1.PausedValue
 	// controlPlaneLabel marks the nodes of the control plane.
 	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 )

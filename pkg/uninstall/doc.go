@@ -7,5 +7,9 @@
 // and Run waits until nothing is published any more. What a plugin has put on
 // its node it removes when Helm ends it.
 //
-// The package may import the vocabulary (pkg/gpu), and none of the plugin.
+// Then it stops the controller (controller.go) and takes away what that has put on
+// cards and nodes, and the GPUNodes (leftovers.go).
+//
+// The package may import the vocabulary (pkg/gpu), the API objects and their
+// client, and none of the plugin or the controller.
 package uninstall

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -29,6 +30,8 @@ const (
 // Config is what Run works with.
 type Config struct {
 	Client kubernetes.Interface
+	// Ours is for the objects that Tranche defines.
+	Ours client.Interface
 	// Namespace, Release and Revision are Helm's.
 	Namespace string
 	Release   string
@@ -36,7 +39,10 @@ type Config struct {
 	// ConfigMap is the name of the order, DaemonSet that of the plugins.
 	ConfigMap string
 	DaemonSet string
-	// Force uninstalls although pods hold GPUs or nodes do not answer.
+	// Controller is the name of the controller's Deployment, empty: there is none.
+	Controller string
+	// Force uninstalls although pods hold GPUs, cards are being changed, or nodes do
+	// not answer.
 	Force bool
 	// Deadline is how long the plugins have to withdraw what they publish.
 	Deadline time.Duration
@@ -49,12 +55,13 @@ type Config struct {
 
 // Run prepares the end of the installation. When it returns without an error,
 // nothing is published and no claim is prepared any more, until the order
-// expires; with an error, everything is as it was.
+// expires, the controller is stopped, and nothing of it is left; with an error,
+// plugins and controller go on.
 func Run(ctx context.Context, c Config) error {
 	if c.Look == 0 {
 		c.Look, c.Settle = lookInterval, settleTime
 	}
-	if err := c.refuseIfHeld(ctx); err != nil {
+	if err := c.refuse(ctx); err != nil {
 		return err
 	}
 	order := &orderGiver{Config: &c}
@@ -65,15 +72,30 @@ func Run(ctx context.Context, c Config) error {
 	if err == nil {
 		// A pod may have got a GPU after the first look and before the
 		// plugins saw the order. From now on none can.
-		err = c.refuseIfHeld(ctx)
+		err = c.refuse(ctx)
+	}
+	restart := func(context.Context) error { return nil }
+	if err == nil {
+		restart, err = c.stopController(ctx)
+	}
+	if err == nil {
+		err = errors.Join(order.give(ctx), c.clear(ctx))
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
-		return errors.Join(err, order.takeBack(ctx))
+		return errors.Join(err, restart(ctx), order.takeBack(ctx))
 	}
 	fmt.Fprintln(c.Out, "Nothing is published any more. Each plugin removes its files from its node when it ends.")
 	return nil
+}
+
+// refuse fails if it is not the time to uninstall.
+func (c *Config) refuse(ctx context.Context) error {
+	if err := c.refuseIfHeld(ctx); err != nil {
+		return err
+	}
+	return c.refuseIfSwitched(ctx)
 }
 
 // refuseIfHeld fails, with who holds what and what to do, if pods hold GPUs.

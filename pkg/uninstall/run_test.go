@@ -17,6 +17,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -53,9 +54,17 @@ func claimOf(namespace, name, driver, device string, pods ...string) *resourceap
 	return c
 }
 
+// impatient is how long a test waits for what does not come.
+const impatient = 300 * time.Millisecond
+
 // run runs the hook on a cluster, with plugins that withdraw what they publish
 // if obedient.
 func run(t *testing.T, force bool, obedient func(*fake.Clientset), objects ...runtime.Object) (*fake.Clientset, string, error) {
+	t.Helper()
+	return runWith(t, force, obedient, noDefinitions(), objects...)
+}
+
+func runWith(t *testing.T, force bool, obedient func(*fake.Clientset), ours *clientfake.Client, objects ...runtime.Object) (*fake.Clientset, string, error) {
 	t.Helper()
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin", UID: "set"}}
 	client := fake.NewClientset(append(objects, set)...)
@@ -69,8 +78,9 @@ func run(t *testing.T, force bool, obedient func(*fake.Clientset), objects ...ru
 	}
 	var out bytes.Buffer
 	err := Run(t.Context(), Config{
-		Client: client, Namespace: "gpus", Release: "tranche", Revision: 7, ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
-		Force: force, Deadline: 300 * time.Millisecond, Out: &out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
+		Client: client, Ours: ours, Namespace: "gpus", Release: "tranche", Revision: 7,
+		ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin", Controller: "tranche-controller",
+		Force: force, Deadline: impatient, Out: &out, Look: 10 * time.Millisecond, Settle: 50 * time.Millisecond,
 	})
 	return client, out.String(), err
 }
@@ -181,7 +191,7 @@ func TestInterrupted(t *testing.T) {
 		cancel()
 		return false, nil, nil
 	})
-	err := Run(ctx, Config{Client: client, Namespace: "gpus", ConfigMap: "c", DaemonSet: "d", Deadline: time.Minute, Out: &bytes.Buffer{}})
+	err := Run(ctx, Config{Client: client, Ours: noDefinitions(), Namespace: "gpus", ConfigMap: "c", DaemonSet: "d", Deadline: time.Minute, Out: &bytes.Buffer{}})
 	require.Error(t, err)
 	order, configMap := orderOn(t, client)
 	require.NotNil(t, configMap)

@@ -27,6 +27,37 @@ all take it from here: a policy that guards another account guards nothing.
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.kubeletPlugin.serviceAccountName" . }}
 {{- end }}
 
+{{/* The controller: "true" or nothing. Values that an upgrade keeps from a release without one have no such key. */}}
+{{- define "tranche.controller.enabled" -}}
+{{- if (.Values.controller).enabled }}true{{ end }}
+{{- end }}
+
+{{- define "tranche.controller.name" -}}
+{{- include "tranche.fullname" . }}-controller
+{{- end }}
+
+{{- define "tranche.controller.serviceAccountName" -}}
+{{- include "tranche.controller.name" . -}}
+{{- end }}
+
+{{- define "tranche.controller.username" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.controller.serviceAccountName" . }}
+{{- end }}
+
+{{- define "tranche.controller.selectorLabels" -}}
+{{ include "tranche.selectorLabels" . }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{/* The key of the controller's taints, and what it sets labels to that pause clients. */}}
+{{- define "tranche.taint" -}}
+tranche.dev/repartitioning
+{{- end }}
+
+{{- define "tranche.paused" -}}
+paused-for-tranche
+{{- end }}
+
 {{/* The order to clean up, by which `helm uninstall` tells the plugins. */}}
 {{- define "tranche.uninstall.name" -}}
 {{- include "tranche.fullname" . }}-uninstall

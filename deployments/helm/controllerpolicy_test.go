@@ -1,0 +1,189 @@
+package helm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// requireRefusal asks a policy twice: where all is dynamic, and as the API server does.
+func requireRefusal(t *testing.T, p policy, want, operation string, before, after runtime.Object) {
+	t.Helper()
+	input := map[string]any{"request": map[string]any{"operation": operation, "userInfo": map[string]any{"username": "x"}}}
+	for name, o := range map[string]runtime.Object{"oldObject": before, "object": after} {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		require.NoError(t, err)
+		input[name] = content
+	}
+	require.Equal(t, want, p.firstRefusal(input, operation))
+	require.Equal(t, want, refusalOf(t, p.spec, operation, "", before, after), "in the API server's evaluator")
+}
+
+func requireOfController(t *testing.T, p policy) {
+	t.Helper()
+	for user, applies := range map[string]bool{
+		"system:serviceaccount:tranche-system:tranche-controller":     true,
+		"system:serviceaccount:tranche-system:tranche-uninstall":      true,
+		"system:serviceaccount:tranche-system:tranche-kubelet-plugin": false,
+		"system:serviceaccount:elsewhere:tranche-controller":          false,
+		"kubernetes-admin": false,
+	} {
+		require.Equal(t, applies, p.appliesTo(user), user)
+	}
+}
+
+// TestControllerNodesPolicy: of a node, the controller changes its taint, and labels
+// that pause clients.
+func TestControllerNodesPolicy(t *testing.T) {
+	policy := policyNamed(t, decode(t, render(t, chart)), "-controller-nodes")
+	requireOfController(t, policy)
+	const (
+		dcgm, other = "nvidia.com/gpu.deploy.dcgm", "example.com/other"
+		labels      = "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: " +
+			"nvidia.com/gpu.deploy.dcgm-exporter, nvidia.com/gpu.deploy.dcgm, nvidia.com/gpu.deploy.nvsm, " +
+			"nvidia.com/gpu.deploy.gpu-feature-discovery, nvidia.com/gpu.deploy.client, tranche.dev/gpu-client"
+		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node"
+		rest  = "tranche-controller may change only one taint and some labels of a node"
+	)
+	ours := corev1.Taint{Key: v1alpha1.RepartitioningTaint, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
+	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
+	bare := func() *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{dcgm: "true", other: "true", "zone": "1"}, Annotations: map[string]string{"a": "b"}},
+			Spec:       corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24"}, ProviderID: "x", Taints: []corev1.Taint{theirs}},
+		}
+	}
+	with := func(change func(*corev1.Node)) *corev1.Node {
+		n := bare()
+		change(n)
+		return n
+	}
+	label := func(key, value string) *corev1.Node { return with(func(n *corev1.Node) { n.Labels[key] = value }) }
+	taints := func(taints ...corev1.Taint) *corev1.Node {
+		return with(func(n *corev1.Node) { n.Spec.Taints = taints })
+	}
+	switching := with(func(n *corev1.Node) {
+		n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, ours}, v1alpha1.PausedValue
+	})
+	noExecute, another := ours, ours
+	noExecute.Effect, another.Value = corev1.TaintEffectNoExecute, "spx"
+	for name, test := range map[string]struct {
+		before, after *corev1.Node
+		want          string
+	}{
+		"taints and pauses": {bare(), switching, ""},
+		"takes it back":     {switching, bare(), ""},
+		"another profile": {switching, with(func(n *corev1.Node) {
+			n.Spec.Taints, n.Labels[dcgm] = []corev1.Taint{theirs, another}, v1alpha1.PausedValue
+		}), ""},
+		"no taints before":      {taints(), taints(ours), ""},
+		"no taints after":       {taints(ours), taints(), ""},
+		"nothing":               {bare(), bare(), ""},
+		"pauses another":        {bare(), label(other, v1alpha1.PausedValue), labels},
+		"lets another run":      {label(other, v1alpha1.PausedValue), bare(), ""},
+		"switches one off":      {bare(), label(dcgm, "false"), labels},
+		"switches one on":       {label(dcgm, "false"), bare(), labels},
+		"a new label":           {bare(), label("node-role.kubernetes.io/control-plane", ""), labels},
+		"a label less":          {bare(), with(func(n *corev1.Node) { delete(n.Labels, "zone") }), labels},
+		"all labels":            {bare(), with(func(n *corev1.Node) { n.Labels = nil }), labels},
+		"names a profile":       {bare(), label(v1alpha1.ProfileLabel, "cpx"), labels},
+		"ends pods":             {bare(), taints(theirs, noExecute), taint},
+		"takes another's taint": {bare(), taints(), taint},
+		"another taint":         {bare(), taints(theirs, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}), taint},
+		"changes another's":     {bare(), taints(corev1.Taint{Key: theirs.Key, Value: "y", Effect: theirs.Effect, TimeAdded: theirs.TimeAdded}), taint},
+		"cordons":               {bare(), with(func(n *corev1.Node) { n.Spec.Unschedulable = true }), rest},
+		"uncordons":             {with(func(n *corev1.Node) { n.Spec.Unschedulable = true }), bare(), rest},
+		"another address":       {bare(), with(func(n *corev1.Node) { n.Spec.PodCIDR = "10.1.0.0/24" }), rest},
+		"another machine":       {bare(), with(func(n *corev1.Node) { n.Spec.ProviderID = "y" }), rest},
+		"annotation":            {bare(), with(func(n *corev1.Node) { n.Annotations["c"] = "d" }), rest},
+		"finalizer":             {bare(), with(func(n *corev1.Node) { n.Finalizers = []string{"x/y"} }), rest},
+		"owner":                 {bare(), with(func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }), rest},
+	} {
+		t.Run(name, func(t *testing.T) { requireRefusal(t, policy, test.want, "UPDATE", test.before, test.after) })
+	}
+	requireRefusal(t, policy, "tranche-controller may change nodes only, and this is CREATE", "CREATE", bare(), bare())
+	requireRefusal(t, policy, "tranche-controller may change nodes only, and this is DELETE", "DELETE", bare(), bare())
+}
+
+// TestNothingToPause: the list may be empty.
+func TestNothingToPause(t *testing.T) {
+	objects := decode(t, render(t, chart, "--set-json", "controller.pauseLabels=[]"))
+	node := func(value string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"tranche.dev/gpu-client": value}}}
+	}
+	policy := policyNamed(t, objects, "-controller-nodes")
+	requireRefusal(t, policy, "", "UPDATE", node(v1alpha1.PausedValue), node("true"))
+	requireRefusal(t, policy, "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: ", "UPDATE", node("true"), node(v1alpha1.PausedValue))
+}
+
+// TestControllerRulesPolicy: the controller writes taint rules for our devices that keep
+// pods off, and no others.
+func TestControllerRulesPolicy(t *testing.T) {
+	policy := policyNamed(t, decode(t, render(t, chart)), "-controller-rules")
+	requireOfController(t, policy)
+	const (
+		notOurs = "tranche-controller may write only its own DeviceTaintRules, and this one is not"
+		other   = "tranche-controller may write only DeviceTaintRules that taint devices of gpu.tranche.dev with tranche.dev/repartitioning:NoSchedule"
+	)
+	rule := func(change func(*resourceapi.DeviceTaintRule)) *resourceapi.DeviceTaintRule {
+		r := &resourceapi.DeviceTaintRule{
+			ObjectMeta: metav1.ObjectMeta{Name: "tranche-node-a-gpu", Labels: map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByController}},
+			Spec: resourceapi.DeviceTaintRuleSpec{
+				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver), Pool: ptr.To("node-a/gpu")},
+				Taint:          resourceapi.DeviceTaint{Key: v1alpha1.RepartitioningTaint, Value: "cpx", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+			},
+		}
+		if change != nil {
+			change(r)
+		}
+		return r
+	}
+	ours := rule(nil)
+	edited := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.Taint.Key, r.Spec.DeviceSelector = "example.com/x", nil })
+	unlabelled := rule(func(r *resourceapi.DeviceTaintRule) { r.Labels = nil })
+	theirs := rule(func(r *resourceapi.DeviceTaintRule) { r.Labels, r.Spec.Taint.Key = nil, "example.com/maintenance" })
+	ends := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.Taint.Effect = resourceapi.DeviceTaintEffectNoExecute })
+	ofAll := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector = nil })
+	ofAnother := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector.Driver = ptr.To("gpu.nvidia.com") })
+	for name, test := range map[string]struct {
+		operation     string
+		before, after *resourceapi.DeviceTaintRule
+		want          string
+	}{
+		"creates":                   {"CREATE", ours, ours, ""},
+		"deletes":                   {"DELETE", ours, ours, ""},
+		"puts back an edited one":   {"UPDATE", edited, ours, ""},
+		"deletes an edited one":     {"DELETE", edited, edited, ""},
+		"deletes an unlabelled one": {"DELETE", unlabelled, unlabelled, ""},
+		"puts back a label":         {"UPDATE", unlabelled, ours, ""},
+		"deletes another's":         {"DELETE", theirs, theirs, notOurs},
+		"changes another's":         {"UPDATE", theirs, ours, notOurs},
+		"creates another's":         {"CREATE", theirs, theirs, notOurs},
+		"another taint":             {"CREATE", edited, edited, other},
+		"ends pods":                 {"UPDATE", ours, ends, other},
+		"of all drivers":            {"CREATE", ofAll, ofAll, other},
+		"of another driver":         {"CREATE", ofAnother, ofAnother, other},
+	} {
+		t.Run(name, func(t *testing.T) { requireRefusal(t, policy, test.want, test.operation, test.before, test.after) })
+	}
+}
+
+// TestPoliciesName: the policies speak of the taint and the labels that the controller
+// writes.
+func TestPoliciesName(t *testing.T) {
+	for _, suffix := range []string{"-controller-nodes", "-controller-rules"} {
+		spec := policyNamed(t, decode(t, render(t, chart)), suffix).spec
+		text := ""
+		for _, v := range spec.Validations {
+			text += v.Expression
+		}
+		require.Contains(t, text, `"`+v1alpha1.RepartitioningTaint+`"`)
+	}
+}

@@ -1,0 +1,79 @@
+package helm_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// TestGPUNodePolicy: a plugin creates the GPUNode of its node and reports there, and no
+// more.
+func TestGPUNodePolicy(t *testing.T) {
+	objects := decode(t, render(t, chart))
+	policy := policyNamed(t, objects, "-gpunodes")
+	rule := policy.spec.MatchConstraints.ResourceRules[0]
+	require.Equal(t, []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"}, rule.Operations)
+	require.Equal(t, []string{"gpunodes", "gpunodes/*"}, rule.Resources)
+	require.Equal(t, admissionregistrationv1.Fail, *policy.spec.FailurePolicy)
+	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
+	require.False(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-controller"))
+	require.False(t, policy.appliesTo("kubernetes-admin"))
+
+	gpuNode := func(name string, more object) object {
+		o := object{"apiVersion": "tranche.dev/v1alpha1", "kind": "GPUNode", "metadata": object{"name": name}}
+		maps.Copy(o, more)
+		return o
+	}
+	wanted := object{"profile": "cpx", "source": "Label", "hash": "1"}
+	before := gpuNode("node-a", object{
+		"spec":   object{"profile": "whole"},
+		"status": object{"wanted": wanted, "state": "Planning", "node": object{"count": int64(8)}},
+	})
+	after := func(spec, status object) object { return gpuNode("node-a", object{"spec": spec, "status": status}) }
+	report := object{"count": int64(7), "task": object{"switch": "1", "state": "Planning", "phase": "Planned"}}
+	const (
+		noNode = "the token names no node: tranche-kubelet-plugin may write GPUNodes only from its pods, with the token that the kubelet mounts there"
+		spec   = "tranche-kubelet-plugin may not say which profile a GPUNode should follow"
+		status = "tranche-kubelet-plugin may report in status.node of a GPUNode only"
+	)
+	another := func(token, operation string) string {
+		return "tranche-kubelet-plugin on node '" + token + "' may create and report on the GPUNode of that node only, and this is " + operation + " of GPUNode 'node-a'"
+	}
+	for name, test := range map[string]struct {
+		operation, token string
+		after            object
+		want             string
+	}{
+		"creates its own":      {"CREATE", "node-a", gpuNode("node-a", nil), ""},
+		"with an empty spec":   {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{}}), ""},
+		"creates another's":    {"CREATE", "node-b", gpuNode("node-a", nil), another("node-b", "CREATE")},
+		"without a node":       {"CREATE", "", gpuNode("node-a", nil), noNode},
+		"with a profile":       {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "cpx"}}), spec},
+		"with a state":         {"CREATE", "node-a", gpuNode("node-a", object{"status": object{"state": "Idle"}}), status},
+		"reports":              {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "node": report}), ""},
+		"takes it back":        {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning"}), ""},
+		"on another":           {"UPDATE", "node-b", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "node": report}), another("node-b", "UPDATE")},
+		"another state":        {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Idle", "node": report}), status},
+		"another wish":         {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": object{"profile": "spx"}, "state": "Planning"}), status},
+		"no state":             {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "node": report}), status},
+		"history":              {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "history": []any{object{"result": "Succeeded"}}}), status},
+		"no status":            {"UPDATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "whole"}}), status},
+		"another profile":      {"UPDATE", "node-a", after(object{"profile": "cpx"}, object{"wanted": wanted, "state": "Planning"}), spec},
+		"switched off":         {"UPDATE", "node-a", after(object{"profile": "whole", "enabled": false}, object{"wanted": wanted, "state": "Planning"}), spec},
+		"deletes its own":      {"DELETE", "node-a", nil, another("node-a", "DELETE")},
+		"deletes another's":    {"DELETE", "node-b", nil, another("node-b", "DELETE")},
+		"deletes from nowhere": {"DELETE", "", nil, noNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			user := object{"username": "x"}
+			if test.token != "" {
+				user["extra"] = object{"authentication.kubernetes.io/node-name": []string{test.token}}
+			}
+			input := object{"request": object{"operation": test.operation, "userInfo": user}, "object": test.after, "oldObject": before}
+			require.Equal(t, test.want, policy.firstRefusal(maps.Clone(input), test.operation))
+			require.Equal(t, test.want, refusalOf(t, policy.spec, test.operation, test.token, before, test.after), "in the API server's evaluator")
+		})
+	}
+}

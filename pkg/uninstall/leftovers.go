@@ -1,0 +1,227 @@
+package uninstall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// page is how many objects are read at once.
+const page = 500
+
+// clear takes away what the controller has left in the cluster: taints of cards and of
+// nodes, labels by which clients are paused, and then what it has made of the chart's
+// files and what is known of nodes. Profiles that people made stay.
+func (c *Config) clear(ctx context.Context) error {
+	err := errors.Join(c.deleteRules(ctx), c.clearNodes(ctx))
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.deleteProfiles(ctx), c.deleteGPUNodes(ctx))
+}
+
+// deleteRules deletes the DeviceTaintRules of the controller.
+func (c *Config) deleteRules(ctx context.Context) error {
+	rules := c.Client.ResourceV1().DeviceTaintRules()
+	var ours []string
+	err := pages(func(next string) (string, error) {
+		list, err := rules.List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if apierrors.IsNotFound(err) {
+			return "", nil // a server that has no such thing
+		}
+		if err != nil {
+			return "", fmt.Errorf("list the DeviceTaintRules: %w", err)
+		}
+		for i := range list.Items {
+			if isOurs(&list.Items[i]) {
+				ours = append(ours, list.Items[i].Name)
+			}
+		}
+		return list.Continue, nil
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range ours {
+		err := rules.Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("delete the DeviceTaintRule %s: %w", name, err))
+			continue
+		}
+		fmt.Fprintf(c.Out, "DeviceTaintRule %s is deleted.\n", name)
+	}
+	return errors.Join(errs...)
+}
+
+// isOurs knows a rule by its label, and also if somebody has taken that off. An
+// administrator's own rules for our devices have taints of their own.
+func isOurs(rule *resourceapi.DeviceTaintRule) bool {
+	if rule.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByController {
+		return true
+	}
+	selector := rule.Spec.DeviceSelector
+	return rule.Spec.Taint.Key == v1alpha1.RepartitioningTaint && selector != nil && ptr.Deref(selector.Driver, "") == gpu.DriverName
+}
+
+// clearNodes takes our taint off the nodes, and lets paused clients run again.
+func (c *Config) clearNodes(ctx context.Context) error {
+	nodes := c.Client.CoreV1().Nodes()
+	var marked []string
+	err := pages(func(next string) (string, error) {
+		list, err := nodes.List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return "", fmt.Errorf("list the nodes to see which are tainted: %w", err)
+		}
+		for i := range list.Items {
+			if nodePatch(&list.Items[i]) != nil {
+				marked = append(marked, list.Items[i].Name)
+			}
+		}
+		return list.Continue, nil
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range marked {
+		errs = append(errs, c.clearNode(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) clearNode(ctx context.Context, name string) error {
+	nodes := c.Client.CoreV1().Nodes()
+	// The kubelet and others write the node, too.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		patch := nodePatch(node)
+		if patch == nil {
+			return nil
+		}
+		_, err = nodes.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("take the taint off node %s and let paused clients run: %w", name, err)
+	}
+	fmt.Fprintf(c.Out, "Node %s has neither taints nor paused clients of Tranche any more.\n", name)
+	return nil
+}
+
+// nodePatch takes away what is ours of a node, nil: nothing. A label that pauses a
+// client was "true".
+func nodePatch(node *corev1.Node) []byte {
+	metadata := map[string]any{"resourceVersion": node.ResourceVersion}
+	patch := map[string]any{"metadata": metadata}
+	found := false
+	others := []corev1.Taint{}
+	for _, t := range node.Spec.Taints {
+		if t.Key != v1alpha1.RepartitioningTaint {
+			others = append(others, t)
+		}
+	}
+	if len(others) < len(node.Spec.Taints) {
+		patch["spec"], found = map[string]any{"taints": others}, true
+	}
+	running := map[string]string{}
+	for key, value := range node.Labels {
+		if value == v1alpha1.PausedValue {
+			running[key] = "true"
+		}
+	}
+	if len(running) > 0 {
+		metadata["labels"], found = running, true
+	}
+	if !found {
+		return nil
+	}
+	out, err := json.Marshal(patch)
+	if err != nil {
+		panic(fmt.Sprintf("a patch of strings and taints: %v", err))
+	}
+	return out
+}
+
+// deleteProfiles deletes the PartitionProfiles that were made of the chart's files.
+func (c *Config) deleteProfiles(ctx context.Context) error {
+	list, err := c.Ours.PartitionProfiles().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.FromChartLabel + "=true"})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list the PartitionProfiles of the chart: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		err := c.Ours.PartitionProfiles().Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete PartitionProfile %s: %w", list.Items[i].Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deleteGPUNodes deletes all of them. Their plugins do not make them anew while they
+// are told to clean up.
+func (c *Config) deleteGPUNodes(ctx context.Context) error {
+	all, err := c.listGPUNodes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range all {
+		err := c.Ours.GPUNodes().Delete(ctx, all[i].Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete GPUNode %s: %w", all[i].Name, err))
+		}
+	}
+	if len(errs) > 0 || len(all) == 0 {
+		return errors.Join(errs...)
+	}
+	fmt.Fprintf(c.Out, "GPUNodes are deleted: %d.\n", len(all))
+	left, err := c.listGPUNodes(ctx)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	var names []string
+	for i := range left {
+		names = append(names, left[i].Name)
+	}
+	fmt.Fprintf(c.Out, "Some are there still, or again; delete them by hand: kubectl delete gpunodes %s\n", strings.Join(names, " "))
+	return nil
+}
+
+// pages reads one page after the other. Read returns where to go on, empty: that was
+// the last one.
+func pages(read func(next string) (string, error)) error {
+	for next := ""; ; {
+		following, err := read(next)
+		if err != nil || following == "" {
+			return err
+		}
+		next = following
+	}
+}

@@ -1,0 +1,251 @@
+package uninstall
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// noDefinitions is an API server that does not know what our objects are.
+func noDefinitions() *clientfake.Client {
+	api := clientfake.New()
+	api.PrependReactor("list", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
+	})
+	return api
+}
+
+func gpuNode(name string, state v1alpha1.State) *v1alpha1.GPUNode {
+	return &v1alpha1.GPUNode{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{To: v1alpha1.Wish{Profile: "cpx"}}},
+	}
+}
+
+func rule(name, driver, key string, labels map[string]string) *resourceapi.DeviceTaintRule {
+	return &resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver)},
+			Taint:          resourceapi.DeviceTaint{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		},
+	}
+}
+
+func markedNode(name string, labels map[string]string, taints ...string) *corev1.Node {
+	n := node(name, corev1.ConditionTrue)
+	n.Labels = labels
+	for _, key := range taints {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: "x", Effect: corev1.TaintEffectNoSchedule})
+	}
+	return n
+}
+
+func controller(replicas int32) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(replicas)},
+	}
+}
+
+func replicas(t *testing.T, client *fake.Clientset) int32 {
+	t.Helper()
+	d, err := client.AppsV1().Deployments("gpus").Get(t.Context(), "tranche-controller", metav1.GetOptions{})
+	require.NoError(t, err)
+	return *d.Spec.Replicas
+}
+
+// leftovers are what a controller leaves that was in the middle of things, and things
+// that are like it and others'.
+func leftovers() []runtime.Object {
+	ours := map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByController}
+	return []runtime.Object{
+		controller(2),
+		rule("tranche-node-a-gpu", gpu.DriverName, v1alpha1.RepartitioningTaint, ours),
+		rule("label-gone", gpu.DriverName, v1alpha1.RepartitioningTaint, nil),
+		rule("edited", gpu.DriverName, "example.com/mine", ours),
+		rule("maintenance", gpu.DriverName, "example.com/maintenance", nil),
+		rule("of-another-driver", "gpu.example.com", v1alpha1.RepartitioningTaint, nil),
+		&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "of-all-devices"}, Spec: resourceapi.DeviceTaintRuleSpec{
+			Taint: resourceapi.DeviceTaint{Key: "example.com/power", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		}},
+		markedNode("node-a", map[string]string{"zone": "1", v1alpha1.ProfileLabel: "cpx", "nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
+			"example.com/dedicated", v1alpha1.RepartitioningTaint),
+		markedNode("node-b", map[string]string{"zone": "2"}, "node.kubernetes.io/unschedulable"),
+		markedNode("node-c", map[string]string{"our.own/label-of-old": v1alpha1.PausedValue}),
+	}
+}
+
+func ruleNames(t *testing.T, client *fake.Clientset) (names []string) {
+	t.Helper()
+	list, err := client.ResourceV1().DeviceTaintRules().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+func TestLeftoversAreTakenAway(t *testing.T) {
+	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Draining), gpuNode("node-b", v1alpha1.Idle),
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.FromChartLabel: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
+	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"maintenance", "of-another-driver", "of-all-devices"}, ruleNames(t, client))
+	assert.Zero(t, replicas(t, client), "it would put back what is taken away")
+
+	a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []corev1.Taint{{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoSchedule}}, a.Spec.Taints)
+	assert.Equal(t, map[string]string{"zone": "1", v1alpha1.ProfileLabel: "cpx", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.nvsm": "false"}, a.Labels)
+	c, err := client.CoreV1().Nodes().Get(t.Context(), "node-c", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"our.own/label-of-old": "true"}, c.Labels)
+
+	left, err := nodes.GPUNodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, left.Items)
+	profiles, err := nodes.PartitionProfiles().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, profiles.Items, 1)
+	assert.Equal(t, "of-a-person", profiles.Items[0].Name)
+	for _, part := range []string{"DeviceTaintRule tranche-node-a-gpu is deleted", "Node node-a has neither", "GPUNodes are deleted: 2"} {
+		assert.Contains(t, out, part)
+	}
+	assert.NotContains(t, out, "node-b", "nothing of ours was on it")
+	for _, action := range client.Actions() {
+		if patch, ok := action.(k8stesting.PatchAction); ok && patch.GetResource().Resource == "nodes" {
+			assert.NotEqual(t, "node-b", patch.GetName())
+			assert.Contains(t, string(patch.GetPatch()), "resourceVersion", "a taint that comes meanwhile must survive")
+		}
+	}
+}
+
+// Where there is nothing of the controller, and nothing that knows of it, there is
+// nothing to do.
+func TestNoController(t *testing.T) {
+	client := fake.NewClientset(node("node-a", corev1.ConditionTrue))
+	client.PrependReactor("list", "devicetaintrules", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(resourceapi.Resource("devicetaintrules"), "")
+	})
+	c := &Config{Client: client, Ours: noDefinitions(), Out: &strings.Builder{}}
+	require.NoError(t, c.clear(t.Context()))
+	for _, action := range client.Actions() {
+		assert.Contains(t, []string{"list", "get"}, action.GetVerb())
+	}
+}
+
+// Cards that are being changed would be left half changed.
+func TestSwitchUnderWay(t *testing.T) {
+	for state, refused := range map[v1alpha1.State]bool{
+		v1alpha1.Idle: false, v1alpha1.Planning: false, v1alpha1.Waiting: false, v1alpha1.Tainted: false, v1alpha1.Draining: false,
+		v1alpha1.Applying: true, v1alpha1.Rebooting: true, v1alpha1.Verifying: false, v1alpha1.RollingBack: true, v1alpha1.Failed: false,
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			nodes := clientfake.New(gpuNode("node-a", state))
+			client, _, err := runWith(t, false, withdraw, nodes, leftovers()...)
+			if !refused {
+				require.NoError(t, err)
+				return
+			}
+			for _, part := range []string{
+				"the cards of nodes are being changed", "node node-a: from no profile to cpx, " + string(state), "kubectl get gpunodes --watch",
+				"helm -n gpus rollback tranche 7\n", "--set uninstall.force=true",
+			} {
+				require.ErrorContains(t, err, part)
+			}
+			assert.EqualValues(t, 2, replicas(t, client))
+			assert.Len(t, ruleNames(t, client), 6, "nothing was changed")
+
+			_, out, err := runWith(t, true, withdraw, nodes, leftovers()...)
+			require.NoError(t, err)
+			assert.Contains(t, out, "node node-a: from no profile to cpx")
+		})
+	}
+}
+
+// What cannot be taken away keeps Tranche there, at work: nobody would do it later.
+func TestLeftoversStay(t *testing.T) {
+	client := fake.NewClientset(append(leftovers(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin"}})...)
+	client.PrependReactor("delete", "devicetaintrules", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("no")
+	})
+	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
+	err := Run(t.Context(), Config{
+		Client: client, Ours: nodes, Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
+		Controller: "tranche-controller", Deadline: impatient, Out: &strings.Builder{}, Look: impatient / 10, Settle: impatient / 10,
+	})
+	require.ErrorContains(t, err, "delete the DeviceTaintRule tranche-node-a-gpu: no")
+	assert.EqualValues(t, 2, replicas(t, client), "the controller goes on")
+	order, _ := orderOn(t, client)
+	assert.False(t, order.Active, "so do the plugins")
+	left, err := nodes.GPUNodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Len(t, left.Items, 1, "what people want of a node is not lost")
+}
+
+// A kubelet writes its node at the same time.
+func TestNodeChangesMeanwhile(t *testing.T) {
+	client := fake.NewClientset(leftovers()...)
+	tries := 0
+	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		tries++
+		if tries == 1 {
+			return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), "node-a", errors.New("changed"))
+		}
+		return false, nil, nil
+	})
+	c := &Config{Client: client, Ours: clientfake.New(), Out: &strings.Builder{}}
+	require.NoError(t, c.clear(t.Context()))
+	assert.Equal(t, 3, tries, "two nodes, one of them twice")
+}
+
+// Pods of the controller that do not end are named, and not waited for for ever.
+func TestControllerDoesNotEnd(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "gpus", Name: "tranche-controller-x",
+		Labels: map[string]string{"app.kubernetes.io/component": "controller", "app.kubernetes.io/instance": "tranche"},
+	}}
+	another := pod.DeepCopy()
+	another.Name, another.Labels["app.kubernetes.io/instance"] = "another-controller", "other"
+	_, out, err := runWith(t, false, withdraw, clientfake.New(), append(leftovers(), pod, another)...)
+	require.NoError(t, err)
+	assert.Contains(t, out, "Not waiting any longer for pods of the controller to end: tranche-controller-x\n")
+}
+
+// One that makes its GPUNode again is named.
+func TestGPUNodesComeBack(t *testing.T) {
+	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
+	nodes.PrependReactor("delete", "gpunodes", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+	_, out, err := runWith(t, false, withdraw, nodes)
+	require.NoError(t, err)
+	assert.Contains(t, out, "kubectl delete gpunodes node-a\n")
+}
+
+// A cluster's nodes and rules do not fit in one answer.
+func TestPages(t *testing.T) {
+	var asked []string
+	require.NoError(t, pages(func(next string) (string, error) {
+		asked = append(asked, next)
+		return map[string]string{"": "a", "a": "b"}[next], nil
+	}))
+	assert.Equal(t, []string{"", "a", "b"}, asked)
+	require.EqualError(t, pages(func(string) (string, error) { return "x", errors.New("no") }), "no")
+}

@@ -53,11 +53,11 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
 			if err := c.check(); err != nil {
 				return err
+			}
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
 			}
 			api, err := connect(c.kubeconfig)
 			if err != nil {

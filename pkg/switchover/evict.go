@@ -123,7 +123,8 @@ func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, er
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It is gone, or another of that name is there.
 		return false, nil
-	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsInternalError(err):
+		// Two budgets for one pod are an internal error of the server.
 		r.metrics.evictions.WithLabelValues("refused").Inc()
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		r.evictions.note(p.UID, refusalText(err), r.Clock.Now(), time.Duration(seconds)*time.Second)

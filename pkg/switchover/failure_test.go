@@ -277,9 +277,9 @@ func TestADriverReloadThatFails(t *testing.T) {
 		return "", "", ""
 	}
 	w.wants("node-a", "cpx")
-	n := w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
+	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
 	assert.NotEmpty(t, w.rules(), "the card is kept from pods while it is put back")
-	n = w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonHardwareFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "profile cpx could not be reached: modprobe -r amdgpu: device or resource busy. The node is as before, with profile old. Try 2 begins at")

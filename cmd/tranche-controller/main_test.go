@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func runIt(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := command()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestBadFlags(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args    []string
+		message string
+	}{
+		"unknown flag":    {[]string{"--max-unavail=1"}, "unknown flag: --max-unavail"},
+		"an argument":     {[]string{"node-a"}, `unknown command "node-a"`},
+		"no budget":       {[]string{"--max-unavailable=0"}, `--max-unavailable: the number of nodes that may be unavailable is "0": give 1 or more`},
+		"not a budget":    {[]string{"--max-unavailable=ten"}, "give a number, or a percentage such as 10%"},
+		"after deadline":  {[]string{"--after-deadline=Wait"}, `"Wait" is neither GiveUp nor Force`},
+		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
+		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},
+		"no drain at all": {[]string{"--drain-deadline=-1m"}, "--drain-deadline is -1m0s"},
+		"log format":      {[]string{"--logging-format=xml"}, "logging flags"},
+		"no kubeconfig":   {[]string{"--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := runIt(t, tt.args...)
+			require.ErrorContains(t, err, tt.message)
+		})
+	}
+}
+
+func TestFlagsReachTheOptions(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "tranche-system")
+	c := config{options: defaults()}
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	addFlags(set, &c)
+	set.VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
+	require.NoError(t, c.check())
+	assert.Equal(t, "tranche-system", c.leaseNamespace)
+	require.NoError(t, set.Parse([]string{
+		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--leader-elect=false",
+	}))
+	require.NoError(t, c.check())
+	assert.Equal(t, "10%", c.options.MaxUnavailable)
+	assert.Equal(t, v1alpha1.Force, c.options.Policy.AfterDeadline)
+	assert.Equal(t, 2*time.Minute, c.options.Policy.DrainDeadline.Duration)
+	assert.Equal(t, 3*time.Minute, c.options.Deadlines.Applying)
+	assert.Equal(t, time.Minute, c.options.Deadlines.Planning)
+	assert.Equal(t, []string{"a", "b"}, c.options.PauseLabels)
+	assert.False(t, c.leaderElect)
+}

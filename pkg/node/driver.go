@@ -30,6 +30,8 @@ type driver struct {
 	status    claimStatus
 	// uninstallation may keep new claims from being prepared; nil: nothing does.
 	uninstallation *uninstallation
+	// follow is told when claims have come or gone; nil: nobody wants to know.
+	follow *follower
 	// calls is held by each call of the kubelet, and taken for good at the end.
 	calls sync.RWMutex
 	// stop ends the plugin, for errors that only a restart can mend.
@@ -49,6 +51,7 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		wg.Go(func() { results[i] = d.prepare(ctx, c) })
 	}
 	wg.Wait()
+	d.follow.nudge()
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = results[i]
@@ -103,6 +106,7 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
 	}
 	wg.Wait()
+	d.follow.nudge()
 	byUID := make(map[types.UID]error, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = errs[i]

@@ -250,7 +250,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	driver := &driver{
 		claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: claimStatus{client: p.client},
-		uninstallation: &p.uninstallation, stop: p.stop,
+		uninstallation: &p.uninstallation, follow: p.follow, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
@@ -23,6 +25,9 @@ const examples = `  # Every card of the cluster, its pieces and who holds them
 
   # Why does this pod not run?
   kubectl tranche why train-7 -n team-a
+
+  # Have a node follow a profile, and see it through
+  kubectl tranche profile node-a all-balanced --wait
 
   # What would a node with eight H100 publish?
   kubectl tranche slices --inventory h100x8
@@ -63,7 +68,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
 	flags.BoolVar(&o.ascii, "ascii", false, "draw with ASCII signs only")
 	o.config.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out))
+	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out))
 	return cmd
 }
 
@@ -91,33 +96,42 @@ func (o *options) show(ctx context.Context, out io.Writer) error {
 }
 
 func (o *options) read(ctx context.Context) (picture.Input, error) {
-	client, own, err := o.connect()
+	c, own, err := o.connect()
 	if err != nil {
 		return picture.Input{}, err
 	}
-	r := reader{client: client, nodes: o.nodes, own: own}
+	r := reader{client: c.kubernetes, ours: c.ours, nodes: o.nodes, own: own, now: time.Now()}
 	if !o.allNamespaces {
 		r.namespace = *o.config.Namespace
 	}
 	return r.read(ctx)
 }
 
-// connect returns a client and the namespace of the kubeconfig, or the one that
-// was asked for.
-func (o *options) connect() (kubernetes.Interface, string, error) {
+// connection has a client for the kinds of Kubernetes, and one for ours.
+type connection struct {
+	kubernetes kubernetes.Interface
+	ours       client.Interface
+}
+
+// connect returns clients and the namespace of the kubeconfig, or the one that was
+// asked for.
+func (o *options) connect() (connection, string, error) {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
-		return nil, "", err
+		return connection{}, "", err
 	}
 	// A handful of lists in many pages need not be slowed down.
 	config.QPS, config.Burst = 50, 100
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, "", fmt.Errorf("client for the API server: %w", err)
+	var c connection
+	if c.kubernetes, err = kubernetes.NewForConfig(config); err != nil {
+		return connection{}, "", fmt.Errorf("client for the API server: %w", err)
+	}
+	if c.ours, err = client.New(config); err != nil {
+		return connection{}, "", err
 	}
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, "", fmt.Errorf("namespace of the kubeconfig: %w", err)
+		return connection{}, "", fmt.Errorf("namespace of the kubeconfig: %w", err)
 	}
-	return client, namespace, nil
+	return c, namespace, nil
 }

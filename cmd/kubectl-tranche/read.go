@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
@@ -21,7 +24,9 @@ const pageSize = 500
 // reader reads what the picture is made of.
 type reader struct {
 	client kubernetes.Interface
+	ours   client.Interface
 	nodes  []string
+	now    time.Time
 	// namespace is the one that was asked for, empty for all.
 	namespace string
 	// own is the namespace of the kubeconfig, where a person may most likely
@@ -30,7 +35,7 @@ type reader struct {
 }
 
 func (r reader) read(ctx context.Context) (picture.Input, error) {
-	in := picture.Input{OnlyNodes: r.nodes, Namespace: r.namespace}
+	in := picture.Input{OnlyNodes: r.nodes, Namespace: r.namespace, Now: r.now}
 	var err error
 	if in.Slices, err = r.slices(ctx); err != nil {
 		return in, err
@@ -134,6 +139,7 @@ func (r reader) extras(ctx context.Context, in *picture.Input) {
 		})
 	}
 	r.rules(ctx, in)
+	r.gpuNodes(ctx, in)
 	namespace := metav1.NamespaceAll
 	if in.Partial {
 		namespace = r.fallback()
@@ -146,6 +152,32 @@ func (r reader) extras(ctx context.Context, in *picture.Input) {
 		return l.Items, l.Continue, nil
 	})
 	in.PendingPods, in.PodsKnown = pods, err == nil
+}
+
+// gpuNodes reads how far nodes are with their profiles. A cluster without the
+// definition has none, and a person without the right is told the same: the API
+// server does not say which it is.
+func (r reader) gpuNodes(ctx context.Context, in *picture.Input) {
+	var err error
+	if in.GPUNodes, err = listGPUNodes(ctx, r.ours); err != nil {
+		in.Notes = append(in.Notes, "GPUNodes cannot be read, so profiles and switches are not shown: "+err.Error()+".")
+	}
+}
+
+// listGPUNodes reads all GPUNodes; none where there is no such kind, or no right to
+// read it.
+func listGPUNodes(ctx context.Context, ours client.Interface) ([]v1alpha1.GPUNode, error) {
+	nodes, err := pages("", func(o metav1.ListOptions) ([]v1alpha1.GPUNode, string, error) {
+		l, err := ours.GPUNodes().List(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return l.Items, l.Continue, nil
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	return nodes, err
 }
 
 // rules reads the taints that somebody put on devices from outside. Clusters that
@@ -161,9 +193,9 @@ func (r reader) rules(ctx context.Context, in *picture.Input) {
 	}
 }
 
-func listRules(ctx context.Context, client kubernetes.Interface) ([]resourceapi.DeviceTaintRule, error) {
+func listRules(ctx context.Context, c kubernetes.Interface) ([]resourceapi.DeviceTaintRule, error) {
 	return pages("", func(o metav1.ListOptions) ([]resourceapi.DeviceTaintRule, string, error) {
-		l, err := client.ResourceV1().DeviceTaintRules().List(ctx, o)
+		l, err := c.ResourceV1().DeviceTaintRules().List(ctx, o)
 		if err != nil {
 			return nil, "", err
 		}

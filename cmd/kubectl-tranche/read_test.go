@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -53,7 +54,7 @@ func newFake() *fake.Clientset {
 }
 
 func TestReadsAllNamespaces(t *testing.T) {
-	in, err := reader{client: newFake(), own: "default"}.read(context.Background())
+	in, err := reader{client: newFake(), ours: clientfake.New(), own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, in.Slices, 1)
 	assert.Len(t, in.Claims, 2)
@@ -65,7 +66,7 @@ func TestReadsAllNamespaces(t *testing.T) {
 
 // Otherwise a piece that another namespace holds would look free.
 func TestReadsAllNamespacesEvenForOne(t *testing.T) {
-	in, err := reader{client: newFake(), namespace: "team-a"}.read(context.Background())
+	in, err := reader{client: newFake(), ours: clientfake.New(), namespace: "team-a"}.read(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, in.Claims, 2)
 	assert.Equal(t, "team-a", in.Namespace)
@@ -74,7 +75,7 @@ func TestReadsAllNamespacesEvenForOne(t *testing.T) {
 func TestWithoutClusterWideRightTheOwnNamespaceIsShown(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "")
-	in, err := reader{client: client, own: "team-a"}.read(context.Background())
+	in, err := reader{client: client, ours: clientfake.New(), own: "team-a"}.read(context.Background())
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	require.Len(t, in.Claims, 1)
@@ -85,7 +86,7 @@ func TestWithoutClusterWideRightTheOwnNamespaceIsShown(t *testing.T) {
 func TestWithoutAnyRightToClaimsThePictureHasNoHolders(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "", "default")
-	in, err := reader{client: client, own: "default"}.read(context.Background())
+	in, err := reader{client: client, ours: clientfake.New(), own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	assert.Empty(t, in.Claims)
@@ -98,7 +99,7 @@ func TestExtrasAreOptional(t *testing.T) {
 	for _, resource := range []string{"nodes", "pods", "deviceclasses"} {
 		forbid(client, resource, "", "default")
 	}
-	in, err := reader{client: client, own: "default"}.read(context.Background())
+	in, err := reader{client: client, ours: clientfake.New(), own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.False(t, in.PodsKnown)
 	assert.Len(t, in.Claims, 2)
@@ -108,19 +109,19 @@ func TestDeviceTaintRules(t *testing.T) {
 	client := newFake()
 	_, err := client.ResourceV1().DeviceTaintRules().Create(t.Context(), &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	in, err := reader{client: client}.read(t.Context())
+	in, err := reader{client: client, ours: clientfake.New()}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.Rules, 1)
 
 	forbid(client, "devicetaintrules", "")
-	in, err = reader{client: client}.read(t.Context())
+	in, err = reader{client: client, ours: clientfake.New()}.read(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, in.Notes[0], "taints that they set are not shown")
 
 	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	in, err = reader{client: client}.read(t.Context())
+	in, err = reader{client: client, ours: clientfake.New()}.read(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
 }
@@ -128,7 +129,7 @@ func TestDeviceTaintRules(t *testing.T) {
 func TestWithoutRightToSlicesTheErrorSaysWhatToAskFor(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceslices", "")
-	_, err := reader{client: client}.read(context.Background())
+	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
 	require.ErrorContains(t, err, "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io")
 }
 
@@ -137,7 +138,7 @@ func TestAnOldClusterIsNamed(t *testing.T) {
 	client.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	_, err := reader{client: client}.read(context.Background())
+	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
 	require.ErrorContains(t, err, "Kubernetes 1.34")
 }
 
@@ -146,7 +147,7 @@ func TestAnErrorOtherThanForbiddenIsOne(t *testing.T) {
 	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("etcd is away")
 	})
-	_, err := reader{client: client}.read(context.Background())
+	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
 	require.EqualError(t, err, "list ResourceClaims: etcd is away")
 }
 
@@ -180,4 +181,29 @@ func TestPagesStartsAgainWhenThePlaceIsForgotten(t *testing.T) {
 
 	_, err = pages("", func(metav1.ListOptions) ([]int, string, error) { return nil, "", fmt.Errorf("away") })
 	require.Error(t, err)
+}
+
+// A cluster without GPUNodes, or without the right to see them, is shown as it was
+// before there were any.
+func TestReadsGPUNodes(t *testing.T) {
+	ours := clientfake.New(follows("node-a", "cpx"))
+	in, err := reader{client: newFake(), ours: ours}.read(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, in.GPUNodes, 1)
+
+	var answer error
+	ours.PrependReactor("list", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
+	for _, answer = range []error{
+		apierrors.NewNotFound(schema.GroupResource{Resource: "gpunodes"}, ""),
+		apierrors.NewForbidden(schema.GroupResource{Resource: "gpunodes"}, "", errors.New("no")),
+	} {
+		in, err = reader{client: newFake(), ours: ours}.read(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, in.GPUNodes)
+		assert.Empty(t, in.Notes)
+	}
+	answer = errors.New("away")
+	in, err = reader{client: newFake(), ours: ours}.read(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"GPUNodes cannot be read, so profiles and switches are not shown: away."}, in.Notes)
 }

@@ -73,11 +73,11 @@ func (o *options) why(ctx context.Context, out io.Writer, name, output string) e
 	default:
 		return fmt.Errorf("-o %s: there is wide and json", output)
 	}
-	client, namespace, err := o.connect()
+	c, namespace, err := o.connect()
 	if err != nil {
 		return err
 	}
-	r := whyReader{client: client, namespace: namespace, name: name, now: time.Now()}
+	r := whyReader{client: c.kubernetes, ours: c.ours, namespace: namespace, name: name, now: time.Now()}
 	in, err := r.read(ctx)
 	var e *why.Explanation
 	switch {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -29,7 +30,7 @@ func whyFake() *fake.Clientset {
 }
 
 func reading(client *fake.Clientset, name string) whyReader {
-	return whyReader{client: client, namespace: "team-a", name: name, now: time.Unix(0, 0)}
+	return whyReader{client: client, ours: clientfake.New(), namespace: "team-a", name: name, now: time.Unix(0, 0)}
 }
 
 func TestWhyReadsEverything(t *testing.T) {

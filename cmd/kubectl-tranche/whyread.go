@@ -14,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
 // whyReader reads what explains a pod.
 type whyReader struct {
 	client          kubernetes.Interface
+	ours            client.Interface
 	namespace, name string
 	now             time.Time
 }
@@ -87,6 +89,8 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 		return l.Items, l.Continue
 	})
 	note(err, "the nodes are not known, so their labels and taints are not compared with what the pod asks for")
+	in.GPUNodes, err = listGPUNodes(ctx, r.ours)
+	note(err, "profiles and switches of nodes are not known")
 	in.Events, err = r.events(ctx, r.namespace, "")
 	note(err, "events are not known, so nobody's messages are quoted")
 	in.NodeEvents, err = r.events(ctx, metav1.NamespaceAll, "involvedObject.kind=Node")

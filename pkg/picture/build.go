@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -21,6 +23,10 @@ type Input struct {
 	Rules []resourceapi.DeviceTaintRule
 	// Nodes adds the state of the nodes.
 	Nodes []corev1.Node
+	// GPUNodes add profiles and switches.
+	GPUNodes []v1alpha1.GPUNode
+	// Now is when all this was read, for how long switches last.
+	Now time.Time
 	// Pods without a node, and whether they could be read.
 	PendingPods []corev1.Pod
 	PodsKnown   bool
@@ -37,7 +43,7 @@ type Input struct {
 // Build makes the model of a cluster. Equal objects give an equal model, in
 // whatever order they come.
 func Build(in Input) *Model {
-	m := &Model{Partial: in.Partial, Notes: in.Notes, only: in.OnlyNodes}
+	m := &Model{Partial: in.Partial, Notes: in.Notes, only: in.OnlyNodes, now: in.Now}
 	held := allocations(in.Claims, in.Namespace)
 	nodes := map[string]*Node{}
 	for _, p := range pools(WithRules(in.Slices, in.Rules)) {
@@ -51,6 +57,7 @@ func Build(in Input) *Model {
 		}
 		nodes[p.node].Cards = append(nodes[p.node].Cards, buildCard(p, devices, in.Rules, in.Partial))
 	}
+	follow(nodes, in)
 	for _, n := range nodes {
 		finishNode(n, in.Nodes)
 		m.Nodes = append(m.Nodes, *n)

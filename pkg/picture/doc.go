@@ -12,5 +12,6 @@
 // as many positions as the finest cut of its memory has parts. A type of device
 // that is not known here is drawn under its own name.
 //
-// It may import pkg/gpu and the API types, nothing else of this module.
+// It may import pkg/gpu, pkg/progress and the API types, nothing else of this
+// module.
 package picture

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/progress"
 )
 
 // Options says what the picture is drawn on.
@@ -93,18 +94,10 @@ func (d *drawing) node(n Node) {
 	head := []span{{n.Name, bold}, plainText(": ")}
 	var facts []span
 	products := products(n)
-	for i, p := range products {
-		text := fmt.Sprintf("%d × %s", p.count, p.name)
-		if i < len(products)-1 || n.DriverVersion != "" {
+	all := d.nodeFacts(n, products)
+	for i, text := range all {
+		if i < len(all)-1 {
 			text += ","
-		}
-		facts = append(facts, words(text, normal)...)
-	}
-	modes := strings.Join(memoryModes(n), ", ")
-	if n.DriverVersion != "" {
-		text := "driver " + n.DriverVersion
-		if modes != "" {
-			text += ", " + modes
 		}
 		facts = append(facts, words(text, normal)...)
 	}
@@ -112,11 +105,34 @@ func (d *drawing) node(n Node) {
 		facts = append(facts, span{"(" + n.State + ")", yellow})
 	}
 	d.flow(head, facts)
+	d.profileLines(n)
 	d.blank()
+	_, sameMode := hardwareMode(n)
 	for _, c := range n.Cards {
-		d.card(c, len(products) > 1, len(n.Cards) == 1)
+		d.card(c, len(products) > 1, !sameMode, len(n.Cards) == 1)
 	}
 	d.room(n, products)
+}
+
+// nodeFacts is what is said of the whole node: its cards, driver, modes and profile.
+func (d *drawing) nodeFacts(n Node, products []product) []string {
+	var facts []string
+	for _, p := range products {
+		facts = append(facts, fmt.Sprintf("%d × %s", p.count, p.name))
+	}
+	if len(products) == 0 {
+		facts = append(facts, "no cards are published now")
+	}
+	if n.DriverVersion != "" {
+		facts = append(facts, "driver "+n.DriverVersion)
+		if modes := modes(n); modes != "" {
+			facts = append(facts, modes)
+		}
+	}
+	if n.Profile != nil && n.Profile.Title() != "" {
+		facts = append(facts, strings.ReplaceAll(n.Profile.Title(), " → ", keep+"→"+keep))
+	}
+	return facts
 }
 
 // memoryModes lists those of the node's cards, of which few vendors have any.
@@ -157,7 +173,7 @@ func products(n Node) []product {
 }
 
 // card draws one card: its bar, and below it what the bar cannot say.
-func (d *drawing) card(c Card, nameProduct, alone bool) {
+func (d *drawing) card(c Card, nameProduct, sayMode, alone bool) {
 	name := c.Name
 	if d.short {
 		name = shortName(c)
@@ -173,9 +189,7 @@ func (d *drawing) card(c Card, nameProduct, alone bool) {
 		text := "not published in full: " + c.Incomplete + ", the scheduler leaves the card alone until all are"
 		d.detail("", words(text, yellow))
 	}
-	if m := c.Mode; m != nil && m.Of > 1 {
-		d.detail("", words(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), normal))
-	}
+	d.cardModes(c, sayMode)
 	d.holders(c.Held)
 	for _, t := range c.Taints {
 		d.taint(t)
@@ -200,6 +214,9 @@ var taintWords = map[string]string{
 
 func (d *drawing) taint(t Taint) {
 	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
+	if t.Key == progress.TaintKey && t.Value != "" {
+		reason = "being switched to " + progress.TaintProfile(t.Value)
+	}
 	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)
 	if t.Devices == t.Of {
 		extent = "the whole card"

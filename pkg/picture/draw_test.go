@@ -40,6 +40,9 @@ var scenes = map[string]func() Input{
 	"amd-busy":      amdBusy,
 	"both-vendors":  bothVendors,
 	"shared":        shared,
+	"following":     following,
+	"switching":     switching,
+	"switch-failed": switchFailed,
 }
 
 func fullOfSmall() Input {

@@ -91,7 +91,8 @@ func (d *drawing) notes() {
 
 // legend explains the signs that occur, and no others.
 func (d *drawing) legend() {
-	if len(d.model.Nodes) == 0 {
+	first := slices.IndexFunc(d.model.Nodes, func(n Node) bool { return len(n.Cards) > 0 })
+	if first < 0 {
 		return
 	}
 	seen, choice, modes := map[State]bool{}, false, false
@@ -129,7 +130,7 @@ func (d *drawing) legend() {
 	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", keep)+" is a choice: two a, or three b, or a mixture.")
 	say(modes, "All pieces of one AMD card are of one kind.")
 	if d.short {
-		c := d.model.Nodes[0].Cards[0]
+		c := d.model.Nodes[first].Cards[0]
 		say(true, fmt.Sprintf("%s is the card %s.", shortName(c), c.Name))
 	}
 	say(d.compacted, "Claims and devices: -o"+keep+"wide.")

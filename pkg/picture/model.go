@@ -1,6 +1,12 @@
 package picture
 
-import "k8s.io/apimachinery/pkg/api/resource"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/pkg/progress"
+)
 
 // Model is everything that the picture shows. Its JSON form is what
 // `kubectl tranche -o json` prints: fields may be added, and never change their
@@ -19,6 +25,8 @@ type Model struct {
 
 	// only is the nodes that were asked for, none for all.
 	only []string
+	// now is when the objects were read.
+	now time.Time
 }
 
 // Node is a machine that publishes cards.
@@ -27,7 +35,10 @@ type Node struct {
 	// State is what a person should know of the node: "NotReady", "cordoned".
 	State         string `json:"state,omitempty"`
 	DriverVersion string `json:"driverVersion,omitempty"`
-	Cards         []Card `json:"cards"`
+	// Profile is how far the node is with its partition profile, nil where there is
+	// no GPUNode.
+	Profile *progress.Node `json:"profile,omitempty"`
+	Cards   []Card         `json:"cards"`
 }
 
 // Card is one physical card with its pieces.
@@ -51,6 +62,15 @@ type Card struct {
 	Mode *Mode `json:"mode,omitempty"`
 	// MemoryMode is that of a card which knows several: "NPS1".
 	MemoryMode string `json:"memoryMode,omitempty"`
+	// HardwareMode is that of the hardware now, as the node's plugin reports it:
+	// "MIG on", "CPX NPS1".
+	HardwareMode string `json:"hardwareMode,omitempty"`
+	// Change is what the node's switch changes of the card.
+	Change string `json:"change,omitempty"`
+	// Pending is what of the node's profile waits until claims are released.
+	Pending string `json:"pending,omitempty"`
+	// Problem is what is wrong with the card.
+	Problem string `json:"problem,omitempty"`
 	// Held is the devices in use, in the order of the bar.
 	Held []Held `json:"held,omitempty"`
 	// Fits says how often each cut would still fit, each counted alone.

@@ -33,6 +33,9 @@ func Explain(ctx context.Context, in Input) *Explanation {
 		e.unscheduled(ctx, c, w, drawn)
 	case pod.Status.Phase == corev1.PodRunning:
 		e.running(&in)
+		if text := c.ofTheSwitch(e.Holds); text != "" {
+			e.Summary += " " + text
+		}
 	default:
 		e.starting(&in, w)
 	}
@@ -145,12 +148,14 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 		}
 		i := slices.IndexFunc(drawn.Nodes, func(n picture.Node) bool { return n.Name == node.Name })
 		n := c.node(ctx, node, drawn.Nodes[i], w)
+		c.addSwitch(&n, node)
 		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
 		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {
 			e.Quotes = append(e.Quotes, nodeWarnings(in, node.Name)...)
 		}
 		e.Nodes = append(e.Nodes, n)
 	}
+	e.Nodes = append(e.Nodes, c.unpublished(e.Nodes)...)
 	e.judge(c, w)
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // judge sums up what was found about the nodes, and says what can be done.
@@ -48,7 +50,7 @@ func (e *Explanation) judge(c *cluster, w wishes) {
 		}
 	}
 	if e.State == NoRoom || e.State == Unknown {
-		e.remedies(with)
+		e.remedies(c.in.Rules, with)
 	}
 }
 
@@ -102,6 +104,12 @@ func (e *Explanation) reason() string {
 		of := slices.DeleteFunc(slices.Clone(e.Nodes), func(n Node) bool { return n.Verdict != v })
 		switch {
 		case len(of) == 0:
+		case !slices.ContainsFunc(of, func(n Node) bool { return !n.switching }):
+			be := "is"
+			if len(of) > 1 {
+				be = "are"
+			}
+			parts = append(parts, nodeNames(of)+" "+be+" being switched to another profile")
 		case len(of) == 1:
 			parts = append(parts, of[0].Name+" "+words[v].one)
 		case len(of) == len(e.Nodes):
@@ -151,8 +159,9 @@ func nodeNames(nodes []Node) string {
 }
 
 // remedies says what a person can do, the least effort first.
-func (e *Explanation) remedies(with func(...Verdict) []Node) {
+func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with func(...Verdict) []Node) {
 	add := func(format string, args ...any) { e.remedy(fmt.Sprintf(format, args...), "") }
+	e.remedySwitch()
 	if full := with(Full, Together); len(full) > 0 {
 		e.remedyFull(full)
 		if i := slices.IndexFunc(full, func(n Node) bool { return len(n.Free) > 0 }); i >= 0 {
@@ -175,6 +184,7 @@ func (e *Explanation) remedies(with func(...Verdict) []Node) {
 			}
 		}
 	}
+	rules = slices.DeleteFunc(rules, func(name string) bool { return ofSwitch(taintRules, name) })
 	for _, rule := range rules {
 		e.remedy("when the reason for the taint is over, remove it:", "kubectl delete devicetaintrule "+rule)
 	}
@@ -191,9 +201,10 @@ func (e *Explanation) remedies(with func(...Verdict) []Node) {
 	if lacking := with(Lacking); len(lacking) == len(e.Nodes) && len(lacking) > 0 {
 		e.remedy("ask for something that a node has, or add a node whose cards have it. What there is:", "kubectl tranche")
 	}
+	e.remedyProfile()
 	if excluded := with(Excluded); len(excluded) > 0 {
 		i := slices.IndexFunc(excluded, func(n Node) bool {
-			return len(n.Requests) > 0 && !slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits })
+			return len(n.Requests) > 0 && !n.switching && !slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits })
 		})
 		if i >= 0 {
 			if slices.Contains(excluded[i].Reasons, cordoned) {

@@ -5,6 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/progress"
 )
 
 // Input is what the API server says. Whatever could not be read is left out, and
@@ -24,6 +27,8 @@ type Input struct {
 	Templates []resourceapi.ResourceClaimTemplate
 	// Nodes may be missing, then nothing is said about the pod's wishes for them.
 	Nodes []corev1.Node
+	// GPUNodes tell of profiles and switches, if there are any.
+	GPUNodes []v1alpha1.GPUNode
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
@@ -138,6 +143,11 @@ type Node struct {
 	Requests []Request `json:"requests,omitempty"`
 	// Free is what the node's cards could still give.
 	Free []string `json:"free,omitempty"`
+	// Profile is how far the node is with its partition profile, nil where there is
+	// no GPUNode.
+	Profile *progress.Node `json:"profile,omitempty"`
+	// switching: the switch keeps the pod off.
+	switching bool
 }
 
 // Request is what a node has for one request.

@@ -29,6 +29,9 @@ type supply struct {
 	holders []resourceapi.ResourceClaim
 	taints  []string
 	rules   []string
+	// profile is the one that the node follows, if it leaves out what cards could
+	// offer.
+	profile string
 	// cards have such devices, inMode are those of them that others keep in a mode
 	// without any, and nearest is the one of these with the fewest holders.
 	cards   int
@@ -39,6 +42,9 @@ type supply struct {
 // supplyOf goes through the devices that a node could give.
 func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
 	s := supply{choice: ch, what: c.what(ctx, ch)}
+	if far := c.far(node.Name); far != nil && far.Restricts() {
+		s.profile = far.Applied
+	}
 	used, empty := map[*pool]counters{}, map[*pool]counters{}
 	modes := map[*pool][]string{}
 	for _, p := range c.pools {
@@ -211,6 +217,10 @@ func (s supply) sentence(verdict Verdict, offers []string) string {
 	}
 	counts := func() string { return fmt.Sprintf("of %d %s, %s", s.places, s.noun(s.places), s.states()) }
 	switch {
+	case s.places == 0 && s.profile != "" && len(offers) == 0:
+		return fmt.Sprintf("the node follows profile %s, which offers no %s.", s.profile, s.what)
+	case s.places == 0 && s.profile != "":
+		return fmt.Sprintf("the node follows profile %s, which offers no %s; its cards have %s.", s.profile, s.what, strings.Join(offers, ", "))
 	case s.places == 0 && len(offers) == 0:
 		return "there is no " + s.what + " here."
 	case s.places == 0 && len(offers) == 1 && strings.HasSuffix(offers[0], " card"):

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/progress"
+)
+
+const profileExamples = `  # What does this node follow?
+  kubectl tranche profile node-a
+
+  # Have it follow a profile, and wait until it does
+  kubectl tranche profile node-a all-balanced --wait
+
+  # Back to what the GPUNode's spec says, or the profile named default
+  kubectl tranche profile node-a --unset`
+
+const profileLong = `Show which partition profile a node follows and how far its switch is, or set the
+profile by the node's label tranche.dev/profile.
+
+With --wait each step is told. The exit code is 0 when the node follows the profile,
+and 1 when the switch has failed, cannot begin, or takes longer than --timeout.
+
+Needs the right to get GPUNodes; to set it, to list PartitionProfiles and to get and
+patch nodes; to wait, to list and watch GPUNodes.`
+
+// defaultTimeout is how long --wait waits: the default deadline of a drain, and what
+// a reboot takes, twice.
+const defaultTimeout = 30 * time.Minute
+
+// profileFlags are those of the command profile.
+type profileFlags struct {
+	output      string
+	unset, wait bool
+	timeout     time.Duration
+}
+
+func newProfileCommand(o *options, out io.Writer) *cobra.Command {
+	var f profileFlags
+	cmd := &cobra.Command{
+		Use:           "profile NODE [PROFILE]",
+		Short:         "Show or set the partition profile of a node",
+		Long:          profileLong,
+		Example:       profileExamples,
+		Args:          cobra.MaximumNArgs(2),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args); err != nil {
+				return err
+			}
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			r := profileRun{connection: c, out: out, width: terminalOf(out).width, now: time.Now, node: nodeName(args[0]), flags: f}
+			if len(args) == 1 && !f.unset {
+				return r.show(cmd.Context())
+			}
+			return r.set(cmd.Context(), append(args, "")[1])
+		},
+	}
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "json, to show it")
+	cmd.Flags().BoolVar(&f.unset, "unset", false, "take the node's label off")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the node follows the profile, and tell each step")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
+	return cmd
+}
+
+func (f *profileFlags) check(args []string) error {
+	if len(args) == 0 {
+		return errors.New("name one node: kubectl tranche profile NODE [PROFILE]")
+	}
+	set := len(args) == 2 || f.unset
+	switch {
+	case len(args) == 2 && f.unset:
+		return errors.New("--unset takes the profile away, so name none")
+	case !set && f.wait:
+		return errors.New("--wait is for setting a profile: name one, or say --unset")
+	case set && f.output != "":
+		return errors.New("-o is for showing a profile, not for setting one")
+	case len(args) == 2 && args[1] == "":
+		return errors.New("the profile's name is empty; --unset takes the label off")
+	}
+	return textOrJSON(f.output)
+}
+
+// oneNode refuses everything but the name of one node.
+func oneNode(use string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("name one node: kubectl tranche %s", use)
+		}
+		return nil
+	}
+}
+
+// nodeName allows for names as kubectl prints them.
+func nodeName(arg string) string {
+	for _, prefix := range []string{"node/", "nodes/", "gpunode/", "gpunodes/", "gpunode.tranche.dev/"} {
+		arg = strings.TrimPrefix(arg, prefix)
+	}
+	return arg
+}
+
+// profileRun is the command at work for a node.
+type profileRun struct {
+	connection
+	out   io.Writer
+	width int
+	now   func() time.Time
+	node  string
+	flags profileFlags
+}
+
+func (r *profileRun) show(ctx context.Context) error {
+	n, err := gpuNode(ctx, r.ours, r.node)
+	if err != nil {
+		return err
+	}
+	far := progress.Of(n)
+	if r.flags.output == "json" {
+		return writeJSON(r.out, far)
+	}
+	return writeText(r.out, progress.DrawNode(r.node, far, progress.Cards(n), r.width, r.now()))
+}
+
+// controlPlaneLabel marks the nodes of the control plane, whose label for the profile
+// does not count.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// set puts the label on the node, or takes it off where profile is empty.
+func (r *profileRun) set(ctx context.Context, profile string) error {
+	node, err := r.kubernetes.CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read node %s: %w", r.node, err)
+	}
+	if profile != "" {
+		if err := r.known(ctx, profile); err != nil {
+			return err
+		}
+		if _, is := node.Labels[controlPlaneLabel]; is {
+			return fmt.Errorf("%s is of the control plane, where the label %s does not count; name the profile in its GPUNode: "+
+				`kubectl patch gpunode %s --type=merge -p '{"spec":{"profile":"%s"}}'`, r.node, v1alpha1.ProfileLabel, r.node, profile)
+		}
+	}
+	n, err := gpuNode(ctx, r.ours, r.node)
+	if err != nil && (r.flags.wait || !apierrors.IsNotFound(err)) {
+		return err
+	}
+	if err := r.label(ctx, node, profile); err != nil {
+		return err
+	}
+	switch {
+	case n == nil:
+		return r.say("There is no GPUNode %s yet; the node follows its label as soon as the plugin runs there.", r.node)
+	case n.Spec.Enabled != nil && !*n.Spec.Enabled && r.flags.wait:
+		return fmt.Errorf("spec.enabled of GPUNode %s is false, so the node keeps what it has; nothing to wait for", r.node)
+	case n.Spec.Enabled != nil && !*n.Spec.Enabled:
+		return r.say("spec.enabled of GPUNode %s is false, so the node keeps what it has.", r.node)
+	case r.flags.wait:
+		return r.wait(ctx, profile)
+	}
+	return r.say("How far it is: kubectl tranche profile %s", r.node)
+}
+
+// known refuses the name of a profile that there is not.
+func (r *profileRun) known(ctx context.Context, profile string) error {
+	profiles, err := listProfiles(ctx, r.ours)
+	if err != nil {
+		return err
+	}
+	names := profileNames(profiles)
+	switch {
+	case slices.Contains(names, profile):
+		return nil
+	case len(names) == 0:
+		return fmt.Errorf("there is no PartitionProfile %s, nor any other", profile)
+	}
+	return fmt.Errorf("there is no PartitionProfile %s; there are: %s", profile, strings.Join(names, ", "))
+}
+
+// label changes the node's label, if need be.
+func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile string) error {
+	old, there := node.Labels[v1alpha1.ProfileLabel]
+	var value any // null takes it off
+	switch {
+	case profile == "" && !there:
+		return r.say("%s has no label %s.", r.node, v1alpha1.ProfileLabel)
+	case profile != "" && old == profile:
+		return r.say("%s has the label %s=%s already.", r.node, v1alpha1.ProfileLabel, profile)
+	case profile != "":
+		value = profile
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.ProfileLabel: value}}})
+	if err != nil {
+		return fmt.Errorf("patch of node %s: %w", r.node, err)
+	}
+	if _, err := r.kubernetes.CoreV1().Nodes().Patch(ctx, r.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("label node %s: %w", r.node, err)
+	}
+	if profile == "" {
+		return r.say("Took the label %s=%s off %s.", v1alpha1.ProfileLabel, old, r.node)
+	}
+	return r.say("Labelled %s: %s=%s.", r.node, v1alpha1.ProfileLabel, profile)
+}
+
+func (r *profileRun) say(format string, args ...any) error {
+	return writeText(r.out, fmt.Sprintf(format, args...)+"\n")
+}

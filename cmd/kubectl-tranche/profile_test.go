@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
+)
+
+// follows is a GPUNode that follows a profile.
+func follows(name, profile string) *v1alpha1.GPUNode {
+	return &progresstest.Follows(name, profile).Cards("MIG on", "gpu-a").GPUNode
+}
+
+func profileNamed(name string) *v1alpha1.PartitionProfile {
+	return &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func nodeNamed(name string, labels ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for i := 0; i < len(labels); i += 2 {
+		n.Labels[labels[i]] = labels[i+1]
+	}
+	return n
+}
+
+func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
+	return &profileRun{
+		connection: connection{kubernetes: fake.NewClientset(node), ours: clientfake.New(ours...)},
+		out:        out, width: 80, node: "node-a", now: func() time.Time { return progresstest.Now }, flags: profileFlags{timeout: time.Minute},
+	}
+}
+
+func (r *profileRun) labelNow(t *testing.T) string {
+	n, err := r.kubernetes.CoreV1().Nodes().Get(t.Context(), r.node, metav1.GetOptions{})
+	require.NoError(t, err)
+	return n.Labels[v1alpha1.ProfileLabel]
+}
+
+func TestSetProfile(t *testing.T) {
+	disabled := follows("node-a", "old")
+	disabled.Spec.Enabled = new(bool)
+	objects := func(n *v1alpha1.GPUNode) []runtime.Object { // in the order of the alphabet, or not
+		all := []runtime.Object{profileNamed("spx"), profileNamed("cpx")}
+		if n != nil {
+			all = append(all, n)
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		node      *corev1.Node
+		ours      []runtime.Object
+		profile   string
+		wait      bool
+		says      string
+		err       string
+		wantLabel string
+	}{
+		"set": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpx", wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nHow far it is: kubectl tranche profile node-a\n"},
+		"set again": {node: nodeNamed("node-a", v1alpha1.ProfileLabel, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",
+			says: "node-a has the label tranche.dev/profile=cpx already.\nHow far it is: kubectl tranche profile node-a\n"},
+		"unset": {node: nodeNamed("node-a", v1alpha1.ProfileLabel, "cpx", "other", "stays"), ours: objects(follows("node-a", "cpx")),
+			says: "Took the label tranche.dev/profile=cpx off node-a.\nHow far it is: kubectl tranche profile node-a\n"},
+		"unset nothing": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "")),
+			says: "node-a has no label tranche.dev/profile.\nHow far it is: kubectl tranche profile node-a\n"},
+		"no such profile": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpxx",
+			err: "there is no PartitionProfile cpxx; there are: cpx, spx"},
+		"no profiles": {node: nodeNamed("node-a"), ours: []runtime.Object{follows("node-a", "old")}, profile: "cpx",
+			err: "there is no PartitionProfile cpx, nor any other"},
+		"no such node": {node: nodeNamed("node-b"), ours: objects(nil), profile: "cpx", err: `read node node-a: nodes "node-a" not found`},
+		"control plane": {node: nodeNamed("node-a", controlPlaneLabel, ""), ours: objects(follows("node-a", "old")), profile: "cpx",
+			err: `node-a is of the control plane, where the label tranche.dev/profile does not count; name the profile in its GPUNode: ` +
+				`kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`},
+		"no GPUNode": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nThere is no GPUNode node-a yet; the node follows its label as soon as the plugin runs there.\n"},
+		"no GPUNode to wait for": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wait: true, err: "there is no GPUNode node-a; the plugin on the node makes it: kubectl get gpunodes lists those there are: "},
+		"disabled": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nspec.enabled of GPUNode node-a is false, so the node keeps what it has.\n"},
+		"disabled, and wait": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wait: true, wantLabel: "cpx",
+			says: "Labelled node-a: tranche.dev/profile=cpx.\n", err: "spec.enabled of GPUNode node-a is false, so the node keeps what it has; nothing to wait for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			r := newRun(&out, test.node, test.ours...)
+			r.flags.wait = test.wait
+			err := r.set(t.Context(), test.profile)
+			if test.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.err)
+			}
+			assert.Equal(t, test.says, out.String())
+			if test.node.Name == "node-a" {
+				assert.Equal(t, test.wantLabel, r.labelNow(t))
+			}
+		})
+	}
+}
+
+func TestSetProfileWithoutRights(t *testing.T) {
+	var out bytes.Buffer
+	r := newRun(&out, nodeNamed("node-a"), profileNamed("cpx"), follows("node-a", "old"))
+	kube := r.kubernetes.(*fake.Clientset)
+	kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
+	})
+	require.ErrorContains(t, r.set(t.Context(), "cpx"), `label node node-a: nodes "node-a" is forbidden`)
+
+	ours := r.ours.(*clientfake.Client)
+	ours.PrependReactor("list", "partitionprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "partitionprofiles"}, "")
+	})
+	require.ErrorContains(t, r.set(t.Context(), "cpx"), "the API server has no PartitionProfiles: is the chart installed")
+	ours.PrependReactor("get", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	require.EqualError(t, r.set(t.Context(), ""), "read GPUNode node-a: away")
+	assert.Empty(t, r.labelNow(t))
+}
+
+func TestShowProfile(t *testing.T) {
+	var out bytes.Buffer
+	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "cpx"))
+	require.NoError(t, r.show(t.Context()))
+	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile\n\nCARD   MODE    REMARKS\ngpu-a  MIG on\n", out.String())
+	out.Reset()
+	r.flags.output = "json"
+	require.NoError(t, r.show(t.Context()))
+	var far progress.Node
+	require.NoError(t, json.Unmarshal(out.Bytes(), &far))
+	assert.Equal(t, "cpx", far.Applied)
+	r.node = "node-x"
+	require.ErrorContains(t, r.show(t.Context()), "there is no GPUNode node-x; ")
+}
+
+func TestFlagsOfProfile(t *testing.T) {
+	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
+	for want, args := range map[string][]string{
+		"name one node: kubectl tranche profile NODE [PROFILE]":    {"profile"},
+		"--unset takes the profile away, so name none":             {"profile", "node-a", "cpx", "--unset"},
+		"--wait is for setting a profile: name one, or say":        {"profile", "node-a", "--wait"},
+		"-o is for showing a profile, not for setting one":         {"profile", "node-a", "cpx", "-o", "json"},
+		"the profile's name is empty; --unset takes the label off": {"profile", "node-a", ""},
+		"-o xml: there is json":                                    {"profile", "node-a", "-o", "xml"},
+		"accepts at most 2 arg(s)":                                 {"profile", "a", "b", "c"},
+		"name one node: kubectl tranche switches NODE":             {"switches"},
+		"-o wide: there is json":                                   {"switches", "node-a", "-o", "wide"},
+		"-o yaml: there is json":                                   {"profiles", "-o", "yaml"},
+		"list PartitionProfiles: ":                                 {"profiles"}, // the server forbids it
+		"read GPUNode node-a: ":                                    {"switches", "node/node-a"},
+		"read GPUNode node-b: ":                                    {"profile", "gpunode/node-b"},
+		"read node node-b: ":                                       {"profile", "node-b", "cpx"},
+	} {
+		_, err := run(t, append([]string{"--kubeconfig", file, "--context", "one"}, args...)...)
+		assert.ErrorContains(t, err, want, args)
+	}
+}
+
+// serve has the server answer to one more path.
+func (s *server) serve(path string, object any) {
+	next := s.Config.Handler
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/tranche.dev/v1alpha1/"+path {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object)
+	})
+}
+
+// TestAgainstAServer: what the commands print of a cluster with GPUNodes.
+func TestAgainstAServer(t *testing.T) {
+	s := newServer(t, slice("a", "node-a"))
+	failed := progresstest.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the card", false).GPUNode
+	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"}
+	s.serve("gpunodes", v1alpha1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1alpha1.GPUNode{failed}})
+	s.serve("gpunodes/node-a", failed)
+	s.serve("partitionprofiles", v1alpha1.PartitionProfileList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PartitionProfileList"},
+		Items: []v1alpha1.PartitionProfile{*profileNamed("cpx")}})
+	base := []string{"--kubeconfig", kubeconfig(t, map[string]*server{"one": s}), "--context", "one"}
+	for _, test := range []struct {
+		args string
+		want []string
+	}{
+		{"", []string{"profile spx → cpx", "(InUse)", "process 4711"}},
+		{"-o json", []string{`"hardwareMode": "SPX NPS1"`, `"reason": "InUse"`}},
+		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
+		{"profiles -o json", []string{`"wanted": [`, `"node-a"`, `"missing": true`}},
+		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
+		{"switches node-a -o json", []string{`"seconds": 600`, `"evicted": 1`, `"state": "Failed"`}},
+		{"profile node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},
+	} {
+		out, err := run(t, append(base, strings.Fields(test.args)...)...)
+		require.NoError(t, err, test.args)
+		for _, want := range test.want {
+			assert.Contains(t, out, want, test.args)
+		}
+	}
+}

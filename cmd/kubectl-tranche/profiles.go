@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/progress"
+)
+
+// newProfilesCommand lists the PartitionProfiles.
+func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "profiles",
+		Short: "List the partition profiles, and how many nodes want and follow each",
+		Long: "List the PartitionProfiles, what each says, and how many nodes want and follow it.\n\n" +
+			"Needs the right to list PartitionProfiles and GPUNodes.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := textOrJSON(output); err != nil {
+				return err
+			}
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			return showProfiles(cmd.Context(), c.ours, out, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
+	return cmd
+}
+
+func textOrJSON(output string) error {
+	if output != "" && output != "json" {
+		return fmt.Errorf("-o %s: there is json", output)
+	}
+	return nil
+}
+
+func showProfiles(ctx context.Context, ours client.Interface, out io.Writer, output string) error {
+	profiles, err := listProfiles(ctx, ours)
+	if err != nil {
+		return err
+	}
+	nodes, err := listGPUNodes(ctx, ours)
+	if err != nil {
+		return fmt.Errorf("list GPUNodes: %w", err)
+	}
+	all := progress.Profiles(profiles, nodes)
+	if output == "json" {
+		return writeJSON(out, all)
+	}
+	return writeText(out, progress.DrawProfiles(all, terminalOf(out).width))
+}
+
+// listProfiles reads the PartitionProfiles, which must be readable.
+func listProfiles(ctx context.Context, ours client.Interface) ([]v1alpha1.PartitionProfile, error) {
+	profiles, err := pages("", func(o metav1.ListOptions) ([]v1alpha1.PartitionProfile, string, error) {
+		l, err := ours.PartitionProfiles().List(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return l.Items, l.Continue, nil
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("the API server has no PartitionProfiles: is the chart installed, with its definitions? %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("list PartitionProfiles: %w", err)
+	}
+	return profiles, nil
+}
+
+func profileNames(profiles []v1alpha1.PartitionProfile) []string {
+	names := make([]string, 0, len(profiles))
+	for i := range profiles {
+		names = append(names, profiles[i].Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// newSwitchesCommand shows the history of a node.
+func newSwitchesCommand(o *options, out io.Writer) *cobra.Command {
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "switches NODE",
+		Short: "Show the switches of a node from profile to profile, how long they took and why they failed",
+		Long: "Show what switch of the node is under way, and the last ten that are over: how long they\n" +
+			"took from the first taint on, how many pods were asked to leave, and why they failed.\n\n" +
+			"Needs the right to get GPUNodes.",
+		Args:          oneNode("switches NODE"),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := textOrJSON(output); err != nil {
+				return err
+			}
+			c, _, err := o.connect()
+			if err != nil {
+				return err
+			}
+			return showSwitches(cmd.Context(), c.ours, out, nodeName(args[0]), output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
+	return cmd
+}
+
+func showSwitches(ctx context.Context, ours client.Interface, out io.Writer, node, output string) error {
+	n, err := gpuNode(ctx, ours, node)
+	if err != nil {
+		return err
+	}
+	switches := progress.SwitchesOf(n)
+	if output == "json" {
+		return writeJSON(out, switches)
+	}
+	return writeText(out, progress.DrawSwitches(switches, terminalOf(out).width, time.Now()))
+}
+
+// gpuNode reads the GPUNode of a node.
+func gpuNode(ctx context.Context, ours client.Interface, node string) (*v1alpha1.GPUNode, error) {
+	n, err := ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no GPUNode %s; the plugin on the node makes it: kubectl get gpunodes lists those there are: %w", node, err)
+	case err != nil:
+		return nil, fmt.Errorf("read GPUNode %s: %w", node, err)
+	}
+	return n, nil
+}
+
+func writeJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func writeText(out io.Writer, text string) error {
+	if _, err := io.WriteString(out, text); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

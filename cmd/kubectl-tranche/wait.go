@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/watch"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/progress"
+)
+
+// errNotFollowed ends the program with an error after a switch that did not succeed.
+var errNotFollowed = errors.New("the node does not follow the profile")
+
+// wait tells each step until the node follows the profile; empty: whatever it should
+// follow without the label.
+func (r *profileRun) wait(ctx context.Context, profile string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.flags.timeout)
+	defer cancel()
+	last := ""
+	_, err := watchtools.UntilWithSync(ctx, client.ListWatch(r.ours.GPUNodes(), r.node), &v1alpha1.GPUNode{}, nil, func(e watch.Event) (bool, error) {
+		n, ok := e.Object.(*v1alpha1.GPUNode)
+		switch {
+		case !ok || n.Name != r.node:
+			return false, nil
+		case e.Type == watch.Deleted:
+			return false, fmt.Errorf("GPUNode %s was deleted meanwhile", r.node)
+		}
+		far := progress.Of(n)
+		done, err := arrived(far, profile)
+		if done || err != nil {
+			return done, err
+		}
+		if line := r.step(far, profile); line != last {
+			last = line
+			return false, r.say("%s", line)
+		}
+		return false, nil
+	})
+	switch {
+	case err == nil && profile == "":
+		return r.say("%s follows what is wanted of it without the label.", r.node)
+	case err == nil:
+		return r.say("%s follows profile %s.", r.node, profile)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%w after %s; the switch goes on: kubectl tranche profile %s shows it", errNotFollowed, r.flags.timeout, r.node)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w yet; the switch goes on: kubectl tranche profile %s shows it", errNotFollowed, r.node)
+	}
+	return err
+}
+
+// noticed tells whether the controller has taken notice of the label.
+func noticed(far progress.Node, profile string) bool {
+	if profile == "" {
+		return far.Source != v1alpha1.FromLabel
+	}
+	return far.Wanted == profile && far.Source == v1alpha1.FromLabel
+}
+
+// arrived tells whether the node follows the profile, or why it is not going to.
+func arrived(far progress.Node, profile string) (bool, error) {
+	if far.Conflict != "" {
+		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Conflict)
+	}
+	switch {
+	case !noticed(far, profile):
+		return false, nil
+	case far.Follows:
+		return true, nil
+	case far.State == v1alpha1.Failed && far.To == far.Wanted:
+		return false, fmt.Errorf("%w (%s): %s; it is tried again %s", errNotFollowed, far.Reason, far.Message, far.Again())
+	}
+	return false, nil
+}
+
+// step is a line of progress. It has no times in it, so that it changes only when
+// something happens.
+func (r *profileRun) step(far progress.Node, profile string) string {
+	switch {
+	case !noticed(far, profile) && !far.Switching():
+		return "Waits for the controller to take notice."
+	case !far.Switching():
+		return "Waits for the switch to begin."
+	case far.Doing == "":
+		return string(far.State) + "."
+	}
+	return fmt.Sprintf("%s: %s.", far.State, far.Doing)
+}

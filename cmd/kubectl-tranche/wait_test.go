@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
+)
+
+// lines hands over each line that is written.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(bytes.TrimSpace(p))
+	return len(p), nil
+}
+
+// waiting is a wait under way.
+type waiting struct {
+	said lines
+	done chan error
+	ours *clientfake.Client
+}
+
+func startWaiting(ctx context.Context, profile string, n *v1alpha1.GPUNode) *waiting {
+	w := &waiting{said: make(lines), done: make(chan error, 1), ours: clientfake.New(n)}
+	r := newRun(nil, nodeNamed("node-a"))
+	r.ours, r.out, r.flags.timeout = w.ours, w.said, time.Minute
+	go func() { w.done <- r.wait(ctx, profile) }()
+	return w
+}
+
+// watches waits for the watch: what comes before is not seen by one in memory.
+func (w *waiting) watches(t *testing.T) {
+	require.Eventually(t, func() bool {
+		for _, a := range w.ours.Actions() {
+			if a.GetVerb() == "watch" {
+				return true
+			}
+		}
+		return false
+	}, 10*time.Second, time.Millisecond)
+}
+
+func (w *waiting) change(t *testing.T, n *v1alpha1.GPUNode) {
+	w.watches(t)
+	_, err := w.ours.GPUNodes().Update(t.Context(), n, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func TestWaitTellsEachStep(t *testing.T) {
+	w := startWaiting(t.Context(), "cpx", follows("node-a", "spx"))
+	assert.Equal(t, "Waits for the controller to take notice.", <-w.said)
+	switching := func(state v1alpha1.State, doing string) *v1alpha1.GPUNode {
+		return &progresstest.Follows("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
+	}
+	draining := switching(v1alpha1.Draining, "asks pods to leave gpu-a: pod team/train-0")
+	w.change(t, draining)
+	assert.Equal(t, "Draining: asks pods to leave gpu-a: pod team/train-0.", <-w.said)
+	draining.Status.Switch.Evicted++ // nothing that one would say anew
+	w.change(t, draining)
+	w.change(t, switching(v1alpha1.Applying, ""))
+	assert.Equal(t, "Applying.", <-w.said)
+	w.change(t, follows("node-a", "cpx"))
+	assert.Equal(t, "node-a follows profile cpx.", <-w.said)
+	require.NoError(t, <-w.done)
+}
+
+func TestWaitEnds(t *testing.T) {
+	spec := follows("node-a", "cpx")
+	spec.Status.Wanted.Source = v1alpha1.FromSpec
+	for name, test := range map[string]struct {
+		profile   string
+		node      *v1alpha1.GPUNode
+		says, err string
+	}{
+		"there already": {"cpx", follows("node-a", "cpx"), "node-a follows profile cpx.", ""},
+		"unset":         {"", spec, "node-a follows what is wanted of it without the label.", ""},
+		"failed": {"cpx", &progresstest.Follows("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
+			"the node does not follow the profile (DrainDeadline): not all pods left; it is tried again at 13:58:00 UTC"},
+		"never": {"cpx", &progresstest.Follows("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such card", false).GPUNode, "",
+			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is tried again when the profile, its policy or the cards change"},
+		"conflict": {"cpx", &progresstest.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
+			"the node does not follow the profile: mig-manager serves the node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startWaiting(t.Context(), test.profile, test.node)
+			if test.says != "" {
+				assert.Equal(t, test.says, <-w.said)
+			}
+			if err := <-w.done; test.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, test.err)
+			}
+		})
+	}
+}
+
+// A failure of another profile, before the controller took notice, is not this one's.
+func TestWaitOverlooksWhatWasBefore(t *testing.T) {
+	far := progress.Of(&progresstest.Follows("node-a", "spx").Fails("old", "InUse", "", true).GPUNode)
+	done, err := arrived(far, "cpx")
+	require.NoError(t, err)
+	assert.False(t, done)
+	r := &profileRun{}
+	assert.Equal(t, "Waits for the controller to take notice.", r.step(far, "cpx"))
+	assert.Equal(t, "Waits for the switch to begin.", r.step(progress.Node{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
+	far = progress.Of(&progresstest.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
+	assert.Equal(t, "RollingBack: puts back.", r.step(far, "cpx"), "it ends first")
+}
+
+func TestWaitIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := startWaiting(ctx, "cpx", follows("node-a", "spx"))
+	<-w.said
+	cancel()
+	require.EqualError(t, <-w.done, "the node does not follow the profile yet; the switch goes on: kubectl tranche profile node-a shows it")
+
+	var out bytes.Buffer
+	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "spx"))
+	r.flags.timeout = 0
+	require.EqualError(t, r.wait(t.Context(), "cpx"), "the node does not follow the profile after 0s; the switch goes on: kubectl tranche profile node-a shows it")
+}
+
+func TestWaitForADeletedNode(t *testing.T) {
+	w := startWaiting(t.Context(), "cpx", follows("node-a", "spx"))
+	<-w.said
+	w.watches(t)
+	require.NoError(t, w.ours.GPUNodes().Delete(t.Context(), "node-a", metav1.DeleteOptions{}))
+	require.EqualError(t, <-w.done, "GPUNode node-a was deleted meanwhile")
+}

@@ -1,0 +1,154 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/progress"
+)
+
+// far tells how far a node is with its profile, nil where that is not known.
+func (c *cluster) far(node string) *progress.Node {
+	for i := range c.in.GPUNodes {
+		if c.in.GPUNodes[i].Name == node {
+			far := progress.Of(&c.in.GPUNodes[i])
+			return &far
+		}
+	}
+	return nil
+}
+
+// addSwitch says of a node that cannot serve the pod what its profile has to do with
+// it.
+func (c *cluster) addSwitch(n *Node, node *corev1.Node) {
+	n.Profile = c.far(n.Name)
+	if n.Verdict == Fits {
+		return
+	}
+	profile, keptOff := n.taintedFor(node)
+	n.switching = keptOff
+	say := func(text string) { n.Reasons = append(n.Reasons, text) }
+	switch far := n.Profile; {
+	case far == nil || (keptOff && !far.Switching()):
+		if keptOff {
+			say(fmt.Sprintf("the node is being switched to %s; its cards come back when that is over.", progress.TaintProfile(profile)))
+		}
+	case far.Switching():
+		n.switching = n.switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && n.Verdict == Unusable
+		say(c.switchText(n))
+	case far.State == v1alpha1.Failed:
+		say("the last switch of the node: " + far.Failure(c.in.Now))
+	case n.Verdict == Unusable && far.Conflict != "":
+		say(far.Conflict + ".")
+	}
+}
+
+// switchText says of a switch that is under way what it is doing, and until when.
+func (c *cluster) switchText(n *Node) string {
+	far := n.Profile
+	to := progress.TaintProfile(far.To)
+	if !n.switching {
+		return fmt.Sprintf("the node is to be switched to %s (%s); it may offer other pieces then.", to, far.During(c.in.Now))
+	}
+	text := fmt.Sprintf("the node is being switched to %s (%s); its cards come back when that is over", to, far.During(c.in.Now))
+	if far.State == v1alpha1.RollingBack {
+		text = fmt.Sprintf("the node is being put back to what it was, since %s was not reached (%s); its cards come back when that is over", to, far.During(c.in.Now))
+	}
+	if far.Deadline != nil {
+		text += fmt.Sprintf(", and this step ends at %s at the latest", progress.Clock(*far.Deadline))
+	}
+	return text + "."
+}
+
+// taintedFor tells whether taints of a switch keep the pod from the node or from
+// cards of it, and names the profile that the node is switched to.
+func (n *Node) taintedFor(node *corev1.Node) (profile string, yes bool) {
+	for _, r := range n.Requests {
+		for _, t := range r.Taints {
+			if rest, ok := strings.CutPrefix(t, progress.TaintKey); ok && r.Verdict != Fits {
+				profile, _, _ = strings.Cut(strings.TrimPrefix(rest, "="), ":")
+				return profile, true
+			}
+		}
+	}
+	for _, t := range node.Spec.Taints {
+		said := slices.ContainsFunc(n.Reasons, func(r string) bool { return strings.Contains(r, t.ToString()) })
+		if t.Key == progress.TaintKey && said {
+			return t.Value, true
+		}
+	}
+	return "", false
+}
+
+// unpublished are nodes that have no cards in the API now, because they are being
+// switched.
+func (c *cluster) unpublished(shown []Node) []Node {
+	var out []Node
+	for i := range c.in.GPUNodes {
+		name := c.in.GPUNodes[i].Name
+		far := c.far(name)
+		if !far.Switching() || slices.ContainsFunc(shown, func(n Node) bool { return n.Name == name }) {
+			continue
+		}
+		n := Node{Name: name, Verdict: Unusable}
+		c.addSwitch(&n, &corev1.Node{})
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// ofSwitch tells whether a DeviceTaintRule is that of a switch, which nobody should
+// delete: the controller puts it back, and takes it off in the end.
+func ofSwitch(rules []resourceapi.DeviceTaintRule, name string) bool {
+	return slices.ContainsFunc(rules, func(r resourceapi.DeviceTaintRule) bool {
+		return r.Name == name && r.Spec.Taint.Key == progress.TaintKey
+	})
+}
+
+// remedySwitch says what a person can do where profiles and switches are in the way.
+func (e *Explanation) remedySwitch() {
+	for _, n := range e.Nodes {
+		if n.switching {
+			e.remedy(fmt.Sprintf("wait: the switch of %s ends by itself. How far it is:", n.Name), "kubectl tranche switches "+n.Name)
+			break
+		}
+	}
+	for _, n := range e.Nodes {
+		if n.Profile != nil && n.Profile.State == v1alpha1.Failed && n.Verdict != Fits {
+			e.remedy(fmt.Sprintf("see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
+			break
+		}
+	}
+}
+
+// remedyProfile is for nodes whose profile leaves out what the pod wants.
+func (e *Explanation) remedyProfile() {
+	for _, n := range e.Nodes {
+		if n.Verdict == Lacking && n.Profile != nil && n.Profile.Restricts() && !n.Profile.Switching() {
+			e.remedy(fmt.Sprintf("or have %s follow a profile that offers it (kubectl tranche profiles lists them):", n.Name), "kubectl tranche profile "+n.Name+" PROFILE --wait")
+			break
+		}
+	}
+}
+
+// ofTheSwitch says of a pod that runs that a card of it is being switched.
+func (c *cluster) ofTheSwitch(holds []Holding) string {
+	for _, h := range holds {
+		i := strings.LastIndex(h.Pool, "/")
+		if i < 0 {
+			continue
+		}
+		if far := c.far(h.Pool[:i]); far != nil && far.KeepsOff(h.Pool[i+1:]) {
+			return fmt.Sprintf("Its card %s is being switched to %s (%s); unless its piece is kept, the pod is asked to leave.",
+				h.Pool[i+1:], progress.TaintProfile(far.To), far.During(c.in.Now))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,164 @@
+package why_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/why"
+)
+
+// switched puts the taint of a switch on all cards of a node, as the controller does.
+func (w *world) switched(node, profile string) {
+	seen := map[string]bool{}
+	for i := range w.in.Slices {
+		pool := w.in.Slices[i].Spec.Pool.Name
+		if !strings.HasPrefix(pool, node+"/") || seen[pool] {
+			continue
+		}
+		seen[pool] = true
+		r := taintRule(pool)
+		r.Name = "tranche-" + strings.ReplaceAll(pool, "/", "-")
+		r.Spec.Taint = resourceapi.DeviceTaint{Key: progress.TaintKey, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+		w.in.Rules = append(w.in.Rules, r)
+	}
+}
+
+// cardOf is the first card of a node.
+func (w *world) cardOf(node string) string {
+	for i := range w.in.Slices {
+		if card, ok := strings.CutPrefix(w.in.Slices[i].Spec.Pool.Name, node+"/"); ok {
+			return card
+		}
+	}
+	require.Fail(w.t, "no card", node)
+	return ""
+}
+
+func (w *world) gpuNodes(all ...*progresstest.Node) *world {
+	w.in.Now = progresstest.Now
+	for _, n := range all {
+		w.in.GPUNodes = append(w.in.GPUNodes, n.GPUNode)
+	}
+	return w
+}
+
+// only publishes the small partitions of a card, as with a profile of these.
+func only(profile string) func(*publish.Card) {
+	return func(c *publish.Card) {
+		var left = c.Placements[:0:0]
+		for _, p := range c.Placements {
+			if p.Profile == profile {
+				left = append(left, p)
+			}
+		}
+		c.Placements = left
+	}
+}
+
+var static = v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g.10gb"}}}}
+
+// TestSwitches: how a profile, or the way to one, keeps a pod waiting.
+func TestSwitches(t *testing.T) {
+	draining := func(w *world) *progresstest.Node {
+		return progresstest.Follows("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.cardOf("node-a"))
+	}
+	for name, test := range map[string]struct {
+		state why.State
+		world func(*testing.T) *world
+	}{
+		"switch-draining": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "L4-24GB", 1)
+			w.switched("node-a", "all-1g.10gb")
+			w.gpuNodes(draining(w), progresstest.Follows("node-b", "")).pod(request("gpu", small))
+			return w
+		}},
+		"switch-rolls-back": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.switched("node-a", "all-1g.10gb")
+			n := draining(w)
+			n.Status.State = v1alpha1.RollingBack
+			w.gpuNodes(n).pod(request("gpu", small))
+			return w
+		}},
+		"switch-unreadable": {why.NoRoom, func(t *testing.T) *world { // nobody may read GPUNodes, or they are late
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.switched("node-a", "none")
+			w.pod(request("gpu", small))
+			return w
+		}},
+		"switch-of-the-whole-node": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: progress.TaintKey, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.gpuNodes(draining(w)).pod(request("gpu", small))
+			return w
+		}},
+		"switch-waits": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeCard, 1)
+			w.gpuNodes(progresstest.Follows("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.cardOf("node-a"))).pod(request("gpu", small))
+			return w
+		}},
+		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is loaded anew
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
+			w.gpuNodes(progresstest.Follows("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
+				progresstest.Follows("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
+			return w
+		}},
+		"switch-failed": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeCard, 1)
+			w.gpuNodes(progresstest.Follows("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the cards within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
+			return w
+		}},
+		"profile-offers-no": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-b", "H100-80GB", 1, only("1g.10gb"))
+			w.gpuNodes(progresstest.Follows("node-b", "all-1g.10gb", static)).pod(request("gpu", three))
+			return w
+		}},
+		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
+			w.gpuNodes(progresstest.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node: mig-manager")).pod(request("gpu", small))
+			return w
+		}},
+		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			w.gpuNodes(draining(w)).pod(request("gpu", small))
+			w.placed("node-a").Status.Phase = corev1.PodRunning
+			return w
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := test.world(t).explain()
+			assert.Equal(t, test.state, e.State)
+			golden(t, name, e, why.Options{})
+			for _, r := range e.Remedies {
+				assert.NotContains(t, r.Command, "delete devicetaintrule", "the controller's")
+			}
+		})
+	}
+}
+
+func TestSwitchAsJSON(t *testing.T) {
+	w := newWorld(t).node("node-a", "H100-80GB", 1)
+	w.gpuNodes(progresstest.Follows("node-a", "dynamic")).pod(request("gpu", small))
+	var b bytes.Buffer
+	require.NoError(t, why.WriteJSON(&b, w.explain()))
+	var e struct {
+		Nodes []struct {
+			Profile struct{ Wanted, Applied, State string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &e))
+	assert.Equal(t, "dynamic", e.Nodes[0].Profile.Applied)
+	assert.Equal(t, "Idle", e.Nodes[0].Profile.State)
+}

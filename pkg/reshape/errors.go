@@ -69,23 +69,24 @@ func each(err error) several {
 // failed is the answer to a wish that could not be applied, or not be planned.
 func failed(err error) v1alpha1.Task {
 	task := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Message: oneLine(err)}
-	only := func(targets ...error) bool {
-		return !slices.ContainsFunc(each(err), func(err error) bool {
-			return !slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
-		})
+	some := func(target error) bool {
+		return slices.ContainsFunc(each(err), func(err error) bool { return errors.Is(err, target) })
+	}
+	known := func(err error) bool {
+		return slices.ContainsFunc([]error{gpu.ErrInUse, gpu.ErrNeedsReset, gpu.ErrNotSupported, errForeign, errUnfit}, func(target error) bool { return errors.Is(err, target) })
 	}
 	switch {
-	case only(gpu.ErrNeedsReset):
-		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset
-	case only(gpu.ErrInUse, gpu.ErrNeedsReset):
-		// Who is in the way leaves first; then the reset is asked for again.
-		task.Reason = v1alpha1.ReasonInUse
-	case only(errForeign):
-		task.Reason = v1alpha1.ReasonForeignPartition
-	case only(errUnfit, errForeign, gpu.ErrNotSupported):
-		task.Reason = v1alpha1.ReasonProfileDoesNotFit
-	default:
+	case slices.ContainsFunc(each(err), func(err error) bool { return !known(err) }):
 		task.Reason = v1alpha1.ReasonHardwareFailed
+	case some(errUnfit), some(gpu.ErrNotSupported):
+		task.Reason = v1alpha1.ReasonProfileDoesNotFit
+	case some(errForeign):
+		task.Reason = v1alpha1.ReasonForeignPartition
+	case some(gpu.ErrInUse):
+		// Who is in the way leaves first; then a reset is asked for again.
+		task.Reason = v1alpha1.ReasonInUse
+	default:
+		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset
 	}
 	return task
 }

@@ -71,8 +71,10 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back
 	if err != nil {
 		return unfit(err.Error())
 	}
-	aim(seen, wanted.Shapes)
-	plan := NewPlan(seen)
+	plan, err := n.sure(ctx, seen, wanted)
+	if err != nil {
+		return err
+	}
 	refusal := n.refusal(plan)
 	// On the way back one card must not keep the others from it.
 	if err := join(refusal, inTheWay(plan)); err != nil && !back {

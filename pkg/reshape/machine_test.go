@@ -84,11 +84,11 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 	return m
 }
 
-// amdMachine is a machine of eight MI300X.
-func amdMachine(t *testing.T) *machine {
+// amdMachine is a machine with one of the simulator's inventories.
+func amdMachine(t *testing.T, name string) *machine {
 	t.Helper()
 	m := newMachine(t)
-	inv, err := inventory.Load("mi300x8")
+	inv, err := inventory.Load(name)
 	require.NoError(t, err)
 	inv.AMDDriver.Delays = inventory.AMDDelays{}
 	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.root, Seed: "node", Sleep: func(time.Duration) {}})

@@ -147,8 +147,10 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.Wish) v1alpha1.Task {
 	if err != nil {
 		return refused(unfit(err.Error()))
 	}
-	aim(seen, wanted.Shapes)
-	plan := NewPlan(seen)
+	plan, err := n.sure(ctx, seen, wanted)
+	if err != nil {
+		return failed(err)
+	}
 	if err := n.refusal(plan); err != nil {
 		return refused(err)
 	}
@@ -173,6 +175,35 @@ func aim(cards []Card, shapes map[string]settings.Shape) {
 func (n *Node) survey(ctx context.Context) ([]Card, error) {
 	cards := n.present()
 	return n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+}
+
+// sure is the plan by which the cards that were seen come to what is wanted. Claims
+// came and went while they were looked at: what looks as if it was somebody else's is
+// looked at once more, when they cannot.
+func (n *Node) sure(ctx context.Context, seen []Card, wanted followed) (Plan, error) {
+	aim(seen, wanted.Shapes)
+	plan := NewPlan(seen)
+	if len(plan.Foreign) == 0 {
+		return plan, nil
+	}
+	for i := range seen {
+		card := seen[i].PCIAddress
+		if !slices.ContainsFunc(plan.Foreign, func(q gpu.Partition) bool { return q.GPU == card }) {
+			continue
+		}
+		err := n.Claims.Exclusive(ctx, []string{card}, "is being looked at", func(held []ledger.Record) error {
+			now, err := n.look(ctx, seen[i].GPU, held)
+			if err == nil {
+				seen[i] = now
+			}
+			return err
+		})
+		if err != nil {
+			return Plan{}, err
+		}
+	}
+	aim(seen, wanted.Shapes)
+	return NewPlan(seen), nil
 }
 
 // present are the cards that are not lost.

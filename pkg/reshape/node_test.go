@@ -246,6 +246,24 @@ func TestMemoryModesAreNotAllowed(t *testing.T) {
 	p.follow(p.start(), p.profile("cpx", map[string]settings.Shape{mi300: {Compute: "CPX"}}))
 }
 
+// A claim that is prepared while the cards are looked at is not somebody else.
+func TestClaimThatComesWhileCardsAreLookedAt(t *testing.T) {
+	p := newPlace(t, hopper)
+	c := p.hardware.card(hopper)
+	c.setMIG(gpu.MIGOn)
+	n := p.start()
+	p.hardware.onModes = func(string) error {
+		p.hardware.onModes = nil
+		c.live = partitions(three(hopper, 0))
+		p.claims.hold("a", three(hopper, 0))
+		return nil
+	}
+	task := n.Plan(t.Context(), p.profile("whole", map[string]settings.Shape{hopper: off}))
+	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 1)
+	assert.Empty(t, task.Changes[0].Keeps)
+}
+
 // A card that is known to be lost is left alone, and the others follow the profile.
 func TestLostCard(t *testing.T) {
 	p := newPlace(t, hopper, other, mi300, mi300b)

@@ -29,7 +29,9 @@ func (n *Node) Restore(ctx context.Context) error {
 	if err != nil {
 		return join(silent, err)
 	}
-	aim(seen, wanted.Shapes)
+	if _, err := n.sure(ctx, seen, wanted); err != nil {
+		return join(silent, err)
+	}
 	g := group{wanted: wanted}
 	lost := n.memoryObstacle(seen)
 	if lost != nil {

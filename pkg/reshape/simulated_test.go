@@ -1,9 +1,12 @@
 package reshape_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,19 +32,20 @@ func (m *machine) walk(wishes []v1alpha1.Wish) {
 	m.follow(wishes[0])
 }
 
-// From each profile to each other, on Hopper and on Ampere that is reset.
+// From each profile to each other, on every model; Ampere is reset for it.
 func TestEveryWayOnSimulatedMIG(t *testing.T) {
-	for _, model := range []string{"H100-80GB", "A100-40GB"} {
+	ones := v1alpha1.StaticPartition{Profile: "1g"}
+	for model, want := range map[string]int{
+		"A30-24GB": 4, "A100-40GB": 7, "H100-80GB": 7, "H200-141GB": 7, "B200-180GB": 7, "RTX-PRO-6000-Blackwell-96GB": 4,
+	} {
 		t.Run(model, func(t *testing.T) {
 			m := nvidiaMachine(t, model, "  migMode: disabled\n")
-			wishes := []v1alpha1.Wish{
+			m.walk([]v1alpha1.Wish{
 				migWish("whole", v1alpha1.MIGDisabled), migWish("dynamic", v1alpha1.MIGDynamic),
-				migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
-				migWish("ones", v1alpha1.MIGStatic, v1alpha1.StaticPartition{Profile: "1g"}),
-			}
-			m.walk(wishes)
-			m.follow(wishes[3])
-			require.Len(t, strings.Fields(m.state()[0]), 1+7)
+				migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), ones), migWish("ones", v1alpha1.MIGStatic, ones),
+			})
+			m.follow(migWish("ones", v1alpha1.MIGStatic, ones))
+			require.Len(t, strings.Fields(m.state()[0]), 1+want)
 		})
 	}
 }
@@ -146,21 +150,31 @@ func TestRebootOnSimulatedAmpere(t *testing.T) {
 	assert.Equal(t, []string{"on", "on"}, m.state())
 }
 
-// From each pair of modes to each other.
+// From each pair of modes to each other, and to no wish, on every model.
 func TestEveryWayOnSimulatedAMD(t *testing.T) {
-	m := amdMachine(t)
-	wishes := []v1alpha1.Wish{
-		amdWish("spx-nps1", "SPX", "NPS1"), amdWish("cpx-nps4", "CPX", "NPS4"), amdWish("qpx-nps4", "QPX", "NPS4"), amdWish("dpx-nps1", "DPX", "NPS1"),
-		amdWish("as-it-is", "", ""),
+	for _, name := range []string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"} {
+		t.Run(name, func(t *testing.T) {
+			m := amdMachine(t, name)
+			modes, err := m.amd.Modes(t.Context(), m.cards()[0].PCIAddress)
+			require.NoError(t, err)
+			wishes := []v1alpha1.Wish{amdWish("as-it-is", "", "")}
+			for _, memory := range modes.Memories {
+				// The first and the last: all of them would take long.
+				legal := modes.Legal[memory]
+				for _, compute := range slices.Compact([]string{legal[0], legal[len(legal)-1]}) {
+					wishes = append(wishes, amdWish(compute+"-"+memory, compute, memory))
+				}
+			}
+			m.walk(wishes)
+		})
 	}
-	m.walk(wishes)
 }
 
 func TestCrashOnSimulatedAMD(t *testing.T) {
 	died := true
 	for n := 0; died; n++ {
 		require.Less(t, n, 100)
-		m := amdMachine(t)
+		m := amdMachine(t, "mi300x8")
 		from, target := amdWish("default", "", ""), amdWish("qpx-nps4", "QPX", "NPS4")
 		m.follow(from)
 		before := m.state()
@@ -182,7 +196,7 @@ func TestCrashOnSimulatedAMD(t *testing.T) {
 // A request that gets lost on the load of the driver is noticed, and nothing is left
 // halfway.
 func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
-	m := amdMachine(t)
+	m := amdMachine(t, "mi300x8")
 	from, target := amdWish("default", "", ""), amdWish("cpx-nps4", "CPX", "NPS4")
 	m.follow(from)
 	before := m.state()
@@ -203,9 +217,61 @@ func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
 }
 
 func TestProcessOnSimulatedAMD(t *testing.T) {
-	m := amdMachine(t)
+	m := amdMachine(t, "mi300x8")
 	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{"0000:05:00.0"}}))
 	task := m.node.Apply(t.Context(), amdWish("cpx-nps4", "CPX", "NPS4"), false)
 	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
 	assert.Contains(t, task.Message, "4242")
+}
+
+// Claims come and go while profiles do: a switch waits for them or they for it, and
+// nobody takes what is another's.
+func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
+	m := nvidiaMachine(t, "H100-80GB", "")
+	wishes := []v1alpha1.Wish{
+		migWish("ones", v1alpha1.MIGStatic, part("1g", 6)), migWish("dynamic", v1alpha1.MIGDynamic),
+		migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
+	}
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for worker := range 3 {
+		workers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				card := m.cards()[i%2]
+				p := card.Placements[(7*i+worker)%len(card.Placements)]
+				if !m.node.Shape(card.PCIAddress).Offers(p) {
+					continue
+				}
+				c := claimFor(fmt.Sprintf("%d-%d", worker, i), p)
+				record, err := m.manager.Prepare(t.Context(), c)
+				if err != nil {
+					continue // another has it, or the profile has changed since
+				}
+				live, err := m.Live(t.Context(), card.PCIAddress)
+				if assert.NoError(t, err) && p.Type == gpu.TypeMIG {
+					assert.True(t, slices.ContainsFunc(live, func(q gpu.Partition) bool { return q.Is(p) && q.UUID == record.Devices[0].UUID }), "%s is gone", p.Name())
+				}
+				assert.NoError(t, m.manager.Unprepare(t.Context(), record.Claim))
+			}
+		})
+	}
+	for i := range 9 {
+		w := wishes[i%len(wishes)]
+		require.Eventually(t, func() bool {
+			task := m.node.Apply(t.Context(), w, false)
+			if task.Phase != v1alpha1.TaskDone {
+				assert.Equal(t, v1alpha1.ReasonInUse, task.Reason, task.Message)
+			}
+			return task.Phase == v1alpha1.TaskDone
+		}, time.Minute, time.Millisecond)
+	}
+	close(stop)
+	workers.Wait()
+	m.follow(wishes[2])
+	require.Empty(t, m.manager.Held([]string{m.cards()[0].PCIAddress, m.cards()[1].PCIAddress}))
 }

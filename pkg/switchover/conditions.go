@@ -95,7 +95,7 @@ func (t *turn) ready() (bool, string, string) {
 		return false, ReasonNoReport, "the node's plugin has not reported its cards yet: is its pod running there?"
 	case t.conflict():
 		return false, ReasonConflict, t.conflictText()
-	case t.Choice.Keep == ReasonProfileNotFound:
+	case t.Choice.Keep == ReasonProfileNotFound, t.Choice.Keep == ReasonNodeNotFound:
 		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
 	case t.Choice.Keep != "":
 		return true, t.Choice.Keep, t.Choice.Message + ": " + t.kept()

@@ -100,6 +100,14 @@ func (r *Reconciler) countNodes(ctx context.Context) error {
 
 // choice looks up the profile that counts for a node.
 func (r *Reconciler) choice(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (Choice, error) {
+	if node.UID == "" {
+		// Its labels are not known. A node that registers anew is without them for a
+		// moment, and must not be switched for that.
+		return Choice{
+			Policy: withDefaults(nil, r.Policy), Keep: ReasonNodeNotFound,
+			Message: "there is no node of that name, so nobody knows what its labels want",
+		}, nil
+	}
 	n := namedBy(gpuNode, node.Labels)
 	name, source := n.profile()
 	var profile v1alpha1.PartitionProfile
@@ -166,7 +174,7 @@ const (
 	// the beginning of a state often, later less so, each time after half as long
 	// again as the state has lasted.
 	tellEvery  = 5 * time.Second
-	tellAtMost = 2 * time.Minute
+	tellAtMost = 10 * time.Minute
 )
 
 // mayTell is when a message may be written again.

@@ -2,6 +2,7 @@ package switchover
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -215,57 +216,116 @@ func TestTheNodeDeletedMidSwitch(t *testing.T) {
 }
 
 func TestTheControllerKilledInEachState(t *testing.T) {
-	// Each write of the controller, and the moment before and after it, is a place to
-	// die.
-	for _, result := range []string{"succeeds", "fails"} {
-		t.Run("a switch that "+result, func(t *testing.T) {
-			for place := 1; ; place++ {
-				w, node := begun(t)
-				w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
-				if result == "fails" {
-					node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-						if s == v1alpha1.Applying {
-							return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
-						}
-						return "", "", ""
-					}
+	// Each write of the controller, before and after it was obeyed, is a place to die.
+	for _, fails := range []bool{false, true} {
+		for _, obeyed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("fails=%t,obeyed=%t", fails, obeyed), func(t *testing.T) {
+				place := 1
+				for killedAt(t, place, fails, obeyed) {
+					place++
 				}
-				w.wants("node-a", "cpx")
-				calls, killed := 0, false
-				w.refuse = func(verb string, _ client.Object) error {
-					if verb == "get" || killed {
-						return nil
-					}
-					if calls++; calls == place {
-						killed = true
-						return errors.New("killed")
-					}
-					return nil
-				}
-				done := inProfile("cpx")
-				if result == "fails" {
-					done = is(v1alpha1.Failed)
-				}
-				n := w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
-					if killed {
-						w.startController()
-						killed = false
-						w.refuse = nil
-					}
-					return done(n)
-				})
-				w.clean("node-a")
-				assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
-				if result == "fails" {
-					w.stays(n, "old")
-				}
-				if w.refuse != nil {
-					require.Greater(t, place, 8, "there are more places than that")
-					return
-				}
-			}
-		})
+				require.Greater(t, place, 8, "there are more places than that")
+			})
+		}
 	}
+}
+
+// killedAt kills the controller at one of its writes, and tells whether there was one.
+func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
+	w, node := begun(t)
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
+	done := inProfile("cpx")
+	if fails {
+		done = is(v1alpha1.Failed)
+		node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+			if s == v1alpha1.Applying {
+				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+			}
+			return "", "", ""
+		}
+	}
+	calls, dead, killed := 0, false, false
+	kill := func() error {
+		if calls++; calls == place {
+			dead, killed = true, true
+		}
+		if dead {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	w.refuse = func(verb string, _ client.Object) error {
+		switch {
+		case dead:
+			return errors.New("killed")
+		case verb == "get" || obeyed:
+			return nil
+		}
+		return kill()
+	}
+	if obeyed {
+		w.lose = kill
+	}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
+		if dead {
+			dead, w.refuse, w.lose = false, nil, nil
+			w.startController()
+			w.round("node-a")
+			n = w.gpuNode("node-a")
+		}
+		return done(n)
+	})
+	w.round("node-a")
+	n := w.gpuNode("node-a")
+	w.clean("node-a")
+	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
+	assert.False(t, w.r.Budget.Has("node-a"))
+	if fails {
+		w.stays(n, "old")
+	} else {
+		w.stays(n, "cpx")
+	}
+	return killed
+}
+
+func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
+	w, _ := begun(t)
+	old := w.node("node-a")
+	require.NoError(t, w.api.Delete(t.Context(), old.DeepCopy()))
+	for range 10 {
+		w.round("node-a")
+		w.clock.Step(time.Second)
+	}
+	n := w.gpuNode("node-a")
+	assert.Equal(t, v1alpha1.Idle, n.Status.State)
+	assert.Equal(t, ReasonNodeNotFound, ready(n).Reason)
+	old.ResourceVersion = ""
+	require.NoError(t, w.api.Create(t.Context(), old))
+	w.round("node-a")
+	n = w.gpuNode("node-a")
+	w.stays(n, "old")
+	assert.Equal(t, ReasonApplied, ready(n).Reason)
+	assert.True(t, w.podThere("web"))
+}
+
+func TestAReportInTheLastMomentCostsNoWrites(t *testing.T) {
+	w, node := begun(t)
+	w.wants("node-a", "cpx")
+	reported := 0
+	w.refuse = func(verb string, o client.Object) error {
+		// The rules go, and the plugin reports before the controller has said so.
+		if _, ok := o.(*resourceapi.DeviceTaintRule); ok && verb == "delete" && reported == 0 {
+			reported++
+			node.foreign = []string{"something"}
+			node.plugin(w)
+		}
+		return nil
+	}
+	w.writes = map[string]int{}
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.Equal(t, 1, reported)
+	assert.Equal(t, 1, w.writes["create *v1.DeviceTaintRule"], "%v", w.writes)
 }
 
 func TestADriverReloadThatFails(t *testing.T) {

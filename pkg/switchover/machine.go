@@ -135,7 +135,7 @@ type turn struct {
 func (t *turn) want() {
 	if t.Choice.Wish != nil {
 		t.Status.Wanted = t.Choice.Wish
-	} else if t.Choice.Keep != ReasonProfileNotFound {
+	} else if t.Choice.Keep == ReasonDisabled || t.Choice.Keep == ReasonNotNamed {
 		t.Status.Wanted = t.Status.Applied
 	}
 }

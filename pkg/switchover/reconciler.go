@@ -99,7 +99,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Resu
 	return r.again(wake), err
 }
 
-// nodeOf reads the node of a GPUNode, an empty one if it is gone.
+// nodeOf reads the node of a GPUNode, one without a UID if there is none.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	var node corev1.Node
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
@@ -220,15 +220,41 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 			return nil
 		}
 	}
-	before := gpuNode.DeepCopy()
-	gpuNode.Status = step.Status
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, gpuNode, patch); err != nil {
-		gpuNode.Status = before.Status
+	if err := r.patchStatus(ctx, gpuNode, &step.Status); err != nil {
 		return wrap(err, "write the status of GPUNode %s", gpuNode.Name)
 	}
 	r.memory.told(gpuNode.Name, now, gpuNode.Status.Switch != nil)
 	return nil
+}
+
+// patchStatus writes a status. Where cards are given back, it has been done by then, and
+// would be undone and done again if the plugin had just reported something: what it
+// reports is not the controller's to decide about any more.
+func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
+	leaves := Tainting(&gpuNode.Status) && !Tainting(status)
+	for {
+		before := gpuNode.DeepCopy()
+		gpuNode.Status = *status.DeepCopy()
+		gpuNode.Status.Node = before.Status.Node
+		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			return nil
+		}
+		gpuNode.Status = before.Status
+		if !leaves || !apierrors.IsConflict(err) {
+			return err
+		}
+		var now v1alpha1.GPUNode
+		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(gpuNode), &now); err != nil {
+			return err
+		}
+		old := before.Status
+		old.Node = now.Status.Node
+		if now.UID != before.UID || !equality.Semantic.DeepEqual(old, now.Status) {
+			return err
+		}
+		*gpuNode = now
+	}
 }
 
 // onlyTells tells whether two statuses differ in words and numbers for people only.

@@ -21,7 +21,7 @@ type Choice struct {
 	// Policy is the profile's, with the defaults filled in.
 	Policy v1alpha1.SwitchPolicy
 	// Keep is the reason why the node keeps what is applied: ReasonProfileNotFound,
-	// ReasonDisabled or ReasonNotNamed. Message says it for people.
+	// ReasonDisabled, ReasonNotNamed or ReasonNodeNotFound. Message says it for people.
 	Keep    string
 	Message string
 	// Missing is the name of the profile that there is not, for ReasonProfileNotFound.
@@ -37,6 +37,8 @@ const (
 	ReasonProfileNotFound = "ProfileNotFound"
 	// ReasonDisabled: the GPUNode says enabled: false.
 	ReasonDisabled = "Disabled"
+	// ReasonNodeNotFound: there is a GPUNode without a node.
+	ReasonNodeNotFound = "NodeNotFound"
 	// ReasonNotNamed: a node of the control plane, whose GPUNode names no profile.
 	ReasonNotNamed = "ControlPlaneNotNamed"
 )

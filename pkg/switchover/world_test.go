@@ -56,7 +56,9 @@ type world struct {
 	writes map[string]int
 	// refuse makes calls of the controller fail; evict, evictions.
 	refuse func(verb string, o client.Object) error
-	evict  func(pod types.NamespacedName) error
+	// lose makes the answer to a call get lost that was obeyed.
+	lose  func() error
+	evict func(pod types.NamespacedName) error
 	// budgetSeen is the most nodes that were tainted at once.
 	budgetSeen int
 	tainted    map[string]bool
@@ -157,25 +159,25 @@ func (w *world) watchWrites() interceptor.Funcs {
 			if err := note("create", o); err != nil {
 				return err
 			}
-			return c.Create(ctx, o, opts...)
+			return w.lost(c.Create(ctx, o, opts...))
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			if err := note("update", o); err != nil {
 				return err
 			}
-			return c.Update(ctx, o, opts...)
+			return w.lost(c.Update(ctx, o, opts...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if err := note("patch", o); err != nil {
 				return err
 			}
-			return c.Patch(ctx, o, p, opts...)
+			return w.lost(c.Patch(ctx, o, p, opts...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if err := note("delete", o); err != nil {
 				return err
 			}
-			return c.Delete(ctx, o, opts...)
+			return w.lost(c.Delete(ctx, o, opts...))
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			if err := note("status", o); err != nil {
@@ -185,7 +187,7 @@ func (w *world) watchWrites() interceptor.Funcs {
 				return err
 			}
 			w.seen(o.(*v1alpha1.GPUNode))
-			return nil
+			return w.lost(nil)
 		},
 		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, body client.Object, opts ...client.SubResourceCreateOption) error {
 			if err := note(sub, o); err != nil {
@@ -196,9 +198,18 @@ func (w *world) watchWrites() interceptor.Funcs {
 					return err
 				}
 			}
-			return c.SubResource(sub).Create(ctx, o, body, opts...)
+			return w.lost(c.SubResource(sub).Create(ctx, o, body, opts...))
 		},
 	}
+}
+
+func (w *world) lost(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil && w.lose != nil {
+		return w.lose()
+	}
+	return err
 }
 
 func (w *world) read(verb string, o client.Object) error {
@@ -408,7 +419,7 @@ func (w *world) addNode(name string, cards ...string) *fakeNode {
 		return []v1alpha1.CardChange{{Card: n.cards[0], What: "partitions for " + sw.To.Profile}}
 	}
 	w.nodes[name] = n
-	require.NoError(w.t, w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	require.NoError(w.t, w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name)}}))
 	require.NoError(w.t, w.api.Create(w.t.Context(), &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	n.plugin(w)
 	return n

@@ -1,0 +1,18 @@
+package docs_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestReasonsOfSwitches: every reason why a node may not follow its profile is in
+// troubleshoot.md, and no other.
+func TestReasonsOfSwitches(t *testing.T) {
+	fine := []string{"Applied", "NoCards", "Switching", "None"}
+	inCode := slices.Concat(constants(t, "../pkg/switchover", "Reason"), constants(t, "../api/v1alpha1", "Reason"))
+	inCode = slices.DeleteFunc(inCode, func(reason string) bool { return slices.Contains(fine, reason) })
+	inPage := firstColumn(t, "troubleshoot.md", "A node does not get to its profile")
+	assert.ElementsMatch(t, sorted(inCode), sorted(inPage), "docs/troubleshoot.md (first list: code, second: page)")
+}

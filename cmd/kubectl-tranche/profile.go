@@ -127,6 +127,14 @@ type profileRun struct {
 	flags profileFlags
 }
 
+// shownNode is what -o json prints: how far the node is, and in which modes its cards
+// are.
+type shownNode struct {
+	Name string `json:"node"`
+	progress.Node
+	Modes []progress.Card `json:"modes,omitempty"`
+}
+
 func (r *profileRun) show(ctx context.Context) error {
 	n, err := gpuNode(ctx, r.ours, r.node)
 	if err != nil {
@@ -134,7 +142,7 @@ func (r *profileRun) show(ctx context.Context) error {
 	}
 	far := progress.Of(n)
 	if r.flags.output == "json" {
-		return writeJSON(r.out, far)
+		return writeJSON(r.out, shownNode{Name: r.node, Node: far, Modes: progress.Cards(n)})
 	}
 	return writeText(r.out, progress.DrawNode(r.node, far, progress.Cards(n), r.width, r.now()))
 }

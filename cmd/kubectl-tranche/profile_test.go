@@ -21,7 +21,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
-	"github.com/tranche-dev/tranche/pkg/progress"
 	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
 )
 
@@ -143,9 +142,11 @@ func TestShowProfile(t *testing.T) {
 	out.Reset()
 	r.flags.output = "json"
 	require.NoError(t, r.show(t.Context()))
-	var far progress.Node
-	require.NoError(t, json.Unmarshal(out.Bytes(), &far))
-	assert.Equal(t, "cpx", far.Applied)
+	var shown shownNode
+	require.NoError(t, json.Unmarshal(out.Bytes(), &shown))
+	assert.Equal(t, "node-a", shown.Name)
+	assert.Equal(t, "cpx", shown.Applied)
+	assert.Equal(t, "MIG on", shown.Modes[0].Mode)
 	r.node = "node-x"
 	require.ErrorContains(t, r.show(t.Context()), "there is no GPUNode node-x; ")
 }

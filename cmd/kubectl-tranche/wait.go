@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/watch"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -66,6 +67,11 @@ func noticed(far progress.Node, profile string) bool {
 func arrived(far progress.Node, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Conflict)
+	}
+	// A message about another profile is from before the label was changed.
+	gone := far.KeptReason == progress.ProfileNotFound && strings.Contains(far.Kept, "PartitionProfile "+profile+",")
+	if gone || far.KeptReason == progress.Disabled {
+		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Kept)
 	}
 	switch {
 	case !noticed(far, profile):

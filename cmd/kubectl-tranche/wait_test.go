@@ -91,6 +91,11 @@ func TestWaitEnds(t *testing.T) {
 			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is tried again when the profile, its policy or the cards change"},
 		"conflict": {"cpx", &progresstest.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the node does not follow the profile: mig-manager serves the node"},
+		"disabled meanwhile": {"cpx", &progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, progress.Disabled, "spec.enabled is false").GPUNode, "",
+			"the node does not follow the profile: spec.enabled is false"},
+		"deleted meanwhile": {"cpx", &progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, progress.ProfileNotFound,
+			"the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx").GPUNode, "",
+			"the node does not follow the profile: the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := startWaiting(t.Context(), test.profile, test.node)
@@ -116,6 +121,10 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	assert.Equal(t, "Waits for the controller to take notice.", r.step(far, "cpx"))
 	assert.Equal(t, "Waits for the switch to begin.", r.step(progress.Node{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
 	far = progress.Of(&progresstest.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
+	gone := progress.Of(&progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, progress.ProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
+	done, err = arrived(gone, "cpx")
+	require.NoError(t, err)
+	assert.False(t, done)
 	assert.Equal(t, "RollingBack: puts back.", r.step(far, "cpx"), "it ends first")
 }
 

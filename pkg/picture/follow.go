@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/progress"
 )
 
@@ -20,7 +19,7 @@ func follow(nodes map[string]*Node, in Input) {
 		far := progress.Of(g)
 		n := nodes[g.Name]
 		if n == nil {
-			if far.Kept == "" && far.Conflict == "" && !far.Switching() && far.State != v1alpha1.Failed {
+			if none := g.Status.Node != nil && len(g.Status.Node.Cards) == 0; none || len(far.Sentences(in.Now)) == 0 {
 				continue
 			}
 			n = &Node{Name: g.Name, Cards: []Card{}}

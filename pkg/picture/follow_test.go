@@ -87,6 +87,10 @@ func TestProfileAsJSON(t *testing.T) {
 
 	in.OnlyNodes = []string{"node-b"}
 	assert.Len(t, Build(in).Nodes, 1)
+
+	// Nodes without cards have plugins, too, and nothing to show.
+	in.GPUNodes[1].Status.Node.Cards = nil
+	assert.Empty(t, Build(in).Nodes)
 }
 
 // A cluster without GPUNodes is drawn as it was before there were any.

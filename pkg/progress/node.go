@@ -144,16 +144,16 @@ func (n Node) Restricts() bool {
 
 // Card is what a node's plugin and its switch say of a card.
 type Card struct {
-	Name    string
-	Product string
+	Name    string `json:"name"`
+	Product string `json:"product,omitempty"`
 	// Mode is that of the hardware now.
-	Mode string
+	Mode string `json:"mode,omitempty"`
 	// Change is what the switch changes, in words; empty: the card stays as it is.
-	Change string
+	Change string `json:"change,omitempty"`
 	// Pending is what of the profile waits until claims are released.
-	Pending string
+	Pending string `json:"pending,omitempty"`
 	// Problem is what is wrong with the card.
-	Problem string
+	Problem string `json:"problem,omitempty"`
 }
 
 // unsaid is a change of which the plugin does not say more now.

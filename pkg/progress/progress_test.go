@@ -193,6 +193,26 @@ func TestSwitches(t *testing.T) {
 		"started":"2026-11-20T12:57:00Z","seconds":92,"evicted":12}`, string(text))
 }
 
+func TestDrawNode(t *testing.T) {
+	spec := progresstest.Follows("node-a", "dynamic").Cards("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
+	spec.Status.Wanted.Source = v1alpha1.FromSpec
+	spec.Status.Node.Cards[0].Problem = "it does not answer"
+	byDefault := progresstest.Follows("node-a", "default")
+	byDefault.Status.Wanted.Source = v1alpha1.FromDefault
+	for name, n := range map[string]*progresstest.Node{
+		"node": spec,
+		"node-switching": progresstest.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-a", "gpu-b").
+			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
+			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx holds; spec.profile spx of the GPUNode does not, until the label is taken off"),
+		"node-default":       byDefault,
+		"node-control-plane": progresstest.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, progress.NotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
+	} {
+		golden(t, name, func(width int) string {
+			return progress.DrawNode("node-a", progress.Of(&n.GPUNode), progress.Cards(&n.GPUNode), width, now)
+		})
+	}
+}
+
 // golden compares what is drawn at some widths with files. To accept a change:
 // go test ./pkg/progress -update
 func golden(t *testing.T, name string, draw func(width int) string) {

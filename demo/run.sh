@@ -76,5 +76,14 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/admin-access               # a monitor that takes nothing
   kubectl apply -f demo/vectoradd                  # CUDA, for real cards
 
+What administrators do, step by step (demo/NAME/README.md):
+
+  demo/profile-all-balanced                        # cards cut in advance, by a label
+  demo/profile-cpx-nps4                            # an AMD node changes its memory mode
+  demo/profile-time-sliced                         # cards shared by ten, by a label
+  demo/profile-legacy-single                       # nvidia.com/gpu: 1 is a partition
+  demo/profile-rollback                            # a switch that fails
+  demo/profile-budget                              # a budget that holds a switch
+
 To stop it: make demo-down
 TEXT

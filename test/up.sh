@@ -13,8 +13,8 @@ fi
 nodes=$(IFS=,; echo "${names[*]:0:${#wanted[@]}}")
 bin/cluster up --dir "$dir" --nodes "$nodes" ${gates:+--gates "$gates"}
 # Nothing else serves GPUs here, so nvidia.com/gpu and amd.com/gpu can be
-# Tranche's.
-simulate=(--set legacyResources.nvidia=true --set legacyResources.amd=true)
+# Tranche's, and drivers can be loaded anew.
+simulate=(--set amd.memoryModes=true --set legacyResources.nvidia=true --set legacyResources.amd=true)
 for i in "${!wanted[@]}"; do
   simulate+=(--set "simulate.nodes.${names[i]}=${wanted[i]}")
 done

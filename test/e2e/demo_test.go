@@ -70,6 +70,13 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"sharing-nvidia-gpu":        checkShareNvidiaGPU,
 	"sharing-nvidia-gpu-shared": checkShareNvidiaGPUShared,
 	"sharing-quota":             checkShareQuota,
+
+	"profile-all-balanced":  checkProfileAllBalanced,
+	"profile-cpx-nps4":      checkProfileCPXNPS4,
+	"profile-time-sliced":   checkProfileTimeSliced,
+	"profile-legacy-single": checkProfileLegacySingle,
+	"profile-rollback":      checkProfileRollback,
+	"profile-budget":        checkProfileBudget,
 }
 
 // The folders of demo/ are applied as they stand, and deleting them destroys
@@ -86,6 +93,9 @@ func TestDemos(t *testing.T) {
 			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)
 			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
 			s.followDemoProfile(folder)
+			if first := demoFirst[name]; first != nil {
+				first(s)
+			}
 			folder = standIn(t, folder)
 			t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
 			s.kubectl("apply", "-f", folder)

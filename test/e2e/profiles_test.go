@@ -6,20 +6,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
-
-// profilesMap is the ConfigMap of the chart that has the profiles.
-const profilesMap = "tranche-profiles"
 
 // followProfile makes a node follow a profile of one rule, until the test ends.
 func (s *suite) followProfile(node, name, rule string) {
@@ -28,52 +22,34 @@ func (s *suite) followProfile(node, name, rule string) {
 	s.labelProfile(node, name)
 }
 
-// setProfile adds a profile of one rule to those of the cluster, until the test
-// ends.
+// setProfile makes a profile of one rule, until the test ends.
 func (s *suite) setProfile(name, rule string) {
 	s.t.Helper()
-	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: {rules: [%s]}\n", v1alpha1.GroupVersion, v1alpha1.ProfileKind, name, rule)
-	set := func(value any) {
-		patch, err := yaml.Marshal(map[string]any{"data": map[string]any{name + ".yaml": value}})
-		require.NoError(s.t, err)
-		patch, err = yaml.YAMLToJSON(patch)
-		require.NoError(s.t, err)
-		_, err = s.client.CoreV1().ConfigMaps(pluginNamespace).Patch(s.ctx, profilesMap, types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(s.t, err)
-		for _, node := range s.nodes {
-			s.refreshFiles(node)
-		}
-	}
-	s.t.Cleanup(func() { set(nil) })
-	set(text)
+	s.setProfileSpec(name, "{rules: ["+rule+"]}")
 }
 
-// refreshFiles makes the kubelet look at the plugin's pod, which brings it the
-// changes of its ConfigMaps. By itself it would do so within a minute or two.
-func (s *suite) refreshFiles(node string) {
+// setProfileSpec makes a profile, or changes it, until the test ends.
+func (s *suite) setProfileSpec(name, spec string) {
 	s.t.Helper()
-	s.kubectl("-n", pluginNamespace, "annotate", "--overwrite", "pod", s.plugin(node).Name, "tranche.dev/refreshed="+fmt.Sprint(os.Getpid())+s.namespace+s.t.Name()[strings.LastIndex(s.t.Name(), "/")+1:])
+	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "partitionprofile", name) })
+	s.kubectl("apply", "--validate=strict", "-f", s.profileFile(name, spec))
 }
 
-// labelProfile makes a node follow a profile, until the test ends: then it takes
+// profileFile writes a profile into a file.
+func (s *suite) profileFile(name, spec string) string {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), name+".yaml")
+	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", v1alpha1.GroupVersion, v1alpha1.ProfileKind, name, spec)
+	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// labelProfile gives a node the label of a profile, until the test ends: then it takes
 // the label away, and waits until the node publishes what it did before.
 func (s *suite) labelProfile(node, name string) {
 	s.t.Helper()
-	before := s.published(node)
-	label := func(value string) {
-		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, node, types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.ProfileLabel, value), metav1.PatchOptions{})
-		require.NoError(s.t, err)
-	}
-	s.t.Cleanup(func() {
-		s.deletePods()
-		label("null")
-		s.eventually(node+" publishes what it did before", func() (bool, string) {
-			now := s.published(node)
-			return slices.Equal(before, now), strings.Join(now, "\n")
-		})
-	})
-	label(fmt.Sprintf("%q", name))
+	s.unlabelAtEnd(node)
+	s.setProfileLabel(node, name)
 }
 
 // published is what a node publishes, as far as settings change it.
@@ -122,18 +98,9 @@ func (s *suite) followDemoProfile(folder string) {
 	}
 	require.NoError(s.t, yaml.Unmarshal(text, &values))
 	require.Len(s.t, values.Profiles, 1, folder)
-	before := s.published(nodeA)
 	for name := range values.Profiles {
-		s.labelProfile(nodeA, name)
+		s.follow(nodeA, name)
 	}
-	s.eventually("node-a follows the profile", func() (bool, string) {
-		return !slices.Equal(before, s.published(nodeA)), "it publishes what it did before"
-	})
-	s.eventually("all its cards follow", func() (bool, string) {
-		now := s.published(nodeA)
-		time.Sleep(glance)
-		return slices.Equal(now, s.published(nodeA)), "it still changes"
-	})
 }
 
 // waitPublishes waits until a node publishes devices with a text in them.

@@ -165,15 +165,12 @@ func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	s.waitUnschedulable("fifth")
 }
 
-// Settings that cannot be read leave the old ones in place, and an event names the
-// key.
+// A profile with a misspelt key is refused, and the key is named.
 func TestShareSettingsWithAMisspeltKey(t *testing.T) {
 	s := start(t)
-	before := s.shareDevices(nodeB)
-	s.setProfile("typo", `{sharing: {replica: 4}}`)
-	s.labelProfile(nodeB, "typo")
-	s.waitNodeEvent(nodeB, "BadSettings", "replica", "those before stay")
-	assert.Equal(t, before, s.shareDevices(nodeB))
+	out, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.profileFile("typo", "{rules: [{sharing: {replica: 4}}]}"))
+	require.Error(t, err, out)
+	assert.Contains(t, out, `unknown field "spec.rules[0].sharing.replica"`)
 }
 
 // Two shares of one partition: it is made with the first and destroyed with the

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/client"
 )
 
 const (
@@ -48,6 +50,7 @@ type suite struct {
 	cluster string
 	config  *rest.Config
 	client  kubernetes.Interface
+	tranche client.Interface
 	// nodes are those of the cluster.
 	nodes []string
 	// namespace is the test's own.
@@ -89,6 +92,8 @@ func begin(t *testing.T, cluster string, nodes ...string) *suite {
 	s.config.QPS, s.config.Burst = 200, 400
 	s.client, err = kubernetes.NewForConfig(s.config)
 	require.NoError(t, err)
+	s.tranche, err = client.New(s.config)
+	require.NoError(t, err)
 	namespace, err := s.client.CoreV1().Namespaces().Create(s.ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -109,6 +114,7 @@ func (s *suite) end() {
 	}
 	s.deletePods()
 	s.requireNothingLeft()
+	s.requireNoProfile()
 	assert.NoError(s.t, s.client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
 }
 
@@ -118,8 +124,10 @@ func (s *suite) report() string {
 	for _, command := range [][]string{
 		{"get", "pods", "-A", "-o", "wide"},
 		{"-n", s.namespace, "describe", "pods"},
+		{"get", "gpunodes", "-o", "jsonpath={range .items[*]}{.metadata.name}: {.status.state} {.status.switch}{\"\\n\"}{range .status.conditions[*]}  {.type} {.status} {.reason} {.message}{\"\\n\"}{end}{end}"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
 		{"-n", pluginNamespace, "logs", "-l", pluginLabel, "--prefix", "--tail=60"},
+		{"-n", pluginNamespace, "logs", "-l", controllerLabel, "--prefix", "--tail=60"},
 	} {
 		out, _ := s.try("kubectl", command...)
 		const most = 12000

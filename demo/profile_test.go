@@ -1,0 +1,81 @@
+package demo_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+var profileLabel = regexp.MustCompile(`tranche\.dev/profile[=:] ?([a-z0-9.-]+)`)
+
+// The profiles that the demos' READMEs and manifests name are theirs, or come with the
+// chart, and those of theirs can be read.
+func TestProfilesThatDemosName(t *testing.T) {
+	files, err := filepath.Glob("profile-*/README.md")
+	require.NoError(t, err)
+	require.Len(t, files, 6)
+	for _, readme := range files {
+		own := map[string]bool{}
+		manifests, err := filepath.Glob(filepath.Dir(readme) + "/*.yaml")
+		require.NoError(t, err)
+		more, err := filepath.Glob(filepath.Dir(readme) + "/*/*.yaml")
+		require.NoError(t, err)
+		named := ""
+		for _, file := range append(append(manifests, more...), readme) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			named += string(data)
+			if filepath.Ext(file) != ".yaml" {
+				continue
+			}
+			for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+				var p v1alpha1.PartitionProfile
+				require.NoError(t, yaml.Unmarshal(document, &p), file)
+				if p.Kind != v1alpha1.ProfileKind {
+					continue
+				}
+				_, err := settings.Parse(file, document)
+				require.NoError(t, err)
+				own[p.Name] = true
+			}
+		}
+		found := profileLabel.FindAllStringSubmatch(named, -1)
+		require.NotEmpty(t, found, readme)
+		for _, m := range found {
+			name := strings.TrimSuffix(m[1], "-")
+			if own[name] {
+				continue
+			}
+			assert.FileExists(t, "../deployments/helm/tranche/files/profiles/"+name+".yaml", "%s names profile %s", readme, name)
+		}
+	}
+}
+
+// The fault of the demo is one that the simulator knows, on a card that it has.
+func TestFaultOfTheRollback(t *testing.T) {
+	data, err := os.ReadFile("profile-rollback/fault/faults.yaml")
+	require.NoError(t, err)
+	faults, err := simulate.ParseFaults(data)
+	require.NoError(t, err)
+	require.Len(t, faults.Calls, 1)
+	inv, err := inventory.Load("h100x8")
+	require.NoError(t, err)
+	there := false
+	for _, card := range inv.Cards(nvidia) {
+		there = there || card.PCIAddress == faults.Calls[0].GPU && card.Vendor == gpu.NVIDIA
+	}
+	assert.True(t, there, faults.Calls[0].GPU)
+}

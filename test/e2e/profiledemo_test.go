@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/switchover"
+)
+
+// demoFirst is what a README says to do before the demo's manifest is applied.
+var demoFirst = map[string]func(*suite){
+	"profile-time-sliced": func(s *suite) { s.follow(nodeA, "time-sliced-10") },
+	"profile-legacy-single": func(s *suite) {
+		const file = repository + "/demo/profile-legacy-single/profile/profile.yaml"
+		s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", file) })
+		s.kubectl("apply", "--validate=strict", "-f", file)
+		s.follow(nodeA, "demo-single")
+	},
+}
+
+// The pod keeps its partition, all cards are cut, pods have what is there, and it
+// stays when they go.
+func checkProfileAllBalanced(s *suite, pods map[string]*corev1.Pod) {
+	before := pods["before"]
+	held := s.allocated(before, "")
+	assert.Equal(s.t, 1, s.machine(nodeA).instances())
+	s.follow(nodeA, "all-balanced")
+	requireBalanced := func() {
+		s.t.Helper()
+		m := s.machine(nodeA)
+		require.Len(s.t, m.GPUs, 8)
+		for _, card := range m.GPUs {
+			require.Len(s.t, card.Instances, 4, m.String())
+			assert.Len(s.t, s.devicesOn(nodeA, gpu.CardName(card.PCI)), 4)
+		}
+	}
+	requireBalanced()
+	s.requireSame(before)
+	s.requireSees(before, "main", held, "3g.40gb")
+
+	const claims = repository + "/demo/profile-all-balanced/claims/claims.yaml"
+	s.t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", claims) })
+	s.kubectl("apply", "--validate=strict", "-f", claims)
+	pods = s.demoPods(before.Namespace)
+	require.Len(s.t, pods, 4)
+	for name, profile := range map[string]string{"large": "3g.40gb", "middle": "2g.20gb", "small": "1g.10gb"} {
+		s.requireSees(pods[name], "main", s.allocated(pods[name], ""), profile)
+	}
+	requireBalanced()
+	s.kubectl("delete", "pod", "-n", before.Namespace, "large", "middle", "small")
+	requireBalanced()
+
+	s.setProfileLabel(nodeA, "")
+	s.waitFollows(nodeA, "")
+	assert.Equal(s.t, 1, s.machine(nodeA).instances())
+	s.requireSame(before)
+}
+
+// requireSame checks that a pod runs as it did: nobody has evicted or restarted it.
+func (s *suite) requireSame(before *corev1.Pod) {
+	s.t.Helper()
+	now, err := s.client.CoreV1().Pods(before.Namespace).Get(s.ctx, before.Name, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	require.Equal(s.t, before.UID, now.UID)
+	require.Nil(s.t, now.DeletionTimestamp)
+	require.Equal(s.t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
+}
+
+// The pods leave, all cards change both modes, and other pods run.
+func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
+	const namespace, count = "demo-profile-cpx-nps4", 3
+	runs := func() map[string]*corev1.Pod {
+		var pods map[string]*corev1.Pod
+		s.eventually(fmt.Sprintf("%d pods run", count), func() (bool, string) {
+			pods = s.demoPods(namespace)
+			return len(pods) == count, fmt.Sprintf("there are %d", len(pods))
+		})
+		return pods
+	}
+	before := runs()
+	s.unlabelAtEnd(nodeC)
+	s.t.Cleanup(func() { s.memoryModeBack(nodeC) })
+	s.setProfileLabel(nodeC, "cpx-nps4")
+	s.waitFollows(nodeC, "cpx-nps4")
+	s.firstMinors = nil // the driver was loaded anew
+	n := s.gpuNode(nodeC)
+	for _, card := range n.Status.Node.Cards {
+		assert.Equal(s.t, "CPX NPS4", card.Mode, card.Name)
+	}
+	after := runs()
+	for name, pod := range after {
+		assert.NotContains(s.t, before, name, "it could not have stayed")
+		s.requireSeesAMD(pod, "main", s.allocated(pod, ""), "cpx")
+		assert.Equal(s.t, "NPS4", s.attribute(pod, "memoryPartition"))
+	}
+	for name := range before {
+		s.waitEvent(func() []corev1.Event {
+			list, err := s.client.CoreV1().Events(namespace).List(s.ctx, metav1.ListOptions{
+				FieldSelector: fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": name}.String(),
+			})
+			require.NoError(s.t, err)
+			return list.Items
+		}, "pod "+name, "Repartitioning", []string{"Asked to leave", "profile cpx-nps4"})
+	}
+	require.EqualValues(s.t, count, n.Status.History[0].Evicted, gpuNodeText(n))
+
+	s.kubectl("delete", "-f", filepath.Join(repository, "demo", "profile-cpx-nps4"))
+	s.memoryModeBack(nodeC)
+}
+
+// memoryModeBack brings AMD cards back into the memory mode that they have in the
+// beginning: no profile leaves the mode as it is.
+func (s *suite) memoryModeBack(node string) {
+	s.t.Helper()
+	s.setProfileLabel(node, "spx-nps1")
+	s.waitFollows(node, "spx-nps1")
+	s.setProfileLabel(node, "")
+	s.waitFollows(node, "")
+	s.firstMinors = nil
+}
+
+// Ten pods have one card.
+func checkProfileTimeSliced(s *suite, _ map[string]*corev1.Pod) {
+	const namespace = "demo-profile-time-sliced"
+	devices := map[string]int{}
+	s.eventually("ten pods run", func() (bool, string) {
+		pods := s.demoPods(namespace)
+		clear(devices)
+		for _, pod := range pods {
+			devices[s.allocated(pod, "").Device]++
+			assert.Equal(s.t, nodeA, pod.Spec.NodeName)
+		}
+		return len(pods) == 10, fmt.Sprintf("there are %d", len(pods))
+	})
+	assert.Len(s.t, devices, 1)
+	for _, pod := range s.demoPods(namespace) {
+		s.requireSeesShare(pod, "main")
+		assert.Equal(s.t, "0.10", s.env(pod, "main")["GPU_PORTION"])
+		break
+	}
+}
+
+// Who asks for nvidia.com/gpu has one of the partitions that are there.
+func checkProfileLegacySingle(s *suite, pods map[string]*corev1.Pod) {
+	require.Len(s.t, pods, 2)
+	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
+	first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
+	assert.NotEqual(s.t, first.Device, second.Device)
+	s.requireSees(pods["first"], "main", first, "1g.10gb")
+	s.requireSees(pods["second"], "main", second, "1g.10gb")
+	s.kubectl("delete", "pod", "-n", pods["first"].Namespace, "first", "second")
+	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
+	s.setProfileLabel(nodeA, "")
+	s.waitFollows(nodeA, "")
+}
+
+// The switch fails at one card, the others are put back, and when the card works, the
+// next try gets there.
+func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
+	const broken = "gpu-0000-d1-00-0"
+	steady := pods["steady"]
+	s.unlabelAtEnd(nodeA)
+	s.onNode(nodeA, "cp", absolute(repository+"/demo/profile-rollback/fault/faults.yaml"), simulateRoot+"/faults.yaml")
+	s.setProfileLabel(nodeA, "all-1g.10gb")
+	n := s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
+	for _, part := range []string{"profile all-1g.10gb could not be reached", broken, "CreateGpuInstance", "The node is as before, with no profile", "Try 2 begins at"} {
+		assert.Contains(s.t, said, part)
+	}
+	assert.Equal(s.t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+	assert.Equal(s.t, 1, s.machine(nodeA).instances(), "all but the pod's is taken back")
+	assert.NotEmpty(s.t, s.devicesOn(nodeA, broken)[broken], "the whole card is offered as before")
+	s.requireSame(steady)
+
+	s.clearFaults(nodeA)
+	n = s.waitFollows(nodeA, "all-1g.10gb")
+	assert.Equal(s.t, v1alpha1.ResultSucceeded, n.Status.History[0].Result)
+	assert.Equal(s.t, v1alpha1.ResultRolledBack, n.Status.History[1].Result)
+	assert.Equal(s.t, 8*7, s.machine(nodeA).instances())
+	s.requireSame(steady)
+	s.setProfileLabel(nodeA, "")
+	s.waitFollows(nodeA, "")
+	s.requireSame(steady)
+}
+
+// The card is tainted until the deadline, and then everything is as it was.
+func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
+	require.Len(s.t, pods, 1)
+	var serving *corev1.Pod
+	for _, pod := range pods {
+		serving = pod
+	}
+	device := s.allocated(serving, "")
+	s.unlabelAtEnd(nodeA)
+	s.setProfileLabel(nodeA, "demo-budget")
+	n := s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
+	assert.NotEmpty(s.t, s.taintRules(nodeA))
+	s.eventually("the GPUNode says who is in the way", func() (bool, string) {
+		n = s.gpuNode(nodeA)
+		if n.Status.State != v1alpha1.Draining {
+			return false, gpuNodeText(n)
+		}
+		said := s.requireCondition(n, v1alpha1.ConditionSwitching, metav1.ConditionTrue, string(v1alpha1.Draining))
+		return containsAll(said, []string{serving.Name, "always-one"}), said
+	})
+	n = s.waitFailed(nodeA, switchover.ReasonDrainDeadline)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
+	for _, part := range []string{"profile demo-budget could not be reached", "not all pods left the cards within 20s", serving.Name, "always-one", "The node is as before", "Try 2 begins at"} {
+		assert.Contains(s.t, said, part)
+	}
+	s.requireSame(serving)
+	s.requireSees(serving, "main", device, "1g.10gb")
+	assert.Equal(s.t, 1, s.machine(nodeA).instances())
+	s.setProfileLabel(nodeA, "")
+	s.waitFollows(nodeA, "")
+	s.requireSame(serving)
+}

@@ -35,6 +35,8 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 		"Taints":                       constants(t, "../pkg/node", "Taint"),
 		"Events":                       eventReasons(t),
 		"Metrics":                      literals(t, "../pkg/node", regexp.MustCompile(`^tranche_[a-z_]+$`)),
+		"Metrics of the controller":    literals(t, "../pkg/switchover", regexp.MustCompile(`^tranche_[a-z_]+$`)),
+		"Flags of the controller":      controllerFlags(t),
 		"Flags of the kubelet plugin":  flagsOf(t, "../cmd/tranche-kubelet-plugin"),
 		"Flags of kubectl tranche":     flagsOf(t, "../cmd/kubectl-tranche"),
 		"Models":                       slices.Concat(inventory.Models(), inventory.AMDModels()),
@@ -209,6 +211,17 @@ func flagsOf(t *testing.T, folder string) (found []string) {
 			found = append(found, "--"+s)
 		}
 	})
+	return sorted(found)
+}
+
+// controllerFlags are those of the controller, also the deadlines, which it defines in
+// a loop.
+func controllerFlags(t *testing.T) []string {
+	t.Helper()
+	found := flagsOf(t, "../cmd/tranche-controller")
+	for _, name := range literals(t, "../cmd/tranche-controller", regexp.MustCompile(`^([a-z-]+-deadline|taint-settle)$`)) {
+		found = append(found, "--"+name)
+	}
 	return sorted(found)
 }
 

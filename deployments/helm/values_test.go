@@ -37,6 +37,18 @@ func TestBadValues(t *testing.T) {
 		"force that is a word":  {[]string{"uninstall.force=yes"}, []string{"/uninstall/force", "want boolean"}},
 		"simulator below /":     {[]string{"simulate.root=/simulate"}, []string{"/simulate/root"}},
 		"amounts":               {[]string{"shareAmounts.check=strict"}, []string{"/shareAmounts/check", "want boolean"}},
+		"no controllers":        {[]string{"controller.replicas=0"}, []string{"/controller/replicas", "minimum"}},
+		"no node at once":       {[]string{"controller.maxUnavailable=0"}, []string{"/controller/maxUnavailable", "minimum"}},
+		"nothing at once":       {[]string{"controller.maxUnavailable=0%"}, []string{"/controller/maxUnavailable"}},
+		"more than all":         {[]string{"controller.maxUnavailable=101%"}, []string{"/controller/maxUnavailable"}},
+		"a deadline in seconds": {[]string{"controller.drainDeadline=600"}, []string{"/controller/drainDeadline", "want string"}},
+		"a deadline in days":    {[]string{"controller.deadlines.apply=1d"}, []string{"/controller/deadlines/apply"}},
+		"no such deadline":      {[]string{"controller.deadlines.rollback=1m"}, []string{"/controller/deadlines", "'rollback' not allowed"}},
+		"after the deadline":    {[]string{"controller.afterDeadline=force"}, []string{"/controller/afterDeadline", "'GiveUp', 'Force'"}},
+		"a label and its value": {[]string{"controller.pauseLabels={a.b/c=true}"}, []string{"/controller/pauseLabels/0"}},
+		"a label twice":         {[]string{"controller.pauseLabels={a,a}"}, []string{"/controller/pauseLabels", "equal"}},
+		"memory modes":          {[]string{"amd.memoryModes=NPS4"}, []string{"/amd/memoryModes", "want boolean"}},
+		"rules":                 {[]string{"metrics.prometheusRule.enabled=true"}, []string{"/metrics", "'prometheusRule' not allowed"}},
 		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,6 +57,11 @@ var (
 		"Nodes with GPUs by the state that they are in.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc("tranche_gpu_nodes_not_ready",
 		"Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
+	notReadySinceDesc = prometheus.NewDesc("tranche_gpu_node_not_ready_since_seconds",
+		"Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does.",
+		[]string{"node", "reason"}, nil)
+	overdueDesc = prometheus.NewDesc("tranche_gpu_nodes_overdue",
+		"Nodes whose switch has stayed in a state longer than the deadline of that: nothing brings them further.", nil, nil)
 	unavailableDesc = prometheus.NewDesc("tranche_switching_nodes",
 		"Nodes whose cards are being switched, as the budget counts them.", nil, nil)
 	limitDesc = prometheus.NewDesc("tranche_switching_nodes_limit",
@@ -68,7 +73,7 @@ type nodeCollector struct{ r *Reconciler }
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, unavailableDesc, limitDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc} {
 		descs <- d
 	}
 }
@@ -83,12 +88,18 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	states, reasons := map[v1alpha1.State]int{}, map[string]int{}
+	overdue, now := 0, c.r.Clock.Now()
 	for i := range all.Items {
 		s := &all.Items[i].Status
 		states[s.State]++
+		if s.Switch != nil && s.Switch.Deadline != nil && now.Sub(s.Switch.Deadline.Time) > callTimeout {
+			overdue++
+		}
 		for _, cond := range s.Conditions {
 			if cond.Type == v1alpha1.ConditionReady && cond.Status != "True" {
 				reasons[cond.Reason]++
+				out <- prometheus.MustNewConstMetric(notReadySinceDesc, prometheus.GaugeValue,
+					float64(cond.LastTransitionTime.Unix()), all.Items[i].Name, cond.Reason)
 			}
 		}
 	}
@@ -98,6 +109,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	for reason, n := range reasons {
 		out <- prometheus.MustNewConstMetric(notReadyDesc, prometheus.GaugeValue, float64(n), reason)
 	}
+	out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, float64(overdue))
 	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(c.r.Budget.Taken()))
 	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(c.r.Budget.Limit()))
 }

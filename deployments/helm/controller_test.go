@@ -1,0 +1,198 @@
+package helm_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/switchover"
+)
+
+func deploymentOf(t *testing.T, objects []runtime.Object) *appsv1.Deployment {
+	t.Helper()
+	return one[*appsv1.Deployment](t, objects)
+}
+
+// flagsOf are the arguments of a container, by flag.
+func flagsOf(c *corev1.Container) map[string]string {
+	flags := map[string]string{}
+	for _, arg := range c.Args {
+		name, value, _ := strings.Cut(arg, "=")
+		flags[name] = value
+	}
+	return flags
+}
+
+// TestControllerFlags: the program knows each flag, and the values' defaults are its
+// own.
+func TestControllerFlags(t *testing.T) {
+	container := &deploymentOf(t, decode(t, render(t, chart))).Spec.Template.Spec.Containers[0]
+	require.Equal(t, []string{"/usr/bin/tranche-controller"}, container.Command)
+	files, err := filepath.Glob("../../cmd/tranche-controller/*.go")
+	require.NoError(t, err)
+	source := ""
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		source += string(content)
+	}
+	flags := flagsOf(container)
+	for flag := range flags {
+		if !slices.Contains([]string{"-v", "--logging-format"}, flag) {
+			assert.Contains(t, source, `"`+strings.TrimPrefix(flag, "--")+`"`, "no flag of the program")
+		}
+	}
+	d := switchover.DefaultDeadlines()
+	for flag, want := range map[string]time.Duration{
+		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
+		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,
+		"--drain-deadline": 10 * time.Minute,
+	} {
+		got, err := time.ParseDuration(flags[flag])
+		require.NoError(t, err, flag)
+		assert.Equal(t, want, got, flag)
+	}
+	assert.Equal(t, strings.Join(switchover.DefaultPauseLabels, ","), flags["--pause-labels"])
+	assert.Equal(t, "1", flags["--max-unavailable"])
+	assert.Equal(t, "10%", flagsOf(&deploymentOf(t, decode(t, render(t, chart, "--set", "controller.maxUnavailable=10%"))).Spec.Template.Spec.Containers[0])["--max-unavailable"])
+}
+
+// TestControllerHasNoPrivileges: it needs none, and what a namespace's "restricted"
+// asks for is there.
+func TestControllerHasNoPrivileges(t *testing.T) {
+	deployment := deploymentOf(t, decode(t, render(t, chart)))
+	pod := deployment.Spec.Template.Spec
+	assert.EqualValues(t, 2, *deployment.Spec.Replicas)
+	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+	assert.False(t, pod.HostNetwork || pod.HostPID || pod.HostIPC)
+	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
+	assert.NotZero(t, *pod.SecurityContext.RunAsUser)
+	assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)
+	require.Len(t, pod.Containers, 1)
+	security := pod.Containers[0].SecurityContext
+	assert.False(t, *security.AllowPrivilegeEscalation)
+	assert.True(t, *security.ReadOnlyRootFilesystem)
+	assert.Nil(t, security.Privileged)
+	assert.Equal(t, []corev1.Capability{"ALL"}, security.Capabilities.Drop)
+	for _, volume := range pod.Volumes {
+		assert.NotNil(t, volume.ConfigMap, volume.Name)
+	}
+	assert.NotNil(t, pod.Containers[0].LivenessProbe)
+	assert.NotNil(t, pod.Containers[0].ReadinessProbe)
+	require.Len(t, pod.TopologySpreadConstraints, 2)
+	for _, c := range pod.TopologySpreadConstraints {
+		assert.Equal(t, corev1.ScheduleAnyway, c.WhenUnsatisfiable, "one must not wait for a second node")
+		assert.Equal(t, deployment.Spec.Selector.MatchLabels, c.LabelSelector.MatchLabels)
+	}
+	for _, toleration := range pod.Tolerations {
+		assert.NotEmpty(t, toleration.Key, "a toleration of every taint would let it stay on a dead node")
+	}
+}
+
+// TestControllerRights: what it may write, all of it.
+func TestControllerRights(t *testing.T) {
+	objects := decode(t, render(t, chart))
+	writes := map[string][]string{}
+	for _, rules := range [][]rbacv1.PolicyRule{
+		named[*rbacv1.ClusterRole](t, objects, "tranche-controller").Rules, named[*rbacv1.Role](t, objects, "tranche-controller").Rules,
+	} {
+		for _, rule := range rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					if !slices.Contains([]string{"get", "list", "watch"}, verb) {
+						writes[resource] = append(writes[resource], verb)
+					}
+				}
+			}
+		}
+	}
+	assert.Equal(t, map[string][]string{
+		"gpunodes/status": {"patch"}, "partitionprofiles": {"create", "update", "delete"}, "nodes": {"patch"},
+		"devicetaintrules": {"create", "update", "delete"}, "pods": {"delete"}, "pods/eviction": {"create"},
+		"events": {"create", "patch"}, "leases": {"create", "update"},
+	}, writes)
+	for _, rule := range named[*rbacv1.Role](t, objects, "tranche-controller").Rules {
+		assert.True(t, slices.Equal(rule.Verbs, []string{"create"}) || slices.Equal(rule.ResourceNames, []string{"tranche-controller"}))
+	}
+}
+
+// TestControllerBudget: one pod may go at any time, and a single one is not held.
+func TestControllerBudget(t *testing.T) {
+	objects := decode(t, render(t, chart))
+	budget := one[*policyv1.PodDisruptionBudget](t, objects)
+	assert.Equal(t, deploymentOf(t, objects).Spec.Selector.MatchLabels, budget.Spec.Selector.MatchLabels)
+	assert.Equal(t, policyv1.AlwaysAllow, ptr.Deref(budget.Spec.UnhealthyPodEvictionPolicy, ""))
+	assert.Empty(t, all[*policyv1.PodDisruptionBudget](decode(t, render(t, chart, "--set", "controller.replicas=1"))))
+}
+
+// TestControllerOff: nothing of it is there, and plugins read profiles from files.
+func TestControllerOff(t *testing.T) {
+	for name, args := range map[string][]string{
+		"off": {"--set", "controller.enabled=false"},
+		// Values that an upgrade keeps from a release without a controller.
+		"unknown": {"--set-json", "controller=null"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := decode(t, render(t, chart, args...))
+			for _, object := range objects {
+				accessor, err := meta.Accessor(object)
+				require.NoError(t, err)
+				assert.NotContains(t, accessor.GetName(), "controller")
+			}
+			for _, rule := range one[*rbacv1.ClusterRole](t, objects).Rules {
+				assert.NotContains(t, rule.APIGroups, "tranche.dev")
+			}
+			assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--gpu-node")
+		})
+	}
+	assert.Contains(t, one[*appsv1.DaemonSet](t, decode(t, render(t, chart))).Spec.Template.Spec.Containers[0].Args, "--gpu-node")
+}
+
+// TestMemoryModes: what AMD's memory modes need is there only with them.
+func TestMemoryModes(t *testing.T) {
+	const resource = "nodemodulesconfigs"
+	has := func(objects []runtime.Object) bool {
+		return slices.ContainsFunc(named[*rbacv1.ClusterRole](t, objects, "tranche-kubelet-plugin").Rules, func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.Resources, resource)
+		})
+	}
+	objects := decode(t, render(t, chart))
+	assert.False(t, has(objects))
+	assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
+	objects = decode(t, render(t, chart, "--set", "amd.memoryModes=true"))
+	assert.True(t, has(objects))
+	assert.Contains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--amd-memory-modes")
+
+	policy := policyNamed(t, objects, "-node-modules")
+	module := object{"metadata": object{"name": "node-a"}}
+	require.Empty(t, refusalOf(t, policy.spec, "DELETE", "node-a", module, module))
+	const refused = "tranche-kubelet-plugin on node '%s' may delete the NodeModulesConfig of that node only, and this is %s of 'node-a'"
+	for _, test := range [][]string{{"DELETE", "node-b"}, {"DELETE", ""}, {"UPDATE", "node-a"}, {"CREATE", "node-a"}} {
+		want := strings.Replace(strings.Replace(refused, "%s", test[1], 1), "%s", test[0], 1)
+		require.Equal(t, want, refusalOf(t, policy.spec, test[0], test[1], module, module))
+	}
+}
+
+// TestQuota: it allows the pods of both.
+func TestQuota(t *testing.T) {
+	values := func(args ...string) []string {
+		quota := one[*corev1.ResourceQuota](t, decode(t, render(t, chart, append(args, "--set", "resourceQuota.create=true")...)))
+		return quota.Spec.ScopeSelector.MatchExpressions[0].Values
+	}
+	assert.Equal(t, []string{"system-node-critical", "system-cluster-critical"}, values())
+	assert.Equal(t, []string{"system-node-critical"}, values("--set", "controller.enabled=false"))
+	assert.Equal(t, []string{"x"}, values("--set", "controller.priorityClassName=x,kubeletPlugin.priorityClassName=x"))
+}

@@ -1,0 +1,56 @@
+package switchover
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// What the alerts of the chart go by: since when a node does not follow its profile, and
+// whether a switch hangs.
+func TestMetricsOfNodes(t *testing.T) {
+	w := newWorld(t)
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-ago)) }
+	for name, status := range map[string]v1alpha1.GPUNodeStatus{
+		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
+		"fails": {State: v1alpha1.Failed, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
+		"works": {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(time.Minute))}},
+		"late":  {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Second))}},
+		"hangs": {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Minute))},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
+	} {
+		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(t, w.api.Create(t.Context(), o))
+		o.Status = status
+		require.NoError(t, w.api.Status().Update(t.Context(), o))
+	}
+	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
+# HELP tranche_gpu_node_not_ready_since_seconds Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does.
+# TYPE tranche_gpu_node_not_ready_since_seconds gauge
+tranche_gpu_node_not_ready_since_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
+tranche_gpu_node_not_ready_since_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
+# HELP tranche_gpu_nodes_not_ready Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.
+# TYPE tranche_gpu_nodes_not_ready gauge
+tranche_gpu_nodes_not_ready{reason="DrainDeadline"} 1
+tranche_gpu_nodes_not_ready{reason="Switching"} 1
+# HELP tranche_gpu_nodes_overdue Nodes whose switch has stayed in a state longer than the deadline of that: nothing brings them further.
+# TYPE tranche_gpu_nodes_overdue gauge
+tranche_gpu_nodes_overdue 1
+`), "tranche_gpu_node_not_ready_since_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))
+}
+
+func microTime(at time.Time) *metav1.MicroTime {
+	m := metav1.NewMicroTime(at)
+	return &m
+}
+
+func unix(at time.Time) string {
+	return strconv.FormatFloat(float64(at.Unix()), 'g', -1, 64)
+}

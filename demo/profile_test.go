@@ -26,7 +26,7 @@ var profileLabel = regexp.MustCompile(`tranche\.dev/profile[=:] ?([a-z0-9.-]+)`)
 func TestProfilesThatDemosName(t *testing.T) {
 	files, err := filepath.Glob("profile-*/README.md")
 	require.NoError(t, err)
-	require.Len(t, files, 6)
+	require.Len(t, files, 6, "a demo is new, or gone")
 	for _, readme := range files {
 		own := map[string]bool{}
 		manifests, err := filepath.Glob(filepath.Dir(readme) + "/*.yaml")

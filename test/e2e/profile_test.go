@@ -156,7 +156,7 @@ func (s *suite) requireNoProfile() {
 	}
 }
 
-// label changes the node's label that names its profile; empty takes it off.
+// setProfileLabel changes the node's label that names its profile; empty takes it off.
 func (s *suite) setProfileLabel(node, profile string) {
 	s.t.Helper()
 	value := "null"
@@ -168,7 +168,7 @@ func (s *suite) setProfileLabel(node, profile string) {
 	require.NoError(s.t, err)
 }
 
-// labelled takes the node's label off at the end of the test, and waits until the node
+// unlabelAtEnd takes the node's label off at the end of the test, and waits until the node
 // is as before.
 func (s *suite) unlabelAtEnd(node string) {
 	s.t.Helper()
@@ -233,7 +233,8 @@ func (s *suite) slowPod(node, name, class string, seconds int64) *corev1.Pod {
 	s.template(template, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(class, "")}})
 	pod := newPod(name, fromTemplate(template))
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
-	// A shell that is process 1 has no default for signals.
+	// It ends when it is killed: a program that is process 1 ignores what it does not
+	// handle.
 	pod.Spec.TerminationGracePeriodSeconds = &seconds
 	s.create(pod)
 	return s.waitRunning(name)

@@ -6,10 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 )
 
 // slowPartitions makes each partition of node-a take a moment, so that a switch can
@@ -102,4 +106,68 @@ func TestTheProfileChangedInTheMiddle(t *testing.T) {
 			assert.Equal(t, 8*7, s.machine(nodeA).instances())
 		})
 	}
+}
+
+// A driver that comes back from its reload in the old memory mode: nothing is pretended,
+// the node is as before, and the condition says what happened.
+func TestAMemoryModeThatGotLost(t *testing.T) {
+	s := start(t)
+	s.gpuPodAt(nodeC, "evicted", classCPX, "")
+	s.waitRunning("evicted")
+	s.setFaultsOn(nodeC, simulate.Faults{AMD: &amdgpu.Faults{MemoryModeLost: true}})
+	s.labelProfile(nodeC, "cpx-nps4")
+	n := s.waitFailed(nodeC, v1alpha1.ReasonHardwareFailed)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
+	assert.Contains(t, said, "NPS4")
+	assert.Contains(t, said, "The node is as before, with no profile")
+	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+	for _, card := range n.Status.Node.Cards {
+		assert.Contains(t, card.Mode, "NPS1", card.Name)
+	}
+	s.setProfileLabel(nodeC, "")
+	s.clearFaults(nodeC)
+	s.waitFollows(nodeC, "")
+	s.gpuPodAt(nodeC, "after", classCPX, "")
+	s.waitRunning("after")
+}
+
+// After the deadline, a profile that says Force has pods deleted whatever their budgets
+// say.
+func TestForceAfterTheDeadline(t *testing.T) {
+	s := start(t)
+	s.setProfileSpec("by-force", "{rules: ["+cutInThree+"], switch: {drainDeadline: 5s, afterDeadline: Force}}")
+	pod := s.slowPod(nodeA, "kept", classWhole, 1)
+	pod.Labels = map[string]string{"app": "kept"}
+	_, err := s.client.CoreV1().Pods(s.namespace).Update(s.ctx, pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "always"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.eventually("the budget counts the pod", func() (bool, string) {
+		b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, "always", metav1.GetOptions{})
+		require.NoError(t, err)
+		return b.Status.CurrentHealthy == 1 && b.Status.ObservedGeneration == b.Generation, b.Status.String()
+	})
+	s.labelProfile(nodeA, "by-force")
+	s.waitGone("kept")
+	assert.Contains(t, s.eventsText("kept"), "Deleted after the deadline")
+	s.waitFollows(nodeA, "by-force")
+}
+
+// The API server goes away while cards are changed: when it is back, the switch ends.
+func TestAPIServerAwayDuringASwitch(t *testing.T) {
+	s := start(t)
+	s.setProfile("cut-in-three", cutInThree)
+	s.slowPartitions()
+	s.labelProfile(nodeA, "cut-in-three")
+	s.waitGPUNode(nodeA, "is being changed", inState(v1alpha1.Applying))
+	s.onHost("cluster", "stop-apiserver", "--dir", s.cluster, "--kill")
+	s.onHost("cluster", "start-apiserver", "--dir", s.cluster)
+	s.waitFollows(nodeA, "cut-in-three")
+	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 }

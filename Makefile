@@ -107,6 +107,11 @@ test-unit: compiler cluster-parts ## Run the tests that need no cluster
 test-e2e: ## Run the end-to-end tests on a real cluster (needs root)
 	@test/e2e.sh
 
+SOAK ?= 10m
+.PHONY: soak
+soak: ## Kill controller and plugins at random while profiles change (needs root; SOAK=10m)
+	@TRANCHE_SOAK=$(SOAK) test/e2e.sh -run TestSoak
+
 .PHONY: verify
 verify: compiler cluster-parts ## Check formatting, vet, generated files and the chart
 	@test/verify.sh

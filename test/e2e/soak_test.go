@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// soakVariable says how long TestSoak takes ("10m"); without it there is none.
+const soakVariable = "TRANCHE_SOAK"
+
+// soakProfiles are the profiles between which the nodes change: all of them offer
+// partitions, which is what the pods ask for.
+var soakProfiles = map[string][]string{
+	nodeA: {"dynamic", "all-balanced", "all-1g.10gb", "all-2g.20gb"},
+	nodeC: {"cpx", "cpx-nps4", "dpx", "qpx"},
+}
+
+// soakPods is how many pods each node has.
+const soakPods = 3
+
+// Controller and plugins are killed at random while profiles change and pods run. In
+// the end each node follows the profile that was asked for last, nothing of a switch is
+// left, and all pods run.
+func TestSoak(t *testing.T) {
+	length, err := time.ParseDuration(os.Getenv(soakVariable))
+	if err != nil {
+		t.Skipf("%s is not set: make soak", soakVariable)
+	}
+	s := start(t)
+	seed := uint64(time.Now().UnixNano())
+	dice := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for node := range soakProfiles {
+		s.unlabelAtEnd(node)
+		s.soakDeployment(node)
+	}
+	last := map[string]string{}
+	kills, asked := 0, 0
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		node := []string{nodeA, nodeC}[dice.IntN(2)]
+		switch dice.IntN(5) {
+		case 0:
+			s.killControllers()
+			kills++
+		case 1:
+			s.killPlugin(s.plugin(node))
+			kills++
+		default:
+			last[node] = soakProfiles[node][dice.IntN(len(soakProfiles[node]))]
+			s.setProfileLabel(node, last[node])
+			asked++
+		}
+		time.Sleep(time.Duration(dice.IntN(15_000)) * time.Millisecond) // chance, not a condition
+	}
+	switches, left, lost := 0, 0, 0
+	for node, profile := range last {
+		s.waitSoaked(node, profile)
+		left += len(s.leftOfSwitches(node))
+		for _, record := range s.gpuNode(node).Status.History {
+			t.Logf("%s: %s → %s: %s %s after %s", node, record.From, record.To, record.Result, record.Reason, record.Duration.Duration.Round(time.Millisecond))
+		}
+		lost += soakPods - s.readyOf(node)
+	}
+	switches = s.switchesCounted()
+	t.Logf("soak: %s, %d kills, %d profiles asked for, %d switches, %d taints left, %d pods lost", length, kills, asked, switches, left, lost)
+	assert.Positive(t, kills)
+	assert.Zero(t, left, "taints left")
+	assert.Zero(t, lost, "pods lost")
+}
+
+// soakDeployment keeps pods with a partition each on a node.
+func (s *suite) soakDeployment(node string) {
+	s.t.Helper()
+	s.template("partition", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request("gpu-partition.tranche.dev", "")}})
+	pod := newPod("", fromTemplate("partition"))
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	labels := map[string]string{"soak": node}
+	_, err := s.client.AppsV1().Deployments(s.namespace).Create(s.ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "soak-" + node},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](soakPods),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		assert.NoError(s.t, s.client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "soak-"+node, metav1.DeleteOptions{}))
+	})
+	s.eventually("all pods of "+node+" run", func() (bool, string) {
+		return s.readyOf(node) == soakPods, fmt.Sprint(s.readyOf(node))
+	})
+}
+
+func (s *suite) readyOf(node string) int {
+	s.t.Helper()
+	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.ctx, "soak-"+node, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	return int(d.Status.ReadyReplicas)
+}
+
+// soakPatience is how long a node may take at the end: a switch that has failed because
+// of a kill is tried again after a while.
+const soakPatience = 10 * time.Minute
+
+func (s *suite) waitSoaked(node, profile string) {
+	s.t.Helper()
+	var n *v1alpha1.GPUNode
+	ok := assert.Eventually(s.t, func() bool {
+		n = s.gpuNode(node)
+		return n != nil && follows(profile)(n) && s.readyOf(node) == soakPods
+	}, soakPatience, time.Second)
+	require.True(s.t, ok, "%s does not come to rest in %s with %d pods:\n%s", node, profile, soakPods, gpuNodeText(n))
+}
+
+// switchesCounted is how many switches have ended, as the nodes' histories have them.
+func (s *suite) switchesCounted() int {
+	s.t.Helper()
+	n := 0
+	for node := range soakProfiles {
+		n += len(s.gpuNode(node).Status.History)
+	}
+	return n
+}

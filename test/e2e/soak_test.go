@@ -49,6 +49,7 @@ func TestSoak(t *testing.T) {
 	}
 	last := map[string]string{}
 	kills, asked := 0, 0
+	ended := map[string]bool{} // a GPUNode remembers the last few only
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		node := []string{nodeA, nodeC}[dice.IntN(2)]
 		switch dice.IntN(5) {
@@ -63,9 +64,10 @@ func TestSoak(t *testing.T) {
 			s.setProfileLabel(node, last[node])
 			asked++
 		}
+		s.noteSwitches(ended)
 		time.Sleep(time.Duration(dice.IntN(15_000)) * time.Millisecond) // chance, not a condition
 	}
-	switches, left, lost := 0, 0, 0
+	left, lost := 0, 0
 	for node, profile := range last {
 		s.waitSoaked(node, profile)
 		left += len(s.leftOfSwitches(node))
@@ -74,8 +76,8 @@ func TestSoak(t *testing.T) {
 		}
 		lost += soakPods - s.readyOf(node)
 	}
-	switches = s.switchesCounted()
-	t.Logf("soak: %s, %d kills, %d profiles asked for, %d switches, %d taints left, %d pods lost", length, kills, asked, switches, left, lost)
+	s.noteSwitches(ended)
+	t.Logf("soak: %s, %d kills, %d profiles asked for, %d switches, %d taints left, %d pods lost", length, kills, asked, len(ended), left, lost)
 	assert.Positive(t, kills)
 	assert.Zero(t, left, "taints left")
 	assert.Zero(t, lost, "pods lost")
@@ -127,12 +129,12 @@ func (s *suite) waitSoaked(node, profile string) {
 	require.True(s.t, ok, "%s does not come to rest in %s with %d pods:\n%s", node, profile, soakPods, gpuNodeText(n))
 }
 
-// switchesCounted is how many switches have ended, as the nodes' histories have them.
-func (s *suite) switchesCounted() int {
+// noteSwitches takes in the switches that have ended.
+func (s *suite) noteSwitches(ended map[string]bool) {
 	s.t.Helper()
-	n := 0
 	for node := range soakProfiles {
-		n += len(s.gpuNode(node).Status.History)
+		for _, record := range s.gpuNode(node).Status.History {
+			ended[node+" "+record.Started.String()] = true
+		}
 	}
-	return n
 }

@@ -1,19 +1,25 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -67,16 +73,89 @@ func (s *suite) requireWrites(slices resourceclient.ResourceSliceInterface, node
 // ServiceAccount that is bound to an object.
 func (s *suite) slicesAs(bound *authenticationv1.BoundObjectReference) resourceclient.ResourceSliceInterface {
 	s.t.Helper()
-	account := s.plugin(nodeA).Spec.ServiceAccountName
+	client, err := kubernetes.NewForConfig(s.configAs(s.plugin(nodeA).Spec.ServiceAccountName, bound))
+	require.NoError(s.t, err)
+	return client.ResourceV1().ResourceSlices()
+}
+
+// configAs reaches the API server with a token of a ServiceAccount that is bound to an
+// object.
+func (s *suite) configAs(account string, bound *authenticationv1.BoundObjectReference) *rest.Config {
+	s.t.Helper()
 	token, err := s.client.CoreV1().ServiceAccounts(pluginNamespace).CreateToken(s.ctx, account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound, ExpirationSeconds: ptr.To[int64](600)},
 	}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	config := rest.AnonymousClientConfig(s.config)
 	config.BearerToken = token.Status.Token
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
-	return client.ResourceV1().ResourceSlices()
+	return config
+}
+
+// The plugin of one node reports in that node's GPUNode, in its part of the status, and
+// writes nothing else of any.
+func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
+	s := start(t)
+	pod := s.plugin(nodeA)
+	ours, err := client.New(s.configAs(pod.Spec.ServiceAccountName, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}))
+	require.NoError(t, err)
+	report := func(node, status string) error {
+		_, err := ours.GPUNodes().Patch(s.ctx, node, types.MergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{DryRun: dryCreate.DryRun}, "status")
+		return err
+	}
+	s.eventually("the plugin has made its GPUNode", func() (bool, string) {
+		err := report(nodeA, `{"node":{"count":0}}`)
+		return err == nil, fmt.Sprint(err)
+	})
+	for want, err := range map[string]error{
+		"may report in status.node of a GPUNode only": report(nodeA, `{"state":"Idle","history":[{"result":"Succeeded","started":"2026-01-01T00:00:00.000000Z","duration":"1s"}]}`),
+		"tranche-kubelet-plugin on node 'node-a' may create and report on the GPUNode of that node only, and this is UPDATE of GPUNode 'node-b'": report(nodeB, `{"node":{"count":0}}`),
+	} {
+		require.Error(t, err)
+		assert.True(t, apierrors.IsForbidden(err), err)
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = ours.GPUNodes().Create(s.ctx, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-z"}}, dryCreate)
+	require.ErrorContains(t, err, "this is CREATE of GPUNode 'node-z'")
+}
+
+// Of nodes and DeviceTaintRules, the controller changes what is its own.
+func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
+	s := start(t)
+	api, err := kubernetes.NewForConfig(s.configAs("tranche-controller", nil))
+	require.NoError(t, err)
+	patch := func(data string) error {
+		_, err := api.CoreV1().Nodes().Patch(s.ctx, nodeA, types.MergePatchType, []byte(data), metav1.PatchOptions{DryRun: dryCreate.DryRun})
+		return err
+	}
+	taint := func(taint corev1.Taint) error {
+		node, err := s.client.CoreV1().Nodes().Get(s.ctx, nodeA, metav1.GetOptions{})
+		require.NoError(t, err)
+		taints, err := json.Marshal(append(node.Spec.Taints, taint))
+		require.NoError(t, err)
+		return patch(`{"spec":{"taints":` + string(taints) + `}}`)
+	}
+	require.NoError(t, taint(corev1.Taint{Key: v1alpha1.RepartitioningTaint, Value: "x", Effect: corev1.TaintEffectNoSchedule}))
+	for want, err := range map[string]error{
+		"may change only the taint tranche.dev/repartitioning:NoSchedule": taint(corev1.Taint{Key: v1alpha1.RepartitioningTaint, Effect: corev1.TaintEffectNoExecute}),
+		"may change labels of a node only from true to":                   patch(`{"metadata":{"labels":{"example.com/x":"y"}}}`),
+		"may change only one taint and some labels":                       patch(`{"spec":{"unschedulable":true}}`),
+	} {
+		require.Error(t, err, want)
+		assert.True(t, apierrors.IsForbidden(err), err)
+		assert.ErrorContains(t, err, want)
+	}
+	rule := func(driver string) error {
+		_, err := api.ResourceV1().DeviceTaintRules().Create(s.ctx, &resourceapi.DeviceTaintRule{
+			ObjectMeta: metav1.ObjectMeta{Name: "e2e-policy"},
+			Spec: resourceapi.DeviceTaintRuleSpec{
+				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver), Pool: ptr.To("nowhere")},
+				Taint:          resourceapi.DeviceTaint{Key: v1alpha1.RepartitioningTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+			},
+		}, dryCreate)
+		return err
+	}
+	require.NoError(t, rule(gpu.DriverName))
+	require.ErrorContains(t, rule("other.example.com"), "may write only DeviceTaintRules that taint devices of gpu.tranche.dev")
 }
 
 // newSlice is a slice with one device of a driver.

@@ -620,3 +620,20 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	assert.Empty(t, w.rules())
 	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
 }
+
+func TestAnAnswerThatGetsLostInTheEndBlocksNoOtherNode(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.lose = func() error {
+		if w.tainted["node-a"] {
+			return nil
+		}
+		w.lose = nil
+		return errors.New("lost")
+	}
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	require.Nil(t, w.lose, "it was not lost")
+	w.round("node-a")
+	assert.False(t, w.r.Budget.Has("node-a"))
+}

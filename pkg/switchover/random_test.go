@@ -77,11 +77,19 @@ func (c *chaos) happens() {
 				return nil
 			}
 		}},
-		{"the API server works", func() { c.refuse = nil }},
+		{"its answers get lost now and then", func() {
+			c.lose = func() error {
+				if c.rand.IntN(4) == 0 {
+					return errors.New("lost")
+				}
+				return nil
+			}
+		}},
+		{"the API server works", func() { c.refuse, c.lose = nil, nil }},
 		{"the GPUNode is deleted", func() {
 			if c.rand.IntN(4) == 0 {
 				require.NoError(c.t, c.api.Delete(c.t.Context(), c.gpuNode("node-a")))
-				c.refuse = nil
+				c.refuse, c.lose = nil, nil
 				c.round("node-a")
 				c.clean("node-a")
 				g := &v1alpha1.GPUNode{}
@@ -170,9 +178,8 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 						c.holds()
 					}
 					w.clock.Step(time.Duration(c.rand.IntN(30_000)) * time.Millisecond)
-					if w.lastErr = nil; true {
-						w.round("node-a")
-					}
+					w.lastErr = nil
+					w.round("node-a")
 					if w.lastErr == nil {
 						c.holds()
 					}
@@ -183,7 +190,7 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 			}
 			// All is well again: the node comes to the profile that is asked for last.
 			c.node.dead, c.node.slow, c.node.answer, c.node.wrong, c.node.owners = false, 0, nil, false, nil
-			c.evict, c.refuse = nil, nil
+			c.evict, c.refuse, c.lose = nil, nil, nil
 			c.enable(true)
 			w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
 			w.wants("node-a", "cpx")

@@ -125,7 +125,8 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	default:
 		return false, time.Time{}, nil
 	}
-	if leftover(node, r.PauseLabels) {
+	// A place in the budget is left where the answer to the last write got lost.
+	if leftover(node, r.PauseLabels) || r.Budget.Has(gpuNode.Name) {
 		return false, time.Time{}, nil
 	}
 	if found, err := r.cachedRules(ctx, gpuNode.Name); err != nil || found {

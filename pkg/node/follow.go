@@ -121,8 +121,8 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	if exists {
-		return object.(*v1alpha1.GPUNode), nil
+	if node, ok := object.(*v1alpha1.GPUNode); ok && exists {
+		return node, nil
 	}
 	f.reported, f.reportedAt = nil, time.Time{} // a new one knows nothing
 	_, err = f.nodes.Create(ctx, newGPUNode(f.node.first), metav1.CreateOptions{FieldManager: fieldManager})

@@ -72,7 +72,7 @@ func TestSoak(t *testing.T) {
 		s.waitSoaked(node, profile)
 		left += len(s.leftOfSwitches(node))
 		for _, record := range s.gpuNode(node).Status.History {
-			t.Logf("%s: %s → %s: %s %s after %s", node, record.From, record.To, record.Result, record.Reason, record.Duration.Duration.Round(time.Millisecond))
+			t.Logf("%s: %s → %s: %s %s after %s", node, record.From, record.To, record.Result, record.Reason, record.Duration.Round(time.Millisecond))
 		}
 		lost += soakPods - s.readyOf(node)
 	}

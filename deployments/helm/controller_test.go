@@ -143,7 +143,7 @@ func TestControllerOff(t *testing.T) {
 	for name, args := range map[string][]string{
 		"off": {"--set", "controller.enabled=false"},
 		// Values that an upgrade keeps from a release without a controller.
-		"unknown": {"--set-json", "controller=null"},
+		"unknown": {"--set-json", "controller=null", "--set-json", "crds=null", "--set-json", "defaultProfiles=null", "--set-json", "amd=null"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := decode(t, render(t, chart, args...))

@@ -177,6 +177,13 @@ const (
 	tellAtMost = 10 * time.Minute
 )
 
+// leads tells whether the controller has begun to look at nodes.
+func (m *memory) leads() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.begun
+}
+
 // mayTell is when a message may be written again.
 func (m *memory) mayTell(node string, now, since time.Time) time.Time {
 	m.mu.Lock()

@@ -80,11 +80,15 @@ func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
+	if !c.r.memory.leads() {
+		// Two controllers would count all nodes twice.
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var all v1alpha1.GPUNodeList
 	if err := c.r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		// A controller that does not lead knows no nodes, and says nothing of them.
+		out <- prometheus.NewInvalidMetric(nodesDesc, err)
 		return
 	}
 	states, reasons := map[v1alpha1.State]int{}, map[string]int{}

@@ -61,15 +61,13 @@ func NewScheme() (*runtime.Scheme, error) {
 // of claims, who has which of our devices; of taint rules, the names of our own. Pods
 // and slices are not kept at all.
 func CacheOptions(pauseLabels []string) cache.Options {
-	rule := &metav1.PartialObjectMetadata{}
-	rule.SetGroupVersionKind(ruleKind)
 	return cache.Options{
 		DefaultTransform:            cache.TransformStripManagedFields(),
 		ReaderFailOnMissingInformer: true,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:               {Transform: trimNode(pauseLabels)},
 			&resourceapi.ResourceClaim{}: {Transform: trimClaim},
-			rule:                         {Label: labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy})},
+			ruleMetadata():               {Label: labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy})},
 		},
 	}
 }
@@ -128,6 +126,9 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, poolIndex, poolsOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by pool: %w", err)
 	}
+	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	b := builder.ControllerManagedBy(mgr).Named("gpunode").
 		For(&v1alpha1.GPUNode{}).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).
@@ -141,11 +142,30 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
 		})
 	if r.DeviceTaintRules {
-		rule := &metav1.PartialObjectMetadata{}
-		rule.SetGroupVersionKind(ruleKind)
-		b = b.WatchesMetadata(rule, handler.EnqueueRequestsFromMapFunc(ofRule))
+		b = b.WatchesMetadata(ruleMetadata(), handler.EnqueueRequestsFromMapFunc(ofRule))
 	}
 	return b.Complete(r)
+}
+
+func ruleMetadata() *metav1.PartialObjectMetadata {
+	rule := &metav1.PartialObjectMetadata{}
+	rule.SetGroupVersionKind(ruleKind)
+	return rule
+}
+
+// fillCaches has the caches filled before anybody leads: whoever takes over goes on at
+// once.
+func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
+	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
+	if r.DeviceTaintRules {
+		objects = append(objects, ruleMetadata())
+	}
+	for _, o := range objects {
+		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch objects of type %T: %w", o, err)
+		}
+	}
+	return nil
 }
 
 // hasRules tells whether the API server has DeviceTaintRules.

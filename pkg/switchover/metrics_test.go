@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,6 +32,8 @@ func TestMetricsOfNodes(t *testing.T) {
 		o.Status = status
 		require.NoError(t, w.api.Status().Update(t.Context(), o))
 	}
+	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
+	require.NoError(t, w.r.begin(t.Context()))
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
 # HELP tranche_gpu_node_not_ready_since_seconds Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does.
 # TYPE tranche_gpu_node_not_ready_since_seconds gauge

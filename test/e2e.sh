@@ -44,7 +44,9 @@ make --no-print-directory cluster-up CLUSTER_DIR="$dir" SIMULATE=h100x8,l4x4,mi3
 
 echo "running the end-to-end tests …"
 code=0
-TRANCHE_E2E_CLUSTER=$dir go test -count=1 -timeout 75m -v -skip "^TestRestricted" "$@" ./test/e2e/... 2>&1 |
+skip="^TestRestricted"
+[ -n "${TRANCHE_SOAK:-}" ] || skip="$skip|^TestSoak$" # make soak
+TRANCHE_E2E_CLUSTER=$dir go test -count=1 -timeout 75m -v -skip "$skip" "$@" ./test/e2e/... 2>&1 |
   tee "$results" | grep --line-buffered -Ev '^=== (RUN|PAUSE|CONT|NAME)' || code=$?
 count() { grep -cE "^ *--- $1:" "$results" || true; }
 echo "end-to-end tests: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped"

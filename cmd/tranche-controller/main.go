@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/profiles"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
@@ -123,17 +123,10 @@ func synced(mgr manager.Manager) healthz.Checker {
 // connect says how to reach the API server. The limits leave room for a hundred nodes
 // that are switched at once.
 func connect(kubeconfig string) (*rest.Config, error) {
-	var api *rest.Config
-	var err error
-	if kubeconfig == "" {
-		api, err = rest.InClusterConfig()
-	} else {
-		api, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
+	api, err := client.Config(kubeconfig, "tranche-controller/"+version)
 	if err != nil {
-		return nil, fmt.Errorf("find out how to reach the API server: %w", err)
+		return nil, err
 	}
 	api.QPS, api.Burst = 100, 200
-	api.UserAgent = "tranche-controller/" + version
 	return api, nil
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
@@ -72,17 +71,23 @@ func command() *cobra.Command {
 			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
-			kube, err := newClient(kubeconfig)
+			api, err := connect(kubeconfig)
+			if err != nil {
+				return err
+			}
+			kube, err := kubernetes.NewForConfig(api)
 			if err != nil {
 				return err
 			}
 			if gpuNode {
-				if config.GPUNodes, err = newGPUNodes(kubeconfig); err != nil {
+				ours, err := client.New(api)
+				if err != nil {
 					return err
 				}
+				config.GPUNodes = ours.GPUNodes()
 			}
 			if config.MemoryModes {
-				if config.Dynamic, err = newDynamic(kubeconfig); err != nil {
+				if config.Dynamic, err = dynamic.NewForConfig(api); err != nil {
 					return err
 				}
 			}
@@ -122,51 +127,13 @@ func hardwareCommand() *cobra.Command {
 	return cmd
 }
 
-// newClient connects to the API server.
-func newClient(kubeconfig string) (kubernetes.Interface, error) {
-	config, err := restConfig(kubeconfig)
+// connect says how to reach the API server. The limits leave room for a batch of
+// claims: each takes one read.
+func connect(kubeconfig string) (*rest.Config, error) {
+	api, err := client.Config(kubeconfig, "tranche-kubelet-plugin/"+version)
 	if err != nil {
 		return nil, err
 	}
-	return kubernetes.NewForConfig(config)
-}
-
-// newGPUNodes connects to the API server for GPUNodes.
-func newGPUNodes(kubeconfig string) (client.GPUNodes, error) {
-	config, err := restConfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	ours, err := client.New(config)
-	if err != nil {
-		return nil, err
-	}
-	return ours.GPUNodes(), nil
-}
-
-// newDynamic connects to the API server for objects of other projects.
-func newDynamic(kubeconfig string) (dynamic.Interface, error) {
-	config, err := restConfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	return dynamic.NewForConfig(config)
-}
-
-// restConfig finds out how to reach the API server. The limits leave room for a batch
-// of claims: each takes one read.
-func restConfig(kubeconfig string) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find out how to reach the API server: %w", err)
-	}
-	config.QPS, config.Burst = 50, 100
-	config.UserAgent = "tranche-kubelet-plugin/" + version
-	return config, nil
+	api.QPS, api.Burst = 50, 100
+	return api, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
@@ -25,12 +26,11 @@ func uninstallCommand() *cobra.Command {
 			if config.Namespace == "" {
 				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
-			var err error
-			if config.Client, err = newClient(kubeconfig); err != nil {
+			api, err := connect(kubeconfig)
+			if err != nil {
 				return err
 			}
-			api, err := restConfig(kubeconfig)
-			if err != nil {
+			if config.Client, err = kubernetes.NewForConfig(api); err != nil {
 				return err
 			}
 			if config.Ours, err = client.New(api); err != nil {

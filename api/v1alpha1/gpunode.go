@@ -12,10 +12,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.status.wanted.profile`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profile`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.since`
 // +kubebuilder:printcolumn:name="Cards",type=integer,JSONPath=`.status.node.count`
-// +kubebuilder:printcolumn:name="Held",type=integer,JSONPath=`.status.node.held`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.free`
+// +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.held`
+// +kubebuilder:printcolumn:name="Named By",type=string,JSONPath=`.status.wanted.source`,priority=1
+// +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=`.status.switch.deadline`,priority=1
+// +kubebuilder:printcolumn:name="Try",type=integer,JSONPath=`.status.switch.attempt`,priority=1
+// +kubebuilder:printcolumn:name="Next Try",type=string,JSONPath=`.status.switch.retry`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type GPUNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -67,6 +73,10 @@ type GPUNodeStatus struct {
 	//
 	// +optional
 	State State `json:"state,omitempty"`
+	// Since is when State was entered.
+	//
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
 	// Switch is the change that is under way, or that has failed and is tried again.
 	//
 	// +optional
@@ -239,13 +249,19 @@ type NodeReport struct {
 	// +listType=map
 	// +listMapKey=name
 	Cards []CardReport `json:"cards,omitempty"`
-	// Count is the number of cards, Held that of the claims that hold something of
-	// them.
+	// Count is the number of cards. It and the numbers that follow are there also if
+	// they are 0: tables show them.
 	//
 	// +optional
-	Count int32 `json:"count,omitempty"`
+	Count int32 `json:"count"`
+	// Free is the number of cards that work and of which no claim holds anything.
+	//
 	// +optional
-	Held int32 `json:"held,omitempty"`
+	Free int32 `json:"free"`
+	// Held is the number of claims that hold something of the cards.
+	//
+	// +optional
+	Held int32 `json:"held"`
 	// Owners are other systems that serve cards of the node, in words.
 	//
 	// +optional

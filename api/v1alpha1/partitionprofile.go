@@ -14,6 +14,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.rules[*].amd.memoryPartition`
 // +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.rules[*].sharing.strategy`
 // +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.spec.rules[*].sharing.replicas`
+// +kubebuilder:printcolumn:name="After Deadline",type=string,JSONPath=`.spec.switch.afterDeadline`,priority=1
+// +kubebuilder:printcolumn:name="Reboot",type=string,JSONPath=`.spec.switch.reboot`,priority=1
+// +kubebuilder:printcolumn:name="From Chart",type=string,JSONPath=`.metadata.labels.tranche\.dev/from-chart`,priority=1
+// +kubebuilder:printcolumn:name="Rules",type=string,JSONPath=`.spec.rules`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PartitionProfile struct {
 	metav1.TypeMeta   `json:",inline"`

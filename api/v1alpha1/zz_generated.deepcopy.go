@@ -201,6 +201,10 @@ func (in *GPUNodeStatus) DeepCopyInto(out *GPUNodeStatus) {
 		*out = new(Wish)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Since != nil {
+		in, out := &in.Since, &out.Since
+		*out = (*in).DeepCopy()
+	}
 	if in.Switch != nil {
 		in, out := &in.Switch, &out.Switch
 		*out = new(Switch)

@@ -138,11 +138,11 @@ func TestReportInGPUNode(t *testing.T) {
 	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 })
+	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Free == r.Count-1 })
 	assert.Equal(t, []string{small0}, report.Cards[0].Held)
 	assert.Equal(t, []string{small0}, report.Cards[0].Partitions)
 	require.Empty(t, k.unprepare(a))
-	s.await("what is released is still reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
+	s.await("what is released is still reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 && r.Free == r.Count })
 }
 
 // devicesOn are the devices of a card that the API server has.

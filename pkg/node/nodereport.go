@@ -26,7 +26,11 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		Applied: f.profile.Applied().Hash,
 	}
 	for i := range cards {
-		report.Cards = append(report.Cards, f.cardReport(ctx, &cards[i]))
+		c := f.cardReport(ctx, &cards[i])
+		report.Cards = append(report.Cards, c)
+		if len(c.Held) == 0 && c.Problem == "" {
+			report.Free++
+		}
 	}
 	return report
 }

@@ -119,6 +119,9 @@ func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
 		t.Status.State = v1alpha1.Idle
 		t.idle()
 	}
+	if t.Status.State != gpuNode.Status.State {
+		t.Status.Since = &metav1.Time{Time: t.Now}
+	}
 	t.describe(gpuNode.Generation)
 	return t.Step
 }

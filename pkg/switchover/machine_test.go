@@ -224,6 +224,11 @@ func TestEveryEdge(t *testing.T) {
 
 			s := &step.Status
 			assert.Equal(t, tt.state, s.State)
+			if s.State != before.Status.State {
+				assert.Equal(t, &metav1.Time{Time: tt.facts.Now}, s.Since)
+			} else {
+				assert.Equal(t, before.Status.Since, s.Since, "it has been in this state")
+			}
 			assert.Equal(t, tt.evict, step.Evict, "evict")
 			assert.Equal(t, tt.force, step.Force, "force")
 			var reason, result string

@@ -62,10 +62,17 @@ func (s *suite) restartPlugin(node string) *corev1.Pod {
 // starts it again.
 func (s *suite) killPlugin(pod *corev1.Pod) {
 	s.t.Helper()
+	require.NotEmpty(s.t, s.killProcesses(pod), "no process of pod %s on %s", pod.Name, pod.Spec.NodeName)
+}
+
+// killProcesses ends what runs in a pod's first container with SIGKILL, and returns the
+// processes' ids.
+func (s *suite) killProcesses(pod *corev1.Pod) string {
+	s.t.Helper()
 	_, container, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
 	require.NotEmpty(s.t, container)
-	s.onNode(pod.Spec.NodeName, "sh", "-c",
-		`for p in /proc/[0-9]*; do if grep -q "$1" $p/cgroup 2>/dev/null; then kill -9 ${p#/proc/} && killed=1; fi; done; test "$killed"`, "sh", container)
+	return s.onNode(pod.Spec.NodeName, "sh", "-c",
+		`for p in /proc/[0-9]*; do if grep -q "$1" $p/cgroup 2>/dev/null; then kill -9 ${p#/proc/} && echo ${p#/proc/}; fi; done; true`, "sh", container)
 }
 
 // get asks the plugin of a node over HTTP, through the API server.

@@ -12,7 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -57,7 +59,7 @@ func TestSoak(t *testing.T) {
 			s.killControllers()
 			kills++
 		case 1:
-			s.killPlugin(s.plugin(node))
+			s.endPlugin(node)
 			kills++
 		default:
 			last[node] = soakProfiles[node][dice.IntN(len(soakProfiles[node]))]
@@ -81,6 +83,29 @@ func TestSoak(t *testing.T) {
 	assert.Positive(t, kills)
 	assert.Zero(t, left, "taints left")
 	assert.Zero(t, lost, "pods lost")
+}
+
+// endPlugin kills a node's plugin, whatever it is doing. The kubelet starts it again,
+// later each time; where it waits with that, a new pod takes the old one's place.
+func (s *suite) endPlugin(node string) {
+	s.t.Helper()
+	pods := s.client.CoreV1().Pods(pluginNamespace)
+	list, err := pods.List(s.ctx, metav1.ListOptions{
+		LabelSelector: pluginLabel,
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
+	require.NoError(s.t, err)
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].State.Running != nil {
+			s.killProcesses(pod)
+			continue
+		}
+		err := pods.Delete(s.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+		if !apierrors.IsNotFound(err) {
+			require.NoError(s.t, err)
+		}
+	}
 }
 
 // soakDeployment keeps pods with a partition each on a node.

@@ -45,7 +45,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 		if err := r.lookAtPods(ctx, gpuNode, f); err != nil {
 			return nil, err
 		}
-	case v1alpha1.Verifying, v1alpha1.RollingBack:
+	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
 		if s.Node != nil && answered(s) {
 			if f.Differs, err = r.differs(ctx, gpuNode.Name, s.Node); err != nil {
 				return nil, err

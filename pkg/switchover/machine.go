@@ -57,7 +57,7 @@ type Facts struct {
 	// Clients are pods of paused clients that are on the node still.
 	Clients []string
 	// Differs says what is published otherwise than the plugin says, empty: nothing.
-	// For Verifying and RollingBack.
+	// For the states in which the plugin may have said that it is done.
 	Differs string
 }
 

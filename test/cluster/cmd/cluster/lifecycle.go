@@ -29,7 +29,12 @@ func upCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&options.Nodes, "nodes", []string{"node-a"}, "names of the nodes")
 	cmd.Flags().StringVar(&options.Gates, "gates", "", "feature gates for all components, as A=true,B=false (default: those of the release)")
 	cmd.Flags().StringVar(&options.RuntimeConfig, "runtime-config", "", "API versions to switch on or off, as GROUP/VERSION=true")
+	cmd.Flags().BoolVar(&options.APIOnly, "api-only", false, "start etcd and the API server only: no nodes, no scheduler, no controller manager")
+	cmd.MarkFlagsMutuallyExclusive("nodes", "api-only")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if options.APIOnly {
+			options.Nodes = nil
+		}
 		opened, err := open()
 		if err != nil {
 			return err

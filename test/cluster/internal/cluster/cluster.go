@@ -35,6 +35,9 @@ type Options struct {
 	Gates string
 	// RuntimeConfig switches API versions on or off, as in "x.k8s.io/v1alpha1=true".
 	RuntimeConfig string
+	// APIOnly starts etcd and the API server, and nothing else: no node, scheduler or
+	// controller manager. Whatever is in the API stays as it was written.
+	APIOnly bool
 }
 
 // settings is what must be known of a cluster that runs.

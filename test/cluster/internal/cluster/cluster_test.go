@@ -41,6 +41,8 @@ func TestOptions(t *testing.T) {
 		"twice":         {Options{Nodes: []string{"a", "b", "a"}}, "given twice"},
 		"too many":      {Options{Nodes: make([]string, maxNodes+1)}, "too many"},
 		"bad gate":      {Options{Nodes: []string{"a"}, Gates: "X"}, `"X"`},
+		"API and nodes": {Options{Nodes: []string{"node-a"}, APIOnly: true}, "has no nodes"},
+		"API only":      {Options{APIOnly: true}, ""},
 		"good":          {Options{Nodes: []string{"node-a", "b2"}, Gates: "X=true"}, ""},
 	} {
 		t.Run(what, func(t *testing.T) {

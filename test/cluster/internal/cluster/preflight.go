@@ -57,7 +57,10 @@ func loaderOf(ctx context.Context, runc string) error {
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func (o Options) validate() error {
-	if len(o.Nodes) == 0 {
+	if o.APIOnly && len(o.Nodes) > 0 {
+		return fmt.Errorf("the API server alone has no nodes, and %s was asked for", strings.Join(o.Nodes, ", "))
+	}
+	if len(o.Nodes) == 0 && !o.APIOnly {
 		return errors.New("a cluster needs at least one node")
 	}
 	if len(o.Nodes) > maxNodes {

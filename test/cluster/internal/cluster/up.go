@@ -15,6 +15,9 @@ import (
 	"github.com/tranche-dev/tranche/test/cluster/internal/machine"
 )
 
+// apiPatience is how long the API server may take to start.
+const apiPatience = 2 * time.Minute
+
 // Up starts a cluster and returns when its nodes are ready. What it had
 // started when something failed is ended again; logs stay.
 func (c *Cluster) Up(ctx context.Context, parts build.Dir, options Options) error {
@@ -66,6 +69,13 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 	if err := startAll(router, c.etcdProcess(), c.apiServerProcess()); err != nil {
 		return err
+	}
+	if c.settings.APIOnly {
+		api, err := c.newAPI()
+		if err != nil {
+			return err
+		}
+		return c.wait(ctx, "the API server", apiPatience, api.ready, router)
 	}
 	c.say("starting %s with containerd", strings.Join(c.settings.Nodes, ", "))
 	boots, err := c.startNodes(ctx, router)
@@ -159,7 +169,7 @@ func (c *Cluster) complete(ctx context.Context, router machine.Machine, boots ma
 	if err != nil {
 		return err
 	}
-	if err := c.wait(ctx, "the API server", 2*time.Minute, api.ready, router); err != nil {
+	if err := c.wait(ctx, "the API server", apiPatience, api.ready, router); err != nil {
 		return err
 	}
 	c.say("the API server is ready; starting scheduler, controller manager and kubelets")

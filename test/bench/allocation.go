@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -24,14 +25,14 @@ const (
 
 // allocationFigures: the time of one allocation with our layout against one pool
 // per node with more counters, attributes and capacities, of the same cards.
-func (b *bench) allocationFigures() []Figure {
-	var all []Figure
+func (b *bench) allocationFigures() []figures.Figure {
+	var all []figures.Figure
 	for _, node := range []struct{ name, inventory string }{{"8 × H100", "h100x8"}, {"8 × H200", "h200x8"}} {
 		for _, state := range []string{"an empty", "a full"} {
-			all = append(all, Figure{
+			all = append(all, figures.Figure{
 				Name:  fmt.Sprintf("allocation of a 1g on %s node of %s, against the other layout", state, node.name),
-				Limit: AtMost(1, "×"),
-				Measure: func(ctx context.Context) (Reading, error) {
+				Limit: figures.AtMost(1, "×"),
+				Measure: func(ctx context.Context) (figures.Reading, error) {
 					return b.timeAllocation(ctx, node.inventory, state == "a full")
 				},
 			})
@@ -91,18 +92,18 @@ func forDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi
 	return all
 }
 
-func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool) (Reading, error) {
+func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, inventory)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	both, err := layouts(cards)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	if full {
 		if err := fillBoth(ctx, both); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 	}
 	return timeBoth(ctx, both, full)
@@ -110,14 +111,14 @@ func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool)
 
 // timeBoth takes the time of an allocation with one layout against another. The
 // first round compiles the classes' expressions.
-func timeBoth(ctx context.Context, both []*layout, full bool) (Reading, error) {
+func timeBoth(ctx context.Context, both []*layout, full bool) (figures.Reading, error) {
 	var measures []func() (float64, error)
 	for _, l := range both {
 		measures = append(measures, func() (float64, error) { return l.timeOne(ctx, full) })
 	}
 	times, err := inTurns(allocationRounds, allocationsInRound, measures...)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	return against(times[0], times[1]), nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -21,30 +22,30 @@ const (
 )
 
 // amdFigures: AMD's partitions, against NVIDIA's in the same run.
-func (b *bench) amdFigures(ctx context.Context) []Figure {
-	return []Figure{
+func (b *bench) amdFigures(ctx context.Context) []figures.Figure {
+	return []figures.Figure{
 		{
 			Name:    "allocation of a CPX on an empty node of 8 × MI300X, against a 1g on 8 × H100",
-			Limit:   AtMost(1.2, "×"),
+			Limit:   figures.AtMost(1.2, "×"),
 			Measure: b.timeAMDAllocation,
 		},
 		{
 			Name:    fmt.Sprintf("Prepare + Unprepare of a CPX on a card in CPX at %d prepared, against a 1g", preparedOfEach),
-			Limit:   AtMost(1.1, "×"),
-			Measure: func(context.Context) (Reading, error) { return b.timeAMDPrepare(ctx) },
+			Limit:   figures.AtMost(1.1, "×"),
+			Measure: func(context.Context) (figures.Reading, error) { return b.timeAMDPrepare(ctx) },
 		},
 		{
 			Name:    "discovery of 8 × MI300X in CPX, on a simulated kernel",
-			Limit:   Below(50, "ms"),
+			Limit:   figures.Below(50, "ms"),
 			Measure: b.timeDiscovery,
 		},
 	}
 }
 
-func (b *bench) timeAMDAllocation(ctx context.Context) (Reading, error) {
+func (b *bench) timeAMDAllocation(ctx context.Context) (figures.Reading, error) {
 	classes, err := allocator.Classes(chart)
 	if err != nil {
-		return Reading{}, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
+		return figures.Reading{}, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
 	}
 	var both []*layout
 	for _, node := range []struct{ inventory, class string }{
@@ -53,11 +54,11 @@ func (b *bench) timeAMDAllocation(ctx context.Context) (Reading, error) {
 	} {
 		cards, err := b.cardsOf(ctx, node.inventory)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		published, err := slicesOf(cards)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		both = append(both, &layout{Scheduler: allocator.New(classes, published), class: node.class})
 	}
@@ -66,12 +67,12 @@ func (b *bench) timeAMDAllocation(ctx context.Context) (Reading, error) {
 
 // timeAMDPrepare: nothing has to be switched, so that what is left is the
 // driver's own time, as it is for MIG on hardware that answers at once.
-func (b *bench) timeAMDPrepare(ctx context.Context) (Reading, error) {
+func (b *bench) timeAMDPrepare(ctx context.Context) (figures.Reading, error) {
 	var measures []func() (float64, error)
 	for _, inventory := range []string{amdInventory, "h100x8"} {
 		cards, err := b.cardsOf(ctx, inventory)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		hardware := &memory{cards: cards}
 		if inventory == amdInventory {
@@ -79,14 +80,14 @@ func (b *bench) timeAMDPrepare(ctx context.Context) (Reading, error) {
 		}
 		r, err := b.rigWith(ctx, hardware, preparedOfEach)
 		if err != nil {
-			return Reading{}, fmt.Errorf("prepare %d claims on %s: %w", preparedOfEach, inventory, err)
+			return figures.Reading{}, fmt.Errorf("prepare %d claims on %s: %w", preparedOfEach, inventory, err)
 		}
 		defer r.stop()
 		measures = append(measures, func() (float64, error) { return r.timePair(ctx) })
 	}
 	times, err := inTurns(prepareRounds, pairsInRound, measures...)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	return against(times[0], times[1]), nil
 }

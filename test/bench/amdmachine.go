@@ -10,6 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // amdCardsOf reads a machine's cards of AMD's from a simulated kernel.
@@ -51,17 +52,17 @@ func (b *bench) newKernel(inv *inventory.Inventory) (kernel *amdgpu.Kernel, stop
 
 // timeDiscovery takes the time that a plugin which has just started needs to know
 // all cards and their live partitions, with every card in its finest mode.
-func (b *bench) timeDiscovery(ctx context.Context) (Reading, error) {
+func (b *bench) timeDiscovery(ctx context.Context) (figures.Reading, error) {
 	inv, err := inventory.Load(amdInventory)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	for i := range inv.AMD {
 		inv.AMD[i].ComputeMode = finestMode
 	}
 	kernel, stop, err := b.newKernel(inv)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	defer stop()
 	partitions := 0
@@ -71,10 +72,10 @@ func (b *bench) timeDiscovery(ctx context.Context) (Reading, error) {
 		return time.Since(start).Seconds(), err
 	})
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
-	return Reading{
-		Value: median(times[0]) * 1e3,
+	return figures.Reading{
+		Value: figures.Median(times[0]) * 1e3,
 		Seen:  fmt.Sprintf("%d partitions, median of %d", partitions, discoveryRounds),
 	}, nil
 }

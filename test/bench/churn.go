@@ -9,6 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -31,32 +32,32 @@ var churnMix = []struct {
 }{{"1g.10gb", 1}, {"4g.40gb", 4}}
 
 // churnFigures: the order of the devices decides what a cut card can still give.
-func (b *bench) churnFigures() []Figure {
-	return []Figure{{
+func (b *bench) churnFigures() []figures.Figure {
+	return []figures.Figure{{
 		Name:    fmt.Sprintf("refusals in a churn of 1g and 4g at load %.1f, against ascending starts", churnLoad),
-		Limit:   Below(1, "×"),
+		Limit:   figures.Below(1, "×"),
 		Measure: b.countRefusals,
 	}}
 }
 
-func (b *bench) countRefusals(ctx context.Context) (Reading, error) {
+func (b *bench) countRefusals(ctx context.Context) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	ours, ascending := 0, 0
 	for _, seed := range churnSeeds {
 		n, err := churn(ctx, cards, seed)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		ours += n
 		if n, err = churn(ctx, withAscendingStarts(cards), seed); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		ascending += n
 	}
-	return Reading{
+	return figures.Reading{
 		Value: float64(ours) / float64(ascending),
 		Seen:  fmt.Sprintf("%d against %d of %d claims, %d seeds", ours, ascending, churnClaims*len(churnSeeds), len(churnSeeds)),
 	}, nil

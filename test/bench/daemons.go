@@ -16,6 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -30,16 +31,16 @@ const (
 
 // daemonFigures: shares that an MPS daemon of their own keeps to their memory. The
 // daemon is the simulator's, and a process like the real one.
-func (b *bench) daemonFigures() []Figure {
-	return []Figure{
+func (b *bench) daemonFigures() []figures.Figure {
+	return []figures.Figure{
 		{
 			Name:    "Prepare of a share until its MPS daemon is ready",
-			Limit:   AtMost(1, "s"),
+			Limit:   figures.AtMost(1, "s"),
 			Measure: b.timeReady,
 		},
 		{
 			Name:    fmt.Sprintf("%d shares of one card at once, against one, daemons ready after %s", sharersAtOnce, slowDaemon),
-			Limit:   AtMost(1.5, "×"),
+			Limit:   figures.AtMost(1.5, "×"),
 			Measure: b.timeSharers,
 		},
 	}
@@ -132,35 +133,35 @@ func stopDaemons(ctx context.Context, s *mps.Supervisor) error {
 
 // timeReady takes the time from the kubelet's call to its answer, after which the
 // container's processes find their daemon and it has the limits.
-func (b *bench) timeReady(ctx context.Context) (reading Reading, err error) {
+func (b *bench) timeReady(ctx context.Context) (reading figures.Reading, err error) {
 	d, err := b.newDaemonRig(ctx, 0)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, d.stop(ctx)) }()
 	var all []float64
 	for range readyRounds {
 		start := time.Now()
 		if err := d.prepare(ctx, d.claims[0]); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		all = append(all, time.Since(start).Seconds())
 		if status := d.supervisor.Status(string(d.claims[0].UID)); !status.Ready { //nolint:contextcheck // it only looks
-			return Reading{}, fmt.Errorf("the share is prepared and its daemon is not ready: %+v", status)
+			return figures.Reading{}, fmt.Errorf("the share is prepared and its daemon is not ready: %+v", status)
 		}
 		if err := d.unprepare(ctx, d.claims[0]); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 	}
-	return Reading{Value: median(all), Seen: fmt.Sprintf("median of %d; it answers and its limits are read back", len(all))}, nil
+	return figures.Reading{Value: figures.Median(all), Seen: fmt.Sprintf("median of %d; it answers and its limits are read back", len(all))}, nil
 }
 
 // timeSharers: the lock of the card is not held while a daemon comes up, or each
 // would wait for those before it.
-func (b *bench) timeSharers(ctx context.Context) (reading Reading, err error) {
+func (b *bench) timeSharers(ctx context.Context) (reading figures.Reading, err error) {
 	d, err := b.newDaemonRig(ctx, slowDaemon)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	defer func() { err = errors.Join(err, d.stop(ctx)) }()
 	return allAgainstOne(ctx, d.kubelet, d.claims)

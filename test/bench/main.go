@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
+
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // programs are what is measured.
@@ -28,9 +29,9 @@ type bench struct {
 }
 
 // figures are all figures, in the order in which they are measured.
-func (b *bench) figures(ctx context.Context) []Figure {
-	var all []Figure
-	for _, some := range [][]Figure{
+func (b *bench) figures(ctx context.Context) []figures.Figure {
+	var all []figures.Figure
+	for _, some := range [][]figures.Figure{
 		b.prepareFigures(ctx),
 		b.parallelFigures(),
 		b.sizeFigures(),
@@ -74,19 +75,5 @@ func (b *bench) run(ctx context.Context, folder, only string) (bad int, err erro
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(b.dir) }()
-	var wanted []Figure
-	for _, f := range b.figures(ctx) {
-		if strings.Contains(f.Name, only) {
-			wanted = append(wanted, f)
-		}
-	}
-	t := newTable(os.Stdout, wanted)
-	for _, f := range wanted {
-		reading, err := f.Measure(ctx)
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
-		t.add(f, reading, err)
-	}
-	return t.bad, nil
+	return figures.Measure(ctx, os.Stdout, b.figures(ctx), only)
 }

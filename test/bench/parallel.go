@@ -7,6 +7,8 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -17,29 +19,29 @@ const (
 )
 
 // parallelFigures: claims on different cards do not wait for each other.
-func (b *bench) parallelFigures() []Figure {
-	return []Figure{{
+func (b *bench) parallelFigures() []figures.Figure {
+	return []figures.Figure{{
 		Name:    fmt.Sprintf("%d claims on %d cards at once, against one, creation %s", parallelCards, parallelCards, creation),
-		Limit:   AtMost(1.5, "×"),
+		Limit:   figures.AtMost(1.5, "×"),
 		Measure: b.timeParallel,
 	}}
 }
 
-func (b *bench) timeParallel(ctx context.Context) (Reading, error) {
+func (b *bench) timeParallel(ctx context.Context) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	r, err := b.newRig(ctx, &memory{cards: cards, creation: creation})
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	defer r.stop()
 	var claims []*resourceapi.ResourceClaim
 	for i, card := range cards[:parallelCards] {
 		c := claimFor(i, card.Name(), card.Placements[0].Name())
 		if err := r.allocate(c); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		claims = append(claims, c)
 	}
@@ -48,16 +50,16 @@ func (b *bench) timeParallel(ctx context.Context) (Reading, error) {
 
 // allAgainstOne prepares all claims at once, each in a call of its own as for
 // pods of their own, and then one alone.
-func allAgainstOne(ctx context.Context, k *kubelet, claims []*resourceapi.ResourceClaim) (Reading, error) {
+func allAgainstOne(ctx context.Context, k *kubelet, claims []*resourceapi.ResourceClaim) (figures.Reading, error) {
 	var all, one []float64
 	for range parallelRounds {
 		took, err := prepareAll(ctx, k, claims)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		all = append(all, took)
 		if took, err = prepareAll(ctx, k, claims[:1]); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		one = append(one, took)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 
 // pluginRun is what one run through the life of the program found.
 type pluginRun struct {
-	replaced, replacedByShare, memory, restart, change Reading
+	replaced, replacedByShare, memory, restart, change figures.Reading
 	// noClaims says why no claim could be prepared.
 	noClaims error
 }
@@ -44,23 +45,23 @@ type pluginRun struct {
 var errNotRoot = errors.New("only root can make the simulated cards' device nodes")
 
 // pluginFigures are of the real program, between a kubelet and an API server.
-func (b *bench) pluginFigures(ctx context.Context) []Figure {
+func (b *bench) pluginFigures(ctx context.Context) []figures.Figure {
 	run := sync.OnceValues(func() (*pluginRun, error) { return b.runPlugin(ctx) })
-	figure := func(name string, limit Limit, pick func(*pluginRun) (Reading, error)) Figure {
-		return Figure{Name: name, Limit: limit, Measure: func(context.Context) (Reading, error) {
+	figure := func(name string, limit figures.Limit, pick func(*pluginRun) (figures.Reading, error)) figures.Figure {
+		return figures.Figure{Name: name, Limit: limit, Measure: func(context.Context) (figures.Reading, error) {
 			r, err := run()
 			if err != nil {
-				return Reading{}, err
+				return figures.Reading{}, err
 			}
 			return pick(r)
 		}}
 	}
-	return []Figure{
-		figure("file replacements in Prepare + Unprepare of a MIG claim", AtMost(6, "files"), func(r *pluginRun) (Reading, error) { return r.replaced, r.noClaims }),
-		figure("file replacements in Prepare + Unprepare of a share with a daemon", AtMost(6, "files"), func(r *pluginRun) (Reading, error) { return r.replacedByShare, r.noClaims }),
-		figure("resident memory of the plugin with 8 H200, shared, and 8 MPS daemons", AtMost(60, "MB"), func(r *pluginRun) (Reading, error) { return r.memory, r.noClaims }),
-		figure("ResourceSlice writes at a restart on unchanged hardware", AtMost(0, "writes"), func(r *pluginRun) (Reading, error) { return r.restart, nil }),
-		figure("ResourceSlice writes when one card changes", AtMost(1, "writes"), func(r *pluginRun) (Reading, error) { return r.change, nil }),
+	return []figures.Figure{
+		figure("file replacements in Prepare + Unprepare of a MIG claim", figures.AtMost(6, "files"), func(r *pluginRun) (figures.Reading, error) { return r.replaced, r.noClaims }),
+		figure("file replacements in Prepare + Unprepare of a share with a daemon", figures.AtMost(6, "files"), func(r *pluginRun) (figures.Reading, error) { return r.replacedByShare, r.noClaims }),
+		figure("resident memory of the plugin with 8 H200, shared, and 8 MPS daemons", figures.AtMost(60, "MB"), func(r *pluginRun) (figures.Reading, error) { return r.memory, r.noClaims }),
+		figure("ResourceSlice writes at a restart on unchanged hardware", figures.AtMost(0, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.restart, nil }),
+		figure("ResourceSlice writes when one card changes", figures.AtMost(1, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.change, nil }),
 	}
 }
 
@@ -137,7 +138,7 @@ func (h *host) holdShares(ctx context.Context, p *process, r *pluginRun, shares 
 		return err
 	}
 	const mb = 1e6
-	r.memory = Reading{
+	r.memory = figures.Reading{
 		Value: max(published["VmRSS"], now["VmRSS"]) / mb,
 		Seen: fmt.Sprintf("%.1f after publishing; now anonymous %.1f, program %.1f; peak %.1f",
 			published["VmRSS"]/mb, now["RssAnon"]/mb, now["RssFile"]/mb, now["VmHWM"]/mb),
@@ -172,31 +173,31 @@ func (h *host) claims() (partitions, shares []*resourceapi.ResourceClaim, err er
 
 // countReplaced counts the files that one pair replaces, in the plugin's folder
 // and in the one for CDI files.
-func (h *host) countReplaced(ctx context.Context, k *kubelet, c *resourceapi.ResourceClaim) (Reading, error) {
+func (h *host) countReplaced(ctx context.Context, k *kubelet, c *resourceapi.ResourceClaim) (figures.Reading, error) {
 	watch, err := watchReplaced(h.dataDir(), h.path("cdi"))
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	defer watch.close() //nolint:errcheck // only read
 	if err := k.prepare(ctx, c); err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	names, err := watch.names()
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	if err := k.unprepare(ctx, c); err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	more, err := watch.names()
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	seen := ""
 	for _, name := range append(names, more...) {
 		seen += " " + filepath.Base(filepath.Dir(name))
 	}
-	return Reading{Value: float64(len(names) + len(more)), Seen: "in" + seen}, nil
+	return figures.Reading{Value: float64(len(names) + len(more)), Seen: "in" + seen}, nil
 }
 
 // secondRun starts the program again, and then takes a card off the bus.
@@ -223,8 +224,8 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 		return err
 	}
 	changed := h.api.written()
-	r.restart = Reading{Value: float64(restarted - before), Seen: fmt.Sprintf("%d to publish at first", before)}
-	r.change = Reading{Value: float64(changed - restarted), Seen: "a card falls off the bus"}
+	r.restart = figures.Reading{Value: float64(restarted - before), Seen: fmt.Sprintf("%d to publish at first", before)}
+	r.change = figures.Reading{Value: float64(changed - restarted), Seen: "a card falls off the bus"}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // prepared is how many claims are prepared while the time of one more is taken.
@@ -37,30 +38,30 @@ type prepareTimes struct {
 
 // prepareFigures: the own time of Prepare and Unprepare of a MIG claim, against
 // replacing a file in the same folder as carefully as the ledger does.
-func (b *bench) prepareFigures(ctx context.Context) []Figure {
+func (b *bench) prepareFigures(ctx context.Context) []figures.Figure {
 	run := sync.OnceValues(func() (*prepareTimes, error) { return b.timePrepare(ctx) })
-	var all []Figure
+	var all []figures.Figure
 	for _, n := range prepared {
-		all = append(all, Figure{
+		all = append(all, figures.Figure{
 			Name:  fmt.Sprintf("Prepare + Unprepare at %d prepared, against %d file replacements", n, replacements),
-			Limit: AtMost(3, "×"),
-			Measure: func(context.Context) (Reading, error) {
+			Limit: figures.AtMost(3, "×"),
+			Measure: func(context.Context) (figures.Reading, error) {
 				t, err := run()
 				if err != nil {
-					return Reading{}, err
+					return figures.Reading{}, err
 				}
 				return against(t.pair[n], t.files[n]), nil
 			},
 		})
 	}
 	few, many := prepared[0], prepared[len(prepared)-1]
-	return append(all, Figure{
+	return append(all, figures.Figure{
 		Name:  fmt.Sprintf("Prepare + Unprepare at %d prepared, against at %d", many, few),
-		Limit: AtMost(1.3, "×"),
-		Measure: func(context.Context) (Reading, error) {
+		Limit: figures.AtMost(1.3, "×"),
+		Measure: func(context.Context) (figures.Reading, error) {
 			t, err := run()
 			if err != nil {
-				return Reading{}, err
+				return figures.Reading{}, err
 			}
 			return against(t.pair[many], t.pair[few]), nil
 		},
@@ -68,14 +69,14 @@ func (b *bench) prepareFigures(ctx context.Context) []Figure {
 }
 
 // against is the median of the ratios of times that were taken side by side.
-func against(times, others []float64) Reading {
+func against(times, others []float64) figures.Reading {
 	ratios := make([]float64, len(times))
 	for i := range times {
 		ratios[i] = times[i] / others[i]
 	}
-	return Reading{
-		Value: median(ratios),
-		Seen:  fmt.Sprintf("%s against %s, median of %d", duration(median(times)), duration(median(others)), len(times)),
+	return figures.Reading{
+		Value: figures.Median(ratios),
+		Seen:  fmt.Sprintf("%s against %s, median of %d", duration(figures.Median(times)), duration(figures.Median(others)), len(times)),
 	}
 }
 
@@ -140,7 +141,7 @@ func inTurns(rounds, inRound int, measures ...func() (seconds float64, err error
 		}
 		for i := range measures {
 			if round > 0 {
-				times[i] = append(times[i], median(took[i]))
+				times[i] = append(times[i], figures.Median(took[i]))
 			}
 		}
 	}

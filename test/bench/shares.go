@@ -12,6 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 const (
@@ -25,21 +26,21 @@ const (
 )
 
 // shareFigures: shares, against partitions in the same run and against none.
-func (b *bench) shareFigures() []Figure {
-	return []Figure{
+func (b *bench) shareFigures() []figures.Figure {
+	return []figures.Figure{
 		{
 			Name:    fmt.Sprintf("Prepare + Unprepare of a share without daemon at %d prepared, against a 1g", preparedOfEach),
-			Limit:   AtMost(1.1, "×"),
+			Limit:   figures.AtMost(1.1, "×"),
 			Measure: b.timeSharePrepare,
 		},
 		{
 			Name:    fmt.Sprintf("of %d shares of one card, those not granted or not prepared", settings.DefaultMaxClients),
-			Limit:   AtMost(0, "shares"),
+			Limit:   figures.AtMost(0, "shares"),
 			Measure: b.countShares,
 		},
 		{
 			Name:    fmt.Sprintf("allocation of a share with %d in the cluster, against none", sharesInCluster),
-			Limit:   AtMost(15, "×"),
+			Limit:   figures.AtMost(15, "×"),
 			Measure: b.timeShareAllocation,
 		},
 	}
@@ -47,14 +48,14 @@ func (b *bench) shareFigures() []Figure {
 
 // timeSharePrepare: nothing has to be made or set, so that what is left is the
 // driver's own time, as it is for MIG on hardware that answers at once.
-func (b *bench) timeSharePrepare(ctx context.Context) (Reading, error) {
+func (b *bench) timeSharePrepare(ctx context.Context) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	shared, err := withShares(cards, false)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	var claims []*resourceapi.ResourceClaim
 	for n := range preparedOfEach {
@@ -63,13 +64,13 @@ func (b *bench) timeSharePrepare(ctx context.Context) (Reading, error) {
 	sharer := share.New(share.Config{})
 	shares, err := b.rigFor(ctx, &memory{cards: shared, shares: sharer}, claims)
 	if err != nil {
-		return Reading{}, fmt.Errorf("prepare %d shares: %w", preparedOfEach, err)
+		return figures.Reading{}, fmt.Errorf("prepare %d shares: %w", preparedOfEach, err)
 	}
 	defer shares.stop()
 	// The same plugin, with the same devices, has both.
 	partitions, err := b.rigWith(ctx, &memory{cards: shared, shares: sharer}, preparedOfEach)
 	if err != nil {
-		return Reading{}, fmt.Errorf("prepare %d partitions: %w", preparedOfEach, err)
+		return figures.Reading{}, fmt.Errorf("prepare %d partitions: %w", preparedOfEach, err)
 	}
 	defer partitions.stop()
 	times, err := inTurns(prepareRounds, pairsInRound,
@@ -77,7 +78,7 @@ func (b *bench) timeSharePrepare(ctx context.Context) (Reading, error) {
 		func() (float64, error) { return partitions.timePair(ctx) },
 	)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	return against(times[0], times[1]), nil
 }
@@ -93,28 +94,28 @@ func askShare(ctx context.Context, s *allocator.Scheduler, node string) (*alloca
 
 // countShares fills one card with shares: its clients are used up before its
 // memory. The one after them has to wait.
-func (b *bench) countShares(ctx context.Context) (Reading, error) {
+func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	if cards, err = withShares(cards[:1], false); err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	scheduler, err := schedulerOf(map[string][]gpu.GPU{nodeName: cards})
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	r, err := b.newRig(ctx, &memory{cards: cards, shares: share.New(share.Config{})})
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	defer r.stop()
 	granted, prepared := 0, 0
 	for n := range settings.DefaultMaxClients {
 		grant, err := askShare(ctx, scheduler, nodeName)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		if grant == nil {
 			continue
@@ -123,17 +124,17 @@ func (b *bench) countShares(ctx context.Context) (Reading, error) {
 		c := shareClaimFor(n, cards[0].Name())
 		c.Status.Allocation = &grant.Result
 		if err := errors.Join(r.allocate(c), r.prepare(ctx, c)); err != nil {
-			return Reading{}, fmt.Errorf("share %d: %w", n+1, err)
+			return figures.Reading{}, fmt.Errorf("share %d: %w", n+1, err)
 		}
 		prepared++
 	}
 	switch more, err := askShare(ctx, scheduler, nodeName); {
 	case err != nil:
-		return Reading{}, err
+		return figures.Reading{}, err
 	case more != nil:
-		return Reading{}, fmt.Errorf("share %d of a card with %d clients is granted", len(scheduler.Held()), settings.DefaultMaxClients)
+		return figures.Reading{}, fmt.Errorf("share %d of a card with %d clients is granted", len(scheduler.Held()), settings.DefaultMaxClients)
 	}
-	return Reading{
+	return figures.Reading{
 		Value: float64(settings.DefaultMaxClients - prepared),
 		Seen:  fmt.Sprintf("%d granted, %d prepared, the next one waits", granted, prepared),
 	}, nil
@@ -158,13 +159,13 @@ func schedulerOf(nodes map[string][]gpu.GPU) (*allocator.Scheduler, error) {
 
 // timeShareAllocation allocates a share on the node that is being filled, those
 // before it are full: on the cards in use the scheduler counts what is left.
-func (b *bench) timeShareAllocation(ctx context.Context) (Reading, error) {
+func (b *bench) timeShareAllocation(ctx context.Context) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, "h100x8")
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	if cards, err = withShares(cards, true); err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	nodes := map[string][]gpu.GPU{}
 	var names []string
@@ -177,17 +178,17 @@ func (b *bench) timeShareAllocation(ctx context.Context) (Reading, error) {
 	for _, held := range []int{sharesInCluster, 0} {
 		scheduler, err := schedulerOf(nodes)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		if err := hold(ctx, scheduler, names, held); err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		l := &layout{Scheduler: scheduler, request: func(ctx context.Context) (*allocator.Grant, error) { return askShare(ctx, scheduler, last) }}
 		measures = append(measures, func() (float64, error) { return l.timeOne(ctx, false) })
 	}
 	times, err := inTurns(allocationRounds, allocationsInRound, measures...)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	return against(times[0], times[1]), nil
 }

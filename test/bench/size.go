@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // sizeFigures: what the slices of a node weigh, as the API server stores them
 // and as everyone gets them who watches slices.
-func (b *bench) sizeFigures() []Figure {
-	var all []Figure
+func (b *bench) sizeFigures() []figures.Figure {
+	var all []figures.Figure
 	for _, node := range []struct {
 		name, inventory string
 		shared          bool
@@ -18,26 +20,26 @@ func (b *bench) sizeFigures() []Figure {
 		{"8 × H200", "h200x8", false, 180}, {"8 × H200 with shares of the cards", "h200x8", true, 205},
 		{"8 × MI300X", "mi300x8", false, 110}, {"8 × MI300X with shares of the cards", "mi300x8", true, 125},
 	} {
-		all = append(all, Figure{
+		all = append(all, figures.Figure{
 			Name:    "JSON of the slices of " + node.name,
-			Limit:   AtMost(node.limit, "KB"),
-			Measure: func(ctx context.Context) (Reading, error) { return b.weigh(ctx, node.inventory, node.shared) },
+			Limit:   figures.AtMost(node.limit, "KB"),
+			Measure: func(ctx context.Context) (figures.Reading, error) { return b.weigh(ctx, node.inventory, node.shared) },
 		})
 	}
 	return all
 }
 
-func (b *bench) weigh(ctx context.Context, inventory string, shared bool) (Reading, error) {
+func (b *bench) weigh(ctx context.Context, inventory string, shared bool) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, inventory)
 	if err == nil && shared {
 		cards, err = withShares(cards, true)
 	}
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	published, err := slicesOf(cards)
 	if err != nil {
-		return Reading{}, err
+		return figures.Reading{}, err
 	}
 	size, devices := 0, 0
 	for _, slice := range published {
@@ -45,10 +47,10 @@ func (b *bench) weigh(ctx context.Context, inventory string, shared bool) (Readi
 		slice.OwnerReferences[0].UID = slice.UID
 		data, err := json.Marshal(slice)
 		if err != nil {
-			return Reading{}, err
+			return figures.Reading{}, err
 		}
 		size += len(data)
 		devices += len(slice.Spec.Devices)
 	}
-	return Reading{Value: float64(size) / 1000, Seen: fmt.Sprintf("%d devices in %d slices", devices, len(published))}, nil
+	return figures.Reading{Value: float64(size) / 1000, Seen: fmt.Sprintf("%d devices in %d slices", devices, len(published))}, nil
 }

@@ -1,4 +1,7 @@
-package main
+// Package figures holds measurements to their limits: what, measured, limit, what was
+// seen, and "ok" or "over" as the last word of each line. It imports nothing of this
+// module.
+package figures
 
 import (
 	"context"
@@ -6,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -72,16 +76,37 @@ const (
 	over = "over"
 )
 
-// table writes a line for each figure, as soon as it is measured.
-type table struct {
+// Table writes a line for each figure, as soon as it is measured.
+type Table struct {
 	out   io.Writer
 	width int
-	// bad counts the figures that are over their limit.
-	bad int
+	// Bad counts the figures that are over their limit.
+	Bad int
 }
 
-func newTable(out io.Writer, figures []Figure) *table {
-	t := &table{out: out}
+// Measure measures the figures that have a text in their name, with a line for each,
+// and returns how many are over their limit.
+func Measure(ctx context.Context, out io.Writer, all []Figure, only string) (bad int, err error) {
+	var wanted []Figure
+	for _, f := range all {
+		if strings.Contains(f.Name, only) {
+			wanted = append(wanted, f)
+		}
+	}
+	t := NewTable(out, wanted)
+	for _, f := range wanted {
+		reading, err := f.Measure(ctx)
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		t.Add(f, reading, err)
+	}
+	return t.Bad, nil
+}
+
+// NewTable begins a table with room for the names of the figures.
+func NewTable(out io.Writer, figures []Figure) *Table {
+	t := &Table{out: out}
 	for _, f := range figures {
 		t.width = max(t.width, utf8.RuneCountInString(f.Name))
 	}
@@ -89,8 +114,8 @@ func newTable(out io.Writer, figures []Figure) *table {
 	return t
 }
 
-// add writes the line of a figure. One that could not be measured is over.
-func (t *table) add(f Figure, r Reading, err error) {
+// Add writes the line of a figure. One that could not be measured is over.
+func (t *Table) Add(f Figure, r Reading, err error) {
 	measured, verdict := f.Limit.format(r.Value), over
 	switch {
 	case err != nil:
@@ -99,17 +124,17 @@ func (t *table) add(f Figure, r Reading, err error) {
 		verdict = ok
 	}
 	if verdict == over {
-		t.bad++
+		t.Bad++
 	}
 	t.line(f.Name, measured, f.Limit.String(), r.Seen, verdict)
 }
 
-func (t *table) line(what, measured, limit, seen, verdict string) {
+func (t *Table) line(what, measured, limit, seen, verdict string) {
 	fmt.Fprintf(t.out, "%-*s  %11s  %11s  %-58s  %s\n", t.width, what, measured, limit, seen, verdict)
 }
 
-// median is the middle of the values; they keep their order.
-func median(values []float64) float64 {
+// Median is the middle of the values; they keep their order.
+func Median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	if n%2 == 1 {

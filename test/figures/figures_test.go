@@ -1,12 +1,14 @@
-package main
+package figures
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestVerdicts(t *testing.T) {
@@ -28,12 +30,12 @@ func TestVerdicts(t *testing.T) {
 	} {
 		var out strings.Builder
 		f := Figure{Name: "a figure", Limit: tt.limit}
-		table := newTable(&out, []Figure{f})
-		table.add(f, Reading{Value: tt.value, Seen: "so it is"}, nil)
+		table := NewTable(&out, []Figure{f})
+		table.Add(f, Reading{Value: tt.value, Seen: "so it is"}, nil)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		words := strings.Fields(lines[len(lines)-1])
 		assert.Equal(t, tt.want, words[len(words)-1], "%v against %v", tt.value, tt.limit)
-		assert.Equal(t, tt.want == over, table.bad == 1)
+		assert.Equal(t, tt.want == over, table.Bad == 1)
 	}
 }
 
@@ -44,10 +46,10 @@ func TestTable(t *testing.T) {
 		{Name: "memory", Limit: AtMost(60, "MB")},
 	}
 	var out strings.Builder
-	table := newTable(&out, figures)
-	table.add(figures[0], Reading{Seen: "16 slices"}, nil)
-	table.add(figures[1], Reading{Value: 1.0 / 3}, nil)
-	table.add(figures[2], Reading{}, errors.New("no program"))
+	table := NewTable(&out, figures)
+	table.Add(figures[0], Reading{Seen: "16 slices"}, nil)
+	table.Add(figures[1], Reading{Value: 1.0 / 3}, nil)
+	table.Add(figures[2], Reading{}, errors.New("no program"))
 	want := []string{
 		"figure               |  measured |      limit | seen",
 		"writes               |  0 writes | ≤ 0 writes | 16 slices",
@@ -64,12 +66,34 @@ func TestTable(t *testing.T) {
 		assert.Len(t, []rune(strings.TrimSuffix(line, verdicts[i])), len([]rune(strings.TrimSuffix(lines[0], "verdict"))), "the columns are in line")
 	}
 	assert.Len(t, lines, len(want))
-	assert.Equal(t, 1, table.bad)
+	assert.Equal(t, 1, table.Bad)
+}
+
+func TestMeasure(t *testing.T) {
+	measured := 0
+	figure := func(name string, value float64) Figure {
+		return Figure{Name: name, Limit: AtMost(1, "x"), Measure: func(context.Context) (Reading, error) {
+			measured++
+			return Reading{Value: value}, nil
+		}}
+	}
+	all := []Figure{figure("one good", 1), figure("one bad", 2), figure("another", 3)}
+	var out strings.Builder
+	bad, err := Measure(t.Context(), &out, all, "one")
+	require.NoError(t, err)
+	assert.Equal(t, 1, bad)
+	assert.Equal(t, 2, measured)
+	assert.NotContains(t, out.String(), "another")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Measure(ctx, &out, all, "")
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestMedian(t *testing.T) {
 	values := []float64{9, 1, 5}
-	assert.InDelta(t, 5, median(values), 0)
+	assert.InDelta(t, 5, Median(values), 0)
 	assert.Equal(t, []float64{9, 1, 5}, values)
-	assert.InDelta(t, 3, median([]float64{9, 1, 1, 5}), 0)
+	assert.InDelta(t, 3, Median([]float64{9, 1, 1, 5}), 0)
 }

@@ -2,6 +2,7 @@ package switchover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// facts looks at what the node's state needs.
+// facts puts in force and looks at what the node's state needs. What could not be done
+// or seen is an error, and in the facts, too, where there are any: a state ends at its
+// deadline whatever is refused to the controller.
 func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*Facts, error) {
 	choice, err := r.choice(ctx, gpuNode, node)
 	if err != nil {
@@ -22,14 +25,13 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	}
 	f := &Facts{Now: r.Clock.Now(), Choice: choice, Evicted: r.memory.evicted(gpuNode.Name, 0)}
 	s := &gpuNode.Status
+	var errs []error
 	if Tainting(s) {
 		f.Trouble, err = r.enforce(ctx, gpuNode, node)
-		if err != nil && (s.State != v1alpha1.Tainted || apierrors.IsConflict(err)) {
-			return nil, err
-		}
 		f.Tainted = err == nil
 		if err != nil {
 			f.Trouble = err.Error()
+			errs = append(errs, err)
 		}
 	}
 	switch s.State {
@@ -42,17 +44,16 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 			f.Granted, f.Others = r.Budget.Take(gpuNode.Name)
 		}
 	case v1alpha1.Tainted, v1alpha1.Draining:
-		if err := r.lookAtPods(ctx, gpuNode, f); err != nil {
-			return nil, err
-		}
+		errs = append(errs, r.lookAtPods(ctx, gpuNode, f))
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
 		if s.Node != nil && answered(s) {
 			if f.Differs, err = r.differs(ctx, gpuNode.Name, s.Node); err != nil {
-				return nil, err
+				f.Differs = err.Error()
+				errs = append(errs, err)
 			}
 		}
 	}
-	return f, nil
+	return f, errors.Join(errs...)
 }
 
 // planChanges tells whether the plugin has planned a change that disturbs cards.
@@ -70,6 +71,12 @@ func answered(s *v1alpha1.GPUNodeStatus) bool {
 func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
 	sw := gpuNode.Status.Switch
 	pods := &podReader{Reader: r.Reader, node: gpuNode.Name}
+	f.Unseen = ""
+	defer func() {
+		if err != nil {
+			f.Unseen = err.Error()
+		}
+	}()
 	f.Holders, f.Monitors, err = r.holders(ctx, pods, sw.Cards, keptDevices(sw, gpuNode.Status.Node))
 	if err != nil {
 		return err

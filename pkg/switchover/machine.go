@@ -48,8 +48,10 @@ type Facts struct {
 	// what is not, or not as it should be.
 	Tainted bool
 	Trouble string
-	// Holders are in the way on the cards that change. For Tainted and Draining.
+	// Holders are in the way on the cards that change. For Tainted and Draining. Unseen
+	// says why it is not known who is, empty: it is.
 	Holders []Holder
+	Unseen  string
 	// Monitors are devices that are held by claims with admin access only.
 	Monitors []string
 	// Evicted counts the pods that were asked to leave since the status was written.

@@ -146,9 +146,9 @@ const manySteps = 8
 // advance takes steps until the node waits for something, and says when to look again.
 func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (time.Time, error) {
 	for range manySteps {
-		facts, err := r.facts(ctx, gpuNode, node)
-		if err != nil {
-			return time.Time{}, err
+		facts, looking := r.facts(ctx, gpuNode, node)
+		if facts == nil {
+			return time.Time{}, looking
 		}
 		step := r.Next(gpuNode, facts)
 		var evicting error
@@ -157,7 +157,10 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 			step = r.Next(gpuNode, facts)
 		}
 		moved := step.Status.State != gpuNode.Status.State || switchID(&step.Status) != switchID(&gpuNode.Status)
-		if err := errors.Join(evicting, r.take(ctx, gpuNode, &step, moved)); err != nil {
+		if !moved && apierrors.IsConflict(looking) {
+			return time.Time{}, looking // It is looked again at once: nothing to tell people.
+		}
+		if err := errors.Join(looking, evicting, r.take(ctx, gpuNode, &step, moved)); err != nil {
 			return time.Time{}, err
 		}
 		if !moved {

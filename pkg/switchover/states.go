@@ -101,9 +101,9 @@ func (t *turn) draining() {
 		t.stop(ReasonDrainDeadline, fmt.Sprintf("not all pods left the cards within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)))
 		return
 	}
-	// Without the plan nobody knows who may stay. A plugin that has lost it makes it
-	// again.
-	t.Evict = len(t.Holders) > 0 && (t.answer(v1alpha1.Planning) != nil || t.rebootNeeded())
+	// Without the taints they would come back; without the plan nobody knows who may
+	// stay, and a plugin that has lost it makes it again.
+	t.Evict = t.Tainted && len(t.Holders) > 0 && (t.answer(v1alpha1.Planning) != nil || t.rebootNeeded())
 	t.Force = sw.Policy.AfterDeadline == v1alpha1.Force && !t.Now.Before(t.drainedBy())
 	t.wake(t.Now.Add(lookAtPods))
 	if !t.Force {
@@ -134,6 +134,9 @@ func (t *turn) proceed() {
 func (t *turn) inTheWay() []string {
 	sw := t.Status.Switch
 	var left []string
+	if t.Unseen != "" {
+		left = append(left, "it is not known who is there: "+t.Unseen)
+	}
 	known := map[string]bool{}
 	for i := range t.Holders {
 		left = append(left, t.Holders[i].text())

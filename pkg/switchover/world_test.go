@@ -44,8 +44,12 @@ type world struct {
 	wake func(node string)
 	// list answers lists in place of the API server, where it can.
 	list func(list client.ObjectList, o *client.ListOptions) bool
-	// lastErr is what the controller complained of last.
+	// failList makes lists of the controller fail.
+	failList func(list client.ObjectList) error
+	// lastErr is what the controller complained of last, and retry how long after the
+	// last of a row of errors it looks again, by node.
 	lastErr error
+	retry   map[string]time.Duration
 
 	// mu guards what follows: controllers of many nodes write at once.
 	mu sync.Mutex
@@ -88,7 +92,7 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 	require.NoError(t, err)
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(noon), events: &notes{}, nodes: map[string]*fakeNode{},
-		writes: map[string]int{}, tainted: map[string]bool{},
+		writes: map[string]int{}, tainted: map[string]bool{}, retry: map[string]time.Duration{},
 		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels},
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
@@ -147,6 +151,11 @@ func (w *world) watchWrites() interceptor.Funcs {
 			return c.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if w.failList != nil {
+				if err := w.failList(l); err != nil {
+					return err
+				}
+			}
 			if w.list != nil && w.list(l, (&client.ListOptions{}).ApplyOptions(opts)) {
 				return nil
 			}
@@ -315,10 +324,15 @@ func (w *world) podThere(name string) bool {
 func (w *world) round(node string) time.Duration {
 	// A log of every step of a thousand switches helps nobody.
 	result, err := w.r.Reconcile(klog.NewContext(w.t.Context(), logr.Discard()), requestFor(node))
-	if err != nil {
+	w.mu.Lock()
+	if err == nil {
+		delete(w.retry, node)
+	} else {
 		w.lastErr = err
-		result.RequeueAfter = firstErrorRetry
+		w.retry[node] = min(max(firstErrorRetry, 2*w.retry[node]), lastErrorRetry)
+		result.RequeueAfter = w.retry[node]
 	}
+	w.mu.Unlock()
 	if n := w.nodes[node]; n != nil {
 		n.plugin(w)
 	}

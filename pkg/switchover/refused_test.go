@@ -1,0 +1,116 @@
+package switchover
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// refuseRules has somebody's policy refuse every new or changed rule.
+func refuseRules(verb string, o client.Object) error {
+	if _, ok := o.(*resourceapi.DeviceTaintRule); ok && (verb == "create" || verb == "update") {
+		return apierrors.NewForbidden(resourceapi.Resource("devicetaintrules"), o.GetName(), assert.AnError)
+	}
+	return nil
+}
+
+func TestAStateEndsAtItsDeadlineThoughItsRulesAreRefused(t *testing.T) {
+	for _, state := range []v1alpha1.State{v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
+		t.Run(string(state), func(t *testing.T) {
+			w, node := begun(t)
+			node.slow = time.Second
+			switch state {
+			case v1alpha1.Tainted:
+				w.refuse = refuseRules
+			case v1alpha1.Draining:
+				w.evict = refuse("no")
+			case v1alpha1.Verifying:
+				node.wrong = true
+			case v1alpha1.RollingBack:
+				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+					if s == v1alpha1.Applying {
+						return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+					}
+					return "", "", ""
+				}
+			}
+			w.wants("node-a", "cpx")
+			w.run("node-a", time.Minute, is(state))
+			w.round("node-a")
+			w.refuse = refuseRules
+			node.dead = true
+			for _, rule := range w.rules() {
+				require.NoError(t, w.api.Delete(t.Context(), &rule))
+			}
+			n := w.run("node-a", 30*time.Minute, is(v1alpha1.Failed))
+			w.clean("node-a")
+			assert.False(t, w.r.Budget.Has("node-a"), "one node blocks no other")
+			assert.NotEmpty(t, n.Status.Switch.Message)
+		})
+	}
+}
+
+func TestARuleThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
+	w, _ := begun(t)
+	w.evict = refuse("no")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.round("node-a")
+	w.refuse = refuseRules
+	for _, rule := range w.rules() {
+		require.NoError(t, w.api.Delete(t.Context(), &rule))
+	}
+	w.evict = nil
+	for range 30 {
+		w.round("node-a")
+		w.clock.Step(time.Second)
+	}
+	assert.True(t, w.podThere("web"), "it would come back to the card")
+	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "create the DeviceTaintRule tranche-node-a-"+cardA)
+	w.refuse = nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	hidden := true
+	w.failList = func(l client.ObjectList) error {
+		if _, ok := l.(*corev1.PodList); ok && hidden {
+			return apierrors.NewForbidden(corev1.Resource("pods"), "", assert.AnError)
+		}
+		return nil
+	}
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "it is not known who is there: list the pods of node node-a: pods is forbidden")
+	assert.True(t, w.podThere("web"))
+	hidden = false
+	w.stays(w.run("node-a", time.Hour, inProfile("cpx")), "cpx")
+}
+
+func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.failList = func(l client.ObjectList) error {
+		if _, ok := l.(*resourceapi.ResourceSliceList); ok {
+			return apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", assert.AnError)
+		}
+		return nil
+	}
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.clean("node-a")
+	assert.Equal(t, ReasonRollbackFailed, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "list the ResourceSlices of node node-a")
+	assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
+}

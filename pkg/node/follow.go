@@ -33,8 +33,10 @@ type follower struct {
 	// wake tells of something new. One place is enough: a signal that waits covers
 	// everything before it.
 	wake chan struct{}
+	// turn is closed once no other plugin works on the node.
+	turn chan struct{}
 
-	// task is the last answer; answered tells whether it was given in this run.
+	// task is the last answer, maybe of an earlier run.
 	task *v1alpha1.Task
 	// reported is what was written last, at reportedAt.
 	reported   *v1alpha1.NodeReport
@@ -48,7 +50,15 @@ func newFollower(p *plugin) *follower {
 	if p.GPUNodes == nil {
 		return nil
 	}
-	return &follower{plugin: p, nodes: p.GPUNodes, informer: watchGPUNode(p.GPUNodes, p.NodeName), wake: make(chan struct{}, 1)}
+	return &follower{plugin: p, nodes: p.GPUNodes, informer: watchGPUNode(p.GPUNodes, p.NodeName), wake: make(chan struct{}, 1), turn: make(chan struct{})}
+}
+
+// takeOver lets the follower begin: of two plugins, the one that publishes the cards
+// is the one that changes them, and that reports. It is called once.
+func (f *follower) takeOver() {
+	if f != nil {
+		close(f.turn)
+	}
 }
 
 // nudge has the follower look at everything again, soon.
@@ -62,7 +72,8 @@ func (f *follower) nudge() {
 	}
 }
 
-// run follows until ctx ends.
+// run follows until ctx ends. During a rolling update it waits until the older plugin,
+// which may be in the midst of a change, has ended.
 func (f *follower) run(ctx context.Context) {
 	if f == nil {
 		return
@@ -75,6 +86,11 @@ func (f *follower) run(ctx context.Context) {
 	}
 	go f.informer.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
+		return
+	}
+	select {
+	case <-f.turn:
+	case <-ctx.Done():
 		return
 	}
 	tick := time.NewTicker(reportInterval)

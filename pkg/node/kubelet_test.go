@@ -149,7 +149,11 @@ func (m *machine) register() *kubelet {
 }
 
 func (m *machine) registrySocket() string {
-	return filepath.Join(m.config.KubeletDir, "plugins_registry", gpu.DriverName+"-reg.sock")
+	name := gpu.DriverName
+	if uid := m.config.PodUID; uid != "" {
+		name += "-" + string(uid)
+	}
+	return filepath.Join(m.config.KubeletDir, "plugins_registry", name+"-reg.sock")
 }
 
 func dial(t *testing.T, socket string) *grpc.ClientConn {

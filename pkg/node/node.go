@@ -146,7 +146,10 @@ func (p *plugin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endTurn, err := takeTurn(ctx, p.dataDir(), func() { p.publisher.takeOver(ctx) })
+	endTurn, err := takeTurn(ctx, p.dataDir(), func() {
+		p.publisher.takeOver(ctx)
+		p.follow.takeOver()
+	})
 	if err != nil {
 		stopServing()
 		return err

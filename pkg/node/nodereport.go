@@ -15,8 +15,12 @@ import (
 // modesTimeout is how long a card may take to tell its modes, for a report.
 const modesTimeout = 2 * time.Second
 
-// nodeReport is how the node is, for its GPUNode.
+// nodeReport is how the node is, for its GPUNode. During a rolling update the claims
+// are another plugin's, too.
 func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
+	if err := f.claims.Refresh(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "What another plugin has prepared on this node is not reported")
+	}
 	cards := f.cards.list()
 	report := &v1alpha1.NodeReport{
 		BootID:  f.bootID(),

@@ -109,3 +109,29 @@ func TestClaimInTheWayOfProfile(t *testing.T) {
 	assert.Contains(t, task.Message, "team/claim-a")
 	require.Empty(t, k.unprepare(a))
 }
+
+// A driver that could not be put in again is tried again as long as the plugin runs,
+// whether anybody asks for it or not. Without it nothing was rolled back.
+func TestDriverLeftOut(t *testing.T) {
+	s := steerAMD(t)
+	k, _ := s.start()
+	assert.Equal(t, "SPX NPS1", s.modes())
+	require.NoError(t, amdgpu.SetFaults(s.config.SimulateRoot, amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 40}}}))
+	to := wish(t, "cpx-nps4", cpxNPS4)
+	task := s.ask(v1alpha1.Applying, nothing, to)
+	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Contains(t, task.Message, "could not be put in again")
+	s.await("it is not said that the cards are gone", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Problem != "" })
+	task = s.ask(v1alpha1.RollingBack, nothing, to)
+	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Contains(t, task.Message, "gone from the PCI bus, or amdgpu has let go of it")
+
+	require.NoError(t, amdgpu.SetFaults(s.config.SimulateRoot, amdgpu.Faults{}))
+	require.Eventually(t, func() bool {
+		devices := devicesOn(t, s.machine, amdCard0)
+		return len(devices) > 0 && untainted(devices[0])
+	}, patience, tick, "the cards do not come back")
+	task = s.ask(v1alpha1.RollingBack, nothing, to)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	k.works(allocate(t, s.api, "a", amdCard0))
+}

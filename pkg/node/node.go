@@ -329,6 +329,7 @@ func (p *plugin) republish(ctx context.Context) {
 func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.watchVendors(ctx) })
+	wg.Go(func() { p.resumeDrivers(ctx) })
 	wg.Go(func() { p.watchCards(ctx) })
 	wg.Go(func() { p.follow.run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })

@@ -211,6 +211,21 @@ func (p *plugin) watchVendors(ctx context.Context) {
 	}, p.idleInterval())
 }
 
+// resumeDrivers puts in, as long as that fails, what a change of the memory mode has
+// taken out: a driver that is open is not looked for.
+func (p *plugin) resumeDrivers(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		for _, o := range p.hardware.all() {
+			if o.resume == nil {
+				continue
+			}
+			if err := o.resume(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Info("A driver is not there", "vendor", o.name, "reason", err.Error())
+			}
+		}
+	}, p.idleInterval())
+}
+
 func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
 	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
 	if err != nil {
@@ -291,7 +306,11 @@ func (c *Config) useAMD(ctx context.Context, config amd.Config, module *kmod.Mod
 	if cards, err := driver.Inventory(ctx); err == nil && len(cards) == 0 {
 		return nil, notThere(gpu.AMD, errors.New("amdgpu drives no card that is made for computing"))
 	}
-	return &opened{vendor: driver, loadID: loadID}, nil
+	o := &opened{vendor: driver, loadID: loadID}
+	if c.MemoryModes {
+		o.resume = module.Resume
+	}
+	return o, nil
 }
 
 // simulatedLookPause is kmod.Module's LookPause for a driver that is loaded at once.

@@ -51,6 +51,9 @@ type opened struct {
 	err error
 	// driverRoot is the folder of NVIDIA's driver on the host.
 	driverRoot string
+	// resume puts the driver in if we have taken it out and could not put it in again.
+	// Nil: it is not ours to do.
+	resume func(context.Context) error
 
 	// mu protects what follows.
 	mu sync.Mutex

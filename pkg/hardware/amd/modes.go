@@ -9,12 +9,16 @@ import (
 )
 
 // Modes reads how a card is set, and what it can be set to. It is empty for a card
-// that cannot be cut.
+// that cannot be cut; for one that amdgpu does not drive, whose files are gone, too, it
+// fails with a *HealthError.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	return onCard(ctx, d, pciAddress, (*card).readModes)
 }
 
 func (c *card) readModes() (gpu.Modes, error) {
+	if err := c.bound(); err != nil {
+		return gpu.Modes{}, err
+	}
 	l, err := c.look()
 	if err != nil || l.mode == "" {
 		return gpu.Modes{}, err

@@ -36,6 +36,14 @@ func TestModesOfACard(t *testing.T) {
 	assert.Equal(t, want, m.modes(first), "somebody else changed the memory mode")
 }
 
+// A card without its driver is not one that cannot be cut.
+func TestModesOfAGoneCard(t *testing.T) {
+	m := simulated(t, "mi300x8")
+	m.faults(amdgpu.Faults{Lost: []string{first}})
+	_, err := m.Modes(m.t.Context(), first)
+	require.ErrorContains(t, err, "gone from the PCI bus, or amdgpu has let go of it")
+}
+
 func textsOf[T ~string](all []T) []string {
 	var out []string
 	for _, x := range all {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -71,6 +72,11 @@ type Manager interface {
 // returns later than ctx, but no later than LoadPatience for each of three tries. If
 // it cannot be put in the error says so, and Resume, or another Reload, tries again.
 func (m *Module) Reload(ctx context.Context) error {
+	unlock, err := m.lock()
+	if err != nil {
+		return fmt.Errorf("nothing was done to %s: %w", m.Name, err)
+	}
+	defer unlock()
 	managed, err := m.managed(ctx)
 	if err == nil {
 		err = ctx.Err()
@@ -98,8 +104,17 @@ func (m *Module) Reload(ctx context.Context) error {
 }
 
 // Resume puts the module in if a Reload that took it out did not end. Call it when
-// the plugin starts, and as long as there is no driver.
+// the plugin starts, and as long as there is no driver. While a Reload is at it, of this
+// process or another, nothing is done: that is an error.
 func (m *Module) Resume(ctx context.Context) error {
+	if _, err := os.Stat(m.Marker); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	unlock, err := m.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	text, err := os.ReadFile(m.Marker)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -109,6 +124,30 @@ func (m *Module) Resume(ctx context.Context) error {
 	}
 	return m.putIn(ctx, strings.TrimSpace(string(text)) == managedMark)
 }
+
+// lock keeps other processes from taking the module out, or putting it in, meanwhile:
+// during a rolling update two plugins are on the node, and one that starts must not
+// take the marker of the other's Reload for one that was left behind. The kernel lets
+// go of the lock when a process dies.
+func (m *Module) lock() (unlock func(), err error) {
+	path := m.Marker + lockSuffix
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of kernel module %s: %w", m.Name, err)
+	}
+	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		file.Close()
+		return nil, fmt.Errorf("kernel module %s is being loaded anew, by who holds %s", m.Name, path)
+	case err != nil:
+		file.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { file.Close() }, nil
+}
+
+// lockSuffix is put behind the marker's name.
+const lockSuffix = ".lock"
 
 // What the marker says.
 const (

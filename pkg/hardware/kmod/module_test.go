@@ -354,10 +354,12 @@ func TestNothingIsDoneWhenNobodySaysWhoLoads(t *testing.T) {
 	assert.Empty(t, h.said())
 
 	m.Manager, m.Marker = nil, filepath.Join(t.TempDir(), "no", "such", "folder")
-	assert.ErrorContains(t, m.Reload(t.Context()), "write down that amdgpu is taken out")
+	assert.ErrorContains(t, m.Reload(t.Context()), "nothing was done to amdgpu: open the lock")
 	assert.Empty(t, h.said())
 	require.NoError(t, m.Resume(t.Context()))
 	m.Marker = t.TempDir()
+	assert.ErrorContains(t, m.Reload(t.Context()), "write down that amdgpu is taken out")
+	assert.Empty(t, h.said())
 	assert.ErrorContains(t, m.Resume(t.Context()), "look whether amdgpu was left out")
 }
 
@@ -376,4 +378,24 @@ func FuzzResume(f *testing.F) {
 		assert.Equal(t, live, h.is())
 		assert.NoFileExists(t, m.Marker)
 	})
+}
+
+// During a rolling update the plugin that starts finds the marker of the one that is
+// in the midst of a Reload: it leaves it alone.
+func TestTwoProcesses(t *testing.T) {
+	h, m := newHost(t)
+	other := *m
+	h.hang[unloads] = make(chan struct{})
+	done := make(chan error, 1)
+	go func() { done <- m.Reload(t.Context()) }()
+	require.Eventually(t, func() bool { return len(h.said()) == 1 }, 10*time.Second, time.Millisecond)
+	held := "kernel module amdgpu is being loaded anew, by who holds " + m.Marker + ".lock"
+	require.EqualError(t, other.Resume(t.Context()), held)
+	require.EqualError(t, other.Reload(t.Context()), "nothing was done to amdgpu: "+held)
+	assert.FileExists(t, m.Marker)
+	close(h.hang[unloads])
+	require.NoError(t, <-done)
+	assert.Equal(t, []string{unloads, loads}, h.said())
+	require.NoError(t, other.Resume(t.Context()))
+	require.NoError(t, other.Reload(t.Context()))
 }

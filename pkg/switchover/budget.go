@@ -11,7 +11,12 @@ import (
 
 // Budget says how many nodes may be without some of their cards at once, and which
 // are. Only the leader asks it, and it is the leader that changes states, so it is
-// exact from the moment when it was filled from the API server.
+// exact from the moment when it was filled from the API server; what the last words of
+// an earlier leader have begun is counted when it is seen.
+//
+// Nodes that are away for other reasons (not ready, cordoned, drained by a person) do
+// not count: one that is broken for good would keep all others from their profiles.
+// What must not be away at once is for budgets of pods to say, and those are honoured.
 type Budget struct {
 	most intstr.IntOrString
 
@@ -91,6 +96,15 @@ func (b *Budget) Take(node string) (ok bool, others string) {
 	}
 	slices.Sort(names)
 	return false, fmt.Sprintf(": %d are being switched (%s), and %s may be at once (--max-unavailable)", len(names), list(names), strings.TrimSpace(b.most.String()))
+}
+
+// Hold counts a node that is being switched, whether there is room or not: it was begun
+// by somebody else.
+func (b *Budget) Hold(node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken[node] = true
+	b.leaveQueue(node)
 }
 
 // Give gives a place back, and wakes the node that has waited longest.

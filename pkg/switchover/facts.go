@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -27,6 +28,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	s := &gpuNode.Status
 	var errs []error
 	if Tainting(s) {
+		r.Budget.Hold(gpuNode.Name)
 		f.Trouble, err = r.enforce(ctx, gpuNode, node)
 		f.Tainted = err == nil
 		if err != nil {
@@ -138,9 +140,28 @@ func (r *Reconciler) choice(ctx context.Context, gpuNode *v1alpha1.GPUNode, node
 	return choose(n, nil, others, r.Policy), nil
 }
 
+// lead begins as soon as the controller leads, also where there is no node to look at:
+// the metrics tell that it works.
+func (r *Reconciler) lead(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := r.begin(ctx)
+		if err == nil {
+			break
+		}
+		klog.FromContext(ctx).Error(err, "The controller leads, and cannot begin; trying again")
+		select {
+		case <-ctx.Done():
+		case <-time.After(lastErrorRetry):
+		}
+	}
+	return nil
+}
+
 // begin fills the budget from the API server, once, before the first node is looked
 // at.
 func (r *Reconciler) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
 	if r.memory.begun {

@@ -123,6 +123,34 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 	assert.Equal(t, 1, w.budgetSeen)
 }
 
+// An earlier leader's last write may be obeyed after the next one has looked who is being
+// switched.
+func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	for _, name := range []string{"node-a", "node-b"} {
+		w.addNode(name)
+		w.settled(name, "")
+		w.wants(name, "cpx")
+	}
+	w.evict = refuse("no")
+	w.pod("node-a", "web", cardA, cardA)
+	earlier := w.r
+	w.startController()
+	require.NoError(t, w.r.begin(t.Context()))
+	later := w.r
+	w.r = earlier
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.r = later
+	require.False(t, later.Budget.Has("node-a"))
+	w.round("node-a")
+	w.run("node-b", time.Minute, is(v1alpha1.Waiting))
+	w.evict = nil
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	w.run("node-b", time.Minute, inProfile("cpx"))
+	assert.Equal(t, 1, w.budgetSeen)
+}
+
 func slice(pool, name string, generation, count int64, devices ...string) resourceapi.ResourceSlice {
 	s := resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	s.Spec = resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}}

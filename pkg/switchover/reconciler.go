@@ -198,6 +198,10 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		}
 	}
 	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
+		if !Tainting(before) && refusedForGood(err) {
+			// Others must not wait for a node whose status cannot be written.
+			r.Budget.Give(gpuNode.Name)
+		}
 		return err
 	}
 	if !Tainting(&gpuNode.Status) && gpuNode.Status.State != v1alpha1.Waiting {
@@ -207,6 +211,12 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		r.tell(ctx, gpuNode, before, step)
 	}
 	return nil
+}
+
+// refusedForGood tells whether a write was certainly not obeyed, and is not going to be
+// if it is just repeated.
+func refusedForGood(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // write writes the status, if it is another. What only tells people how far it is can

@@ -114,3 +114,27 @@ func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
 	assert.Contains(t, ready(n).Message, "list the ResourceSlices of node node-a")
 	assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 }
+
+func TestANodeWhoseStatusIsRefusedBlocksNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	for _, name := range []string{"node-a", "node-b"} {
+		w.addNode(name)
+		w.settled(name, "")
+		w.wants(name, "cpx")
+	}
+	w.refuse = func(verb string, o client.Object) error {
+		if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == "node-a" && Tainting(&g.Status) {
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), g.Name, nil)
+		}
+		return nil
+	}
+	for range 3 {
+		w.round("node-a")
+	}
+	require.Error(t, w.lastErr)
+	w.run("node-b", time.Minute, inProfile("cpx"))
+	w.refuse = nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.Equal(t, 1, w.budgetSeen)
+}

@@ -129,6 +129,9 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
+	if err := mgr.Add(manager.RunnableFunc(r.lead)); err != nil {
+		return fmt.Errorf("have the controller begin when it leads: %w", err)
+	}
 	b := builder.ControllerManagedBy(mgr).Named("gpunode").
 		For(&v1alpha1.GPUNode{}).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).

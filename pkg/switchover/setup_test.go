@@ -104,6 +104,16 @@ tranche_switching_nodes_limit 1
 `), "tranche_switching_nodes", "tranche_switching_nodes_limit"))
 }
 
+// A cluster may have no node with GPUs for a while: the alert for a controller that does
+// not work must not be told then.
+func TestALeaderWithoutNodesTellsThatItWorks(t *testing.T) {
+	registry := manage(t, newWorld(t))
+	require.Eventually(t, func() bool {
+		count, err := testutil.GatherAndCount(registry, "tranche_switching_nodes_limit")
+		return err == nil && count == 1
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
 func TestWhetherThereAreDeviceTaintRules(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	has, err := hasRules(mapper)

@@ -37,7 +37,7 @@ func TestEveryNodeReportsItsCards(t *testing.T) {
 		require.Len(t, n.OwnerReferences, 1)
 		assert.Equal(t, owner.UID, n.OwnerReferences[0].UID)
 	}
-	assert.Regexp(t, `(?m)^node-a +Idle +8 +no profile is wanted`, s.kubectl("get", "gpunodes"))
+	assert.Regexp(t, `(?m)^node-a +Idle +\S+ +8 +8 +0 +no profile is wanted`, s.kubectl("get", "gpunodes"))
 }
 
 // A label cuts all cards of a node: who holds a card that changes is asked to leave,

@@ -34,7 +34,7 @@ type Holder struct {
 type Pod struct {
 	types.NamespacedName
 	UID types.UID
-	// Ending is when it was asked to end, nil: it was not.
+	// Ending is when it should have ended at the latest, nil: it was not asked to.
 	Ending *time.Time
 	// Grace is how long it may take, in seconds.
 	Grace int64
@@ -48,14 +48,19 @@ type Pod struct {
 	Refused string
 }
 
-// text says who is in the way, and why.
-func (h *Holder) text() string {
+// overdue is how long after its time the end of a pod is taken for one that hangs.
+const overdue = 5 * time.Second
+
+// text says who is in the way at a time, and why.
+func (h *Holder) text(now time.Time) string {
 	what := strings.Join(h.Devices, ", ")
 	if h.Pod == nil {
 		return fmt.Sprintf("%s holds %s for claim %s and cannot be evicted", h.Other, what, h.Claim)
 	}
 	text := fmt.Sprintf("pod %s (%s)", h.Pod.NamespacedName, what)
 	switch {
+	case h.Pod.Ending != nil && len(h.Pod.Finalizers) == 0 && now.After(h.Pod.Ending.Add(overdue)):
+		return fmt.Sprintf("%s should have been gone by %s: do the node's kubelet and its plugin run, and what do the pod's events say?", text, clockText(*h.Pod.Ending))
 	case h.Pod.Over:
 		return text + " has ended, and its claim is being released"
 	case h.Pod.Mirror:

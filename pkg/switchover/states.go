@@ -139,7 +139,7 @@ func (t *turn) inTheWay() []string {
 	}
 	known := map[string]bool{}
 	for i := range t.Holders {
-		left = append(left, t.Holders[i].text())
+		left = append(left, t.Holders[i].text(t.Now))
 		for _, device := range t.Holders[i].Devices {
 			known[device] = true
 		}

@@ -258,13 +258,20 @@ func (p *publisher) digestOf(pciAddress string) string {
 	return p.digests[gpu.PoolName(p.node, gpu.CardName(pciAddress))]
 }
 
-// ownersFound says who else serves cards of the node, and what gave them away.
+// ownersFound says who else serves cards that the node has, what gave them away, and
+// what to do about it.
 func (p *publisher) ownersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	vendors := map[gpu.Vendor]bool{}
+	for _, c := range p.cards.list() {
+		vendors[c.Vendor] = true
+	}
 	var found []string
 	for _, o := range p.owners {
-		found = append(found, o.found)
+		if vendors[o.vendor] {
+			found = append(found, fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.found, o.vendor.Title(), o.remedy))
+		}
 	}
 	return found
 }

@@ -92,6 +92,16 @@ func TestPublisherWithholds(t *testing.T) {
 	awaitEvent(t, p.api, "OtherOwnerGone", "")
 }
 
+// What the GPUNode says of other owners has the remedy, and only those count whose cards
+// the node has.
+func TestOwnersForTheReport(t *testing.T) {
+	p := newPublishing(t)
+	assert.Empty(t, p.ownersFound())
+	amds := owner{vendor: gpu.AMD, name: "device-config-manager", found: "its label is there", remedy: "remove the label"}
+	p.setOwners(t.Context(), append(owners{amds}, pluginOwner...))
+	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.ownersFound())
+}
+
 // Another owner that comes later: devices may be allocated, so they are tainted
 // and stay. So it is after a restart, too.
 func TestPublisherTaints(t *testing.T) {

@@ -96,4 +96,6 @@ func (c *Config) healthFile() string { return filepath.Join(c.dataDir(), "health
 
 func (c *Config) sharingFile() string { return filepath.Join(c.dataDir(), "sharing.json") }
 
+func (c *Config) rosterFile() string { return filepath.Join(c.dataDir(), "cards.json") }
+
 func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }

@@ -222,7 +222,7 @@ func (f *follower) restore(ctx context.Context) {
 // loads identifies the cards that are there, and the loads of their drivers.
 func (f *follower) loads() string {
 	text := ""
-	for _, card := range f.whole() {
+	for _, card := range f.roster.answering() {
 		text += card.PCIAddress + " " + f.hardware.LoadID(card.PCIAddress) + "\n"
 	}
 	return text

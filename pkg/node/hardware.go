@@ -123,6 +123,13 @@ func (h *hardware) Close(ctx context.Context) error {
 // cards out: those that are known are named in the error. If nothing is known of
 // any card, that is the error.
 func (h *hardware) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	cards, _, err := h.inventory(ctx)
+	return cards, err
+}
+
+// inventory is Inventory with the vendors that have told of all of their cards, if only
+// that one does not answer.
+func (h *hardware) inventory(ctx context.Context) (cards []gpu.GPU, told []gpu.Vendor, err error) {
 	vendors := h.all()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
 	var wg sync.WaitGroup
@@ -130,7 +137,6 @@ func (h *hardware) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 		wg.Go(func() { found[i], errs[i] = o.Inventory(ctx) })
 	}
 	wg.Wait()
-	var cards []gpu.GPU
 	broken := &gpu.InventoryError{}
 	failed := 0
 	for i, o := range vendors {
@@ -143,17 +149,20 @@ func (h *hardware) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 			found[i] = nil
 			broken.Cards = append(broken.Cards, h.allBroken(o, errs[i])...)
 		}
+		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.Cards, func(c *gpu.CardError) bool { return c.PCIAddress == "" }) {
+			told = append(told, o.name)
+		}
 		h.found(o, found[i], part)
 		cards = append(cards, found[i]...)
 	}
 	if failed > 0 && failed == len(vendors) {
-		return nil, errors.Join(errs...)
+		return nil, nil, errors.Join(errs...)
 	}
 	gpu.SortCards(cards)
 	if len(broken.Cards) > 0 {
-		return cards, broken
+		return cards, told, broken
 	}
-	return cards, nil
+	return cards, told, nil
 }
 
 // found remembers whose the cards of an inventory are.
@@ -318,16 +327,17 @@ func (h *hardware) Report(ctx context.Context) (report.Report, error) {
 }
 
 // list asks the hardware what is there. Cards that did not answer come back as
-// problems by PCI address; an error means that nothing is known.
-func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[string]string, err error) {
-	found, err = h.Inventory(ctx)
+// problems by PCI address; told are the vendors of which all cards are in one of the
+// two. An error means that nothing is known.
+func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
+	found, told, err = h.inventory(ctx)
 	problems = map[string]string{}
 	if err == nil {
-		return found, problems, nil
+		return found, problems, told, nil
 	}
 	var broken *gpu.InventoryError
 	if !errors.As(err, &broken) {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for _, card := range broken.Cards {
 		if card.PCIAddress == "" {
@@ -336,5 +346,5 @@ func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[stri
 		}
 		problems[card.PCIAddress] = card.Err.Error()
 	}
-	return found, problems, nil
+	return found, problems, told, nil
 }

@@ -57,9 +57,12 @@ func (p *plugin) lookAtAll(ctx context.Context) {
 func (p *plugin) look(ctx context.Context) error {
 	listing, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, problems, err := p.hardware.list(listing)
+	found, problems, told, err := p.hardware.list(listing)
 	if err != nil {
 		return err
+	}
+	for _, address := range p.roster.update(ctx, found, problems, told, p.bootID()) {
+		p.events.note(ctx, "GPURemoved", fmt.Sprintf("Card %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.CardName(address)))
 	}
 	p.shape(found)
 	reshared := p.share(ctx, found)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -68,8 +67,8 @@ type plugin struct {
 	follow  *follower
 	// looking is held by who looks at all cards, or changes them.
 	looking sync.Mutex
-	// found are the cards as the last look found them.
-	found atomic.Pointer[[]gpu.GPU]
+	// roster is the cards of the node, uncut, those that do not answer included.
+	roster *roster
 	// labels keeps the node's labels; nil: they are not ours.
 	labels         *labeler
 	uninstallation uninstallation

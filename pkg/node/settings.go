@@ -26,7 +26,7 @@ type nodeSettings struct {
 // share adds to cards that were found the devices by which they are shared. It
 // tells whether that has changed.
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
-	p.readSettings(ctx, found)
+	p.readSettings(ctx)
 	sharesNVIDIA := slices.ContainsFunc(found, func(card gpu.GPU) bool {
 		return card.Vendor == gpu.NVIDIA && p.wanted(&card).Shared
 	})
@@ -58,14 +58,14 @@ func (p *plugin) wanted(card *gpu.GPU) settings.Card {
 
 // readSettings takes in what administrators want now. Of settings with an error
 // nothing is taken: those before stay.
-func (p *plugin) readSettings(ctx context.Context, found []gpu.GPU) {
+func (p *plugin) readSettings(ctx context.Context) {
 	s := &p.settings
 	labels := p.node.labels()
 	if p.follow != nil {
 		labels = withoutProfile(labels) // the controller tells what it comes to
 	}
 	now, err := s.source.Read(labels)
-	s.profile = p.profileSettings(ctx, found, now)
+	s.profile = p.profileSettings(ctx, now)
 	if err != nil {
 		if text := err.Error(); text != s.toldBad {
 			s.toldBad = text

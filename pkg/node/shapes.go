@@ -22,9 +22,13 @@ func (c *Config) profileFile() string { return filepath.Join(c.dataDir(), "profi
 // openProfile reads which profile the node follows.
 func (p *plugin) openProfile(ctx context.Context) {
 	var err error
+	if p.roster, err = openRoster(p.rosterFile()); err != nil {
+		klog.FromContext(ctx).Error(err, "Rules that count cards count those that answer only")
+	}
 	p.profile, err = reshape.New(reshape.Config{
 		File:           p.profileFile(),
-		Cards:          p.whole,
+		Cards:          p.roster.all,
+		Lost:           p.roster.lost,
 		Hardware:       modes{p.hardware},
 		Resolve:        resolve,
 		RemovalCommand: p.hardware.RemovalCommand,
@@ -45,21 +49,10 @@ func resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []g
 	return resolved, problems
 }
 
-// whole are the cards that answered the last look, with everything that can be cut
-// from them, offered or not.
-func (p *plugin) whole() []gpu.GPU {
-	if found := p.found.Load(); found != nil {
-		return *found
-	}
-	return nil
-}
-
 // shape takes out of cards that were found what the node's profile does not offer.
 // What a claim holds stays, tainted: the scheduler forgets what an allocated device
 // consumes as soon as it is not published.
 func (p *plugin) shape(found []gpu.GPU) {
-	whole := slices.Clone(found)
-	p.found.Store(&whole)
 	held := p.heldPlacements()
 	for i := range found {
 		card := &found[i]
@@ -71,15 +64,26 @@ func (p *plugin) shape(found []gpu.GPU) {
 }
 
 // profileSettings are how the cards are shared by the profile that the node follows;
-// nil where it follows none, or configuration of the device plugin goes before.
-func (p *plugin) profileSettings(ctx context.Context, found []gpu.GPU, other *settings.Settings) map[string]settings.Card {
+// nil where it follows none, or configuration of the device plugin goes before. Where
+// the profile does not fit the cards any more, one was taken out, they stay as they are.
+func (p *plugin) profileSettings(ctx context.Context, other *settings.Settings) map[string]settings.Card {
 	applied := p.profile.Applied()
 	if applied.Profile == "" || applied.Source == v1alpha1.FromDefault && other != nil && other.Profile != "" {
 		return nil
 	}
-	cards, err := p.profile.Settings(found)
+	cards, err := p.profile.Settings(p.roster.all())
+	text := ""
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Not all cards follow the profile", "profile", applied.Profile, "err", err)
+		text = err.Error()
+		for address, card := range cards {
+			if now, known := p.sharing.lookUp(address); known {
+				now.Shape = card.Shape
+				cards[address] = now
+			}
+		}
+	}
+	if p.sharing.first("profile", text) && err != nil {
+		p.events.warn(ctx, "ProfileDoesNotFit", fmt.Sprintf("Profile %s, which this node follows, does not fit its cards any more, so they stay shared as they are: %v", applied.Profile, err))
 	}
 	return cards
 }

@@ -228,22 +228,24 @@ func TestOneVendorFails(t *testing.T) {
 	h, nv, amd := bothVendors(t)
 	ctx := quiet(t.Context())
 	nv.err = errors.New("NVML does not answer")
-	found, problems, err := h.list(ctx)
+	found, problems, told, err := h.list(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []string{amd1}, addressesOf(found))
 	assert.Equal(t, map[string]string{nvidia1: "NVML does not answer", nvidia2: "NVML does not answer"}, problems)
+	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told)
 
 	// Some cards of each.
 	nv.err, nv.cards = &gpu.InventoryError{Cards: []*gpu.CardError{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.cards[:1]
 	amd.err, amd.cards = &gpu.InventoryError{Cards: []*gpu.CardError{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
-	found, problems, err = h.list(ctx)
+	found, problems, told, err = h.list(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []string{nvidia1}, addressesOf(found))
 	assert.Equal(t, map[string]string{nvidia2: "lost", amd1: "in reset"}, problems)
+	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told, "one card is not named")
 
 	// Nothing is known of anything.
 	nv.err, amd.err = errors.New("NVML does not answer"), errors.New("no sysfs")
-	_, _, err = h.list(ctx)
+	_, _, _, err = h.list(ctx)
 	require.ErrorContains(t, err, "no sysfs")
 	require.ErrorContains(t, err, "NVML does not answer")
 }

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// goneLooks is how many looks in a row after a boot must not find a card of an earlier
+// boot until it counts as taken out: a driver may bring its cards up one by one.
+const goneLooks = 12
+
+// roster is the cards of the node as profiles count them: those that answer, and those
+// that were there and do not answer now. A rule for so many cards, or for the third
+// card, must not go over to others because one has fallen silent. It is kept in a file,
+// because a plugin that starts anew does not see the silent ones.
+type roster struct {
+	path string
+	// mu protects the map and the file.
+	mu    sync.RWMutex
+	cards map[string]*rosterCard
+}
+
+// rosterCard is a card as it was when it answered last.
+type rosterCard struct {
+	gpu.GPU
+	// BootID is of the boot in which it was found last.
+	BootID string
+	// answers tells whether the last look found it, missed how many looks in a row
+	// after a boot have not.
+	answers bool
+	missed  int
+}
+
+// openRoster reads the cards of earlier runs. A file that cannot be read is reported:
+// then the cards are those that answer.
+func openRoster(path string) (*roster, error) {
+	r := &roster{path: path, cards: map[string]*rosterCard{}}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	var known []*rosterCard
+	if err == nil {
+		err = json.Unmarshal(data, &known)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read which cards the node has from %s: %w", path, err)
+	}
+	for _, c := range known {
+		if c != nil && c.PCIAddress != "" {
+			r.cards[c.PCIAddress] = c
+		}
+	}
+	return r, nil
+}
+
+// update takes in a look at the hardware: the cards that answered, which of the others
+// a driver still names, and the vendors of which it is known which cards there are. It
+// gives the cards that were found the indexes that they had, as long as one of their
+// vendor is silent: the driver counts without it. It returns the cards that are not
+// the node's any more.
+func (r *roster) update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := false
+	for _, c := range r.cards {
+		c.answers = slices.ContainsFunc(found, func(g gpu.GPU) bool { return g.PCIAddress == c.PCIAddress })
+		_, named := problems[c.PCIAddress]
+		if c.answers || named || c.BootID == bootID || !slices.Contains(told, c.Vendor) {
+			c.missed = 0
+			continue
+		}
+		if c.missed++; c.missed >= goneLooks {
+			removed = append(removed, c.PCIAddress)
+			delete(r.cards, c.PCIAddress)
+			changed = true
+		}
+	}
+	for i := range found {
+		g := &found[i]
+		r.keepIndex(g)
+		before := r.cards[g.PCIAddress]
+		if before == nil || before.BootID != bootID || !reflect.DeepEqual(before.GPU, *g) {
+			changed = true
+			r.cards[g.PCIAddress] = &rosterCard{GPU: *g, BootID: bootID, answers: true}
+		}
+	}
+	if changed {
+		r.save(ctx)
+	}
+	slices.Sort(removed)
+	return removed
+}
+
+// keepIndex gives a card the index that it had, and a new one one that no other has,
+// while a card of its vendor is silent. The caller holds the lock.
+func (r *roster) keepIndex(g *gpu.GPU) {
+	taken, silent := map[int]bool{}, false
+	for _, c := range r.cards {
+		if c.Vendor == g.Vendor {
+			taken[c.Index] = true
+			silent = silent || !c.answers
+		}
+	}
+	if !silent {
+		return
+	}
+	if before := r.cards[g.PCIAddress]; before != nil {
+		g.Index = before.Index
+		return
+	}
+	for taken[g.Index] {
+		g.Index++
+	}
+}
+
+// save writes the file. If it cannot, the cards are still known in this run. The caller
+// holds the lock.
+func (r *roster) save(ctx context.Context) {
+	data, err := json.Marshal(slices.SortedFunc(maps.Values(r.cards), func(a, b *rosterCard) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
+	if err == nil {
+		err = renameio.WriteFile(r.path, data, 0o600, renameio.WithTempDir(filepath.Dir(r.path)))
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Which cards the node has could not be written down; a plugin that starts while one is silent does not count it", "file", r.path)
+	}
+}
+
+// all are the cards of the node in PCI order, with everything that can be cut from
+// them, offered or not.
+func (r *roster) all() []gpu.GPU { return r.those(func(*rosterCard) bool { return true }) }
+
+// answering are those that the last look found.
+func (r *roster) answering() []gpu.GPU { return r.those(func(c *rosterCard) bool { return c.answers }) }
+
+func (r *roster) those(which func(*rosterCard) bool) []gpu.GPU {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var cards []gpu.GPU
+	for _, c := range r.cards {
+		if which(c) {
+			cards = append(cards, c.GPU)
+		}
+	}
+	gpu.SortCards(cards)
+	return cards
+}
+
+// lost tells whether a card does not answer.
+func (r *roster) lost(pciAddress string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	c := r.cards[pciAddress]
+	return c == nil || !c.answers
+}

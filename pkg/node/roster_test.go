@@ -21,6 +21,7 @@ type rosterCase struct {
 }
 
 func newRosterCase(t *testing.T, path string) *rosterCase {
+	t.Helper()
 	r, err := openRoster(path)
 	require.NoError(t, err)
 	return &rosterCase{t: t, roster: r, boot: "boot 1"}
@@ -30,6 +31,7 @@ var bothTold = []gpu.Vendor{gpu.NVIDIA, gpu.AMD}
 
 // look is one that finds cards.
 func (c *rosterCase) look(found ...gpu.GPU) (indexes []int, removed []string) {
+	c.t.Helper()
 	removed = c.update(quiet(c.t.Context()), found, nil, bothTold, c.boot)
 	for i := range found {
 		indexes = append(indexes, found[i].Index)
@@ -99,8 +101,9 @@ func TestRosterForgetsRemovedCards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cards.json")
-			newRosterCase(t, path).look(one, two)
 			c := newRosterCase(t, path)
+			c.update(ctx, []gpu.GPU{one, two}, nil, bothTold, "boot 1")
+			c = newRosterCase(t, path)
 			for n := range goneLooks - 1 {
 				require.Empty(t, c.update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot), "look %d", n)
 			}

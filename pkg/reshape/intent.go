@@ -38,10 +38,10 @@ type intent struct {
 	// and of Applying for cards that are done.
 	Shapes map[string]settings.Shape `json:"shapes,omitempty"`
 	// Before is how the cards were set when Applied was all true, while Applying is
-	// there.
+	// there, and afterwards for cards that have fallen silent meanwhile.
 	Before map[string]gpu.Modes `json:"before,omitempty"`
-	// Ours are, while Applying is there, the placements of partitions that were made
-	// to stay, or were about to be, on cards that are not done.
+	// Ours are, for as long, the placements of partitions that were made to stay, or
+	// were about to be, on cards that are not done.
 	Ours map[string][]gpu.Placement `json:"ours,omitempty"`
 	// Last is what the last wish that was followed took the place of, to go back to it:
 	// whoever asked for it may find only then that something is wrong.
@@ -111,7 +111,7 @@ func (in intent) begin(to followed, now map[string]gpu.Modes) intent {
 	}
 	for card, modes := range now {
 		// An earlier try may have changed the card already.
-		if _, ok := in.Before[card]; !ok {
+		if _, ok := in.Before[card]; !ok || in.Applying == nil {
 			in.Before[card] = modes
 		}
 	}
@@ -135,25 +135,49 @@ func (in intent) done(card string, shape settings.Shape) intent {
 		in.Shapes = map[string]settings.Shape{}
 	}
 	in.Shapes[card] = shape
+	return in.settle(card)
+}
+
+// settle is the intent when nothing is left to do on a card.
+func (in intent) settle(card string) intent {
+	in = in.clone()
 	delete(in.Ours, card)
+	if in.Applying == nil {
+		delete(in.Before, card)
+	}
+	if len(in.Ours) == 0 {
+		in.Ours = nil
+	}
+	if len(in.Before) == 0 {
+		in.Before = nil
+	}
 	return in
 }
 
+// unsettled tells whether something is known of a card that is for a change only.
+func (in *intent) unsettled(card string) bool {
+	_, before := in.Before[card]
+	_, ours := in.Ours[card]
+	return before || ours
+}
+
 // finish is the intent when all cards that were seen follow a wish. The others keep
-// the shape that they had.
+// the shape that they had, and what is known of them: what was made on them is ours.
 func (in intent) finish(to followed, seen []Card) intent {
 	in = in.clone()
 	if in.Shapes == nil {
 		in.Shapes = map[string]settings.Shape{}
 	}
 	for i := range seen {
-		card := seen[i].PCIAddress
-		in.Shapes[card] = to.Shapes[card]
+		in.Shapes[seen[i].PCIAddress] = to.Shapes[seen[i].PCIAddress]
 	}
 	if in.Applied.Wish.Hash != to.Wish.Hash {
 		in.Last = &last{followed: in.Applied, Before: in.Before}
 	}
-	in.Applied, in.Applying, in.Before, in.Ours, in.Step = to, nil, nil, nil, ""
+	in.Applied, in.Applying, in.Step = to, nil, ""
+	for i := range seen {
+		in = in.settle(seen[i].PCIAddress)
+	}
 	return in
 }
 

@@ -3,6 +3,7 @@ package reshape
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -352,4 +353,49 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 	require.NoError(t, os.Mkdir(p.file, 0o700))
 	_, err = p.open()
 	require.ErrorContains(t, err, "read which profile the node follows")
+}
+
+// A card falls silent in the midst of a change, and the others go back: what was made
+// on it is still ours when it answers again, and so is how it was set before.
+func TestCardLostInTheMidst(t *testing.T) {
+	for name, restart := range map[string]bool{"": false, "the plugin is started anew": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, hopper, other, ampere)
+			p.hardware.card(ampere).resets = true
+			n := p.start()
+			first := p.profile("first", nil)
+			p.follow(n, first)
+			second := p.profile("second", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
+			p.hardware.after = func(call string) error {
+				if strings.HasPrefix(call, "create gpu-0000-02") || strings.HasPrefix(call, "create gpu-0000-03") {
+					return errScripted
+				}
+				return nil
+			}
+			require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), second, false).Phase)
+			p.hardware.after = nil
+
+			silent := true
+			lost := func(card string) bool { return silent && card != hopper }
+			n.Lost = lost
+			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.RollBack(t.Context(), first, false))
+			assert.Equal(t, "gpu-0000-01-00-0 on", p.hardware.state()[0])
+			assert.Equal(t, []string{"gpu-0000-02-00-0 on 1g.10gb_3", "gpu-0000-03-00-0 on 1g.10gb_2"}, p.hardware.state()[1:])
+			if restart {
+				n = p.start()
+				n.Lost = lost
+			}
+			assert.True(t, n.Static(ones(other, 3)[0]), "what is on it is foreign")
+			// Another wish that comes and goes while it is silent changes nothing of that.
+			third := p.profile("third", map[string]settings.Shape{hopper: off})
+			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), third, false))
+			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), first, false))
+
+			silent = false
+			require.NoError(t, n.Restore(t.Context()))
+			assert.Equal(t, []string{"gpu-0000-02-00-0 on", "gpu-0000-03-00-0 off"}, p.hardware.state()[1:])
+			p.follows(n, first)
+			require.Empty(t, n.intent().Before)
+		})
+	}
 }

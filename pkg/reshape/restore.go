@@ -3,6 +3,7 @@ package reshape
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -39,6 +40,9 @@ func (n *Node) Restore(ctx context.Context) error {
 		ignoreMemory(seen)
 	}
 	refusal := n.refusal(NewPlan(seen))
+	if err := n.settle(seen); err != nil {
+		return err
+	}
 	if len(n.groups(seen)) == 0 {
 		return join(silent, lost, refusal)
 	}
@@ -47,6 +51,29 @@ func (n *Node) Restore(ctx context.Context) error {
 		return err
 	}
 	return join(silent, lost, refusal, n.reshape(ctx, g, seen))
+}
+
+// settle forgets what was kept of cards that had fallen silent, and of which nothing is
+// to be changed now.
+func (n *Node) settle(seen []Card) error {
+	groups := slices.Concat(n.groups(seen)...)
+	in := n.intent()
+	var settled []string
+	for i := range seen {
+		card := seen[i].PCIAddress
+		if in.unsettled(card) && !slices.ContainsFunc(groups, func(g gpu.GPU) bool { return g.PCIAddress == card }) {
+			settled = append(settled, card)
+		}
+	}
+	if settled == nil {
+		return nil
+	}
+	return n.update(func(in intent) intent {
+		for _, card := range settled {
+			in = in.settle(card)
+		}
+		return in
+	})
 }
 
 // memoryObstacle says why the memory mode is not put back, nil if it need not be, or

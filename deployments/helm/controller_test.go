@@ -102,33 +102,6 @@ func TestControllerHasNoPrivileges(t *testing.T) {
 	}
 }
 
-// TestControllerRights: what it may write, all of it.
-func TestControllerRights(t *testing.T) {
-	objects := decode(t, render(t, chart))
-	writes := map[string][]string{}
-	for _, rules := range [][]rbacv1.PolicyRule{
-		named[*rbacv1.ClusterRole](t, objects, "tranche-controller").Rules, named[*rbacv1.Role](t, objects, "tranche-controller").Rules,
-	} {
-		for _, rule := range rules {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					if !slices.Contains([]string{"get", "list", "watch"}, verb) {
-						writes[resource] = append(writes[resource], verb)
-					}
-				}
-			}
-		}
-	}
-	assert.Equal(t, map[string][]string{
-		"gpunodes/status": {"patch"}, "partitionprofiles": {"create", "update", "delete"}, "nodes": {"patch"},
-		"devicetaintrules": {"create", "update", "delete"}, "pods": {"delete"}, "pods/eviction": {"create"},
-		"events": {"create", "patch"}, "leases": {"create", "update"},
-	}, writes)
-	for _, rule := range named[*rbacv1.Role](t, objects, "tranche-controller").Rules {
-		assert.True(t, slices.Equal(rule.Verbs, []string{"create"}) || slices.Equal(rule.ResourceNames, []string{"tranche-controller"}))
-	}
-}
-
 // TestControllerBudget: one pod may go at any time, and a single one is not held.
 func TestControllerBudget(t *testing.T) {
 	objects := decode(t, render(t, chart))
@@ -152,7 +125,7 @@ func TestControllerOff(t *testing.T) {
 				require.NoError(t, err)
 				assert.NotContains(t, accessor.GetName(), "controller")
 			}
-			for _, rule := range one[*rbacv1.ClusterRole](t, objects).Rules {
+			for _, rule := range named[*rbacv1.ClusterRole](t, objects, "tranche-kubelet-plugin").Rules {
 				assert.NotContains(t, rule.APIGroups, "tranche.dev")
 			}
 			assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--gpu-node")

@@ -49,6 +49,8 @@ func TestBadValues(t *testing.T) {
 		"a label twice":         {[]string{"controller.pauseLabels={a,a}"}, []string{"/controller/pauseLabels", "equal"}},
 		"memory modes":          {[]string{"amd.memoryModes=NPS4"}, []string{"/amd/memoryModes", "want boolean"}},
 		"rules":                 {[]string{"metrics.prometheusRule.enabled=true"}, []string{"/metrics", "'prometheusRule' not allowed"}},
+		"roles for people":      {[]string{"userRoles.aggregateToEdit=true"}, []string{"/userRoles", "'aggregateToEdit' not allowed"}},
+		"a peer":                {[]string{"networkPolicy.metricsFrom[0].namespace=x"}, []string{"/networkPolicy/metricsFrom/0", "'namespace' not allowed"}},
 		"toleration":            {[]string{"kubeletPlugin.tolerations[0].efect=NoSchedule"}, []string{"/kubeletPlugin/tolerations/0", "'efect' not allowed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,143 @@
+package helm_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// call is where the code makes use of rights: a file, and words of it.
+type call struct {
+	// rights are group/resource with the verbs; the core's group is empty. What ends in
+	// "here" is for the release's namespace only.
+	rights string
+	file   string
+	words  string
+}
+
+// What every right is for. Informers list and watch.
+var (
+	controllerCalls = []call{
+		{"tranche.dev/gpunodes get", "pkg/switchover/reconciler.go", "r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)"},
+		{"tranche.dev/gpunodes list watch", "pkg/switchover/setup.go", "For(&v1alpha1.GPUNode{})"},
+		{"tranche.dev/gpunodes/status patch", "pkg/switchover/reconciler.go", "r.Client.Status().Patch(ctx, gpuNode"},
+		{"tranche.dev/partitionprofiles list watch", "pkg/switchover/setup.go", "Watches(&v1alpha1.PartitionProfile{}"},
+		{"tranche.dev/partitionprofiles create", "pkg/profiles/keeper.go", "k.Client.Create(ctx, made)"},
+		{"tranche.dev/partitionprofiles update", "pkg/profiles/keeper.go", "k.Client.Update(ctx, changed)"},
+		{"tranche.dev/partitionprofiles delete", "pkg/profiles/keeper.go", "k.Client.Delete(ctx, p"},
+		{"/nodes get", "pkg/switchover/clients.go", "r.Reader.Get(ctx, client.ObjectKey{Name: name}, &node)"},
+		{"/nodes list watch", "pkg/switchover/setup.go", "Watches(&corev1.Node{}"},
+		{"/nodes patch", "pkg/switchover/clients.go", "r.Client.Patch(ctx, &node, patch)"},
+		{"resource.k8s.io/devicetaintrules get", "pkg/switchover/taints.go", "r.Reader.Get(ctx, client.ObjectKeyFromObject(want), there)"},
+		{"resource.k8s.io/devicetaintrules list watch", "pkg/switchover/setup.go", "WatchesMetadata(ruleMetadata()"},
+		{"resource.k8s.io/devicetaintrules create", "pkg/switchover/taints.go", "r.Client.Create(ctx, want.DeepCopy())"},
+		{"resource.k8s.io/devicetaintrules update", "pkg/switchover/taints.go", "r.Client.Update(ctx, changed)"},
+		{"resource.k8s.io/devicetaintrules delete", "pkg/switchover/taints.go", "r.Client.Delete(ctx, rule"},
+		{"resource.k8s.io/resourceclaims list watch", "pkg/switchover/setup.go", "Watches(&resourceapi.ResourceClaim{}"},
+		{"resource.k8s.io/resourceslices list", "pkg/switchover/verify.go", "r.Reader.List(ctx, &found"},
+		{"/pods get", "pkg/switchover/holders.go", "var pod corev1.Pod"},
+		{"/pods list", "pkg/switchover/holders.go", "var pods corev1.PodList"},
+		{"/pods delete", "pkg/switchover/evict.go", "r.Client.Delete(ctx, pod"},
+		{"/pods/eviction create", "pkg/switchover/evict.go", `SubResource("eviction").Create(ctx, pod`},
+		{"events.k8s.io/events create patch", "pkg/switchover/setup.go", `mgr.GetEventRecorder("tranche-controller")`},
+		{"/events create patch here", "cmd/tranche-controller/main.go", "LeaderElection:"},
+		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
+	}
+	pluginCalls = []call{
+		{"resource.k8s.io/resourceclaims get", "pkg/node/node.go", "ResourceClaims(namespace).Get(ctx, name"},
+		{"resource.k8s.io/resourceclaims/status patch", "pkg/node/claimstatus.go", "ApplyStatus(ctx, apply"},
+		{"resource.k8s.io/resourceclaims/driver associated-node:patch", "pkg/node/claimstatus.go", "ApplyStatus(ctx, apply"},
+		{"resource.k8s.io/resourceslices list watch create update delete", "pkg/node/node.go", "kubeletplugin.Start("},
+		{"/nodes get", "pkg/node/watch.go", "client.CoreV1().Nodes().Get(ctx, name"},
+		{"/nodes list watch", "pkg/node/nodewatch.go", "Nodes().Informer()"},
+		{"/nodes patch", "pkg/node/labels.go", "Nodes().Patch(ctx"},
+		{"/pods list watch", "pkg/node/watch.go", "pods.Core().V1().Pods()"},
+		{"events.k8s.io/events create patch", "pkg/node/events.go", "events.EventSinkImpl{Interface: p.client.EventsV1()}"},
+		{"tranche.dev/gpunodes list watch", "pkg/node/gpunodes.go", "client.ListWatch(nodes, name)"},
+		{"tranche.dev/gpunodes create", "pkg/node/follow.go", "f.nodes.Create(ctx"},
+		{"tranche.dev/gpunodes/status patch", "pkg/node/gpunodes.go", "nodes.Patch(ctx, name, types.ApplyPatchType"},
+		{"kmm.sigs.x-k8s.io/nodemodulesconfigs get", "pkg/hardware/kmod/kmm.go", "Resource(NodeModulesConfigs).Get(ctx"},
+		{"kmm.sigs.x-k8s.io/nodemodulesconfigs delete", "pkg/hardware/kmod/kmm.go", "Resource(NodeModulesConfigs).Delete(ctx"},
+		{"/configmaps list watch here", "pkg/node/uninstall.go", "ConfigMaps().Informer()"},
+	}
+	uninstallCalls = []call{
+		{"resource.k8s.io/resourceclaims list", "pkg/uninstall/run.go", "ResourceClaims(metav1.NamespaceAll).List(ctx"},
+		{"resource.k8s.io/resourceslices list", "pkg/uninstall/run.go", "ResourceSlices().List(ctx"},
+		{"resource.k8s.io/resourceslices delete", "pkg/uninstall/run.go", "ResourceSlices().Delete(ctx"},
+		{"/nodes get", "pkg/uninstall/leftovers.go", "nodes.Get(ctx, name"},
+		{"/nodes list", "pkg/uninstall/leftovers.go", "nodes.List(ctx"},
+		{"/nodes patch", "pkg/uninstall/leftovers.go", "nodes.Patch(ctx, name"},
+		{"resource.k8s.io/devicetaintrules list", "pkg/uninstall/leftovers.go", "rules.List(ctx"},
+		{"resource.k8s.io/devicetaintrules delete", "pkg/uninstall/leftovers.go", "rules.Delete(ctx, name"},
+		{"tranche.dev/gpunodes list", "pkg/uninstall/switches.go", "GPUNodes().List(ctx"},
+		{"tranche.dev/gpunodes delete", "pkg/uninstall/leftovers.go", "GPUNodes().Delete(ctx"},
+		{"tranche.dev/partitionprofiles list", "pkg/uninstall/leftovers.go", "PartitionProfiles().List(ctx"},
+		{"tranche.dev/partitionprofiles delete", "pkg/uninstall/leftovers.go", "PartitionProfiles().Delete(ctx"},
+		{"/configmaps create here", "pkg/uninstall/give.go", "maps.Create(ctx, wanted"},
+		{"/configmaps update here", "pkg/uninstall/give.go", "maps.Update(ctx, wanted"},
+		{"apps/daemonsets get here", "pkg/uninstall/give.go", "DaemonSets(g.Namespace).Get(ctx"},
+		{"apps/deployments get here", "pkg/uninstall/controller.go", "Deployments(c.Namespace).Get(ctx"},
+		{"apps/deployments/scale patch here", "pkg/uninstall/controller.go", `Patch(ctx, c.Controller, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")`},
+		{"/pods list here", "pkg/uninstall/controller.go", "Pods(c.Namespace).List(ctx"},
+	}
+)
+
+// TestRights holds what the roles allow against the calls in the code: no right is there
+// that no call needs. That none is missing is for the end-to-end tests to find.
+func TestRights(t *testing.T) {
+	everything := []string{"--set", "amd.memoryModes=true,nodeLabels=true,uninstall.force=true"}
+	objects := decode(t, render(t, chart, everything...))
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		calls   []call
+	}{
+		"tranche-controller":     {objects, controllerCalls},
+		"tranche-kubelet-plugin": {objects, pluginCalls},
+		"tranche-uninstall":      {hooks(t, everything...), uninstallCalls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needed := map[string]bool{}
+			for _, c := range test.calls {
+				content, err := os.ReadFile(filepath.Join("../..", c.file))
+				require.NoError(t, err)
+				assert.Contains(t, string(content), c.words, "%s: %s is needed by nothing any more", c.file, c.rights)
+				words := strings.Fields(c.rights)
+				here := ""
+				if words[len(words)-1] == "here" {
+					here, words = " here", words[:len(words)-1]
+				}
+				for _, verb := range words[1:] {
+					needed[words[0]+" "+verb+here] = true
+				}
+			}
+			given := map[string]bool{}
+			add := func(rules []rbacv1.PolicyRule, here string) {
+				for _, rule := range rules {
+					for _, group := range rule.APIGroups {
+						for _, resource := range rule.Resources {
+							for _, verb := range rule.Verbs {
+								given[fmt.Sprintf("%s/%s %s%s", group, resource, verb, here)] = true
+							}
+						}
+					}
+				}
+			}
+			add(named[*rbacv1.ClusterRole](t, test.objects, name).Rules, "")
+			add(named[*rbacv1.Role](t, test.objects, name).Rules, " here")
+			assert.Equal(t, needed, given)
+		})
+	}
+
+	// What cannot be limited to a name is not, and all else in the namespace is.
+	for _, rule := range named[*rbacv1.Role](t, objects, "tranche-controller").Rules {
+		assert.True(t, slices.Contains(rule.Verbs, "create") || slices.Equal(rule.ResourceNames, []string{"tranche-controller"}), rule)
+	}
+}

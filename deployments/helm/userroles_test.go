@@ -1,0 +1,97 @@
+package helm_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+)
+
+// aggregated are the roles that a role becomes a part of, by its labels.
+func aggregated(role *rbacv1.ClusterRole) (into []string) {
+	for key := range role.Labels {
+		if name, ok := strings.CutPrefix(key, "rbac.authorization.k8s.io/aggregate-to-"); ok {
+			into = append(into, name)
+		}
+	}
+	return into
+}
+
+// templates are those of the pods that stay.
+func templates(objects []runtime.Object) (pods []corev1.PodTemplateSpec) {
+	for _, o := range all[*appsv1.DaemonSet](objects) {
+		pods = append(pods, o.Spec.Template)
+	}
+	for _, o := range all[*appsv1.Deployment](objects) {
+		pods = append(pods, o.Spec.Template)
+	}
+	return pods
+}
+
+// TestUserRoles: reading is for everybody who may read the cluster; what drains nodes is
+// part of no role that an administrator has given out before.
+func TestUserRoles(t *testing.T) {
+	objects := decode(t, render(t, chart))
+	view, admin := named[*rbacv1.ClusterRole](t, objects, "tranche-view"), named[*rbacv1.ClusterRole](t, objects, "tranche-profile-admin")
+	assert.Equal(t, []string{"view"}, aggregated(view))
+	assert.Empty(t, aggregated(admin))
+	for _, rule := range view.Rules {
+		assert.Equal(t, []string{"get", "list", "watch"}, rule.Verbs)
+	}
+	for _, rule := range admin.Rules {
+		assert.Equal(t, []string{"tranche.dev"}, rule.APIGroups)
+		assert.NotContains(t, rule.Resources, "gpunodes/status")
+		if slices.Contains(rule.Resources, "gpunodes") {
+			assert.Equal(t, []string{"get", "list", "watch", "update", "patch"}, rule.Verbs, "plugins make them, and they go with their nodes")
+		}
+	}
+	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
+		assert.NotContains(t, []string{view.Name, admin.Name}, binding.RoleRef.Name, "whom to bind is for people to say")
+	}
+
+	only := decode(t, render(t, chart, "--set", "userRoles.aggregateToView=false"))
+	assert.Empty(t, aggregated(named[*rbacv1.ClusterRole](t, only, "tranche-view")))
+	for _, args := range [][]string{{"--set", "userRoles.create=false"}, {"--set-json", "userRoles=null"}} {
+		for _, role := range all[*rbacv1.ClusterRole](decode(t, render(t, chart, args...))) {
+			assert.NotContains(t, []string{view.Name, admin.Name}, role.Name)
+		}
+	}
+}
+
+// TestNetworkPolicy: it is for all pods of the chart, and lets in who reads the metrics
+// only.
+func TestNetworkPolicy(t *testing.T) {
+	assert.Empty(t, all[*networkingv1.NetworkPolicy](decode(t, render(t, chart))))
+	assert.Empty(t, all[*networkingv1.NetworkPolicy](decode(t, render(t, chart, "--set-json", "networkPolicy=null"))))
+	policy := func(args ...string) (*networkingv1.NetworkPolicy, []runtime.Object) {
+		objects := decode(t, render(t, chart, append(args, "--set", "networkPolicy.enabled=true")...))
+		return one[*networkingv1.NetworkPolicy](t, objects), objects
+	}
+	closed, objects := policy()
+	assert.Empty(t, closed.Spec.Ingress)
+	assert.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, closed.Spec.PolicyTypes, "the API server's address is not known")
+	selector, err := metav1.LabelSelectorAsSelector(&closed.Spec.PodSelector)
+	require.NoError(t, err)
+	for _, pod := range templates(objects) {
+		assert.True(t, selector.Matches(labels.Set(pod.Labels)), pod.Labels)
+		ports := pod.Spec.Containers[0].Ports
+		assert.True(t, slices.ContainsFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == "http" }))
+	}
+
+	open, _ := policy("--set-json", `networkPolicy.metricsFrom=[{"namespaceSelector":{"matchLabels":{"a":"b"}}}]`)
+	assert.Equal(t, []networkingv1.NetworkPolicyIngressRule{{
+		From:  []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}},
+		Ports: []networkingv1.NetworkPolicyPort{{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromString("http"))}},
+	}}, open.Spec.Ingress)
+}

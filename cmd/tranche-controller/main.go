@@ -72,7 +72,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// run works until ctx ends, or until another controller leads.
+// run works until ctx ends, another controller leads, or it has to be started anew.
 func run(ctx context.Context, api *rest.Config, c *config) error {
 	ctrl.SetLogger(klog.Background())
 	scheme, err := switchover.NewScheme()
@@ -106,7 +106,10 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 			return fmt.Errorf("keep profiles: %w", err)
 		}
 	}
-	return mgr.Start(ctx)
+	if err := mgr.Start(ctx); !errors.Is(err, switchover.ErrStartAnew) {
+		return err
+	}
+	return nil // the kubelet starts it anew
 }
 
 // synced tells whether the caches have been filled: a controller that waits to lead has

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +80,13 @@ func serveAPI(t *testing.T, w *world) *rest.Config {
 		mux.HandleFunc(k.path()+"/", func(rw http.ResponseWriter, r *http.Request) { serveObject(w, k, rw, r, answer) })
 	}
 	for dir, list := range lists {
-		mux.HandleFunc(dir, func(rw http.ResponseWriter, _ *http.Request) { answer(rw, list) })
+		mux.HandleFunc(dir, func(rw http.ResponseWriter, _ *http.Request) {
+			now := list.DeepCopy()
+			if w.rulesGone.Load() {
+				now.APIResources = slices.DeleteFunc(now.APIResources, func(r metav1.APIResource) bool { return r.Kind == ruleKind.Kind })
+			}
+			answer(rw, now)
+		})
 	}
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.CloseClientConnections)

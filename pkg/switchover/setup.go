@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +40,9 @@ type Options struct {
 	PauseLabels []string
 	// Workers is how many nodes are looked at side by side.
 	Workers int
+	// LookForRules is how often to look whether the API server has DeviceTaintRules by
+	// now, or has none any more. Zero: every minute.
+	LookForRules time.Duration
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 }
@@ -120,7 +123,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder("tranche-controller")
-	if r.DeviceTaintRules, err = hasRules(mgr.GetRESTMapper()); err != nil {
+	if err := r.findRules(ctx, mgr, o.LookForRules); err != nil {
 		return err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, poolIndex, poolsOf); err != nil {
@@ -169,15 +172,6 @@ func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 		}
 	}
 	return nil
-}
-
-// hasRules tells whether the API server has DeviceTaintRules.
-func hasRules(mapper meta.RESTMapper) (bool, error) {
-	_, err := mapper.RESTMapping(ruleKind.GroupKind(), ruleKind.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, wrap(err, "ask the API server whether it has DeviceTaintRules")
 }
 
 // ofNode: a node is of interest if it has a GPUNode, or something of ours on it.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -112,17 +111,6 @@ func TestALeaderWithoutNodesTellsThatItWorks(t *testing.T) {
 		count, err := testutil.GatherAndCount(registry, "tranche_switching_nodes_limit")
 		return err == nil && count == 1
 	}, 30*time.Second, 10*time.Millisecond)
-}
-
-func TestWhetherThereAreDeviceTaintRules(t *testing.T) {
-	mapper := meta.NewDefaultRESTMapper(nil)
-	has, err := hasRules(mapper)
-	require.NoError(t, err)
-	assert.False(t, has)
-	mapper.Add(ruleKind, meta.RESTScopeRoot)
-	has, err = hasRules(mapper)
-	require.NoError(t, err)
-	assert.True(t, has)
 }
 
 func TestWhatWakesWhom(t *testing.T) {

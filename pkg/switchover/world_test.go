@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ type world struct {
 	events *notes
 	nodes  map[string]*fakeNode
 	noRule bool
+	// rulesGone makes the API server by HTTP say that it has no DeviceTaintRules.
+	rulesGone atomic.Bool
 	// wake is told of nodes that need not wait any more.
 	wake func(node string)
 	// list answers lists in place of the API server, where it can.

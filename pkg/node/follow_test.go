@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -317,4 +319,65 @@ func TestGPUNodeWhileUninstalling(t *testing.T) {
 	uninstalling.Store(false)
 	order(t, s.api, "cancelled", "false", "2")
 	s.await("it does not come back", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+}
+
+// What a profile has made goes before the cards are withdrawn; who uninstalls and does
+// not find that possible after all gets it again.
+func TestStaticProfileWhileUninstalling(t *testing.T) {
+	s := steer(newUninstalled(t))
+	k, _ := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	task := s.ask(v1alpha1.Applying, nothing, sevens)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Len(t, s.partitions(), 14)
+	s.await("not applied", func(r *v1alpha1.NodeReport) bool { return r.Applied == sevens.Hash })
+
+	order(t, s.api, "uninstalling", "false", "1")
+	awaitNoSlices(t, s.api)
+	assert.Empty(t, s.partitions())
+	order(t, s.api, "cancelled", "false", "2")
+	s.await("the controller is not told", func(r *v1alpha1.NodeReport) bool { return r.Applied == "" })
+	task = s.ask(v1alpha1.Applying, sevens, sevens)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Len(t, s.partitions(), 14)
+
+	// By force, what a claim holds stays, and goes with it.
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	order(t, s.api, "uninstalling", "false", "3")
+	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
+	assert.Len(t, s.partitions(), 14, "nothing is removed while a claim holds something")
+	order(t, s.api, "uninstalling", "true", "4")
+	awaitNoSlices(t, s.api)
+	assert.Equal(t, []string{small0}, s.partitions())
+	require.Empty(t, k.unprepare(a))
+	assert.Empty(t, s.partitions())
+}
+
+// A partition that a process keeps stands in the way, unless force is set.
+func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
+	s := steer(newUninstalled(t))
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	one := wish(t, "one", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 1}]}}]")
+	task := s.ask(v1alpha1.Applying, nothing, one)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.Len(t, s.partitions(), 2)
+	inUse := simulate.Faults{Calls: []simulate.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: simulate.Return(nvml.ERROR_IN_USE)}}}
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, inUse))
+	order(t, s.api, "uninstalling", "false", "1")
+	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
+	assert.Len(t, slicesOf(t, s.api, gpu.DriverName), slicesOfTwoCards)
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{}))
+	awaitNoSlices(t, s.api)
+	assert.Empty(t, s.partitions())
+
+	order(t, s.api, "cancelled", "false", "2")
+	task = s.ask(v1alpha1.Applying, one, one)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, inUse))
+	order(t, s.api, "uninstalling", "true", "3")
+	awaitNoSlices(t, s.api)
+	assert.Len(t, s.partitions(), 2)
 }

@@ -123,7 +123,8 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 // uninstallInterval is the time between two looks at the order.
 const uninstallInterval = time.Second
 
-// retire withdraws the node's cards once no claim holds any. Who uninstalls
+// retire removes what profiles have made of the node's cards, and withdraws them, once no
+// claim holds any. Who uninstalls
 // waits for that, and so knows that nothing will be left.
 func (p *plugin) retire(ctx context.Context, force bool) {
 	if p.publisher.isWithdrawn() {
@@ -135,6 +136,12 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 		p.reconcile(ctx)
 		return
 	}
+	if err := p.clearProfile(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Partitions that a profile has made stay behind for now")
+		if !force {
+			return
+		}
+	}
 	if p.labels != nil {
 		if err := p.labels.remove(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "The node's labels stay behind for now")
@@ -143,6 +150,24 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 	}
 	p.publisher.setWithdrawn(ctx, true)
 }
+
+// clearProfile removes the partitions that the node's profile has made: nobody knows
+// afterwards that they are ours. If Tranche is not uninstalled after all, the controller
+// finds that the node does not follow its profile.
+func (p *plugin) clearProfile(ctx context.Context) error {
+	if p.profile == nil {
+		return nil // no cards
+	}
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, clearBudget)
+	defer cancel()
+	return p.profile.Clear(ctx)
+}
+
+// clearBudget is how long the partitions of all cards may take to be removed. Who
+// uninstalls waits for two minutes.
+const clearBudget = 90 * time.Second
 
 // refuse says why a claim that holds nothing yet is not prepared. One that does
 // is prepared again: its containers may have to be started anew.

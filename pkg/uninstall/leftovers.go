@@ -30,7 +30,7 @@ func (c *Config) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.deleteProfiles(ctx), c.deleteGPUNodes(ctx))
+	return errors.Join(c.deleteProfiles(ctx), c.deleteGPUNodes(ctx), c.deleteLease(ctx))
 }
 
 // deleteRules deletes the DeviceTaintRules of the controller.

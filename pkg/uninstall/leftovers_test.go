@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,8 @@ func leftovers() []runtime.Object {
 	ours := map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByController}
 	return []runtime.Object{
 		controller(2),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
 		rule("tranche-node-a-gpu", gpu.DriverName, v1alpha1.RepartitioningTaint, ours),
 		rule("label-gone", gpu.DriverName, v1alpha1.RepartitioningTaint, nil),
 		rule("edited", gpu.DriverName, "example.com/mine", ours),
@@ -115,6 +118,10 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []corev1.Taint{{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoSchedule}}, a.Spec.Taints)
 	assert.Equal(t, map[string]string{"zone": "1", v1alpha1.ProfileLabel: "cpx", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.nvsm": "false"}, a.Labels)
+	leases, err := client.CoordinationV1().Leases("gpus").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, leases.Items, 1)
+	assert.Equal(t, "of-somebody", leases.Items[0].Name)
 	c, err := client.CoreV1().Nodes().Get(t.Context(), "node-c", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"our.own/label-of-old": "true"}, c.Labels)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -97,6 +98,8 @@ func TestUninstallForced(t *testing.T) {
 func TestUninstall(t *testing.T) {
 	s := start(t)
 	install := s.installAgain()
+	s.setProfile("cut-in-three", cutInThree)
+	s.follow(nodeA, "cut-in-three")
 	s.gpuPod("before", class1g10gb)
 	s.gpuPodAt(nodeC, "before-amd", classCPX, "")
 	s.waitRunning("before", "before-amd")
@@ -121,14 +124,57 @@ func TestUninstall(t *testing.T) {
 			assert.Empty(t, s.label(node, key), "%s has the label %s", node, key)
 		}
 	}
+	s.requireNothingOfSwitches()
 	s.eventually("nothing is left in the cluster", func() (bool, string) {
 		left := s.leftInCluster("tranche")
 		return left == "", left
 	})
 
+	// What is the administrator's stays: their profile, and the node's label.
+	assert.Equal(t, "partitionprofile.tranche.dev/cut-in-three\n", s.kubectl("get", "partitionprofiles", "-o", "name"))
 	install()
+	s.waitFollows(nodeA, "cut-in-three")
 	s.gpuPod("after", class1g10gb)
 	s.waitRunning("after")
+}
+
+// On request the definitions go, too, and with them all objects of their kinds.
+func TestUninstallWithDefinitions(t *testing.T) {
+	s := start(t)
+	install := s.installAgain()
+	s.kubectl("apply", "-f", s.profileFile("of-a-person", `{rules: [{mig: {mode: Disabled}}]}`))
+	s.helm("upgrade", release, chart, "--reuse-values", "--set", "crds.keep=false", "--wait", "--timeout", "3m")
+	s.helm("uninstall", release)
+	s.waitPluginsGone()
+	s.eventually("nothing is left in the cluster", func() (bool, string) {
+		left := s.leftInCluster("tranche")
+		return left == "", left
+	})
+	s.eventually("the definitions are gone", func() (bool, string) {
+		left := s.kubectl("get", "customresourcedefinitions", "-o", "name")
+		return !strings.Contains(left, "tranche.dev"), left
+	})
+	install()
+	s.requireNoProfile()
+	assert.NotContains(t, s.kubectl("get", "partitionprofiles", "-o", "name"), "of-a-person")
+}
+
+// requireNothingOfSwitches checks that nothing is left of what the controller writes.
+func (s *suite) requireNothingOfSwitches() {
+	s.t.Helper()
+	assert.Empty(s.t, s.kubectl("get", "--ignore-not-found", "gpunodes,devicetaintrules", "-o", "name"))
+	for _, name := range s.nodes {
+		node, err := s.client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+		require.NoError(s.t, err)
+		assert.Empty(s.t, node.Spec.Taints, name)
+		for key, value := range node.Labels {
+			assert.NotEqual(s.t, v1alpha1.PausedValue, value, "%s of %s", key, name)
+			assert.True(s.t, key == v1alpha1.ProfileLabel || !strings.Contains(key, "tranche.dev"), "%s has the label %s", name, key)
+		}
+		for key := range node.Annotations {
+			assert.NotContains(s.t, key, "tranche.dev", name)
+		}
+	}
 }
 
 func (s *suite) label(node, key string) string {
@@ -160,7 +206,7 @@ func (s *suite) requireClean(node string) {
 func (s *suite) leftInCluster(part string) string {
 	s.t.Helper()
 	all := s.kubectl("get", "-A", "--ignore-not-found", "-o", "name",
-		"pods,daemonsets,jobs,configmaps,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,"+
+		"pods,daemonsets,deployments,poddisruptionbudgets,jobs,configmaps,leases,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,"+
 			"validatingadmissionpolicies,validatingadmissionpolicybindings,deviceclasses,resourceslices")
 	var left []string
 	for line := range strings.Lines(all) {

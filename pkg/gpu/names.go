@@ -30,8 +30,10 @@ func NormalizePCIAddress(address string) (string, error) {
 
 // CardName turns a normalized PCI address into the name of the card.
 func CardName(pciAddress string) string {
-	return "gpu-" + strings.NewReplacer(":", "-", ".", "-").Replace(pciAddress)
+	return "gpu-" + cardSlug.Replace(pciAddress)
 }
+
+var cardSlug = strings.NewReplacer(":", "-", ".", "-")
 
 // PoolName is the name of the pool of one card of one node. There is a pool for
 // each card, so that a change on a card is one write and a broken card spoils

@@ -84,12 +84,14 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 	return m
 }
 
-// amdMachine is a machine with one of the simulator's inventories.
+// amdMachine is a machine with two cards of one of the simulator's inventories: what
+// holds for two that change together holds for eight.
 func amdMachine(t *testing.T, name string) *machine {
 	t.Helper()
 	m := newMachine(t)
 	inv, err := inventory.Load(name)
 	require.NoError(t, err)
+	inv.AMD = inv.AMD[:2]
 	inv.AMDDriver.Delays = inventory.AMDDelays{}
 	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.root, Seed: "node", Sleep: func(time.Duration) {}})
 	require.NoError(t, err)

@@ -21,10 +21,16 @@ import (
 // decoded is an object as it comes from the API server: nothing of it is shared with
 // another.
 func decoded[T any](t testing.TB, o *T) *T {
-	data, err := json.Marshal(o)
+	encode, decode := json.Marshal, json.Unmarshal
+	// What has protocol buffers comes as such.
+	if p, ok := any(o).(interface{ Marshal() ([]byte, error) }); ok {
+		encode = func(any) ([]byte, error) { return p.Marshal() }
+		decode = func(data []byte, out any) error { return out.(interface{ Unmarshal([]byte) error }).Unmarshal(data) }
+	}
+	data, err := encode(o)
 	require.NoError(t, err)
 	var out T
-	require.NoError(t, json.Unmarshal(data, &out))
+	require.NoError(t, decode(data, &out))
 	return &out
 }
 

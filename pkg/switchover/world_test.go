@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -98,7 +100,10 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 		writes: map[string]int{}, tainted: map[string]bool{}, retry: map[string]time.Duration{},
 		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels},
 	}
-	w.api = fake.NewClientBuilder().WithScheme(scheme).
+	// A tracker without managed fields, which nobody here asks for and which take most of
+	// the time of a write.
+	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).
 		WithStatusSubresource(&v1alpha1.GPUNode{}, &resourceapi.ResourceClaim{}).
 		WithIndex(&resourceapi.ResourceClaim{}, poolIndex, poolsOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
@@ -356,11 +361,21 @@ func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode
 		if !w.clock.Now().Before(end) {
 			require.Failf(w.t, "it does not come to it", "after %s node %s is %s: %s; last error: %v", long, node, n.Status.State, ready(n).Message, w.lastErr)
 		}
-		if wait == 0 || wait > time.Second {
-			wait = time.Second
-		}
-		w.clock.Step(wait)
+		w.clock.Step(w.pause(node, wait))
 	}
+}
+
+// pause is how much time passes before the next round: as much as the controller asks
+// for, but a second at the most where the plugin is about to say something.
+func (w *world) pause(node string, wait time.Duration) time.Duration {
+	longest := 10 * time.Second
+	if n := w.nodes[node]; n != nil && !n.dead && (n.changed || w.clock.Now().Sub(n.since) <= n.slow) {
+		longest = time.Second
+	}
+	if wait == 0 || wait > longest {
+		return longest
+	}
+	return wait
 }
 
 func ready(n *v1alpha1.GPUNode) *metav1.Condition {

@@ -3,18 +3,23 @@ package node
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
@@ -28,7 +33,7 @@ const nodeName = "node-a"
 // field selectors of ResourceSlices, and names for those that have none.
 func newAPI(objects ...runtime.Object) *fake.Clientset {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
-	client := fake.NewClientset(append(objects, node)...)
+	client, objectsOf := newClientset(append(objects, node))
 	var version atomic.Int64
 	client.PrependReactor("*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
@@ -47,7 +52,7 @@ func newAPI(objects ...runtime.Object) *fake.Clientset {
 		return len(create.CreateOptions.DryRun) > 0, create.Object, nil
 	})
 	client.PrependReactor("list", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
-		found, err := client.Tracker().List(action.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
+		found, err := objectsOf.List(action.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
 		if err != nil {
 			return true, nil, err
 		}
@@ -63,7 +68,7 @@ func newAPI(objects ...runtime.Object) *fake.Clientset {
 		return true, list, nil
 	})
 	client.PrependWatchReactor("resourceslices", func(action k8stesting.Action) (bool, watch.Interface, error) {
-		all, err := client.Tracker().Watch(action.GetResource(), "")
+		all, err := objectsOf.Watch(action.GetResource(), "")
 		if err != nil {
 			return true, nil, err
 		}
@@ -74,6 +79,42 @@ func newAPI(objects ...runtime.Object) *fake.Clientset {
 		}), nil
 	})
 	return client
+}
+
+// kinds are those that the plugin has to do with.
+var kinds = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, resourceapi.AddToScheme, eventsv1.AddToScheme} {
+		utilruntime.Must(add(s))
+	}
+	return s
+})
+
+// newClientset is fake.NewClientset without what would be most of the work of these
+// tests: it has few kinds, and managed fields for claims only, whose status is applied,
+// by no schema (that of all kinds takes each process a second to read).
+func newClientset(objects []runtime.Object) (*fake.Clientset, k8stesting.ObjectTracker) {
+	decoder := serializer.NewCodecFactory(kinds()).UniversalDecoder()
+	plain := k8stesting.NewObjectTracker(kinds(), decoder)
+	applied := k8stesting.NewFieldManagedObjectTracker(kinds(), decoder, managedfields.NewDeducedTypeConverter())
+	client := &fake.Clientset{}
+	serve := func(resource string, tracker k8stesting.ObjectTracker) {
+		client.AddReactor("*", resource, k8stesting.ObjectReaction(tracker))
+		client.AddWatchReactor(resource, func(action k8stesting.Action) (bool, watch.Interface, error) {
+			w, err := tracker.Watch(action.GetResource(), action.GetNamespace())
+			return err == nil, w, err
+		})
+	}
+	serve("resourceclaims", applied)
+	serve("*", plain)
+	for _, o := range objects {
+		tracker := plain
+		if _, ok := o.(*resourceapi.ResourceClaim); ok {
+			tracker = applied
+		}
+		utilruntime.Must(tracker.Add(o))
+	}
+	return client, plain
 }
 
 func selects(selector fields.Selector, s *resourceapi.ResourceSlice) bool {
@@ -148,7 +189,7 @@ func awaitEventOn(t *testing.T, client *fake.Clientset, kind, name, reason, part
 const (
 	// patience is how long a condition may take on a busy machine.
 	patience = 20 * time.Second
-	tick     = 5 * time.Millisecond
+	tick     = 20 * time.Millisecond
 )
 
 // allocate puts a claim into the API server as the scheduler leaves it.

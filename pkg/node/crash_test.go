@@ -255,7 +255,8 @@ func (m *machine) requirePrepared(c crashCase) {
 
 // idle tells whether neither the cards nor the folders know of a claim.
 func (m *machine) idle() bool {
-	return len(m.partitions())+len(m.runningDaemons())+len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0
+	return len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0 &&
+		len(m.runningDaemons())+len(m.partitions()) == 0
 }
 
 func (m *machine) countLeaks(count *tally) {

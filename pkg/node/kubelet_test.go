@@ -22,9 +22,9 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 )
 
 // The cards of the simulated machine of these tests.
@@ -130,6 +130,10 @@ func (m *machine) start() (k *kubelet, stop func()) {
 // register does what the kubelet does when it finds the plugin's socket.
 func (m *machine) register() *kubelet {
 	m.t.Helper()
+	require.Eventually(m.t, func() bool {
+		_, err := os.Stat(m.registrySocket())
+		return err == nil
+	}, patience, tick, "the plugin makes no socket")
 	k := &kubelet{m: m, registration: registerapi.NewRegistrationClient(dial(m.t, m.registrySocket()))}
 	var info *registerapi.PluginInfo
 	require.Eventually(m.t, func() bool {
@@ -261,7 +265,8 @@ func (m *machine) inventory() *inventory.Inventory {
 	return inv
 }
 
-// partitions asks the simulated NVIDIA cards, apart from the plugin, what exists.
+// partitions are those that the simulated NVIDIA cards have, by what the simulator
+// keeps: neither the plugin nor its driver is asked.
 // Those of AMD cards come and go with the mode, which stays.
 func (m *machine) partitions() []string {
 	m.t.Helper()
@@ -269,18 +274,18 @@ func (m *machine) partitions() []string {
 	if len(inv.GPUs) == 0 {
 		return nil
 	}
-	library, err := simulate.New(inv, simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
+	state, err := nvstate.Store(m.config.SimulateRoot).Read()
 	require.NoError(m.t, err)
-	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
-	require.NoError(m.t, err)
-	require.NoError(m.t, driver.Open(m.t.Context()))
-	defer driver.Close(context.Background()) //nolint:errcheck // only read
+	if state == nil {
+		return nil // nobody has started the machine yet
+	}
 	var names []string
-	for _, g := range inv.GPUs {
-		live, err := driver.Live(m.t.Context(), g.PCI)
-		require.NoError(m.t, err)
-		for _, p := range live {
-			names = append(names, p.Name())
+	for i, g := range inv.GPUs {
+		require.Equal(m.t, g.PCI, state.GPUs[i].PCI)
+		for _, there := range state.GPUs[i].Instances {
+			profiles := g.Model.Profiles
+			of := slices.IndexFunc(profiles, func(p inventory.Profile) bool { return p.ID == there.Profile })
+			names = append(names, gpu.Placement{GPU: g.PCI, Type: gpu.TypeMIG, Profile: profiles[of].Name, Start: there.Start}.Name())
 		}
 	}
 	slices.Sort(names)

@@ -101,6 +101,7 @@ cluster-down: cluster-tool ## Stop the cluster and remove every trace of it
 .PHONY: test-unit
 test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	HELM="$$(bin/cluster path)/helm" $(GO) test -race -timeout 30m ./...
+	$(GO) test -timeout 30m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*test\/race/ {print $$1}')
 	cd test/cluster && $(GO) test ./cmd/cluster/... ./image/... ./internal/...
 
 .PHONY: test-e2e

@@ -2,6 +2,7 @@ package publish_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,10 +33,25 @@ type cluster struct {
 
 func clusterOf(t *testing.T, cards []publish.Card) *cluster {
 	t.Helper()
-	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
-	require.NoError(t, err)
-	return &cluster{t: t, scheduler: allocator.New(classes, slicesOf(t, cards))}
+	scheduler := allocator.New(chartClasses(t), slicesOf(t, cards))
+	scheduler.Compiled = compiled
+	return &cluster{t: t, scheduler: scheduler}
 }
+
+// compiled has the expressions of all schedulers of these tests.
+var compiled = allocator.NewCache(1000)
+
+// chartClasses are the device classes of the chart, which nobody changes.
+func chartClasses(t *testing.T) []*resourceapi.DeviceClass {
+	t.Helper()
+	classes, err := readClasses()
+	require.NoError(t, err)
+	return classes
+}
+
+var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
+	return allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
+})
 
 // ask allocates one claim with these requests; nil when it has to wait.
 func (c *cluster) ask(requests ...resourceapi.DeviceRequest) *allocator.Grant {

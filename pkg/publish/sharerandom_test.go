@@ -43,9 +43,27 @@ func requestOf(class string, a amounts) resourceapi.DeviceRequest {
 // one device, whose amounts must fit. It asks no allocator.
 type shareNode struct {
 	cards []publish.Card
+	// devices are those of all cards, by name.
+	devices map[string]nodeDevice
 	// held is what claims have, by the name of the device: for shares one entry a
 	// claim, for all others one without amounts.
 	held map[string][]amountsInUnits
+}
+
+// nodeDevice is a device of a card.
+type nodeDevice struct {
+	gpu.Placement
+	card *publish.Card
+}
+
+func newShareNode(cards []publish.Card) *shareNode {
+	n := &shareNode{cards: cards, devices: map[string]nodeDevice{}, held: map[string][]amountsInUnits{}}
+	for i := range cards {
+		for _, p := range cards[i].Placements {
+			n.devices[p.Name()] = nodeDevice{p, &cards[i]}
+		}
+	}
+	return n
 }
 
 // amountsInUnits is what a claim has by capacity: bytes, thousandths, percent and
@@ -91,7 +109,7 @@ func limits(p gpu.Placement) amountsInUnits {
 func (n *shareNode) fits(card *publish.Card, p gpu.Placement, a amounts) bool {
 	sum := gpu.Counters{}
 	for name := range n.held {
-		if other, ok := card.Placement(name); ok && name != p.Name() {
+		if other := n.devices[name]; other.card == card && name != p.Name() {
 			sum.Add(other.Consumes)
 		}
 	}
@@ -132,13 +150,9 @@ func (n *shareNode) free(meets func(gpu.Placement) bool, a amounts) string {
 
 func (n *shareNode) placement(t *testing.T, device string) (*publish.Card, gpu.Placement) {
 	t.Helper()
-	for i := range n.cards {
-		if p, ok := n.cards[i].Placement(device); ok {
-			return &n.cards[i], p
-		}
-	}
-	require.Fail(t, "no such device", device)
-	return nil, gpu.Placement{}
+	d, ok := n.devices[device]
+	require.True(t, ok, "no such device: %s", device)
+	return d.card, d.Placement
 }
 
 // use takes a device into use, with what the scheduler says that the claim has.
@@ -237,8 +251,8 @@ func TestRandomShares(t *testing.T) {
 		"of both vendors":      withShares(t, cardsOf(t, builtIn(t, "h100x2-mi300x2")), everyShare("1g.10gb", "dpx")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(2) {
-				playShares(t, clusterOf(t, cards), &shareNode{cards, map[string][]amountsInUnits{}}, rand.New(rand.NewPCG(seed, 1)), 400)
+			for seed := range seeds {
+				playShares(t, clusterOf(t, cards), newShareNode(cards), rand.New(rand.NewPCG(seed, 1)), 400)
 			}
 		})
 	}
@@ -330,10 +344,8 @@ func TestClientsRunOut(t *testing.T) {
 
 // TestOldResourceNames: a pod that asks for nvidia.com/gpu.shared gets a replica.
 func TestOldResourceNames(t *testing.T) {
-	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
-	require.NoError(t, err)
 	byResource := map[string]string{}
-	for _, class := range classes {
+	for _, class := range chartClasses(t) {
 		if class.Spec.ExtendedResourceName != nil {
 			byResource[*class.Spec.ExtendedResourceName] = class.Name
 		}

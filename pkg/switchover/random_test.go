@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/race"
 )
 
 // chaos is a world in which anything can happen at any time.
@@ -151,7 +152,7 @@ func (c *chaos) holds() {
 
 func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 	runs := 60
-	if testing.Short() || underRace {
+	if testing.Short() || race.Enabled {
 		runs = 12
 	}
 	for seed := range uint64(runs) {

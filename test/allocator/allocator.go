@@ -46,10 +46,17 @@ func (g *Grant) Devices() []string {
 // Scheduler allocates claims on one node at a time and remembers what it gave
 // away, as kube-scheduler does. It is not safe for concurrent use.
 type Scheduler struct {
+	// Compiled has the expressions that were compiled. Schedulers may share one.
+	Compiled *cel.Cache
+
 	classes classLister
 	slices  []*resourceapi.ResourceSlice
-	cache   *cel.Cache
 	held    []*Grant
+}
+
+// NewCache makes a cache of so many compiled expressions.
+func NewCache(size int) *cel.Cache {
+	return cel.NewCache(size, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})
 }
 
 // New makes a scheduler that sees these classes and slices.
@@ -58,7 +65,7 @@ func New(classes []*resourceapi.DeviceClass, published []*resourceapi.ResourceSl
 		classes: classLister{},
 		slices:  published,
 		// The size that kube-scheduler gives its cache.
-		cache: cel.NewCache(10, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity}),
+		Compiled: NewCache(10),
 	}
 	for _, class := range classes {
 		s.classes[class.Name] = class
@@ -75,7 +82,7 @@ func (s *Scheduler) Held() []*Grant { return slices.Clone(s.held) }
 // Allocate tries to satisfy a claim on a node. It returns nil when nothing that
 // is free fits, and an error when the scheduler would give up with one.
 func (s *Scheduler) Allocate(ctx context.Context, node string, claim *resourceapi.ResourceClaim) (*Grant, error) {
-	allocator, err := structured.NewAllocator(ctx, Features, s.allocated(), s.classes, s.slices, s.cache)
+	allocator, err := structured.NewAllocator(ctx, Features, s.allocated(), s.classes, s.slices, s.Compiled)
 	if err != nil {
 		return nil, err
 	}

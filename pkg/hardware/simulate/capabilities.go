@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
@@ -81,7 +82,7 @@ func (d *device) capabilities(g *nvstate.GPU) []capability {
 
 // migMinors is the content of /proc/driver/nvidia-caps/mig-minors: every
 // instance that any card could have.
-func migMinors() string {
+var migMinors = sync.OnceValue(func() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "config %d\nmonitor %d\n", configMinor, monitorMinor)
 	for gpu := range inventory.MaxGPUs {
@@ -93,7 +94,7 @@ func migMinors() string {
 		}
 	}
 	return b.String()
-}
+})
 
 func capabilitiesDir(root string) string {
 	return filepath.Join(root, "proc/driver/nvidia/capabilities")

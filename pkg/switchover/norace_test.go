@@ -1,5 +1,0 @@
-//go:build !race
-
-package switchover
-
-const underRace = false

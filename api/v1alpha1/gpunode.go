@@ -190,6 +190,12 @@ type Switch struct {
 	//
 	// +optional
 	Paused map[string]string `json:"paused,omitempty"`
+	// NodeTaint: the whole node is kept from new pods, whatever the policy says. A claim
+	// on a card that changes is not of one pod, and the next pod that has it would come
+	// to the card in spite of the card's taint.
+	//
+	// +optional
+	NodeTaint bool `json:"nodeTaint,omitempty"`
 	// Evicted counts the pods that were asked to leave.
 	//
 	// +optional

@@ -94,7 +94,7 @@ func (r *Reconciler) clientsOn(ctx context.Context, pods *podReader, paused map[
 	var names []string
 	for _, pod := range there {
 		for key := range pod.Spec.NodeSelector {
-			if _, ok := paused[key]; ok && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			if _, ok := paused[key]; ok && !over(pod) {
 				names = append(names, pod.Namespace+"/"+pod.Name)
 				break
 			}

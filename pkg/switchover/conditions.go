@@ -98,7 +98,7 @@ func (t *turn) ready() (bool, string, string) {
 	case t.Choice.Keep == ReasonProfileNotFound, t.Choice.Keep == ReasonNodeNotFound:
 		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
 	case t.Choice.Keep != "":
-		return true, t.Choice.Keep, t.Choice.Message + ": " + t.kept()
+		return t.keptUp(), t.Choice.Keep, t.Choice.Message + ": " + t.kept()
 	case len(t.node.Cards) == 0:
 		return true, ReasonNoCards, "the node has no cards"
 	}
@@ -131,7 +131,16 @@ func (t *turn) kept() string {
 	if t.Status.Applied == nil || t.Status.Applied.Profile == "" {
 		return "the cards stay as they are"
 	}
+	if !t.keptUp() {
+		return fmt.Sprintf("its cards are not as %s wants them, which could not be put back", profileText(t.Status.Applied.Profile))
+	}
 	return fmt.Sprintf("it stays with %s", profileText(t.Status.Applied.Profile))
+}
+
+// keptUp tells whether the cards are as they were left, as far as the plugin says: not
+// so after a roll back that failed.
+func (t *turn) keptUp() bool {
+	return t.Status.Applied == nil || t.Status.Node == nil || t.node.Applied == t.Status.Applied.Hash
 }
 
 func (t *turn) fromTo() string {
@@ -196,11 +205,14 @@ func (t *turn) doing() string {
 }
 
 func (t *turn) draws(cards string) string {
-	left := t.inTheWay()
-	if len(left) == 0 {
-		return "asks pods to leave " + cards
+	text := "asks pods to leave " + cards
+	if t.Status.Switch.NodeTaint {
+		text += ", and keeps new pods off the node, since a claim is not of one pod and its next pod would come back"
 	}
-	return fmt.Sprintf("asks pods to leave %s: %s", cards, list(left))
+	if left := t.inTheWay(); len(left) > 0 {
+		text += ": " + list(left)
+	}
+	return text
 }
 
 // changes is what has to change, as the plan says it.

@@ -79,7 +79,7 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 			f.Unseen = err.Error()
 		}
 	}()
-	f.Holders, f.Monitors, err = r.holders(ctx, pods, sw.Cards, keptDevices(sw, gpuNode.Status.Node))
+	f.Holders, err = r.holders(ctx, pods, sw.Cards, keptDevices(sw, gpuNode.Status.Node))
 	if err != nil {
 		return err
 	}

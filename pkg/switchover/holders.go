@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,24 +27,9 @@ type Holder struct {
 	Other string
 	// Tolerates: the claim tolerates every taint, so a new pod of it may come back.
 	Tolerates bool
-}
-
-// Pod is what matters of one that is in the way.
-type Pod struct {
-	types.NamespacedName
-	UID types.UID
-	// Ending is when it should have ended at the latest, nil: it was not asked to.
-	Ending *time.Time
-	// Grace is how long it may take, in seconds.
-	Grace int64
-	// Finalizers keep it.
-	Finalizers []string
-	// Over: all of its containers have ended.
-	Over bool
-	// Mirror: the kubelet made it of a file. Its end in the API changes nothing.
-	Mirror bool
-	// Refused is what the last try to evict it came to, empty: it was not refused.
-	Refused string
+	// Outlives: the claim is not of one pod. A pod that comes in place of this one gets
+	// the devices that the claim has, whatever taints they have by then.
+	Outlives bool
 }
 
 // overdue is how long after its time the end of a pod is taken for one that hangs.
@@ -83,119 +67,89 @@ func (h *Holder) asked() bool {
 	return h.Pod != nil && h.Pod.Ending == nil && !h.Pod.Over && !h.Pod.Mirror
 }
 
-// poolIndex is the name of the index of claims by the pools that they have devices of.
-const poolIndex = "pool"
-
-// poolsOf are the pools of ours that a claim has devices of.
-func poolsOf(o client.Object) []string {
-	c, ok := o.(*resourceapi.ResourceClaim)
-	if !ok || c.Status.Allocation == nil {
-		return nil
-	}
-	var pools []string
-	for i := range c.Status.Allocation.Devices.Results {
-		r := &c.Status.Allocation.Devices.Results[i]
-		if r.Driver == gpu.DriverName && !slices.Contains(pools, r.Pool) {
-			pools = append(pools, r.Pool)
-		}
-	}
-	return pools
-}
-
-// trimClaim leaves of a claim what holders are found by: a cluster may have very many.
-func trimClaim(o any) (any, error) {
-	c, ok := o.(*resourceapi.ResourceClaim)
-	if !ok {
-		return o, nil
-	}
-	out := &resourceapi.ResourceClaim{TypeMeta: c.TypeMeta}
-	out.Name, out.Namespace, out.UID, out.ResourceVersion = c.Name, c.Namespace, c.UID, c.ResourceVersion
-	if len(poolsOf(c)) == 0 {
-		return out, nil
-	}
-	out.Status.ReservedFor = c.Status.ReservedFor
-	out.Status.Allocation = &resourceapi.AllocationResult{}
-	for i := range c.Status.Allocation.Devices.Results {
-		if r := &c.Status.Allocation.Devices.Results[i]; r.Driver == gpu.DriverName {
-			kept := resourceapi.DeviceRequestAllocationResult{Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess}
-			if toleratesAll(r.Tolerations) {
-				kept.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
-			}
-			out.Status.Allocation.Devices.Results = append(out.Status.Allocation.Devices.Results, kept)
-		}
-	}
-	return out, nil
-}
-
-// toleratesAll tells whether our taint on a card keeps nothing off.
-func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
-	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
-		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == TaintKey) &&
-			(t.Effect == "" || t.Effect == resourceapi.DeviceTaintEffectNoSchedule)
-	})
-}
-
-// use is what one claim has of the cards that change.
-type use struct {
-	claim     *resourceapi.ResourceClaim
-	devices   []string
-	tolerates bool
-}
-
-// usesOf finds what a claim has of the pools beside what is kept, and the devices that
-// it has by admin access only. It is pure.
-func usesOf(c *resourceapi.ResourceClaim, pools map[string]bool, keeps map[string]bool) (u use, monitors []string) {
-	u.claim = c
-	if c.Status.Allocation == nil {
-		return u, nil
-	}
-	for i := range c.Status.Allocation.Devices.Results {
-		r := &c.Status.Allocation.Devices.Results[i]
-		switch {
-		case r.Driver != gpu.DriverName || !pools[r.Pool] || keeps[r.Device]:
-		case r.AdminAccess != nil && *r.AdminAccess:
-			monitors = append(monitors, r.Device)
-		default:
-			u.devices = append(u.devices, r.Device)
-			u.tolerates = u.tolerates || toleratesAll(r.Tolerations)
-		}
-	}
-	slices.Sort(u.devices)
-	u.devices = slices.Compact(u.devices)
-	return u, monitors
-}
-
 // holders finds who is in the way on cards of a node. A claim that nobody has reserved
 // is not: nothing of it is on the node.
-func (r *Reconciler) holders(ctx context.Context, pods *podReader, cards []string, keeps map[string]bool) (all []Holder, monitors []string, err error) {
+func (r *Reconciler) holders(ctx context.Context, pods *podReader, cards []string, keeps map[string]bool) ([]Holder, error) {
 	pools := map[string]bool{}
-	claims := map[types.UID]*resourceapi.ResourceClaim{}
 	for _, card := range cards {
-		pool := gpu.PoolName(pods.node, card)
-		pools[pool] = true
-		var found resourceapi.ResourceClaimList
-		if err := r.Client.List(ctx, &found, client.MatchingFields{poolIndex: pool}); err != nil {
-			return nil, nil, fmt.Errorf("list the ResourceClaims that have devices of card %s: %w", card, err)
-		}
-		for i := range found.Items {
-			claims[found.Items[i].UID] = &found.Items[i]
-		}
+		pools[gpu.PoolName(pods.node, card)] = true
 	}
+	claims, err := r.claimsOn(ctx, pods, pools)
+	if err != nil {
+		return nil, err
+	}
+	var all []Holder
 	for _, c := range claims {
-		u, seen := usesOf(c, pools, keeps)
-		monitors = append(monitors, seen...)
+		u := useOf(c, pools, keeps)
 		if len(u.devices) == 0 {
 			continue
 		}
-		found, err := r.usersOf(ctx, u, pods)
+		found, err := usersOf(ctx, u, pods)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		all = append(all, found...)
 	}
+	for i := range all {
+		if all[i].Pod != nil {
+			all[i].Pod.Refused = r.evictions.refused(all[i].Pod.UID)
+		}
+	}
 	slices.SortFunc(all, func(a, b Holder) int { return strings.Compare(a.key(), b.key()) })
-	slices.Sort(monitors)
-	return all, slices.Compact(monitors), nil
+	return all, nil
+}
+
+// claimsOn are the claims that have devices of pools: those that the cache knows, and
+// those of the node's pods that it does not know yet.
+func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader, pools map[string]bool) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
+	claims := map[types.NamespacedName]*resourceapi.ResourceClaim{}
+	for pool := range pools {
+		var found resourceapi.ResourceClaimList
+		if err := r.Client.List(ctx, &found, client.MatchingFields{poolIndex: pool}); err != nil {
+			return nil, fmt.Errorf("list the ResourceClaims that have devices of pool %s: %w", pool, err)
+		}
+		for i := range found.Items {
+			claims[client.ObjectKeyFromObject(&found.Items[i])] = &found.Items[i]
+		}
+	}
+	there, err := pods.byClaim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name := range there {
+		if claims[name] != nil {
+			continue
+		}
+		c, err := r.claimNow(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil && slices.ContainsFunc(poolsOf(c), func(pool string) bool { return pools[pool] }) {
+			claims[name] = c
+		}
+	}
+	return claims, nil
+}
+
+// claimNow reads the claim of a pod that is on a node from the API server, where the
+// cache has it without devices or not at all: a claim has some before its pod is there,
+// so the cache is late. Nil: there is nothing that the cache does not know.
+func (r *Reconciler) claimNow(ctx context.Context, name types.NamespacedName) (*resourceapi.ResourceClaim, error) {
+	var c resourceapi.ResourceClaim
+	err := r.Client.Get(ctx, name, &c)
+	if err == nil && c.Status.Allocation != nil {
+		return nil, nil
+	}
+	if client.IgnoreNotFound(err) == nil {
+		err = r.Reader.Get(ctx, name, &c)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read ResourceClaim %s, which a pod on node has: %w", name, err)
+	}
+	return &c, nil
 }
 
 func (h *Holder) key() string {
@@ -205,89 +159,41 @@ func (h *Holder) key() string {
 	return h.Other + " " + h.Claim.String()
 }
 
-// usersOf are those that a claim is reserved for and that are there still.
-func (r *Reconciler) usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {
+// usersOf are those that a claim is reserved for and that are there still, and pods on
+// the node that have it: the cache may be late with who has reserved it, and it may be
+// reserved for all pods of a group at once.
+func usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {
 	var all []Holder
+	name := client.ObjectKeyFromObject(u.claim)
+	holder := Holder{Claim: name, Devices: u.devices, Tolerates: u.tolerates, Outlives: !ofOnePod(u.claim)}
+	seen := map[types.UID]bool{}
 	for _, user := range u.claim.Status.ReservedFor {
-		h := Holder{
-			Claim:   types.NamespacedName{Namespace: u.claim.Namespace, Name: u.claim.Name},
-			Devices: u.devices, Tolerates: u.tolerates,
-		}
+		h := holder
 		if user.Resource != "pods" || user.APIGroup != "" {
-			h.Other = fmt.Sprintf("%s %s/%s", user.Resource, u.claim.Namespace, user.Name)
+			h.Other = fmt.Sprintf("%s %s/%s", user.Resource, name.Namespace, user.Name)
 			all = append(all, h)
 			continue
 		}
-		pod, err := pods.get(ctx, types.NamespacedName{Namespace: u.claim.Namespace, Name: user.Name}, user.UID)
+		seen[user.UID] = true
+		pod, err := pods.get(ctx, types.NamespacedName{Namespace: name.Namespace, Name: user.Name}, user.UID)
 		if err != nil {
 			return nil, err
 		}
 		if pod != nil {
 			h.Pod = pod
-			h.Pod.Refused = r.evictions.refused(pod.UID)
+			all = append(all, h)
+		}
+	}
+	there, err := pods.byClaim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range there[name] {
+		if !seen[pod.UID] {
+			h := holder
+			h.Pod = podOf(pod)
 			all = append(all, h)
 		}
 	}
 	return all, nil
-}
-
-// podReader reads pods live: the controller keeps none, there are too many.
-type podReader struct {
-	client.Reader
-	node string
-	// byUID are the node's, read once.
-	byUID map[types.UID]*corev1.Pod
-}
-
-func (p *podReader) onNode(ctx context.Context) (map[types.UID]*corev1.Pod, error) {
-	if p.byUID != nil {
-		return p.byUID, nil
-	}
-	var pods corev1.PodList
-	if err := p.List(ctx, &pods, client.MatchingFields{"spec.nodeName": p.node}); err != nil {
-		return nil, fmt.Errorf("list the pods of node %s: %w", p.node, err)
-	}
-	p.byUID = make(map[types.UID]*corev1.Pod, len(pods.Items))
-	for i := range pods.Items {
-		p.byUID[pods.Items[i].UID] = &pods.Items[i]
-	}
-	return p.byUID, nil
-}
-
-// get returns a pod, nil if there is none of that UID any more. A pod that is not on
-// the node yet is about to be: its claim is reserved.
-func (p *podReader) get(ctx context.Context, name types.NamespacedName, uid types.UID) (*Pod, error) {
-	there, err := p.onNode(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if pod := there[uid]; pod != nil {
-		return podOf(pod), nil
-	}
-	var pod corev1.Pod
-	err = p.Get(ctx, name, &pod)
-	if apierrors.IsNotFound(err) || err == nil && pod.UID != uid {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read pod %s, which holds a card: %w", name, err)
-	}
-	return podOf(&pod), nil
-}
-
-func podOf(pod *corev1.Pod) *Pod {
-	out := &Pod{
-		NamespacedName: client.ObjectKeyFromObject(pod), UID: pod.UID, Finalizers: pod.Finalizers,
-		Over: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
-	}
-	_, out.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
-	if pod.DeletionTimestamp != nil {
-		out.Ending = &pod.DeletionTimestamp.Time
-	}
-	if g := pod.DeletionGracePeriodSeconds; g != nil {
-		out.Grace = *g
-	} else if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		out.Grace = *g
-	}
-	return out
 }

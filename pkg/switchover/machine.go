@@ -52,8 +52,6 @@ type Facts struct {
 	// says why it is not known who is, empty: it is.
 	Holders []Holder
 	Unseen  string
-	// Monitors are devices that are held by claims with admin access only.
-	Monitors []string
 	// Evicted counts the pods that were asked to leave since the status was written.
 	Evicted int32
 	// Clients are pods of paused clients that are on the node still.

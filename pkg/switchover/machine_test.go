@@ -157,7 +157,6 @@ func TestEveryEdge(t *testing.T) {
 		"draining, the plan is lost":              {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1alpha1.Draining},
 		"draining, held on the node only":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA} }), facts: after(soon), state: v1alpha1.Draining},
 		"draining, what is held may stay":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA + "-keep"} }), facts: after(soon), state: v1alpha1.Applying},
-		"draining, a monitor holds":               {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA} }), facts: after(soon, func(f *Facts) { f.Monitors = []string{cardA} }), state: v1alpha1.Applying},
 		"draining, another card is held":          {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[1].Held = []string{cardB} }), facts: after(soon), state: v1alpha1.Applying},
 		"draining, a client has not ended":        {node: inState(v1alpha1.Draining), facts: after(soon, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Draining},
 		"draining, a client does not end":         {node: inState(v1alpha1.Draining), facts: after(minute, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Applying},
@@ -348,4 +347,17 @@ func TestRebootDrainsAllCards(t *testing.T) {
 	n.Status.Node.Cards[0].Held = []string{cardA + "-keep"}
 	step = m.Next(n, after(2*time.Second, asPolicy(n)))
 	assert.Equal(t, v1alpha1.Draining, step.Status.State, "nobody may stay on a node that reboots")
+}
+
+// A roll back that failed leaves cards that nobody wants so. Whoever disables the node then
+// must not be told that all is well.
+func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	step := m.Next(inState(v1alpha1.Idle, follows("neither")), after(time.Second, keeps(ReasonDisabled)))
+	c := meta.FindStatusCondition(step.Status.Conditions, v1alpha1.ConditionReady)
+	assert.Equal(t, metav1.ConditionFalse, c.Status)
+	assert.Equal(t, ReasonDisabled, c.Reason)
+	assert.Contains(t, c.Message, "its cards are not as profile old wants them, which could not be put back")
+	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(ReasonDisabled)))
+	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionReady))
 }

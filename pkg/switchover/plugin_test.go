@@ -132,14 +132,17 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 		}
 	}
 	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning {
-		for _, card := range sw.Cards {
-			// Nothing is changed under a pod.
-			assert.Subset(w.t, n.kept, n.held(w, card), "changed while it is held")
-		}
-		n.applied = sw.To.Hash
+		wish := &sw.To
 		if state == v1alpha1.RollingBack {
-			n.applied = sw.From.Hash
+			wish = &sw.From
 		}
+		for _, card := range sw.Cards {
+			if n.applied != wish.Hash {
+				// Nothing is changed under a pod.
+				assert.Subset(w.t, n.kept, n.held(w, card), "changed while it is held")
+			}
+		}
+		n.applied = wish.Hash
 	}
 	n.task = task
 }

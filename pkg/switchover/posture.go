@@ -23,7 +23,7 @@ var ruleKind = schema.GroupVersionKind{Group: resourceapi.GroupName, Version: "v
 func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (trouble string, err error) {
 	sw := gpuNode.Status.Switch
 	var taint *corev1.Taint
-	if sw.Policy.NodeTaint || gpuNode.Status.State == v1alpha1.Rebooting || rebootAsked(gpuNode) {
+	if sw.Policy.NodeTaint || sw.NodeTaint || gpuNode.Status.State == v1alpha1.Rebooting || rebootAsked(gpuNode) {
 		taint = &corev1.Taint{Key: TaintKey, Value: taintValue(sw.To.Profile), Effect: corev1.TaintEffectNoSchedule}
 	}
 	err = r.taintCards(ctx, gpuNode.Name, sw.Cards, sw.To.Profile)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,6 +26,8 @@ type chaos struct {
 	rand *rand.Rand
 	pods int
 	log  []string
+	// failed: the API server has failed in this round.
+	failed bool
 }
 
 func (c *chaos) happens() {
@@ -70,10 +73,22 @@ func (c *chaos) happens() {
 		}},
 		{"a person unpauses", func() { c.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true") }},
 		{"the controller dies", func() { c.startController() }},
+		{"another controller leads, and the one before has not noticed", func() { c.overlap() }},
+		{"the caches are late", func() { c.freeze() }},
+		{"the caches are up to date", func() { c.thaw() }},
 		{"the API server fails now and then", func() {
 			c.refuse = func(string, client.Object) error {
 				if c.rand.IntN(4) == 0 {
-					return errors.New("away")
+					return c.anError()
+				}
+				return nil
+			}
+		}},
+		{"somebody refuses rules", func() { c.refuse = refuseRules }},
+		{"somebody refuses that pods are listed", func() {
+			c.failList = func(l client.ObjectList) error {
+				if _, ok := l.(*corev1.PodList); ok {
+					return apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no"))
 				}
 				return nil
 			}
@@ -86,11 +101,11 @@ func (c *chaos) happens() {
 				return nil
 			}
 		}},
-		{"the API server works", func() { c.refuse, c.lose = nil, nil }},
+		{"the API server works", func() { c.works() }},
 		{"the GPUNode is deleted", func() {
 			if c.rand.IntN(4) == 0 {
 				require.NoError(c.t, c.api.Delete(c.t.Context(), c.gpuNode("node-a")))
-				c.refuse, c.lose = nil, nil
+				c.works()
 				c.round("node-a")
 				c.clean("node-a")
 				g := &v1alpha1.GPUNode{}
@@ -102,6 +117,46 @@ func (c *chaos) happens() {
 	e := events[c.rand.IntN(len(events))]
 	c.log = append(c.log, e.name)
 	e.do()
+}
+
+// works ends all faults of the API server.
+func (c *chaos) works() {
+	c.refuse, c.lose, c.failList = nil, nil, nil
+	c.thaw()
+}
+
+// anError is one of those that an API server answers with.
+func (c *chaos) anError() error {
+	c.failed = true
+	switch pods := corev1.Resource("pods"); c.rand.IntN(6) {
+	case 0:
+		return apierrors.NewConflict(pods, "x", errors.New("somebody else has written"))
+	case 1:
+		return apierrors.NewInternalError(errors.New("etcd"))
+	case 2:
+		return apierrors.NewForbidden(pods, "x", errors.New("a policy"))
+	case 3:
+		return apierrors.NewTooManyRequests("slow down", 1)
+	case 4:
+		return apierrors.NewServiceUnavailable("starting")
+	}
+	return errors.New("connection refused")
+}
+
+// overlap has two controllers work side by side for a moment.
+func (c *chaos) overlap() {
+	before := c.r
+	c.startController()
+	now := c.r
+	for range 1 + c.rand.IntN(6) {
+		c.r = before
+		if c.rand.IntN(2) == 0 {
+			c.r = now
+		}
+		c.round("node-a")
+		c.clock.Step(time.Duration(c.rand.IntN(2000)) * time.Millisecond)
+	}
+	c.r = now
 }
 
 func (c *chaos) pick(from ...string) string { return from[c.rand.IntN(len(from))] }
@@ -145,8 +200,19 @@ func (c *chaos) holds() {
 	} else {
 		assert.True(c.t, c.r.Budget.Has("node-a") || c.lastErr != nil, "no place in the budget in state %s", n.Status.State)
 	}
-	if sw := n.Status.Switch; sw != nil && sw.Deadline != nil && c.lastErr == nil {
+	// Whether a node rests is looked up in the caches.
+	if sw := n.Status.Switch; sw != nil && sw.Deadline != nil && c.stale == nil {
 		assert.True(c.t, c.clock.Now().Before(sw.Deadline.Add(10*time.Second)), "state %s outlives its deadline", n.Status.State)
+	}
+}
+
+// checkedRound is a round, after which must hold what has to, if the API server did what
+// it should. A conflict is no error of the round.
+func (c *chaos) checkedRound() {
+	c.lastErr, c.failed = nil, false
+	c.round("node-a")
+	if c.lastErr == nil && !c.failed {
+		c.holds()
 	}
 }
 
@@ -173,17 +239,9 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 			for range 60 {
 				c.happens()
 				for range 1 + c.rand.IntN(5) {
-					w.lastErr = nil
-					w.round("node-a")
-					if w.lastErr == nil {
-						c.holds()
-					}
+					c.checkedRound()
 					w.clock.Step(time.Duration(c.rand.IntN(30_000)) * time.Millisecond)
-					w.lastErr = nil
-					w.round("node-a")
-					if w.lastErr == nil {
-						c.holds()
-					}
+					c.checkedRound()
 				}
 				if t.Failed() {
 					return
@@ -191,7 +249,8 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 			}
 			// All is well again: the node comes to the profile that is asked for last.
 			c.node.dead, c.node.slow, c.node.answer, c.node.wrong, c.node.owners = false, 0, nil, false, nil
-			c.evict, c.refuse, c.lose = nil, nil, nil
+			c.evict = nil
+			c.works()
 			c.enable(true)
 			w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
 			w.wants("node-a", "cpx")

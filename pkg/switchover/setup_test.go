@@ -156,6 +156,7 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	assert.Equal(t, want, got)
 
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "n", UID: "u", Annotations: map[string]string{"much": "text"}}}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}}
 	c.Spec.Devices.Requests = make([]resourceapi.DeviceRequest, 8)
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
@@ -167,6 +168,7 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	trimmed := got.(*resourceapi.ResourceClaim)
 	assert.Empty(t, trimmed.Annotations)
 	assert.Empty(t, trimmed.Spec)
+	assert.True(t, ofOnePod(trimmed))
 	assert.Equal(t, c.Status.ReservedFor, trimmed.Status.ReservedFor)
 	assert.Equal(t, []resourceapi.DeviceRequestAllocationResult{
 		{Driver: gpu.DriverName, Pool: "a/x", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},
@@ -179,7 +181,11 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	c.Status.Allocation.Devices.Results = c.Status.Allocation.Devices.Results[:1]
 	got, err = trimClaim(c)
 	require.NoError(t, err)
-	assert.Nil(t, got.(*resourceapi.ResourceClaim).Status.Allocation, "other drivers' claims are names only")
+	assert.Equal(t, &resourceapi.AllocationResult{}, got.(*resourceapi.ResourceClaim).Status.Allocation, "of other drivers' claims it is known that they have something")
+	c.Status.Allocation = nil
+	got, err = trimClaim(c)
+	require.NoError(t, err)
+	assert.Nil(t, got.(*resourceapi.ResourceClaim).Status.Allocation)
 	for _, trim := range []func(any) (any, error){trimClaim, trimNode(nil)} {
 		same, err := trim("a tombstone")
 		require.NoError(t, err)

@@ -84,6 +84,7 @@ func (t *turn) tainted() {
 		}
 		t.wake(t.Now.Add(lookAtPods))
 	case len(t.inTheWay()) > 0:
+		t.keepOffNode()
 		t.enter(v1alpha1.Draining)
 	default:
 		t.proceed()
@@ -101,6 +102,10 @@ func (t *turn) draining() {
 		t.stop(ReasonDrainDeadline, fmt.Sprintf("not all pods left the cards within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)))
 		return
 	}
+	if t.keepOffNode() {
+		t.wake(t.Now)
+		return // Nobody is evicted before the taint is there.
+	}
 	// Without the taints they would come back; without the plan nobody knows who may
 	// stay, and a plugin that has lost it makes it again.
 	t.Evict = t.Tainted && len(t.Holders) > 0 && (t.answer(v1alpha1.Planning) != nil || t.rebootNeeded())
@@ -109,6 +114,19 @@ func (t *turn) draining() {
 	if !t.Force {
 		t.wake(t.drainedBy())
 	}
+}
+
+// keepOffNode has the whole node tainted where it must be, and tells whether that is
+// new. The scheduler looks at the taints of devices only when it gives them to a claim:
+// a pod whose claim has them already comes to them by any taint, and takes the claim
+// over before the pod that leaves has given it up.
+func (t *turn) keepOffNode() bool {
+	sw := t.Status.Switch
+	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return h.Outlives && h.Pod != nil }) {
+		return false
+	}
+	sw.NodeTaint = true
+	return true
 }
 
 // drainedBy is when pods should have left by themselves.
@@ -151,7 +169,7 @@ func (t *turn) inTheWay() []string {
 			continue
 		}
 		for _, device := range card.Held {
-			if !known[device] && !keeps[device] && !slices.Contains(t.Monitors, device) {
+			if !known[device] && !keeps[device] {
 				left = append(left, fmt.Sprintf("%s is still held on the node, for a claim that is being released or whose pod is gone", device))
 			}
 		}

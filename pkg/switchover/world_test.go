@@ -45,6 +45,8 @@ type world struct {
 	noRule bool
 	// rulesGone makes the API server by HTTP say that it has no DeviceTaintRules.
 	rulesGone atomic.Bool
+	// stale is what the controller's caches have, if they are late.
+	stale client.WithWatch
 	// wake is told of nodes that need not wait any more.
 	wake func(node string)
 	// list answers lists in place of the API server, where it can.
@@ -100,10 +102,20 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 		writes: map[string]int{}, tainted: map[string]bool{}, retry: map[string]time.Duration{},
 		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels},
 	}
+	w.api = newAPI(scheme)
+	for _, o := range options {
+		o(w)
+	}
+	w.startController()
+	return w
+}
+
+// newAPI is an API server with objects.
+func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 	// A tracker without managed fields, which nobody here asks for and which take most of
 	// the time of a write.
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.GPUNode{}, &resourceapi.ResourceClaim{}).
 		WithIndex(&resourceapi.ResourceClaim{}, poolIndex, poolsOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
@@ -113,17 +125,12 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorDriver, func(o client.Object) []string {
 			return []string{o.(*resourceapi.ResourceSlice).Spec.Driver}
 		}).Build()
-	for _, o := range options {
-		o(w)
-	}
-	w.startController()
-	return w
 }
 
 // startController starts a controller that knows nothing of the one before.
 func (w *world) startController() {
 	c := interceptor.NewClient(w.api, w.watchWrites())
-	r, err := New(c, c, w.optsWithRegistry(), func(node string) {
+	r, err := New(interceptor.NewClient(c, w.cached()), c, w.optsWithRegistry(), func(node string) {
 		if w.wake != nil {
 			w.wake(node)
 		}
@@ -301,11 +308,12 @@ func (w *world) rules() []resourceapi.DeviceTaintRule {
 	return all.Items
 }
 
-// pod makes a pod that holds a device by a claim.
+// pod makes a pod that holds a device by a claim of its own.
 func (w *world) pod(node, name, card, device string, change ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("pod-" + name)}}
 	pod.Spec.NodeName = node
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + "-gpu", UID: types.UID("claim-" + name)}}
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node, card), Device: device}},
 	}}
@@ -387,7 +395,8 @@ func ready(n *v1alpha1.GPUNode) *metav1.Condition {
 
 func inProfile(name string) func(*v1alpha1.GPUNode) bool {
 	return func(n *v1alpha1.GPUNode) bool {
-		return n.Status.State == v1alpha1.Idle && n.Status.Applied != nil && n.Status.Applied.Profile == name
+		return n.Status.State == v1alpha1.Idle && n.Status.Applied != nil && n.Status.Applied.Profile == name &&
+			n.Status.Node != nil && n.Status.Node.Applied == n.Status.Applied.Hash
 	}
 }
 

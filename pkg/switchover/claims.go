@@ -1,0 +1,106 @@
+package switchover
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// poolIndex is the name of the index of claims by the pools that they have devices of.
+const poolIndex = "pool"
+
+// poolsOf are the pools of ours that a claim has devices of.
+func poolsOf(o client.Object) []string {
+	c, ok := o.(*resourceapi.ResourceClaim)
+	if !ok || c.Status.Allocation == nil {
+		return nil
+	}
+	var pools []string
+	for i := range c.Status.Allocation.Devices.Results {
+		r := &c.Status.Allocation.Devices.Results[i]
+		if r.Driver == gpu.DriverName && !slices.Contains(pools, r.Pool) {
+			pools = append(pools, r.Pool)
+		}
+	}
+	return pools
+}
+
+// trimClaim leaves of a claim what holders are found by: a cluster may have very many.
+func trimClaim(o any) (any, error) {
+	c, ok := o.(*resourceapi.ResourceClaim)
+	if !ok {
+		return o, nil
+	}
+	out := &resourceapi.ResourceClaim{TypeMeta: c.TypeMeta}
+	out.Name, out.Namespace, out.UID, out.ResourceVersion = c.Name, c.Namespace, c.UID, c.ResourceVersion
+	if c.Status.Allocation != nil {
+		// That it has something is known also of one that has nothing of ours.
+		out.Status.Allocation = &resourceapi.AllocationResult{}
+	}
+	if len(poolsOf(c)) == 0 {
+		return out, nil
+	}
+	if ofOnePod(c) {
+		out.OwnerReferences = podReference
+	}
+	out.Status.ReservedFor = c.Status.ReservedFor
+	for i := range c.Status.Allocation.Devices.Results {
+		if r := &c.Status.Allocation.Devices.Results[i]; r.Driver == gpu.DriverName {
+			kept := resourceapi.DeviceRequestAllocationResult{Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess}
+			if toleratesAll(r.Tolerations) {
+				kept.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+			}
+			out.Status.Allocation.Devices.Results = append(out.Status.Allocation.Devices.Results, kept)
+		}
+	}
+	return out, nil
+}
+
+// podReference is what is left of a claim's owner.
+var podReference = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod"}}
+
+// ofOnePod tells whether a claim was made for a pod, of a template or for an extended
+// resource, and goes with it. Others outlive their pods.
+func ofOnePod(c *resourceapi.ResourceClaim) bool {
+	return slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Pod" && o.APIVersion == "v1" })
+}
+
+// toleratesAll tells whether our taint on a card keeps nothing off.
+func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
+	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
+		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == TaintKey) &&
+			(t.Effect == "" || t.Effect == resourceapi.DeviceTaintEffectNoSchedule)
+	})
+}
+
+// use is what one claim has of the cards that change.
+type use struct {
+	claim     *resourceapi.ResourceClaim
+	devices   []string
+	tolerates bool
+}
+
+// useOf finds what a claim has of the pools beside what is kept and what it has by admin
+// access, which takes nothing. It is pure.
+func useOf(c *resourceapi.ResourceClaim, pools, keeps map[string]bool) use {
+	u := use{claim: c}
+	if c.Status.Allocation == nil {
+		return u
+	}
+	for i := range c.Status.Allocation.Devices.Results {
+		r := &c.Status.Allocation.Devices.Results[i]
+		if r.Driver != gpu.DriverName || !pools[r.Pool] || keeps[r.Device] || ptr.Deref(r.AdminAccess, false) {
+			continue
+		}
+		u.devices = append(u.devices, r.Device)
+		u.tolerates = u.tolerates || toleratesAll(r.Tolerations)
+	}
+	slices.Sort(u.devices)
+	u.devices = slices.Compact(u.devices)
+	return u
+}

@@ -1,0 +1,155 @@
+package switchover
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func TestClaimsOfAPod(t *testing.T) {
+	pod := &corev1.Pod{}
+	assert.Empty(t, claimsOf(pod))
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{
+		{Name: "a", ResourceClaimName: ptr.To("shared")}, {Name: "b", ResourceClaimTemplateName: ptr.To("template")}, {Name: "c", ResourceClaimTemplateName: ptr.To("optional")},
+	}
+	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: ptr.To("pod-b-x7")}, {Name: "c"}}
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "pod-extended"}
+	assert.Equal(t, []string{"pod-b-x7", "pod-extended", "shared"}, claimsOf(pod))
+}
+
+// The scheduler gives a pod whose claim has a device already to that device, whatever
+// its taints. A Deployment makes the next pod while the one before ends, so the claim is
+// never given up.
+func TestPodsThatShareAClaimDoNotComeBack(t *testing.T) {
+	w, _ := begun(t)
+	w.pod("node-a", "shared-0", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+		p.Finalizers = []string{"it/takes-a-while"}
+		c.OwnerReferences = nil
+	})
+	pods := 0
+	w.evict = func(name types.NamespacedName) error {
+		if name.Name == "web" || hasNodeTaint(w.node("node-a")) {
+			return nil
+		}
+		pods++
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "shared-" + string(rune('0'+pods)), UID: types.UID(string(rune('0' + pods)))}}
+		pod.Spec.NodeName = "node-a"
+		require.NoError(t, w.api.Create(t.Context(), pod))
+		var c resourceapi.ResourceClaim
+		require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "team", Name: "shared-0-gpu"}, &c))
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		require.NoError(t, w.api.Status().Update(t.Context(), &c))
+		return nil
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	assert.True(t, n.Status.Switch.NodeTaint)
+	assert.Contains(t, ready(n).Message, "keeps new pods off the node, since a claim is not of one pod")
+	w.round("node-a")
+	assert.True(t, hasNodeTaint(w.node("node-a")))
+	var first corev1.Pod
+	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "team", Name: "shared-0"}, &first))
+	assert.NotNil(t, first.DeletionTimestamp)
+	first.Finalizers = nil
+	require.NoError(t, w.api.Update(t.Context(), &first))
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.Zero(t, pods)
+}
+
+func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "web", cardA, cardA)
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	assert.False(t, hasNodeTaint(w.node("node-a")), "only the cards that change are disturbed")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	assert.Zero(t, w.writes["patch *v1.Node"])
+}
+
+func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	h := webPod()
+	h.Outlives = true
+	n := inState(v1alpha1.Draining)
+	f := after(time.Second, func(f *Facts) { f.Holders = []Holder{h} })
+	step := m.Next(n, f)
+	assert.True(t, step.Status.Switch.NodeTaint)
+	assert.False(t, step.Evict)
+	assert.Equal(t, f.Now, step.Wake)
+	n.Status = step.Status
+	assert.True(t, m.Next(n, f).Evict)
+}
+
+// A card is not changed under a pod that the cache does not know of yet: its claim would
+// have devices that there are no more.
+func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
+	for name, reserved := range map[string][]resourceapi.ResourceClaimConsumerReference{
+		"a claim":                  {{Resource: "pods", Name: "late", UID: "pod-late"}},
+		"a claim for a pod group":  {{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "late", UID: "group"}},
+		"not reserved for it yet":  {},
+		"reserved for another one": {{Resource: "pods", Name: "gone", UID: "gone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.addNode("node-a")
+			w.profile("cpx")
+			w.settled("node-a", "")
+			w.wants("node-a", "cpx")
+			w.freeze()
+			w.pod("node-a", "late", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+				p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("gpu")}}
+				p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To(c.Name)}}
+				c.Status.ReservedFor = reserved
+			})
+			w.evict = refuse("no")
+			w.run("node-a", time.Minute, is(v1alpha1.Draining))
+			for range 5 {
+				w.round("node-a")
+				w.clock.Step(time.Second)
+			}
+			assert.Equal(t, v1alpha1.Draining, w.gpuNode("node-a").Status.State)
+			assert.Contains(t, ready(w.gpuNode("node-a")).Message, "pod team/late ("+cardA+")")
+		})
+	}
+}
+
+func TestPodsWithClaimsOfOtherDriversCostNothing(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.settled("node-a", "")
+	w.pod("node-a", "nic", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic", ResourceClaimName: ptr.To(c.Name)}}
+		c.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
+	})
+	pods := &podReader{Reader: w.r.Reader, node: "node-a"}
+	w.r.Reader = onlyPods{w.r.Reader, t}
+	holders, err := w.r.holders(t.Context(), pods, []string{cardA}, nil)
+	require.NoError(t, err)
+	assert.Empty(t, holders)
+}
+
+// onlyPods has nothing but pods read.
+type onlyPods struct {
+	client.Reader
+	t *testing.T
+}
+
+func (o onlyPods) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	assert.IsType(o.t, &corev1.Pod{}, into)
+	return o.Reader.Get(ctx, key, into, opts...)
+}

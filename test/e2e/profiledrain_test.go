@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/switchover"
+)
+
+// A pod that tolerates everything, and ends neither when it is asked to nor by the
+// deadline: everything stays as it is, the pod included, and the condition names it.
+// When it is gone, the node gets there.
+func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
+	s := start(t)
+	before := s.published(nodeA)
+	device := request(classWhole, "")
+	device.Exactly.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+	s.template("tolerant", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{device}})
+	pod := newPod("stubborn", fromTemplate("tolerant"))
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeA}
+	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](600)
+	s.create(pod)
+	running := s.waitRunning("stubborn")
+	// What has so much time gets it: the kubelet does not take it back.
+	t.Cleanup(func() { s.killProcesses(running) })
+
+	const rules = "{rules: [" + cutInThree + "], switch: {nodeTaint: true, drainDeadline: "
+	s.setProfileSpec("cut-in-three", rules+"6s}}")
+	s.labelProfile(nodeA, "cut-in-three")
+	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
+	assert.Contains(t, s.leftOfSwitches(nodeA), "taint "+switchover.TaintKey+"=cut-in-three:NoSchedule")
+	n := s.waitFailed(nodeA, switchover.ReasonDrainDeadline)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
+	for _, part := range []string{
+		"profile cut-in-three could not be reached: not all pods left the cards within 6s",
+		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is as before, with no profile", "Try 2 begins at",
+	} {
+		assert.Contains(t, said, part)
+	}
+	assert.Equal(t, v1alpha1.ResultFailed, n.Status.History[0].Result)
+	assert.EqualValues(t, 1, n.Status.History[0].Evicted)
+	now := s.pod("stubborn")
+	assert.Equal(t, corev1.PodRunning, now.Status.Phase)
+	assert.Equal(t, running.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
+	assert.NotNil(t, now.Status.ContainerStatuses[0].State.Running)
+	assert.Zero(t, s.machine(nodeA).instances())
+	assert.Equal(t, before, s.published(nodeA))
+
+	s.killProcesses(running)
+	s.waitGone("stubborn")
+	s.setProfileSpec("cut-in-three", rules+"7s}}") // a new policy, so it is tried at once
+	s.waitFollows(nodeA, "cut-in-three")
+	assert.Equal(t, 8*3, s.machine(nodeA).instances())
+}
+
+// Another system turns up while pods are asked to leave: the switch is given up, the
+// condition says who it is and what to do, and when it is gone, the node gets there.
+func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
+	for name, test := range map[string]struct {
+		node, rule, class string
+		appear            func(*suite) (disappear func())
+		says              []string
+	}{
+		"mig-manager": {nodeA, cutInThree, classWhole, migManager, []string{
+			"of mig-manager runs here", "nvidia.com/gpu.deploy.mig-manager=false",
+		}},
+		"AMD's device config manager": {nodeC, `{cards: {vendor: amd}, amd: {computePartition: DPX}}`, classCPX, configManager, []string{
+			"device config manager", "remove label dcm.amd.com/gpu-config-profile",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.setProfile("contested", test.rule)
+			s.slowPod(test.node, "slow", test.class, 15)
+			before := s.hardwareOf(test.node)
+			s.labelProfile(test.node, "contested")
+			s.waitGPUNode(test.node, "drains", inState(v1alpha1.Draining))
+			disappear := test.appear(s)
+			t.Cleanup(disappear)
+			n := s.waitGPUNode(test.node, "has given up", inState(v1alpha1.Idle))
+			s.requireUntainted(test.node)
+			said := s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionTrue, "OtherOwner")
+			for _, part := range append(test.says, "other systems serve cards of the node, so their modes and partitions are left alone") {
+				assert.Contains(t, said, part)
+			}
+			assert.Equal(t, said, s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonConflict))
+			assert.Equal(t, switchover.ReasonConflict, n.Status.History[0].Reason)
+			assert.Equal(t, v1alpha1.ResultFailed, n.Status.History[0].Result)
+			assert.Equal(t, before, s.hardwareOf(test.node))
+
+			disappear()
+			n = s.waitFollows(test.node, "contested")
+			s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionFalse, switchover.ReasonNone)
+			assert.NotEqual(t, before, s.hardwareOf(test.node))
+		})
+	}
+}
+
+// A person edits one of the rules that keep the scheduler off the cards: it is put back
+// while it is needed, before anybody is evicted by it, and gone at the end.
+func TestAPersonEditsOurTaintRule(t *testing.T) {
+	s := start(t)
+	s.setProfile("cut-in-three", cutInThree)
+	s.gpuPodOn("stays", class1g10gb, s.machine(nodeA).GPUs[0].PCI)
+	stays := s.waitRunning("stays")
+	s.slowPod(nodeA, "slow", classWhole, 15)
+	s.labelProfile(nodeA, "cut-in-three")
+	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
+	rules := s.client.ResourceV1().DeviceTaintRules()
+	for name, patch := range map[string]string{
+		"another pool":   `{"spec":{"deviceSelector":{"pool":"node-b/gpu-0000-01-00-0"}}}`,
+		"another taint":  `{"spec":{"taint":{"value":"mine","effect":"None"}}}`,
+		"without labels": `{"metadata":{"labels":null}}`,
+	} {
+		old, err := rules.Get(s.ctx, s.taintRules(nodeA)[0], metav1.GetOptions{})
+		require.NoError(t, err)
+		_, err = rules.Patch(s.ctx, old.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err, name)
+		s.eventually("the rule is put back", func() (bool, string) {
+			now, err := rules.Get(s.ctx, old.Name, metav1.GetOptions{})
+			return err == nil && assert.ObjectsAreEqual(old.Labels, now.Labels) && assert.ObjectsAreEqual(old.Spec.DeviceSelector, now.Spec.DeviceSelector) &&
+				now.Spec.Taint.Value == old.Spec.Taint.Value && now.Spec.Taint.Effect == old.Spec.Taint.Effect, name + gpuNodeText(s.gpuNode(nodeA))
+		})
+		assert.Equal(t, v1alpha1.Draining, s.gpuNode(nodeA).Status.State, "%s: it was put back too late", name)
+	}
+	s.waitFollows(nodeA, "cut-in-three")
+	s.requireSame(stays)
+}
+
+// configManager makes node-c look as if AMD's device config manager switched its cards.
+func configManager(s *suite) func() {
+	const label = "dcm.amd.com/gpu-config-profile"
+	set := func(value string) error {
+		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeC, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, label, value), metav1.PatchOptions{})
+		return err
+	}
+	require.NoError(s.t, set(`"cpx-nps1"`))
+	return func() { _ = set("null") }
+}
+
+// hardwareOf is what the simulated cards of a node are: how they are cut, and AMD's
+// modes.
+func (s *suite) hardwareOf(node string) string {
+	s.t.Helper()
+	if node != nodeC {
+		return s.machine(node).String()
+	}
+	text := ""
+	for _, pci := range s.amdCards() {
+		text += pci + " " + s.amdFile(pciDevices+pci+"/current_compute_partition") + " " + s.amdFile(pciDevices+pci+"/current_memory_partition") + "\n"
+	}
+	return text
+}

@@ -201,7 +201,7 @@ func (t *turn) doing() string {
 	case v1alpha1.Verifying:
 		return "compares node and API server: " + cmp.Or(t.differs(sw.To.Hash), "they agree")
 	}
-	return fmt.Sprintf("puts back %s, because %s", profileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
+	return fmt.Sprintf("puts back what was before (%s), because %s", profileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
 }
 
 func (t *turn) draws(cards string) string {

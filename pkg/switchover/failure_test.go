@@ -178,7 +178,7 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, ReasonRollbackFailed, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "EIO while Applying; and profile old could not be put back: EIO while RollingBack")
+	assert.Contains(t, ready(n).Message, "EIO while Applying; and what was before (profile old) could not be put back: EIO while RollingBack")
 	assert.NotContains(t, ready(n).Message, "as before")
 }
 

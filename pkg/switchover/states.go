@@ -290,7 +290,7 @@ func (t *turn) rollingBack() {
 
 func (t *turn) notPutBack(why string) string {
 	sw := t.Status.Switch
-	return fmt.Sprintf("%s; and %s could not be put back: %s", strings.TrimSuffix(sw.Message, "."), profileText(sw.From.Profile), why)
+	return fmt.Sprintf("%s; and what was before (%s) could not be put back: %s", strings.TrimSuffix(sw.Message, "."), profileText(sw.From.Profile), why)
 }
 
 // allCards are the names of the node's cards.

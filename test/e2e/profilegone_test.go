@@ -137,7 +137,7 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	s.labelProfile(nodeA, "cut-in-three")
 	n := s.waitGPUNode(nodeA, "rolls back", inState(v1alpha1.RollingBack))
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonSwitching)
-	assert.Contains(t, said, "puts back no profile, because ")
+	assert.Contains(t, said, "puts back what was before (no profile), because ")
 	s.killControllers()
 	n = s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
 	said = s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)

@@ -48,7 +48,7 @@ func (p *plugin) openShares(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Settings that are newer may hold although shares are held")
 	}
-	s.events, s.held, s.heldBy = p.events, p.heldShares, p.heldBy
+	s.events, s.held, s.heldBy, s.followed = p.events, p.heldShares, p.heldBy, p.GPUNodes != nil
 	p.sharing = s
 }
 

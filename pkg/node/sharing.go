@@ -33,6 +33,8 @@ type sharing struct {
 	held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
 	// heldBy says who holds a card, for the end of a message.
 	heldBy func(pciAddress string) string
+	// followed is set where a controller tells which profile the node follows.
+	followed bool
 	// told is what was said last of each card and subject, so that it is said once.
 	// Only the goroutine that looks has it.
 	told map[string]string
@@ -84,7 +86,8 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		if !known || !apiequality.Semantic.DeepEqual(before, now) {
 			changed = true
 			s.set(card.PCIAddress, now)
-			if text := describe(now); known && describe(before) != text || !known && now.Profile != "" {
+			if known && !s.alike(before, now) || !known && now.Profile != "" {
+				text := describe(now)
 				applied[text] = append(applied[text], card.Name())
 			}
 		}
@@ -191,6 +194,15 @@ func (s *sharing) save(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "How the cards are shared could not be written down; a plugin that starts while shares are held goes by these", "file", s.path)
 	}
+}
+
+// alike tells whether people would see no difference between two ways of sharing. To
+// which profile a node comes is for the controller to tell, where there is one.
+func (s *sharing) alike(a, b settings.Card) bool {
+	if s.followed {
+		a.Profile, b.Profile = "", ""
+	}
+	return describe(a) == describe(b)
 }
 
 // describe says how a card is shared, for people.

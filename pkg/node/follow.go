@@ -7,6 +7,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -22,6 +23,10 @@ const (
 	// driver that is loaded anew takes minutes.
 	planBudget  = 30 * time.Second
 	applyBudget = 10 * time.Minute
+	// publishedPatience is how long an answer waits for the API server to have the
+	// slices, publishedInterval how often it looks.
+	publishedPatience = 5 * time.Second
+	publishedInterval = 50 * time.Millisecond
 )
 
 // follower does what the controller asks of the node, and reports how the node is.
@@ -197,7 +202,26 @@ func (f *follower) apply(ctx context.Context, change func(context.Context) v1alp
 		klog.FromContext(ctx).Error(err, "The cards cannot be listed after they were changed")
 	}
 	f.publisher.publish(ctx)
+	f.awaitPublished(ctx)
 	return task
+}
+
+// awaitPublished waits until the API server has the slices, for a while. The controller
+// looks at them once more: who says that it is done before they are there costs it
+// another round.
+func (f *follower) awaitPublished(ctx context.Context) {
+	if !f.publisher.isMine() || f.publisher.isWithdrawn() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishedPatience)
+	defer cancel()
+	err := wait.PollUntilContextCancel(ctx, publishedInterval, true, func(ctx context.Context) (bool, error) {
+		published, err := f.ownSlices(ctx)
+		return err == nil && f.publisher.matches(published), nil
+	})
+	if err != nil {
+		klog.FromContext(ctx).Info("The API server does not have all slices yet")
+	}
 }
 
 // restore puts back what a reboot or a new load of a driver has taken, once for each.

@@ -258,6 +258,19 @@ func (p *publisher) digestOf(pciAddress string) string {
 	return p.digests[gpu.PoolName(p.node, gpu.CardName(pciAddress))]
 }
 
+// matches tells whether the API server has what was published last.
+func (p *publisher) matches(published []resourceapi.ResourceSlice) bool {
+	there := publish.Digests(published)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pool, digest := range p.digests {
+		if there[pool] != digest {
+			return false
+		}
+	}
+	return true
+}
+
 // ownersFound says who else serves cards that the node has, what gave them away, and
 // what to do about it.
 func (p *publisher) ownersFound() []string {

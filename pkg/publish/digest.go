@@ -5,8 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Digest tells two lists of devices apart. It is the same for devices as they were
@@ -26,4 +29,37 @@ func Digest(devices []resourceapi.Device) string {
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// Digests are those of the devices of each pool, of its newest generation if that is
+// complete. It is pure.
+func Digests(all []resourceapi.ResourceSlice) map[string]string {
+	newest := map[string][]*resourceapi.ResourceSlice{}
+	for i := range all {
+		s := &all[i]
+		if s.Spec.Driver != gpu.DriverName {
+			continue
+		}
+		name := s.Spec.Pool.Name
+		have := newest[name]
+		switch {
+		case len(have) == 0 || s.Spec.Pool.Generation > have[0].Spec.Pool.Generation:
+			newest[name] = []*resourceapi.ResourceSlice{s}
+		case s.Spec.Pool.Generation == have[0].Spec.Pool.Generation:
+			newest[name] = append(have, s)
+		}
+	}
+	out := map[string]string{}
+	for name, pool := range newest {
+		if int64(len(pool)) != pool[0].Spec.Pool.ResourceSliceCount {
+			continue
+		}
+		slices.SortFunc(pool, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+		var devices []resourceapi.Device
+		for _, s := range pool {
+			devices = append(devices, s.Spec.Devices...)
+		}
+		out[name] = Digest(devices)
+	}
+	return out
 }

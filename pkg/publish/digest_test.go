@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 func digested() []resourceapi.Device {
@@ -55,4 +57,32 @@ func TestDigestTellsDevicesApart(t *testing.T) {
 			assert.NotEqual(t, before, Digest(change(digested())))
 		})
 	}
+}
+
+func slice(pool, name string, generation, count int64, devices ...string) resourceapi.ResourceSlice {
+	s := resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	s.Spec = resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}}
+	for _, d := range devices {
+		s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: d})
+	}
+	return s
+}
+
+func TestDigestsOfPools(t *testing.T) {
+	of := func(names ...string) string {
+		var devices []resourceapi.Device
+		for _, n := range names {
+			devices = append(devices, resourceapi.Device{Name: n})
+		}
+		return Digest(devices)
+	}
+	foreign := slice("p", "x", 9, 1, "z")
+	foreign.Spec.Driver = "gpu.nvidia.com"
+	got := Digests([]resourceapi.ResourceSlice{
+		slice("p", "2", 2, 2, "b"), slice("p", "old", 1, 1, "a"), slice("p", "1", 2, 2), foreign,
+		slice("incomplete", "1", 1, 2, "a"),
+		slice("empty", "1", 1, 1),
+		slice("q", "1", 1, 2, "a"), slice("q", "2", 1, 2, "b"),
+	})
+	assert.Equal(t, map[string]string{"p": of("b"), "empty": of(), "q": of("a", "b")}, got)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,8 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
 func TestBudgets(t *testing.T) {
@@ -149,34 +146,6 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.run("node-b", time.Minute, inProfile("cpx"))
 	assert.Equal(t, 1, w.budgetSeen)
-}
-
-func slice(pool, name string, generation, count int64, devices ...string) resourceapi.ResourceSlice {
-	s := resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	s.Spec = resourceapi.ResourceSliceSpec{Driver: gpu.DriverName, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation, ResourceSliceCount: count}}
-	for _, d := range devices {
-		s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: d})
-	}
-	return s
-}
-
-func TestDigestsOfPools(t *testing.T) {
-	of := func(names ...string) string {
-		var devices []resourceapi.Device
-		for _, n := range names {
-			devices = append(devices, resourceapi.Device{Name: n})
-		}
-		return publish.Digest(devices)
-	}
-	foreign := slice("p", "x", 9, 1, "z")
-	foreign.Spec.Driver = "gpu.nvidia.com"
-	got := digests([]resourceapi.ResourceSlice{
-		slice("p", "2", 2, 2, "b"), slice("p", "old", 1, 1, "a"), slice("p", "1", 2, 2), foreign,
-		slice("incomplete", "1", 1, 2, "a"),
-		slice("empty", "1", 1, 1),
-		slice("q", "1", 1, 2, "a"), slice("q", "2", 1, 2, "b"),
-	})
-	assert.Equal(t, map[string]string{"p": of("b"), "empty": of(), "q": of("a", "b")}, got)
 }
 
 func TestWhatAHolderIsSaidToDo(t *testing.T) {

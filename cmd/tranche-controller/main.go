@@ -123,13 +123,15 @@ func synced(mgr manager.Manager) healthz.Checker {
 	}
 }
 
-// connect says how to reach the API server. The limits leave room for a hundred nodes
-// that are switched at once.
+// connect says how to reach the API server. Calls are not limited by the second, which
+// would make a thousand nodes take many times as long: a worker has one call under way
+// at a time, and the API server shares itself out among its clients (priority and
+// fairness).
 func connect(kubeconfig string) (*rest.Config, error) {
 	api, err := client.Config(kubeconfig, "tranche-controller/"+version)
 	if err != nil {
 		return nil, err
 	}
-	api.QPS, api.Burst = 100, 200
+	api.QPS = -1
 	return api, nil
 }

@@ -121,6 +121,10 @@ verify: compiler cluster-parts ## Check formatting, vet, generated files and the
 bench: build ## Measure the figures that the project holds itself to, each with its limit
 	$(GO) run ./test/bench
 
+.PHONY: scale
+scale: image cluster-parts ## Measure switches against their limits: a thousand nodes at once, and the cost of one (needs root)
+	@$(GO) run ./test/scale
+
 .PHONY: hardware-test
 hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA card
 	$(GO) test -c -trimpath $(SMALL) -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware

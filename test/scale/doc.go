@@ -1,0 +1,18 @@
+// Command scale measures what the controller costs, on a real API server, and prints a
+// line for each figure: what, measured, limit, what was seen, and as the last word "ok"
+// or "over". It ends with status 1 if any is over.
+//
+// Two clusters are started for it, one after the other (test/cluster):
+//
+//   - The fleet: API server and etcd alone, with the chart, a thousand nodes that are
+//     objects only, and the controller's program with the flags and rights that the
+//     chart gives it. All nodes are labelled at once. The command plays their plugins:
+//     it answers in each GPUNode's status and publishes slices. No controller manager
+//     runs, which would taint nodes without a kubelet.
+//   - Two nodes with the real plugin, on hardware like that of the inventories h100x8
+//     and mi300x8 that takes no time to change: all the time that a switch takes there
+//     is Tranche's own.
+//
+// It imports the API's types and client, the marks and states of pkg/switchover, the
+// digest of pkg/publish and test/figures.
+package main

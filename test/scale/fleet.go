@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/figures"
+)
+
+const (
+	// fleetProfile is what the nodes are labelled with.
+	fleetProfile = "all-1g.10gb"
+	// tenth is the share of nodes that may be switched at once.
+	tenth = 10
+	// fleetPatience is how long all nodes together may take, and cpuWindow what the use
+	// of processors is averaged over.
+	fleetPatience = 20 * time.Minute
+	cpuWindow     = 10 * time.Second
+	// atOnce is how many requests are under way where many objects are made.
+	atOnce = 32
+)
+
+// fleetRun is what the switch of all nodes has cost.
+type fleetRun struct {
+	// rules and states are how many nodes were tainted at once at most, by their taint
+	// rules and by their GPUNodes.
+	rules, states int
+	took          time.Duration
+	used          []usage
+	written       writes
+}
+
+func (s *scale) fleetFigures() []figures.Figure {
+	run := once(s.runFleet)
+	figure := func(name string, limit figures.Limit, pick func(*fleetRun) figures.Reading) figures.Figure {
+		return figures.Figure{Name: fmt.Sprintf("%d nodes at once, 10%% may be switched: %s", s.nodes, name), Limit: limit,
+			Measure: func(ctx context.Context) (figures.Reading, error) {
+				r, err := run(ctx)
+				if err != nil {
+					return figures.Reading{}, err
+				}
+				return pick(r), nil
+			}}
+	}
+	return []figures.Figure{
+		figure("tainted at once", figures.AtMost(float64(max(s.nodes/tenth, 1)), "nodes"), func(r *fleetRun) figures.Reading {
+			return figures.Reading{Value: float64(max(r.rules, r.states)), Seen: fmt.Sprintf("%d by taint rules, %d by GPUNodes; all of %d done in %s", r.rules, r.states, s.nodes, r.took.Round(time.Second))}
+		}),
+		figure("memory of the controller", figures.AtMost(300, "MB"), func(r *fleetRun) figures.Reading {
+			return figures.Reading{Value: float64(r.used[len(r.used)-1].peak) / 1e6, Seen: "VmHWM: the most that was resident at once"}
+		}),
+		figure("processors of the controller", figures.AtMost(1, "cores"), func(r *fleetRun) figures.Reading {
+			return figures.Reading{Value: busiest(r.used, cpuWindow), Seen: fmt.Sprintf("its busiest %s; %.2f on average", cpuWindow, busiest(r.used, r.used[len(r.used)-1].at.Sub(r.used[0].at)))}
+		}),
+		figure("API writes a switch", figures.AtMost(mostWrites, "writes"), func(r *fleetRun) figures.Reading {
+			each := func(n int) float64 { return float64(n) / float64(s.nodes) }
+			return figures.Reading{Value: each(r.written.sum()), Seen: fmt.Sprintf("%.1f taint rules, %.1f GPUNode, %.1f slices, %.1f events, %.1f nodes",
+				each(r.written.of("devicetaintrules")), each(r.written.of("gpunodes", "gpunodes/status")), each(r.written.of("resourceslices")), each(r.written.of("events")), each(r.written.of("nodes")))}
+		}),
+	}
+}
+
+// runFleet starts the cluster, and has all its nodes switched.
+func (s *scale) runFleet(ctx context.Context) (*fleetRun, error) {
+	c, err := s.up(ctx, "--api-only")
+	if err != nil {
+		return nil, err
+	}
+	defer s.down()
+	if err := s.helm(ctx, "install", release, chart, "--namespace", namespace, "--create-namespace", "--set", fmt.Sprintf("controller.maxUnavailable=%d%%", 100/tenth)); err != nil {
+		return nil, err
+	}
+	names := make([]string, s.nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("node-%04d", i)
+	}
+	if err := forAll(ctx, names, c.createNode); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	p := c.newPlugins(names)
+	defer func() { stop(); p.ended.Wait() }()
+	if err := forAll(ctx, names, func(ctx context.Context, name string) error { return p.begin(ctx, name) }); err != nil {
+		return nil, err
+	}
+	if err := p.start(ctx); err != nil {
+		return nil, err
+	}
+	controller, err := c.startController(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.relabel(ctx, controller, names)
+	return r, errors.Join(err, controller.stop())
+}
+
+// relabel gives all nodes another profile, and waits until all follow it.
+func (p *plugins) relabel(ctx context.Context, controller *controller, names []string) (*fleetRun, error) {
+	began := time.Now()
+	if err := p.await(ctx, ""); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(os.Stderr, "All nodes and the controller have met after %s\n", time.Since(began).Round(time.Second))
+	rules, err := p.watchRules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states, err := p.watchStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := p.readWrites(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &fleetRun{}
+	start := time.Now()
+	if err := forAll(ctx, names, func(ctx context.Context, name string) error { return p.label(ctx, name, fleetProfile) }); err != nil {
+		return nil, err
+	}
+	if err := p.await(ctx, fleetProfile); err != nil {
+		return nil, err
+	}
+	r.took, r.used = time.Since(start), controller.usedSince(start)
+	after, err := p.readWrites(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.written = after.since(before)
+	r.written[write{"nodes", "PATCH"}] -= len(names) // the labels
+	return r, r.take(rules, states)
+}
+
+// take takes in what the watches have seen.
+func (r *fleetRun) take(rules, states *tainted) error {
+	left, most, lost := rules.seen()
+	r.rules = most
+	if lost == nil && left > 0 {
+		lost = fmt.Errorf("%d nodes have taint rules left", left)
+	}
+	_, most, err := states.seen()
+	r.states = most
+	return errors.Join(lost, err)
+}
+
+func (c *cluster) createNode(ctx context.Context, name string) error {
+	_, err := c.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+func (c *cluster) label(ctx context.Context, node, profile string) error {
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.ProfileLabel, profile)
+	_, err := c.core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// begin publishes a node as its plugin does when it starts.
+func (p *plugins) begin(ctx context.Context, name string) error {
+	node := p.nodes[name]
+	if err := p.publish(ctx, node); err != nil {
+		return err
+	}
+	if _, err := p.tranche.GPUNodes().Create(ctx, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return p.report(ctx, node)
+}
+
+// await waits until all nodes follow a profile and rest, by what the plugins' watch
+// tells.
+func (p *plugins) await(ctx context.Context, profile string) error {
+	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for told := time.Now(); ; {
+		done, states := following(p.informer.GetStore().List(), profile)
+		if done == len(p.nodes) {
+			return nil
+		}
+		if time.Since(told) > 10*time.Second {
+			told = time.Now()
+			fmt.Fprintf(os.Stderr, "%d of %d nodes follow profile %q: %v\n", done, len(p.nodes), profile, states)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d nodes follow profile %q: %v: %w", done, len(p.nodes), profile, states, ctx.Err())
+		}
+	}
+}
+
+// following counts the GPUNodes that follow a profile and rest, and how many are in each
+// state.
+func following(all []any, profile string) (done int, states map[v1alpha1.State]int) {
+	states = map[v1alpha1.State]int{}
+	for _, o := range all {
+		node, ok := o.(*v1alpha1.GPUNode)
+		if !ok {
+			continue
+		}
+		s := &node.Status
+		states[s.State]++
+		if s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Profile == profile {
+			done++
+		}
+	}
+	return done, states
+}
+
+// forAll does something for all nodes, many at once.
+func forAll(ctx context.Context, names []string, do func(context.Context, string) error) error {
+	work := make(chan string)
+	failed := make(chan error, atOnce)
+	var wg sync.WaitGroup
+	for range atOnce {
+		wg.Go(func() {
+			var errs []error
+			for name := range work {
+				if err := do(ctx, name); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", name, err))
+				}
+			}
+			if len(errs) > 0 {
+				failed <- errs[0]
+			}
+		})
+	}
+	for _, name := range names {
+		work <- name
+	}
+	close(work)
+	wg.Wait()
+	close(failed)
+	return <-failed
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/tranche-dev/tranche/test/figures"
+)
+
+// scale is what the figures are measured with.
+type scale struct {
+	// launcher starts clusters, controller is the program that is measured.
+	launcher, controller string
+	// dir is the folder of the clusters.
+	dir string
+	// nodes is how many the fleet has, cards how many each of them has.
+	nodes, cards int
+}
+
+// figures are all figures, in the order in which they are measured.
+func (s *scale) figures() []figures.Figure {
+	return append(s.fleetFigures(), s.switchFigures()...)
+}
+
+// once runs something for the first figure that asks for it, and gives the others the
+// same.
+func once[T any](do func(context.Context) (T, error)) func(context.Context) (T, error) {
+	var (
+		first  sync.Once
+		result T
+		err    error
+	)
+	return func(ctx context.Context) (T, error) {
+		first.Do(func() { result, err = do(ctx) })
+		return result, err
+	}
+}
+
+func main() {
+	s := &scale{}
+	flag.StringVar(&s.launcher, "cluster", "bin/cluster", "the program that starts clusters, as make cluster-tool leaves it")
+	flag.StringVar(&s.controller, "controller", "bin/tranche-controller", "the controller's program, as make build leaves it")
+	flag.StringVar(&s.dir, "dir", ".cluster-scale", "folder for the clusters")
+	flag.IntVar(&s.nodes, "nodes", 1000, "how many nodes are relabelled at once")
+	flag.IntVar(&s.cards, "cards", 8, "how many cards each of them has")
+	only := flag.String("only", "", "measure only figures with this text in their name")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	bad, err := s.run(ctx, *only)
+	stop()
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(2)
+	case bad > 0:
+		os.Exit(1)
+	}
+}
+
+func (s *scale) run(ctx context.Context, only string) (int, error) {
+	if os.Geteuid() != 0 {
+		return 0, errors.New("only root can start a cluster")
+	}
+	var err error
+	if s.dir, err = filepath.Abs(s.dir); err != nil {
+		return 0, err
+	}
+	return figures.Measure(ctx, os.Stdout, s.figures(), only)
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+const (
+	// hardwareTime is how long the cards of a node take to change.
+	hardwareTime = time.Second
+	// pluginWorkers answer for all nodes.
+	pluginWorkers = 32
+	// devicesOfCard is how many devices each card has.
+	devicesOfCard = 7
+)
+
+// plugins play those of all nodes: they answer what the controller asks of a node, and
+// publish its slices.
+type plugins struct {
+	*cluster
+	informer cache.SharedIndexInformer
+	queue    workqueue.TypedRateLimitingInterface[string]
+	ended    sync.WaitGroup
+
+	// mu protects what follows.
+	mu sync.Mutex
+	// nodes are by name. One worker at a time has a node.
+	nodes map[string]*plugin
+}
+
+// plugin is one node's.
+type plugin struct {
+	name    string
+	applied string
+	task    *v1alpha1.Task
+	// working is what it works on, since when.
+	working string
+	since   time.Time
+	slices  []*resourceapi.ResourceSlice
+}
+
+func (c *cluster) newPlugins(names []string) *plugins {
+	p := &plugins{
+		cluster: c, nodes: map[string]*plugin{},
+		informer: cache.NewSharedIndexInformer(client.ListWatch(c.tranche.GPUNodes(), ""), &v1alpha1.GPUNode{}, 0, cache.Indexers{}),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)),
+	}
+	for _, name := range names {
+		p.nodes[name] = &plugin{name: name}
+	}
+	return p
+}
+
+// start answers until ctx ends.
+func (p *plugins) start(ctx context.Context) error {
+	add := func(o any) {
+		if node, ok := o.(*v1alpha1.GPUNode); ok {
+			p.queue.Add(node.Name)
+		}
+	}
+	if _, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, o any) { add(o) }}); err != nil {
+		return err
+	}
+	p.ended.Go(func() { p.informer.RunWithContext(ctx) })
+	for range pluginWorkers {
+		p.ended.Go(func() { p.work(ctx) })
+	}
+	context.AfterFunc(ctx, p.queue.ShutDown)
+	if !cache.WaitForCacheSync(ctx.Done(), p.informer.HasSynced) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (p *plugins) work(ctx context.Context) {
+	for {
+		name, down := p.queue.Get()
+		if down {
+			return
+		}
+		wait, err := p.look(ctx, name)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			fmt.Fprintf(os.Stderr, "The plugin of %s: %v\n", name, err)
+			p.queue.AddRateLimited(name)
+		case wait > 0:
+			p.queue.AddAfter(name, wait)
+		default:
+			p.queue.Forget(name)
+		}
+		p.queue.Done(name)
+	}
+}
+
+// look does what a node is asked for. It says when to look again, zero: when something
+// has changed.
+func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) {
+	p.mu.Lock()
+	node := p.nodes[name]
+	p.mu.Unlock()
+	object, exists, err := p.informer.GetStore().GetByKey(name)
+	if err != nil || !exists || node == nil {
+		return 0, err
+	}
+	status := &object.(*v1alpha1.GPUNode).Status
+	if status.Switch == nil || !node.asked(status) {
+		return 0, nil
+	}
+	if wait := node.busy(status, time.Now()); wait > 0 {
+		return wait, nil
+	}
+	task, applied := p.answer(node, status)
+	if applied != node.applied {
+		node.applied = applied
+		if err := p.publish(ctx, node); err != nil {
+			return 0, err
+		}
+	}
+	before := node.task
+	node.task = task
+	if err := p.report(ctx, node); err != nil {
+		node.task = before
+		return 0, err
+	}
+	return 0, nil
+}
+
+// asked tells whether the controller waits for an answer of the node.
+func (n *plugin) asked(s *v1alpha1.GPUNodeStatus) bool {
+	switch s.State {
+	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.RollingBack:
+		return n.task == nil || n.task.Switch != s.Switch.ID || n.task.State != s.State
+	}
+	return false
+}
+
+// busy is how long the cards still need for what they are asked.
+func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
+	if s.State == v1alpha1.Planning {
+		return 0
+	}
+	if key := s.Switch.ID + string(s.State); n.working != key {
+		n.working, n.since = key, now
+	}
+	return n.since.Add(hardwareTime).Sub(now)
+}
+
+// answer is what the node says, and the hash of what it follows then. Every card changes
+// with every profile.
+func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, string) {
+	task := &v1alpha1.Task{Switch: s.Switch.ID, State: s.State, Phase: v1alpha1.TaskDone}
+	switch s.State {
+	case v1alpha1.Planning:
+		task.Phase = v1alpha1.TaskPlanned
+		for i := range p.cards {
+			if s.Switch.To.Profile != s.Switch.From.Profile {
+				task.Changes = append(task.Changes, v1alpha1.CardChange{Card: cardName(i), What: "partitions for " + s.Switch.To.Profile})
+			}
+		}
+		return task, n.applied
+	case v1alpha1.RollingBack:
+		return task, s.Switch.From.Hash
+	}
+	return task, s.Switch.To.Hash
+}
+
+func cardName(i int) string { return gpu.CardName(fmt.Sprintf("0000:%02x:00.0", 0x10+i)) }
+
+// publish writes the slices of a node.
+func (p *plugins) publish(ctx context.Context, n *plugin) error {
+	all := p.core.ResourceV1().ResourceSlices()
+	for i := range p.cards {
+		if i == len(n.slices) {
+			made, err := all.Create(ctx, sliceOf(n, i), metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			n.slices = append(n.slices, made)
+			continue
+		}
+		changed := n.slices[i].DeepCopy()
+		changed.Spec.Devices = devices(n, i)
+		now, err := all.Update(ctx, changed, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		n.slices[i] = now
+	}
+	return nil
+}
+
+func sliceOf(n *plugin, card int) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + cardName(card)},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices(n, card),
+			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name, cardName(card)), Generation: 1, ResourceSliceCount: 1},
+		},
+	}
+}
+
+// devices are those of a card. They are others with every profile.
+func devices(n *plugin, card int) []resourceapi.Device {
+	all := make([]resourceapi.Device, devicesOfCard)
+	for i := range all {
+		all[i] = resourceapi.Device{
+			Name: partition(card, i),
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"profile": {StringValue: ptr.To("p" + n.applied)}, "productName": {StringValue: ptr.To("NVIDIA H100 80GB HBM3")},
+			},
+		}
+	}
+	return all
+}
+
+func partition(card, i int) string { return fmt.Sprintf("%s-mig-1g-10gb-%d", cardName(card), i) }
+
+// report writes how a node is, as its plugin does.
+func (p *plugins) report(ctx context.Context, n *plugin) error {
+	report := &v1alpha1.NodeReport{BootID: "boot", Count: int32(p.cards), Applied: n.applied, Task: n.task}
+	for i := range p.cards {
+		card := v1alpha1.CardReport{
+			Name: cardName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), Mode: "MIG on",
+			Slice: publish.Digest(devices(n, i)),
+		}
+		for part := range devicesOfCard {
+			card.Partitions = append(card.Partitions, partition(i, part))
+		}
+		report.Cards = append(report.Cards, card)
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "GPUNode", "metadata": map[string]any{"name": n.name},
+		"status": map[string]any{"node": report},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = p.tranche.GPUNodes().Patch(ctx, n.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: gpu.DriverName, Force: ptr.To(true)}, "status")
+	return err
+}

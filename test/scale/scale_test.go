@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/test/figures"
+)
+
+func TestFlagsOutside(t *testing.T) {
+	got := flagsOutside(
+		[]string{"--profiles-dir=/etc/own,/etc/default,/etc/more", "--max-unavailable=10%", "--metrics-address=:8080", "-v=2"},
+		map[string]string{"/etc/own": "/here/own", "/etc/default": "/here/default"},
+		map[string]string{"--metrics-address": "0", "--kubeconfig": "/here/kubeconfig"},
+	)
+	assert.Equal(t, []string{"--profiles-dir=/here/own,/here/default,/etc/more", "--max-unavailable=10%", "-v=2"}, got[:3])
+	assert.ElementsMatch(t, []string{"--metrics-address=0", "--kubeconfig=/here/kubeconfig"}, got[3:])
+}
+
+func TestEnvironment(t *testing.T) {
+	assert.Equal(t, []string{"A=1"}, environment([]corev1.EnvVar{
+		{Name: "A", Value: "1"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{}},
+	}))
+}
+
+func TestOnce(t *testing.T) {
+	runs := 0
+	run := once(func(context.Context) (int, error) {
+		runs++
+		return 7, errors.New("no")
+	})
+	for range 3 {
+		n, err := run(t.Context())
+		require.EqualError(t, err, "no")
+		assert.Equal(t, 7, n)
+	}
+	assert.Equal(t, 1, runs)
+}
+
+func TestForAll(t *testing.T) {
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = string(rune('a' + i%26))
+	}
+	var done atomic.Int32
+	require.NoError(t, forAll(t.Context(), names, func(context.Context, string) error {
+		done.Add(1)
+		return nil
+	}))
+	assert.EqualValues(t, len(names), done.Load())
+	err := forAll(t.Context(), names, func(_ context.Context, name string) error {
+		if name == "c" {
+			return errors.New("broken")
+		}
+		return nil
+	})
+	require.EqualError(t, err, "c: broken")
+}
+
+func TestFollowing(t *testing.T) {
+	node := func(state v1alpha1.State, applied *v1alpha1.Wish) any {
+		return &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{State: state, Applied: applied}}
+	}
+	done, states := following([]any{
+		node(v1alpha1.Idle, nil), node(v1alpha1.Idle, &v1alpha1.Wish{Profile: "cpx"}), node(v1alpha1.Idle, &v1alpha1.Wish{}),
+		node(v1alpha1.Applying, &v1alpha1.Wish{Profile: "cpx"}), "not one",
+	}, "cpx")
+	assert.Equal(t, 1, done)
+	assert.Equal(t, map[v1alpha1.State]int{v1alpha1.Idle: 3, v1alpha1.Applying: 1}, states)
+}
+
+// A plugin answers each state of a switch once, and takes its time to change cards.
+func TestPluginAnswers(t *testing.T) {
+	p := &plugins{cluster: &cluster{scale: &scale{cards: 3}}}
+	n := &plugin{name: "a", applied: "old"}
+	s := &v1alpha1.GPUNodeStatus{Switch: &v1alpha1.Switch{
+		ID: "1", From: v1alpha1.Wish{Profile: "whole", Hash: "old"}, To: v1alpha1.Wish{Profile: "cpx", Hash: "new"},
+	}}
+	for _, step := range []struct {
+		state   v1alpha1.State
+		asked   bool
+		phase   v1alpha1.TaskPhase
+		changes int
+		applied string
+	}{
+		{v1alpha1.Planning, true, v1alpha1.TaskPlanned, 3, "old"},
+		{v1alpha1.Planning, false, "", 0, ""},
+		{v1alpha1.Waiting, false, "", 0, ""},
+		{v1alpha1.Tainted, false, "", 0, ""},
+		{v1alpha1.Applying, true, v1alpha1.TaskDone, 0, "new"},
+		{v1alpha1.Applying, false, "", 0, ""},
+		{v1alpha1.RollingBack, true, v1alpha1.TaskDone, 0, "old"},
+	} {
+		s.State = step.state
+		require.Equal(t, step.asked, n.asked(s), step.state)
+		if !step.asked {
+			continue
+		}
+		start := time.Now()
+		wait := n.busy(s, start)
+		assert.Equal(t, step.state != v1alpha1.Planning, wait > 0, step.state)
+		assert.LessOrEqual(t, n.busy(s, start.Add(wait)), time.Duration(0), "it is done then")
+		n.task, n.applied = p.answer(n, s)
+		assert.Equal(t, step.phase, n.task.Phase)
+		assert.Len(t, n.task.Changes, step.changes)
+		assert.Equal(t, step.applied, n.applied)
+	}
+	s.State, s.Switch.ID, s.Switch.To.Profile = v1alpha1.Planning, "2", "whole"
+	require.True(t, n.asked(s), "another switch")
+	task, _ := p.answer(n, s)
+	assert.Empty(t, task.Changes, "the same profile changes no card")
+}
+
+func TestDevicesAreOthersWithEveryProfile(t *testing.T) {
+	n := &plugin{name: "a", applied: "old"}
+	before := publish.Digest(sliceOf(n, 1).Spec.Devices)
+	assert.Equal(t, before, publish.Digest(devices(n, 1)))
+	n.applied = "new"
+	assert.NotEqual(t, before, publish.Digest(devices(n, 1)))
+}
+
+// The hardware is that of the inventories, and takes no time.
+func TestAtOnceValues(t *testing.T) {
+	data, err := atOnceValues(filepath.Join("../..", inventories))
+	require.NoError(t, err)
+	var values struct {
+		Simulate struct {
+			Nodes       map[string]string
+			Inventories map[string]struct {
+				Delays map[string]string
+				AMD    struct{ Delays map[string]string }
+				GPUs   []struct{ Count int }
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(data, &values))
+	require.Len(t, values.Simulate.Inventories, len(vendors))
+	for _, v := range vendors {
+		i, ok := values.Simulate.Inventories[values.Simulate.Nodes[v.node]]
+		require.True(t, ok, v.node)
+		cards := 0
+		for _, g := range i.GPUs {
+			cards += g.Count
+		}
+		assert.Equal(t, 8, cards)
+		delays := slices.Concat(mapValues(i.Delays), mapValues(i.AMD.Delays))
+		assert.NotEmpty(t, delays)
+		assert.Equal(t, []string{"0s"}, slices.Compact(delays))
+	}
+	_, err = atOnceValues(t.TempDir())
+	require.ErrorContains(t, err, "root of the repository")
+}
+
+func mapValues(m map[string]string) []string {
+	var all []string
+	for _, v := range m {
+		all = append(all, v)
+	}
+	return all
+}
+
+func TestWorst(t *testing.T) {
+	r := worst([]oneSwitch{{profile: "a", took: time.Second}, {profile: "b", took: 3 * time.Second}, {profile: "c", took: 2 * time.Second}},
+		func(o *oneSwitch) float64 { return o.took.Seconds() }, func(o *oneSwitch) string { return o.profile })
+	assert.Equal(t, figures.Reading{Value: 3, Seen: "a, b, c"}, r)
+}

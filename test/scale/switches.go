@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/test/figures"
+)
+
+const (
+	inventories = "pkg/hardware/simulate/inventory/inventories"
+	// mostWrites is how many API writes a switch of eight cards may take, besides
+	// evictions and what concerns pods.
+	mostWrites = 40
+	// mostOverhead is how many seconds a switch may take beside eviction and hardware.
+	mostOverhead = 3
+	// switchPatience is how long a switch may take.
+	switchPatience = time.Minute
+	// quiet is how long to wait for what a plugin writes after a switch: it reports
+	// every ten seconds if something has changed.
+	quiet = 12 * time.Second
+)
+
+// vendors are the nodes, what is on them, and the profiles through which they go.
+var vendors = []struct {
+	node, inventory, name string
+	profiles              []string
+}{
+	{"node-a", "h100x8", "8 H100", []string{"all-balanced", "all-1g.10gb", "whole"}},
+	{"node-b", "mi300x8", "8 MI300X", []string{"cpx", "cpx-nps4", "spx-nps1"}},
+}
+
+// oneSwitch is one, to a profile.
+type oneSwitch struct {
+	profile string
+	// took is from the label to the moment when the node rests in the profile.
+	took    time.Duration
+	written writes
+}
+
+func (s *scale) switchFigures() []figures.Figure {
+	run := once(s.runSwitches)
+	var all []figures.Figure
+	for _, v := range vendors {
+		figure := func(name string, limit figures.Limit, value func(*oneSwitch) float64, seen func(*oneSwitch) string) {
+			all = append(all, figures.Figure{Name: fmt.Sprintf("a switch of %s: %s", v.name, name), Limit: limit,
+				Measure: func(ctx context.Context) (figures.Reading, error) {
+					r, err := run(ctx)
+					if err != nil {
+						return figures.Reading{}, err
+					}
+					return worst(r[v.node], value, seen), nil
+				}})
+		}
+		figure("time beside hardware and eviction", figures.AtMost(mostOverhead, "s"),
+			func(o *oneSwitch) float64 { return o.took.Seconds() },
+			func(o *oneSwitch) string { return fmt.Sprintf("%s %.2f", o.profile, o.took.Seconds()) })
+		figure("API writes", figures.AtMost(mostWrites, "writes"),
+			func(o *oneSwitch) float64 { return float64(o.written.sum()) },
+			func(o *oneSwitch) string {
+				return fmt.Sprintf("%s %d+%d+%d+%d", o.profile, o.written.of("devicetaintrules"), o.written.of("gpunodes", "gpunodes/status"), o.written.of("resourceslices"), o.written.of("events", "nodes"))
+			})
+	}
+	return all
+}
+
+// worst is the greatest value, and what was seen of all.
+func worst(all []oneSwitch, value func(*oneSwitch) float64, seen func(*oneSwitch) string) figures.Reading {
+	var r figures.Reading
+	for i := range all {
+		r.Value = max(r.Value, value(&all[i]))
+		if i > 0 {
+			r.Seen += ", "
+		}
+		r.Seen += seen(&all[i])
+	}
+	return r
+}
+
+// runSwitches starts a cluster with the real plugin on every node, and has each node
+// switched several times.
+func (s *scale) runSwitches(ctx context.Context) (map[string][]oneSwitch, error) {
+	values, err := atOnceValues(inventories)
+	if err != nil {
+		return nil, err
+	}
+	nodes := ""
+	for i, v := range vendors {
+		if i > 0 {
+			nodes += ","
+		}
+		nodes += v.node
+	}
+	c, err := s.up(ctx, "--nodes", nodes)
+	if err != nil {
+		return nil, err
+	}
+	defer s.down()
+	file := filepath.Join(s.dir, "values.yaml")
+	if err := os.WriteFile(file, values, 0o600); err != nil {
+		return nil, err
+	}
+	if err := s.command(ctx, "test/deploy.sh", s.dir, "--values", file); err != nil {
+		return nil, fmt.Errorf("install the chart (make image makes the image): %w", err)
+	}
+	all := map[string][]oneSwitch{}
+	for _, v := range vendors {
+		// Node and controller meet first.
+		if _, err := c.awaitProfile(ctx, v.node, ""); err != nil {
+			return nil, err
+		}
+	}
+	if err := pause(ctx, quiet); err != nil {
+		return nil, err
+	}
+	for _, v := range vendors {
+		for _, profile := range v.profiles {
+			o, err := c.measureSwitch(ctx, v.node, profile)
+			if err != nil {
+				return nil, err
+			}
+			all[v.node] = append(all[v.node], *o)
+		}
+	}
+	return all, nil
+}
+
+// atOnceValues are the chart's values for nodes with hardware like that of the
+// inventories, which takes no time to change.
+func atOnceValues(dir string) ([]byte, error) {
+	nodes, own := map[string]string{}, map[string]any{}
+	for _, v := range vendors {
+		data, err := os.ReadFile(filepath.Join(dir, v.inventory+".yaml"))
+		if err != nil {
+			return nil, fmt.Errorf("read the inventory (run this from the root of the repository): %w", err)
+		}
+		inventory := map[string]any{}
+		if err := yaml.Unmarshal(data, &inventory); err != nil {
+			return nil, err
+		}
+		none := func(names ...string) map[string]any {
+			delays := map[string]any{}
+			for _, name := range names {
+				delays[name] = "0s"
+			}
+			return delays
+		}
+		if amd, ok := inventory["amd"].(map[string]any); ok {
+			amd["delays"] = none("switchMode", "renderNodes", "loadDriver")
+		} else {
+			inventory["delays"] = none("createGPUInstance", "createComputeInstance", "destroyComputeInstance", "destroyGPUInstance", "setMigMode")
+		}
+		name := v.inventory + "-at-once"
+		nodes[v.node], own[name] = name, inventory
+	}
+	return yaml.Marshal(map[string]any{
+		"amd":      map[string]any{"memoryModes": true},
+		"simulate": map[string]any{"nodes": nodes, "inventories": own},
+	})
+}
+
+// measureSwitch labels a node and waits until it rests in the profile.
+func (c *cluster) measureSwitch(ctx context.Context, node, profile string) (*oneSwitch, error) {
+	before, err := c.readWrites(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	if err := c.label(ctx, node, profile); err != nil {
+		return nil, err
+	}
+	end, err := c.awaitProfile(ctx, node, profile)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, quiet); err != nil {
+		return nil, err
+	}
+	after, err := c.readWrites(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &oneSwitch{profile: profile, took: end.Sub(start), written: after.since(before)}
+	o.written[write{"nodes", "PATCH"}]-- // the label
+	return o, nil
+}
+
+// awaitProfile waits until a node rests in a profile, and says when it was seen.
+func (c *cluster) awaitProfile(ctx context.Context, node, profile string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, switchPatience)
+	defer cancel()
+	w, err := c.tranche.GPUNodes().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("watch GPUNode %s: %w", node, err)
+	}
+	defer w.Stop()
+	last := ""
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			n, is := e.Object.(*v1alpha1.GPUNode)
+			if !ok || !is || e.Type == watch.Error {
+				return time.Time{}, fmt.Errorf("the watch of GPUNode %s has ended: %v", node, e.Object)
+			}
+			if s := &n.Status; s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Profile == profile {
+				return time.Now(), nil
+			}
+			last = string(n.Status.State)
+			if s := n.Status.Switch; s != nil && s.Message != "" {
+				last += ": " + s.Message
+			}
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("%s does not come to profile %q: %s: %w", node, profile, last, ctx.Err())
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

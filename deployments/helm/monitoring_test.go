@@ -124,6 +124,9 @@ func TestAlerts(t *testing.T) {
 	for _, a := range alerts(t) {
 		names = append(names, a.Alert)
 		requireMetrics(t, known, a.Expr)
+		for _, match := range regexp.MustCompile(`\b(?:state|reason)="([^"]*)"`).FindAllStringSubmatch(a.Expr, -1) {
+			assert.Contains(t, valuesInCode(t), match[1], "%s asks for a state or reason that there is not", a.Alert)
+		}
 		assert.Contains(t, []string{"warning", "critical"}, a.Labels["severity"], a.Alert)
 		assert.NotEmpty(t, a.Annotations["summary"], a.Alert)
 		assert.Contains(t, a.Annotations["description"], "kubectl", a.Alert)
@@ -132,6 +135,31 @@ func TestAlerts(t *testing.T) {
 
 	without := alerts(t, "--set", "controller.enabled=false")
 	assert.Len(t, without, 2, "without a controller there is nothing to say of it")
+}
+
+// valuesInCode are all texts in the code of the controller and of the API.
+func valuesInCode(t *testing.T) (found []string) {
+	t.Helper()
+	for _, pattern := range []string{"../../pkg/switchover/*.go", "../../api/v1alpha1/*.go"} {
+		paths, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					if s, err := strconv.Unquote(literal.Value); err == nil {
+						found = append(found, s)
+					}
+				}
+				return true
+			})
+		}
+	}
+	return found
 }
 
 // TestDashboard: Grafana can read it, its panels do not overlap, and they ask for

@@ -58,7 +58,7 @@ var (
 	notReadyDesc = prometheus.NewDesc("tranche_gpu_nodes_not_ready",
 		"Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
 	notReadySinceDesc = prometheus.NewDesc("tranche_gpu_node_not_ready_since_seconds",
-		"Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does.",
+		"Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does, or only waits for its turn.",
 		[]string{"node", "reason"}, nil)
 	overdueDesc = prometheus.NewDesc("tranche_gpu_nodes_overdue",
 		"Nodes whose switch has stayed in a state longer than the deadline of that: nothing brings them further.", nil, nil)
@@ -102,8 +102,9 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 		for _, cond := range s.Conditions {
 			if cond.Type == v1alpha1.ConditionReady && cond.Status != "True" {
 				reasons[cond.Reason]++
-				out <- prometheus.MustNewConstMetric(notReadySinceDesc, prometheus.GaugeValue,
-					float64(cond.LastTransitionTime.Unix()), all.Items[i].Name, cond.Reason)
+				if since := behindSince(s, cond.LastTransitionTime.Time); !since.IsZero() {
+					out <- prometheus.MustNewConstMetric(notReadySinceDesc, prometheus.GaugeValue, float64(since.Unix()), all.Items[i].Name, cond.Reason)
+				}
 			}
 		}
 	}
@@ -116,6 +117,21 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, float64(overdue))
 	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(c.r.Budget.Taken()))
 	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(c.r.Budget.Limit()))
+}
+
+// behindSince is since when a node that is not ready needs somebody's attention, zero: it
+// does not. In a large cluster nodes wait for their turn for hours, and nothing is wrong
+// with them; one that has failed before is another matter.
+func behindSince(s *v1alpha1.GPUNodeStatus, notReady time.Time) time.Time {
+	switch sw := s.Switch; {
+	case sw == nil || sw.Attempt > 1:
+		return notReady
+	case s.State == v1alpha1.Waiting:
+		return time.Time{}
+	case sw.Started.After(notReady):
+		return sw.Started.Time
+	}
+	return notReady
 }
 
 var allStates = []v1alpha1.State{

@@ -19,6 +19,9 @@ import (
 func TestMetricsOfNodes(t *testing.T) {
 	w := newWorld(t)
 	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-ago)) }
+	behind := func(ago time.Duration) []metav1.Condition {
+		return []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: ReasonSwitching, LastTransitionTime: at(ago)}}
+	}
 	for name, status := range map[string]v1alpha1.GPUNodeStatus{
 		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
 		"fails": {State: v1alpha1.Failed, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
@@ -26,6 +29,9 @@ func TestMetricsOfNodes(t *testing.T) {
 		"late":  {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Second))}},
 		"hangs": {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Minute))},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
+		"waits":       {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-5 * time.Hour))}, Conditions: behind(5 * time.Hour)},
+		"waits again": {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 2, Started: *microTime(noon)}, Conditions: behind(5 * time.Hour)},
+		"begins":      {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-time.Minute))}, Conditions: behind(5 * time.Hour)},
 	} {
 		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		require.NoError(t, w.api.Create(t.Context(), o))
@@ -35,14 +41,16 @@ func TestMetricsOfNodes(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
 	require.NoError(t, w.r.begin(t.Context()))
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
-# HELP tranche_gpu_node_not_ready_since_seconds Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does.
+# HELP tranche_gpu_node_not_ready_since_seconds Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does, or only waits for its turn.
 # TYPE tranche_gpu_node_not_ready_since_seconds gauge
+tranche_gpu_node_not_ready_since_seconds{node="begins",reason="Switching"} `+unix(noon.Add(-time.Minute))+`
 tranche_gpu_node_not_ready_since_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
 tranche_gpu_node_not_ready_since_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
+tranche_gpu_node_not_ready_since_seconds{node="waits again",reason="Switching"} `+unix(noon.Add(-5*time.Hour))+`
 # HELP tranche_gpu_nodes_not_ready Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.
 # TYPE tranche_gpu_nodes_not_ready gauge
 tranche_gpu_nodes_not_ready{reason="DrainDeadline"} 1
-tranche_gpu_nodes_not_ready{reason="Switching"} 1
+tranche_gpu_nodes_not_ready{reason="Switching"} 4
 # HELP tranche_gpu_nodes_overdue Nodes whose switch has stayed in a state longer than the deadline of that: nothing brings them further.
 # TYPE tranche_gpu_nodes_overdue gauge
 tranche_gpu_nodes_overdue 1

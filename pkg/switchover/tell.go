@@ -3,6 +3,7 @@ package switchover
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,7 +64,19 @@ func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
 		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},
 	}
-	r.Events.Eventf(o, nil, kind, reasonWord(reason), action, "%s", note)
+	r.Events.Eventf(o, about(gpuNode, note), kind, reasonWord(reason), action, "%s", note)
+}
+
+// about tells events of one reason apart. The recorder takes two of them with the same
+// objects and reason for one that happens again, and keeps the first one's text: of a
+// switch there and one back, the second would be told as if it was the first.
+func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(note))
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode", Name: gpuNode.Name, UID: gpuNode.UID,
+		FieldPath: fmt.Sprintf("status.switch{%x}", hash.Sum64()),
+	}
 }
 
 // tellPod says to who looks at a pod why it had to go.

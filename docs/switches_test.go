@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"regexp"
 	"slices"
 	"testing"
 
@@ -15,4 +16,12 @@ func TestReasonsOfSwitches(t *testing.T) {
 	inCode = slices.DeleteFunc(inCode, func(reason string) bool { return slices.Contains(fine, reason) })
 	inPage := firstColumn(t, "troubleshoot.md", "A node does not get to its profile")
 	assert.ElementsMatch(t, sorted(inCode), sorted(inPage), "docs/troubleshoot.md (first list: code, second: page)")
+}
+
+// TestReferenceOfSwitches: reference.md has the conditions of a GPUNode and the events of
+// the controller that have names of their own.
+func TestReferenceOfSwitches(t *testing.T) {
+	assert.ElementsMatch(t, constants(t, "../api/v1alpha1", "Condition"), firstColumn(t, "reference.md", "In the GPUNode's status"))
+	events := literals(t, "../pkg/switchover", regexp.MustCompile(`^(Switch[A-Z][a-z]+|Repartitioning)$`))
+	assert.ElementsMatch(t, sorted(slices.Compact(sorted(events))), sorted(firstColumn(t, "reference.md", "Events of the controller")))
 }

@@ -2,13 +2,13 @@ package publish_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -39,19 +39,15 @@ func clusterOf(t *testing.T, cards []publish.Card) *cluster {
 }
 
 // compiled has the expressions of all schedulers of these tests.
-var compiled = allocator.NewCache(1000)
+var compiled = allocation.NewCache(1000)
 
-// chartClasses are the device classes of the chart, which nobody changes.
+// chartClasses are the device classes of the chart.
 func chartClasses(t *testing.T) []*resourceapi.DeviceClass {
 	t.Helper()
-	classes, err := readClasses()
+	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
 	return classes
 }
-
-var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
-	return allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
-})
 
 // ask allocates one claim with these requests; nil when it has to wait.
 func (c *cluster) ask(requests ...resourceapi.DeviceRequest) *allocator.Grant {

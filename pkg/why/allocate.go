@@ -4,26 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
-)
 
-// features are those that stock Kubernetes 1.37 enables.
-var features = structured.Features{
-	AdminAccess:             true,
-	PrioritizedList:         true,
-	PartitionableDevices:    true,
-	DeviceTaints:            true,
-	DeviceBindingAndStatus:  true,
-	ConsumableCapacity:      true,
-	FractionalCapacityRange: true,
-}
+	"github.com/tranche-dev/tranche/pkg/allocation"
+)
 
 // patience is how long the allocator may search on one node. For many devices
 // that do not fit it tries every combination.
@@ -54,22 +42,14 @@ func (c *cluster) everFits(ctx context.Context, node *corev1.Node, claims ...*re
 			c.bare = append(c.bare, s)
 		}
 	}
-	return c.allocate(ctx, nothingHeld(), c.bare, node, claims)
-}
-
-func nothingHeld() structured.AllocatedState {
-	return structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
+	return c.allocate(ctx, allocation.Nothing(), c.bare, node, claims)
 }
 
 func (c *cluster) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
 	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, features, held, classLister(c.classes), published, c.cel)
+	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, c.classes, published, c.cel)
 	if err != nil {
 		return false, fmt.Errorf("the scheduler gives up: %w", err)
 	}
@@ -97,21 +77,4 @@ func unconstrained(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim 
 	out := claim.DeepCopy()
 	out.Spec.Devices.Constraints = nil
 	return out
-}
-
-type classLister map[string]*resourceapi.DeviceClass
-
-func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
-	if class, ok := l[name]; ok {
-		return class, nil
-	}
-	return nil, fmt.Errorf("there is no DeviceClass %s", name)
-}
-
-func (l classLister) List() ([]*resourceapi.DeviceClass, error) {
-	var all []*resourceapi.DeviceClass
-	for _, name := range slices.Sorted(maps.Keys(l)) {
-		all = append(all, l[name])
-	}
-	return all, nil
 }

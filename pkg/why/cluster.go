@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
@@ -24,7 +25,7 @@ type cluster struct {
 	slices  []*resourceapi.ResourceSlice // with the taints of the rules
 	bare    []*resourceapi.ResourceSlice // without any taints, when needed
 	pools   []*pool
-	classes map[string]*resourceapi.DeviceClass
+	classes allocation.Classes
 	cel     *cel.Cache
 	held    structured.AllocatedState
 	holders map[structured.DeviceID][]resourceapi.ResourceClaim
@@ -57,10 +58,10 @@ type device struct {
 func newCluster(in *Input) *cluster {
 	c := &cluster{
 		in:      in,
-		classes: map[string]*resourceapi.DeviceClass{},
-		cel:     cel.NewCache(100, cel.Features{EnableConsumableCapacity: features.ConsumableCapacity}),
+		classes: allocation.Classes{},
+		cel:     allocation.NewCache(100),
 		holders: map[structured.DeviceID][]resourceapi.ResourceClaim{},
-		held:    nothingHeld(),
+		held:    allocation.Nothing(),
 	}
 	for i := range in.Classes {
 		c.classes[in.Classes[i].Name] = &in.Classes[i]
@@ -137,20 +138,8 @@ func (c *cluster) hold(claim resourceapi.ResourceClaim) {
 	if claim.Status.Allocation == nil {
 		return
 	}
-	for _, r := range claim.Status.Allocation.Devices.Results {
-		if ptr.Deref(r.AdminAccess, false) {
-			continue
-		}
-		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+	for _, id := range allocation.Hold(c.held, claim.Status.Allocation.Devices.Results) {
 		c.holders[id] = append(c.holders[id], claim)
-		if r.ShareID == nil {
-			c.held.AllocatedDevices.Insert(id)
-			continue
-		}
-		c.held.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
-		if r.ConsumedCapacity != nil {
-			c.held.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
-		}
 	}
 }
 
@@ -222,7 +211,7 @@ func (d *device) on(node *corev1.Node) bool {
 	if ptr.Deref(spec.PerDeviceNodeSelection, false) {
 		name, all, selector = ptr.Deref(d.NodeName, ""), ptr.Deref(d.AllNodes, false), d.NodeSelector
 	}
-	matches, err := structured.NodeMatches(features, node, name, all, selector)
+	matches, err := structured.NodeMatches(allocation.Features, node, name, all, selector)
 	return err == nil && matches
 }
 

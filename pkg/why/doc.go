@@ -7,6 +7,6 @@
 // counters, taints and holders.
 //
 // Explain and Absent make an Explanation of API objects, Draw and WriteJSON write
-// it. Reading the API server is the caller's affair. It may import pkg/gpu,
-// pkg/picture, pkg/progress, the API types and the allocator.
+// it. Reading the API server is the caller's affair. It may import
+// pkg/allocation, pkg/gpu, pkg/picture, pkg/progress, the API types and the allocator.
 package why

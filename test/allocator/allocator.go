@@ -3,29 +3,16 @@ package allocator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
-	"k8s.io/utils/ptr"
-)
 
-// Features are those that stock Kubernetes 1.37 enables (AllocatorFeatures in
-// the scheduler's dynamicresources plugin).
-var Features = structured.Features{
-	AdminAccess:             true,
-	PrioritizedList:         true,
-	PartitionableDevices:    true,
-	DeviceTaints:            true,
-	DeviceBindingAndStatus:  true,
-	ConsumableCapacity:      true,
-	FractionalCapacityRange: true,
-}
+	"github.com/tranche-dev/tranche/pkg/allocation"
+)
 
 // Grant is a claim that was allocated. It holds its devices until it is
 // released.
@@ -49,23 +36,18 @@ type Scheduler struct {
 	// Compiled has the expressions that were compiled. Schedulers may share one.
 	Compiled *cel.Cache
 
-	classes classLister
+	classes allocation.Classes
 	slices  []*resourceapi.ResourceSlice
 	held    []*Grant
-}
-
-// NewCache makes a cache of so many compiled expressions.
-func NewCache(size int) *cel.Cache {
-	return cel.NewCache(size, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})
 }
 
 // New makes a scheduler that sees these classes and slices.
 func New(classes []*resourceapi.DeviceClass, published []*resourceapi.ResourceSlice) *Scheduler {
 	s := &Scheduler{
-		classes: classLister{},
+		classes: allocation.Classes{},
 		slices:  published,
 		// The size that kube-scheduler gives its cache.
-		Compiled: NewCache(10),
+		Compiled: allocation.NewCache(10),
 	}
 	for _, class := range classes {
 		s.classes[class.Name] = class
@@ -82,7 +64,7 @@ func (s *Scheduler) Held() []*Grant { return slices.Clone(s.held) }
 // Allocate tries to satisfy a claim on a node. It returns nil when nothing that
 // is free fits, and an error when the scheduler would give up with one.
 func (s *Scheduler) Allocate(ctx context.Context, node string, claim *resourceapi.ResourceClaim) (*Grant, error) {
-	allocator, err := structured.NewAllocator(ctx, Features, s.allocated(), s.classes, s.slices, s.Compiled)
+	allocator, err := structured.NewAllocator(ctx, allocation.Features, s.allocated(), s.classes, s.slices, s.Compiled)
 	if err != nil {
 		return nil, err
 	}
@@ -110,47 +92,10 @@ func (s *Scheduler) Release(grant *Grant) {
 // ReleaseAll gives back everything.
 func (s *Scheduler) ReleaseAll() { s.held = nil }
 
-// allocated is what the scheduler takes from the claims' status
-// (foreachAllocatedDevice in its dynamicresources plugin).
 func (s *Scheduler) allocated() structured.AllocatedState {
-	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
+	state := allocation.Nothing()
 	for _, grant := range s.held {
-		for _, result := range grant.Result.Devices.Results {
-			if ptr.Deref(result.AdminAccess, false) {
-				continue
-			}
-			device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-			if result.ShareID == nil {
-				state.AllocatedDevices.Insert(device)
-				continue
-			}
-			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, result.ShareID))
-			if result.ConsumedCapacity != nil {
-				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, result.ConsumedCapacity))
-			}
-		}
+		allocation.Hold(state, grant.Result.Devices.Results)
 	}
 	return state
-}
-
-// classLister is the device classes by name.
-type classLister map[string]*resourceapi.DeviceClass
-
-func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
-	if class, ok := l[name]; ok {
-		return class, nil
-	}
-	return nil, fmt.Errorf("no device class %s", name)
-}
-
-func (l classLister) List() ([]*resourceapi.DeviceClass, error) {
-	var all []*resourceapi.DeviceClass
-	for _, name := range sets.List(sets.KeySet(l)) {
-		all = append(all, l[name])
-	}
-	return all, nil
 }

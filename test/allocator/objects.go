@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,9 +50,24 @@ func Slices(driver, node string, resources resourceslice.DriverResources) []*res
 	return all
 }
 
+// classes are those of files that were read before.
+var classes sync.Map
+
 // Classes reads the device classes out of manifests, like those that helm
-// renders, and leaves everything else out.
+// renders, and leaves everything else out. A file is read once a process: nobody may
+// change the classes.
 func Classes(path string) ([]*resourceapi.DeviceClass, error) {
+	if all, ok := classes.Load(path); ok {
+		return slices.Clone(all.([]*resourceapi.DeviceClass)), nil
+	}
+	all, err := readClasses(path)
+	if err == nil {
+		classes.Store(path, slices.Clone(all))
+	}
+	return all, err
+}
+
+func readClasses(path string) ([]*resourceapi.DeviceClass, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -86,6 +86,14 @@ func (c *config) check() error {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)
 		}
 	}
+	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "taint-settle": d.Settle, "client-deadline": d.Clients} {
+		if value < 0 {
+			return fmt.Errorf("--%s is %s, it must not be less than 0", name, value)
+		}
+	}
+	if d.Settle >= d.Tainted {
+		return fmt.Errorf("--taint-settle is %s, it must be less than --taint-deadline, which is %s", d.Settle, d.Tainted)
+	}
 	return nil
 }
 

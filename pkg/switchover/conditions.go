@@ -58,8 +58,13 @@ func (t *turn) describe(generation int64) {
 // plugin sends is not checked anywhere, and a status that is refused would stop it all.
 var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
+// mostReason is how long the reason of an event can be; that of a condition can be
+// longer.
+const mostReason = 128
+
+// reasonWord is a reason as conditions, events and metrics take it.
 func reasonWord(reason string) string {
-	if len(reason) <= 1024 && reasonPattern.MatchString(reason) {
+	if len(reason) <= mostReason && reasonPattern.MatchString(reason) {
 		return reason
 	}
 	return "Other"

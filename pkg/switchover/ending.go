@@ -69,14 +69,20 @@ func (t *turn) stop(reason, message string) {
 
 // rollBack has the plugin put back what was.
 func (t *turn) rollBack(reason, message string) {
-	t.Status.Switch.Reason, t.Status.Switch.Message = reason, message
+	t.because(reason, message)
 	t.enter(v1alpha1.RollingBack)
+}
+
+// because writes down why a switch ends without its profile. Much of it comes from the
+// plugin, and is kept in the history ten times.
+func (t *turn) because(reason, message string) {
+	t.Status.Switch.Reason, t.Status.Switch.Message = reasonWord(reason), cut(message, mostMessage)
 }
 
 // fail ends a switch whose profile is not reached.
 func (t *turn) fail(result, reason, message string) {
 	sw := t.Status.Switch
-	sw.Reason, sw.Message = reason, message
+	t.because(reason, message)
 	t.record(result)
 	if triedAgain(reason) {
 		retry := metav1.NewMicroTime(t.Now.Add(retryAfter(sw.Attempt)))
@@ -184,6 +190,9 @@ func (t *turn) failed() {
 	case sw.Retry != nil && !t.Now.Before(sw.Retry.Time):
 		t.begin(wish, sw.Attempt+1)
 	case sw.Retry != nil:
+		if latest := t.Now.Add(retryAfter(sw.Attempt)); sw.Retry.After(latest) {
+			sw.Retry.Time = latest // The clock was set back.
+		}
 		t.wake(sw.Retry.Time)
 	}
 }

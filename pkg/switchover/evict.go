@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -123,14 +124,25 @@ func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, er
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It is gone, or another of that name is there.
 		return false, nil
-	case apierrors.IsTooManyRequests(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsInternalError(err):
-		// Two budgets for one pod are an internal error of the server.
+	case refused(err):
 		r.metrics.evictions.WithLabelValues("refused").Inc()
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		r.evictions.note(p.UID, refusalText(err), r.Clock.Now(), time.Duration(seconds)*time.Second)
 		return false, nil
 	}
 	return false, fmt.Errorf("evict pod %s, which holds a card that changes: %w", p.NamespacedName, err)
+}
+
+// refused tells whether an error is the server's answer to an eviction, not that it could
+// not answer. Somebody's webhook may refuse with any code; two budgets for one pod are an
+// internal error of the server.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout || apierrors.IsInternalError(err)
 }
 
 // refusalText is what the API server says against an eviction. For a budget, it names

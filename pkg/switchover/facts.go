@@ -192,6 +192,8 @@ type memory struct {
 	counted time.Time
 	// last is when each node's status was written last.
 	last map[string]time.Time
+	// clashed counts each node's rounds in a row that met a conflict.
+	clashed map[string]int
 	// left counts the pods of each node that were asked to leave and that no status
 	// tells of yet.
 	left map[string]int32
@@ -255,9 +257,29 @@ func (m *memory) evicted(node string, more int32) int32 {
 	return m.left[node]
 }
 
+// manyClashes is more conflicts in a row than come of several writers.
+const manyClashes = 10
+
+// clashes tells whether a node's round has met a conflict after which it is looked again
+// at once. Many in a row are an error as others are: somebody's webhook may answer so.
+func (m *memory) clashes(node string, conflict bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !conflict {
+		delete(m.clashed, node)
+		return false
+	}
+	if m.clashed == nil {
+		m.clashed = map[string]int{}
+	}
+	m.clashed[node]++
+	return m.clashed[node] <= manyClashes
+}
+
 func (m *memory) forget(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.clashed, node)
 	delete(m.last, node)
 	delete(m.left, node)
 }

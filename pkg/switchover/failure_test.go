@@ -179,7 +179,7 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 	w.stays(n, "old")
 	assert.Equal(t, ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "EIO while Applying; and what was before (profile old) could not be put back: EIO while RollingBack")
-	assert.NotContains(t, ready(n).Message, "as before")
+	assert.NotContains(t, ready(n).Message, "The node is as before")
 }
 
 func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {

@@ -266,6 +266,11 @@ func (t *turn) begun() bool {
 }
 
 func (t *turn) underWay() {
+	if t.Now.Before(t.Status.Switch.Since.Time) {
+		// The clock was set back, or is that of another controller: what is left of a
+		// state must not be longer than the whole of it.
+		t.enter(t.Status.State)
+	}
 	t.wakeAtDeadline()
 	if t.begun() {
 		if t.conflict() && t.Status.State != v1alpha1.RollingBack {

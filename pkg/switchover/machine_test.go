@@ -1,6 +1,7 @@
 package switchover
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -360,4 +361,32 @@ func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	assert.Contains(t, c.Message, "its cards are not as profile old wants them, which could not be put back")
 	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(ReasonDisabled)))
 	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionReady))
+}
+
+func TestAClockThatIsSetBackMakesNoStateLonger(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	const back = -24 * time.Hour
+	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack} {
+		n := inState(state, answers("", ""))
+		step := m.Next(n, after(back, held, asPolicy(n)))
+		require.NotNil(t, step.Status.Switch.Deadline, state)
+		assert.False(t, step.Status.Switch.Deadline.After(noon.Add(back+15*time.Minute)), "%s lasts until %s", state, step.Status.Switch.Deadline)
+		assert.False(t, step.Wake.After(noon.Add(back+15*time.Minute)), "%s is not looked at until %s", state, step.Wake)
+	}
+	n := inState(v1alpha1.Failed, retryAt(time.Minute), because)
+	step := m.Next(n, after(back, asPolicy(n)))
+	assert.Equal(t, noon.Add(back+time.Minute), step.Status.Switch.Retry.Time)
+	assert.Equal(t, noon.Add(back+time.Minute), step.Wake)
+}
+
+func TestWhatThePluginSaysIsBounded(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskFailed, strings.Repeat("Long", 100), strings.Repeat("text ", 10_000)))
+	n.Status = m.Next(n, after(time.Second)).Status
+	assert.Equal(t, "Other", n.Status.Switch.Reason)
+	assert.LessOrEqual(t, len(n.Status.Switch.Message), mostMessage)
+	step := m.Next(n, after(time.Hour))
+	require.Equal(t, v1alpha1.Failed, step.Status.State)
+	assert.LessOrEqual(t, len(step.Status.Switch.Message), mostMessage)
+	assert.LessOrEqual(t, len(step.Status.History[0].Message), mostMessage)
 }

@@ -220,6 +220,11 @@ func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
 		"a budget":    {err: refuse("budget web")(webPod().Pod.NamespacedName), text: "budget web"},
 		"too often":   {err: apierrors.NewTooManyRequests("slow down", 3), text: "slow down"},
 		"forbidden":   {err: apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("namespace ends")), text: `pods "web" is forbidden: namespace ends`},
+		"a webhook":   {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: "admission webhook says no"}}, text: "admission webhook says no"},
+		"bad request": {err: apierrors.NewBadRequest("admission webhook says no"), text: "admission webhook says no"},
+		"logged out":  {err: apierrors.NewUnauthorized("token"), fails: true},
+		"too slow":    {err: apierrors.NewTimeoutError("slow", 1), fails: true},
+		"no answer":   {err: errors.New("connection refused"), fails: true},
 		"away":        {err: apierrors.NewServiceUnavailable("away"), fails: true},
 		"two budgets": {err: apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")), text: "Internal error occurred: This pod has more than one PodDisruptionBudget"},
 	} {

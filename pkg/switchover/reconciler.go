@@ -59,7 +59,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	defer cancel()
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", req.Name))
 	result, err := r.reconcile(ctx, req.Name)
-	if apierrors.IsConflict(err) {
+	if r.memory.clashes(req.Name, apierrors.IsConflict(err)) {
 		// The plugin has reported meanwhile, or what was read was old.
 		klog.FromContext(ctx).V(4).Info("Something has changed meanwhile, looking again", "err", err)
 		return reconcile.Result{RequeueAfter: 10 * time.Millisecond}, nil

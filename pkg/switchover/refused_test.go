@@ -115,6 +115,26 @@ func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
 	assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 }
 
+func TestConflictsWithoutEndAreAnError(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.refuse = func(verb string, o client.Object) error {
+		if verb == "status" {
+			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
+		}
+		return nil
+	}
+	for range manyClashes {
+		assert.Equal(t, 10*time.Millisecond, w.round("node-a"))
+		require.NoError(t, w.lastErr)
+	}
+	w.round("node-a")
+	require.Error(t, w.lastErr, "the wait between tries must grow")
+	w.refuse, w.lastErr = nil, nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.NoError(t, w.lastErr)
+}
+
 func TestANodeWhoseStatusIsRefusedBlocksNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.profile("cpx")

@@ -99,7 +99,7 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	logsapi.AddFlags(logging, flags)
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
-	flags.BoolVar(&gpuNode, "gpu-node", false, "follow the profile that the controller finds for this node, and report in its GPUNode; without it profiles are files")
+	flags.BoolVar(&gpuNode, "gpu-node", false, "follow the profile that the controller finds for this node, and report in its GPUNode; without it profiles are the files of --profiles-dir, of which only the sharing is followed")
 	addFlags(flags, &config)
 	cmd.AddCommand(hardwareCommand(), uninstallCommand())
 	return cmd

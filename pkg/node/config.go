@@ -81,6 +81,9 @@ type Config struct {
 	// end; zero: amd.Config's.
 	BusyPatience time.Duration
 
+	// restorePause is how long after the first try what was lost is put back again; zero:
+	// a minute.
+	restorePause time.Duration
 	// beforeStep is claim.Config's: tests kill the plugin in it.
 	beforeStep func(context.Context, ledger.Record, *claim.Step)
 }

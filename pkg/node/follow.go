@@ -1,12 +1,15 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -27,6 +30,10 @@ const (
 	// slices, publishedInterval how often it looks.
 	publishedPatience = 5 * time.Second
 	publishedInterval = 50 * time.Millisecond
+	// firstRestore and lastRestore are how long it is waited until what could not be put
+	// back is tried again, at first and at most.
+	firstRestore = time.Minute
+	lastRestore  = 10 * time.Minute
 )
 
 // follower does what the controller asks of the node, and reports how the node is.
@@ -41,14 +48,23 @@ type follower struct {
 	// turn is closed once no other plugin works on the node.
 	turn chan struct{}
 
+	// decided is set once the controller has nothing to do on the node any more, or
+	// cannot.
+	decided atomic.Bool
+
 	// task is the last answer, maybe of an earlier run.
 	task *v1alpha1.Task
-	// reported is what was written last, at reportedAt.
+	// reported is what was written last, at reportedAt, to the object reportedTo.
 	reported   *v1alpha1.NodeReport
 	reportedAt time.Time
+	reportedTo types.UID
 	// restored is the cards and loads of drivers for which it was looked whether
-	// something was lost.
-	restored string
+	// something was lost. What could not be put back is tried again at restoreAgain, a
+	// pause later; notRestored is why.
+	restored     string
+	restoreAgain time.Time
+	restorePause time.Duration
+	notRestored  string
 }
 
 func newFollower(p *plugin) *follower {
@@ -64,6 +80,12 @@ func (f *follower) takeOver() {
 	if f != nil {
 		close(f.turn)
 	}
+}
+
+// undecided tells whether the controller has yet to bring the node to what it should
+// follow, for the first time. Without a controller nobody has.
+func (f *follower) undecided() bool {
+	return f != nil && f.profile.Applied().Hash == "" && !f.decided.Load()
 }
 
 // nudge has the follower look at everything again, soon.
@@ -127,9 +149,20 @@ func (f *follower) step(ctx context.Context) {
 	if f.task == nil && node.Status.Node != nil {
 		f.task = node.Status.Node.Task // of an earlier run
 	}
+	if f.reportedTo != node.UID {
+		// Somebody has deleted the one that had the report, and made it anew.
+		f.reported, f.reportedAt, f.reportedTo = nil, time.Time{}, node.UID
+	}
+	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
+		f.decided.Store(true)
+	}
 	f.restore(ctx)
 	if s := node.Status.Switch; s != nil && f.asks(s, node.Status.State) {
-		if task := f.answer(ctx, s, node.Status.State); task != nil {
+		task := f.answer(ctx, s, node.Status.State)
+		if ctx.Err() != nil {
+			return // that it was not finished is no answer: the next plugin goes on
+		}
+		if task != nil {
 			f.task = task
 		}
 	}
@@ -146,6 +179,8 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 		return node, nil
 	}
 	f.reported, f.reportedAt = nil, time.Time{} // a new one knows nothing
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	_, err = f.nodes.Create(ctx, newGPUNode(f.node.first), metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		err = nil
@@ -195,9 +230,7 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 func (f *follower) apply(ctx context.Context, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
 	f.looking.Lock()
 	defer f.looking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, applyBudget)
-	defer cancel()
-	task := change(ctx)
+	task := bounded(ctx, applyBudget, change)
 	if err := f.look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The cards cannot be listed after they were changed")
 	}
@@ -224,23 +257,50 @@ func (f *follower) awaitPublished(ctx context.Context) {
 	}
 }
 
-// restore puts back what a reboot or a new load of a driver has taken, once for each.
+// bounded runs f with a deadline.
+func bounded[T any](ctx context.Context, budget time.Duration, f func(context.Context) T) T {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	return f(ctx)
+}
+
+// restore puts back what a reboot or a new load of a driver has taken, once for each,
+// and again, with pauses, what could not be: nobody else asks for it, since the node
+// says that it follows the profile.
 func (f *follower) restore(ctx context.Context) {
 	now := f.loads()
-	if now == f.restored {
+	again := !f.restoreAgain.IsZero() && !time.Now().Before(f.restoreAgain)
+	if now == f.restored && !again {
 		return
+	}
+	if now != f.restored {
+		f.restorePause = 0
 	}
 	f.looking.Lock()
 	defer f.looking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, applyBudget)
-	defer cancel()
-	if err := f.profile.Restore(ctx); err != nil {
-		f.events.warn(ctx, "ProfileNotRestored", "The GPUs of this node are not all as their profile wants them: "+err.Error())
+	err := bounded(ctx, applyBudget, f.profile.Restore)
+	if ctx.Err() != nil {
+		return // the plugin ends
 	}
+	f.tellRestored(ctx, err)
 	if err := f.look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The cards cannot be listed")
 	}
 	f.restored = f.loads()
+}
+
+// tellRestored says once why something could not be put back, and when it is tried again.
+func (f *follower) tellRestored(ctx context.Context, err error) {
+	if err == nil {
+		f.restoreAgain, f.notRestored = time.Time{}, ""
+		return
+	}
+	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.Config.restorePause, firstRestore)), lastRestore)
+	f.restoreAgain = time.Now().Add(f.restorePause)
+	if text := err.Error(); text != f.notRestored {
+		f.notRestored = text
+		f.events.warn(ctx, "ProfileNotRestored", "The GPUs of this node are not all as their profile wants them, which is tried again: "+text)
+	}
 }
 
 // loads identifies the cards that are there, and the loads of their drivers.
@@ -255,10 +315,13 @@ func (f *follower) loads() string {
 // report writes how the node is, if that has changed: at once while a switch is under
 // way, otherwise not too often.
 func (f *follower) report(ctx context.Context, state v1alpha1.State) {
+	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
+	if !busy && time.Since(f.reportedAt) < reportInterval {
+		return
+	}
 	report := f.nodeReport(ctx)
 	report.Task = f.task
-	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
-	if apiequality.Semantic.DeepEqual(report, f.reported) || !busy && time.Since(f.reportedAt) < reportInterval {
+	if apiequality.Semantic.DeepEqual(report, f.reported) {
 		return
 	}
 	if err := writeReport(ctx, f.nodes, f.NodeName, report); err != nil {

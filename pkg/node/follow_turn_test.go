@@ -4,7 +4,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
 // other is a second plugin on the machine, as during a rolling update. It has a client
@@ -73,4 +76,47 @@ func TestOnePluginFollows(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	assert.Len(t, s.partitions(), 14)
 	assert.NotZero(t, writes.Load())
+}
+
+// What could not be put back after a reboot is tried again, although nobody asks for it.
+func TestRestoredLater(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.config.restorePause = 100 * time.Millisecond
+	_, stop := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, sevens).Phase)
+	stop()
+	require.NoError(t, simulate.Reboot(s.config.SimulateRoot))
+	require.Empty(t, s.partitions())
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN), Times: 3}}}))
+	s.start()
+	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, patience, tick, "nobody puts them back")
+}
+
+// A GPUNode that somebody has deleted and made anew gets the report, too.
+func TestReportInAnotherGPUNode(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	node, err := s.get()
+	require.NoError(t, err)
+	node.UID, node.Status = "another", v1alpha1.GPUNodeStatus{}
+	require.NoError(t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
+	s.await("no report in the new one", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+}
+
+// While cards are changed, which may take minutes, who looks does not wait: it still
+// looks after daemons.
+func TestNobodyWaitsForAChange(t *testing.T) {
+	p := &plugin{publisher: &publisher{}}
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	done := make(chan struct{})
+	go func() { defer close(done); p.lookAtAll(t.Context()) }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("it waits")
+	}
 }

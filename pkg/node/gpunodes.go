@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,9 @@ import (
 
 // fieldManager owns, of a GPUNode, what the plugin reports.
 const fieldManager = "tranche-kubelet-plugin"
+
+// writeTimeout is how long the API server may take for one write.
+const writeTimeout = 15 * time.Second
 
 // newGPUNode is the object of a node. It goes with the node.
 func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
@@ -45,6 +49,8 @@ func writeReport(ctx context.Context, nodes client.GPUNodes, name string, report
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	force := true
 	_, err = nodes.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: fieldManager, Force: &force}, "status")
 	if err != nil {

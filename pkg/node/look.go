@@ -41,15 +41,23 @@ func (p *plugin) watchCards(ctx context.Context) {
 	}
 }
 
+// lookAtAll looks at the cards, unless they are being changed: who changes them looks
+// at them afterwards. That takes minutes where a driver is loaded anew, for which the
+// daemons of other cards must not wait.
 func (p *plugin) lookAtAll(ctx context.Context) {
-	p.looking.Lock()
-	defer p.looking.Unlock()
+	if p.looking.TryLock() {
+		p.lookAtCards(ctx)
+		p.looking.Unlock()
+	}
+	p.lookAfterDaemons(ctx)
+}
+
+func (p *plugin) lookAtCards(ctx context.Context) {
 	if err := p.look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The cards cannot be listed")
 	}
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
-	p.lookAfterDaemons(ctx)
 }
 
 // look finds out which cards there are and how they are, and publishes what has

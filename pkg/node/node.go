@@ -25,7 +25,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/reshape"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -65,7 +64,8 @@ type plugin struct {
 	// the controller asks; nil: there is none.
 	profile *reshape.Node
 	follow  *follower
-	// looking is held by who looks at all cards, or changes them.
+	// looking is held by who looks at all cards, or changes them. It protects what only
+	// who looks has.
 	looking sync.Mutex
 	// roster is the cards of the node, uncut, those that do not answer included.
 	roster *roster
@@ -93,7 +93,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
-	p.settings = nodeSettings{source: settings.NewSource(c.ProfilesDir, c.DevicePluginConfigsDir)}
+	p.settings = nodeSettings{source: c.settingsSource(ctx)}
 	p.follow = newFollower(p)
 	if c.NodeLabels {
 		p.labels = &labeler{client: client, node: c.NodeName}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -29,9 +30,18 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		Owners:  f.publisher.ownersFound(),
 		Applied: f.profile.Applied().Hash,
 	}
+	if len(cards) == 0 {
+		return report
+	}
+	// All at once: those that hang must not hold up the answer to the controller one
+	// after the other.
+	report.Cards = make([]v1alpha1.CardReport, len(cards))
+	var wg sync.WaitGroup
 	for i := range cards {
-		c := f.cardReport(ctx, &cards[i])
-		report.Cards = append(report.Cards, c)
+		wg.Go(func() { report.Cards[i] = f.cardReport(ctx, &cards[i]) })
+	}
+	wg.Wait()
+	for _, c := range report.Cards {
 		if len(c.Held) == 0 && c.Problem == "" {
 			report.Free++
 		}

@@ -24,6 +24,9 @@ import (
 // to once more.
 const rebootPatience = 5 * time.Minute
 
+// rebootAnswer is how long the machine may take to say that it will.
+const rebootAnswer = time.Minute
+
 // rebootOrder is what is written down before the machine is told to reboot: the plugin
 // that starts on it next must know that it was.
 type rebootOrder struct {
@@ -41,6 +44,8 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	switch {
 	case err != nil:
 		return rebootFailed(err)
+	case f.bootID() == "":
+		return rebootFailed(errors.New("it does not tell its boot id, so it could not be told whether it was rebooted"))
 	case order.Switch == s.ID && order.BootID != f.bootID():
 		task := f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
 		return &task
@@ -100,6 +105,8 @@ func (c *Config) rebootMachine(ctx context.Context) error {
 		}
 		return amdgpu.Reboot(c.SimulateRoot)
 	}
+	ctx, cancel := context.WithTimeout(ctx, rebootAnswer)
+	defer cancel()
 	said, err := mps.New(mps.Config{HostRoot: c.HostRoot}).Run(ctx, "systemctl", "reboot")
 	if err != nil {
 		return fmt.Errorf("systemctl reboot: %w: %s", err, said)

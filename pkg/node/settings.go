@@ -3,8 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/settings"
@@ -21,6 +24,30 @@ type nodeSettings struct {
 	// profile is what the profile says that the node follows, by PCI address; nil: it
 	// says nothing.
 	profile map[string]settings.Card
+}
+
+// settingsSource reads the files that say how the cards are shared. Where there is a
+// controller, those with PartitionProfiles are for the controller alone, which keeps them
+// as objects of the API server: two who read them would not always agree.
+func (c *Config) settingsSource(ctx context.Context) *settings.Source {
+	profiles := c.ProfilesDir
+	if c.GPUNodes != nil {
+		profiles = ""
+		c.tellIgnoredFiles(ctx)
+	}
+	return settings.NewSource(profiles, c.DevicePluginConfigsDir)
+}
+
+// tellIgnoredFiles says which files are there and are not read.
+func (c *Config) tellIgnoredFiles(ctx context.Context) {
+	if c.ProfilesDir == "" {
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(c.ProfilesDir, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return
+	}
+	klog.FromContext(ctx).Info("The controller says which profile this node follows, so these files with PartitionProfiles are not read here", "files", files)
 }
 
 // share adds to cards that were found the devices by which they are shared. It
@@ -42,13 +69,16 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 }
 
 // wanted is what is wanted of a card. A plugin that has found settings with errors
-// only goes by those that were in force before it started.
+// only goes by those that were in force before it started, and so does one whose
+// controller has not brought the node to a profile yet: they are not given up for the
+// moment until it has.
 func (p *plugin) wanted(card *gpu.GPU) settings.Card {
 	if c, ok := p.settings.profile[card.PCIAddress]; ok {
 		return c
 	}
-	if p.settings.good != nil {
-		return p.settings.good.For(card)
+	good := p.settings.good
+	if good != nil && (good.Profile != "" || !p.follow.undecided()) {
+		return good.For(card)
 	}
 	if now, known := p.sharing.lookUp(card.PCIAddress); known {
 		return now

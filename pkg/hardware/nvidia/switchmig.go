@@ -16,6 +16,12 @@ import (
 // where NVSwitch takes part. Nobody can use NVML meanwhile.
 const resetPatience = time.Minute
 
+// errHangs is a program that no signal reaches.
+var errHangs = errors.New("hangs in the kernel and cannot be ended")
+
+// runPatience is how long a program may take to end after it was told to.
+const runPatience = 2 * time.Second
+
 // Modes reads how a card is set now. See reshape.Hardware.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	return onCard(ctx, d, pciAddress, func(c *card) (gpu.Modes, error) {
@@ -186,15 +192,43 @@ func (d *Driver) resetCard(ctx context.Context, pciAddress string) error {
 	return d.withoutNVML(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, resetPatience)
 		defer cancel()
-		out, err := d.cfg.Run(ctx, "nvidia-smi", "--gpu-reset", "-i", pciAddress)
+		out, err := d.runUntil(ctx, "nvidia-smi", "--gpu-reset", "-i", pciAddress)
 		said := strings.Join(strings.Fields(string(out)), " ")
 		switch {
 		case err == nil:
 			d.cfg.Logger.Info("The card was reset", "card", pciAddress, "nvidia-smi", said)
 			return nil
+		case errors.Is(err, errHangs):
+			return fmt.Errorf("nvidia-smi --gpu-reset %w; look in dmesg, mostly a reboot of the node is all that helps: %w", errHangs, context.Cause(ctx))
 		case ctx.Err() != nil:
 			return fmt.Errorf("nvidia-smi --gpu-reset does not end: %w", context.Cause(ctx))
 		}
 		return fmt.Errorf("nvidia-smi --gpu-reset: %w: %s", err, said)
 	})
+}
+
+// runUntil runs a program of the driver, and leaves it behind when it does not end with
+// ctx: one that hangs in the kernel is reached by no signal, and NVML must not be
+// closed to all cards until it ends.
+func (d *Driver) runUntil(ctx context.Context, program string, args ...string) ([]byte, error) {
+	type answer struct {
+		out []byte
+		err error
+	}
+	ended := make(chan answer, 1)
+	go func() {
+		out, err := d.cfg.Run(ctx, program, args...)
+		ended <- answer{out, err}
+	}()
+	select {
+	case a := <-ended:
+		return a.out, a.err
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-ended:
+		return a.out, a.err
+	case <-time.After(runPatience):
+		return nil, errHangs
+	}
 }

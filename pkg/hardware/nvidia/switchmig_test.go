@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -232,6 +233,26 @@ func TestResetThatHangs(t *testing.T) {
 	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset does not end")
 	m.noFaults()
 	smi.running.Wait()
+	m.is(gpu.MIGOff, gpu.MIGOff)
+}
+
+// What no signal ends is left behind: the other cards must have NVML again.
+func TestResetThatHangsInTheKernel(t *testing.T) {
+	release := make(chan struct{})
+	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
+		c.Run = func(context.Context, string, ...string) ([]byte, error) {
+			<-release
+			return nil, errors.New("signal: killed")
+		}
+	})
+	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := m.SetMIG(ctx, ampere0, true, false)
+	close(release)
+	require.ErrorIs(t, err, gpu.ErrNeedsReset)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "nvidia-smi --gpu-reset hangs in the kernel and cannot be ended; look in dmesg")
 	m.is(gpu.MIGOff, gpu.MIGOff)
 }
 

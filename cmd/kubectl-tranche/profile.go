@@ -155,15 +155,15 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 func (r *profileRun) set(ctx context.Context, profile string) error {
 	node, err := r.kubernetes.CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("read node %s: %w", r.node, err)
+		return r.unlessInGPUNode(fmt.Errorf("read node %s: %w", r.node, err), profile)
 	}
 	if profile != "" {
 		if err := r.known(ctx, profile); err != nil {
 			return err
 		}
 		if _, is := node.Labels[controlPlaneLabel]; is {
-			return fmt.Errorf("%s is of the control plane, where the label %s does not count; name the profile in its GPUNode: "+
-				`kubectl patch gpunode %s --type=merge -p '{"spec":{"profile":"%s"}}'`, r.node, v1alpha1.ProfileLabel, r.node, profile)
+			return fmt.Errorf("%s is of the control plane, where the label %s does not count; name the profile in its GPUNode: %s",
+				r.node, v1alpha1.ProfileLabel, inGPUNode(r.node, profile))
 		}
 	}
 	n, err := gpuNode(ctx, r.ours, r.node)
@@ -184,6 +184,19 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 		return r.wait(ctx, profile)
 	}
 	return r.say("How far it is: kubectl tranche profile %s", r.node)
+}
+
+// unlessInGPUNode tells who may not label nodes of the other way, which takes no right to
+// anything else of them.
+func (r *profileRun) unlessInGPUNode(err error, profile string) error {
+	if profile == "" || !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w; who may change GPUNodes can name the profile there, if the node has no label %s: %s", err, v1alpha1.ProfileLabel, inGPUNode(r.node, profile))
+}
+
+func inGPUNode(node, profile string) string {
+	return fmt.Sprintf(`kubectl patch gpunode %s --type=merge -p '{"spec":{"profile":"%s"}}'`, node, profile)
 }
 
 // known refuses the name of a profile that there is not.
@@ -219,7 +232,7 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 		return fmt.Errorf("patch of node %s: %w", r.node, err)
 	}
 	if _, err := r.kubernetes.CoreV1().Nodes().Patch(ctx, r.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("label node %s: %w", r.node, err)
+		return r.unlessInGPUNode(fmt.Errorf("label node %s: %w", r.node, err), profile)
 	}
 	if profile == "" {
 		return r.say("Took the label %s=%s off %s.", v1alpha1.ProfileLabel, old, r.node)

@@ -122,7 +122,17 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
 	})
-	require.ErrorContains(t, r.set(t.Context(), "cpx"), `label node node-a: nodes "node-a" is forbidden`)
+	err := r.set(t.Context(), "cpx")
+	require.ErrorContains(t, err, `label node node-a: nodes "node-a" is forbidden`)
+	require.ErrorContains(t, err, `if the node has no label tranche.dev/profile: kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`)
+	kube.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
+	})
+	err = r.set(t.Context(), "cpx")
+	require.ErrorContains(t, err, `read node node-a: nodes "node-a" is forbidden`)
+	require.ErrorContains(t, err, `kubectl patch gpunode node-a`)
+	require.NotContains(t, r.set(t.Context(), "").Error(), "kubectl patch")
+	kube.ReactionChain = kube.ReactionChain[1:]
 
 	ours := r.ours.(*clientfake.Client)
 	ours.PrependReactor("list", "partitionprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -341,6 +341,7 @@ func TestStaticProfileWhileUninstalling(t *testing.T) {
 	task = s.ask(v1alpha1.Applying, sevens, sevens)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 14)
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 7 }, patience, tick, "they are not given out again")
 
 	// By force, what a claim holds stays, and goes with it.
 	a := allocate(t, s.api, "a", small0)

@@ -124,10 +124,9 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 const uninstallInterval = time.Second
 
 // retire removes what profiles have made of the node's cards, and withdraws them, once no
-// claim holds any. Who uninstalls
-// waits for that, and so knows that nothing will be left.
+// claim holds any. Who uninstalls waits for that, and so knows that nothing will be left.
 func (p *plugin) retire(ctx context.Context, force bool) {
-	if p.publisher.isWithdrawn() {
+	if p.publisher.isWithdrawn() && !p.followsProfile() {
 		return
 	}
 	if records := p.claims.Ledger.List(); len(records) > 0 && !force {
@@ -151,12 +150,18 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 	p.publisher.setWithdrawn(ctx, true)
 }
 
+// followsProfile tells whether something may be on the cards that a profile has made: it
+// is so again if uninstalling was given up for a moment.
+func (p *plugin) followsProfile() bool {
+	return p.profile != nil && (p.profile.Applied().Hash != "" || p.profile.Unfinished() != nil)
+}
+
 // clearProfile removes the partitions that the node's profile has made: nobody knows
 // afterwards that they are ours. If Tranche is not uninstalled after all, the controller
 // finds that the node does not follow its profile.
 func (p *plugin) clearProfile(ctx context.Context) error {
-	if p.profile == nil {
-		return nil // no cards
+	if p.profile == nil || !p.publisher.isMine() {
+		return nil // no cards, or another plugin changes them
 	}
 	p.looking.Lock()
 	defer p.looking.Unlock()

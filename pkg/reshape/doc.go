@@ -5,8 +5,9 @@
 // nothing; there it is decided what changes the hardware and what only changes what is
 // published. choose.go has what a profile comes to on the node's cards. execute.go
 // changes them under their locks and reads them back; intent.go has written down before
-// what is about to change. restore.go puts back what a reboot has taken. node.go is
-// what the plugin works with.
+// what is about to change. restore.go puts back what a reboot has taken, clear.go
+// takes everything away for a driver that goes for good. node.go is what the plugin
+// works with.
 //
 // It imports pkg/gpu, pkg/settings, the ledger of pkg/claim and api/v1alpha1.
 package reshape

@@ -6,7 +6,8 @@
 // what comes next on the way there, conditions.go what people are told. They are
 // pure. The other files look at the API server or change something in it, each one
 // kind of thing: taints, pods, labels that pause clients, slices. reconciler.go ties
-// them together; setup.go connects them to an API server.
+// them together; setup.go connects them to an API server, rules.go looks whether that
+// has changed.
 //
 // What is in force outside of the GPUNode (taint rules, the node's taint, paused
 // clients) follows from the GPUNode's state alone. It grows after the state was

@@ -3,12 +3,13 @@
 //
 // A hook of the chart runs [Run] before Helm deletes anything: it refuses while
 // pods hold GPUs (holders.go), and otherwise orders the plugins to clean up,
-// with a ConfigMap (order.go) that they watch. They withdraw what they publish,
-// and Run waits until nothing is published any more. What a plugin has put on
-// its node it removes when Helm ends it.
+// with a ConfigMap (order.go) that they watch. They remove the partitions that
+// profiles made and withdraw what they publish, and Run waits until nothing is
+// published any more. What a plugin has put on its node it removes when Helm
+// ends it.
 //
 // Then it stops the controller (controller.go) and takes away what that has put on
-// cards and nodes, and the GPUNodes (leftovers.go).
+// cards and nodes, the GPUNodes (leftovers.go), and its lease (lease.go).
 //
 // The package may import the vocabulary (pkg/gpu), the API objects and their
 // client, and none of the plugin or the controller.

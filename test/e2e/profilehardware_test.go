@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/switchover"
+)
+
+// A program that Kubernetes knows nothing of uses a card that has to change: the others
+// are put back, the condition names card and process, and when the process has ended,
+// the node gets there.
+func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
+	const dpx, nps4 = `{cards: {vendor: amd}, amd: {computePartition: DPX}}`, `{cards: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}`
+	for name, test := range map[string]struct {
+		node, rule string
+		// says is beside the process.
+		says []string
+	}{
+		"MIG mode":           {nodeA, cutInThree, []string{"switch MIG mode on"}},
+		"AMD's compute mode": {nodeC, dpx, nil},
+		"AMD's memory mode":  {nodeC, nps4, []string{"NPS4", "amdgpu cannot be loaded anew"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			var faults simulate.Faults
+			var card string
+			if test.node == nodeA {
+				pci := s.machine(nodeA).GPUs[3].PCI
+				s.gpuPodOn("whole", classWhole, pci) // it leaves the card with MIG off
+				s.waitRunning("whole")
+				s.delete("whole")
+				card = gpu.CardName(pci)
+				faults.Processes = []simulate.Process{{GPU: pci, PID: 4711, Name: "trainer"}}
+			} else {
+				pci := s.amdCards()[3]
+				card = gpu.CardName(pci)
+				faults.AMD = &amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "trainer", Cards: []string{pci}}}}
+			}
+			s.unlabelAtEnd(test.node)
+			if strings.Contains(test.rule, "NPS4") {
+				t.Cleanup(func() { s.clearFaults(nodeC); s.memoryModeBack(nodeC) })
+				card = "AMD"
+			}
+			const policy = ", switch: {drainDeadline: "
+			s.setProfileSpec("changes-all", "{rules: ["+test.rule+"]"+policy+"1m}}")
+			from := "no profile"
+			if test.node == nodeC {
+				// Without a profile, the compute mode is whatever claims left.
+				from = "profile quarters"
+				s.setProfile("quarters", `{cards: {vendor: amd}, amd: {computePartition: QPX}}`)
+				s.setProfileLabel(nodeC, "quarters")
+				s.waitFollows(nodeC, "quarters")
+			}
+			before := s.hardwareOf(test.node)
+			s.setFaultsOn(test.node, faults)
+			s.setProfileLabel(test.node, "changes-all")
+			n := s.waitFailed(test.node, v1alpha1.ReasonInUse)
+			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInUse)
+			for _, part := range append(test.says, "profile changes-all could not be reached", card, "process 4711", "The node is as before, with "+from, "Try 2 begins at") {
+				assert.Contains(t, said, part)
+			}
+			assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+			assert.Equal(t, before, s.hardwareOf(test.node))
+
+			s.clearFaults(test.node)
+			s.setProfileSpec("changes-all", "{rules: ["+test.rule+"]"+policy+"2m}}") // a new policy, so it is tried at once
+			s.waitFollows(test.node, "changes-all")
+			s.firstMinors = nil
+			assert.NotEqual(t, before, s.hardwareOf(test.node))
+		})
+	}
+}
+
+// AMD's driver cannot be loaded anew for another memory mode. What was is put back as
+// soon as it can be, the condition has modprobe's words, and when the cause is mended,
+// the node gets there.
+func TestADriverReloadThatFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault  amdgpu.DriverFault
+		reason string
+		says   []string
+	}{
+		"it is not taken out": {
+			amdgpu.DriverFault{Step: "unload", Error: "in use"}, v1alpha1.ReasonInUse,
+			[]string{"Module amdgpu is in use", "lsof /dev/kfd", "The node is as before, with no profile"},
+		},
+		"it does not come up": {
+			amdgpu.DriverFault{Step: "load", Error: "key rejected"}, switchover.ReasonRollbackFailed,
+			[]string{"Key was rejected by service", "dmesg", "and what was before (no profile) could not be put back"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.unlabelAtEnd(nodeC)
+			t.Cleanup(func() { s.clearFaults(nodeC); s.memoryModeBack(nodeC) })
+			before := s.hardwareOf(nodeC)
+			s.setAMDFaults(amdgpu.Faults{Driver: []amdgpu.DriverFault{test.fault}})
+			s.setProfileLabel(nodeC, "cpx-nps4")
+			n := s.waitFailed(nodeC, test.reason)
+			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, test.reason)
+			for _, part := range append(test.says, "profile cpx-nps4 could not be reached", "memory mode NPS4", "Try 2 begins at") {
+				assert.Contains(t, said, part)
+			}
+			if test.reason != switchover.ReasonRollbackFailed {
+				assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+				assert.Equal(t, before, s.hardwareOf(nodeC))
+			}
+
+			s.clearFaults(nodeC)
+			s.setProfileLabel(nodeC, "spx-nps1") // another wish, so it is tried at once
+			s.waitFollows(nodeC, "spx-nps1")
+			s.firstMinors = nil
+			require.Equal(t, 8, strings.Count(s.hardwareOf(nodeC), "SPX NPS1"))
+			s.gpuPodAt(nodeC, "after", classSPX, "")
+			s.waitRunning("after")
+		})
+	}
+}
+
+// A load of AMD's driver that fails once is tried again, and the switch ends in the
+// profile.
+func TestADriverReloadThatFailsOnce(t *testing.T) {
+	s := start(t)
+	s.unlabelAtEnd(nodeC)
+	t.Cleanup(func() { s.clearFaults(nodeC); s.memoryModeBack(nodeC) })
+	s.setAMDFaults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 1}}})
+	s.setProfileLabel(nodeC, "cpx-nps4")
+	s.waitFollows(nodeC, "cpx-nps4")
+	s.firstMinors = nil
+	require.Equal(t, 8, strings.Count(s.hardwareOf(nodeC), "CPX NPS4"))
+}

@@ -22,14 +22,16 @@ const (
 	// reportInterval is the least time between two reports while nobody waits for
 	// them: claims come and go faster than anybody reads.
 	reportInterval = 10 * time.Second
-	// planBudget and applyBudget are how long the plugin may work on an answer. A
-	// driver that is loaded anew takes minutes.
+	// planBudget and applyBudget are how long the plugin may work on an answer, where the
+	// controller does not say. A driver that is loaded anew takes minutes.
 	planBudget  = 30 * time.Second
 	applyBudget = 10 * time.Minute
 	// publishedPatience is how long an answer waits for the API server to have the
 	// slices, publishedInterval how often it looks.
 	publishedPatience = 5 * time.Second
 	publishedInterval = 50 * time.Millisecond
+	// answerMargin is what is left of the controller's patience for the answer itself.
+	answerMargin = 15 * time.Second
 	// firstRestore and lastRestore are how long it is waited until what could not be put
 	// back is tried again, at first and at most.
 	firstRestore = time.Minute
@@ -210,7 +212,7 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		defer cancel()
 		task = f.profile.Plan(ctx, s.To)
 	case v1alpha1.Applying:
-		task = f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, allowReboot) })
+		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, allowReboot) })
 	case v1alpha1.Rebooting:
 		done := f.reboot(ctx, s)
 		if done == nil {
@@ -218,7 +220,7 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		}
 		task = *done
 	default:
-		task = f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
+		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
 	}
 	task.Switch, task.State = s.ID, state
 	logger.Info("Answered", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
@@ -227,10 +229,10 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 
 // apply changes the cards. Nobody looks at them meanwhile: what they say while they
 // change says nothing of their health.
-func (f *follower) apply(ctx context.Context, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
+func (f *follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
 	f.looking.Lock()
 	defer f.looking.Unlock()
-	task := bounded(ctx, applyBudget, change)
+	task := bounded(ctx, budgetOf(s), change)
 	if err := f.look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The cards cannot be listed after they were changed")
 	}
@@ -255,6 +257,19 @@ func (f *follower) awaitPublished(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Info("The API server does not have all slices yet")
 	}
+}
+
+// budgetOf is how long a change of the cards may take: a little less than the controller
+// waits for it, so that it hears how far the change came. Its clock need not be ours.
+func budgetOf(s *v1alpha1.Switch) time.Duration {
+	if s.Deadline == nil {
+		return applyBudget
+	}
+	all := s.Deadline.Sub(s.Since.Time)
+	if all <= 0 {
+		return applyBudget
+	}
+	return all - min(all/10, answerMargin)
 }
 
 // bounded runs f with a deadline.

@@ -47,7 +47,7 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	case f.bootID() == "":
 		return rebootFailed(errors.New("it does not tell its boot id, so it could not be told whether it was rebooted"))
 	case order.Switch == s.ID && order.BootID != f.bootID():
-		task := f.apply(ctx, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
+		task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
 		return &task
 	case order.Switch == s.ID && time.Since(order.At) < rebootPatience:
 		return nil

@@ -50,21 +50,26 @@ func Slices(driver, node string, resources resourceslice.DriverResources) []*res
 	return all
 }
 
-// classes are those of files that were read before.
-var classes sync.Map
+// known are the classes of files that were read before; its lock protects it.
+var known = struct {
+	sync.Mutex
+	classes map[string][]*resourceapi.DeviceClass
+}{classes: map[string][]*resourceapi.DeviceClass{}}
 
 // Classes reads the device classes out of manifests, like those that helm
 // renders, and leaves everything else out. A file is read once a process: nobody may
 // change the classes.
 func Classes(path string) ([]*resourceapi.DeviceClass, error) {
-	if all, ok := classes.Load(path); ok {
-		return slices.Clone(all.([]*resourceapi.DeviceClass)), nil
+	known.Lock()
+	defer known.Unlock()
+	if known.classes[path] == nil {
+		all, err := readClasses(path)
+		if err != nil {
+			return nil, err
+		}
+		known.classes[path] = all
 	}
-	all, err := readClasses(path)
-	if err == nil {
-		classes.Store(path, slices.Clone(all))
-	}
-	return all, err
+	return slices.Clone(known.classes[path]), nil
 }
 
 func readClasses(path string) ([]*resourceapi.DeviceClass, error) {

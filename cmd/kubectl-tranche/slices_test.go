@@ -45,7 +45,13 @@ func TestSlicesOfEveryInventory(t *testing.T) {
 			out, err := run(t, "slices", "--inventory", name, "-o", format)
 			require.NoError(t, err)
 			require.Equal(t, format == "json", json.Valid([]byte(out)))
-			require.NoError(t, yaml.UnmarshalStrict([]byte(out), &lists[i]))
+			if format == "yaml" {
+				require.NoError(t, yaml.UnmarshalStrict([]byte(out), &lists[i]))
+				continue
+			}
+			d := json.NewDecoder(strings.NewReader(out)) // in a tenth of the time
+			d.DisallowUnknownFields()
+			require.NoError(t, d.Decode(&lists[i]))
 		}
 		require.Equal(t, lists[0], lists[1])
 		require.Len(t, lists[0].Items, 2*(len(inv.GPUs)+len(inv.AMD)), name)

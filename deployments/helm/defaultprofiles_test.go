@@ -121,6 +121,10 @@ func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
 // Each is one that the API server takes by its name, and that fits the cards of an
 // inventory; all cards that it names follow it.
 func TestDefaultProfilesFit(t *testing.T) {
+	machines := map[string][]gpu.GPU{}
+	for _, machine := range inventory.Names() {
+		machines[machine] = cardsOf(t, machine)
+	}
 	for name := range defaultProfiles(t) {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, validation.IsDNS1123Subdomain(name))
@@ -139,7 +143,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 
 			var fits []string
 			for _, machine := range inventory.Names() {
-				cards := cardsOf(t, machine)
+				cards := machines[machine]
 				resolved, err := parsed.Resolve(cards, nil)
 				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c settings.Card) bool { return c.Profile == name })
 				if err != nil || !selects {

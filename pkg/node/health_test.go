@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -51,6 +52,14 @@ func TestTroublesThatCannotBeRead(t *testing.T) {
 	assert.Len(t, troubles.list(), 1)
 }
 
+// awaitWatch waits until the plugin listens to what the cards report: of an XID that came
+// before, it would never hear.
+func (m *machine) awaitWatch() {
+	m.t.Helper()
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "EventSetWait", GPU: "*", Times: 1, Error: simulate.Return(nvml.ERROR_TIMEOUT)}}})
+	m.awaitHang()
+}
+
 // A fatal XID takes the card out of service, tells who is on it, survives a
 // restart of the plugin, and is over when the card has started anew.
 func TestFatalXID(t *testing.T) {
@@ -59,6 +68,7 @@ func TestFatalXID(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	k.mustPrepare(allocate(t, m.api, "a", small0))
 
+	m.awaitWatch()
 	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
 	note := awaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on card "+card0)
 	assert.Contains(t, note, "119")
@@ -81,6 +91,7 @@ func TestXIDOfAProgram(t *testing.T) {
 	m := newMachine(t, newAPI())
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
+	m.awaitWatch()
 	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 13}, {GPU: address1, XID: 79}}})
 	awaitEvent(t, m.api, "GPUUnhealthy", card1)
 	// This one's end is the driver's to tell, and it asks for nothing.

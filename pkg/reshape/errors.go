@@ -116,15 +116,38 @@ func (n *Node) refusal(plan Plan) error {
 func inTheWay(plan Plan) error {
 	var errs []error
 	for _, c := range plan.Cards {
-		var holders []string
-		for _, h := range c.InTheWay {
-			holders = append(holders, fmt.Sprintf("claim %s (%s)", h.Claim, h.Device))
-		}
-		if len(holders) > 0 {
-			errs = append(errs, fmt.Errorf("card %s is %w by %s", c.Name(), gpu.ErrInUse, strings.Join(holders, ", ")))
+		if len(c.InTheWay) > 0 {
+			errs = append(errs, fmt.Errorf("card %s is %w by %s", c.Name(), gpu.ErrInUse, byClaims(c.InTheWay)))
 		}
 	}
 	return join(errs...)
+}
+
+// lostInTheWay names those who hold something of cards that do not answer, and that a
+// load of their driver would take down with the others.
+func (n *Node) lostInTheWay(plan Plan) error {
+	step := memoryStep(plan)
+	if step == nil || n.Lost == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range n.Cards() {
+		if c.Vendor != step.Vendor || !n.Lost(c.PCIAddress) {
+			continue
+		}
+		if holders := holdersOf(c.PCIAddress, n.Claims.Held([]string{c.PCIAddress})); len(holders) > 0 {
+			errs = append(errs, fmt.Errorf("%s: card %s, which does not answer, is %w by %s", step, c.Name(), gpu.ErrInUse, byClaims(holders)))
+		}
+	}
+	return join(errs...)
+}
+
+func byClaims(holders []Holder) string {
+	texts := make([]string, len(holders))
+	for i, h := range holders {
+		texts[i] = fmt.Sprintf("claim %s (%s)", h.Claim, h.Device)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // leftOver says what is still to be done.

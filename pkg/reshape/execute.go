@@ -77,7 +77,7 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back
 	}
 	refusal := n.refusal(plan)
 	// On the way back one card must not keep the others from it.
-	if err := join(refusal, inTheWay(plan)); err != nil && !back {
+	if err := join(refusal, inTheWay(plan), n.lostInTheWay(plan)); err != nil && !back {
 		return err
 	}
 	if err := n.begin(wanted, seen); err != nil {
@@ -215,7 +215,7 @@ func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
 	}
 	g.aim(seen)
 	plan := NewPlan(seen)
-	if err := join(g.refusal(plan), inTheWay(plan)); err != nil {
+	if err := join(g.refusal(plan), inTheWay(plan), g.lostInTheWay(plan)); err != nil {
 		return Plan{}, err
 	}
 	if step := memoryStep(plan); step != nil && len(g.cards) < g.ofVendor(step.Vendor) {

@@ -154,6 +154,9 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.Wish) v1alpha1.Task {
 	if err := n.refusal(plan); err != nil {
 		return refused(err)
 	}
+	if err := n.lostInTheWay(plan); err != nil {
+		return failed(err)
+	}
 	n.planned = wanted
 	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: plan.Changes()}
 }

@@ -399,3 +399,36 @@ func TestCardLostInTheMidst(t *testing.T) {
 		})
 	}
 }
+
+// A load of the driver takes down a card that does not answer, too: what claims hold of
+// it is in the way.
+func TestHolderOfALostCard(t *testing.T) {
+	p := newPlace(t, mi300, mi300b)
+	n := p.start()
+	n.Lost = func(card string) bool { return card == mi300b }
+	first := p.profile("first", map[string]settings.Shape{mi300: {Compute: "DPX"}})
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
+	p.claims.hold("a", xcp(mi300b, "cpx", 0))
+	w := p.profile("nps4", map[string]settings.Shape{mi300: {Memory: "NPS4"}})
+	before := p.hardware.state()
+	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
+		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+		assert.Contains(t, task.Message, "card gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
+	}
+	assert.Equal(t, before, p.hardware.state())
+	// Other modes do not concern it.
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]settings.Shape{mi300: {Compute: "QPX"}}), false).Phase)
+
+	p.claims.release("a")
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	// Nor is it put back under whoever has come since.
+	p.hardware.reboot()
+	p.claims.hold("b", xcp(mi300b, "cpx", 0))
+	before = p.hardware.state()
+	require.ErrorContains(t, n.Restore(t.Context()), "is in use by claim team/b")
+	assert.Equal(t, before, p.hardware.state())
+	p.claims.release("b")
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Contains(t, p.hardware.state()[0], "NPS4")
+}

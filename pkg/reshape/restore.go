@@ -96,7 +96,7 @@ func (n *Node) memoryObstacle(seen []Card) error {
 	if err := inTheWay(amd); err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	return nil
+	return n.lostInTheWay(amd)
 }
 
 // adopt is the intent when cards that have come are to follow the wish, too.

@@ -198,11 +198,16 @@ func (c *card) describe() (gpu.GPU, error) {
 		return g, err
 	}
 	g.Memory, g.MemoryMode = facts.Memory, string(facts.MemoryMode)
-	g.Placements, g.Counters = xcp.Devices(facts)
 	if l.mode != "" {
-		g.Modes, err = c.modesByMemory(facts.MemoryMode, facts.Modes, l)
+		if g.Modes, err = c.modesByMemory(facts.MemoryMode, facts.Modes, l); err != nil {
+			return g, err
+		}
 	}
-	return g, err
+	for _, names := range g.Modes {
+		facts.Elsewhere = append(facts.Elsewhere, xcp.Named(names...)...)
+	}
+	g.Placements, g.Counters = xcp.Devices(facts)
+	return g, nil
 }
 
 // pciID is what two files of the card say it is to the PCI bus, empty where there

@@ -43,10 +43,14 @@ func chipOf(name string) chip {
 
 // facts are those of a card of the model in a memory mode.
 func (c chip) facts(memory MemoryMode) Facts {
-	return Facts{
+	f := Facts{
 		PCIAddress: "0000:c1:00.0", XCCs: c.XCCs, ComputeUnits: c.units, Memory: c.memory << 20,
 		MemoryMode: memory, Modes: Legal(c.Chip, memory),
 	}
+	for _, m := range c.MemoryModes {
+		f.Elsewhere = append(f.Elsewhere, Legal(c.Chip, m)...)
+	}
+	return f
 }
 
 // card is one with these placements, for the arithmetic.

@@ -14,7 +14,9 @@ type division struct {
 }
 
 // layout is what keeps the devices of a card apart: its memory, and a lock for
-// each partition of each mode in which there are several.
+// each partition of each mode in which there are several. What there is does not follow
+// the memory mode, so that a change of that writes one slice of the card anew and not
+// two.
 //
 // A card is in one mode at a time. A partition takes its own lock whole, and of
 // the locks of every coarser mode the part that it is of the card. All
@@ -29,6 +31,9 @@ type layout struct {
 	memory int64
 	// divisions are finest first, and of different numbers of partitions.
 	divisions []division
+	// locks are those that have locks: the divisions, and those that the card offers
+	// under other memory modes. Nobody takes of the locks of these.
+	locks []division
 }
 
 // lockCounter is "c3" for the lock of the partition cpx-3: the devices of a node
@@ -37,7 +42,7 @@ func lockCounter(m Mode, index int) string { return fmt.Sprintf("%s%d", m.Profil
 
 // lock is how many parts each lock of a division has.
 func (l layout) lock(d division) int64 {
-	if d == l.divisions[0] {
+	if d == l.locks[0] {
 		return 1
 	}
 	return int64(l.xccs)
@@ -46,7 +51,7 @@ func (l layout) lock(d division) int64 {
 // counters is what the card has to give.
 func (l layout) counters() gpu.Counters {
 	counters := gpu.Counters{gpu.CounterMemory: l.memory}
-	for _, d := range l.divisions {
+	for _, d := range l.locks {
 		if d.mode == SPX {
 			continue // the whole card takes all memory and needs no lock
 		}
@@ -81,7 +86,7 @@ func (l layout) consumption(p division, index int) gpu.Counters {
 // tell its memory it is the locks that count.
 func (l layout) whole() gpu.Counters {
 	all := l.counters()
-	if l.memory >= int64(l.divisions[0].n) {
+	if l.memory >= int64(l.locks[0].n) {
 		return gpu.Counters{gpu.CounterMemory: all[gpu.CounterMemory]}
 	}
 	return all

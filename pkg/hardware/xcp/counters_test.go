@@ -14,10 +14,12 @@ import (
 func cards() map[string]Facts {
 	all := map[string]Facts{
 		// Modes that are no multiples of each other.
-		"twelve XCCs":    {XCCs: 12, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, TPX, QPX}},
-		"two XCCs":       {XCCs: 2, Memory: 96<<30 - 1, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
-		"no memory told": {XCCs: 4, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, CPX}},
-		"no finest":      {XCCs: 8, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, QPX}},
+		"twelve XCCs":                     {XCCs: 12, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, TPX, QPX}},
+		"two XCCs":                        {XCCs: 2, Memory: 96<<30 - 1, MemoryMode: NPS1, Modes: []Mode{SPX, CPX}},
+		"no memory told":                  {XCCs: 4, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, CPX}},
+		"finer elsewhere":                 {XCCs: 8, Memory: 96 << 30, MemoryMode: NPS2, Modes: []Mode{DPX}, Elsewhere: []Mode{CPX, QPX}},
+		"no memory told, finer elsewhere": {XCCs: 8, MemoryMode: NPS1, Modes: []Mode{SPX, DPX}, Elsewhere: []Mode{CPX}},
+		"no finest":                       {XCCs: 8, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, QPX}},
 	}
 	for _, c := range chips() {
 		for _, memory := range c.MemoryModes {
@@ -36,15 +38,29 @@ func TestCounters(t *testing.T) {
 		count  int
 	}{
 		{"MI300X", NPS1, 15},
-		{"MI300X", NPS2, 3},
-		{"MI300X", NPS4, 13},
+		{"MI300X", NPS2, 15},
+		{"MI300X", NPS4, 15},
 		{"MI300A", NPS1, 10},
 		{"MI308X", NPS1, 7},
-		{"MI308X", NPS4, 5},
+		{"MI308X", NPS4, 7},
 		{"MI350X", NPS2, 15},
 	} {
 		_, counters := Devices(chipOf(test.chip).facts(test.memory))
 		assert.Len(t, counters, test.count, "%s under %s: %v", test.chip, test.memory, counters)
+	}
+}
+
+// A change of the memory mode leaves the counters as they are.
+func TestCountersDoNotFollowTheMemoryMode(t *testing.T) {
+	for _, c := range chips() {
+		var first gpu.Counters
+		for _, memory := range c.MemoryModes {
+			_, counters := Devices(c.facts(memory))
+			if first == nil {
+				first = counters
+			}
+			assert.Equal(t, first, counters, "%s under %s", c.name, memory)
+		}
 	}
 }
 

@@ -21,6 +21,10 @@ type Facts struct {
 	MemoryMode MemoryMode
 	// Modes are the compute modes that the card can be in now, in any order.
 	Modes []Mode
+	// Elsewhere are those that it can be in under other memory modes, in any order, as
+	// far as that is known. Nothing of them is offered, but their locks are there, so
+	// that the counters stay as they are when the memory mode changes.
+	Elsewhere []Mode
 	// Seen is the memory of each partition as KFD told it when the mode was live.
 	// It beats the calculation; zero means that KFD had no node for the partition.
 	Seen map[Mode][]int64
@@ -32,13 +36,19 @@ type Facts struct {
 // cuttable tells whether the card has modes at all.
 func (f Facts) cuttable() bool { return f.MemoryMode != "" && len(f.Modes) > 0 }
 
-// divisions lists the modes that the card offers, finest first. A mode that the
+// divisions lists the modes that the card offers, finest first.
+func (f Facts) divisions() []division { return f.divided(f.Modes) }
+
+// locks lists the modes that the card offers under any memory mode, finest first.
+func (f Facts) locks() []division { return f.divided(slices.Concat(f.Modes, f.Elsewhere)) }
+
+// divided lists into what modes divide the card, finest first. A mode that the
 // XCCs do not divide into is not offered, whoever says that it is legal. Of a card
 // whose driver does not tell the XCCs there is the whole only.
-func (f Facts) divisions() []division {
+func (f Facts) divided(into []Mode) []division {
 	var all []division
 	for _, m := range modes {
-		if n := m.Count(max(f.XCCs, 1)); n > 0 && slices.Contains(f.Modes, m) {
+		if n := m.Count(max(f.XCCs, 1)); n > 0 && slices.Contains(into, m) {
 			all = append(all, division{m, n})
 		}
 	}
@@ -57,7 +67,7 @@ func Devices(f Facts) ([]gpu.Placement, gpu.Counters) {
 		counters := gpu.Counters{gpu.CounterMemory: f.Memory}
 		return []gpu.Placement{wholeCard(f, "", maps.Clone(counters))}, counters
 	}
-	l := layout{xccs: f.XCCs, memory: f.Memory, divisions: f.divisions()}
+	l := layout{xccs: f.XCCs, memory: f.Memory, divisions: f.divisions(), locks: f.locks()}
 	counters := l.counters()
 	var all []gpu.Placement
 	for _, d := range l.divisions {

@@ -170,7 +170,7 @@ func TestCardThatCannotBeCut(t *testing.T) {
 // legal: its partitions could not be told apart by counters.
 func TestModesThatTheChipCannotBeIn(t *testing.T) {
 	f := chipOf("MI300X").facts(NPS1)
-	f.Modes = []Mode{SPX, TPX, "OPX"}
+	f.Modes, f.Elsewhere = []Mode{SPX, TPX, "OPX"}, nil
 	g := card(f)
 	require.Len(t, g.Placements, 1)
 	assert.Equal(t, "spx", g.Placements[0].Profile)

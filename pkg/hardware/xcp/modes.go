@@ -84,6 +84,9 @@ func Names(of []Mode) []string {
 	return names
 }
 
+// Named are the modes of these names, as drivers spell them, each once.
+func Named(names ...string) []Mode { return known(strings.Join(names, ","), modes) }
+
 // Count is the number of partitions of a card with so many XCCs in this mode,
 // zero when such a chip cannot be in it. A mode must divide the XCCs evenly, and
 // one that would leave a single XCC to each partition is CPX and no other. The

@@ -47,6 +47,10 @@ func (inv *Inventory) amdCards(seed string) []gpu.GPU {
 
 // facts is what decides what the card offers.
 func (c *AMDCard) facts() xcp.Facts {
+	var elsewhere []xcp.Mode
+	for _, names := range c.modesByMemory() {
+		elsewhere = append(elsewhere, xcp.Named(names...)...)
+	}
 	return xcp.Facts{
 		PCIAddress:   c.PCI,
 		XCCs:         c.Model.XCCs,
@@ -54,6 +58,7 @@ func (c *AMDCard) facts() xcp.Facts {
 		Memory:       c.Model.Memory(),
 		MemoryMode:   c.MemoryMode,
 		Modes:        c.modes(),
+		Elsewhere:    elsewhere,
 		Engines:      c.engines(),
 	}
 }

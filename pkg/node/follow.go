@@ -159,8 +159,8 @@ func (f *follower) step(ctx context.Context) {
 		f.decided.Store(true)
 	}
 	f.restore(ctx)
-	if s := node.Status.Switch; s != nil && f.asks(s, node.Status.State) {
-		task := f.answer(ctx, s, node.Status.State)
+	if node.Status.Asks(f.task) {
+		task := f.answer(ctx, node.Status.Switch, node.Status.State)
 		if ctx.Err() != nil {
 			return // that it was not finished is no answer: the next plugin goes on
 		}
@@ -188,16 +188,6 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 		err = nil
 	}
 	return nil, err
-}
-
-// asks tells whether a switch waits for an answer of the plugin.
-func (f *follower) asks(s *v1alpha1.Switch, state v1alpha1.State) bool {
-	switch state {
-	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.RollingBack:
-	default:
-		return false
-	}
-	return f.task == nil || f.task.Switch != s.ID || f.task.State != state
 }
 
 // answer does what a switch asks for. It is nil where that is not known yet.

@@ -105,15 +105,7 @@ func (n *fakeNode) plugin(w *world) {
 // work answers what the controller asks.
 func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 	sw, state := g.Status.Switch, g.Status.State
-	if sw == nil {
-		return
-	}
-	switch state {
-	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.RollingBack, v1alpha1.Rebooting:
-	default:
-		return
-	}
-	if n.task.Switch == sw.ID && n.task.State == state {
+	if !g.Status.Asks(&n.task) {
 		return
 	}
 	if key := sw.ID + string(state); n.working != key {
@@ -132,10 +124,7 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 		}
 	}
 	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning {
-		wish := &sw.To
-		if state == v1alpha1.RollingBack {
-			wish = &sw.From
-		}
+		wish := sw.Target(state)
 		for _, card := range sw.Cards {
 			if n.applied != wish.Hash {
 				// Nothing is changed under a pod.

@@ -120,7 +120,7 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 		return 0, err
 	}
 	status := &object.(*v1alpha1.GPUNode).Status
-	if status.Switch == nil || !node.asked(status) {
+	if !status.Asks(node.task) {
 		return 0, nil
 	}
 	if wait := node.busy(status, time.Now()); wait > 0 {
@@ -142,15 +142,6 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 	return 0, nil
 }
 
-// asked tells whether the controller waits for an answer of the node.
-func (n *plugin) asked(s *v1alpha1.GPUNodeStatus) bool {
-	switch s.State {
-	case v1alpha1.Planning, v1alpha1.Applying, v1alpha1.RollingBack:
-		return n.task == nil || n.task.Switch != s.Switch.ID || n.task.State != s.State
-	}
-	return false
-}
-
 // busy is how long the cards still need for what they are asked.
 func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
 	if s.State == v1alpha1.Planning {
@@ -166,19 +157,16 @@ func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
 // with every profile.
 func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, string) {
 	task := &v1alpha1.Task{Switch: s.Switch.ID, State: s.State, Phase: v1alpha1.TaskDone}
-	switch s.State {
-	case v1alpha1.Planning:
-		task.Phase = v1alpha1.TaskPlanned
-		for i := range p.cards {
-			if s.Switch.To.Profile != s.Switch.From.Profile {
-				task.Changes = append(task.Changes, v1alpha1.CardChange{Card: cardName(i), What: "partitions for " + s.Switch.To.Profile})
-			}
-		}
-		return task, n.applied
-	case v1alpha1.RollingBack:
-		return task, s.Switch.From.Hash
+	if s.State != v1alpha1.Planning {
+		return task, s.Switch.Target(s.State).Hash
 	}
-	return task, s.Switch.To.Hash
+	task.Phase = v1alpha1.TaskPlanned
+	for i := range p.cards {
+		if s.Switch.To.Profile != s.Switch.From.Profile {
+			task.Changes = append(task.Changes, v1alpha1.CardChange{Card: cardName(i), What: "partitions for " + s.Switch.To.Profile})
+		}
+	}
+	return task, n.applied
 }
 
 func cardName(i int) string { return gpu.CardName(fmt.Sprintf("0000:%02x:00.0", 0x10+i)) }

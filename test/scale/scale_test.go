@@ -104,7 +104,7 @@ func TestPluginAnswers(t *testing.T) {
 		{v1alpha1.RollingBack, true, v1alpha1.TaskDone, 0, "old"},
 	} {
 		s.State = step.state
-		require.Equal(t, step.asked, n.asked(s), step.state)
+		require.Equal(t, step.asked, s.Asks(n.task), step.state)
 		if !step.asked {
 			continue
 		}
@@ -118,7 +118,7 @@ func TestPluginAnswers(t *testing.T) {
 		assert.Equal(t, step.applied, n.applied)
 	}
 	s.State, s.Switch.ID, s.Switch.To.Profile = v1alpha1.Planning, "2", "whole"
-	require.True(t, n.asked(s), "another switch")
+	require.True(t, s.Asks(n.task), "another switch")
 	task, _ := p.answer(n, s)
 	assert.Empty(t, task.Changes, "the same profile changes no card")
 }

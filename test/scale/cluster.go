@@ -36,13 +36,13 @@ type cluster struct {
 
 // up starts a cluster; down ends it.
 func (s *scale) up(ctx context.Context, args ...string) (*cluster, error) {
-	s.down() // what an earlier run may have left
+	s.down(ctx) // what an earlier run may have left
 	if err := s.command(ctx, s.launcher, append([]string{"up", "--dir", s.dir}, args...)...); err != nil {
 		return nil, fmt.Errorf("start a cluster (make cluster-parts builds what it needs): %w", err)
 	}
 	c, err := s.connect()
 	if err != nil {
-		s.down()
+		s.down(ctx)
 	}
 	return c, err
 }
@@ -62,8 +62,8 @@ func (s *scale) connect() (*cluster, error) {
 }
 
 // down ends the cluster, also where nobody waits any more.
-func (s *scale) down() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+func (s *scale) down(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := s.command(ctx, s.launcher, "down", "--dir", s.dir); err != nil {
 		fmt.Fprintln(os.Stderr, "The cluster could not be ended:", err)

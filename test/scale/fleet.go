@@ -75,7 +75,7 @@ func (s *scale) runFleet(ctx context.Context) (*fleetRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.down()
+	defer s.down(ctx)
 	if err := s.helm(ctx, "install", release, chart, "--namespace", namespace, "--create-namespace", "--set", fmt.Sprintf("controller.maxUnavailable=%d%%", 100/tenth)); err != nil {
 		return nil, err
 	}

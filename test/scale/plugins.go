@@ -116,10 +116,11 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 	node := p.nodes[name]
 	p.mu.Unlock()
 	object, exists, err := p.informer.GetStore().GetByKey(name)
-	if err != nil || !exists || node == nil {
+	gpuNode, ok := object.(*v1alpha1.GPUNode)
+	if err != nil || !exists || !ok || node == nil {
 		return 0, err
 	}
-	status := &object.(*v1alpha1.GPUNode).Status
+	status := &gpuNode.Status
 	if !status.Asks(node.task) {
 		return 0, nil
 	}

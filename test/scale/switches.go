@@ -111,7 +111,7 @@ func (s *scale) runSwitches(ctx context.Context) (map[string][]oneSwitch, error)
 	if err != nil {
 		return nil, err
 	}
-	defer s.down()
+	defer s.down(ctx)
 	file := filepath.Join(s.dir, "values.yaml")
 	if err := os.WriteFile(file, values, 0o600); err != nil {
 		return nil, err

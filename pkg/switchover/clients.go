@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -102,4 +103,18 @@ func (r *Reconciler) clientsOn(ctx context.Context, pods *podReader, paused map[
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// unchanged tells whether a patch with a lock says nothing.
+func unchanged(patch client.Patch, o client.Object) (bool, error) {
+	data, err := patch.Data(o)
+	if err != nil {
+		return false, fmt.Errorf("compare what is there with what should be: %w", err)
+	}
+	// The lock itself is all that is in there.
+	return string(data) == fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, o.GetResourceVersion()), nil
+}
+
+func sameTaintsAndLabels(a, b *corev1.Node) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
 }

@@ -5,9 +5,11 @@
 // wish.go says which profile a node should follow, machine.go and its neighbours
 // what comes next on the way there, conditions.go what people are told. They are
 // pure. The other files look at the API server or change something in it, each one
-// kind of thing: taints, pods, labels that pause clients, slices. reconciler.go ties
-// them together; setup.go connects them to an API server, rules.go looks whether that
-// has changed.
+// kind of thing: taints, claims and the pods that hold them, labels that pause clients,
+// slices. What a state needs outside of the GPUNode, posture.go puts in force; facts.go
+// collects what the machine asks for; budget.go and remember.go have what a controller
+// knows besides, and finds out again when it starts. reconciler.go ties them together;
+// setup.go connects them to an API server, rules.go looks whether that has changed.
 //
 // What is in force outside of the GPUNode (taint rules, the node's taint, paused
 // clients) follows from the GPUNode's state alone. It grows after the state was

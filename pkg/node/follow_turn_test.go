@@ -90,9 +90,14 @@ func TestRestoredLater(t *testing.T) {
 	stop()
 	require.NoError(t, simulate.Reboot(s.config.SimulateRoot))
 	require.Empty(t, s.partitions())
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN), Times: 3}}}))
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN)}}}))
 	s.start()
+	report := s.await("it is not said", func(r *v1alpha1.NodeReport) bool { return len(r.Cards) == 2 && r.Cards[0].Pending != "" })
+	assert.Contains(t, report.Cards[0].Pending, "it is not as the profile wants it, which is tried again: make partition "+card0)
+	assert.Empty(t, report.Cards[1].Pending)
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, patience, tick, "nobody puts them back")
+	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Pending == "" })
 }
 
 // A GPUNode that somebody has deleted and made anew gets the report, too.

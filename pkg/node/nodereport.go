@@ -123,11 +123,30 @@ func (f *follower) heldOf(c *card) []string {
 	return slices.Compact(names)
 }
 
+// notRestoredOn is why a card could not be put back, empty if it was.
+func (f *follower) notRestoredOn(card string) string {
+	var why []string
+	for _, text := range strings.Split(f.notRestored, "; ") {
+		if strings.Contains(text, card) {
+			why = append(why, text)
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
 // pendingOf says what of the profile waits until claims are released.
 func (f *follower) pendingOf(c *card) []string {
 	var pending []string
 	if later := f.sharing.waiting(c.Name()); later != "" {
 		pending = append(pending, "when no share of the card is held: "+later)
+	}
+	switch why := f.notRestoredOn(c.Name()); {
+	case why != "":
+		pending = append(pending, "it is not as the profile wants it, which is tried again: "+why)
+	case f.profile.Behind(c.PCIAddress) && f.roster.lost(c.PCIAddress):
+		pending = append(pending, "it follows the profile when it answers again")
+	case f.profile.Behind(c.PCIAddress):
+		pending = append(pending, "it does not follow the profile yet")
 	}
 	shape := f.profile.Shape(c.PCIAddress)
 	for _, name := range f.heldOf(c) {

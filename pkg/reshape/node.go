@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -95,6 +96,14 @@ func (n *Node) Unfinished() *v1alpha1.Wish {
 
 // Shape is the shape that a card has: what is to be published of it.
 func (n *Node) Shape(pciAddress string) settings.Shape { return n.intent().Shapes[pciAddress] }
+
+// Behind tells whether a card has yet to become what the wish that the node follows
+// wants of it: it did not answer when the others did.
+func (n *Node) Behind(pciAddress string) bool {
+	in := n.intent()
+	want, known := in.Applied.Shapes[pciAddress]
+	return known && in.Applying == nil && !reflect.DeepEqual(want, in.Shapes[pciAddress])
+}
 
 // Static tells whether the partition at a placement is there to stay, whatever claims
 // do.

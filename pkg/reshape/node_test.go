@@ -432,3 +432,26 @@ func TestHolderOfALostCard(t *testing.T) {
 	require.NoError(t, n.Restore(t.Context()))
 	assert.Contains(t, p.hardware.state()[0], "NPS4")
 }
+
+// What a profile only says of what is offered holds for a card, too, that comes later.
+func TestOfferOfACardThatComesLater(t *testing.T) {
+	p := newPlace(t, hopper, other, plain)
+	n := p.start()
+	silent := true
+	n.Lost = func(card string) bool { return silent && card == other }
+	offers := settings.Shape{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
+	w := p.profile("offers", map[string]settings.Shape{hopper: offers, other: offers})
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	assert.Equal(t, offers, n.Shape(hopper))
+	assert.Equal(t, settings.Shape{}, n.Shape(other))
+	assert.True(t, n.Behind(other))
+	assert.False(t, n.Behind(hopper))
+	assert.False(t, n.Behind(plain))
+
+	silent = false
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Equal(t, offers, n.Shape(other))
+	assert.False(t, n.Behind(other))
+	p.follows(n, w)
+	assert.Equal(t, offers, p.start().Shape(other))
+}

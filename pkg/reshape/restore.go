@@ -3,6 +3,7 @@ package reshape
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -40,8 +41,10 @@ func (n *Node) Restore(ctx context.Context) error {
 		ignoreMemory(seen)
 	}
 	refusal := n.refusal(NewPlan(seen))
-	if err := n.settle(seen); err != nil {
-		return err
+	if refusal == nil {
+		if err := n.settle(wanted, seen); err != nil {
+			return err
+		}
 	}
 	if len(n.groups(seen)) == 0 {
 		return join(silent, lost, refusal)
@@ -53,15 +56,17 @@ func (n *Node) Restore(ctx context.Context) error {
 	return join(silent, lost, refusal, n.reshape(ctx, g, seen))
 }
 
-// settle forgets what was kept of cards that had fallen silent, and of which nothing is
-// to be changed now.
-func (n *Node) settle(seen []Card) error {
+// settle has the cards follow the wish on which nothing is to be changed for it: some
+// have come, or answer again, since the others were done, and what the wish says of
+// what is offered holds for them, too. What was kept of them for a change is forgotten.
+func (n *Node) settle(wanted followed, seen []Card) error {
 	groups := slices.Concat(n.groups(seen)...)
 	in := n.intent()
 	var settled []string
 	for i := range seen {
 		card := seen[i].PCIAddress
-		if in.unsettled(card) && !slices.ContainsFunc(groups, func(g gpu.GPU) bool { return g.PCIAddress == card }) {
+		same := reflect.DeepEqual(in.Shapes[card], wanted.Shapes[card])
+		if (in.unsettled(card) || !same) && !slices.ContainsFunc(groups, func(g gpu.GPU) bool { return g.PCIAddress == card }) {
 			settled = append(settled, card)
 		}
 	}
@@ -69,8 +74,9 @@ func (n *Node) settle(seen []Card) error {
 		return nil
 	}
 	return n.update(func(in intent) intent {
+		in = in.adopt(wanted)
 		for _, card := range settled {
-			in = in.settle(card)
+			in = in.done(card, wanted.Shapes[card])
 		}
 		return in
 	})

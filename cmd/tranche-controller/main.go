@@ -79,9 +79,12 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 	if err != nil {
 		return fmt.Errorf("put together the kinds of objects: %w", err)
 	}
+	if c.options.DeviceTaintRules, err = switchover.HasDeviceTaintRules(ctx, api); err != nil {
+		return err
+	}
 	mgr, err := ctrl.NewManager(api, manager.Options{
 		Scheme:                  scheme,
-		Cache:                   switchover.CacheOptions(c.options.PauseLabels),
+		Cache:                   c.options.CacheOptions(),
 		Metrics:                 metricsserver.Options{BindAddress: c.metricsAddress},
 		HealthProbeBindAddress:  c.healthAddress,
 		LeaderElection:          c.leaderElect,

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -50,17 +51,22 @@ func hasRules(ctx context.Context, d resourceLister) (bool, error) {
 	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == ruleKind.Kind }), nil
 }
 
-// findRules finds out whether there are DeviceTaintRules, and has it looked for whether
-// that changes.
-func (r *Reconciler) findRules(ctx context.Context, mgr manager.Manager, every time.Duration) error {
+// HasDeviceTaintRules asks the API server whether it has DeviceTaintRules.
+func HasDeviceTaintRules(ctx context.Context, api *rest.Config) (bool, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(api)
+	if err != nil {
+		return false, fmt.Errorf("prepare to ask which kinds the API server has: %w", err)
+	}
+	return hasRules(ctx, d)
+}
+
+// watchRules has it looked for whether that changes.
+func watchRules(mgr manager.Manager, had bool, every time.Duration) error {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("prepare to ask which kinds the API server has: %w", err)
 	}
-	if r.DeviceTaintRules, err = hasRules(ctx, d); err != nil {
-		return err
-	}
-	return wrap(mgr.Add(&rulesWatch{discovery: d, had: r.DeviceTaintRules, every: cmp.Or(every, rulesInterval)}), "look for DeviceTaintRules")
+	return wrap(mgr.Add(&rulesWatch{discovery: d, had: had, every: cmp.Or(every, rulesInterval)}), "look for DeviceTaintRules")
 }
 
 // rulesWatch looks whether DeviceTaintRules have come or gone. What follows from that

@@ -103,22 +103,52 @@ func TestDeviceTaintRulesThatComeAndGo(t *testing.T) {
 	}
 }
 
-// The program ends, by itself and without an error of another kind.
-func TestTheManagerEndsWhenDeviceTaintRulesGo(t *testing.T) {
+// The program ends, by itself and without an error of another kind, and the next one
+// works with what is there.
+func TestTheManagerEndsWhenDeviceTaintRulesComeOrGo(t *testing.T) {
 	w := newWorld(t)
 	scheme, err := NewScheme()
 	require.NoError(t, err)
-	mgr, err := manager.New(serveAPI(t, w), manager.Options{
-		Scheme: scheme, Cache: CacheOptions(DefaultPauseLabels), Logger: logr.Discard(),
-		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-	})
-	require.NoError(t, err)
-	options := w.opts
-	options.Registry, options.LookForRules = prometheus.NewRegistry(), time.Millisecond
-	require.NoError(t, Setup(t.Context(), mgr, options))
+	api := serveAPI(t, w)
+	for _, gone := range []bool{false, true, false} {
+		w.rulesGone.Store(gone)
+		options := w.opts
+		options.DeviceTaintRules, err = HasDeviceTaintRules(t.Context(), api)
+		require.NoError(t, err)
+		require.Equal(t, !gone, options.DeviceTaintRules)
+		mgr, err := manager.New(api, manager.Options{
+			Scheme: scheme, Cache: options.CacheOptions(), Logger: logr.Discard(),
+			Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+			Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		})
+		require.NoError(t, err)
+		options.Registry, options.LookForRules = prometheus.NewRegistry(), time.Millisecond
+		require.NoError(t, Setup(t.Context(), mgr, options))
+		w.rulesGone.Store(!gone)
+		require.ErrorIs(t, mgr.Start(t.Context()), ErrStartAnew)
+	}
+}
+
+// Where there are none, the controller works all the same, and watches none.
+func TestTheControllerWithoutDeviceTaintRules(t *testing.T) {
+	w := newWorld(t)
 	w.rulesGone.Store(true)
-	require.ErrorIs(t, mgr.Start(t.Context()), ErrStartAnew)
+	n := w.addNode("node-a")
+	w.profile("cpx")
+	manage(t, w)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	until := func(profile string) {
+		for end := time.Now().Add(30 * time.Second); !inProfile(profile)(w.gpuNode("node-a")); {
+			<-tick.C
+			n.plugin(w)
+			require.True(t, time.Now().Before(end), "%+v", w.gpuNode("node-a").Status)
+		}
+	}
+	until("")
+	w.wants("node-a", "cpx")
+	until("cpx")
+	w.clean("node-a")
 }
 
 // A switch that is under way goes on in the other way of tainting, and takes back what

@@ -40,6 +40,8 @@ type Options struct {
 	PauseLabels []string
 	// Workers is how many nodes are looked at side by side.
 	Workers int
+	// DeviceTaintRules tells whether the API server has them.
+	DeviceTaintRules bool
 	// LookForRules is how often to look whether the API server has DeviceTaintRules by
 	// now, or has none any more. Zero: every minute.
 	LookForRules time.Duration
@@ -63,15 +65,18 @@ func NewScheme() (*runtime.Scheme, error) {
 // CacheOptions keep in memory what is needed and no more: of nodes, labels and taints;
 // of claims, who has which of our devices; of taint rules, the names of our own. Pods
 // and slices are not kept at all.
-func CacheOptions(pauseLabels []string) cache.Options {
+func (o *Options) CacheOptions() cache.Options {
+	kept := map[client.Object]cache.ByObject{
+		&corev1.Node{}:               {Transform: trimNode(o.PauseLabels)},
+		&resourceapi.ResourceClaim{}: {Transform: trimClaim},
+	}
+	if o.DeviceTaintRules { // a kind that there is not would keep the cache from being made
+		kept[ruleMetadata()] = cache.ByObject{Label: labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy})}
+	}
 	return cache.Options{
 		DefaultTransform:            cache.TransformStripManagedFields(),
 		ReaderFailOnMissingInformer: true,
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}:               {Transform: trimNode(pauseLabels)},
-			&resourceapi.ResourceClaim{}: {Transform: trimClaim},
-			ruleMetadata():               {Label: labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy})},
-		},
+		ByObject:                    kept,
 	}
 }
 
@@ -123,7 +128,8 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder("tranche-controller")
-	if err := r.findRules(ctx, mgr, o.LookForRules); err != nil {
+	r.DeviceTaintRules = o.DeviceTaintRules
+	if err := watchRules(mgr, o.DeviceTaintRules, o.LookForRules); err != nil {
 		return err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, poolIndex, poolsOf); err != nil {

@@ -27,13 +27,15 @@ import (
 func manage(t *testing.T, w *world) *prometheus.Registry {
 	scheme, err := NewScheme()
 	require.NoError(t, err)
-	mgr, err := manager.New(serveAPI(t, w), manager.Options{
-		Scheme: scheme, Cache: CacheOptions(DefaultPauseLabels), Logger: logr.Discard(),
+	api, options := serveAPI(t, w), w.opts
+	options.DeviceTaintRules, err = HasDeviceTaintRules(t.Context(), api)
+	require.NoError(t, err)
+	mgr, err := manager.New(api, manager.Options{
+		Scheme: scheme, Cache: options.CacheOptions(), Logger: logr.Discard(),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	require.NoError(t, err)
-	options := w.opts
 	registry := prometheus.NewRegistry()
 	options.Registry, options.Workers = registry, 4
 	options.Deadlines.Settle = 10 * time.Millisecond

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,6 +117,9 @@ func TestADriverReloadThatFails(t *testing.T) {
 			}
 
 			s.clearFaults(nodeC)
+			s.waitGPUNode(nodeC, "has its cards", func(n *v1alpha1.GPUNode) bool {
+				return !slices.ContainsFunc(n.Status.Node.Cards, func(c v1alpha1.CardReport) bool { return c.Problem != "" })
+			})
 			s.setProfileLabel(nodeC, "spx-nps1") // another wish, so it is tried at once
 			s.waitFollows(nodeC, "spx-nps1")
 			s.firstMinors = nil
@@ -137,4 +141,38 @@ func TestADriverReloadThatFailsOnce(t *testing.T) {
 	s.waitFollows(nodeC, "cpx-nps4")
 	s.firstMinors = nil
 	require.Equal(t, 8, strings.Count(s.hardwareOf(nodeC), "CPX NPS4"))
+}
+
+// Partitions that do not fit together on a card are refused before anything is touched,
+// and so are counts that are none.
+func TestCountsThatDoNotAddUp(t *testing.T) {
+	s := start(t)
+	s.gpuPod("holder", class3g40gb)
+	holder := s.waitRunning("holder")
+	before, machine := s.published(nodeA), s.hardwareOf(nodeA)
+	s.setProfile("too-many", `{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}, {profile: 1g.10gb, count: 1}]}}`)
+	s.labelProfile(nodeA, "too-many")
+	n := s.waitFailed(nodeA, v1alpha1.ReasonProfileDoesNotFit)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
+	for _, part := range []string{"spec.rules[0].mig.partitions", "1g.10gb x 1 do not fit beside 3g.40gb x 2", "It is tried again when the profile, its policy or the cards change"} {
+		assert.Contains(t, said, part)
+	}
+	assert.Zero(t, n.Status.History[0].Evicted)
+	assert.Equal(t, before, s.published(nodeA))
+	assert.Equal(t, machine, s.hardwareOf(nodeA))
+	s.requireSame(holder)
+
+	for spec, key := range map[string]string{
+		`{rules: [{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 0}]}}]}`:           "spec.rules[0].mig.partitions[0].count",
+		`{rules: [{mig: {mode: Static, partitions: [{profile: 1g.10gb}, {profile: 2g.20gb}]}}]}`: "spec.rules[0].mig.partitions",
+		`{rules: [{cards: {count: -1}, mig: {mode: Disabled}}]}`:                                 "spec.rules[0].cards.count",
+	} {
+		said, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.profileFile("none", spec))
+		require.Error(t, err, spec)
+		assert.Contains(t, said, key)
+	}
+	s.setProfile("too-many", `{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}`)
+	s.waitFollows(nodeA, "too-many")
+	assert.Equal(t, 8*2, s.machine(nodeA).instances())
+	s.requireSame(holder)
 }

@@ -22,7 +22,7 @@ import (
 func TestTheBudgetHoldsWhateverHappens(t *testing.T) {
 	runs := 20
 	if testing.Short() || race.Enabled {
-		runs = 4
+		runs = 2
 	}
 	for seed := range uint64(runs) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -111,15 +110,15 @@ func TestADriverReloadThatFails(t *testing.T) {
 			for _, part := range append(test.says, "profile cpx-nps4 could not be reached", "memory mode NPS4", "Try 2 begins at") {
 				assert.Contains(t, said, part)
 			}
-			if test.reason != switchover.ReasonRollbackFailed {
+			if test.reason == switchover.ReasonRollbackFailed {
+				s.waitGPUNode(nodeC, "says that its cards are gone", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 8 })
+			} else {
 				assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 				assert.Equal(t, before, s.hardwareOf(nodeC))
 			}
 
 			s.clearFaults(nodeC)
-			s.waitGPUNode(nodeC, "has its cards", func(n *v1alpha1.GPUNode) bool {
-				return !slices.ContainsFunc(n.Status.Node.Cards, func(c v1alpha1.CardReport) bool { return c.Problem != "" })
-			})
+			s.waitGPUNode(nodeC, "has its cards", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 0 })
 			s.setProfileLabel(nodeC, "spx-nps1") // another wish, so it is tried at once
 			s.waitFollows(nodeC, "spx-nps1")
 			s.firstMinors = nil
@@ -128,6 +127,16 @@ func TestADriverReloadThatFails(t *testing.T) {
 			s.waitRunning("after")
 		})
 	}
+}
+
+// troubled counts the cards of a node with which something is wrong.
+func troubled(n *v1alpha1.GPUNode) (count int) {
+	for i := range n.Status.Node.Cards {
+		if n.Status.Node.Cards[i].Problem != "" {
+			count++
+		}
+	}
+	return count
 }
 
 // A load of AMD's driver that fails once is tried again, and the switch ends in the

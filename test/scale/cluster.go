@@ -68,6 +68,15 @@ func (s *scale) down(ctx context.Context) {
 	if err := s.command(ctx, s.launcher, "down", "--dir", s.dir); err != nil {
 		fmt.Fprintln(os.Stderr, "The cluster could not be ended:", err)
 	}
+	if err := os.RemoveAll(s.own()); err != nil {
+		fmt.Fprintln(os.Stderr, "The controller's files could not be removed:", err)
+	}
+}
+
+// own is the folder for what is written beside the cluster's files: the controller's
+// token and profiles, the chart's values.
+func (s *scale) own(elements ...string) string {
+	return filepath.Join(append([]string{s.dir, "scale"}, elements...)...)
 }
 
 func (s *scale) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }

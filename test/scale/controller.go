@@ -134,7 +134,7 @@ func (c *cluster) writeVolumes(ctx context.Context, pod *corev1.PodSpec) (map[st
 		if err != nil {
 			return nil, err
 		}
-		dir := filepath.Join(c.dir, "volumes", volume.Name)
+		dir := c.own("volumes", volume.Name)
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, err
 		}
@@ -165,7 +165,7 @@ func (c *cluster) kubeconfigOf(ctx context.Context, account string) (string, err
 	config.AuthInfos["scale"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts["scale"] = &clientcmdapi.Context{Cluster: "scale", AuthInfo: "scale"}
 	config.CurrentContext = "scale"
-	path := filepath.Join(c.dir, account+".kubeconfig")
+	path := c.own(account + ".kubeconfig")
 	return path, clientcmd.WriteToFile(*config, path)
 }
 

@@ -112,7 +112,10 @@ func (s *scale) runSwitches(ctx context.Context) (map[string][]oneSwitch, error)
 		return nil, err
 	}
 	defer s.down(ctx)
-	file := filepath.Join(s.dir, "values.yaml")
+	file := s.own("values.yaml")
+	if err := os.MkdirAll(s.own(), 0o750); err != nil {
+		return nil, err
+	}
 	if err := os.WriteFile(file, values, 0o600); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -9,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,33 +109,11 @@ func (s *suite) endPlugin(node string) {
 func (s *suite) soakDeployment(node string) {
 	s.t.Helper()
 	s.template("partition", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request("gpu-partition.tranche.dev", "")}})
-	pod := newPod("", fromTemplate("partition"))
-	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
-	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
-	labels := map[string]string{"soak": node}
-	_, err := s.client.AppsV1().Deployments(s.namespace).Create(s.ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "soak-" + node},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](soakPods),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() {
-		assert.NoError(s.t, s.client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "soak-"+node, metav1.DeleteOptions{}))
-	})
-	s.eventually("all pods of "+node+" run", func() (bool, string) {
-		return s.readyOf(node) == soakPods, fmt.Sprint(s.readyOf(node))
-	})
+	s.deploy("soak-"+node, node, soakPods, fromTemplate("partition"))
+	s.waitReady("soak-"+node, soakPods)
 }
 
-func (s *suite) readyOf(node string) int {
-	s.t.Helper()
-	d, err := s.client.AppsV1().Deployments(s.namespace).Get(s.ctx, "soak-"+node, metav1.GetOptions{})
-	require.NoError(s.t, err)
-	return int(d.Status.ReadyReplicas)
-}
+func (s *suite) readyOf(node string) int { return s.ready("soak-" + node) }
 
 // soakPatience is how long a node may take at the end: a switch that has failed because
 // of a kill is tried again after a while.

@@ -8,15 +8,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -74,7 +73,7 @@ func (t *troubles) over(ctx context.Context, e gpu.HealthEvent) {
 func (t *troubles) save(ctx context.Context) {
 	data, err := json.Marshal(slices.Collect(maps.Values(t.cards)))
 	if err == nil {
-		err = renameio.WriteFile(t.path, data, 0o600, renameio.WithTempDir(filepath.Dir(t.path)))
+		err = durable.WriteFile(t.path, data)
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Which cards are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
@@ -85,7 +85,7 @@ func (f *follower) readReboot() (rebootOrder, error) {
 func (f *follower) writeReboot(order rebootOrder) error {
 	data, err := json.Marshal(order)
 	if err == nil {
-		err = renameio.WriteFile(f.rebootFile(), data, 0o600, renameio.WithTempDir(f.dataDir()))
+		err = durable.WriteFile(f.rebootFile(), data)
 	}
 	if err != nil {
 		return fmt.Errorf("write down that it is told to: %w", err)

@@ -9,14 +9,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -134,7 +133,7 @@ func (r *roster) keepIndex(g *gpu.GPU) {
 func (r *roster) save(ctx context.Context) {
 	data, err := json.Marshal(slices.SortedFunc(maps.Values(r.cards), func(a, b *rosterCard) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
 	if err == nil {
-		err = renameio.WriteFile(r.path, data, 0o600, renameio.WithTempDir(filepath.Dir(r.path)))
+		err = durable.WriteFile(r.path, data)
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Which cards the node has could not be written down; a plugin that starts while one is silent does not count it", "file", r.path)

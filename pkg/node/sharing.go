@@ -8,15 +8,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -189,7 +188,7 @@ func (s *sharing) save(ctx context.Context) {
 	defer s.mu.Unlock()
 	data, err := json.Marshal(s.inForce)
 	if err == nil {
-		err = renameio.WriteFile(s.path, data, 0o600, renameio.WithTempDir(filepath.Dir(s.path)))
+		err = durable.WriteFile(s.path, data)
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "How the cards are shared could not be written down; a plugin that starts while shares are held goes by these", "file", s.path)

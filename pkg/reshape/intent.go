@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/settings"
 )
@@ -250,19 +250,10 @@ func writeIntent(file string, in intent) error {
 	if err != nil {
 		return fmt.Errorf("encode which profile the node follows: %w", err)
 	}
-	dir := filepath.Dir(file)
-	if err := renameio.WriteFile(file, data, 0o600, renameio.WithTempDir(dir)); err != nil {
+	if err := durable.WriteFile(file, data); err != nil {
 		return fmt.Errorf("write down which profile the node follows, to %s (is the disk full or read-only?): %w", file, err)
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open %s to sync it: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
+	return durable.SyncDir(filepath.Dir(file))
 }
 
 // fileVersion tells one content of a file from the next: each write makes a new file.

@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
@@ -208,7 +209,7 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 		return err
 	}
 	defer p.stop() //nolint:errcheck // nothing comes after it
-	if err := pause(ctx, settled); err != nil {
+	if err := sleep.For(ctx, settled); err != nil {
 		return err
 	}
 	restarted := h.api.written()
@@ -220,20 +221,11 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, settled); err != nil {
+	if err := sleep.For(ctx, settled); err != nil {
 		return err
 	}
 	changed := h.api.written()
 	r.restart = figures.Reading{Value: float64(restarted - before), Seen: fmt.Sprintf("%d to publish at first", before)}
 	r.change = figures.Reading{Value: float64(changed - restarted), Seen: "a card falls off the bus"}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

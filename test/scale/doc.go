@@ -14,5 +14,5 @@
 //     is Tranche's own.
 //
 // It imports the API's types and client, the marks and states of pkg/switchover, the
-// digest of pkg/publish and test/figures.
+// digest of pkg/publish, pkg/sleep and test/figures.
 package main

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/durable"
 )
 
 const (
@@ -197,10 +198,10 @@ func (l *Ledger) Put(r Record) error {
 	}
 	l.files.RLock()
 	defer l.files.RUnlock()
-	if err := renameio.WriteFile(l.path(r.Claim.UID), data, 0o600, renameio.WithTempDir(l.dir)); err != nil {
+	if err := durable.WriteFile(l.path(r.Claim.UID), data); err != nil {
 		return fmt.Errorf("write the record of claim %s to %s (is the disk full or read-only?): %w", r.Claim, l.dir, err)
 	}
-	if err := syncDir(l.dir); err != nil {
+	if err := durable.SyncDir(l.dir); err != nil {
 		return err
 	}
 	l.changed(func() { l.records[r.Claim.UID] = r.Clone() })
@@ -226,22 +227,9 @@ func (l *Ledger) Delete(uid types.UID) error {
 	if err := os.Remove(l.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the record of claim %s: %w", uid, err)
 	}
-	if err := syncDir(l.dir); err != nil {
+	if err := durable.SyncDir(l.dir); err != nil {
 		return err
 	}
 	l.changed(func() { delete(l.records, uid) })
-	return nil
-}
-
-// syncDir makes a rename or removal in the folder survive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open %s to sync it: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
 	return nil
 }

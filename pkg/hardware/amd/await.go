@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
@@ -46,7 +47,7 @@ func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, in
 			patience = nodePatience
 		}
 		last = l.missing
-		if time.Since(start) > patience || sleep(ctx, lookPause) != nil {
+		if time.Since(start) > patience || sleep.For(ctx, lookPause) != nil {
 			return partition{}, last
 		}
 	}

@@ -19,6 +19,6 @@
 // without KFD are not ours.
 //
 // It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/report, pkg/hardware/xcp,
-// and pkg/claim for the interface that it implements. It is pure Go and does not
+// pkg/sleep, and pkg/claim for the interface that it implements. It is pure Go and does not
 // know whether the files below it are the host's or a simulated kernel's.
 package amd

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
@@ -54,7 +55,7 @@ func (d *Driver) SetMemoryMode(ctx context.Context, mode string) error {
 	deadline := d.patience(ctx)
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		err := d.tryMemoryMode(ctx, want)
-		if !errors.Is(err, gpu.ErrInUse) || time.Now().Add(pause).After(deadline) || sleep(ctx, pause) != nil {
+		if !errors.Is(err, gpu.ErrInUse) || time.Now().Add(pause).After(deadline) || sleep.For(ctx, pause) != nil {
 			return err
 		}
 	}

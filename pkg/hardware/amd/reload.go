@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // load has the driver loaded anew, unless time is up.
@@ -244,7 +245,7 @@ func (m *memorySwitch) awaitBack(ctx context.Context) error {
 		if len(missing) == 0 {
 			return nil
 		}
-		if time.Now().Add(backPause).After(deadline) || sleep(ctx, backPause) != nil {
+		if time.Now().Add(backPause).After(deadline) || sleep.For(ctx, backPause) != nil {
 			return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and %d of %d cards did not come back: %w",
 				m.want, len(missing), len(m.cards), errors.Join(append(missing, ctx.Err())...))
 		}

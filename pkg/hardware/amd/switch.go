@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
@@ -86,7 +87,7 @@ func (d *Driver) switchTo(ctx context.Context, pciAddress string, want xcp.Mode)
 		if last || !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return fmt.Errorf("card %s: wait until it can be put into mode %s: %w", pciAddress, want, err)
 		}
 	}
@@ -100,17 +101,6 @@ func (d *Driver) patience(ctx context.Context) time.Time {
 		return limit
 	}
 	return deadline
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // tryMode puts the card into a mode, if it is in another, and reads it back.

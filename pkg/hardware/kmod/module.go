@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 const (
@@ -207,7 +208,7 @@ func (m *Module) settle(ctx context.Context) state {
 	defer cancel()
 	for {
 		now, err := m.state()
-		if err != nil || now == live || now == absent || sleep(ctx, m.lookPause()) != nil {
+		if err != nil || now == live || now == absent || sleep.For(ctx, m.lookPause()) != nil {
 			return now
 		}
 	}
@@ -259,7 +260,7 @@ func (m *Module) putIn(ctx context.Context, managed bool) error {
 	for n := range loadTries {
 		if n > 0 {
 			m.Logger.Error(err, "A kernel module could not be put in, trying again", "module", m.Name, "try", n+1, "of", loadTries)
-			if sleep(ctx, m.lookPause()) != nil {
+			if sleep.For(ctx, m.lookPause()) != nil {
 				break
 			}
 		}
@@ -300,7 +301,7 @@ func (m *Module) askManager(ctx context.Context) error {
 			break
 		}
 		m.Logger.Error(asked, "Who manages a kernel module cannot be asked to load it, trying again", "module", m.Name)
-		if err := sleep(ctx, m.lookPause()); err != nil {
+		if err := sleep.For(ctx, m.lookPause()); err != nil {
 			return errors.Join(asked, err)
 		}
 	}
@@ -308,19 +309,8 @@ func (m *Module) askManager(ctx context.Context) error {
 		if now, err := m.state(); err == nil && now == live {
 			return nil
 		}
-		if err := sleep(ctx, m.lookPause()); err != nil {
+		if err := sleep.For(ctx, m.lookPause()); err != nil {
 			return fmt.Errorf("who manages it was asked to load it and has not for %s: %w", m.loadPatience(), err)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

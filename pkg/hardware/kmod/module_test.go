@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // host is a machine with modprobe.
@@ -44,7 +45,7 @@ func (h *host) Run(ctx context.Context, program string, args ...string) ([]byte,
 	if hang != nil {
 		<-hang
 	}
-	if ctx.Err() != nil || sleep(ctx, takes) != nil {
+	if ctx.Err() != nil || sleep.For(ctx, takes) != nil {
 		return nil, errors.New("signal: killed")
 	}
 	h.mu.Lock()

@@ -12,7 +12,7 @@
 // because any of them may hang, and every error through errors.go. session.go lets go
 // of NVML while a card is reset.
 //
-// It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/mig, and pkg/claim for the
-// interface that it implements. It does not know whether the NVML below it is
+// It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/mig, pkg/sleep, and pkg/claim
+// for the interface that it implements. It does not know whether the NVML below it is
 // real or simulated.
 package nvidia

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
 // The times of WatchHealth. A card must be out of service 10 s after an error.
@@ -65,16 +66,7 @@ func (w *watcher) run(ctx context.Context) error {
 			complaint = err.Error()
 			w.d.cfg.Logger.Info("Watching for errors of the cards starts again", "reason", complaint)
 		}
-		pause(ctx, sessionPause)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = sleep.For(ctx, sessionPause) // the loop looks whether ctx has ended
 	}
 }
 

@@ -39,12 +39,12 @@ type fleetRun struct {
 	written       writes
 }
 
-func (s *scale) fleetFigures() []figures.Figure {
-	run := once(s.runFleet)
+func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
+	run := sync.OnceValues(func() (*fleetRun, error) { return s.runFleet(ctx) })
 	figure := func(name string, limit figures.Limit, pick func(*fleetRun) figures.Reading) figures.Figure {
 		return figures.Figure{Name: fmt.Sprintf("%d nodes at once, 10%% may be switched: %s", s.nodes, name), Limit: limit,
-			Measure: func(ctx context.Context) (figures.Reading, error) {
-				r, err := run(ctx)
+			Measure: func(context.Context) (figures.Reading, error) {
+				r, err := run()
 				if err != nil {
 					return figures.Reading{}, err
 				}

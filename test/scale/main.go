@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"github.com/tranche-dev/tranche/test/figures"
@@ -25,22 +24,8 @@ type scale struct {
 }
 
 // figures are all figures, in the order in which they are measured.
-func (s *scale) figures() []figures.Figure {
-	return append(s.fleetFigures(), s.switchFigures()...)
-}
-
-// once runs something for the first figure that asks for it, and gives the others the
-// same.
-func once[T any](do func(context.Context) (T, error)) func(context.Context) (T, error) {
-	var (
-		first  sync.Once
-		result T
-		err    error
-	)
-	return func(ctx context.Context) (T, error) {
-		first.Do(func() { result, err = do(ctx) })
-		return result, err
-	}
+func (s *scale) figures(ctx context.Context) []figures.Figure {
+	return append(s.fleetFigures(ctx), s.switchFigures(ctx)...)
 }
 
 func main() {
@@ -73,5 +58,5 @@ func (s *scale) run(ctx context.Context, only string) (int, error) {
 	if s.dir, err = filepath.Abs(s.dir); err != nil {
 		return 0, err
 	}
-	return figures.Measure(ctx, os.Stdout, s.figures(), only)
+	return figures.Measure(ctx, os.Stdout, s.figures(ctx), only)
 }

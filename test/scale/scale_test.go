@@ -35,20 +35,6 @@ func TestEnvironment(t *testing.T) {
 	}))
 }
 
-func TestOnce(t *testing.T) {
-	runs := 0
-	run := once(func(context.Context) (int, error) {
-		runs++
-		return 7, errors.New("no")
-	})
-	for range 3 {
-		n, err := run(t.Context())
-		require.EqualError(t, err, "no")
-		assert.Equal(t, 7, n)
-	}
-	assert.Equal(t, 1, runs)
-}
-
 func TestForAll(t *testing.T) {
 	names := make([]string, 100)
 	for i := range names {

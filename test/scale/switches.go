@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
@@ -54,14 +56,14 @@ type oneSwitch struct {
 // median.
 func (o *oneSwitch) seconds() float64 { return figures.Median(o.took) }
 
-func (s *scale) switchFigures() []figures.Figure {
-	run := once(s.runSwitches)
+func (s *scale) switchFigures(ctx context.Context) []figures.Figure {
+	run := sync.OnceValues(func() (map[string][]oneSwitch, error) { return s.runSwitches(ctx) })
 	var all []figures.Figure
 	for _, v := range vendors {
 		figure := func(name string, limit figures.Limit, value func(*oneSwitch) float64, seen func(*oneSwitch) string) {
 			all = append(all, figures.Figure{Name: fmt.Sprintf("a switch of %s: %s", v.name, name), Limit: limit,
-				Measure: func(ctx context.Context) (figures.Reading, error) {
-					r, err := run(ctx)
+				Measure: func(context.Context) (figures.Reading, error) {
+					r, err := run()
 					if err != nil {
 						return figures.Reading{}, err
 					}
@@ -129,7 +131,7 @@ func (s *scale) runSwitches(ctx context.Context) (map[string][]oneSwitch, error)
 			return nil, err
 		}
 	}
-	if err := pause(ctx, quiet); err != nil {
+	if err := sleep.For(ctx, quiet); err != nil {
 		return nil, err
 	}
 	for _, v := range vendors {
@@ -209,7 +211,7 @@ func (c *cluster) measureSwitch(ctx context.Context, node string, o *oneSwitch, 
 	if !count {
 		return nil
 	}
-	if err := pause(ctx, quiet); err != nil {
+	if err := sleep.For(ctx, quiet); err != nil {
 		return err
 	}
 	after, err := c.readWrites(ctx)
@@ -248,14 +250,5 @@ func (c *cluster) awaitProfile(ctx context.Context, node, profile string) (time.
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("%s does not come to profile %q: %s: %w", node, profile, last, ctx.Err())
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -1,7 +1,6 @@
 package switchover
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -138,17 +137,18 @@ func (t *turn) abandon() bool {
 	wish := t.Choice.Wish
 	switch {
 	case t.conflict():
-		sw.Reason, sw.Message = ReasonConflict, t.conflictText()
+		t.because(ReasonConflict, t.conflictText())
 	case wish == nil && t.Choice.Keep == ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
 		// The profile was deleted; what it said was copied.
 		return false
 	case wish == nil:
-		sw.Reason, sw.Message = t.Choice.Keep, t.Choice.Message
+		t.because(t.Choice.Keep, t.Choice.Message)
 	case wish.Hash != sw.To.Hash:
-		sw.Reason, sw.Message = ReasonSuperseded, fmt.Sprintf("%s is wanted by now", profileText(wish.Profile))
+		what := "is wanted by now"
 		if wish.Profile == sw.To.Profile {
-			sw.Message = fmt.Sprintf("%s was changed", profileText(wish.Profile))
+			what = "was changed"
 		}
+		t.because(ReasonSuperseded, profileText(wish.Profile)+" "+what)
 	default:
 		t.renew(wish.Source)
 		return false

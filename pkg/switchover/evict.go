@@ -115,11 +115,11 @@ func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, er
 	}
 	switch {
 	case err == nil:
+		outcome := "evicted"
 		if force {
-			r.metrics.evictions.WithLabelValues("forced").Inc()
-		} else {
-			r.metrics.evictions.WithLabelValues("evicted").Inc()
+			outcome = "forced"
 		}
+		r.metrics.evictions.WithLabelValues(outcome).Inc()
 		return true, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It is gone, or another of that name is there.

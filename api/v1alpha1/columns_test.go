@@ -48,14 +48,14 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 		Wanted:     &v1alpha1.Wish{Profile: "cpx-nps4", Source: v1alpha1.FromLabel},
 		Applied:    &v1alpha1.Wish{Profile: "spx", Source: v1alpha1.FromLabel},
 		State:      v1alpha1.Draining,
-		Since:      &metav1.Time{Time: time.Now().Add(-5 * time.Minute)},
+		Since:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
 		Switch:     &v1alpha1.Switch{Attempt: 2},
 		Node:       &v1alpha1.NodeReport{Count: 8},
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Message: "on the way"}},
 	}
 	narrow, wide := row(t, "gpunodes", node)
 	assert.Equal(t, map[string]string{
-		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "5m", "Cards": "8", "Free": "0", "Claims": "0", "Message": "on the way",
+		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "9h", "Cards": "8", "Free": "0", "Claims": "0", "Message": "on the way",
 	}, narrow)
 	assert.Equal(t, map[string]string{"Named By": "Label", "Deadline": "", "Try": "2", "Next Try": "", "Age": "60m"}, wide)
 

@@ -13,6 +13,21 @@ func (s *GPUNodeStatus) Asks(last *Task) bool {
 	return false
 }
 
+// OrdersTaints tells whether the node's plugin must taint devices for the switch: all
+// devices of Switch.Cards, and of Switch.Shrinking those that Switch.To does not offer.
+// A switch that replaces another one in the middle of a drain orders the taints of the
+// old one until its own plan is known.
+func (s *GPUNodeStatus) OrdersTaints() bool {
+	if s.Switch == nil || len(s.Switch.Cards)+len(s.Switch.Shrinking) == 0 {
+		return false
+	}
+	switch s.State {
+	case Planning, Waiting, Tainted, Draining, Applying, Rebooting, Verifying, RollingBack:
+		return true
+	}
+	return false
+}
+
 // Target is what the node follows once it has done what it is asked for.
 func (s *Switch) Target(state State) *Wish {
 	if state == RollingBack {

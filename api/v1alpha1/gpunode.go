@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // GPUNode is a node with GPUs: which profile it should follow, and how far that is.
 // It is named like its node. The node's plugin creates it.
@@ -170,12 +173,39 @@ type Switch struct {
 	To Wish `json:"to"`
 	// Policy is To's, with the defaults filled in.
 	Policy SwitchPolicy `json:"policy"`
-	// Cards are the names of the cards that change, as they are tainted. After a
-	// failure that is not tried again by itself, all of the node's as they were.
+	// Cards are the names of the GPUs that change. The node's plugin taints all of
+	// their devices while the switch is under way. The list only grows.
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
 	Cards []string `json:"cards,omitempty"`
+	// Shrinking are the names of other GPUs. They do not change, but To does not offer
+	// all of their devices. The plugin taints those devices, so that no displaced pod
+	// is scheduled to them. The list only grows.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Shrinking []string `json:"shrinking,omitempty"`
+	// Order counts the changes of Cards and Shrinking. The plugin answers each order
+	// in state Tainted with a new plan, after the API server has accepted the taints.
+	//
+	// +optional
+	Order int32 `json:"order,omitempty"`
+	// Blockers are the pods that hold a GPU and could not be evicted. No pod is evicted
+	// and the switch is not tried again while one of them cannot be evicted.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Blockers []Blocker `json:"blockers,omitempty"`
+	// Basis is the node report's Basis when the plugin refused the profile. The switch
+	// is tried again when it changes.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Basis string `json:"basis,omitempty"`
 	// Attempt counts the tries for the same wish, the first is 1.
 	Attempt int32 `json:"attempt"`
 	// Started is when the try began, and for one that taints cards when it did: the
@@ -210,6 +240,17 @@ type Switch struct {
 	//
 	// +optional
 	Retry *metav1.MicroTime `json:"retry,omitempty"`
+}
+
+// Blocker is a pod that holds a GPU of a switch and cannot be evicted.
+type Blocker struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	// Message says why, for example the disruption budget that refused the eviction.
+	//
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
 }
 
 // How a switch can end.
@@ -254,6 +295,7 @@ type NodeReport struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
 	Cards []CardReport `json:"cards,omitempty"`
 	// Count is the number of cards. It and the numbers that follow are there also if
 	// they are 0: tables show them.
@@ -277,10 +319,30 @@ type NodeReport struct {
 	//
 	// +optional
 	Applied string `json:"applied,omitempty"`
+	// Taints says which order of which Switch the device taints in the node's
+	// ResourceSlices belong to. It is reported after the API server has accepted the
+	// slices. Absent: no device is tainted for a switch.
+	//
+	// +optional
+	Taints *PublishedTaints `json:"taints,omitempty"`
+	// Basis is a digest of everything but claims that a plan depends on: the GPUs,
+	// their drivers and modes, and the settings of the plugin.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Basis string `json:"basis,omitempty"`
 	// Task is how far the plugin is with what the controller's Switch says.
 	//
 	// +optional
 	Task *Task `json:"task,omitempty"`
+}
+
+// PublishedTaints identifies the order that the published device taints carry out.
+type PublishedTaints struct {
+	// Switch is the ID of the Switch.
+	Switch string `json:"switch"`
+	// Order is the Order of that Switch.
+	Order int32 `json:"order"`
 }
 
 // CardReport is one card.
@@ -363,8 +425,13 @@ const (
 type Task struct {
 	// Switch is the ID of the Switch that is answered.
 	Switch string `json:"switch"`
-	// State is the Switch's state that is answered: Planning, Applying, RollingBack.
+	// State is the Switch's state that is answered: Planning, Tainted, Applying,
+	// Rebooting, RollingBack.
 	State State `json:"state"`
+	// Order is the Switch's Order that is answered, for Tainted.
+	//
+	// +optional
+	Order int32 `json:"order,omitempty"`
 	// Phase is how far it is.
 	Phase TaskPhase `json:"phase"`
 	// +optional
@@ -377,7 +444,15 @@ type Task struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=card
+	// +kubebuilder:validation:MaxItems=64
 	Changes []CardChange `json:"changes,omitempty"`
+	// Shrinking are the names of other GPUs whose hardware stays as it is, and of which
+	// the profile does not offer devices that are offered now, for Planned.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Shrinking []string `json:"shrinking,omitempty"`
 }
 
 // CardChange is what has to change on a card.

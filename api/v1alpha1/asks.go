@@ -9,6 +9,10 @@ func (s *GPUNodeStatus) Asks(last *Task) bool {
 	switch s.State {
 	case Planning, Applying, Rebooting, RollingBack:
 		return last == nil || last.Switch != s.Switch.ID || last.State != s.State
+	case Tainted:
+		// The first order is 1. A controller of version 0.1 orders nothing and asks nothing.
+		return s.Switch.Order > 0 &&
+			(last == nil || last.Switch != s.Switch.ID || last.State != s.State || last.Order != s.Switch.Order)
 	}
 	return false
 }

@@ -24,6 +24,17 @@ func TestAsks(t *testing.T) {
 	}
 }
 
+// Each order of taints is answered by a plan of its own.
+func TestAsksAboutEachOrder(t *testing.T) {
+	status := v1alpha1.GPUNodeStatus{State: v1alpha1.Tainted, Switch: &v1alpha1.Switch{ID: "2", Order: 2}}
+	assert.True(t, status.Asks(&v1alpha1.Task{Switch: "2", State: v1alpha1.Tainted, Order: 1}))
+	assert.False(t, status.Asks(&v1alpha1.Task{Switch: "2", State: v1alpha1.Tainted, Order: 2}))
+	assert.True(t, status.Asks(&v1alpha1.Task{Switch: "2", State: v1alpha1.Planning, Order: 2}))
+	assert.True(t, status.Asks(nil))
+	status.State = v1alpha1.Applying
+	assert.False(t, status.Asks(&v1alpha1.Task{Switch: "2", State: v1alpha1.Applying}), "the order is for Tainted only")
+}
+
 func TestTarget(t *testing.T) {
 	sw := v1alpha1.Switch{From: v1alpha1.Wish{Profile: "old"}, To: v1alpha1.Wish{Profile: "new"}}
 	assert.Equal(t, &sw.To, sw.Target(v1alpha1.Planning))

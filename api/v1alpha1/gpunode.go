@@ -343,6 +343,12 @@ type PublishedTaints struct {
 	Switch string `json:"switch"`
 	// Order is the Order of that Switch.
 	Order int32 `json:"order"`
+	// Withheld: the API server drops device taints, so the plugin does not publish
+	// these devices unless a claim holds them. A pod of a claim that holds one can still
+	// be replaced by another pod of the same claim, which only a node taint prevents.
+	//
+	// +optional
+	Withheld bool `json:"withheld,omitempty"`
 }
 
 // CardReport is one card.

@@ -53,13 +53,8 @@ func nodeLabelValue(node string) string {
 	return shorten(node, validation.LabelValueMaxLength)
 }
 
-// taintValue is a profile's name as it fits in a taint; none stands for no profile.
-func taintValue(profile string) string {
-	if profile == "" {
-		return "none"
-	}
-	return shorten(profile, validation.LabelValueMaxLength)
-}
+// taintValue is a profile's name as it fits in a taint.
+func taintValue(profile string) string { return v1alpha1.RepartitioningTaintValue(profile) }
 
 // shorten cuts a name that is too long, and makes up for it by a hash.
 func shorten(name string, most int) string {

@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
@@ -27,8 +29,18 @@ const (
 )
 
 // claimStatus writes into the status of claims what became of their devices, for
-// people who read the claim. Nothing waits for it and nothing depends on it.
-type claimStatus struct{ client kubernetes.Interface }
+// people who read the claim. Nothing waits for it and nothing depends on it. The
+// statuses of one claim are written one after the other, so that a slow write of an
+// older one cannot replace a newer one.
+type claimStatus struct {
+	client kubernetes.Interface
+
+	// mu protects next.
+	mu sync.Mutex
+	// next has an entry for each claim whose status is being written: what is written
+	// after that, nil for nothing.
+	next map[types.UID]*resourceapply.ResourceClaimApplyConfiguration
+}
 
 // deviceFacts is what a claim's status tells about a device.
 type deviceFacts struct {
@@ -48,7 +60,7 @@ func factsOf(d *ledger.Device) deviceFacts {
 }
 
 // prepared writes that the claim's devices are ready, and what they are.
-func (s claimStatus) prepared(ctx context.Context, c *resourceapi.ResourceClaim, record ledger.Record) {
+func (s *claimStatus) prepared(ctx context.Context, c *resourceapi.ResourceClaim, record ledger.Record) {
 	facts := map[string]deviceFacts{}
 	for _, d := range record.Devices {
 		facts[d.Key()] = factsOf(&d)
@@ -57,26 +69,59 @@ func (s claimStatus) prepared(ctx context.Context, c *resourceapi.ResourceClaim,
 }
 
 // failed writes why the claim's devices are not ready.
-func (s claimStatus) failed(ctx context.Context, c *resourceapi.ResourceClaim, err error) {
+func (s *claimStatus) failed(ctx context.Context, c *resourceapi.ResourceClaim, err error) {
 	s.write(ctx, c, metav1.ConditionFalse, "PrepareFailed", truncate(err.Error()), nil)
 }
 
-func (s claimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]deviceFacts) {
+func (s *claimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]deviceFacts) {
 	devices := deviceStatuses(c, ready, reason, message, facts)
 	if len(devices) == 0 {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-		defer cancel()
-		apply := resourceapply.ResourceClaim(c.Name, c.Namespace).WithUID(c.UID).
-			WithStatus(resourceapply.ResourceClaimStatus().WithDevices(devices...))
-		_, err := s.client.ResourceV1().ResourceClaims(c.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: gpu.DriverName, Force: true})
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("The status of the claim could not be written", "err", err)
-		}
-	}()
+	status := resourceapply.ResourceClaim(c.Name, c.Namespace).WithUID(c.UID).
+		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(devices...))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, busy := s.next[c.UID]; busy {
+		s.next[c.UID] = status
+		return
+	}
+	if s.next == nil {
+		s.next = map[types.UID]*resourceapply.ResourceClaimApplyConfiguration{}
+	}
+	s.next[c.UID] = nil
+	go s.writeAll(context.WithoutCancel(ctx), c.UID, status)
+}
+
+// writeAll writes a claim's status, and then the newest one that has come meanwhile,
+// until there is none.
+func (s *claimStatus) writeAll(ctx context.Context, claim types.UID, status *resourceapply.ResourceClaimApplyConfiguration) {
+	for status != nil {
+		s.apply(ctx, status)
+		status = s.takeNext(claim)
+	}
+}
+
+// takeNext is what is to be written next; nil ends the writing.
+func (s *claimStatus) takeNext(claim types.UID) *resourceapply.ResourceClaimApplyConfiguration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.next[claim]
+	if next == nil {
+		delete(s.next, claim)
+		return nil
+	}
+	s.next[claim] = nil
+	return next
+}
+
+func (s *claimStatus) apply(ctx context.Context, status *resourceapply.ResourceClaimApplyConfiguration) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	_, err := s.client.ResourceV1().ResourceClaims(*status.Namespace).ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: gpu.DriverName, Force: true})
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The status of the claim could not be written", "err", err)
+	}
 }
 
 // deviceStatuses describes each of our devices of the allocation once, and each

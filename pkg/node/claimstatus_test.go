@@ -1,14 +1,19 @@
 package node
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -58,4 +63,37 @@ func TestDeviceStatuses(t *testing.T) {
 	assert.Equal(t, small0, *devices[0].Device)
 	c.Status.Allocation = nil
 	assert.Empty(t, deviceStatuses(c, metav1.ConditionTrue, "Prepared", "", nil))
+}
+
+// A slow write of an older status does not replace a newer one: of several that wait,
+// only the newest is written, after the one that is under way.
+func TestClaimStatusesAreOrdered(t *testing.T) {
+	api := newAPI()
+	c := allocate(t, api, "a", small0)
+	started, release := make(chan struct{}), make(chan struct{})
+	var writes, underWay atomic.Int32
+	api.PrependReactor("patch", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		assert.EqualValues(t, 1, underWay.Add(1), "one write at a time")
+		defer underWay.Add(-1)
+		if writes.Add(1) == 1 {
+			close(started)
+			<-release
+		}
+		return false, nil, nil
+	})
+	s := &claimStatus{client: api}
+	s.failed(t.Context(), c, errors.New("busy"))
+	<-started
+	s.failed(t.Context(), c, errors.New("still busy"))
+	s.prepared(t.Context(), c, ledger.Record{Devices: []ledger.Device{{Name: small0, UUID: "MIG-1"}}})
+	assert.Never(t, func() bool { return writes.Load() > 1 }, 5*tick, tick, "the newer one waits")
+	close(release)
+	awaitStatus(t, api, c, metav1.ConditionTrue)
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.next) == 0
+	}, patience, tick, "nothing is kept of a claim whose status is written")
+	assert.EqualValues(t, 2, writes.Load())
+	awaitStatus(t, api, c, metav1.ConditionTrue)
 }

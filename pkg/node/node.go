@@ -132,6 +132,9 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	defer p.closeHardware(ctx)
+	if err := p.node.whenReplaced(p.stop); err != nil {
+		return err
+	}
 	p.node.StartWithContext(ctx)
 	p.openShares(ctx)
 	p.openProfile(ctx)

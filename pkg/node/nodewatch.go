@@ -1,11 +1,14 @@
 package node
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 )
 
 // nodeWatch is what the API server knows of the plugin's own node, for all who
@@ -45,4 +48,28 @@ func (w *nodeWatch) labels() map[string]string {
 		return node.Labels
 	}
 	return w.first.Labels
+}
+
+// whenReplaced calls ended once the node that the plugin started on is not there any
+// more: it was deleted, or deleted and registered again, which gives it another UID.
+// What the plugin writes names the old UID as its owner, so the garbage collector
+// would delete all of it again. It must be called before the watch is started.
+func (w *nodeWatch) whenReplaced(ended func(error)) error {
+	check := func(object any) {
+		if node, ok := object.(*corev1.Node); ok && node.UID != w.first.UID {
+			ended(fmt.Errorf("node %s was deleted and registered again (its UID was %s and is now %s): the plugin starts over, so that what it publishes belongs to the new one",
+				w.name, w.first.UID, node.UID))
+		}
+	}
+	_, err := w.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    check,
+		UpdateFunc: func(_, now any) { check(now) },
+		DeleteFunc: func(any) {
+			ended(fmt.Errorf("node %s (UID %s) was deleted: the plugin starts over, and publishes its GPUs again when it is registered again", w.name, w.first.UID))
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch node %s: %w", w.name, err)
+	}
+	return nil
 }

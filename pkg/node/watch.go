@@ -106,13 +106,14 @@ func waitForSync(ctx context.Context, factories ...informers.SharedInformerFacto
 }
 
 // getNode reads the node that the plugin runs on. It is the first that the
-// plugin asks of the API server, which may be away when a node starts: then it
-// asks again for a while, before it leaves that to its own restart.
+// plugin asks of the API server, which may be away when a node starts, or not have
+// the node yet: then it asks again for a while, before it leaves that to its own
+// restart.
 func getNode(ctx context.Context, client kubernetes.Interface, name string) (node *corev1.Node, err error) {
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, time.Second, syncTimeout, true, func(ctx context.Context) (bool, error) {
 		node, last = client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) {
+		if apierrors.IsForbidden(last) {
 			return false, last
 		}
 		return last == nil, nil

@@ -64,7 +64,7 @@ func (r reader) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error)
 		return nil, fmt.Errorf("the cards are in ResourceSlices, which you may not list; ask for a ClusterRole "+
 			"with get and list on resourceslices.resource.k8s.io: %w", err)
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("the API server does not serve resource.k8s.io/v1, which is there from Kubernetes 1.34 on: %w", err)
+		return nil, fmt.Errorf("the API server does not serve resource.k8s.io/v1, and Tranche needs Kubernetes 1.36 or later: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("list ResourceSlices: %w", err)
 	}

@@ -139,7 +139,7 @@ func TestAnOldClusterIsNamed(t *testing.T) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
 	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
-	require.ErrorContains(t, err, "Kubernetes 1.34")
+	require.ErrorContains(t, err, "Kubernetes 1.36 or later")
 }
 
 func TestAnErrorOtherThanForbiddenIsOne(t *testing.T) {

@@ -178,7 +178,6 @@ func TestNotes(t *testing.T) {
 
 	for name, args := range map[string][]string{
 		"defaults":  nil,
-		"server-34": {"--kube-version", "1.34.2"},
 		"server-36": {"--kube-version", "1.36.4-gke.100"},
 		"simulate":  {"--values", "testdata/simulate.values.yaml"},
 		"bare": {"--set", "deviceClasses.create=false,admissionPolicy.enabled=false,ignoreOtherOwners=true",
@@ -228,7 +227,7 @@ func TestOneIdentity(t *testing.T) {
 				account  string
 				policies []string
 			}{
-				{plugin.ObjectMeta, plugin.Spec.Template.Spec.ServiceAccountName, []string{"-resourceslices", "-gpunodes"}},
+				{plugin.ObjectMeta, plugin.Spec.Template.Spec.ServiceAccountName, []string{"-resourceslices", "-claim-status", "-gpunodes"}},
 				{controller.ObjectMeta, controller.Spec.Template.Spec.ServiceAccountName, []string{"-controller-nodes", "-controller-rules"}},
 			} {
 				account := named[*corev1.ServiceAccount](t, objects, user.account)
@@ -265,11 +264,11 @@ func TestRoleHasNoWildcards(t *testing.T) {
 	}
 }
 
-// TestOldServer: helm itself refuses what is older than the API that the chart
-// uses, and names both versions.
+// TestOldServer: helm itself refuses a server that does not authorize changes of a claim's
+// allocation, and names both versions.
 func TestOldServer(t *testing.T) {
-	_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", "1.33.9")
+	_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", "1.35.9")
 	require.Error(t, err)
-	require.Contains(t, errOut, "1.34")
-	require.Contains(t, errOut, "1.33.9")
+	require.Contains(t, errOut, "1.36")
+	require.Contains(t, errOut, "1.35.9")
 }

@@ -38,6 +38,13 @@ func TestGPUNodePolicy(t *testing.T) {
 		spec   = "tranche-kubelet-plugin may not say which profile a GPUNode should follow"
 		status = "tranche-kubelet-plugin may report in status.node of a GPUNode only"
 	)
+	const meta = "tranche-kubelet-plugin may give a GPUNode no finalizer, and no owner but its own node"
+	owned := func(kind, name string) object {
+		return object{"apiVersion": "tranche.dev/v1alpha1", "kind": "GPUNode", "metadata": object{"name": "node-a", "ownerReferences": list{
+			object{"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", "blockOwnerDeletion": true},
+		}}}
+	}
+	staying := object{"apiVersion": "tranche.dev/v1alpha1", "kind": "GPUNode", "metadata": object{"name": "node-a", "finalizers": list{"example.com/stay"}}}
 	another := func(token, operation string) string {
 		return "tranche-kubelet-plugin on node '" + token + "' may create and report on the GPUNode of that node only, and this is " + operation + " of GPUNode 'node-a'"
 	}
@@ -52,6 +59,10 @@ func TestGPUNodePolicy(t *testing.T) {
 		"without a node":       {"CREATE", "", gpuNode("node-a", nil), noNode},
 		"with a profile":       {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "cpx"}}), spec},
 		"with a state":         {"CREATE", "node-a", gpuNode("node-a", object{"status": object{"state": "Idle"}}), status},
+		"owned by its node":    {"CREATE", "node-a", owned("Node", "node-a"), ""},
+		"owned by another":     {"CREATE", "node-a", owned("Node", "node-b"), meta},
+		"owned by something":   {"CREATE", "node-a", owned("PersistentVolume", "node-a"), meta},
+		"with a finalizer":     {"CREATE", "node-a", staying, meta},
 		"reports":              {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "node": report}), ""},
 		"takes it back":        {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning"}), ""},
 		"on another":           {"UPDATE", "node-b", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "node": report}), another("node-b", "UPDATE")},

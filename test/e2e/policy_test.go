@@ -164,7 +164,7 @@ func newSlice(node, driver string) *resourceapi.ResourceSlice {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver: driver, NodeName: &node,
-			Pool:    resourceapi.ResourcePool{Name: node + "/e2e", ResourceSliceCount: 1},
+			Pool:    resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1},
 			Devices: []resourceapi.Device{{Name: "gpu-0"}},
 		},
 	}

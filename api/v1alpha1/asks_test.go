@@ -41,3 +41,17 @@ func TestTarget(t *testing.T) {
 	assert.Equal(t, &sw.To, sw.Target(v1alpha1.Applying))
 	assert.Equal(t, &sw.From, sw.Target(v1alpha1.RollingBack))
 }
+
+func TestTaintsAreOrderedWhileASwitchIsUnderWay(t *testing.T) {
+	for state, orders := range map[v1alpha1.State]bool{
+		v1alpha1.Idle: false, v1alpha1.Planning: true, v1alpha1.Waiting: true, v1alpha1.Tainted: true, v1alpha1.Draining: true,
+		v1alpha1.Applying: true, v1alpha1.Rebooting: true, v1alpha1.Verifying: true, v1alpha1.RollingBack: true, v1alpha1.Failed: false,
+	} {
+		status := v1alpha1.GPUNodeStatus{State: state}
+		assert.False(t, status.OrdersTaints(), "%s without a switch", state)
+		status.Switch = &v1alpha1.Switch{ID: "2", Order: 1}
+		assert.False(t, status.OrdersTaints(), "%s of a switch that changes no GPU", state)
+		status.Switch.Cards = []string{"gpu-0000-01-00-0"}
+		assert.Equal(t, orders, status.OrdersTaints(), state)
+	}
+}

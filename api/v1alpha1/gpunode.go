@@ -11,7 +11,6 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=gpun
 // +kubebuilder:subresource:status
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 220",message="is that of the node, and the taint rules of its cards are named after it: they have room for 220 characters"
 // +kubebuilder:printcolumn:name="Profile",type=string,JSONPath=`.status.wanted.profile`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profile`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
@@ -147,7 +146,7 @@ const (
 	Planning State = "Planning"
 	// Waiting: other nodes are being switched, and no more may be at once.
 	Waiting State = "Waiting"
-	// Tainted: the scheduler is told to keep off the cards that change.
+	// Tainted: the plugin taints the devices that change, and plans again.
 	Tainted State = "Tainted"
 	// Draining: pods are asked to leave them.
 	Draining State = "Draining"
@@ -174,7 +173,8 @@ type Switch struct {
 	// Policy is To's, with the defaults filled in.
 	Policy SwitchPolicy `json:"policy"`
 	// Cards are the names of the GPUs that change. The node's plugin taints all of
-	// their devices while the switch is under way. The list only grows.
+	// their devices while the switch is under way. From state Tainted on the list only
+	// grows.
 	//
 	// +optional
 	// +listType=set
@@ -182,7 +182,8 @@ type Switch struct {
 	Cards []string `json:"cards,omitempty"`
 	// Shrinking are the names of other GPUs. They do not change, but To does not offer
 	// all of their devices. The plugin taints those devices, so that no displaced pod
-	// is scheduled to them. The list only grows.
+	// is scheduled to them. From state Tainted on the list only grows, or a GPU of it
+	// becomes one of Cards.
 	//
 	// +optional
 	// +listType=set
@@ -193,8 +194,19 @@ type Switch struct {
 	//
 	// +optional
 	Order int32 `json:"order,omitempty"`
-	// Blockers are the pods that hold a GPU and could not be evicted. No pod is evicted
-	// and the switch is not tried again while one of them cannot be evicted.
+	// RebootRequired: the plugin has changed what it could, and the rest changes only
+	// after a reboot, which the policy allows. All GPUs are drained then, whatever the
+	// plan keeps.
+	//
+	// +optional
+	RebootRequired bool `json:"rebootRequired,omitempty"`
+	// Rebooted: the plugin was asked to reboot the node. A switch that fails afterwards
+	// is not tried again until the profile or its policy changes.
+	//
+	// +optional
+	Rebooted bool `json:"rebooted,omitempty"`
+	// Blockers are the pods that hold a GPU and could not be evicted. The switch is not
+	// tried again while one of them cannot be evicted.
 	//
 	// +optional
 	// +listType=atomic
@@ -242,11 +254,14 @@ type Switch struct {
 	Retry *metav1.MicroTime `json:"retry,omitempty"`
 }
 
-// Blocker is a pod that holds a GPU of a switch and cannot be evicted.
+// Blocker is a pod that holds a GPU of a switch and cannot be evicted. One without a
+// namespace is a device that the node still holds although no pod needs it.
 type Blocker struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 	// Message says why, for example the disruption budget that refused the eviction.
 	//
 	// +kubebuilder:validation:MaxLength=1024
@@ -340,6 +355,8 @@ type NodeReport struct {
 // PublishedTaints identifies the order that the published device taints carry out.
 type PublishedTaints struct {
 	// Switch is the ID of the Switch.
+	//
+	// +kubebuilder:validation:MaxLength=64
 	Switch string `json:"switch"`
 	// Order is the Order of that Switch.
 	Order int32 `json:"order"`
@@ -430,6 +447,8 @@ const (
 // Task is the plugin's answer to a Switch.
 type Task struct {
 	// Switch is the ID of the Switch that is answered.
+	//
+	// +kubebuilder:validation:MaxLength=64
 	Switch string `json:"switch"`
 	// State is the Switch's state that is answered: Planning, Tainted, Applying,
 	// Rebooting, RollingBack.
@@ -441,8 +460,12 @@ type Task struct {
 	// Phase is how far it is.
 	Phase TaskPhase `json:"phase"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
+	// Message says why. The plugin cuts what is longer.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=32768
 	Message string `json:"message,omitempty"`
 	// Changes are the cards whose hardware has to change, for Planned. What changes
 	// without disturbing anybody is not among them.
@@ -458,20 +481,27 @@ type Task struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
 	Shrinking []string `json:"shrinking,omitempty"`
 }
 
 // CardChange is what has to change on a card.
 type CardChange struct {
 	// Card is the card's name.
+	//
+	// +kubebuilder:validation:MaxLength=253
 	Card string `json:"card"`
 	// What says it for people: "MIG mode off", "partitions 1g.10gb x 7", "memory
 	// mode NPS4".
+	//
+	// +kubebuilder:validation:MaxLength=4096
 	What string `json:"what"`
 	// Keeps are the names of the devices whose holders need not leave.
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=253
 	Keeps []string `json:"keeps,omitempty"`
 }
 

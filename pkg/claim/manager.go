@@ -210,6 +210,9 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 	}
 	var err error
 	if s.live, err = m.live(ctx, cardsOf(wanted)); err != nil {
+		if withoutDriver(err) && preparedOnPaper(s) {
+			return &run{Manager: m, operation: "prepare", record: *s.held}, nil, nil
+		}
 		return nil, nil, err
 	}
 	steps, err := planPrepare(s)
@@ -233,7 +236,7 @@ func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 			continue
 		}
 		all = append(all, other)
-		if now := m.current(&other); now != nil {
+		if now := m.current(&other); now != nil && !now.Released {
 			current = append(current, *now)
 		}
 	}
@@ -242,19 +245,20 @@ func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
 
 // Unprepare releases what the claim holds. A claim that holds nothing is no
 // error: it may never have been prepared, or be released already. A Prepare of the
-// claim that is under way is ended.
+// claim that is under way is ended. Where the driver cannot be used now, what is in the
+// hardware is removed by a later Reconcile.
 func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
 	if err := m.prepares.end(ctx, claim.UID); err != nil {
 		return err
 	}
-	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true })
+	return m.unprepare(ctx, claim, func(ledger.Record) bool { return true }, m.releaseOrPostpone)
 }
 
 // unprepare releases the claim's record if it is, once nobody else works on its
 // cards, the one that is meant.
-func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool) error {
+func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool, release func(context.Context, ledger.Record) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
 
@@ -273,7 +277,7 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	if held, ok = m.Ledger.Get(claim.UID); !ok || !meant(held) {
 		return nil
 	}
-	return m.release(ctx, held)
+	return release(ctx, held)
 }
 
 // release undoes a record. The caller holds the locks of its cards.

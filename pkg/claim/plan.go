@@ -89,7 +89,7 @@ func planPrepare(s situation) ([]Step, error) {
 		return nil, nil
 	}
 	var steps []Step
-	if s.held == nil || !sameDevices(*s.held, s.wanted) || (s.held.State == ledger.Prepared && !allExist(s)) {
+	if s.held == nil || s.held.Released || !sameDevices(*s.held, s.wanted) || (s.held.State == ledger.Prepared && !allExist(s)) {
 		steps = append(steps, Step{Op: OpIntent})
 	}
 	for i, d := range s.wanted.Devices {

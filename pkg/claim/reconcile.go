@@ -93,7 +93,8 @@ func (m *Manager) recoverOne(uid types.UID) error {
 // Reconcile compares the ledger with the API server, the CDI folder and what runs
 // for shares, and releases what no claim holds any more.
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
-	findings := m.releaseLeftovers(ctx, getClaim)
+	findings := m.finishReleases(ctx)
+	findings = append(findings, m.releaseLeftovers(ctx, getClaim)...)
 	findings = append(findings, m.removeOrphanFiles(ctx)...)
 	return append(findings, m.stopStrays(ctx)...)
 }
@@ -106,6 +107,9 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 	}
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
+		if r.Released {
+			continue // finishReleases does
+		}
 		claim, err := getClaim(ctx, r.Claim.Namespace, r.Claim.Name)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot tell whether a claim still exists, its devices stay held", "claim", r.Claim.String(), "claimUID", r.Claim.UID)
@@ -119,7 +123,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
 			// While this waits for the card, the kubelet may prepare a new
 			// allocation of the same claim, which is not the one to release.
-			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return sameDevices(now, r) }),
+			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return sameDevices(now, r) }, m.release),
 		})
 	}
 	return findings

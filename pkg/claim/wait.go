@@ -33,7 +33,7 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	defer cancel()
 	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
 		return now.State == ledger.Preparing && sameDevices(now, wanted)
-	})
+	}, m.releaseOrPostpone)
 	if err != nil {
 		return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)
 	}

@@ -14,6 +14,22 @@ var ErrInUse = errors.New("in use")
 // it was asked to be, and never will.
 var ErrNotSupported = errors.New("not supported by the card")
 
+// DriverError says that the driver of a GPU cannot be used now: its library is missing
+// or does not match the kernel module, or the driver is being replaced. What is in the
+// hardware stays as it is meanwhile.
+type DriverError struct {
+	PCIAddress string
+	Vendor     Vendor
+	Err        error
+}
+
+func (e *DriverError) Error() string {
+	return fmt.Sprintf("the %s driver of card %s cannot be used: %v", e.Vendor.Title(), CardName(e.PCIAddress), e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *DriverError) Unwrap() error { return e.Err }
+
 // CardError is a card that could not be read.
 type CardError struct {
 	// PCIAddress is empty when the card did not tell it, now or earlier.

@@ -34,6 +34,10 @@ type Record struct {
 	Claim   ClaimRef `json:"claim"`
 	State   State    `json:"state"`
 	Devices []Device `json:"devices"`
+	// Released says that the kubelet has released the claim while the driver of its GPUs
+	// could not be used. What the record names must still be removed from the hardware
+	// before anybody else gets it. The state is Preparing.
+	Released bool `json:"released,omitempty"`
 	// Pods are the claim's users at the time of Prepare, for people who read
 	// metrics, messages and events. They are in the claim's namespace.
 	Pods []Pod `json:"pods,omitempty"`

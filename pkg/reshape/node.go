@@ -167,7 +167,7 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.Wish) v1alpha1.Task {
 		return failed(err)
 	}
 	n.planned = wanted
-	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: plan.Changes()}
+	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: plan.Changes(), Shrinking: plan.Shrinking}
 }
 
 func refused(err error) v1alpha1.Task {
@@ -247,7 +247,7 @@ func (n *Node) look(ctx context.Context, card gpu.GPU, held []ledger.Record) (Ca
 	defer cancel()
 	in := n.intent()
 	c := Card{
-		GPU: card, Before: in.Before[card.PCIAddress], Ours: in.ours(card.PCIAddress),
+		GPU: card, Before: in.Before[card.PCIAddress], Ours: in.ours(card.PCIAddress), Now: in.Shapes[card.PCIAddress],
 		Held: holdersOf(card.PCIAddress, held),
 	}
 	var err error

@@ -25,8 +25,8 @@ type Card struct {
 	// Ours are the placements of partitions that Tranche made to stay: of the shape
 	// that the card has, and of those that it was about to have.
 	Ours []gpu.Placement
-	// To is the shape that is wanted.
-	To settings.Shape
+	// Now is the shape that the GPU has, To the one that is wanted.
+	Now, To settings.Shape
 }
 
 // Holder is a claim that holds something of a card.
@@ -93,6 +93,9 @@ type Plan struct {
 	// Foreign are partitions that Tranche did not make and that are in the way.
 	// Nothing must be changed while they are there.
 	Foreign []gpu.Partition
+	// Shrinking are the names of other GPUs: their hardware stays as it is, but they do
+	// not offer all of their devices afterwards.
+	Shrinking []string
 }
 
 // CardPlan is what has to change on one card.
@@ -124,6 +127,7 @@ func NewPlan(cards []Card) Plan {
 		}
 	}
 	slices.SortFunc(plan.Cards, func(a, b CardPlan) int { return cmp.Compare(a.Name(), b.Name()) })
+	plan.Shrinking = plan.shrinking(cards)
 	return plan
 }
 

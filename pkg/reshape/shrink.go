@@ -1,0 +1,52 @@
+package reshape
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/settings"
+)
+
+// shrinks tells whether the shape that is wanted does not offer devices that the GPU
+// offers now.
+func (c *Card) shrinks() bool {
+	return slices.ContainsFunc(c.Placements, func(p gpu.Placement) bool { return c.Now.Offers(p) && !c.To.Offers(p) })
+}
+
+// shrinking are the names of the GPUs that do not change, but offer less than before. A
+// pod that is displaced from a GPU that does change must not be scheduled to a device
+// that they are about to lose. Where no GPU changes, no pod is displaced, and there are
+// none.
+func (plan *Plan) shrinking(cards []Card) []string {
+	if len(plan.Cards) == 0 {
+		return nil
+	}
+	var names []string
+	for i := range cards {
+		c := &cards[i]
+		changes := slices.ContainsFunc(plan.Cards, func(p CardPlan) bool { return p.PCIAddress == c.PCIAddress })
+		if !changes && c.shrinks() {
+			names = append(names, c.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Shapes are the shapes that a wish comes to on some of the node's GPUs, by PCI address,
+// as Plan would choose them. It touches nothing. An error says why the wish does not fit
+// the node.
+func (n *Node) Shapes(ctx context.Context, to v1alpha1.Wish, of []string) (map[string]settings.Shape, error) {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	cards := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })
+	// A GPU that does not answer is planned as if it had no partitions.
+	seen, _ := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	wanted, err := n.choose(to, seen)
+	if err != nil {
+		return nil, err
+	}
+	return wanted.Shapes, nil
+}

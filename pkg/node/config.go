@@ -84,6 +84,10 @@ type Config struct {
 	// restorePause is how long after the first try what was lost is put back again; zero:
 	// a minute.
 	restorePause time.Duration
+	// orderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
+	orderPatience time.Duration
+	// taintSettle is how long schedulers may take to notice taints; zero: a second.
+	taintSettle time.Duration
 	// beforeStep is claim.Config's: tests kill the plugin in it.
 	beforeStep func(context.Context, ledger.Record, *claim.Step)
 }

@@ -51,12 +51,18 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		wg.Go(func() { results[i] = d.prepare(ctx, c) })
 	}
 	wg.Wait()
-	d.follow.nudge()
+	d.claimsChanged(ctx)
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = results[i]
 	}
 	return byUID, nil
+}
+
+// claimsChanged tells those who depend on it that claims have come or gone.
+func (d *driver) claimsChanged(ctx context.Context) {
+	d.publisher.claimsChanged(context.WithoutCancel(ctx))
+	d.follow.nudge()
 }
 
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
@@ -106,7 +112,7 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		wg.Go(func() { errs[i] = d.unprepare(ctx, c) })
 	}
 	wg.Wait()
-	d.follow.nudge()
+	d.claimsChanged(ctx)
 	byUID := make(map[types.UID]error, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = errs[i]
@@ -149,6 +155,9 @@ func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 		}
 		if slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {
 			d.publisher.restrictShares(ctx)
+		}
+		if slices.Contains(dropped.DisabledFeatures(), "DRADeviceTaints") {
+			d.publisher.restrictTaints(ctx)
 		}
 	case apierrors.IsInvalid(err), errors.Is(err, kubeletplugin.ErrRecoverable):
 		d.publisher.failed(ctx, err, msg)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -22,6 +23,8 @@ type features struct {
 	// consumable is true when devices are kept that several claims hold at once
 	// (DRAConsumableCapacity).
 	consumable bool
+	// taints is true when taints of devices are kept (DRADeviceTaints).
+	taints bool
 }
 
 // detectFeatures asks the API server with dry runs, before anything is published:
@@ -41,6 +44,7 @@ func detectFeatures(ctx context.Context, client kubernetes.Interface, node strin
 		Name:                     "probe",
 		AllowMultipleAllocations: ptr.To(true),
 		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"probe": {Value: resource.MustParse("1")}},
+		Taints:                   []resourceapi.DeviceTaint{{Key: v1alpha1.RepartitioningTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}}})
 	if err != nil {
 		return features{}, err
@@ -48,6 +52,7 @@ func detectFeatures(ctx context.Context, client kubernetes.Interface, node strin
 	return features{
 		partitionable: len(counters.SharedCounters) == 1,
 		consumable:    len(devices.Devices) == 1 && ptr.Deref(devices.Devices[0].AllowMultipleAllocations, false),
+		taints:        len(devices.Devices) == 1 && len(devices.Devices[0].Taints) == 1,
 	}, nil
 }
 

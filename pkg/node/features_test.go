@@ -46,13 +46,13 @@ func TestDetectFeatures(t *testing.T) {
 	api := newAPI()
 	found, err := detectFeatures(t.Context(), api, nodeName)
 	require.NoError(t, err)
-	assert.Equal(t, features{partitionable: true, consumable: true}, found)
+	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
 	assert.Empty(t, slicesOf(t, api, gpu.DriverName), "it was only tried")
 
 	dropCounters(api)
 	found, err = detectFeatures(t.Context(), api, nodeName)
 	require.NoError(t, err)
-	assert.Equal(t, features{consumable: true}, found)
+	assert.Equal(t, features{consumable: true, taints: true}, found)
 
 	api.PrependReactor("create", "resourceslices", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no way")

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -30,6 +31,10 @@ const (
 	// slices, publishedInterval how often it looks.
 	publishedPatience = 5 * time.Second
 	publishedInterval = 50 * time.Millisecond
+	// taintSettle is how long schedulers may take to notice taints that the API server
+	// has accepted, and the controller to notice claims that were allocated before: both
+	// read from caches.
+	taintSettle = time.Second
 	// answerMargin is what is left of the controller's patience for the answer itself.
 	answerMargin = 15 * time.Second
 	// firstRestore and lastRestore are how long it is waited until what could not be put
@@ -60,6 +65,17 @@ type follower struct {
 	reported   *v1alpha1.NodeReport
 	reportedAt time.Time
 	reportedTo types.UID
+	// order is what orderedBy, a switch without what does not matter here, orders; nil:
+	// no switch orders taints.
+	order     taintOrder
+	orderedBy *v1alpha1.Switch
+	// readVersion is the version of the GPUNode that the first order was taken from.
+	readVersion string
+	// taints are those that the API server has accepted, since taintedAt; nil: none.
+	taints    *v1alpha1.PublishedTaints
+	taintedAt time.Time
+	// gpuBases are those of the last report, by the names of the GPUs.
+	gpuBases map[string]gpuBasis
 	// restored is the cards and loads of drivers for which it was looked whether
 	// something was lost. What could not be put back is tried again at restoreAgain, a
 	// pause later; notRestored is why.
@@ -148,6 +164,9 @@ func (f *follower) step(ctx context.Context) {
 	if node == nil {
 		return // it was just created: the watch tells
 	}
+	if f.isOlder(node) {
+		return // the watch brings what was read at the start, or something newer
+	}
 	if f.task == nil && node.Status.Node != nil {
 		f.task = node.Status.Node.Task // of an earlier run
 	}
@@ -158,6 +177,8 @@ func (f *follower) step(ctx context.Context) {
 	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
 		f.decided.Store(true)
 	}
+	f.publisher.setOrder(ctx, f.taintOrder(ctx, &node.Status))
+	f.publisher.claimsChanged(ctx)
 	f.restore(ctx)
 	if node.Status.Asks(f.task) {
 		task := f.answer(ctx, node.Status.Switch, node.Status.State)
@@ -168,7 +189,15 @@ func (f *follower) step(ctx context.Context) {
 			f.task = task
 		}
 	}
+	f.confirmTaints(ctx)
 	f.report(ctx, node.Status.State)
+}
+
+// isOlder tells whether a GPUNode is older than the one from which the first order was
+// taken: the watch can begin in the past.
+func (f *follower) isOlder(node *v1alpha1.GPUNode) bool {
+	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, f.readVersion)
+	return err == nil && order < 0
 }
 
 // get finds the node's GPUNode, and creates it where there is none.
@@ -184,8 +213,11 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	_, err = f.nodes.Create(ctx, newGPUNode(f.node.first), metav1.CreateOptions{FieldManager: fieldManager})
-	if apierrors.IsAlreadyExists(err) {
-		err = nil
+	switch {
+	case err == nil:
+		f.publisher.setOrder(ctx, taintOrder{}) // there was none, so nothing orders taints
+	case apierrors.IsAlreadyExists(err):
+		err = nil // the watch is late
 	}
 	return nil, err
 }
@@ -201,6 +233,14 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		ctx, cancel := context.WithTimeout(ctx, planBudget)
 		defer cancel()
 		task = f.profile.Plan(ctx, s.To)
+	case v1alpha1.Tainted:
+		if !f.awaitTaints(ctx) {
+			time.AfterFunc(taintSettle, f.nudge)
+			return nil
+		}
+		if task = f.planAgain(ctx, s); task.Phase == "" {
+			return nil
+		}
 	case v1alpha1.Applying:
 		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, allowReboot) })
 	case v1alpha1.Rebooting:
@@ -213,8 +253,24 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
 	}
 	task.Switch, task.State = s.ID, state
+	if state == v1alpha1.Tainted {
+		task.Order = s.Order
+	}
 	logger.Info("Answered", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
 	return &task
+}
+
+// planAgain plans once nothing new can be allocated on the GPUs of the switch. During a
+// rolling update, claims that another plugin has prepared count, too.
+func (f *follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
+	ctx, cancel := context.WithTimeout(ctx, planBudget)
+	defer cancel()
+	if err := f.claims.Refresh(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "The claims of this node cannot be read, so the plan is not made yet")
+		time.AfterFunc(taintSettle, f.nudge)
+		return v1alpha1.Task{}
+	}
+	return f.profile.Plan(ctx, s.To)
 }
 
 // apply changes the cards. Nobody looks at them meanwhile: what they say while they
@@ -321,11 +377,12 @@ func (f *follower) loads() string {
 // way, otherwise not too often.
 func (f *follower) report(ctx context.Context, state v1alpha1.State) {
 	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
-	if !busy && time.Since(f.reportedAt) < reportInterval {
+	tainted := f.reported != nil && f.reported.Taints != nil
+	if !busy && tainted == (f.taints != nil) && time.Since(f.reportedAt) < reportInterval {
 		return
 	}
 	report := f.nodeReport(ctx)
-	report.Task = f.task
+	report.Task, report.Taints = f.task, f.taints
 	if apiequality.Semantic.DeepEqual(report, f.reported) {
 		return
 	}

@@ -33,6 +33,8 @@ type steered struct {
 	last  int
 	// policy is that of the switches.
 	policy v1alpha1.SwitchPolicy
+	// onReport sees each report before it is written; nil: nobody does.
+	onReport func(*v1alpha1.NodeReport)
 }
 
 func steer(m *machine) *steered {
@@ -61,6 +63,9 @@ func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object
 	node.Status.Node = &v1alpha1.NodeReport{}
 	if err := json.Unmarshal(body.Status["node"], node.Status.Node); err != nil {
 		return true, nil, err
+	}
+	if s.onReport != nil {
+		s.onReport(node.Status.Node)
 	}
 	return true, node, s.nodes.Tracker.Update(patch.GetResource(), node, "")
 }

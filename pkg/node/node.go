@@ -149,6 +149,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	endTurn, err := takeTurn(ctx, p.dataDir(), func() {
+		p.firstOrder(ctx)
 		p.publisher.takeOver(ctx)
 		p.follow.takeOver()
 	})
@@ -194,6 +195,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
 		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared,
+		heldOn:    p.heldOn,
 		withdrawn: p.uninstallation.active() && len(records.List()) == 0,
 	}
 	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
@@ -217,6 +219,19 @@ func (p *plugin) isCut(pciAddress string) bool {
 // isShared tells whether claims hold shares of a card.
 func (p *plugin) isShared(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
+}
+
+// heldOn lists the devices of a card that claims hold, if only to look at them.
+func (p *plugin) heldOn(pciAddress string) []string {
+	var names []string
+	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
+		for _, d := range r.Devices {
+			if d.Placement.GPU == pciAddress {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	return names
 }
 
 // holdsOn tells whether claims hold what is asked for on a card.
@@ -285,6 +300,9 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	}
 	if !features.consumable {
 		p.publisher.restrictShares(ctx)
+	}
+	if !features.taints {
+		p.publisher.restrictTaints(ctx)
 	}
 	if p.IgnoreOtherOwners {
 		p.publisher.setOwners(ctx, nil)

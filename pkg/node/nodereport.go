@@ -31,16 +31,28 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		Applied: f.profile.Applied().Hash,
 	}
 	if len(cards) == 0 {
+		report.Basis = f.basis(nil)
 		return report
 	}
 	// All at once: those that hang must not hold up the answer to the controller one
 	// after the other.
 	report.Cards = make([]v1alpha1.CardReport, len(cards))
+	modes := make([]*gpu.Modes, len(cards))
 	var wg sync.WaitGroup
 	for i := range cards {
-		wg.Go(func() { report.Cards[i] = f.cardReport(ctx, &cards[i]) })
+		wg.Go(func() {
+			modes[i] = f.modesNow(ctx, &cards[i])
+			report.Cards[i] = f.cardReport(&cards[i], modes[i])
+		})
 	}
 	wg.Wait()
+	answered := map[string]gpu.Modes{}
+	for i, m := range modes {
+		if m != nil {
+			answered[cards[i].Name()] = *m
+		}
+	}
+	report.Basis = f.basis(answered)
 	for _, c := range report.Cards {
 		if len(c.Held) == 0 && c.Problem == "" {
 			report.Free++
@@ -49,10 +61,10 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	return report
 }
 
-func (f *follower) cardReport(ctx context.Context, c *card) v1alpha1.CardReport {
+func (f *follower) cardReport(c *card, modes *gpu.Modes) v1alpha1.CardReport {
 	return v1alpha1.CardReport{
 		Name: c.Name(), Vendor: string(c.Vendor), Product: c.ProductName, Index: int32(c.Index),
-		Mode:       f.modeText(ctx, c),
+		Mode:       f.modeText(c, modes),
 		Partitions: f.partitionsOf(c),
 		Held:       f.heldOf(c),
 		Slice:      f.publisher.digestOf(c.PCIAddress),
@@ -61,13 +73,21 @@ func (f *follower) cardReport(ctx context.Context, c *card) v1alpha1.CardReport 
 	}
 }
 
-// modeText is how a card is set, for people. One that does not answer is as it was.
-func (f *follower) modeText(ctx context.Context, c *card) string {
+// modesNow is how a GPU is set, nil if it does not answer.
+func (f *follower) modesNow(ctx context.Context, c *card) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
 	m, err := modes{f.hardware}.Modes(ctx, c.PCIAddress)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("A card does not tell how it is set", "card", c.Name(), "err", err)
+		return nil
+	}
+	return &m
+}
+
+// modeText is how a card is set, for people. One that does not answer is as it was.
+func (f *follower) modeText(c *card, m *gpu.Modes) string {
+	if m == nil {
 		return f.modeBefore(c.Name())
 	}
 	if m.MIG != "" {

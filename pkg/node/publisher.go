@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
@@ -54,6 +57,8 @@ type publisher struct {
 	// isCut tells whether claims hold partitions of a card, or shares; isShared
 	// whether they hold shares.
 	isCut, isShared func(pciAddress string) bool
+	// heldOn lists the devices of a card that claims hold.
+	heldOn func(pciAddress string) []string
 
 	// toldFailure is when a failure was last told of, in Unix nanoseconds.
 	toldFailure atomic.Int64
@@ -78,6 +83,15 @@ type publisher struct {
 	foreign map[string][]gpu.Partition
 	// obstacles list, by card, what cannot be had of it now.
 	obstacles map[string][]gpu.Obstacle
+	// ordered is set once it is known which devices are tainted for a switch, which order
+	// says; nothing is published before. sent is whose order the last publication
+	// carries out, nil before the first.
+	ordered bool
+	order   taintOrder
+	sent    *v1alpha1.PublishedTaints
+	// noTaints is set when the API server drops taints. Devices that no claim holds are
+	// then not published instead.
+	noTaints bool
 	// mine is set once no other plugin publishes the node's cards.
 	mine bool
 	// withdrawn is set while Tranche is uninstalled: nothing is published.
@@ -140,7 +154,7 @@ func (p *publisher) sliceCount() int {
 func (p *publisher) publish(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.send == nil || !p.known || !p.mine {
+	if p.send == nil || !p.known || !p.ordered || !p.mine {
 		return
 	}
 	if p.withdrawn {
@@ -175,6 +189,7 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 		}
 		p.digests[name] = publish.Digest(devices)
 	}
+	p.sent = ptr.To(p.order.by)
 	if err := p.send(ctx, resources); err != nil {
 		p.failed(ctx, err, "hand the slices to the publisher")
 	}
@@ -183,19 +198,34 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 // card decides how one card is published. The caller holds the lock.
 func (p *publisher) card(c *card) publish.Card {
 	others := p.owners.of(c.Vendor)
-	return publish.Card{
+	out := publish.Card{
 		GPU: c.offer(),
 		// Without counters, nothing but this keeps a whole card from being given
 		// out while a piece of it is still held; and nothing keeps anything of it from
 		// that when shares are held that are not published any more.
 		Withheld:       (len(others) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)) || (p.noShares && p.isShared(c.PCIAddress)),
 		WholeOnly:      p.wholeOnly,
-		Taints:         taintsOf(c, others),
+		Taints:         p.cardTaints(c, others),
 		DeviceTaints:   p.deviceTaints(c),
 		NoShares:       p.noShares,
 		LegacyResource: p.legacyResources[c.Vendor],
 		Legacy:         p.sharing.of(c.PCIAddress).Legacy.Means,
 	}
+	if p.noTaints {
+		p.withholdTainted(&out)
+	}
+	return out
+}
+
+// withholdTainted leaves out the devices that would be tainted, except those that claims
+// hold: the scheduler forgets what an allocated device consumes as soon as it is not
+// published any more. The caller holds the lock.
+func (p *publisher) withholdTainted(c *publish.Card) {
+	held := p.heldOn(c.PCIAddress)
+	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool {
+		return len(c.Taints)+len(c.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
+	})
+	c.Taints, c.DeviceTaints = nil, nil
 }
 
 // deviceTaints keeps the scheduler from choosing what somebody else's partitions
@@ -217,6 +247,9 @@ func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
 	for _, placement := range c.Placements {
 		if !shape.Offers(placement) {
 			taint(placement.Name(), TaintNotOffered, "")
+		}
+		if p.order.single(c.Name(), placement) {
+			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
 		}
 	}
 	for _, o := range p.obstacles[c.PCIAddress] {
@@ -361,6 +394,48 @@ func (p *publisher) tellOwners(ctx context.Context, known []card) {
 		}
 	}
 	p.toldOwners = told
+}
+
+// setOrder takes in which devices are tainted for a switch.
+func (p *publisher) setOrder(ctx context.Context, order taintOrder) {
+	p.mu.Lock()
+	same := p.ordered && reflect.DeepEqual(p.order, order)
+	p.order, p.ordered = order, true
+	p.mu.Unlock()
+	if !same {
+		p.publish(ctx)
+	}
+}
+
+// sentFor is whose taints are ordered now, and whether the last publication has them.
+func (p *publisher) sentFor() (by v1alpha1.PublishedTaints, sent bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	by = p.order.by
+	sent = p.sent != nil && *p.sent == by
+	by.Withheld = p.noTaints && by.Switch != ""
+	return by, sent
+}
+
+// claimsChanged publishes again where it depends on the claims which devices are
+// published.
+func (p *publisher) claimsChanged(ctx context.Context) {
+	p.mu.Lock()
+	depends := p.noTaints
+	p.mu.Unlock()
+	if depends {
+		p.publish(ctx)
+	}
+}
+
+// cardTaints says why no claim may be allocated a device of a card. The caller holds the
+// lock.
+func (p *publisher) cardTaints(c *card, others owners) []resourceapi.DeviceTaint {
+	taints := taintsOf(c, others)
+	if p.order.all(c.Name()) {
+		taints = append(taints, p.order.taint())
+	}
+	return taints
 }
 
 // taintsOf says why nothing new may be put on a card.

@@ -34,6 +34,20 @@ func (p *publisher) withoutWhole() string {
 	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be had whole in this memory mode."
 }
 
+// restrictTaints publishes no taints from now on, because the API server drops them. The
+// devices that would have one, and that no claim holds, are not published.
+func (p *publisher) restrictTaints(ctx context.Context) {
+	p.mu.Lock()
+	already := p.noTaints
+	p.noTaints = true
+	p.mu.Unlock()
+	if already {
+		return
+	}
+	p.events.warn(ctx, "TaintsNotPublished", "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.publish(ctx)
+}
+
 // restrictShares publishes no shares from now on, because the API server drops
 // what lets several claims hold them: the first claim would have all of one.
 func (p *publisher) restrictShares(ctx context.Context) {

@@ -1,0 +1,344 @@
+package node
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const wholeOnly = "[{mig: {mode: Disabled}}]"
+
+// repartitioning is the value of a device's taint, empty without one.
+func repartitioning(d *resourceapi.Device) string {
+	for _, t := range d.Taints {
+		if t.Key == v1alpha1.RepartitioningTaint && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
+			return t.Value
+		}
+	}
+	return ""
+}
+
+// taintedOn are the names of a GPU's devices that have the taint of a profile, and of
+// those that have no taint of a switch.
+func taintedOn(t *testing.T, m *machine, card, profile string) (tainted, free []string) {
+	t.Helper()
+	for _, d := range devicesOn(t, m, card) {
+		switch repartitioning(&d) {
+		case profile:
+			tainted = append(tainted, d.Name)
+		case "":
+			free = append(free, d.Name)
+		}
+	}
+	return tainted, free
+}
+
+// order puts a switch into a state in which the plugin may have to taint devices.
+func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
+	s.t.Helper()
+	node, err := s.get()
+	require.NoError(s.t, err)
+	node.Status.State, node.Status.Switch = state, sw
+	require.NoError(s.t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
+}
+
+// onSliceWrite sees each slice that is written, before it is; an error refuses it.
+func onSliceWrite(api *fake.Clientset, see func(*resourceapi.ResourceSlice) error) {
+	api.PrependReactor("*", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
+			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
+				if err := see(slice); err != nil {
+					return true, nil, err
+				}
+			}
+		}
+		return false, nil, nil
+	})
+}
+
+// A whole switch: the plan names the GPUs, the taints stand before the second plan is
+// made, and they go with the end of the switch.
+func TestTaintsOfASwitch(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.config.taintSettle = 300 * time.Millisecond
+	// The report never claims taints that the API server does not have.
+	s.onReport = func(r *v1alpha1.NodeReport) {
+		if r.Taints == nil {
+			return
+		}
+		_, free := taintedOn(t, s.machine, card0, "whole")
+		assert.Empty(t, free, "reported, but not published")
+	}
+	var mu sync.Mutex
+	var lastTaint time.Time
+	onSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range slice.Spec.Devices {
+			if repartitioning(&slice.Spec.Devices[i]) == "whole" {
+				lastTaint = time.Now()
+			}
+		}
+		return nil
+	})
+	k, _ := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	whole := wish(t, "whole", wholeOnly)
+	task := s.ask(v1alpha1.Planning, nothing, whole)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, card0, task.Changes[0].Card)
+	assert.Equal(t, []string{card1}, task.Shrinking)
+	tainted, _ := taintedOn(t, s.machine, card0, "whole")
+	assert.Empty(t, tainted, "nothing is ordered yet")
+
+	// GPUs that the node does not have order nothing.
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: whole, Order: 1, Cards: []string{card0, "gpu-ffff-00-00-0"}, Shrinking: []string{card1, "gpu-ffff-01-00-0"}}
+	task = s.put(v1alpha1.Tainted, sw)
+	mu.Lock()
+	assert.GreaterOrEqual(t, time.Since(lastTaint), s.config.taintSettle, "the plan is made before the taints have settled")
+	mu.Unlock()
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	assert.EqualValues(t, 1, task.Order)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, []string{card1}, task.Shrinking)
+	node, err := s.get()
+	require.NoError(t, err)
+	assert.Equal(t, &v1alpha1.PublishedTaints{Switch: "1", Order: 1}, node.Status.Node.Taints, "in the same write as the answer")
+	_, free := taintedOn(t, s.machine, card0, "whole")
+	assert.Empty(t, free)
+	tainted, free = taintedOn(t, s.machine, card1, "whole")
+	for _, name := range tainted {
+		assert.Contains(t, name, "-mig-", "the whole GPU is still offered")
+	}
+	assert.NotEmpty(t, tainted)
+	assert.Contains(t, free, card1)
+
+	// What comes to the GPU before the taints have had their effect is in the plan of the
+	// next order.
+	b := allocate(t, s.api, "b", strings.Replace(small0, card0, card1, 1))
+	k.mustPrepare(b)
+	next := sw.DeepCopy()
+	next.Order, next.Cards, next.Shrinking = 2, []string{card0, card1}, nil
+	task = s.putOrder(next)
+	assert.Len(t, task.Changes, 2)
+	s.await("not tainted by the second order", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Order == 2 })
+	_, free = taintedOn(t, s.machine, card1, "whole")
+	assert.Empty(t, free)
+
+	s.order(v1alpha1.Draining, next)
+	require.Empty(t, k.unprepare(a))
+	require.Empty(t, k.unprepare(b))
+	task = s.put(v1alpha1.Applying, next)
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	tainted, free = taintedOn(t, s.machine, card0, "whole")
+	assert.Contains(t, tainted, card0)
+	assert.Empty(t, free, "the new offer comes with its taint")
+	s.onReport = nil
+
+	s.order(v1alpha1.Idle, nil)
+	require.Eventually(t, func() bool {
+		tainted, free := taintedOn(t, s.machine, card0, "whole")
+		return len(tainted) == 0 && len(free) > 0
+	}, patience, tick, "the taints stay")
+	s.await("the taints are still reported", func(r *v1alpha1.NodeReport) bool { return r.Taints == nil })
+}
+
+// putOrder is put for a further order in state Tainted.
+func (s *steered) putOrder(sw *v1alpha1.Switch) *v1alpha1.Task {
+	s.t.Helper()
+	s.order(v1alpha1.Tainted, sw)
+	return s.await("no answer to the order", func(r *v1alpha1.NodeReport) bool {
+		return r.Task != nil && r.Task.Switch == sw.ID && r.Task.State == v1alpha1.Tainted && r.Task.Order == sw.Order
+	}).Task
+}
+
+// While the API server refuses the slices there is no answer and no report of taints.
+func TestTaintsThatAreNotAccepted(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.config.taintSettle = tick
+	var refuse atomic.Bool
+	var refused atomic.Int32
+	onSliceWrite(s.api, func(*resourceapi.ResourceSlice) error {
+		if refuse.Load() {
+			refused.Add(1)
+			return errors.New("no way")
+		}
+		return nil
+	})
+	s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	awaitDevices(t, s.api, false, untainted)
+	refuse.Store(true)
+	s.onReport = func(r *v1alpha1.NodeReport) {
+		if refuse.Load() {
+			assert.Nil(t, r.Taints)
+			assert.Nil(t, r.Task)
+		}
+	}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}}
+	s.order(v1alpha1.Tainted, sw)
+	require.Eventually(t, func() bool { return refused.Load() > 1 }, patience, tick)
+	awaitEvent(t, s.api, "PublishFailed", "no way")
+	refuse.Store(false)
+	task := s.putOrder(sw)
+	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+}
+
+// A profile that is edited in the middle of a drain keeps the taints, and so does a
+// restart of the plugin; without a switch a plugin that comes back removes them.
+func TestTaintsOverEditAndRestart(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.config.taintSettle = tick
+	_, stop := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}, Shrinking: []string{card1}}
+	s.putOrder(sw)
+	all := len(devicesOn(t, s.machine, card0))
+	var untaintedWrites atomic.Int32
+	onSliceWrite(s.api, func(slice *resourceapi.ResourceSlice) error {
+		for i := range slice.Spec.Devices {
+			d := &slice.Spec.Devices[i]
+			shrinks := strings.HasPrefix(d.Name, card1+"-mig-")
+			if (strings.HasPrefix(d.Name, card0) || shrinks) && repartitioning(d) == "" {
+				untaintedWrites.Add(1)
+			}
+		}
+		return nil
+	})
+
+	s.order(v1alpha1.Draining, sw)
+	edited := sw.DeepCopy()
+	edited.ID, edited.To = "2", wish(t, "other", wholeOnly)
+	task := s.put(v1alpha1.Planning, edited)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Eventually(t, func() bool {
+		tainted, _ := taintedOn(t, s.machine, card0, "other")
+		return len(tainted) == all
+	}, patience, tick, "the value is that of the new profile")
+	s.await("the taints of the new switch are not reported", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Switch == "2" })
+
+	// One that does not fit taints all devices of the GPUs that would shrink.
+	unfit := edited.DeepCopy()
+	unfit.ID, unfit.To = "3", wish(t, "unfit", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]")
+	assert.Equal(t, v1alpha1.TaskRefused, s.put(v1alpha1.Planning, unfit).Phase)
+	require.Eventually(t, func() bool {
+		_, free := taintedOn(t, s.machine, card1, "unfit")
+		return len(free) == 0
+	}, patience, tick)
+	s.put(v1alpha1.Planning, edited)
+
+	stop()
+	tainted, _ := taintedOn(t, s.machine, card0, "other")
+	assert.Len(t, tainted, all, "the taints stay while the plugin is away")
+	s.api.ClearActions()
+	_, stop = s.start()
+	s.order(v1alpha1.Draining, edited.DeepCopy())
+	s.await("not reported after a restart", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Switch == "2" })
+	assert.Zero(t, sliceWrites(s.api), "nothing has changed")
+
+	// The GPUNode cannot be read: what is published stays.
+	stop()
+	s.config.orderPatience = tick
+	var unreadable atomic.Bool
+	unreadable.Store(true)
+	s.nodes.PrependReactor("*", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return unreadable.Load(), nil, errors.New("no way")
+	})
+	s.nodes.PrependWatchReactor("gpunodes", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		return unreadable.Load(), nil, errors.New("no way")
+	})
+	_, stop = s.start()
+	setAllocatable(t, s.api, "8") // a change that is published
+	awaitDevices(t, s.api, false, func(d resourceapi.Device) bool { return !untainted(d) })
+	assert.Zero(t, untaintedWrites.Load(), "there was a moment without the taints")
+	stop()
+	unreadable.Store(false)
+	setAllocatable(t, s.api, "0")
+
+	s.order(v1alpha1.Failed, edited)
+	s.start()
+	awaitDevices(t, s.api, false, untainted)
+	s.await("the taints are still reported", func(r *v1alpha1.NodeReport) bool { return r.Taints == nil })
+}
+
+// dropTaints makes the API server one with DRADeviceTaints off.
+func dropTaints(api *fake.Clientset) {
+	onSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
+		for i := range slice.Spec.Devices {
+			slice.Spec.Devices[i].Taints = nil
+		}
+		return nil
+	})
+}
+
+// Where the API server drops taints, the devices that no claim holds are not published
+// while a switch orders taints.
+func TestSwitchWithoutDeviceTaints(t *testing.T) {
+	api := newAPI()
+	dropTaints(api)
+	s := steer(newMachine(t, api))
+	s.config.taintSettle = tick
+	k, _ := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	assert.Contains(t, awaitEvent(t, api, "TaintsNotPublished", ""), "DRADeviceTaints is off")
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}, Shrinking: []string{card1}}
+	task := s.put(v1alpha1.Tainted, sw)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	node, err := s.get()
+	require.NoError(t, err)
+	assert.Equal(t, &v1alpha1.PublishedTaints{Switch: "1", Order: 1, Withheld: true}, node.Status.Node.Taints)
+	assert.Equal(t, []string{small0}, deviceNames(devicesOn(t, s.machine, card0)), "what a claim holds stays published")
+	names := deviceNames(devicesOn(t, s.machine, card1))
+	assert.Contains(t, names, card1)
+	assert.NotContains(t, strings.Join(names, " "), "-mig-")
+
+	require.Empty(t, k.unprepare(a))
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, patience, tick, "what was released can be allocated again")
+	s.order(v1alpha1.Idle, nil)
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick)
+}
+
+// A gate that is turned off later is noticed when slices lose their taints.
+func TestTaintsAreDroppedLater(t *testing.T) {
+	api := newAPI()
+	var off atomic.Bool
+	onSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
+		for i := range slice.Spec.Devices {
+			if off.Load() {
+				slice.Spec.Devices[i].Taints = nil
+			}
+		}
+		return nil
+	})
+	m := newMachine(t, api)
+	k, _ := m.start()
+	awaitDevices(t, api, false, untainted)
+	k.mustPrepare(allocate(t, api, "a", small0))
+	off.Store(true)
+	setAllocatable(t, api, "8") // another owner, whose taint is dropped
+	awaitEvent(t, api, "TaintsNotPublished", "")
+	require.Eventually(t, func() bool {
+		devices := published(t, api)
+		return len(devices) == 1 && devices[0].Name == small0
+	}, patience, tick)
+	assert.Equal(t, gpu.DriverName, slicesOf(t, api, gpu.DriverName)[0].Spec.Driver)
+}

@@ -112,8 +112,10 @@ func (e *eventSink) lastWords(ctx context.Context, reason, message string) {
 const lastWordsTimeout = 5 * time.Second
 
 // truncate keeps a message within what the API server takes as an event's note.
-func truncate(message string) string {
-	const limit = 1024
+func truncate(message string) string { return cut(message, 1024) }
+
+// cut keeps a message within so many bytes.
+func cut(message string, limit int) string {
 	if len(message) <= limit {
 		return message
 	}

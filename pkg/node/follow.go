@@ -35,6 +35,8 @@ const (
 	// has accepted, and the controller to notice claims that were allocated before: both
 	// read from caches.
 	taintSettle = time.Second
+	// maxTaskMessage is the length in bytes of a message that the GPUNode accepts.
+	maxTaskMessage = 32 << 10
 	// answerMargin is what is left of the controller's patience for the answer itself.
 	answerMargin = 15 * time.Second
 	// firstRestore and lastRestore are how long it is waited until what could not be put
@@ -252,7 +254,7 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 	default:
 		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
 	}
-	task.Switch, task.State = s.ID, state
+	task.Switch, task.State, task.Message = s.ID, state, cut(task.Message, maxTaskMessage)
 	if state == v1alpha1.Tainted {
 		task.Order = s.Order
 	}

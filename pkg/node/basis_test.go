@@ -1,0 +1,63 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestLastingModes(t *testing.T) {
+	hopper := gpu.Modes{MIG: gpu.MIGOn, PendingMIG: gpu.MIGOff}
+	assert.Equal(t, gpu.Modes{}, lastingModes(hopper), "claims change it")
+	ampere := gpu.Modes{MIG: gpu.MIGOn, PendingMIG: gpu.MIGOn, MIGNeedsReset: true}
+	assert.Equal(t, ampere, lastingModes(ampere))
+	vgpu := gpu.Modes{MIG: gpu.MIGOn, MIGFixed: true}
+	assert.Equal(t, vgpu, lastingModes(vgpu))
+	amd := gpu.Modes{Compute: "CPX", Computes: []string{"SPX", "CPX"}, Memory: "NPS1", Memories: []string{"NPS1", "NPS4"}}
+	lasting := amd
+	lasting.Compute = ""
+	assert.Equal(t, lasting, lastingModes(amd), "claims change the compute mode")
+}
+
+// steadyBasis checks that a claim, and what it changes on its GPU, does not change the
+// basis of plans.
+func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
+	t := s.t
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{}]")) // reports come at once now
+	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.Basis != "" })
+	assert.NotEqual(t, modeWith, before.Cards[0].Mode)
+	a := allocate(t, s.api, "basis", device)
+	k.mustPrepare(a)
+	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Cards[0].Mode == modeWith })
+	assert.Equal(t, before.Basis, held.Basis)
+	require.Empty(t, k.unprepare(a))
+	return before.Basis
+}
+
+func TestBasisOfNVIDIA(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	k, stop := s.start()
+	basis := s.steadyBasis(k, small0, "MIG on")
+	stop()
+	_, stop = s.start()
+	same := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
+	assert.Equal(t, basis, same.Basis, "a restart changes nothing")
+	stop()
+	s.config.MemoryModes = true
+	s.start()
+	s.await("a setting of the plugin does not count", func(r *v1alpha1.NodeReport) bool { return r.Basis != basis })
+}
+
+func TestBasisOfAMD(t *testing.T) {
+	s := steerAMD(t)
+	k, _ := s.start()
+	basis := s.steadyBasis(k, cpx3, "CPX NPS1")
+	task := s.ask(v1alpha1.Applying, nothing, wish(t, "cpx-nps4", cpxNPS4))
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	s.await("the memory mode does not count", func(r *v1alpha1.NodeReport) bool { return r.Basis != basis })
+}

@@ -104,7 +104,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	started := false
 	for {
 		released := m.whenReleased()
-		record, err := m.prepare(ctx, wanted, started)
+		record, err := m.prepare(ctx, claim, wanted, started)
 		if notReady := (*NotReadyError)(nil); errors.As(err, &notReady) {
 			if err := m.await(ctx, wanted, notReady); err != nil {
 				return ledger.Record{}, err
@@ -153,9 +153,10 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	return record, nil
 }
 
-// prepare is one try of Prepare. started says that an earlier one wrote the record
+// prepare is one try of Prepare. wanted is what was wanted before it waited for the
+// locks of the GPUs, which may have been changed meanwhile. started says that an earlier one wrote the record
 // down and let go of the locks.
-func (m *Manager) prepare(ctx context.Context, wanted ledger.Record, started bool) (ledger.Record, error) {
+func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, wanted ledger.Record, started bool) (ledger.Record, error) {
 	cards := cardsOf(wanted)
 	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {
 		cards = append(cards, cardsOf(held)...)
@@ -165,6 +166,9 @@ func (m *Manager) prepare(ctx context.Context, wanted ledger.Record, started boo
 		return ledger.Record{}, err
 	}
 	defer unlock()
+	if wanted, err = m.want(claim); err != nil {
+		return ledger.Record{}, err
+	}
 
 	held, ok := m.Ledger.Get(wanted.Claim.UID)
 	if started && (!ok || !sameDevices(held, wanted)) {

@@ -39,7 +39,8 @@ func TestReleaseWithoutTheDriver(t *testing.T) {
 	// It is known after a restart, too, and for others it is held.
 	m = p.start()
 	back()
-	_, err = m.prepare(t.Context(), must(m.want(claimFor("b", mig(0, "1g.10gb", 5, 1)))), false)
+	b := claimFor("b", mig(0, "1g.10gb", 5, 1))
+	_, err = m.prepare(t.Context(), b, must(m.want(b)), false)
 	conflict := (*ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict)
 	foreign, err := m.Foreign(t.Context(), address(0))

@@ -181,7 +181,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		Hardware: p.hardware,
 		Ledger:   records,
 		CDI:      files,
-		Cards:    p.cards.gpus,
+		Cards:    p.preparable,
 		LoadID:   p.hardware.LoadID,
 		LockDir:  locks,
 		Shares:   p.shares,

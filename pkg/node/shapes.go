@@ -63,6 +63,24 @@ func (p *plugin) shape(found []gpu.GPU) {
 	}
 }
 
+// preparable are the GPUs with the devices that claims can be prepared for: those that
+// the profile offers, and those that claims hold. Between a change of a GPU and the next
+// look at it, p.cards still has what it offered before.
+func (p *plugin) preparable() []gpu.GPU {
+	cards := p.cards.gpus()
+	held := p.heldPlacements()
+	for i := range cards {
+		card := &cards[i]
+		shape := p.profile.Shape(card.PCIAddress)
+		card.Placements = slices.DeleteFunc(slices.Clone(card.Placements), func(q gpu.Placement) bool {
+			return !shape.Offers(q) && !slices.ContainsFunc(held[card.PCIAddress], func(h gpu.Placement) bool {
+				return h.Name() == q.Name() || h.Base().Name() == q.Name()
+			})
+		})
+	}
+	return cards
+}
+
 // profileSettings are how the cards are shared by the profile that the node follows;
 // nil where it follows none, or configuration of the device plugin goes before. Where
 // the profile does not fit the cards any more, one was taken out, they stay as they are.

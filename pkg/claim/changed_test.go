@@ -1,0 +1,50 @@
+package claim
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// A claim that waits while its GPU is changed is judged by what the GPU is afterwards:
+// a device that is gone is not made again.
+func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	var changed atomic.Bool
+	asked := make(chan struct{}, 10)
+	before := m.Cards
+	m.Cards = func() []gpu.GPU {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		cards := slices.Clone(before())
+		if changed.Load() {
+			cards[0].Placements = []gpu.Placement{whole(0)}
+		}
+		return cards
+	}
+	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	failed := make(chan error, 1)
+	err := m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error {
+		go func() {
+			_, err := m.Prepare(context.Background(), c)
+			failed <- err
+		}()
+		<-asked // it has looked at what the GPU was before
+		changed.Store(true)
+		return nil
+	})
+	require.NoError(t, err)
+	require.ErrorContains(t, <-failed, "does not exist on card "+gpu.CardName(address(0))+" (any more)")
+	assert.Empty(t, p.hardware.names())
+	p.nothingHeld(m)
+}

@@ -81,6 +81,9 @@ type Config struct {
 	// end; zero: amd.Config's.
 	BusyPatience time.Duration
 
+	// procRoot is the host's /proc; empty: the plugin's own, which is the same, because its
+	// pod is in the host's PID namespace.
+	procRoot string
 	// restorePause is how long after the first try what was lost is put back again; zero:
 	// a minute.
 	restorePause time.Duration

@@ -14,7 +14,7 @@
 // devicehealth.go tells the kubelet how the devices are that claims hold,
 // claimstatus.go, metadata.go and sharemetrics.go tell others what they have.
 //
-// owners.go looks out for other systems that serve the same cards, features.go and
+// owners.go and migmanager.go look out for other systems that serve the same cards, features.go and
 // restrict.go for a cluster that keeps less than we publish, nodewatch.go for what
 // is said of the node. lock.go, turn.go, sockets.go and registration.go let one
 // plugin follow another. uninstall.go and leave.go end it all.

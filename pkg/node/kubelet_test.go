@@ -75,6 +75,8 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		MPSDir:       filepath.Join(dir, "mps"),
 		// As if there were no MPS, in less time than this program takes to find out.
 		MPSLauncher: []string{"/bin/sh", "-c", "exit 4"},
+		// Other tests' processes do not matter here.
+		procRoot: fakeProc(t, nil),
 	}}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
 	m.write("hook", "#!/bin/sh\n")

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -308,7 +309,8 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		p.publisher.setOwners(ctx, nil)
 		return nil
 	}
-	err = watchOwners(ctx, p.client, p.node, func(all []owner) { p.publisher.setOwners(ctx, all) })
+	processes := &migManagers{proc: cmp.Or(p.procRoot, "/proc")}
+	err = watchOwners(ctx, p.client, p.node, processes, p.idleInterval(), func(all []owner) { p.publisher.setOwners(ctx, all) })
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

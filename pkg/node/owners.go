@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,9 +36,6 @@ var draDrivers = []owner{
 	{vendor: gpu.AMD, name: amdDRADriver, remedy: "keep AMD's DRA driver off this node (with the GPU operator: spec.draDriver.enable=false, or a spec.draDriver.selector that leaves the node out)"},
 }
 
-// migManagerLabels select the pods of the GPU operator's mig-manager.
-const migManagerLabels = "app=nvidia-mig-manager"
-
 // configManagerLabel is the node label that tells AMD's device config manager
 // which modes to switch the cards to (ROCm/device-config-manager,
 // internal/constants: it works where the label is set).
@@ -54,9 +50,10 @@ var amdResource = regexp.MustCompile(`^amd\.com/(gpu|[sdtqc]px_nps[0-9]+)$`)
 var nvidiaResource = regexp.MustCompile(`^nvidia\.com/(gpu|gpu\.shared|mig-.*)$`)
 
 // findOwners looks for other systems in what the API server knows about the
-// node: its labels and allocatable resources, the slices of the vendors' DRA
-// drivers, and the pods of mig-manager.
-func findOwners(node *corev1.Node, slices []*resourceapi.ResourceSlice, migManagers []*corev1.Pod) []owner {
+// node: its labels and allocatable resources, and the slices of the vendors' DRA
+// drivers. migManager tells whether the process of mig-manager runs. All of it is
+// written by administrators and node agents; nothing that a tenant can write counts.
+func findOwners(node *corev1.Node, slices []*resourceapi.ResourceSlice, migManager bool) []owner {
 	var owners []owner
 	if resources := pluginResources(node, nvidiaResource); len(resources) > 0 {
 		owners = append(owners, owner{
@@ -80,16 +77,8 @@ func findOwners(node *corev1.Node, slices []*resourceapi.ResourceSlice, migManag
 			owners = append(owners, driver)
 		}
 	}
-	for _, pod := range migManagers {
-		if pod.Status.Phase == corev1.PodRunning {
-			owners = append(owners, owner{
-				vendor: gpu.NVIDIA,
-				name:   "mig-manager",
-				found:  fmt.Sprintf("pod %s/%s of mig-manager runs here", pod.Namespace, pod.Name),
-				remedy: "keep mig-manager off this node (label nvidia.com/gpu.deploy.mig-manager=false)",
-			})
-			break
-		}
+	if o, ok := migManagerOwner(node, migManager); ok {
+		owners = append(owners, o)
 	}
 	if profile := profileOf(node); profile != "" {
 		owners = append(owners, owner{

@@ -21,14 +21,6 @@ func nodeWith(allocatable map[corev1.ResourceName]string) *corev1.Node {
 	return n
 }
 
-func migManager(phase corev1.PodPhase) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "mig-manager-x", Labels: map[string]string{"app": "nvidia-mig-manager"}},
-		Spec:       corev1.PodSpec{NodeName: nodeName},
-		Status:     corev1.PodStatus{Phase: phase},
-	}
-}
-
 func nvidiaSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "nvidia"},
@@ -43,20 +35,22 @@ func amdSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 }
 
 // managed is a node that AMD's device config manager is to set up.
-func managed(profile string) *corev1.Node {
+func managed(profile string) *corev1.Node { return labelled(configManagerLabel, profile) }
+
+func labelled(key, value string) *corev1.Node {
 	n := nodeWith(nil)
-	n.Labels = map[string]string{configManagerLabel: profile}
+	n.Labels = map[string]string{key: value}
 	return n
 }
 
 func TestFindOwners(t *testing.T) {
 	for name, tt := range map[string]struct {
-		node     *corev1.Node
-		slices   []*resourceapi.ResourceSlice
-		managers []*corev1.Pod
-		vendor   gpu.Vendor
-		want     string
-		found    string
+		node    *corev1.Node
+		slices  []*resourceapi.ResourceSlice
+		manager bool
+		vendor  gpu.Vendor
+		want    string
+		found   string
 	}{
 		"nobody":                               {node: nodeWith(map[corev1.ResourceName]string{"cpu": "8", "amd.com/nic": "8", "amd.com/gpu": "0"})},
 		"no node seen":                         {},
@@ -66,22 +60,24 @@ func TestFindOwners(t *testing.T) {
 		"device plugin, gone":                  {node: nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"})},
 		"NVIDIA's DRA driver":                  {slices: []*resourceapi.ResourceSlice{nvidiaSlice(), nvidiaSlice(resourceapi.Device{Name: "gpu-0"})}, want: "gpu.nvidia.com", found: "DRA driver gpu.nvidia.com publishes devices of this node"},
 		"NVIDIA's DRA driver, idle":            {slices: []*resourceapi.ResourceSlice{nvidiaSlice()}},
-		"mig-manager":                          {managers: []*corev1.Pod{migManager(corev1.PodSucceeded), migManager(corev1.PodRunning), migManager(corev1.PodRunning)}, want: "mig-manager", found: "pod gpu-operator/mig-manager-x of mig-manager runs here"},
-		"mig-manager that waits":               {managers: []*corev1.Pod{migManager(corev1.PodPending)}},
+		"mig-manager":                          {manager: true, want: "mig-manager", found: "process nvidia-mig-manager of mig-manager runs here"},
+		"mig-manager at work":                  {node: labelled(migStateLabel, "pending"), want: "mig-manager", found: "its label nvidia.com/mig.config.state=pending says that mig-manager is changing them"},
+		"mig-manager, seen twice":              {node: labelled(migStateLabel, "pending"), manager: true, want: "mig-manager", found: "process nvidia-mig-manager of mig-manager runs here"},
+		"mig-manager that is done":             {node: labelled(migStateLabel, "success")},
 		"AMD's device plugin":                  {node: nodeWith(map[corev1.ResourceName]string{"amd.com/gpu": "8"}), want: "device-plugin", vendor: gpu.AMD, found: "a device plugin serves amd.com/gpu: 8 here"},
 		"AMD's device plugin, named by mode":   {node: nodeWith(map[corev1.ResourceName]string{"amd.com/cpx_nps4": "64", "amd.com/spx_nps1": "1"}), want: "device-plugin", vendor: gpu.AMD, found: "amd.com/cpx_nps4: 64, amd.com/spx_nps1: 1"},
 		"AMD's DRA driver":                     {slices: []*resourceapi.ResourceSlice{amdSlice(resourceapi.Device{Name: "gpu-1-128"})}, want: "gpu.amd.com", vendor: gpu.AMD, found: "DRA driver gpu.amd.com publishes devices of this node"},
 		"device config manager":                {node: managed("cpx-profile"), want: "device-config-manager", vendor: gpu.AMD, found: "its label dcm.amd.com/gpu-config-profile=cpx-profile lets"},
 		"device config manager without orders": {node: managed("")},
 		"all of them": {
-			node:     nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}),
-			slices:   []*resourceapi.ResourceSlice{nvidiaSlice(resourceapi.Device{Name: "gpu-0"})},
-			managers: []*corev1.Pod{migManager(corev1.PodRunning)},
-			want:     "device-plugin_gpu.nvidia.com_mig-manager",
+			node:    nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}),
+			slices:  []*resourceapi.ResourceSlice{nvidiaSlice(resourceapi.Device{Name: "gpu-0"})},
+			manager: true,
+			want:    "device-plugin_gpu.nvidia.com_mig-manager",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := owners(findOwners(tt.node, tt.slices, tt.managers))
+			found := owners(findOwners(tt.node, tt.slices, tt.manager))
 			assert.Equal(t, tt.want, found.names())
 			for _, o := range found {
 				assert.Equal(t, cmp.Or(tt.vendor, gpu.NVIDIA), o.vendor)

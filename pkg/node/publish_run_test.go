@@ -1,6 +1,8 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -125,34 +128,69 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 
 func TestOtherOwnerAtFirstPublish(t *testing.T) {
 	for name, tt := range map[string]struct {
-		api  *fake.Clientset
-		gone func(*fake.Clientset) error
-		note string
+		api   *fake.Clientset
+		there func(*machine)
+		gone  func(*machine) error
+		note  string
 	}{
 		"NVIDIA's DRA driver": {
 			newAPI(nvidiaSlice(resourceapi.Device{Name: "gpu-0"})),
-			func(api *fake.Clientset) error {
-				return api.ResourceV1().ResourceSlices().Delete(t.Context(), "nvidia", metav1.DeleteOptions{})
+			func(*machine) {},
+			func(m *machine) error {
+				return m.api.ResourceV1().ResourceSlices().Delete(t.Context(), "nvidia", metav1.DeleteOptions{})
 			},
 			"DRA driver gpu.nvidia.com publishes devices",
 		},
 		"mig-manager": {
-			newAPI(migManager(corev1.PodRunning)),
-			func(api *fake.Clientset) error {
-				return api.CoreV1().Pods("gpu-operator").Delete(t.Context(), "mig-manager-x", metav1.DeleteOptions{})
-			},
-			"pod gpu-operator/mig-manager-x of mig-manager runs here",
+			newAPI(),
+			func(m *machine) { addProcess(m.t, m.config.procRoot, 4321, realMIGManager) },
+			func(m *machine) error { return os.RemoveAll(filepath.Join(m.config.procRoot, "4321")) },
+			"process nvidia-mig-manager of mig-manager runs here",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, tt.api)
+			tt.there(m)
 			_, _ = m.start()
 			awaitDevices(t, m.api, true, untainted)
 			assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", ""), tt.note)
-			require.NoError(t, tt.gone(m.api))
+			require.NoError(t, tt.gone(m))
 			awaitDevices(t, m.api, false, untainted)
 		})
 	}
+}
+
+// A pod that calls itself mig-manager, in any namespace, changes nothing: who may create pods
+// decides nothing about a node's GPUs.
+func TestPodsDecideNothingAboutOwners(t *testing.T) {
+	m := newMachine(t, newAPI(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "busybox", Labels: map[string]string{"app": "nvidia-mig-manager"}},
+		Spec:       corev1.PodSpec{NodeName: nodeName},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}))
+	addProcess(t, m.config.procRoot, 17, hostProcess{"nvidia-mig-mana", defaultCaps, hostUser})
+	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	for _, action := range m.api.Actions() {
+		assert.NotEqual(t, "pods", action.GetResource().Resource, "the plugin has no rights on pods")
+	}
+}
+
+// mig-manager says in a label that it is about to change the GPUs. That is seen at once.
+func TestMIGManagerBeginsWork(t *testing.T) {
+	m := newMachine(t, newAPI())
+	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	label := func(state string) {
+		_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":"`+state+`"}}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	label("pending")
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
+		return len(d.Taints) == 1 && d.Taints[0].Key == TaintOwner && d.Taints[0].Value == "mig-manager"
+	})
+	label("success")
+	awaitDevices(t, m.api, false, untainted)
 }
 
 func TestIgnoreOtherOwners(t *testing.T) {

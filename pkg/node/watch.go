@@ -15,24 +15,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // watchOwners calls changed, with what it sees, whenever something may have
 // changed about who serves the node's cards. Each watch is limited to this
-// node, so a thousand nodes do not watch each other.
-func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, changed func([]owner)) error {
+// node, so a thousand nodes do not watch each other. Processes cannot be watched:
+// they are looked at in intervals.
+func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, processes *migManagers, interval time.Duration, changed func([]owner)) error {
 	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak), informers.WithTransform(withoutBulk))
 	}
-	pods := narrow(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node.name).String()
-		o.LabelSelector = migManagerLabels
-	})
-
-	factories := []informers.SharedInformerFactory{node, pods}
-	podLister := pods.Core().V1().Pods()
+	factories := []informers.SharedInformerFactory{node}
 	nodeLister := node.Core().V1().Nodes()
-	watched := []cache.SharedIndexInformer{nodeLister.Informer(), podLister.Informer()}
+	watched := []cache.SharedIndexInformer{nodeLister.Informer()}
 	var sliceListers []resourcelisters.ResourceSliceLister
 	for _, driver := range draDrivers {
 		slices := narrow(func(o *metav1.ListOptions) {
@@ -70,18 +66,31 @@ func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWat
 			ofDriver, _ := lister.List(labels.Everything())
 			theirSlices = append(theirSlices, ofDriver...)
 		}
-		migManagers, _ := podLister.Lister().List(labels.Everything())
-		changed(findOwners(thisNode, theirSlices, migManagers))
+		changed(findOwners(thisNode, theirSlices, processes.running))
 	}
 	if err := waitForSync(ctx, factories...); err != nil {
 		return err
 	}
+	lookAtProcesses := func() (changed bool) {
+		changed, err := processes.look()
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "It is not known whether a mig-manager runs; what was seen last counts")
+		}
+		return changed
+	}
+	lookAtProcesses()
 	look()
 	go func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
 		for {
 			select {
 			case <-signal:
 				look()
+			case <-ticker.C:
+				if lookAtProcesses() {
+					look()
+				}
 			case <-ctx.Done():
 				return
 			}

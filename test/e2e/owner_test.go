@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // ownerTaint is on the devices of cards that another system serves.
@@ -30,6 +32,10 @@ func TestAnotherOwnerOfTheCards(t *testing.T) {
 		"mig-manager": {migManager, []string{
 			"of mig-manager runs here",
 			"keep mig-manager off this node", "nvidia.com/gpu.deploy.mig-manager=false",
+		}},
+		"mig-manager at work": {migManagerAtWork, []string{
+			"its label nvidia.com/mig.config.state=pending says that mig-manager is changing them",
+			"keep mig-manager off this node", "remove label nvidia.com/mig.config.state",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,10 +78,46 @@ func nvidiaDriver(s *suite) func() {
 	return func() { _ = slices.Delete(s.ctx, slice.Name, metav1.DeleteOptions{}) }
 }
 
+// migManager runs a program with the name and the privileges of mig-manager.
 func migManager(s *suite) func() {
-	pod := newPod("mig-manager")
-	pod.Labels = map[string]string{"app": "nvidia-mig-manager"}
-	pod.Spec.NodeName = nodeA
+	pod := calledMIGManager("mig-manager")
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	s.create(pod)
 	return func() { _ = s.client.CoreV1().Pods(s.namespace).Delete(s.ctx, pod.Name, now()) }
+}
+
+// calledMIGManager is what any tenant may create: a pod on node A with mig-manager's label,
+// whose process has its name.
+func calledMIGManager(name string) *corev1.Pod {
+	pod := newPod(name)
+	pod.Labels = map[string]string{"app": "nvidia-mig-manager"}
+	pod.Spec.NodeName = nodeA
+	pod.Spec.Containers[0].Command = []string{"sh", "-c",
+		`printf '#!/bin/sh\nwhile sleep 1; do :; done\n' >/nvidia-mig-manager && chmod +x /nvidia-mig-manager && exec /nvidia-mig-manager`}
+	return pod
+}
+
+// migManagerAtWork makes the node look as if mig-manager had begun to change its GPUs.
+func migManagerAtWork(s *suite) func() {
+	label := func(state string) {
+		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeA, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":`+state+`}}}`), metav1.PatchOptions{})
+		require.NoError(s.t, err)
+	}
+	label(`"pending"`)
+	return func() { label("null") }
+}
+
+// A pod that calls itself mig-manager decides nothing: not what the node offers, nor what its
+// switches do.
+func TestAPodsLabelDecidesNothing(t *testing.T) {
+	s := start(t)
+	s.create(calledMIGManager("busybox"))
+	s.waitRunning("busybox")
+	require.Equal(t, "nvidia-mig-mana\n", s.exec(s.namespace, "busybox", "main", "cat", "/proc/1/comm"))
+	// Longer than two looks of the plugin at the processes.
+	require.Never(t, func() bool {
+		return s.tainted(nodeA, "", ownerTaint) || len(s.gpuNode(nodeA).Status.Node.Owners) > 0
+	}, 35*time.Second, time.Second, "the GPUs of %s are withheld", nodeA)
+	s.gpuPod("tenant", class1g10gb)
+	s.waitRunning("tenant")
 }

@@ -71,8 +71,8 @@ func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
 		appear            func(*suite) (disappear func())
 		says              []string
 	}{
-		"mig-manager": {nodeA, cutInThree, classWhole, migManager, []string{
-			"of mig-manager runs here", "nvidia.com/gpu.deploy.mig-manager=false",
+		"mig-manager": {nodeA, cutInThree, classWhole, migManagerAtWork, []string{
+			"mig-manager is changing them", "nvidia.com/gpu.deploy.mig-manager=false",
 		}},
 		"AMD's device config manager": {nodeC, `{cards: {vendor: amd}, amd: {computePartition: DPX}}`, classCPX, configManager, []string{
 			"device config manager", "remove label dcm.amd.com/gpu-config-profile",

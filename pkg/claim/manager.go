@@ -226,10 +226,8 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.held, live: s.live, sharers: s.sharers}
 	if len(steps) == 0 {
 		r.record = *s.held
-	} else if steps[0].Op == OpIntent {
-		err = m.readSettings(ctx, s)
 	}
-	return r, steps, err
+	return r, steps, nil
 }
 
 // others are the records of other claims on a record's cards, and what is still
@@ -286,16 +284,14 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 
 // release undoes a record. The caller holds the locks of its cards.
 func (m *Manager) release(ctx context.Context, held ledger.Record) error {
-	live := map[string][]gpu.Partition{}
+	_, sharers := m.others(held)
+	r := &run{Manager: m, operation: "unprepare", record: held, live: map[string][]gpu.Partition{}, sharers: sharers}
 	if now := m.current(&held); now != nil {
-		var err error
-		if live, err = m.live(ctx, madeOn(*now)); err != nil {
+		if err := r.lookAt(ctx, madeOn(*now)); err != nil {
 			return err
 		}
 	}
-	_, sharers := m.others(held)
-	r := &run{Manager: m, operation: "unprepare", record: held, live: live, sharers: sharers}
-	if err := r.do(ctx, planRelease(held, live, sharers, m.static)); err != nil {
+	if err := r.do(ctx, planRelease(held, r.live, sharers, m.static)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)

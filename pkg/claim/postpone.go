@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -56,18 +57,26 @@ func (m *Manager) postpone(ctx context.Context, held ledger.Record) error {
 	return m.Ledger.Put(later)
 }
 
-// finishReleases releases what could not be released while a driver could not be used.
-func (m *Manager) finishReleases(ctx context.Context) []Finding {
+// FinishReleases removes what released claims left on GPUs that could not be reached. On
+// GPUs that still cannot it changes nothing. Without addresses it means all GPUs. It
+// waits until ctx ends for claims that are being prepared or released there.
+func (m *Manager) FinishReleases(ctx context.Context, pciAddresses ...string) []Finding {
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
-		if !r.Released {
+		if !r.Released || len(pciAddresses) > 0 && !slices.ContainsFunc(cardsOf(r), func(card string) bool { return slices.Contains(pciAddresses, card) }) {
 			continue
 		}
 		err := m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return now.Released }, m.release)
-		if err != nil && !withoutDriver(err) {
+		switch {
+		case err == nil:
+			findings = append(findings, Finding{
+				Reason:  "ReleaseFinished",
+				Message: fmt.Sprintf("claim %s was released while its GPUs could not be reached; they can be now, and %s is removed", r.Claim, deviceNames(r)),
+			})
+		case !withoutDriver(err) && !errors.Is(err, gpu.ErrLost):
 			findings = append(findings, Finding{
 				Reason:  "ReleaseNotFinished",
-				Message: fmt.Sprintf("claim %s (%s) was released while its driver could not be used, and %s cannot be removed from the hardware now; this is tried again", r.Claim, r.Claim.UID, deviceNames(r)),
+				Message: fmt.Sprintf("claim %s (%s) was released while its GPUs could not be reached, and %s cannot be removed from the hardware now; this is tried again", r.Claim, r.Claim.UID, deviceNames(r)),
 				Err:     err,
 			})
 		}

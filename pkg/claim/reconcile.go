@@ -93,7 +93,7 @@ func (m *Manager) recoverOne(uid types.UID) error {
 // Reconcile compares the ledger with the API server, the CDI folder and what runs
 // for shares, and releases what no claim holds any more.
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
-	findings := m.finishReleases(ctx)
+	findings := m.FinishReleases(ctx)
 	findings = append(findings, m.releaseLeftovers(ctx, getClaim)...)
 	findings = append(findings, m.removeOrphanFiles(ctx)...)
 	return append(findings, m.stopStrays(ctx)...)
@@ -108,7 +108,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
 		if r.Released {
-			continue // finishReleases does
+			continue // FinishReleases does
 		}
 		claim, err := getClaim(ctx, r.Claim.Namespace, r.Claim.Name)
 		if err != nil {

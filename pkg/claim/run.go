@@ -32,6 +32,9 @@ type run struct {
 	live map[string][]gpu.Partition
 	// sharers is what is still true of the other claims' records on the cards.
 	sharers []ledger.Record
+	// left are indexes of the devices of a release that could not be cleaned up,
+	// because their GPU is lost.
+	left map[int]bool
 }
 
 // do takes the steps in order. When one of a Prepare fails, it and those before
@@ -80,11 +83,11 @@ func (r *run) step(ctx context.Context, step Step) error {
 	case OpRemoveCDI:
 		return r.CDI.Remove(r.record.Claim.UID)
 	case OpLeave:
-		return r.leave(ctx, step.Device)
+		return r.unlessLost(step.Device, r.leave(ctx, step.Device))
 	case OpDestroy:
-		return r.destroy(ctx, r.record.Devices[step.Device].Placement)
+		return r.unlessLost(step.Device, r.destroy(ctx, r.record.Devices[step.Device].Placement))
 	case OpForget:
-		return r.Ledger.Delete(r.record.Claim.UID)
+		return r.forget()
 	}
 	return fmt.Errorf("unknown step %q", step.Op)
 }
@@ -165,6 +168,9 @@ func (r *run) create(ctx context.Context, d *ledger.Device) error {
 }
 
 func (r *run) join(ctx context.Context, device int) error {
+	if err := r.readSettings(ctx, device); err != nil {
+		return err
+	}
 	if err := r.Shares.Join(ctx, holder(r.record, device, r.sharers)); err != nil {
 		return fmt.Errorf("set up %s: %w", r.record.Devices[device].Name, err)
 	}

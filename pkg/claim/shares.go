@@ -35,8 +35,9 @@ type Holder struct {
 // keeps each to its part. The caller holds the lock of the card while it calls
 // Join or Leave.
 type Sharer interface {
-	// Settings reads how a card is set, before the first share changes it. It is
-	// nil for a card on which sharing changes nothing that must come back.
+	// Settings reads how a card is set, before the first share changes it and once
+	// what is shared exists. It is nil for a card on which sharing changes nothing
+	// that must come back.
 	Settings(ctx context.Context, p gpu.Placement) (*gpu.CardSettings, error)
 
 	// Join gets a share ready for its holder. It is idempotent. What takes longer

@@ -54,27 +54,27 @@ func carryOver(held *ledger.Record, wanted ledger.Record) {
 	}
 }
 
-// readSettings writes into the wanted record how the cards of its shares were set
-// before anybody shared them: what another holder found, else what is found now.
-func (m *Manager) readSettings(ctx context.Context, s situation) error {
-	known := s.sharers
-	if s.held != nil {
-		known = append(known[:len(known):len(known)], *s.held)
+// readSettings writes down how the GPU of a share was set before anybody shared it:
+// what another holder found, else what is found now. What is shared exists by now,
+// because a GPU in MIG mode has no settings of its own. The share has not joined yet.
+func (r *run) readSettings(ctx context.Context, device int) error {
+	d := &r.record.Devices[device]
+	if r.operation != "prepare" || d.Before != nil {
+		return nil
 	}
-	for i := range s.wanted.Devices {
-		d := &s.wanted.Devices[i]
-		if !d.IsShare() || d.Before != nil {
-			continue
-		}
-		if d.Before = knownBefore(d.Placement.GPU, append(known, ledger.Record{Devices: s.wanted.Devices[:i]})); d.Before != nil {
-			continue
-		}
+	known := append(r.Held([]string{d.Placement.GPU}), ledger.Record{Devices: r.record.Devices[:device]})
+	before := knownBefore(d.Placement.GPU, known)
+	if before == nil {
 		var err error
-		if d.Before, err = m.Shares.Settings(ctx, d.Placement); err != nil {
+		if before, err = r.Shares.Settings(ctx, d.Placement); err != nil {
 			return fmt.Errorf("read how card %s is set, before %s changes it: %w", d.Placement.CardName(), d.Name, err)
 		}
 	}
-	return nil
+	if before == nil {
+		return nil
+	}
+	d.Before = before
+	return r.Ledger.Put(r.record)
 }
 
 // knownBefore is how a card was set before its first share, if a record says so.

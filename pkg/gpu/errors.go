@@ -14,6 +14,11 @@ var ErrInUse = errors.New("in use")
 // it was asked to be, and never will.
 var ErrNotSupported = errors.New("not supported by the card")
 
+// ErrLost is what a vendor returns, wrapped, when a GPU is no longer on its bus:
+// nothing on it can be used or changed until it returns. A GPU that only takes long
+// to answer, or hangs, is not lost.
+var ErrLost = errors.New("lost")
+
 // DriverError says that the driver of a GPU cannot be used now: its library is missing
 // or does not match the kernel module, or the driver is being replaced. What is in the
 // hardware stays as it is meanwhile.

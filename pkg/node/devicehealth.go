@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -46,7 +47,7 @@ func (d *driver) health() kubeletplugin.DeviceHealthReport {
 	var report kubeletplugin.DeviceHealthReport
 	now := time.Now()
 	places := map[string]int{}
-	for _, r := range d.claims.Ledger.List() {
+	for _, r := range claim.InUse(d.claims.Ledger.List()) {
 		for _, device := range r.Devices {
 			health := kubeletplugin.DeviceHealth{PoolName: device.Pool, DeviceName: device.Name, LastUpdated: now}
 			if c, ok := known[device.Placement.GPU]; ok {

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -165,7 +166,7 @@ func nameOf(r *ledger.Record) string {
 // all but one have admin access, or if it is shared.
 func (p *plugin) holders(pciAddress string) map[string]string {
 	holders := map[string]string{}
-	for _, r := range p.claims.Ledger.List() {
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
 		for _, d := range r.Devices {
 			text := nameOf(&r) + p.partOf(r.Claim, d)
 			switch before := holders[d.Name]; {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -92,7 +93,7 @@ func (p *plugin) look(ctx context.Context) error {
 // heldPlacements is what claims hold, by card.
 func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 	held := map[string][]gpu.Placement{}
-	for _, r := range p.claims.Ledger.List() {
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
 		for _, d := range r.Devices {
 			if !d.Admin {
 				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
@@ -107,6 +108,7 @@ func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 func (p *plugin) lookForForeign(ctx context.Context) {
 	foreign := map[string][]gpu.Partition{}
 	for _, card := range p.cards.list() {
+		p.finishReleases(ctx, card.PCIAddress)
 		partitions, err := p.foreignOn(ctx, &card)
 		if err != nil {
 			// Not known now: what was known before stays.
@@ -117,6 +119,14 @@ func (p *plugin) lookForForeign(ctx context.Context) {
 		}
 	}
 	p.publisher.setForeign(ctx, foreign)
+}
+
+// finishReleases cleans up a GPU that was lost while claims were released, once it is
+// back. It happens before the GPU counts as healthy, which takes several looks.
+func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	p.report(ctx, p.claims.FinishReleases(ctx, pciAddress))
 }
 
 // foreignOn lists the foreign partitions of one card. If the node's settings say

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
@@ -87,7 +88,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 // currentRecords are the records of the ledger, with what was handed out under the
 // present loads of the cards' drivers.
 func (p *plugin) currentRecords() []ledger.Record {
-	records := p.claims.Ledger.List()
+	records := claim.InUse(p.claims.Ledger.List())
 	for i := range records {
 		records[i].Devices = slices.DeleteFunc(records[i].Devices, func(d ledger.Device) bool {
 			return d.LoadID != p.hardware.LoadID(d.Placement.GPU)

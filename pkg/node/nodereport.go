@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -26,7 +27,7 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	report := &v1alpha1.NodeReport{
 		BootID:  f.bootID(),
 		Count:   int32(len(cards)),
-		Held:    int32(len(f.claims.Ledger.List())),
+		Held:    int32(len(claim.InUse(f.claims.Ledger.List()))),
 		Owners:  f.publisher.ownersFound(),
 		Applied: f.profile.Applied().Hash,
 	}
@@ -132,7 +133,7 @@ func (f *follower) partitionsOf(c *card) []string {
 // heldOf are the devices of a card that claims hold.
 func (f *follower) heldOf(c *card) []string {
 	var names []string
-	for _, r := range f.claims.Ledger.On([]string{c.PCIAddress}) {
+	for _, r := range claim.InUse(f.claims.Ledger.On([]string{c.PCIAddress})) {
 		for _, d := range r.Devices {
 			if d.Placement.GPU == c.PCIAddress && !d.Admin {
 				names = append(names, d.Name)

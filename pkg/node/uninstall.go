@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -129,7 +130,7 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 	if p.publisher.isWithdrawn() && !p.followsProfile() {
 		return
 	}
-	if records := p.claims.Ledger.List(); len(records) > 0 && !force {
+	if records := claim.InUse(p.claims.Ledger.List()); len(records) > 0 && !force {
 		// What the kubelet has not released by now, or a process keeps in use.
 		klog.FromContext(ctx).Info("Cannot withdraw the GPUs of the node yet, claims hold some", "claims", len(records), "first", records[0].Claim.String())
 		p.reconcile(ctx)

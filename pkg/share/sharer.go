@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,7 +211,14 @@ func (s *Sharer) resetCard(ctx context.Context, h claim.Holder) error {
 		}
 	}
 	if before := h.Device.Before; changesMode(p) && before != nil {
-		return s.cfg.Cards.SetComputeMode(ctx, p.GPU, before.ComputeMode)
+		// An empty mode was read by an earlier version while MIG was enabled. The
+		// driver starts in the default mode.
+		err := s.cfg.Cards.SetComputeMode(ctx, p.GPU, cmp.Or(before.ComputeMode, gpu.ComputeDefault))
+		if errors.Is(err, gpu.ErrNotSupported) {
+			klog.FromContext(ctx).Info("The compute mode is not restored, because the GPU has none now", "gpu", p.CardName(), "reason", err.Error())
+			return nil
+		}
+		return err
 	}
 	return nil
 }

@@ -34,9 +34,11 @@ type Record struct {
 	Claim   ClaimRef `json:"claim"`
 	State   State    `json:"state"`
 	Devices []Device `json:"devices"`
-	// Released says that the kubelet has released the claim while the driver of its GPUs
-	// could not be used. What the record names must still be removed from the hardware
-	// before anybody else gets it. The state is Preparing.
+	// Released says that the kubelet has released the claim while its GPUs could not be
+	// reached: their driver could not be used, or a GPU was lost. What the record names
+	// must still be removed from the hardware before anybody else gets it, and no
+	// container uses it. The state is Preparing. If a GPU was lost, the claim's UID in
+	// such a record is a LeftoverUID, so that the claim can be prepared elsewhere.
 	Released bool `json:"released,omitempty"`
 	// Pods are the claim's users at the time of Prepare, for people who read
 	// metrics, messages and events. They are in the claim's namespace.
@@ -47,6 +49,12 @@ type Record struct {
 type Pod struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
+}
+
+// LeftoverUID is the key of what is left of a claim on one GPU, named by
+// gpu.CardName.
+func LeftoverUID(claim types.UID, card string) types.UID {
+	return claim + "-left-on-" + types.UID(card)
 }
 
 // PodNames are the names of the pods.

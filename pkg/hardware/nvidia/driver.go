@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
@@ -159,19 +160,38 @@ func onCard[T any](ctx context.Context, d *Driver, pciAddress string, f func(*ca
 			var none T
 			return none, err
 		}
-		return f(&card{task: t, driver: d, pciAddress: pciAddress, device: device})
+		c := &card{task: t, driver: d, pciAddress: pciAddress, device: device}
+		value, err := f(c)
+		return value, c.confirmLoss(err)
 	})
 }
 
-// lookup finds a card's handle. An NVML session that was lost is opened again.
+// confirmLoss adds gpu.ErrLost to an unknown error of a GPU that is lost. Several
+// calls, those for GPU instances among them, document ERROR_UNKNOWN but not
+// ERROR_GPU_IS_LOST (nvml.h); DeviceGetMemoryInfo documents both and asks the GPU.
+func (c *card) confirmLoss(err error) error {
+	if !errors.Is(err, nvml.ERROR_UNKNOWN) {
+		return err
+	}
+	if _, asked := c.totalMemory(); lost(asked) {
+		return fmt.Errorf("%w: %w", err, asked)
+	}
+	return err
+}
+
+// lookup finds a GPU's handle. It reopens an NVML session that was lost. A GPU that
+// the driver no longer lists was removed from the bus, and counts as lost.
 func (d *Driver) lookup(t *task, pciAddress string) (nvml.Device, error) {
 	find := func() (nvml.Device, nvml.Return) { return t.nvml.DeviceGetHandleByPciBusId(pciAddress) }
 	device, err := ask(t, "DeviceGetHandleByPciBusId", find)
-	if !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
-		return device, err
+	if errors.Is(err, nvml.ERROR_UNINITIALIZED) {
+		if err := t.session.begin(t); err != nil {
+			return nil, err
+		}
+		device, err = ask(t, "DeviceGetHandleByPciBusId", find)
 	}
-	if err := t.session.begin(t); err != nil {
-		return nil, err
+	if errors.Is(err, nvml.ERROR_NOT_FOUND) {
+		return nil, fmt.Errorf("%w: %w: the driver does not list it", err, gpu.ErrLost)
 	}
-	return ask(t, "DeviceGetHandleByPciBusId", find)
+	return device, err
 }

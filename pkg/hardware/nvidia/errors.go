@@ -9,8 +9,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// CallError is an NVML call that did not succeed. errors.Is finds both the
-// nvml.Return in it and, where the cause is a client of the card, gpu.ErrInUse.
+// CallError is an NVML call that did not succeed. errors.Is finds the nvml.Return in
+// it and, where that is the cause, gpu.ErrInUse or gpu.ErrLost.
 type CallError struct {
 	// Subject is what was asked: "card 0000:c1:00.0" or "NVML".
 	Subject string
@@ -27,10 +27,13 @@ func (e *CallError) Error() string {
 	return text
 }
 
-// Unwrap makes errors.Is work with NVML's codes and with gpu.ErrInUse.
+// Unwrap makes errors.Is work with NVML's codes, with gpu.ErrInUse and gpu.ErrLost.
 func (e *CallError) Unwrap() []error {
-	if e.Return == nvml.ERROR_IN_USE {
+	switch e.Return {
+	case nvml.ERROR_IN_USE:
 		return []error{e.Return, gpu.ErrInUse}
+	case nvml.ERROR_GPU_IS_LOST:
+		return []error{e.Return, gpu.ErrLost}
 	}
 	return []error{e.Return}
 }

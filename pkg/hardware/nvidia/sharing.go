@@ -67,13 +67,14 @@ var computeModes = map[string]nvml.ComputeMode{
 	gpu.ComputeProhibited: nvml.COMPUTEMODE_PROHIBITED,
 }
 
-// Settings reads how a card is set, as far as sharing changes it.
+// Settings reads how a GPU is set, as far as sharing changes it. A GPU in MIG mode
+// fails with gpu.ErrNotSupported: its MIG devices have compute modes, and it has none.
 func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
 	return onCard(ctx, d, pciAddress, func(c *card) (gpu.CardSettings, error) {
-		mode, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
-		if unsupported(err) {
-			return gpu.CardSettings{}, nil
+		if err := c.refuseMIG("read its compute mode"); err != nil {
+			return gpu.CardSettings{}, err
 		}
+		mode, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
 		if err != nil {
 			return gpu.CardSettings{}, err
 		}
@@ -98,7 +99,23 @@ func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) er
 	return err
 }
 
+// refuseMIG fails with gpu.ErrNotSupported while MIG is enabled: "If MIG is enabled on
+// a GPU, device must be MIG device handle" (nvml.h, on compute modes).
+func (c *card) refuseMIG(what string) error {
+	mode, err := c.migMode()
+	if err != nil {
+		return err
+	}
+	if mode.on {
+		return fmt.Errorf("card %s: cannot %s while MIG is enabled: %w", c.pciAddress, what, gpu.ErrNotSupported)
+	}
+	return nil
+}
+
 func (c *card) setComputeMode(name string, want nvml.ComputeMode) error {
+	if err := c.refuseMIG("set its compute mode to " + name); err != nil {
+		return err
+	}
 	before, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
 	if err == nil && before == want {
 		return nil

@@ -180,11 +180,15 @@ func (d *device) GetPersistenceMode() (nvml.EnableState, nvml.Return) {
 	return nvml.FEATURE_ENABLED, d.check("")
 }
 
-// GetComputeMode says who may open contexts: Default until SetComputeMode.
+// GetComputeMode says who may open contexts: Default until SetComputeMode. "If MIG
+// is enabled on a GPU, device must be MIG device handle" (nvml.h).
 func (d *device) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
-	g, ret := d.view("")
+	g, ret := d.view("GetComputeMode")
 	if ret != nvml.SUCCESS {
 		return 0, ret
+	}
+	if g.MIGMode {
+		return 0, nvml.ERROR_NOT_SUPPORTED
 	}
 	return nvml.ComputeMode(g.ComputeMode), nvml.SUCCESS
 }

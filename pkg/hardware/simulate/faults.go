@@ -104,7 +104,7 @@ var faultCalls = []string{
 	"GetGpuInstanceProfileInfo", "GetGpuInstancePossiblePlacements",
 	"CreateGpuInstance", "GetGpuInstances", "GpuInstanceDestroy",
 	"CreateComputeInstance", "GetComputeInstances", "ComputeInstanceDestroy",
-	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "SetComputeMode",
+	"GetMigDeviceHandleByIndex", "GetComputeRunningProcesses", "GetComputeMode", "SetComputeMode",
 	"EventSetCreate", "GetSupportedEventTypes", "RegisterEvents", "EventSetWait", "GetFieldValues",
 }
 

@@ -193,12 +193,46 @@ func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID,
 // Foreign lists the partitions of a card that no record explains and that are not
 // static.
 func (m *Manager) Foreign(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	foreign, _, err := m.Compare(ctx, pciAddress)
+	return foreign, err
+}
+
+// Compare compares the ledger with a GPU. foreign are the partitions that no record
+// explains and that are not static, missing what claims hold and the GPU does not
+// have: somebody other than this driver removed it.
+func (m *Manager) Compare(ctx context.Context, pciAddress string) (foreign []gpu.Partition, missing []ledger.Device, err error) {
 	unlock, err := m.lock(ctx, "reconcile", []string{pciAddress})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unlock()
-	return m.foreign(ctx, pciAddress)
+	live, err := m.Hardware.Live(ctx, pciAddress)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.foreign(live), m.missing(pciAddress, live), nil
+}
+
+// missing lists what claims hold of a GPU and is not among its partitions. A
+// partition of a mode that is there but incomplete is an obstacle of its own.
+func (m *Manager) missing(card string, live []gpu.Partition) []ledger.Device {
+	incomplete := func(d ledger.Device) bool {
+		return slices.ContainsFunc(live, func(p gpu.Partition) bool {
+			return p.Is(d.Placement) && p.Type.FollowsMode() && !p.Complete
+		})
+	}
+	var missing []ledger.Device
+	for _, r := range m.Held([]string{card}) {
+		if r.State != ledger.Prepared {
+			continue
+		}
+		for _, d := range r.Devices {
+			if d.Placement.GPU == card && !d.Admin && !exists(d, live) && !incomplete(d) {
+				missing = append(missing, d)
+			}
+		}
+	}
+	return missing
 }
 
 // Adopt removes a foreign partition that nobody uses, so that its room can be
@@ -212,19 +246,16 @@ func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 		return err
 	}
 	defer unlock()
-	foreign, err := m.foreign(ctx, p.GPU)
-	if err != nil || !slices.Contains(foreign, p) {
+	live, err := m.Hardware.Live(ctx, p.GPU)
+	if err != nil || !slices.Contains(m.foreign(live), p) {
 		return err
 	}
 	return m.Hardware.Destroy(ctx, gpu.Placement{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size})
 }
 
-// foreign is Foreign; the caller holds the card's lock.
-func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, error) {
-	live, err := m.Hardware.Live(ctx, card)
-	if err != nil {
-		return nil, err
-	}
+// foreign lists the partitions that no record explains and that are not static. The
+// caller holds the card's lock.
+func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 	var records []ledger.Record
 	for _, r := range m.Ledger.List() {
 		if now := m.current(&r); now != nil {
@@ -237,5 +268,5 @@ func (m *Manager) foreign(ctx context.Context, card string) ([]gpu.Partition, er
 			foreign = append(foreign, p)
 		}
 	}
-	return foreign, nil
+	return foreign
 }

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -335,4 +336,28 @@ func wantedOf(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.Rec
 	wanted, err := m.want(c)
 	require.NoError(t, err)
 	return wanted
+}
+
+// A GPU in MIG mode has no settings: they are read when what is shared exists, and
+// written down before they change.
+func TestSettingsAreReadOnceTheShareExists(t *testing.T) {
+	p := newPlace(t, 1).offerShares()
+	m := p.start()
+	created := false
+	p.hardware.onCreate = func(context.Context, gpu.Placement) error { created = true; return nil }
+	p.shares.onSettings = func() error {
+		if !created {
+			return gpu.ErrNotSupported
+		}
+		return nil
+	}
+	p.shares.onJoin = func(h Holder) error {
+		r, ok := m.Ledger.Get(h.Claim.UID)
+		require.True(t, ok)
+		assert.Equal(t, &gpu.CardSettings{ComputeMode: "own"}, r.Devices[0].Before, "in the ledger")
+		return nil
+	}
+	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	mustRelease(t, m, "a")
+	p.nothingShared(m)
 }

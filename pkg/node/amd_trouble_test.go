@@ -384,3 +384,18 @@ func TestNoAMDCardForUs(t *testing.T) {
 	require.ErrorIs(t, err, errNoHardware)
 	require.ErrorContains(t, err, "no card that is made for computing")
 }
+
+// Somebody changes a GPU's mode under a claim.
+func TestAMDModeChangedUnderAClaim(t *testing.T) {
+	m := newAMDMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", cpx3)
+	k.mustPrepare(c)
+	require.NoError(t, m.kernel().WriteFile("/sys/bus/pci/devices/"+amdAddress+"/current_compute_partition", []byte("SPX")))
+	note := awaitEvent(t, m.api, "HeldDeviceGone", cpx3)
+	assert.Contains(t, note, "somebody other than Tranche has changed how the card is partitioned")
+	require.Empty(t, k.unprepare(c))
+	awaitEvent(t, m.api, "HeldDeviceReleased", cpx3)
+	awaitDevices(t, m.api, false, untainted)
+}

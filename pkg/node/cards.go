@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -21,6 +22,9 @@ type card struct {
 	// gone are the placements that claims hold and that the card does not have
 	// any more, with the reason, by device name.
 	gone map[string]gonePlacement
+	// removed are devices that claims hold, that the card still offers, and that
+	// somebody else took away: a partition was destroyed, or a mode changed.
+	removed map[string]gonePlacement
 	// published tells whether the API server may have seen devices of the
 	// card. Those may be allocated, so they are tainted and not withdrawn.
 	published bool
@@ -37,7 +41,17 @@ type gonePlacement struct {
 // unhealthy tells whether nothing new may be put on the card. That is so, too,
 // while a claim holds what is gone: its container may start again with device
 // nodes that are another partition's now.
-func (c *card) unhealthy() bool { return c.problem != "" || len(c.gone) > 0 }
+func (c *card) unhealthy() bool { return c.problem != "" || len(c.lacks()) > 0 }
+
+// lacks are all devices that claims hold and the card does not have.
+func (c *card) lacks() map[string]gonePlacement {
+	all := maps.Clone(c.gone)
+	if all == nil {
+		all = map[string]gonePlacement{}
+	}
+	maps.Copy(all, c.removed)
+	return all
+}
 
 // offer is the card as it is published: with what is gone and still held.
 func (c *card) offer() gpu.GPU {
@@ -193,17 +207,46 @@ func changeOf(before, now card) []change {
 	if before.problem != now.problem {
 		changes = append(changes, change{pciAddress: now.PCIAddress, problem: now.problem})
 	}
-	for name, p := range now.gone {
-		if before.gone[name].reason != p.reason {
+	lacked, lacks := before.lacks(), now.lacks()
+	for name, p := range lacks {
+		if lacked[name].reason != p.reason {
 			changes = append(changes, change{pciAddress: now.PCIAddress, device: name, problem: p.reason})
 		}
 	}
-	for name := range before.gone {
-		if _, still := now.gone[name]; !still {
+	for name := range lacked {
+		if _, still := lacks[name]; !still {
 			changes = append(changes, change{pciAddress: now.PCIAddress, device: name})
 		}
 	}
 	return changes
+}
+
+// setRemoved takes in which devices of a card claims hold although somebody else took
+// them away. It returns those for which this has changed.
+func (c *cards) setRemoved(pciAddress string, missing []ledger.Device) []change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, ok := c.known[pciAddress]
+	if !ok {
+		return nil
+	}
+	now := before
+	now.removed = nil
+	for _, d := range missing {
+		if _, gone := now.gone[d.Name]; gone {
+			continue // its mode is gone, too
+		}
+		if now.removed == nil {
+			now.removed = map[string]gonePlacement{}
+		}
+		reason := "somebody other than Tranche has removed the partition"
+		if base := d.Placement.Base(); base.Type == gpu.TypeGPU || base.Type.FollowsMode() {
+			reason = "somebody other than Tranche has changed how the card is partitioned"
+		}
+		now.removed[d.Name] = gonePlacement{Placement: d.Placement, reason: reason}
+	}
+	c.known[pciAddress] = now
+	return changeOf(before, now)
 }
 
 func sameGone(a, b map[string]gonePlacement) bool {

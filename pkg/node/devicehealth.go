@@ -84,7 +84,7 @@ func (d *driver) healthOf(c *card, claim ledger.ClaimRef, device *ledger.Device)
 	if c.problem != "" {
 		return kubeletplugin.HealthStatusUnhealthy, "card " + c.Name() + ": " + c.problem
 	}
-	if gone, ok := c.gone[device.Name]; ok {
+	if gone, ok := c.lacks()[device.Name]; ok {
 		return kubeletplugin.HealthStatusUnhealthy, gone.reason
 	}
 	for _, o := range d.publisher.obstaclesOn(c.PCIAddress) {

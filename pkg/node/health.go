@@ -20,20 +20,21 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// troubles is the cards' fatal events. They are kept in a file: the driver tells
-// of an error once, and a restart of the plugin does not mend a card.
+// troubles are the fatal events of the GPUs. They are kept in a file: the driver
+// reports an error once, and a restart of the plugin does not repair a GPU. A GPU is
+// unhealthy until each of its events is over, because they end in different ways.
 type troubles struct {
 	path string
-	// mu protects the map and the file.
-	mu    sync.Mutex
-	cards map[string]gpu.HealthEvent
+	// mu protects the events and the file.
+	mu     sync.Mutex
+	events []gpu.HealthEvent
 }
 
 // openTroubles reads what an earlier run knew. A file that cannot be read is
-// reported and left behind: what it knew is lost, but cards that are still in
+// reported and left behind: what it knew is lost, but GPUs that are still in
 // trouble mostly say so again.
 func openTroubles(path string) (*troubles, error) {
-	t := &troubles{path: path, cards: map[string]gpu.HealthEvent{}}
+	t := &troubles{path: path}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
@@ -41,38 +42,47 @@ func openTroubles(path string) (*troubles, error) {
 	if err != nil {
 		return t, fmt.Errorf("read which cards were in trouble: %w", err)
 	}
-	var events []gpu.HealthEvent
-	if err := json.Unmarshal(data, &events); err != nil {
-		return t, fmt.Errorf("read which cards were in trouble from %s: %w", path, err)
-	}
-	for _, e := range events {
-		t.cards[e.PCIAddress] = e
+	if err := json.Unmarshal(data, &t.events); err != nil {
+		return &troubles{path: path}, fmt.Errorf("read which cards were in trouble from %s: %w", path, err)
 	}
 	return t, nil
 }
+
+// sameTrouble tells whether two events end together. Of the same error the later
+// event counts: a reset between the two did not help.
+func sameTrouble(a, b gpu.HealthEvent) bool { return a.PCIAddress == b.PCIAddress && a.XID == b.XID }
 
 // add takes in a fatal event.
 func (t *troubles) add(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.cards[e.PCIAddress] = e
+	i := slices.IndexFunc(t.events, func(known gpu.HealthEvent) bool { return sameTrouble(known, e) })
+	if i < 0 {
+		t.events = append(t.events, e)
+	} else {
+		t.events[i] = e
+	}
 	t.save(ctx)
 }
 
-// over drops an event, unless another one has come for the card meanwhile.
+// over drops an event, unless the same error has come again meanwhile.
 func (t *troubles) over(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cards[e.PCIAddress].Message != e.Message {
-		return
+	before := len(t.events)
+	t.events = slices.DeleteFunc(t.events, func(known gpu.HealthEvent) bool { return sameEvent(known, e) })
+	if len(t.events) < before {
+		t.save(ctx)
 	}
-	delete(t.cards, e.PCIAddress)
-	t.save(ctx)
+}
+
+func sameEvent(a, b gpu.HealthEvent) bool {
+	return sameTrouble(a, b) && a.Message == b.Message && a.LoadID == b.LoadID && a.Energy == b.Energy
 }
 
 // save writes the file. If it cannot, the events are still in force in this run.
 func (t *troubles) save(ctx context.Context) {
-	data, err := json.Marshal(slices.Collect(maps.Values(t.cards)))
+	data, err := json.Marshal(t.events)
 	if err == nil {
 		err = durable.WriteFile(t.path, data)
 	}
@@ -81,11 +91,22 @@ func (t *troubles) save(ctx context.Context) {
 	}
 }
 
-// list returns the events that are not over.
+// list returns the events that are not over, in the order in which they came.
 func (t *troubles) list() []gpu.HealthEvent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Collect(maps.Values(t.cards))
+	return slices.Clone(t.events)
+}
+
+// problem is what the events say about one GPU, empty if there are none.
+func (t *troubles) problem(pciAddress string) string {
+	var messages []string
+	for _, e := range t.list() {
+		if e.PCIAddress == pciAddress {
+			messages = append(messages, e.Message)
+		}
+	}
+	return strings.Join(messages, "; ")
 }
 
 // watchHealth takes a vendor's cards out of service as the driver reports errors.
@@ -96,7 +117,7 @@ func (p *plugin) watchHealth(ctx context.Context, o *opened) {
 			return
 		}
 		p.troubles.add(ctx, e)
-		for _, c := range p.cards.trouble(e.PCIAddress, e.Message) {
+		for _, c := range p.cards.trouble(e.PCIAddress, p.troubles.problem(e.PCIAddress)) {
 			p.tellChange(ctx, c)
 			p.publisher.publish(ctx)
 		}
@@ -126,9 +147,10 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 	for _, e := range p.troubles.list() {
 		if over, err := p.hardware.Recovered(ctx, e); over && err == nil {
 			p.troubles.over(ctx, e)
-			continue
 		}
-		problems[e.PCIAddress] = e.Message
+	}
+	for _, e := range p.troubles.list() {
+		problems[e.PCIAddress] = p.troubles.problem(e.PCIAddress)
 	}
 	return problems
 }

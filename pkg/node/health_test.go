@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -28,13 +29,13 @@ func TestTroublesSurviveARestart(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []gpu.HealthEvent{bad}, second.list())
 
-	// The end of an event does not end a later one.
-	worse := bad
-	worse.Message = "and burns"
-	second.add(ctx, worse)
+	// The end of an event does not end the same error when it has come again.
+	again := bad
+	again.Energy = 9
+	second.add(ctx, again)
 	second.over(ctx, bad)
-	assert.Equal(t, []gpu.HealthEvent{worse}, second.list())
-	second.over(ctx, worse)
+	assert.Equal(t, []gpu.HealthEvent{again}, second.list())
+	second.over(ctx, again)
 	third, err := openTroubles(path)
 	require.NoError(t, err)
 	assert.Empty(t, third.list())
@@ -52,6 +53,53 @@ func TestTroublesThatCannotBeRead(t *testing.T) {
 	assert.Len(t, troubles.list(), 1)
 }
 
+// Errors of one GPU that end in different ways are all kept.
+func TestTroublesOfOneGPUEndOneByOne(t *testing.T) {
+	ctx := quiet(t.Context())
+	path := filepath.Join(t.TempDir(), "health.json")
+	troubles, err := openTroubles(path)
+	require.NoError(t, err)
+	dead := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 119, Fatal: true, Message: "XID 119"}
+	link := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 74, Fatal: true, Message: "XID 74"}
+	other := gpu.HealthEvent{PCIAddress: "0000:02:00.0", XID: 79, Fatal: true, Message: "XID 79"}
+	for _, e := range []gpu.HealthEvent{dead, other, link} {
+		troubles.add(ctx, e)
+	}
+	assert.Equal(t, "XID 119; XID 74", troubles.problem("0000:01:00.0"))
+	troubles.over(ctx, link)
+	assert.Equal(t, "XID 119", troubles.problem("0000:01:00.0"))
+	troubles, err = openTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.HealthEvent{dead, other}, troubles.list())
+}
+
+// XID 119 ends with a reset, XID 74 by itself. The second does not end the first.
+func TestSecondXIDDoesNotHideTheFirst(t *testing.T) {
+	m := newMachine(t, newAPI())
+	_, _ = m.start()
+	awaitDevices(t, m.api, false, untainted)
+	m.awaitWatch()
+	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
+	awaitEvent(t, m.api, "GPUUnhealthy", "XID 119")
+	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}}})
+	awaitEvent(t, m.api, "GPUUnhealthy", "XID 74")
+	// XID 74 is over when the message is that of XID 119 again; three healthy looks
+	// after an end of both would bring GPUHealthy.
+	for range 4 * recoveredLooks {
+		m.faults(simulate.Faults{
+			XIDs:  []simulate.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}},
+			Calls: []simulate.CallFault{{Call: "GetMemoryInfo", GPU: address1, Times: 1, Delay: metav1.Duration{Duration: time.Millisecond}}},
+		})
+		m.awaitHang() // the plugin has looked again
+	}
+	list, err := m.api.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, e := range list.Items {
+		assert.NotEqual(t, "GPUHealthy", e.Reason, e.Note)
+	}
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+}
+
 // awaitWatch waits until the plugin listens to what the cards report: of an XID that came
 // before, it would never hear.
 func (m *machine) awaitWatch() {
@@ -66,7 +114,8 @@ func TestFatalXID(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	k.mustPrepare(allocate(t, m.api, "a", small0))
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
 
 	m.awaitWatch()
 	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
@@ -82,7 +131,8 @@ func TestFatalXID(t *testing.T) {
 
 	stop()
 	require.NoError(t, simulate.ResetGPU(m.config.SimulateRoot, address0))
-	m.start()
+	k, _ = m.start()
+	require.Empty(t, k.unprepare(c), "the reset took the partition")
 	awaitDevices(t, m.api, false, untainted)
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -134,10 +135,11 @@ func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
 func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
-	partitions, err := p.claims.Foreign(ctx, c.PCIAddress)
+	partitions, missing, err := p.claims.Compare(ctx, c.PCIAddress)
 	if err != nil {
 		return nil, err
 	}
+	p.noteMissing(ctx, c.PCIAddress, missing)
 	var left []gpu.Partition
 	for _, f := range partitions {
 		if p.AdoptForeign {
@@ -151,6 +153,17 @@ func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error
 		left = append(left, f)
 	}
 	return left, nil
+}
+
+// noteMissing takes in what claims hold of a GPU and the GPU does not have any more.
+func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []ledger.Device) {
+	changes := p.cards.setRemoved(pciAddress, missing)
+	for _, c := range changes {
+		p.tellChange(ctx, c)
+	}
+	if len(changes) > 0 {
+		p.publisher.publish(ctx)
+	}
 }
 
 // tellForeign tells the node's admin once about a foreign partition.

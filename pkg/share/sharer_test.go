@@ -303,6 +303,16 @@ func TestExclusiveProcess(t *testing.T) {
 	require.NoError(t, s.Leave(t.Context(), h))
 	assert.Empty(t, cards.took())
 
+	// A record of an earlier version may have no mode, and a GPU in MIG mode has none:
+	// the release must not fail for ever.
+	h.Lapsed, h.Device.Before = false, &gpu.CardSettings{}
+	require.NoError(t, s.Leave(t.Context(), h))
+	assert.Equal(t, []string{address(0) + " mode Default"}, cards.took())
+	cards.err = gpu.ErrNotSupported
+	require.NoError(t, s.Leave(t.Context(), h))
+	cards.err = gpu.ErrLost
+	require.ErrorIs(t, s.Leave(t.Context(), h), gpu.ErrLost)
+
 	cards.err = errScripted
 	_, err = s.Settings(t.Context(), h.Device.Placement)
 	require.ErrorIs(t, err, errScripted)

@@ -19,7 +19,7 @@ func TestClosedGate(t *testing.T) {
 	assert.Equal(t, 1, value, "its own calls go on")
 	err = task.Stuck(context.DeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "Slow on card x has not returned for")
+	assert.ErrorContains(t, err, "Slow on card x has not returned since")
 
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 2, nil })
 	var closed *ClosedError

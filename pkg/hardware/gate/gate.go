@@ -208,7 +208,7 @@ func (g *Gate) stuck(cause error) error {
 	if g.call == "" {
 		return errors.Join(errors.New(g.subject+" is busy"), cause)
 	}
-	return &StuckError{Subject: g.subject, Noun: g.noun, Call: g.call, For: time.Since(g.since), cause: cause}
+	return &StuckError{Subject: g.subject, Noun: g.noun, Call: g.call, Since: g.since, cause: cause}
 }
 
 // Context is the task's own: it ends when the caller gives up.
@@ -247,14 +247,17 @@ func (t *Task) Sleep(d time.Duration) error {
 type StuckError struct {
 	Subject string
 	// Noun goes before the call's name, a space at its end, or is empty.
-	Noun  string
-	Call  string
-	For   time.Duration
+	Noun string
+	Call string
+	// Since is when the call was made.
+	Since time.Time
 	cause error
 }
 
+// Error is the same text for as long as the call hangs: what is shown of a GPU must
+// not change with every look at it.
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("%s%s on %s has not returned for %s", e.Noun, e.Call, e.Subject, e.For.Round(time.Millisecond))
+	return fmt.Sprintf("%s%s on %s has not returned since %s", e.Noun, e.Call, e.Subject, e.Since.UTC().Format(time.RFC3339))
 }
 
 // Unwrap gives the end of the context that waited, if one did.

@@ -128,9 +128,25 @@ func TestGateWithoutACallIsJustBusy(t *testing.T) {
 	assert.EqualError(t, g.Settle(ctx), "card x is busy\ncontext deadline exceeded")
 }
 
-func TestStuckErrorSaysForHowLong(t *testing.T) {
-	err := &StuckError{Subject: "card 0000:c1:00.0", Noun: "NVML call ", Call: "GpuInstanceDestroy", For: 12 * time.Second}
-	assert.EqualError(t, err, "NVML call GpuInstanceDestroy on card 0000:c1:00.0 has not returned for 12s")
-	err = &StuckError{Subject: "card 0000:c1:00.0", Call: "writing current_compute_partition", For: 12 * time.Second}
-	assert.EqualError(t, err, "writing current_compute_partition on card 0000:c1:00.0 has not returned for 12s")
+// The text is the same whenever the GPU is looked at while the call hangs.
+func TestStuckErrorSaysSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New("card 0000:c1:00.0", "NVML call")
+		inside, release := hold(g)
+		<-inside
+		look := func() string {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := Through(ctx, g, func(*Task) (int, error) { return 0, nil })
+			return err.Error()
+		}
+		since := time.Now().UTC().Format(time.RFC3339)
+		first := look()
+		assert.Equal(t, "NVML call Slow on card 0000:c1:00.0 has not returned since "+since, first)
+		time.Sleep(time.Minute)
+		assert.Equal(t, first, look())
+		close(release)
+	})
+	err := &StuckError{Subject: "card 0000:c1:00.0", Call: "writing current_compute_partition", Since: time.Date(2026, 11, 22, 9, 8, 7, 6, time.UTC)}
+	assert.EqualError(t, err, "writing current_compute_partition on card 0000:c1:00.0 has not returned since 2026-11-22T09:08:07Z")
 }

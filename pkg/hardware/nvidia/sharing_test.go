@@ -83,6 +83,16 @@ func TestComputeMode(t *testing.T) {
 
 func TestComputeModeUnderMIG(t *testing.T) {
 	m := simulated(t, ofModel(t, "H100-80GB", "  migMode: enabled\n"))
-	err := m.SetComputeMode(t.Context(), m.cards()[0].PCIAddress, gpu.ComputeExclusive)
-	assert.ErrorIs(t, err, gpu.ErrNotSupported)
+	address := m.cards()[0].PCIAddress
+	assert.ErrorIs(t, m.SetComputeMode(t.Context(), address, gpu.ComputeExclusive), gpu.ErrNotSupported)
+	_, err := m.Settings(t.Context(), address)
+	assert.ErrorIs(t, err, gpu.ErrNotSupported, "an empty mode could not be restored")
+	_, ret := m.device(0).GetComputeMode()
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "nvml.h: device must be MIG device handle")
+
+	// The whole GPU turns MIG off, and has a compute mode again.
+	m.create(m.whole())
+	settings, err := m.Settings(t.Context(), address)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.CardSettings{ComputeMode: gpu.ComputeDefault}, settings)
 }

@@ -1,0 +1,130 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// A GPU falls off the bus under a held partition. The claim is released at once, and
+// the partition goes when the GPU is back, before anything new comes.
+func TestReleaseOnALostGPU(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	m.faults(simulate.Faults{Lost: []string{address0}, XIDs: []simulate.XID{{GPU: address0, XID: 79}}})
+	awaitEvent(t, m.api, "GPUUnhealthy", card0)
+	require.Empty(t, k.unprepare(c), "the kubelet must be able to remove the pod")
+	require.Equal(t, []string{small0}, m.partitions())
+	require.Empty(t, m.files(m.config.CDIDir, "*.json"))
+
+	stop()
+	m.start()
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+	m.faults(simulate.Faults{})
+	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, patience, tick)
+	awaitDevices(t, m.api, false, untainted)
+	m.nothingHeld()
+}
+
+// A time slice is restored when the GPU is back.
+func TestTimeSliceOfALostGPU(t *testing.T) {
+	m := newMPSMachine(t, newAPI())
+	m.profile("{sharing: {strategy: TimeSlicing, timeSlice: Long}}")
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", fraction0)
+	k.mustPrepare(c)
+	m.faults(simulate.Faults{Lost: []string{address0}})
+	awaitEvent(t, m.api, "GPUUnhealthy", card0)
+	require.Empty(t, k.unprepare(c))
+	m.faults(simulate.Faults{})
+	require.Eventually(t, func() bool { return len(m.records()) == 0 }, patience, tick)
+	awaitDevices(t, m.api, false, untainted)
+	m.nothingHeld()
+}
+
+// A process that no claim explains keeps a GPU from changing its MIG mode. Its
+// partitions are tainted before a pod runs into it, those of other GPUs are not.
+func TestBusyGPUIsTainted(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.start()
+	awaitDevices(t, m.api, false, untainted)
+	m.faults(simulate.Faults{Processes: []simulate.Process{{GPU: address0, PID: 4711}}})
+	assert.Contains(t, awaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
+		if onCard(d) == address0 && strings.Contains(d.Name, "-mig-") {
+			return len(d.Taints) == 1 && d.Taints[0].Key == TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
+		}
+		return untainted(d)
+	})
+	m.faults(simulate.Faults{})
+	awaitDevices(t, m.api, false, untainted)
+}
+
+// Somebody destroys a partition under a claim: the node's events, the pod's status and
+// the scheduler hear of it.
+func TestPartitionRemovedUnderAClaim(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	awaitDevices(t, m.api, false, untainted)
+	c := allocate(t, m.api, "a", small0)
+	k.mustPrepare(c)
+	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
+	require.NoError(t, err)
+	m.awaitHealth(stream, small0, drahealth.HealthStatus_HEALTHY)
+
+	m.removeAllPartitions()
+	note := awaitEvent(t, m.api, "HeldDeviceGone", small0)
+	assert.Contains(t, note, "somebody other than Tranche has removed the partition")
+	assert.Contains(t, note, "claim team/claim-a, pod pod-a")
+	assert.Contains(t, m.awaitHealth(stream, small0, drahealth.HealthStatus_UNHEALTHY), "has removed the partition")
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+
+	require.Empty(t, k.unprepare(c))
+	awaitEvent(t, m.api, "HeldDeviceReleased", small0)
+	awaitDevices(t, m.api, false, untainted)
+	m.nothingHeld()
+}
+
+// removeAllPartitions destroys what is on the first GPU as nvidia-smi does.
+func (m *machine) removeAllPartitions() {
+	m.t.Helper()
+	library, err := simulate.New(m.inventory(), simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
+	require.NoError(m.t, err)
+	require.Equal(m.t, nvml.SUCCESS, library.Init())
+	defer library.Shutdown()
+	device, ret := library.DeviceGetHandleByPciBusId(address0)
+	require.Equal(m.t, nvml.SUCCESS, ret)
+	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		profile, ret := device.GetGpuInstanceProfileInfo(enum)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		instances, ret := device.GetGpuInstances(&profile)
+		require.Equal(m.t, nvml.SUCCESS, ret)
+		for _, instance := range instances {
+			for kind := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+				info, ret := instance.GetComputeInstanceProfileInfo(kind, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+				if ret != nvml.SUCCESS {
+					continue
+				}
+				all, ret := instance.GetComputeInstances(&info)
+				require.Equal(m.t, nvml.SUCCESS, ret)
+				for _, compute := range all {
+					require.Equal(m.t, nvml.SUCCESS, compute.Destroy())
+				}
+			}
+			require.Equal(m.t, nvml.SUCCESS, instance.Destroy())
+		}
+	}
+}

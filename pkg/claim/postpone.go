@@ -67,13 +67,7 @@ func (m *Manager) FinishReleases(ctx context.Context, pciAddresses ...string) []
 			continue
 		}
 		err := m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return now.Released }, m.release)
-		switch {
-		case err == nil:
-			findings = append(findings, Finding{
-				Reason:  "ReleaseFinished",
-				Message: fmt.Sprintf("claim %s was released while its GPUs could not be reached; they can be now, and %s is removed", r.Claim, deviceNames(r)),
-			})
-		case !withoutDriver(err) && !errors.Is(err, gpu.ErrLost):
+		if err != nil && !withoutDriver(err) && !errors.Is(err, gpu.ErrLost) {
 			findings = append(findings, Finding{
 				Reason:  "ReleaseNotFinished",
 				Message: fmt.Sprintf("claim %s (%s) was released while its GPUs could not be reached, and %s cannot be removed from the hardware now; this is tried again", r.Claim, r.Claim.UID, deviceNames(r)),

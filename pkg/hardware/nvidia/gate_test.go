@@ -43,7 +43,7 @@ func TestHungCallHoldsOnlyItsCard(t *testing.T) {
 	defer cancel()
 	_, err := m.Live(ctx, hung)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "NVML call DeviceGetMigMode on card "+hung+" has not returned for ")
+	assert.ErrorContains(t, err, "NVML call DeviceGetMigMode on card "+hung+" has not returned since ")
 
 	// Who comes later is told at once, without waiting for his own deadline.
 	start := time.Now()

@@ -54,7 +54,10 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	require.Len(t, m.Ledger.List(), 1)
 
 	back()
-	_, err := m.prepare(t.Context(), mustWant(t, m, "b", mig(0, "1g.10gb", 0, 1)), false)
+	c := claimFor("b", mig(0, "1g.10gb", 0, 1))
+	wanted, err := m.want(c)
+	require.NoError(t, err)
+	_, err = m.prepare(t.Context(), c, wanted, false)
 	conflict := (*ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict, "what is left is in the way")
 	assert.Empty(t, m.FinishReleases(t.Context(), address(0)))
@@ -62,13 +65,6 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	mustPrepare(t, m, claimFor("b", mig(0, "1g.10gb", 0, 1)))
 	mustRelease(t, m, "b")
 	p.nothingHeld(m)
-}
-
-func mustWant(t *testing.T, m *Manager, uid string, placements ...gpu.Placement) ledger.Record {
-	t.Helper()
-	wanted, err := m.want(claimFor(uid, placements...))
-	require.NoError(t, err)
-	return wanted
 }
 
 // The claim itself can be prepared on another GPU while its leftovers wait, and lose

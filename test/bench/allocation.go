@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const (
@@ -72,24 +70,8 @@ func layouts(cards []gpu.GPU) ([]*layout, error) {
 	class := classOf(cards[0].Placements[0].Profile)
 	return []*layout{
 		{Scheduler: allocator.New(classes, ours), class: class},
-		{Scheduler: allocator.New(forDriver(classes, nvidiaDriver), nvidiaSlices(cards)), class: class},
+		{Scheduler: allocator.New(nodes.ForDriver(classes, nodes.NVIDIADriver), nodes.NVIDIASlices(nodeName, cards)), class: class},
 	}, nil
-}
-
-// forDriver is the same classes for another driver's devices, so that both
-// layouts are asked the same question.
-func forDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi.DeviceClass {
-	var all []*resourceapi.DeviceClass
-	for _, class := range classes {
-		class = class.DeepCopy()
-		for _, selector := range class.Spec.Selectors {
-			if selector.CEL != nil {
-				selector.CEL.Expression = strings.ReplaceAll(selector.CEL.Expression, fmt.Sprintf("%q", gpu.DriverName), fmt.Sprintf("%q", driver))
-			}
-		}
-		all = append(all, class)
-	}
-	return all
 }
 
 func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool) (figures.Reading, error) {

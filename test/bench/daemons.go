@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const (
@@ -64,7 +65,7 @@ func (b *bench) newDaemonRig(ctx context.Context, delay time.Duration) (*daemonR
 	if err != nil {
 		return nil, err
 	}
-	if cards, err = withShares(cards, true); err != nil {
+	if cards, err = nodes.WithShares(cards, true); err != nil {
 		return nil, err
 	}
 	d := &daemonRig{}

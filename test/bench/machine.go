@@ -2,24 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
-	"github.com/tranche-dev/tranche/pkg/share"
-	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const nodeName = "node-a"
@@ -34,63 +23,12 @@ func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
 	if len(inv.AMD) > 0 {
 		return b.amdCardsOf(ctx, inv)
 	}
-	root, err := os.MkdirTemp(b.dir, "sim")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(root) //nolint:errcheck // the whole folder goes in the end
-	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: nodeName, Sleep: func(time.Duration) {}})
-	if err != nil {
-		return nil, err
-	}
-	driver, err := nvidia.New(nvidia.Config{
-		NVML: library, DriverRoot: library.DriverRoot(), ProcRoot: root, SysRoot: filepath.Join(root, "sys"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := driver.Open(ctx); err != nil {
-		return nil, err
-	}
-	defer driver.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
-	return driver.Inventory(ctx)
-}
-
-// resources is what a node with these cards publishes.
-func resources(node string, cards []gpu.GPU) (resourceslice.DriverResources, error) {
-	out := make([]publish.Card, len(cards))
-	for i := range cards {
-		out[i].GPU = cards[i]
-	}
-	published, errs := publish.Resources(node, out)
-	return published, errors.Join(errs...)
+	return nodes.NVIDIACards(ctx, inv, b.dir)
 }
 
 // slicesOf are the API objects of a node with these cards.
 func slicesOf(cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
-	return slicesOfNode(nodeName, cards)
-}
-
-func slicesOfNode(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
-	published, err := resources(node, cards)
-	if err != nil {
-		return nil, err
-	}
-	return allocator.Slices(gpu.DriverName, node, published), nil
-}
-
-// withShares are the same cards, shared as they are if nobody says otherwise.
-// limited: MPS daemons keep the holders to their memory.
-func withShares(cards []gpu.GPU, limited bool) ([]gpu.GPU, error) {
-	cards = slices.Clone(cards)
-	for i := range cards {
-		shares, err := share.Devices(&cards[i], settings.Default(), limited)
-		if err != nil {
-			return nil, err
-		}
-		cards[i].Placements = append(slices.Clone(cards[i].Placements), shares...)
-	}
-	return cards, nil
+	return nodes.Slices(nodeName, cards)
 }
 
 // manyCards copies a card often enough, at addresses of their own.

@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const (
@@ -53,7 +54,7 @@ func (b *bench) timeSharePrepare(ctx context.Context) (figures.Reading, error) {
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	shared, err := withShares(cards, false)
+	shared, err := nodes.WithShares(cards, false)
 	if err != nil {
 		return figures.Reading{}, err
 	}
@@ -99,7 +100,7 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	if cards, err = withShares(cards[:1], false); err != nil {
+	if cards, err = nodes.WithShares(cards[:1], false); err != nil {
 		return figures.Reading{}, err
 	}
 	scheduler, err := schedulerOf(map[string][]gpu.GPU{nodeName: cards})
@@ -141,14 +142,14 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 }
 
 // schedulerOf is a scheduler that sees nodes with these cards.
-func schedulerOf(nodes map[string][]gpu.GPU) (*allocator.Scheduler, error) {
+func schedulerOf(fleet map[string][]gpu.GPU) (*allocator.Scheduler, error) {
 	classes, err := allocator.Classes(chart)
 	if err != nil {
 		return nil, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
 	}
 	var published []*resourceapi.ResourceSlice
-	for name, cards := range nodes {
-		some, err := slicesOfNode(name, cards)
+	for name, cards := range fleet {
+		some, err := nodes.Slices(name, cards)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +165,7 @@ func (b *bench) timeShareAllocation(ctx context.Context) (figures.Reading, error
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	if cards, err = withShares(cards, true); err != nil {
+	if cards, err = nodes.WithShares(cards, true); err != nil {
 		return figures.Reading{}, err
 	}
 	nodes := map[string][]gpu.GPU{}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/test/figures"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 // sizeFigures: what the slices of a node weigh, as the API server stores them
@@ -32,7 +33,7 @@ func (b *bench) sizeFigures() []figures.Figure {
 func (b *bench) weigh(ctx context.Context, inventory string, shared bool) (figures.Reading, error) {
 	cards, err := b.cardsOf(ctx, inventory)
 	if err == nil && shared {
-		cards, err = withShares(cards, true)
+		cards, err = nodes.WithShares(cards, true)
 	}
 	if err != nil {
 		return figures.Reading{}, err

@@ -7,11 +7,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -22,20 +19,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// sampleEvery is how often the controller's use of memory and processors is read.
-const sampleEvery = 500 * time.Millisecond
-
 // controller is the program, run as its Deployment says, outside of a pod.
 type controller struct {
-	cmd    *exec.Cmd
-	log    string
-	ready  string
-	exited chan struct{}
-	ending chan struct{}
-
-	// mu protects what follows.
-	mu   sync.Mutex
-	used []usage
+	*program
+	ready string
 }
 
 // startController runs the program with the flags and the rights of the Deployment.
@@ -57,28 +44,14 @@ func (c *cluster) startController(ctx context.Context) (*controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &controller{
-		log: filepath.Join(c.dir, "logs", "tranche-controller.log"), ready: "http://" + health + "/readyz",
-		exited: make(chan struct{}), ending: make(chan struct{}),
-	}
-	log, err := os.Create(p.log)
+	p := &controller{ready: "http://" + health + "/readyz"}
+	p.program, err = c.startProgram(ctx, "tranche-controller", c.controller, environment(pod.Containers[0].Env),
+		flagsOutside(pod.Containers[0].Args, folders, map[string]string{
+			"--kubeconfig": kubeconfig, "--lease-namespace": namespace, "--metrics-address": "0", "--health-address": health,
+		})...)
 	if err != nil {
-		return nil, err
-	}
-	defer log.Close() //nolint:errcheck // the program has it
-	p.cmd = exec.CommandContext(ctx, c.controller, flagsOutside(pod.Containers[0].Args, folders, map[string]string{
-		"--kubeconfig": kubeconfig, "--lease-namespace": namespace, "--metrics-address": "0", "--health-address": health,
-	})...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append(os.Environ(), environment(pod.Containers[0].Env)...)
-	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the controller (make build makes it): %w", err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.exited)
-	}()
-	go p.sample()
 	if err := p.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
@@ -199,49 +172,5 @@ func (p *controller) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("the controller does not become ready; its log is %s: %w", p.log, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
-	}
-}
-
-// sample reads what the program uses until it ends.
-func (p *controller) sample() {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		if u, err := usageOf(p.cmd.Process.Pid); err == nil {
-			p.mu.Lock()
-			p.used = append(p.used, u)
-			p.mu.Unlock()
-		}
-		select {
-		case <-tick.C:
-		case <-p.ending:
-			return
-		case <-p.exited:
-			return
-		}
-	}
-}
-
-// usedSince is what was read from a moment on.
-func (p *controller) usedSince(at time.Time) []usage {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range p.used {
-		if p.used[i].at.After(at) {
-			return p.used[i:]
-		}
-	}
-	return nil
-}
-
-func (p *controller) stop() error {
-	close(p.ending)
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-		return nil
-	case <-time.After(30 * time.Second):
-		_ = p.cmd.Process.Kill()
-		return errors.New("the controller does not end")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/tranche-dev/tranche/test/figures"
@@ -21,11 +22,14 @@ type scale struct {
 	dir string
 	// nodes is how many the fleet has, cards how many each of them has.
 	nodes, cards int
+	// schedulerNodes is how many nodes the scheduler chooses from, schedulerRounds how
+	// often it is measured with each layout and each kind of pod.
+	schedulerNodes, schedulerRounds int
 }
 
 // figures are all figures, in the order in which they are measured.
 func (s *scale) figures(ctx context.Context) []figures.Figure {
-	return append(s.fleetFigures(ctx), s.switchFigures(ctx)...)
+	return slices.Concat(s.schedulerFigures(ctx), s.fleetFigures(ctx), s.switchFigures(ctx))
 }
 
 func main() {
@@ -35,6 +39,8 @@ func main() {
 	flag.StringVar(&s.dir, "dir", ".cluster-scale", "folder for the clusters")
 	flag.IntVar(&s.nodes, "nodes", 1000, "how many nodes are relabelled at once")
 	flag.IntVar(&s.cards, "cards", 8, "how many cards each of them has")
+	flag.IntVar(&s.schedulerNodes, "scheduler-nodes", 100, "how many nodes the scheduler chooses from")
+	flag.IntVar(&s.schedulerRounds, "scheduler-rounds", 10, "how often the scheduler is measured with each layout")
 	only := flag.String("only", "", "measure only figures with this text in their name")
 	flag.Parse()
 

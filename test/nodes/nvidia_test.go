@@ -1,4 +1,4 @@
-package main
+package nodes
 
 import (
 	"testing"
@@ -7,18 +7,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 )
 
-// TestNvidiaLayout: what ours is held against is what it is said to be, of the
-// same devices.
-func TestNvidiaLayout(t *testing.T) {
-	for _, inventory := range []string{"h100x8", "h200x8"} {
-		b := &bench{dir: t.TempDir()}
-		cards, err := b.cardsOf(t.Context(), inventory)
+const nodeName = "node-a"
+
+// What our layout is compared with is what the documentation says, with the same
+// devices.
+func TestNVIDIALayout(t *testing.T) {
+	for _, name := range []string{"h100x8", "h200x8"} {
+		inv, err := inventory.Load(name)
 		require.NoError(t, err)
-		ours, err := slicesOf(cards)
+		cards, err := NVIDIACards(t.Context(), inv, t.TempDir())
 		require.NoError(t, err)
-		theirs := nvidiaSlices(cards)
+		ours, err := Slices(nodeName, cards)
+		require.NoError(t, err)
+		theirs := NVIDIASlices(nodeName, cards)
 		require.Len(t, theirs, 1+8)
 		require.Len(t, theirs[0].Spec.SharedCounters, 8)
 		for _, set := range theirs[0].Spec.SharedCounters {
@@ -30,7 +35,7 @@ func TestNvidiaLayout(t *testing.T) {
 			assert.True(t, len(slice.Spec.Devices) <= resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures)
 			for i, d := range slice.Spec.Devices {
 				if i == 0 {
-					assert.NotContains(t, d.Name, "-mig-", "the whole card is first")
+					assert.NotContains(t, d.Name, "-mig-", "the whole GPU is first")
 					continue
 				}
 				assert.Len(t, d.Attributes, 12)

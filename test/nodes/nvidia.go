@@ -1,4 +1,4 @@
-package main
+package nodes
 
 import (
 	"fmt"
@@ -14,10 +14,9 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// nvidiaDriver is whose layout ours is held against: one pool per node, and on
-// an H100 or H200 15 counters, 12 attributes and 7 capacities, as NVIDIA's DRA
-// driver publishes.
-const nvidiaDriver = "gpu.nvidia.com"
+// NVIDIADriver is the name of NVIDIA's DRA driver. Its layout with dynamic MIG has one
+// pool per node, and on an H100 or H200 15 counters, 12 attributes and 7 capacities.
+const NVIDIADriver = "gpu.nvidia.com"
 
 // nvidiaEngines are the capacities beside memory and multiprocessors. They are
 // published and counted even where a partition has none.
@@ -32,9 +31,9 @@ var counterNames = map[string]string{
 // nvidiaProfileIDs are part of the devices' names, by which they are in order.
 var nvidiaProfileIDs = map[string]int{"1g": 19, "1g+me": 20, "1g double": 15, "2g": 14, "3g": 9, "4g": 5, "7g": 0}
 
-// nvidiaSlices publishes the same cards and placements in that layout: one
-// slice with the counters of all cards, and one for each card's devices.
-func nvidiaSlices(cards []gpu.GPU) []*resourceapi.ResourceSlice {
+// NVIDIASlices publishes GPUs and their placements in that layout: one slice with the
+// counters of all GPUs, and one for the devices of each.
+func NVIDIASlices(node string, cards []gpu.GPU) []*resourceapi.ResourceSlice {
 	var counters []resourceapi.CounterSet
 	slicesOfPool := []resourceslice.Slice{{}}
 	for i := range cards {
@@ -43,12 +42,28 @@ func nvidiaSlices(cards []gpu.GPU) []*resourceapi.ResourceSlice {
 		slicesOfPool = append(slicesOfPool, resourceslice.Slice{Devices: l.devices()})
 	}
 	slicesOfPool[0].SharedCounters = counters
-	return allocator.Slices(nvidiaDriver, nodeName, resourceslice.DriverResources{
-		Pools: map[string]resourceslice.Pool{nodeName: {Slices: slicesOfPool}},
+	return allocator.Slices(NVIDIADriver, node, resourceslice.DriverResources{
+		Pools: map[string]resourceslice.Pool{node: {Slices: slicesOfPool}},
 	})
 }
 
-// nvidiaLayout is one card in that layout.
+// ForDriver is the same classes for another driver's devices, so that both layouts are
+// asked the same question.
+func ForDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi.DeviceClass {
+	var all []*resourceapi.DeviceClass
+	for _, class := range classes {
+		class = class.DeepCopy()
+		for _, selector := range class.Spec.Selectors {
+			if selector.CEL != nil {
+				selector.CEL.Expression = strings.ReplaceAll(selector.CEL.Expression, fmt.Sprintf("%q", gpu.DriverName), fmt.Sprintf("%q", driver))
+			}
+		}
+		all = append(all, class)
+	}
+	return all
+}
+
+// nvidiaLayout is one GPU in that layout.
 type nvidiaLayout struct {
 	card *gpu.GPU
 	// most is the largest of each capacity over all partitions.

@@ -1,0 +1,74 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/test/allocator"
+)
+
+// NVIDIACards reads the NVIDIA GPUs of an inventory through the simulated NVML, as the
+// plugin reads real ones. Its files lie in a folder of their own below dir while it
+// reads.
+func NVIDIACards(ctx context.Context, inv *inventory.Inventory, dir string) ([]gpu.GPU, error) {
+	root, err := os.MkdirTemp(dir, "sim")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(root) //nolint:errcheck // it is a temporary folder
+	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: "node", Sleep: func(time.Duration) {}})
+	if err != nil {
+		return nil, err
+	}
+	driver, err := nvidia.New(nvidia.Config{
+		NVML: library, DriverRoot: library.DriverRoot(), ProcRoot: root, SysRoot: filepath.Join(root, "sys"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := driver.Open(ctx); err != nil {
+		return nil, err
+	}
+	defer driver.Close(context.WithoutCancel(ctx)) //nolint:errcheck // only read
+	return driver.Inventory(ctx)
+}
+
+// Slices are the API objects that a node with these GPUs publishes.
+func Slices(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+	out := make([]publish.Card, len(cards))
+	for i := range cards {
+		out[i].GPU = cards[i]
+	}
+	published, errs := publish.Resources(node, out)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return allocator.Slices(gpu.DriverName, node, published), nil
+}
+
+// WithShares adds the share devices that the default settings ask for. limited means
+// that MPS daemons keep the holders to their memory.
+func WithShares(cards []gpu.GPU, limited bool) ([]gpu.GPU, error) {
+	cards = slices.Clone(cards)
+	for i := range cards {
+		shares, err := share.Devices(&cards[i], settings.Default(), limited)
+		if err != nil {
+			return nil, err
+		}
+		cards[i].Placements = append(slices.Clone(cards[i].Placements), shares...)
+	}
+	return cards, nil
+}

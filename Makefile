@@ -122,7 +122,7 @@ bench: build ## Measure the figures that the project holds itself to, each with 
 	$(GO) run ./test/bench
 
 .PHONY: scale
-scale: image cluster-parts ## Measure switches against their limits: a thousand nodes at once, and the cost of one (needs root)
+scale: image cluster-parts ## Measure scheduler CPU per pod, and switches, a thousand at once and one, against limits (needs root)
 	@$(GO) run ./test/scale
 
 .PHONY: hardware-test

@@ -1,9 +1,12 @@
-// Command scale measures what the controller costs, on a real API server, and prints a
-// line for each figure: what, measured, limit, what was seen, and as the last word "ok"
+// Command scale measures what our ResourceSlices cost the scheduler and what the
+// controller costs, on a real API server, and prints a line for each figure: what, measured, limit, what was seen, and as the last word "ok"
 // or "over". It ends with status 1 if any is over.
 //
-// Two clusters are started for it, one after the other (test/cluster):
+// Clusters are started for it (test/cluster), one after the other except for the first
+// two:
 //
+//   - Two clusters at once, one with our ResourceSlices on a hundred nodes and one with
+//     those of NVIDIA's DRA driver. Each has an API server, etcd and the real scheduler.
 //   - The fleet: API server and etcd alone, with the chart, a thousand nodes that are
 //     objects only, and the controller's program with the flags and rights that the
 //     chart gives it. All nodes are labelled at once. The command plays their plugins:
@@ -14,5 +17,6 @@
 //     is Tranche's own.
 //
 // It imports the API's types and client, the marks and states of pkg/switchover, the
-// digest of pkg/publish, pkg/sleep and test/figures.
+// digest of pkg/publish, pkg/sleep, the inventories, and test/figures, test/nodes and
+// test/allocator.
 package main

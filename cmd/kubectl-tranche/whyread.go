@@ -77,6 +77,7 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 		return l.Items, l.Continue
 	})
 	note(err, "without the DeviceClasses it cannot be told which devices would do")
+	in.System = why.SystemOf(in.Classes)
 	in.Templates, err = everything(ctx, "", resources.ResourceClaimTemplates(r.namespace).List, func(l *resourceapi.ResourceClaimTemplateList) ([]resourceapi.ResourceClaimTemplate, string) {
 		return l.Items, l.Continue
 	})

@@ -12,6 +12,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tranche-dev/tranche/pkg/why"
 )
 
 const driver = "gpu.tranche.dev"
@@ -192,4 +194,13 @@ func TestEachProfileHasItsClass(t *testing.T) {
 		}
 	}
 	require.Equal(t, known, selected)
+}
+
+// TestClassesTellTheNamespace: kubectl tranche names it in its commands.
+func TestClassesTellTheNamespace(t *testing.T) {
+	var classes []resourceapi.DeviceClass
+	for _, class := range all[*resourceapi.DeviceClass](decode(t, render(t, chart, "--namespace", "gpu-drivers"))) {
+		classes = append(classes, *class)
+	}
+	require.Equal(t, "gpu-drivers", why.SystemOf(classes))
 }

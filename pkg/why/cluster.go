@@ -215,6 +215,12 @@ func (d *device) on(node *corev1.Node) bool {
 	return err == nil && matches
 }
 
+// selectorError is about a selector that cannot be evaluated: to correct it is up to the person
+// who wrote the claim or the class.
+type selectorError struct{ error }
+
+func (e *selectorError) Unwrap() error { return e.error }
+
 // matches tells whether the selectors of a class and a request choose a device.
 func (c *cluster) matches(ctx context.Context, d *device, selectors []resourceapi.DeviceSelector) (bool, error) {
 	for _, s := range selectors {
@@ -223,15 +229,15 @@ func (c *cluster) matches(ctx context.Context, d *device, selectors []resourceap
 		}
 		compiled := c.cel.GetOrCompile(s.CEL.Expression)
 		if compiled.Error != nil {
-			return false, fmt.Errorf("the selector %q is wrong: %w", s.CEL.Expression, compiled.Error)
+			return false, &selectorError{fmt.Errorf("the selector %q is wrong: %w", s.CEL.Expression, compiled.Error)}
 		}
 		ok, _, err := compiled.DeviceMatches(ctx, cel.Device{
 			Driver: d.pool.driver, AllowMultipleAllocations: d.AllowMultipleAllocations,
 			Attributes: d.Attributes, Capacity: d.Capacity,
 		})
 		if err != nil {
-			return false, fmt.Errorf("the selector %q fails on device %s, and with it every attempt to schedule the pod: %w",
-				s.CEL.Expression, d.Name, err)
+			return false, &selectorError{fmt.Errorf("the selector %q fails on device %s, and with it every attempt to schedule the pod: %w",
+				s.CEL.Expression, d.Name, err)}
 		}
 		if !ok {
 			return false, nil

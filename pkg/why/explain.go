@@ -129,7 +129,14 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 	case len(w.open) == 0 && len(w.given) == 0:
 		e.State = NoDevices
 		e.Summary = fmt.Sprintf("%s/%s has no node yet, and not because of Tranche: it asks for no device.", e.Namespace, e.Pod)
-		if odd := unservedResources(in); len(odd) > 0 {
+		odd := unservedResources(in)
+		switch {
+		case len(odd) == 0:
+		case in.Classes == nil:
+			e.State = Unknown
+			e.Summary = fmt.Sprintf("%s/%s has no node yet. It asks for %s; without the DeviceClasses it cannot be told whether that is a device, and so not what is in its way.", e.Namespace, e.Pod, strings.Join(odd, " and "))
+			e.remedyClasses()
+		default:
 			e.State = Invalid
 			e.Summary = fmt.Sprintf("%s/%s asks for %s, for which there is neither a DeviceClass nor a device plugin.", e.Namespace, e.Pod, strings.Join(odd, " and "))
 			e.remedy("see which resources there are:", "kubectl get deviceclass -o custom-columns=CLASS:.metadata.name,RESOURCE:.spec.extendedResourceName")
@@ -210,20 +217,20 @@ func (c *cluster) invalid(w wishes) []string {
 	return out
 }
 
-// unservedResources lists GPU resources of the pod for which there is neither a
-// class nor a device plugin.
+// unservedResources lists resources of the pod that no device plugin serves, as far as the
+// nodes are known. Where the classes are known, these are names of GPUs without a class; where
+// they are not, each may be the name of a class's devices.
 func unservedResources(in *Input) []string {
 	names := map[string]bool{}
 	for _, c := range containers(in.Pod) {
 		for name := range c.Resources.Requests {
+			domain, _, extended := strings.Cut(string(name), "/")
+			ofGPU := domain == "nvidia.com" || domain == "amd.com"
 			plugin := slices.ContainsFunc(in.Nodes, func(n corev1.Node) bool { _, ok := n.Status.Allocatable[name]; return ok })
-			if !plugin && (strings.HasPrefix(string(name), "nvidia.com/") || strings.HasPrefix(string(name), "amd.com/")) {
+			if extended && !plugin && (ofGPU || in.Classes == nil) {
 				names[string(name)] = true
 			}
 		}
-	}
-	if in.Classes == nil {
-		return nil
 	}
 	return slices.Sorted(maps.Keys(names))
 }
@@ -277,9 +284,9 @@ func (e *Explanation) starting(in *Input, w wishes) {
 	case prepare:
 		e.Summary = fmt.Sprintf("%s/%s has its place on %s, but the node could not make its devices ready.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet tries again by itself.", "")
-		e.remedy("the whole story is in the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
+		e.remedyLog(in, "the whole story is in the plugin's log")
 	case len(waits) == 0 && len(e.Quotes) == 0:
-		e.remedy("wait: making a partition ready takes seconds. If it lasts, see the plugin's log:", pluginLog(in.Pod.Spec.NodeName))
+		e.remedyLog(in, "wait: making a partition ready takes seconds. If it lasts, see the plugin's log")
 	}
 }
 
@@ -312,15 +319,10 @@ func (e *Explanation) terminating(in *Input) {
 			e.remedy("wait: to release a partition takes seconds.", "")
 			return
 		}
-		e.remedy("a process that still uses the card keeps it from being released; the plugin's log names it:", pluginLog(pod.Spec.NodeName))
+		e.remedyLog(in, "a process that still uses the card keeps it from being released; the plugin's log names it")
 	}
 }
 
 // patienceToRelease is how long a pod may take after its time to stop before
 // something is wrong.
 const patienceToRelease = 15 * time.Second
-
-// pluginLog is the command that shows the log of a node's plugin.
-func pluginLog(node string) string {
-	return "kubectl -n tranche-system logs $(kubectl -n tranche-system get pods -o name -l app.kubernetes.io/name=tranche --field-selector spec.nodeName=" + node + ")"
-}

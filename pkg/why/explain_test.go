@@ -238,8 +238,31 @@ func TestUnscheduled(t *testing.T) {
 		}},
 		"room-but-no-cpu": {why.RoomNow, func(t *testing.T) *world {
 			w := twoNodes(t)
-			w.pod(request("gpu", small))
+			w.pod(request("gpu", small)).Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti")}
 			w.refused("0/2 nodes are available: 1 Insufficient cpu, 1 cannot allocate all claims.")
+			return w
+		}},
+		"room-but-anti-affinity": {why.RoomNow, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.pod(request("gpu", small)).Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}},
+			}}
+			w.refused("0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 1 cannot allocate all claims.")
+			return w
+		}},
+		"room-but-volumes-and-topology": {why.RoomNow, func(t *testing.T) *world {
+			w := twoNodes(t)
+			spec := &w.pod(request("gpu", small)).Spec
+			spec.Volumes = []corev1.Volume{
+				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			}
+			spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+				{TopologyKey: "topology.kubernetes.io/zone", WhenUnsatisfiable: corev1.DoNotSchedule},
+				{TopologyKey: "kubernetes.io/hostname", WhenUnsatisfiable: corev1.ScheduleAnyway},
+			}
+			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+			w.refused("0/2 nodes are available: 1 node(s) had volume node affinity conflict, 1 cannot allocate all claims.")
 			return w
 		}},
 		"no-class": {why.Invalid, func(t *testing.T) *world {
@@ -280,6 +303,30 @@ func TestUnscheduled(t *testing.T) {
 			w := twoNodes(t)
 			w.pod(request("gpu", small))
 			w.in.Classes = nil
+			return w
+		}},
+		// A tenant sees neither classes nor nodes.
+		"classes-hidden-extended-resource": {why.Unknown, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.in.Pod = podNamed("pod")
+			w.in.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("1"), "cpu": resource.MustParse("1")}
+			w.refused("0/2 nodes are available: 2 Insufficient nvidia.com/mig-1g.10gb.")
+			w.in.Classes, w.in.Nodes, w.in.Slices, w.in.Partial = nil, nil, nil, true
+			return w
+		}},
+		"classes-hidden-no-devices": {why.NoDevices, func(t *testing.T) *world {
+			w := twoNodes(t)
+			w.in.Pod = podNamed("pod")
+			w.in.Pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("1")}
+			w.in.Nodes[0].Status.Allocatable = corev1.ResourceList{"example.com/nic": resource.MustParse("4")}
+			w.in.Classes = nil
+			return w
+		}},
+		"wrong-selector": {why.Unknown, func(t *testing.T) *world {
+			w := newWorld(t).node("node-a", "H100-80GB", 1)
+			r := request("gpu", small)
+			r.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.colour == "red"`}}}
+			w.pod(r)
 			return w
 		}},
 		"no-cards": {why.NoRoom, func(t *testing.T) *world {
@@ -371,6 +418,10 @@ func TestScheduled(t *testing.T) {
 		"stuck": {why.Terminating, func(w *world, p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
 			w.in.NodeEvents = []corev1.Event{warning("Node", "node-a", "ReleaseFailed", "gpu.tranche.dev", "claim team-a/pod-gpu-x7k2p: process 4711 (python3) still uses the partition")}
+		}},
+		"stuck-elsewhere": {why.Terminating, func(w *world, p *corev1.Pod) {
+			w.in.System = "gpu-drivers"
+			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
 		}},
 		"card-gone": {why.Running, func(w *world, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning

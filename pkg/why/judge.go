@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 )
 
@@ -20,13 +21,14 @@ func (e *Explanation) judge(c *cluster, w wishes) {
 	case c.in.Classes == nil:
 		e.State = Unknown
 		e.Summary = who + " has no node yet. Without the DeviceClasses it cannot be told why."
+		e.remedyClasses()
 	case c.in.Slices == nil:
 		e.State = Unknown
 		e.Summary = who + " has no node yet. Without the ResourceSlices it cannot be told why."
 	case len(e.Nodes) == 0:
 		e.State = NoRoom
 		e.Summary = who + " waits for a card, and no node publishes any."
-		e.remedy("see whether the plugin runs on the nodes with cards:", "kubectl -n tranche-system get daemonset tranche-kubelet-plugin")
+		e.remedy("see whether the plugin runs on the nodes with cards:", "kubectl get daemonsets "+c.in.inSystem()+" -l "+pluginLabel)
 	case c.in.Partial:
 		e.State = Unknown
 		e.Summary = who + " has no node yet. Not all claims may be seen, so what looks free may be held."
@@ -40,7 +42,7 @@ func (e *Explanation) judge(c *cluster, w wishes) {
 			e.Summary = fmt.Sprintf("%s has its devices, on %s, and waits for something else there.", who, nodeNames(fit))
 		}
 	case len(fit) > 0:
-		e.roomNow(who, fit)
+		e.roomNow(who, fit, c.in.Pod)
 	default:
 		e.State = NoRoom
 		e.Summary = who + " waits for a device: " + e.reason()
@@ -54,19 +56,23 @@ func (e *Explanation) judge(c *cluster, w wishes) {
 	}
 }
 
-// roomNow: the devices would fit, so it is time or something else.
-func (e *Explanation) roomNow(who string, fit []Node) {
+// roomNow: the devices would fit. Whether the scheduler has tried since they do, nothing tells;
+// so this names what else of the pod decides where it can run.
+func (e *Explanation) roomNow(who string, fit []Node, pod *corev1.Pod) {
 	e.State = RoomNow
-	e.Summary = fmt.Sprintf("%s would get its devices on %s now; the scheduler has not tried again yet.", who, nodeNames(fit))
-	for _, q := range e.Quotes {
-		if q.Who == scheduler && strings.Contains(q.Message, "Insufficient") {
-			e.Summary = fmt.Sprintf("%s would get its devices on %s now. When the scheduler last tried, something else was short; see what it said.", who, nodeNames(fit))
-			e.remedy("ask for less CPU, memory or whatever the scheduler calls insufficient, or make room for it.", "")
-			return
-		}
+	e.Summary = fmt.Sprintf("%s would get its devices on %s now. Either the scheduler has not tried again yet, or something else keeps the pod away.", who, nodeNames(fit))
+	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest.", "")
+	text := "if it goes on, the devices are not the reason; the scheduler's message tells what is."
+	if others := otherDemands(pod); len(others) > 0 {
+		text += " Beside devices, the pod asks for: " + strings.Join(others, "; ") + "."
 	}
-	e.remedy("wait: the scheduler tries again when something changes, and every five minutes at the latest. "+
-		"If it goes on, its message tells what else is in the way.", "")
+	e.remedy(text, "")
+}
+
+// remedyClasses is for a person who may not list DeviceClasses.
+func (e *Explanation) remedyClasses() {
+	e.remedy("ask an administrator for the right to list deviceclasses.resource.k8s.io, or to run this command. Whether you have it:",
+		"kubectl auth can-i list deviceclasses.resource.k8s.io")
 }
 
 // phrase says a verdict about one node, about several and about all there are.
@@ -191,11 +197,13 @@ func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with fu
 	if driverTainted != "" {
 		e.remedy("Tranche's plugin set the taint and takes it off when the reason is gone; the node's events tell it:", "kubectl describe node "+driverTainted)
 	}
-	if unclear := with(Unclear); len(unclear) > 0 && strings.Contains(unclear[0].unclear(), "CEL") {
+	badSelector := func(n Node) bool {
+		return slices.ContainsFunc(n.Requests, func(r Request) bool { return r.badSelector })
+	}
+	if slices.ContainsFunc(e.Nodes, badSelector) {
 		add(`correct the selector: an error in it ends every attempt to schedule the pod. Attributes that some devices lack are read with .?name.orValue("").`)
 	}
-	withheld := func(r string) bool { return strings.Contains(r, " withheld: ") }
-	if unusable := with(Unusable); len(unusable) > 0 && slices.ContainsFunc(unusable[0].Reasons, withheld) {
+	if unusable := with(Unusable); len(unusable) > 0 && unusable[0].withheld {
 		e.remedy("the node's events say why its cards are withheld:", "kubectl describe node "+unusable[0].Name)
 	}
 	if lacking := with(Lacking); len(lacking) == len(e.Nodes) && len(lacking) > 0 {
@@ -207,7 +215,7 @@ func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with fu
 			return len(n.Requests) > 0 && !n.switching && !slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits })
 		})
 		if i >= 0 {
-			if slices.Contains(excluded[i].Reasons, cordoned) {
+			if excluded[i].cordoned {
 				e.remedy(excluded[i].Name+" has the devices; when the reason for its cordon is over:", "kubectl uncordon "+excluded[i].Name)
 			} else {
 				add("%s has the devices: let the pod go there (its nodeSelector, affinity and tolerations).", excluded[i].Name)

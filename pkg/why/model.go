@@ -29,6 +29,8 @@ type Input struct {
 	Nodes []corev1.Node
 	// GPUNodes tell of profiles and switches, if there are any.
 	GPUNodes []v1alpha1.GPUNode
+	// System is the namespace of Tranche's own pods, empty when it is not known.
+	System string
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
@@ -146,8 +148,9 @@ type Node struct {
 	// Profile is how far the node is with its partition profile, nil where there is
 	// no GPUNode.
 	Profile *progress.Node `json:"profile,omitempty"`
-	// switching: the switch keeps the pod off.
-	switching bool
+	// switching: the switch keeps the pod off. cordoned: so does the node's cordon.
+	// withheld: the plugin publishes nothing of some of its cards.
+	switching, cordoned, withheld bool
 }
 
 // Request is what a node has for one request.
@@ -172,6 +175,8 @@ type Request struct {
 	// them that would be free first.
 	InMode  []InMode `json:"inMode,omitempty"`
 	Nearest *Nearest `json:"nearest,omitempty"`
+	// badSelector: it cannot be judged because a selector cannot be evaluated.
+	badSelector bool
 	// sameMode: some cards are in the right mode, or have no modes.
 	sameMode bool
 }

@@ -27,8 +27,10 @@ func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Nod
 	}
 	if n.Reasons = c.excluded(node, w); len(n.Reasons) > 0 {
 		n.Verdict = Excluded
+		n.cordoned = slices.Contains(n.Reasons, cordoned)
 	}
-	devices, unusable := c.cards(node)
+	devices, withheld, unusable := c.cards(node)
+	n.withheld = withheld > 0
 	n.Reasons = append(n.Reasons, unusable...)
 	if devices == 0 && len(unusable) > 0 {
 		if n.Verdict == Fits {
@@ -82,6 +84,8 @@ func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourc
 	out := Request{Claim: claim.Name, Request: r.Name}
 	unclear := func(err error) Request {
 		out.Verdict, out.Text = Unclear, err.Error()+"."
+		var selector *selectorError
+		out.badSelector = errors.As(err, &selector)
 		return out
 	}
 	var all []supply
@@ -196,10 +200,10 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 	return strings.Join(out, " and ")
 }
 
-// cards counts the devices of the node's cards that the scheduler can use, and
-// says which cards it cannot.
-func (c *cluster) cards(node *corev1.Node) (devices int, unusable []string) {
-	var withheld, incomplete, all int
+// cards counts the devices of the node's cards that the scheduler can use, and the cards that
+// are withheld, and says which cards it cannot use.
+func (c *cluster) cards(node *corev1.Node) (devices, withheld int, unusable []string) {
+	var incomplete, all int
 	for _, p := range c.pools {
 		if p.driver != gpu.DriverName || p.parts[0].Spec.NodeName == nil || *p.parts[0].Spec.NodeName != node.Name {
 			continue
@@ -221,7 +225,7 @@ func (c *cluster) cards(node *corev1.Node) (devices int, unusable []string) {
 	if incomplete > 0 {
 		unusable = append(unusable, ofCards(incomplete, all)+" being published; the scheduler waits until that is done.")
 	}
-	return devices, unusable
+	return devices, withheld, unusable
 }
 
 // ofCards begins a sentence about some of a node's cards.

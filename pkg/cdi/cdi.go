@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -28,12 +29,20 @@ const (
 	annotationRecord = vendor + "/record"
 )
 
+// folderMode lets the container runtime read the folder, whoever it runs as.
+const folderMode = 0o755
+
+// ErrDeleted says that the folder was removed while it is mounted in this process's
+// mount namespace. The mount keeps what was removed, so only a process with a new
+// mount can write files again.
+var ErrDeleted = errors.New("the folder was removed on the host and must be mounted again")
+
 // Dir is the folder from which the container runtime reads CDI files.
 type Dir struct{ path string }
 
 // Open returns the folder, which it creates if need be.
 func Open(path string) (*Dir, error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path, folderMode); err != nil {
 		return nil, fmt.Errorf("create the CDI folder: %w", err)
 	}
 	return &Dir{path: path}, nil
@@ -78,12 +87,25 @@ func (d *Dir) Write(uid types.UID, record []byte, common *cdispecs.ContainerEdit
 	if err != nil {
 		return fmt.Errorf("encode the CDI file of claim %s: %w", uid, err)
 	}
+	// Somebody may have removed the folder since the start.
+	if err := os.MkdirAll(d.path, folderMode); err != nil {
+		return fmt.Errorf("create the CDI folder for the file of claim %s: %w", uid, err)
+	}
 	// The temporary file begins with a dot and does not end in .json, so no
 	// runtime reads it half written.
 	if err := renameio.WriteFile(d.file(uid), data, 0o644, renameio.WithTempDir(d.path)); err != nil {
+		if d.isDeleted() {
+			err = ErrDeleted
+		}
 		return fmt.Errorf("write the CDI file of claim %s to %s (is the disk full or read-only?): %w", uid, d.path, err)
 	}
 	return nil
+}
+
+// isDeleted tells whether the folder is one that has no name any more.
+func (d *Dir) isDeleted() bool {
+	var stat unix.Stat_t
+	return unix.Stat(d.path, &stat) == nil && stat.Nlink == 0
 }
 
 // Remove deletes the file of a claim. One that is not there is no error.
@@ -117,9 +139,13 @@ func (d *Dir) Record(uid types.UID) ([]byte, error) {
 	return []byte(record), nil
 }
 
-// List returns the UIDs of the claims that have a file.
+// List returns the UIDs of the claims that have a file: none if somebody has removed
+// the folder.
 func (d *Dir) List() ([]types.UID, error) {
 	entries, err := os.ReadDir(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the CDI files: %w", err)
 	}

@@ -111,8 +111,42 @@ func TestListExistsRemove(t *testing.T) {
 	require.NoError(t, d.Remove("a"), "a second time")
 	assert.False(t, d.Exists("a"))
 	require.NoError(t, os.RemoveAll(d.path))
+	uids, err = d.List()
+	require.NoError(t, err)
+	assert.Empty(t, uids, "a folder that was removed has no files")
+	require.NoError(t, os.WriteFile(d.path, nil, 0o600))
 	_, err = d.List()
 	require.ErrorContains(t, err, "list the CDI files")
+}
+
+func TestRemovedFolderIsMadeAgain(t *testing.T) {
+	d := open(t)
+	write(t, d, "a")
+	require.NoError(t, os.RemoveAll(d.path))
+	write(t, d, "b")
+	uids, err := d.List()
+	require.NoError(t, err)
+	assert.Equal(t, []types.UID{"b"}, uids)
+	info, err := os.Stat(d.path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o755), info.Mode().Perm(), "the runtime can read it")
+}
+
+// A container sees a folder of the host that is removed by way of its mount: nothing
+// can be written there, and to make the folder again does not help.
+func TestRemovedFolderOfTheHost(t *testing.T) {
+	host := filepath.Join(t.TempDir(), "host")
+	d := open(t)
+	require.NoError(t, os.Mkdir(host, 0o755))
+	if err := unix.Mount(host, d.path, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("a folder cannot be mounted (run as root): %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(d.path, unix.MNT_DETACH)) })
+	write(t, d, "a")
+	require.NoError(t, os.RemoveAll(host))
+	err := d.Write("b", nil, common, nil)
+	require.ErrorIs(t, err, ErrDeleted)
+	require.ErrorContains(t, err, "write the CDI file of claim b to "+d.path)
 }
 
 // A file is replaced in one step: a runtime that has the old one open reads it

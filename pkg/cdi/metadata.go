@@ -42,6 +42,9 @@ func (m *MetadataFiles) Operations() kubeletplugin.MetadataFileOperations {
 }
 
 func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(name), folderMode); err != nil {
+		return err
+	}
 	if err := renameio.WriteFile(name, data, mode, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask()); err != nil {
 		return err
 	}

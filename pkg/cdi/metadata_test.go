@@ -42,6 +42,10 @@ func TestMetadataFiles(t *testing.T) {
 	require.NoFileExists(t, file("d_metadata_u4_r0.json"))
 	assert.NotContains(t, m.written, file("d_metadata_u4"))
 
-	require.Error(t, ops.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
-	assert.NotContains(t, m.written, file("gone/d_metadata_u3"))
+	// A folder that was removed is made again.
+	require.NoError(t, ops.WriteFile(file("gone/d_metadata_u3_r0.json"), nil, 0o644))
+	require.FileExists(t, file("gone/d_metadata_u3_r0.json"))
+
+	require.Error(t, ops.WriteFile(file("metadata.json/d_metadata_u5_r0.json"), nil, 0o644))
+	assert.NotContains(t, m.written, file("metadata.json/d_metadata_u5"))
 }

@@ -76,9 +76,21 @@ func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
 			kind.Kind = "without a kind"
 		}
 		return fmt.Errorf("driver %s takes no opaque configuration, but the %s has one of kind %q: remove spec.devices.config from it",
-			gpu.DriverName, configSource(config.Source), strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/"))
+			gpu.DriverName, configSource(config.Source), shorten(strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/")))
 	}
 	return nil
+}
+
+// longestKind is how much of a text that users choose an error quotes, in bytes. The
+// API server allows 10 KiB of parameters.
+const longestKind = 100
+
+func shorten(text string) string {
+	if len(text) <= longestKind {
+		return text
+	}
+	// A character that is cut in two is left out.
+	return strings.ToValidUTF8(text[:longestKind], "") + "..."
 }
 
 func configSource(source resourceapi.AllocationConfigSource) string {

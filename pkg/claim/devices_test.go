@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,7 +71,9 @@ func TestAllocatedRefuses(t *testing.T) {
 			`the device class has one of kind "Sharing"`},
 		"configuration without a kind": {configured(opaque(gpu.DriverName, `{"replicas":4}`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
 		"configuration that is broken": {configured(opaque(gpu.DriverName, `{`, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
-		"empty configuration":          {configured(opaque(gpu.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
+		"configuration of a long kind": {configured(opaque(gpu.DriverName, `{"kind":"`+strings.Repeat("ü", 5000)+`"}`, resourceapi.AllocationConfigSourceClaim)),
+			`kind "` + strings.Repeat("ü", 50) + `...": remove`},
+		"empty configuration": {configured(opaque(gpu.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := allocated(tt.claim, node, newFakeHardware(1).cards)

@@ -18,6 +18,9 @@ func (m *Manager) Exclusive(ctx context.Context, cards []string, why string, do 
 		return err
 	}
 	defer unlock()
+	if err := m.Ledger.CheckGPUs(cards); err != nil {
+		return err
+	}
 	m.locks.say(cards, why)
 	defer m.locks.say(cards, "")
 	return do(m.Held(cards))

@@ -46,7 +46,7 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 			[]string{"prepare create", "prepare create", "prepare cdi!", "prepare undo-cdi", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
 		},
 		"CDI file cannot be written": {
-			func(p *place) { require.NoError(p.t, os.RemoveAll(p.cdiDir())) }, "is the disk full or read-only?",
+			func(p *place) { require.NoError(p.t, os.Mkdir(p.cdiFile("a"), 0o700)) }, "is the disk full or read-only?",
 			[]string{"prepare create", "prepare create", "prepare cdi!", "prepare undo-cdi", "prepare undo-create", "prepare undo-create", "prepare undo-intent"},
 		},
 	} {
@@ -60,7 +60,6 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 			require.ErrorContains(t, err, tt.message)
 			assert.NotContains(t, err.Error(), "could not be undone")
 			assert.Equal(t, tt.phases, seen.seen[3:])
-			require.NoError(t, os.MkdirAll(p.cdiDir(), 0o755))
 			p.nothingHeld(m)
 			if len(p.hardware.destroyed) == 2 {
 				assert.Equal(t, []string{"MIG-2", "MIG-1"}, p.hardware.destroyed, "the last one first")

@@ -36,8 +36,8 @@ type Observer interface {
 	Phase(operation, phase string, took time.Duration, err error)
 }
 
-// Config is what a Manager works with. All fields but Shares, Static, LockDir,
-// Observer and BeforeStep are needed.
+// Config is what a Manager works with. All fields but Shares, Static, Running,
+// LockDir, Observer and BeforeStep are needed.
 type Config struct {
 	// Node is the name of the node.
 	Node     string
@@ -56,6 +56,9 @@ type Config struct {
 	// and left. It looks at the placement's card, type, profile and start. Nil: none
 	// is.
 	Static func(gpu.Placement) bool
+	// Running returns those of some pods of which processes still run on this node. Nil:
+	// nobody can tell, so none counts as running.
+	Running func(pods []ledger.Pod) ([]ledger.Pod, error)
 	// LockDir is a folder for the lock files that keep two plugins on one node
 	// apart. Empty: there is only this one.
 	LockDir string
@@ -87,6 +90,12 @@ func NewManager(c Config) *Manager {
 // Prepare makes what was allocated to the claim, and returns its record. It is
 // idempotent, and finishes what an earlier call did not.
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (ledger.Record, error) {
+	return m.prepareClaim(ctx, claim, false)
+}
+
+// prepareClaim is Prepare. onlyHeld: a claim that is not, or no longer, in the ledger
+// fails with errReleasedMeanwhile.
+func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceClaim, onlyHeld bool) (ledger.Record, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Prepare are used up", Budget))
 	defer cancel()
 
@@ -101,7 +110,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	}
 	patience := time.NewTimer(lateRelease)
 	defer patience.Stop()
-	started := false
+	started := onlyHeld
 	for {
 		released := m.whenReleased()
 		record, err := m.prepare(ctx, claim, wanted, started)
@@ -169,6 +178,9 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	if wanted, err = m.want(claim); err != nil {
 		return ledger.Record{}, err
 	}
+	if err := m.checkNewer(wanted); err != nil {
+		return ledger.Record{}, err
+	}
 
 	held, ok := m.Ledger.Get(wanted.Claim.UID)
 	if started && (!ok || !sameDevices(held, wanted)) {
@@ -188,10 +200,40 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	if err != nil {
 		return ledger.Record{}, err
 	}
+	if len(steps) > 0 {
+		if err := m.removeStaleFiles(wanted); err != nil {
+			return ledger.Record{}, err
+		}
+	}
 	if err := run.do(ctx, steps); err != nil {
 		return ledger.Record{}, err
 	}
 	return run.record, nil
+}
+
+// removeStaleFiles removes the CDI files that were written under an earlier load of a
+// GPU's driver. What they name may be made for another claim now: a container that
+// starts again by such a file would have it, too. Reconcile prepares their claims
+// again. The caller holds the locks of the GPUs.
+func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
+	for _, r := range m.Ledger.On(cardsOf(wanted)) {
+		if !m.isStale(r) {
+			continue
+		}
+		if err := m.CDI.Remove(r.Claim.UID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isStale tells whether the driver of one of a record's GPUs was loaded again since the
+// device was handed out. A driver that is not there says nothing.
+func (m *Manager) isStale(r ledger.Record) bool {
+	return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
+		now := m.LoadID(d.Placement.GPU)
+		return now != "" && now != d.LoadID
+	})
 }
 
 // planRun looks at the ledger and the hardware and decides what to do.
@@ -200,8 +242,9 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil, static: m.static}
 	s.others, s.sharers = m.others(wanted)
 	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
-		s.held = m.current(&r)
+		s.before, s.held = &r, m.current(&r)
 		carryOver(s.held, wanted)
+		wanted.KeepUnknown(r)
 	}
 	cards := m.Cards()
 	for i := range cards {
@@ -219,11 +262,12 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 		}
 		return nil, nil, err
 	}
+	keepHandedOut(s.held, wanted, s.live)
 	steps, err := planPrepare(s)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.held, live: s.live, sharers: s.sharers}
+	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.before, live: s.live, sharers: s.sharers}
 	if len(steps) == 0 {
 		r.record = *s.held
 	}
@@ -267,6 +311,9 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	if err := m.Refresh(ctx); err != nil {
 		return err
 	}
+	if err := m.Ledger.CheckClaim(claim.UID); err != nil {
+		return err
+	}
 	held, ok := m.Ledger.Get(claim.UID)
 	if !ok {
 		return m.CDI.Remove(claim.UID)
@@ -284,6 +331,9 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 
 // release undoes a record. The caller holds the locks of its cards.
 func (m *Manager) release(ctx context.Context, held ledger.Record) error {
+	if err := m.checkNewerSharers(held); err != nil {
+		return err
+	}
 	_, sharers := m.others(held)
 	r := &run{Manager: m, operation: "unprepare", record: held, live: map[string][]gpu.Partition{}, sharers: sharers}
 	if now := m.current(&held); now != nil {

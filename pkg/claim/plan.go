@@ -3,7 +3,6 @@ package claim
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -50,9 +49,9 @@ type Step struct {
 type situation struct {
 	// wanted is the record as it should be when the claim is prepared.
 	wanted ledger.Record
-	// held is what the ledger says of the claim already, nil if nothing that
-	// is still true.
-	held *ledger.Record
+	// before is what the ledger says of the claim, nil if nothing. held is what is
+	// still true of that, nil if nothing is.
+	before, held *ledger.Record
 	// others are the records of all other claims.
 	others []ledger.Record
 	// sharers are those of them, and of their devices, that are still true: who else
@@ -70,12 +69,6 @@ type situation struct {
 	// nil: none is.
 	static func(gpu.Placement) bool
 }
-
-// ConflictError says that somebody else has what a claim was given. It goes
-// away by itself when the release of the other claim is only late.
-type ConflictError struct{ message string }
-
-func (e *ConflictError) Error() string { return e.message }
 
 // planPrepare lists the steps that are left until the claim is prepared, none
 // if it is.
@@ -135,20 +128,15 @@ func checkHolders(s situation) error {
 					continue
 				}
 				if s.cards[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
-					return &ConflictError{fmt.Sprintf("%s cannot be given out: claim %s%s still holds %s on the same card and its release is not finished; this is tried again",
-						d.Name, other.Claim, podList(other.PodNames()), theirs.Name)}
+					return conflict(s.wanted, []ledger.Record{other}, func(holder string) string {
+						return fmt.Sprintf("%s cannot be given out: %s still holds %s on the same card and its release is not finished; this is tried again",
+							d.Name, holder, theirs.Name)
+					})
 				}
 			}
 		}
 	}
 	return nil
-}
-
-func podList(pods []string) string {
-	if len(pods) == 0 {
-		return ""
-	}
-	return " (pod " + strings.Join(pods, ", ") + ")"
 }
 
 // checkForeign refuses to work around partitions that we did not make: they
@@ -173,7 +161,9 @@ func checkForeign(s situation) error {
 					d.Name, d.Placement.CardName(), part.Name())
 			}
 			if owner := recordOf(part, s.others); owner != nil {
-				return &ConflictError{fmt.Sprintf("%s cannot be given out: partition %s of claim %s is still there; this is tried again", d.Name, part.Name(), owner.Claim)}
+				return conflict(s.wanted, []ledger.Record{*owner}, func(holder string) string {
+					return fmt.Sprintf("%s cannot be given out: partition %s of %s is still there; this is tried again", d.Name, part.Name(), holder)
+				})
 			}
 			return fmt.Errorf("%s cannot be given out: card %s holds partition %s (%s) that Tranche did not make; whoever made it must remove it",
 				d.Name, d.Placement.CardName(), part.Name(), part.ID)

@@ -95,12 +95,14 @@ func (m *Manager) recoverOne(uid types.UID) error {
 func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 	findings := m.FinishReleases(ctx)
 	findings = append(findings, m.releaseLeftovers(ctx, getClaim)...)
+	findings = append(findings, m.reportNewer()...)
 	findings = append(findings, m.removeOrphanFiles(ctx)...)
 	return append(findings, m.stopStrays(ctx)...)
 }
 
 // releaseLeftovers releases the records of claims that are gone or no longer
-// allocated: the kubelet has forgotten them, so it will not ask for it.
+// allocated, and of which no container runs any more: the kubelet has forgotten them,
+// so it will not ask for it. The other records it keeps up to date.
 func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
 	if err := m.Refresh(ctx); err != nil {
 		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
@@ -116,6 +118,11 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 			continue
 		}
 		if claim != nil && claim.UID == r.Claim.UID && stillAllocated(claim, r) {
+			findings = append(findings, m.keepUp(ctx, claim, r)...)
+			continue
+		}
+		if inUse := m.leftoverInUse(r); inUse != nil {
+			findings = append(findings, *inUse)
 			continue
 		}
 		findings = append(findings, Finding{
@@ -169,6 +176,9 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	}
 	findings := make([]Finding, 0, len(forgotten))
 	for _, uid := range forgotten {
+		if data, err := m.CDI.Record(uid); err == nil && copyIsNewer(data) {
+			continue
+		}
 		findings = append(findings, Finding{
 			Reason:  "OrphanFileRemoved",
 			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
@@ -206,6 +216,9 @@ func (m *Manager) Compare(ctx context.Context, pciAddress string) (foreign []gpu
 		return nil, nil, err
 	}
 	defer unlock()
+	if err := m.Ledger.CheckGPUs([]string{pciAddress}); err != nil {
+		return nil, nil, err
+	}
 	live, err := m.Hardware.Live(ctx, pciAddress)
 	if err != nil {
 		return nil, nil, err
@@ -246,6 +259,9 @@ func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 		return err
 	}
 	defer unlock()
+	if err := m.Ledger.CheckGPUs([]string{p.GPU}); err != nil {
+		return err
+	}
 	live, err := m.Hardware.Live(ctx, p.GPU)
 	if err != nil || !slices.Contains(m.foreign(live), p) {
 		return err

@@ -176,7 +176,8 @@ func TestReconcileRemovesOrphanFiles(t *testing.T) {
 	assert.FileExists(t, p.cdiFile("a"))
 
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
-	assert.Equal(t, []string{"CDIFilesUnreadable"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", mig(0, "1g.10gb", 5, 1))))))
+	require.NoError(t, os.WriteFile(p.cdiDir(), nil, 0o600))
+	assert.Equal(t, []string{"PreparedAgain", "CDIFilesUnreadable"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", mig(0, "1g.10gb", 5, 1))))))
 }
 
 // A broken ledger file costs nothing: the CDI file has a copy of the record.

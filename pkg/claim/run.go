@@ -26,7 +26,8 @@ type run struct {
 	*Manager
 	operation string
 	record    ledger.Record
-	// before is the claim's record when the run began, nil if there was none.
+	// before is the claim's record when the run began, whether it is still true or not;
+	// nil if there was none.
 	before *ledger.Record
 	// live is what existed when the run began.
 	live map[string][]gpu.Partition
@@ -78,8 +79,7 @@ func (r *run) step(ctx context.Context, step Step) error {
 	case OpWriteCDI:
 		return r.writeCDI(ctx)
 	case OpDone:
-		r.record.State = ledger.Prepared
-		return r.Ledger.Put(r.record)
+		return r.done()
 	case OpRemoveCDI:
 		return r.CDI.Remove(r.record.Claim.UID)
 	case OpLeave:
@@ -112,7 +112,7 @@ func (r *run) undoStep(ctx context.Context, step Step) error {
 	switch step.Op {
 	case OpCreate:
 		d := r.record.Devices[step.Device]
-		if !d.Made || r.wasHandedOut(d) || heldByOthers(d, r.sharers) {
+		if !d.Made || d.HandedOut || heldByOthers(d, r.sharers) {
 			return nil
 		}
 		if err := r.Hardware.Destroy(ctx, d.Placement.Base()); err != nil {
@@ -120,12 +120,12 @@ func (r *run) undoStep(ctx context.Context, step Step) error {
 		}
 		return nil
 	case OpJoin:
-		if r.wasHandedOut(r.record.Devices[step.Device]) {
+		if r.record.Devices[step.Device].HandedOut {
 			return nil
 		}
 		return r.leave(ctx, step.Device)
 	case OpWriteCDI:
-		if r.before != nil && r.before.State == ledger.Prepared {
+		if slices.ContainsFunc(r.record.Devices, func(d ledger.Device) bool { return d.HandedOut }) {
 			return nil
 		}
 		return r.CDI.Remove(r.record.Claim.UID)
@@ -133,22 +133,42 @@ func (r *run) undoStep(ctx context.Context, step Step) error {
 	return nil
 }
 
-// wasHandedOut tells whether containers may be using the device already, because
-// an earlier Prepare had succeeded with it.
-func (r *run) wasHandedOut(d ledger.Device) bool {
-	if r.before == nil || r.before.State != ledger.Prepared {
-		return false
+// done writes down that the claim is prepared.
+func (r *run) done() error {
+	done := r.record.Clone()
+	done.State = ledger.Prepared
+	for i := range done.Devices {
+		done.Devices[i].HandedOut = true
 	}
-	if !slices.ContainsFunc(r.before.Devices, func(e ledger.Device) bool { return e.Key() == d.Key() }) {
-		return false
+	if err := r.Ledger.Put(done); err != nil {
+		return err
 	}
-	return d.Placement.Base().Type == gpu.TypeGPU ||
-		slices.ContainsFunc(r.live[d.Placement.GPU], func(p gpu.Partition) bool { return p.Is(d.Placement) && p.Complete })
+	r.record = done
+	return nil
 }
 
-// dropIntent puts the ledger back to what it said before the run.
+// keepHandedOut marks what containers may be using, because an earlier Prepare had
+// succeeded with it and it still exists. held is what is still true of the claim's
+// record, nil if nothing. The marks are written down with the intent, so that they
+// outlive this process.
+func keepHandedOut(held *ledger.Record, wanted ledger.Record, live map[string][]gpu.Partition) {
+	if held == nil {
+		return
+	}
+	for i := range wanted.Devices {
+		d := &wanted.Devices[i]
+		for _, e := range held.Devices {
+			if e.Request == d.Request && e.Key() == d.Key() && held.WasHandedOut(e) && (e.Admin || exists(e, live[e.Placement.GPU])) {
+				d.HandedOut, d.UUID = true, e.UUID
+			}
+		}
+	}
+}
+
+// dropIntent puts the ledger back to what it said before the run, as long as that had
+// handed out anything.
 func (r *run) dropIntent() error {
-	if r.before != nil && r.before.State == ledger.Prepared {
+	if r.before != nil && r.before.HandedOut() {
 		return r.Ledger.Put(*r.before)
 	}
 	return r.Ledger.Delete(r.record.Claim.UID)

@@ -70,7 +70,7 @@ func (m *Manager) cardsServedBy(name string) []string {
 
 // explained tells whether a record has a share that a daemon of the name serves.
 func (m *Manager) explained(name string) bool {
-	return slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
+	return m.explainedByNewer(name) || slices.ContainsFunc(InUse(m.Ledger.List()), func(r ledger.Record) bool {
 		return slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
 			return d.IsShare() && m.Shares.Serves(r.Claim, d) == name
 		})

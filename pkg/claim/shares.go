@@ -3,8 +3,6 @@ package claim
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -151,18 +149,20 @@ func checkAmounts(s situation) error {
 			continue
 		}
 		sum := sumOf(d, s.wanted.Devices)
-		var holders []string
+		var holders []ledger.Record
 		for _, other := range s.others {
 			theirs := sumOf(d, other.Devices)
 			if theirs == (gpu.Amount{}) {
 				continue
 			}
 			sum = plus(sum, theirs)
-			holders = append(holders, other.Claim.String()+podList(other.PodNames()))
+			holders = append(holders, other)
 		}
 		if what := over(d.Placement, sum); what != "" {
-			return &ConflictError{fmt.Sprintf("%s cannot be given out: not enough of its %s is left beside what %s still hold of it, and the release of one of them is not finished; this is tried again",
-				d.Name, what, listSome(holders))}
+			return conflict(s.wanted, holders, func(holders string) string {
+				return fmt.Sprintf("%s cannot be given out: not enough of its %s is left beside what is held by %s, and a release is not finished; this is tried again",
+					d.Name, what, holders)
+			})
 		}
 	}
 	return nil
@@ -177,14 +177,4 @@ func sumOf(d ledger.Device, devices []ledger.Device) gpu.Amount {
 		}
 	}
 	return sum
-}
-
-// listSome names the first few claims, and counts the others.
-func listSome(claims []string) string {
-	slices.Sort(claims)
-	const few = 3
-	if len(claims) > few {
-		return fmt.Sprintf("claims %s and %d more", strings.Join(claims[:few], ", "), len(claims)-few)
-	}
-	return "claims " + strings.Join(claims, ", ")
 }

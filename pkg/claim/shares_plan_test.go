@@ -77,7 +77,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 	}{
 		"too much memory": {
 			wantsShare(memoryShare(0), memory(41), prepared("b", memoryShare(0), memory(20)), holding("c", ledger.Preparing, memoryShare(0), memory(20))),
-			"gpu-0000-01-00-0-memory-share cannot be given out: not enough of its memory is left beside what claims team/claim-b, team/claim-c still hold of it, and the release of one of them is not finished; this is tried again", true,
+			"gpu-0000-01-00-0-memory-share cannot be given out: not enough of its memory is left beside what is held by claims team/claim-b, team/claim-c, and a release is not finished; this is tried again", true,
 		},
 		"too much of a fraction": {wantsShare(fractionShare(0), fraction(501), prepared("b", fractionShare(0), fraction(500))), "not enough of its fraction", true},
 		"too many clients":       {wantsShare(memoryShare(0), clients(2), prepared("b", memoryShare(0), clients(47))), "not enough of its clients", true},
@@ -85,7 +85,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 		"many holders": {
 			wantsShare(memoryShare(0), memory(77), prepared("b", memoryShare(0), memory(1)), prepared("c", memoryShare(0), memory(1)),
 				prepared("d", memoryShare(0), memory(1)), prepared("e", memoryShare(0), memory(1))),
-			"claims team/claim-b, team/claim-c, team/claim-d and 1 more still hold", true,
+			"claims team/claim-b, team/claim-c, team/claim-d and 1 more, and a release", true,
 		},
 		"the other share of it":  {wantsShare(fractionShare(0), fraction(1), prepared("b", memoryShare(0), memory(1))), "claim team/claim-b still holds gpu-0000-01-00-0-memory-share on the same card", true},
 		"the whole of it":        {wantsShare(memoryShare(0), memory(1), prepared("b", whole(0), gpu.Amount{})), "still holds gpu-0000-01-00-0 on", true},
@@ -121,7 +121,7 @@ func TestPlanPrepareTwoShares(t *testing.T) {
 	require.NoError(t, err)
 	s.others = []ledger.Record{holding("b", ledger.Prepared, memoryShare(0), memory(11))}
 	_, err = planPrepare(s)
-	require.ErrorContains(t, err, "not enough of its memory is left beside what claims team/claim-b still hold")
+	require.ErrorContains(t, err, "not enough of its memory is left beside what is held by claim team/claim-b")
 }
 
 func TestPlanReleaseShare(t *testing.T) {

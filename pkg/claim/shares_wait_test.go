@@ -33,7 +33,7 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 		mustPrepare(t, m, shareClaim(c, memoryShare(n), "20Gi"))
 	}
 	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", memoryShare(0), "20Gi")))
-	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same card (pod pod-same card) still hold")
+	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same card (pod pod-same card), and")
 	mustRelease(t, m, "same card")
 	assert.Equal(t, "shared", p.shares.mode(address(0)), "who waits holds the card, too")
 	close(ready)

@@ -27,12 +27,13 @@ func (m *Manager) await(ctx context.Context, wanted ledger.Record, notReady *Not
 }
 
 // abandon releases what was begun for a claim, with time of its own. A record that
-// somebody else has finished, or replaced, since is not the one that is meant.
+// somebody else has finished, or replaced, since is not the one that is meant. Neither
+// is one with devices that containers may use: the kubelet releases these.
 func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
 	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
-		return now.State == ledger.Preparing && sameDevices(now, wanted)
+		return now.State == ledger.Preparing && !now.HandedOut() && sameDevices(now, wanted)
 	}, m.releaseOrPostpone)
 	if err != nil {
 		return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -13,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
@@ -205,4 +208,49 @@ func TestSecondPluginOnNode(t *testing.T) {
 	assert.Equal(t, []string{small0}, m.partitions(), "it touched nothing")
 	require.Empty(t, k.unprepare(c), "the first one is still there")
 	k.works(c)
+}
+
+// Who is in the way of a claim is told to administrators only, where it is of another
+// namespace.
+func TestConflictTellsUsersLessThanAdministrators(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, _ := m.start()
+	k.mustPrepare(allocate(t, m.api, "a", small0))
+	theirs := claimOf("b", small0)
+	theirs.Namespace = "other"
+	_, err := m.api.ResourceV1().ResourceClaims("other").Create(t.Context(), theirs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	message := k.refused(theirs)
+	assert.Contains(t, message, small0+" cannot be given out: a claim in another namespace still holds "+small0)
+	status := awaitStatus(t, m.api, theirs, metav1.ConditionFalse).Conditions[0].Message
+	for _, text := range []string{message, status} {
+		assert.NotContains(t, text, "claim-a")
+		assert.NotContains(t, text, "pod-a")
+	}
+	awaitEvent(t, m.api, "ClaimConflict", "Claim other/claim-b is not prepared: "+small0+" cannot be given out: claim team/claim-a (pod pod-a) still holds "+small0)
+}
+
+// The CDI folder is removed on the host while the plugin has it mounted: the plugin ends,
+// so that its next container mounts the folder of that name.
+func TestCDIFolderIsRemovedUnderTheMount(t *testing.T) {
+	m := newMachine(t, newAPI())
+	host := m.path("cdi-on-host")
+	require.NoError(t, os.MkdirAll(host, 0o750))
+	require.NoError(t, os.MkdirAll(m.config.CDIDir, 0o750))
+	require.NoError(t, unix.Mount(host, m.config.CDIDir, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(m.config.CDIDir, unix.MNT_DETACH)) })
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(quiet(t.Context()))
+	defer cancel()
+	go func() { ended <- Run(ctx, m.config, m.api) }()
+	k := m.register()
+	require.NoError(t, os.RemoveAll(host))
+	assert.Contains(t, k.refused(allocate(t, m.api, "a", small0)), "the folder was removed on the host")
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, cdi.ErrDeleted)
+	case <-time.After(patience):
+		require.Fail(t, "the plugin does not end")
+	}
+	assert.Empty(t, m.partitions())
 }

@@ -267,8 +267,8 @@ func (m *machine) countLeaks(count *tally) {
 	m.nothingHeld()
 }
 
-// A record that a later version wrote is still good for a release: what it adds
-// is ignored, and where its version is unknown, the CDI file tells the rest.
+// A record that a later version wrote is still good for a release, as long as it says
+// so: what it adds is ignored.
 func TestRecordOfALaterVersion(t *testing.T) {
 	for name, change := range map[string]func([]byte) []byte{
 		"more fields": func(data []byte) []byte {
@@ -276,7 +276,7 @@ func TestRecordOfALaterVersion(t *testing.T) {
 			return bytes.Replace(data, []byte(`"devices":[{`), []byte(`"devices":[{"share":0.5,`), 1)
 		},
 		"higher version": func(data []byte) []byte {
-			return bytes.Replace(data, []byte(`"version":1`), []byte(`"version":99`), 1)
+			return bytes.Replace(data, []byte(`"version":1`), []byte(`"version":99,"minReader":1`), 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,4 +300,43 @@ func TestRecordOfALaterVersion(t *testing.T) {
 			k.works(allocate(t, m.api, "c", card0))
 		})
 	}
+}
+
+// A record that only a later version can use stays, with all that it stands for, until
+// that version is back. Users of other claims do not learn whose it is.
+func TestRecordThatNeedsALaterVersion(t *testing.T) {
+	m := newMachine(t, newAPI())
+	k, stop := m.start()
+	a := allocate(t, m.api, "a", small0)
+	k.mustPrepare(a)
+	stop()
+	file := filepath.Join(m.config.dataDir(), "claims", "a.json")
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	later := bytes.Replace(before, []byte(`"version":1`), []byte(`"version":2`), 1)
+	require.NoError(t, os.WriteFile(file, later, 0o600))
+
+	k, stop = m.start()
+	awaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a has version 2")
+	require.Contains(t, k.unprepare(a), "run the newer version of Tranche on this node again")
+	b := allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")
+	refused := k.prepare(b)["b"].Error
+	assert.Contains(t, refused, "a newer version of Tranche has given out a part of the same GPU")
+	assert.NotContains(t, refused, "claim-a")
+	awaitEvent(t, m.api, "ClaimConflict", "the record of claim team/claim-a has version 2")
+	c := allocate(t, m.api, "c", card1)
+	k.mustPrepare(c)
+	require.Empty(t, k.unprepare(c))
+	assert.Equal(t, []string{small0}, m.partitions())
+	assert.NotEmpty(t, m.spec("a"))
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(later), string(after))
+	stop()
+
+	// The newer version is back.
+	require.NoError(t, os.WriteFile(file, before, 0o600))
+	k, _ = m.start()
+	require.Empty(t, k.unprepare(a))
+	k.works(allocate(t, m.api, "d", card0))
 }

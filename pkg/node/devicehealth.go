@@ -36,6 +36,11 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	}
 }
 
+// daemonDied is the health of a device of which a share has lost its MPS daemon. All
+// holders of shares of the device see it, also those of other namespaces, so it names
+// neither the daemon, which has a claim's UID, nor what that said.
+const daemonDied = "an MPS daemon that serves shares of this device has died and is started again; the pods that it serves have an event"
+
 // health reports on the devices that somebody holds: nobody looks at the others.
 // The kubelet knows the health of a device and not that of a share of it, so the
 // message says whose share is meant.
@@ -92,8 +97,8 @@ func (d *driver) healthOf(c *card, claim ledger.ClaimRef, device *ledger.Device)
 			return kubeletplugin.HealthStatusUnhealthy, o.Reason
 		}
 	}
-	if problem := d.daemons.problem(claim, device); problem != "" {
-		return kubeletplugin.HealthStatusUnhealthy, problem
+	if d.daemons.problem(claim, device) != "" {
+		return kubeletplugin.HealthStatusUnhealthy, daemonDied
 	}
 	return kubeletplugin.HealthStatusHealthy, ""
 }

@@ -75,6 +75,10 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	d.metrics.operation("prepare", start, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
+		d.tellDetail(ctx, err)
+		if errors.Is(err, cdi.ErrDeleted) {
+			d.stop(fmt.Errorf("the plugin starts again to get its CDI folder back: %w", err))
+		}
 		d.status.failed(ctx, c, err)
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
 	}
@@ -127,10 +131,19 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	d.metrics.operation("unprepare", start, err)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
+		d.tellDetail(ctx, err)
 		d.tellPods(ctx, c.UID, err)
 		return fmt.Errorf("release claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil
+}
+
+// tellDetail tells administrators, on the node, what the users of a claim must not see:
+// who of another namespace is in the way. Users see the error itself.
+func (d *driver) tellDetail(ctx context.Context, err error) {
+	if conflict := (*claim.ConflictError)(nil); errors.As(err, &conflict) {
+		d.publisher.events.warn(ctx, "ClaimConflict", conflict.Detail())
+	}
 }
 
 // tellPods puts the reason why a claim cannot be released on the pods that wait

@@ -116,7 +116,7 @@ func TestDefectNilAllocation(t *testing.T) {
 
 // A record that could not be read stopped the plugin for good.
 func TestDefectCorruptRecordIsFatal(t *testing.T) {
-	for name, data := range map[string]string{"empty": "", "no JSON": "\x00\x00\x00", "cut off": `{"version":1,`, "newer": `{"version":99}`} {
+	for name, data := range map[string]string{"empty": "", "no JSON": "\x00\x00\x00", "cut off": `{"version":1,`} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newAPI())
 			m.write("kubelet/plugins/gpu.tranche.dev/claims/x.json", data)

@@ -103,8 +103,8 @@ func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
 		}
 	}
 	claims := map[string]bool{}
-	for _, r := range p.claims.Ledger.List() {
-		claims[r.Claim.Namespace+"_"+r.Claim.Name] = true
+	for _, c := range p.holdingClaims() {
+		claims[c.Namespace+"_"+c.Name] = true
 	}
 	for _, folder := range folders {
 		if !claims[filepath.Base(folder)] {

@@ -187,6 +187,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		LockDir:  locks,
 		Shares:   p.shares,
 		Static:   p.profile.Static,
+		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return runningPods("/proc", pods) },
 		Observer: p.metrics,
 
 		BeforeStep: p.beforeStep,
@@ -197,7 +198,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
 		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared,
 		heldOn:    p.heldOn,
-		withdrawn: p.uninstallation.active() && len(records.List()) == 0,
+		withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	}
 	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "Cards that were in trouble may be given out again")

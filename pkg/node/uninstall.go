@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -130,9 +131,9 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 	if p.publisher.isWithdrawn() && !p.followsProfile() {
 		return
 	}
-	if records := claim.InUse(p.claims.Ledger.List()); len(records) > 0 && !force {
+	if held := p.holdingClaims(); len(held) > 0 && !force {
 		// What the kubelet has not released by now, or a process keeps in use.
-		klog.FromContext(ctx).Info("Cannot withdraw the GPUs of the node yet, claims hold some", "claims", len(records), "first", records[0].Claim.String())
+		klog.FromContext(ctx).Info("Cannot withdraw the GPUs of the node yet, claims hold some", "claims", len(held), "first", held[0].String())
 		p.reconcile(ctx)
 		return
 	}
@@ -149,6 +150,19 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 		}
 	}
 	p.publisher.setWithdrawn(ctx, true)
+}
+
+// holdingClaims lists the claims that hold something, those included whose records only
+// a newer version can use.
+func (p *plugin) holdingClaims() []ledger.ClaimRef {
+	var claims []ledger.ClaimRef
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
+		claims = append(claims, r.Claim)
+	}
+	for _, n := range p.claims.Ledger.Newer() {
+		claims = append(claims, n.Claim)
+	}
+	return claims
 }
 
 // followsProfile tells whether something may be on the cards that a profile has made: it

@@ -38,6 +38,8 @@ type Ledger struct {
 	// mu protects what follows.
 	mu      sync.RWMutex
 	records map[types.UID]Record
+	// newer are the records that only a newer version can use.
+	newer map[types.UID]Newer
 	// seen is the number of changes that the records contain.
 	seen uint64
 }
@@ -94,7 +96,7 @@ func (l *Ledger) readAll() ([]Broken, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the ledger: %w", err)
 	}
-	records := map[types.UID]Record{}
+	records, newer := map[types.UID]Record{}, map[types.UID]Newer{}
 	var broken []Broken
 	for _, entry := range entries {
 		if entry.IsDir() || !strings.HasSuffix(entry.Name(), fileSuffix) {
@@ -102,9 +104,12 @@ func (l *Ledger) readAll() ([]Broken, error) {
 		}
 		uid := types.UID(strings.TrimSuffix(entry.Name(), fileSuffix))
 		record, err := l.load(uid)
+		needsNewer := (*NewerError)(nil)
 		switch {
 		case err == nil:
 			records[uid] = record
+		case errors.As(err, &needsNewer):
+			newer[uid] = needsNewer.Newer
 		case errors.Is(err, fs.ErrNotExist):
 			// Another process has just removed it.
 		default:
@@ -117,7 +122,7 @@ func (l *Ledger) readAll() ([]Broken, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records, l.seen = records, seen
+	l.records, l.newer, l.seen = records, newer, seen
 	return broken, nil
 }
 
@@ -139,6 +144,9 @@ func (l *Ledger) load(uid types.UID) (Record, error) {
 		return Record{}, err
 	}
 	record, err := Decode(data)
+	if needsNewer := (*NewerError)(nil); errors.As(err, &needsNewer) {
+		needsNewer.Claim.UID = uid
+	}
 	if err != nil {
 		return Record{}, err
 	}
@@ -156,12 +164,14 @@ func (l *Ledger) Get(uid types.UID) (Record, bool) {
 	return r.Clone(), ok
 }
 
-// Has tells whether there is a record of a claim.
+// Has tells whether there is a record of a claim, be it one that only a newer
+// version can use.
 func (l *Ledger) Has(uid types.UID) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	_, ok := l.records[uid]
-	return ok
+	_, isNewer := l.newer[uid]
+	return ok || isNewer
 }
 
 // List returns all records in the order of their claims' UIDs.

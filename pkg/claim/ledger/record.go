@@ -1,18 +1,19 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Version is the version of the records that this code writes. A reader ignores
-// fields that it does not know, so new fields do not need a new version; a
-// version that is higher than the reader's is refused.
+// Version is the version of the records that this code writes, and the highest
+// minReader that it can use.
 const Version = 1
 
 // State tells how far the preparation of a claim got.
@@ -30,10 +31,12 @@ const (
 
 // Record is what the driver knows about one claim.
 type Record struct {
-	Version int      `json:"version"`
-	Claim   ClaimRef `json:"claim"`
-	State   State    `json:"state"`
-	Devices []Device `json:"devices"`
+	Version int `json:"version"`
+	// MinReader is the oldest version that can use the record; zero: Version.
+	MinReader int      `json:"minReader,omitempty"`
+	Claim     ClaimRef `json:"claim"`
+	State     State    `json:"state"`
+	Devices   []Device `json:"devices"`
 	// Released says that the kubelet has released the claim while its GPUs could not be
 	// reached: their driver could not be used, or a GPU was lost. What the record names
 	// must still be removed from the hardware before anybody else gets it, and no
@@ -41,8 +44,12 @@ type Record struct {
 	// such a record is a LeftoverUID, so that the claim can be prepared elsewhere.
 	Released bool `json:"released,omitempty"`
 	// Pods are the claim's users at the time of Prepare, for people who read
-	// metrics, messages and events. They are in the claim's namespace.
+	// metrics, messages and events, and to find their containers. They are in the
+	// claim's namespace.
 	Pods []Pod `json:"pods,omitempty"`
+
+	// unknown are the fields of a newer version.
+	unknown fields
 }
 
 // Pod is a user of a claim.
@@ -92,6 +99,9 @@ type Device struct {
 	// Made says that this claim's Prepare makes the partition, so that its
 	// Unprepare must destroy it.
 	Made bool `json:"made,omitempty"`
+	// HandedOut says that a Prepare of the claim has succeeded with this device, so
+	// containers may use it. A later Prepare that fails does not take it back.
+	HandedOut bool `json:"handedOut,omitempty"`
 	// LoadID identifies the boot and the load of the card's driver under which the
 	// device was handed out. Partitions do not outlive either, so what is found at
 	// the placement under another one is not ours.
@@ -103,6 +113,9 @@ type Device struct {
 	// Before is how the card was set before its first share, which the release of
 	// the last one brings back. All holders of shares of a card have the same.
 	Before *gpu.CardSettings `json:"before,omitempty"`
+
+	// unknown are the fields of a newer version.
+	unknown fields
 }
 
 // IsShare tells whether the device was handed out as a share. One that an admin
@@ -116,6 +129,29 @@ func (d Device) Key() string {
 		return d.Name
 	}
 	return d.Name + "-" + string(d.ShareID[:min(8, len(d.ShareID))])
+}
+
+// WasHandedOut tells whether containers may use a device of the record.
+func (r Record) WasHandedOut(d Device) bool {
+	// Records of version 0.1 have no HandedOut.
+	return !r.Released && (r.State == Prepared || d.HandedOut)
+}
+
+// HandedOut tells whether containers may use any device of the record.
+func (r Record) HandedOut() bool {
+	return slices.ContainsFunc(r.Devices, r.WasHandedOut)
+}
+
+// KeepUnknown takes over what a newer version has written into the claim's record
+// before: fields of the record, and of those devices that are the same.
+func (r *Record) KeepUnknown(before Record) {
+	r.unknown = before.unknown
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		if j := slices.IndexFunc(before.Devices, func(e Device) bool { return e.Request == d.Request && e.Key() == d.Key() }); j >= 0 {
+			d.unknown = before.Devices[j].unknown
+		}
+	}
 }
 
 // Clone returns a copy that shares nothing that a caller could change.
@@ -139,23 +175,42 @@ func clone[T any](p *T) *T {
 
 // Encode turns a record into bytes.
 func Encode(r Record) ([]byte, error) {
-	r.Version = Version
+	r.Version, r.MinReader = Version, 0
 	data, err := json.Marshal(r)
+	if err == nil {
+		data, err = r.writeUnknown(data)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode the record of claim %s: %w", r.Claim, err)
 	}
 	return data, nil
 }
 
-// Decode reads a record and checks that it can be used.
+// Decode reads a record and checks that it can be used. One that needs a newer
+// reader fails with a *NewerError.
 func Decode(data []byte) (Record, error) {
-	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
+	var version struct {
+		Version   int `json:"version"`
+		MinReader int `json:"minReader"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
 		return Record{}, fmt.Errorf("no valid JSON: %w", err)
 	}
+	minReader := cmp.Or(version.MinReader, version.Version)
 	switch {
-	case r.Version < 1 || r.Version > Version:
-		return Record{}, fmt.Errorf("version is %d, this driver knows 1 to %d", r.Version, Version)
+	case version.Version < 1 || minReader < 1:
+		return Record{}, fmt.Errorf("version is %d, minReader %d: neither can be less than 1", version.Version, version.MinReader)
+	case minReader > Version:
+		return Record{}, newerError(data, version.Version, minReader)
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("no valid record: %w", err)
+	}
+	if err := r.readUnknown(data); err != nil {
+		return Record{}, fmt.Errorf("no valid record: %w", err)
+	}
+	switch {
 	case r.Claim.UID == "":
 		return Record{}, errors.New("claim.uid is missing")
 	case r.State != Preparing && r.State != Prepared:

@@ -1,0 +1,82 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+)
+
+// ConflictError says that somebody else has what a claim was given. It goes
+// away by itself when the release of the other claim is only late.
+type ConflictError struct {
+	// message is for the users of the claim, and names no object of another
+	// namespace. detail is for administrators.
+	message, detail string
+}
+
+func (e *ConflictError) Error() string { return e.message }
+
+// Detail says to administrators who has what the claim was given. Users of the claim
+// must not see it: it names objects of other namespaces.
+func (e *ConflictError) Detail() string { return e.detail }
+
+// conflict is a ConflictError. text says what is wrong, given who the holders are.
+func conflict(wanted ledger.Record, holders []ledger.Record, text func(holders string) string) *ConflictError {
+	return &ConflictError{
+		message: text(nameHolders(holders, wanted.Claim.Namespace)),
+		detail:  fmt.Sprintf("Claim %s is not prepared: %s", wanted.Claim, text(nameHolders(holders, allNamespaces))),
+	}
+}
+
+// allNamespaces makes nameHolders name all.
+const allNamespaces = ""
+
+// few is how many objects of a kind a message names.
+const few = 3
+
+// nameHolders names the claims of one namespace, and counts those of others.
+func nameHolders(holders []ledger.Record, namespace string) string {
+	var names []string
+	hidden := 0
+	for _, r := range holders {
+		if namespace == allNamespaces || r.Claim.Namespace == namespace {
+			names = append(names, r.Claim.String()+podList(r.PodNames()))
+		} else {
+			hidden++
+		}
+	}
+	var parts []string
+	switch len(names) {
+	case 0:
+	case 1:
+		parts = append(parts, "claim "+names[0])
+	default:
+		parts = append(parts, "claims "+listSome(names))
+	}
+	switch hidden {
+	case 0:
+	case 1:
+		parts = append(parts, "a claim in another namespace")
+	default:
+		parts = append(parts, fmt.Sprintf("%d claims in other namespaces", hidden))
+	}
+	return strings.Join(parts, " and ")
+}
+
+func podList(pods []string) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	return " (pod " + listSome(pods) + ")"
+}
+
+// listSome names the first few, and counts the others.
+func listSome(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}

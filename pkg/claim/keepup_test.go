@@ -1,0 +1,209 @@
+package claim
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// runningPods is a Config.Running by names.
+func runningPods(names ...string) func([]ledger.Pod) ([]ledger.Pod, error) {
+	return func(pods []ledger.Pod) ([]ledger.Pod, error) {
+		return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !slices.Contains(names, p.Name) }), nil
+	}
+}
+
+// Pods are deleted by force while the kubelet is down: as long as a container runs, what
+// it holds is not released.
+func TestReconcileSparesRunningContainers(t *testing.T) {
+	for name, c := range map[string]*resourceapi.ResourceClaim{
+		"whole GPU": claimFor("a", whole(0)),
+		"partition": claimFor("a", mig(0, "1g.10gb", 5, 1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, 1)
+			m := p.start()
+			mustPrepare(t, m, c)
+
+			m.Running = runningPods("pod-a")
+			findings := m.Reconcile(t.Context(), noClaims)
+			require.Equal(t, []string{"LeftoverInUse"}, reasons(findings))
+			require.NoError(t, findings[0].Err)
+			assert.Contains(t, findings[0].Message, "claim team/claim-a (a) is gone or was given other devices, but containers of its pods (pod pod-a) still run and hold gpu-0000-01-00-0")
+
+			m.Running = func([]ledger.Pod) ([]ledger.Pod, error) { return nil, errScripted }
+			findings = m.Reconcile(t.Context(), noClaims)
+			require.Equal(t, []string{"LeftoverInUse"}, reasons(findings))
+			require.ErrorIs(t, findings[0].Err, errScripted)
+			assert.True(t, m.Ledger.Has("a"))
+			assert.FileExists(t, p.cdiFile("a"))
+			assert.Empty(t, p.hardware.destroyed)
+
+			m.Running = runningPods("another")
+			require.Equal(t, []string{"LeftoverReleased"}, reasons(m.Reconcile(t.Context(), noClaims)))
+			p.nothingHeld(m)
+		})
+	}
+}
+
+// The kubelet's own release needs no look: it has ended the containers.
+func TestUnprepareDoesNotLookForContainers(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	mustPrepare(t, m, claimFor("a", whole(0)))
+	m.Running = runningPods("pod-a")
+	mustRelease(t, m, "a")
+	p.nothingHeld(m)
+}
+
+// A claim that pods share later is theirs, too, as long as their containers run.
+func TestReconcileKeepsPodsUpToDate(t *testing.T) {
+	p := newPlace(t, 1)
+	m := p.start()
+	c := claimFor("a", whole(0))
+	mustPrepare(t, m, c)
+	podsOf := func() []string {
+		r, ok := m.Ledger.Get("a")
+		require.True(t, ok)
+		return r.PodNames()
+	}
+	usedBy := func(names ...string) *resourceapi.ResourceClaim {
+		c := c.DeepCopy()
+		c.Status.ReservedFor = nil
+		for _, name := range names {
+			c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name})
+		}
+		return c
+	}
+	for _, step := range []struct {
+		running, reserved, want []string
+	}{
+		{nil, []string{"pod-a", "pod-b"}, []string{"pod-a", "pod-b"}},
+		{[]string{"pod-a"}, []string{"pod-b"}, []string{"pod-b", "pod-a"}},
+		{[]string{"pod-a"}, []string{"pod-b"}, []string{"pod-b", "pod-a"}},
+		{nil, []string{"pod-b"}, []string{"pod-b"}},
+		{nil, nil, []string{"pod-b"}},
+	} {
+		m.Running = runningPods(step.running...)
+		assert.Empty(t, m.Reconcile(t.Context(), api(usedBy(step.reserved...))))
+		assert.ElementsMatch(t, step.want, podsOf())
+	}
+	m.Running = func([]ledger.Pod) ([]ledger.Pod, error) { return nil, errScripted }
+	assert.Empty(t, m.Reconcile(t.Context(), api(usedBy("pod-c"))))
+	assert.Equal(t, []string{"pod-b"}, podsOf(), "not while it cannot be told who still runs")
+}
+
+// The driver is loaded again under a claim: its containers are started again by a file
+// that names what there is now.
+func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 1)
+	m := p.start()
+	before := mustPrepare(t, m, claimFor("a", one))
+	p.hardware.lose()
+
+	// Without a driver there is nothing to do.
+	m.LoadID = func(string) string { return "" }
+	assert.Empty(t, m.Reconcile(t.Context(), api(claimFor("a", one))))
+	m.LoadID = p.hardware.loadOf
+	p.hardware.loadID = "boot-1, second load"
+
+	findings := m.Reconcile(t.Context(), api(claimFor("a", one)))
+	require.Equal(t, []string{"PreparedAgain"}, reasons(findings))
+	require.NoError(t, findings[0].Err)
+	assert.Equal(t, []string{one.Name()}, p.hardware.names())
+	r, _ := m.Ledger.Get("a")
+	assert.NotEqual(t, before.Devices[0].UUID, r.Devices[0].UUID)
+	spec, err := os.ReadFile(p.cdiFile("a"))
+	require.NoError(t, err)
+	assert.Contains(t, string(spec), r.Devices[0].UUID)
+	assert.Empty(t, m.Reconcile(t.Context(), api(claimFor("a", one))), "once")
+	mustRelease(t, m, "a")
+	p.nothingHeld(m)
+}
+
+// A try that fails leaves the record, so that the next one can succeed.
+func TestPreparingAgainIsTriedAgain(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 1)
+	m := p.start()
+	mustPrepare(t, m, claimFor("a", one))
+	p.hardware.lose()
+	p.hardware.loadID = "boot-1, second load"
+	p.hardware.onCreate = at(one, errScripted)
+	findings := m.Reconcile(t.Context(), api(claimFor("a", one)))
+	require.Equal(t, []string{"PreparedAgain"}, reasons(findings))
+	require.ErrorIs(t, findings[0].Err, errScripted)
+	assert.NoFileExists(t, p.cdiFile("a"), "nothing starts by what is not there")
+
+	p.hardware.onCreate = nil
+	require.Equal(t, []string{"PreparedAgain"}, reasons(p.start().Reconcile(t.Context(), api(claimFor("a", one)))))
+	assert.Equal(t, []string{one.Name()}, p.hardware.names())
+	assert.FileExists(t, p.cdiFile("a"))
+}
+
+// Somebody has removed the CDI files: those of allocated claims are written again.
+func TestReconcileWritesMissingFiles(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 1)
+	m := p.start()
+	before := mustPrepare(t, m, claimFor("a", one))
+	require.NoError(t, os.RemoveAll(p.cdiDir()))
+	require.Equal(t, []string{"PreparedAgain"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", one)))))
+	assert.FileExists(t, p.cdiFile("a"))
+	r, _ := m.Ledger.Get("a")
+	assert.Equal(t, before.Devices, r.Devices)
+	assert.Empty(t, p.hardware.destroyed)
+
+	// One that nobody uses needs none.
+	require.NoError(t, os.RemoveAll(p.cdiDir()))
+	unused := claimFor("a", one)
+	unused.Status.ReservedFor = nil
+	assert.Empty(t, m.Reconcile(t.Context(), api(unused)))
+	assert.NoFileExists(t, p.cdiFile("a"))
+}
+
+// The kubelet releases the claim between the look at the API and the lock: it is not
+// prepared for nobody.
+func TestPreparingAgainComesAfterTheRelease(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 1)
+	m := p.start()
+	mustPrepare(t, m, claimFor("a", one))
+	require.NoError(t, os.RemoveAll(p.cdiDir()))
+	r, _ := m.Ledger.Get("a")
+	mustRelease(t, m, "a")
+	assert.Empty(t, m.prepareAgain(t.Context(), claimFor("a", one), r))
+	p.nothingHeld(m)
+}
+
+// After a load of the driver, a partition can have the device files that another one
+// had before. A container that starts again by its old file must not find it.
+func TestStaleFilesGoBeforeSomethingNewIsMade(t *testing.T) {
+	one, other, elsewhere := mig(0, "1g.10gb", 5, 1), mig(0, "1g.10gb", 2, 1), mig(1, "1g.10gb", 0, 1)
+	p := newPlace(t, 2)
+	m := p.start()
+	mustPrepare(t, m, claimFor("a", one))
+	mustPrepare(t, m, claimFor("c", elsewhere))
+	p.hardware.parts = p.hardware.parts[1:]
+	p.hardware.loads = map[string]string{address(0): "boot-1, second load"}
+	p.hardware.onCreate = func(context.Context, gpu.Placement) error {
+		assert.NoFileExists(t, p.cdiFile("a"))
+		return nil
+	}
+	mustPrepare(t, m, claimFor("b", other))
+	p.hardware.onCreate = nil
+	assert.FileExists(t, p.cdiFile("c"))
+
+	findings := m.Reconcile(t.Context(), api(claimFor("a", one), claimFor("b", other), claimFor("c", elsewhere)))
+	assert.Equal(t, []string{"PreparedAgain"}, reasons(findings))
+	assert.FileExists(t, p.cdiFile("a"))
+}

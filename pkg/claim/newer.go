@@ -1,0 +1,76 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// checkNewer refuses a claim whose record only a newer version can use, and one that
+// was given something of a GPU on which such a record holds it is not known what.
+func (m *Manager) checkNewer(wanted ledger.Record) error {
+	if err := m.Ledger.CheckClaim(wanted.Claim.UID); err != nil {
+		return err
+	}
+	err := m.Ledger.CheckGPUs(cardsOf(wanted))
+	newer := (*ledger.NewerError)(nil)
+	if !errors.As(err, &newer) {
+		return err
+	}
+	return &ConflictError{
+		message: fmt.Sprintf("%s cannot be given out: a newer version of Tranche has given out a part of the same GPU, and this version cannot tell which; this is tried again",
+			deviceNames(wanted)),
+		detail: fmt.Sprintf("Claim %s was not prepared: %v", wanted.Claim, newer),
+	}
+}
+
+// checkNewerSharers keeps what a record shares as it is, as long as one that only a
+// newer version can use may have a share of it.
+func (m *Manager) checkNewerSharers(held ledger.Record) error {
+	var shared []string
+	for _, d := range held.Devices {
+		if d.IsShare() {
+			shared = append(shared, d.Placement.GPU)
+		}
+	}
+	err := m.Ledger.CheckGPUs(shared)
+	if len(shared) == 0 || err == nil {
+		return nil
+	}
+	return &ConflictError{
+		message: fmt.Sprintf("%s cannot be released: a newer version of Tranche has given out a share of the same GPU; this is tried again", deviceNames(held)),
+		detail:  fmt.Sprintf("Claim %s was not released: %v", held.Claim, err),
+	}
+}
+
+// reportNewer tells of records that only a newer version can use.
+func (m *Manager) reportNewer() []Finding {
+	var findings []Finding
+	for _, n := range m.Ledger.Newer() {
+		findings = append(findings, Finding{
+			Reason:  "LedgerRecordNewer",
+			Message: fmt.Sprintf("%v. Until then the claim is neither prepared nor released, and its GPUs are given to no other claim", &ledger.NewerError{Newer: n}),
+		})
+	}
+	return findings
+}
+
+// explainedByNewer tells whether what runs by a name may be for a record that only a
+// newer version can use.
+func (m *Manager) explainedByNewer(name string) bool {
+	return slices.ContainsFunc(m.Ledger.Newer(), func(n ledger.Newer) bool {
+		return len(n.GPUs) == 0 || string(n.Claim.UID) == name ||
+			slices.ContainsFunc(n.GPUs, func(g string) bool { return gpu.CardName(g) == name })
+	})
+}
+
+// copyIsNewer tells whether the copy of a record in a CDI file is one that only a newer
+// version can use: that version can rebuild a lost record from it.
+func copyIsNewer(data []byte) bool {
+	_, err := ledger.Decode(data)
+	newer := (*ledger.NewerError)(nil)
+	return errors.As(err, &newer)
+}

@@ -1,0 +1,102 @@
+package claim
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// addNewer is what a newer plugin has done on the node: a claim with a partition, and
+// a record that this version cannot use.
+func (p *place) addNewer(uid string, placement gpu.Placement) (ledgerFile string) {
+	record := map[string]any{
+		"version": 2, "claim": map[string]any{"uid": uid, "namespace": "secret-ns", "name": "secret"}, "state": "Paused",
+		"devices": []any{map[string]any{"placement": map[string]any{"gpu": placement.GPU}}},
+	}
+	data, err := json.Marshal(record)
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.MkdirAll(p.ledgerDir(), 0o700))
+	require.NoError(p.t, os.MkdirAll(p.cdiDir(), 0o755))
+	ledgerFile = filepath.Join(p.ledgerDir(), uid+".json")
+	require.NoError(p.t, os.WriteFile(ledgerFile, data, 0o600))
+	spec := `{"annotations":{"gpu.tranche.dev/record":` + quote(data) + `}}`
+	require.NoError(p.t, os.WriteFile(p.cdiFile(uid), []byte(spec), 0o600))
+	p.hardware.add(placement, "MIG-newer")
+	return ledgerFile
+}
+
+// A plugin that cannot use the record of a newer one leaves the claim alone, gives its
+// GPU to nobody else, and goes on with the others.
+func TestRecordOfANewerVersion(t *testing.T) {
+	theirs := mig(0, "1g.10gb", 5, 1)
+	p := newPlace(t, 2).offerShares()
+	file := p.addNewer("n", theirs)
+	m := p.start()
+	require.Empty(t, m.Recover(nil))
+
+	// Its own claim is neither prepared nor released.
+	newer := (*ledger.NewerError)(nil)
+	_, err := m.Prepare(t.Context(), claimFor("n", theirs))
+	require.ErrorAs(t, err, &newer)
+	require.ErrorAs(t, m.Unprepare(t.Context(), refOf("n")), &newer)
+
+	// Nothing of its GPU is given out, and who asks does not learn whose it is.
+	b := claimFor("b", mig(0, "1g.10gb", 0, 1))
+	_, err = m.prepare(t.Context(), b, wantedOf(t, m, b), false)
+	conflict := (*ConflictError)(nil)
+	require.ErrorAs(t, err, &conflict)
+	assert.NotContains(t, err.Error(), "secret")
+	assert.Contains(t, conflict.Detail(), "secret-ns/secret")
+	mustPrepare(t, m, claimFor("c", mig(1, "1g.10gb", 0, 1)))
+	mustRelease(t, m, "c")
+
+	// Its partition is not foreign, its GPU is not changed.
+	_, err = m.Foreign(t.Context(), address(0))
+	require.ErrorAs(t, err, &newer)
+	require.ErrorAs(t, m.Adopt(t.Context(), partitionAt(theirs, "MIG-newer")), &newer)
+	err = m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error { return nil })
+	require.ErrorAs(t, err, &newer)
+
+	// What runs for it goes on, and its files stay.
+	p.shares.daemons = map[string]bool{"n": true, gpu.CardName(address(0)): true, "stray": true}
+	assert.Equal(t, []string{"LedgerRecordNewer", "StrayDaemonStopped"}, reasons(m.Reconcile(t.Context(), noClaims)))
+	assert.Len(t, p.shares.daemons, 2)
+	assert.FileExists(t, p.cdiFile("n"))
+	assert.FileExists(t, file)
+	assert.Equal(t, []string{theirs.Name()}, p.hardware.names())
+
+	// The newer plugin finds the copy even if the record is lost.
+	require.NoError(t, os.Remove(file))
+	p.shares.daemons = map[string]bool{}
+	m = p.start()
+	require.Empty(t, m.Recover(nil))
+	assert.Empty(t, m.Reconcile(t.Context(), noClaims))
+	assert.FileExists(t, p.cdiFile("n"))
+}
+
+// The last share of a partition that this version knows is not the last one if a newer
+// version may have given out more.
+func TestShareBesideARecordOfANewerVersion(t *testing.T) {
+	p := newPlace(t, 2).offerShares()
+	m := p.start()
+	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	p.addNewer("n", mig(1, "1g.10gb", 0, 1))
+	file := p.addNewer("o", mig(0, "1g.10gb", 6, 1))
+	m = p.start()
+	conflict := (*ConflictError)(nil)
+	require.ErrorAs(t, m.Unprepare(t.Context(), refOf("a")), &conflict)
+	assert.Contains(t, conflict.Detail(), "secret-ns/secret")
+	assert.Empty(t, p.hardware.destroyed)
+
+	require.NoError(t, os.Remove(file))
+	m = p.start()
+	mustRelease(t, m, "a")
+	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
+}

@@ -116,7 +116,7 @@ func (d *Driver) Open(ctx context.Context) error {
 // Close ends the NVML session. It does not wait for calls that hang.
 func (d *Driver) Close(ctx context.Context) error {
 	_, err := through(ctx, d, d.library, func(t *task) (struct{}, error) { return struct{}{}, t.session.end(t) })
-	if err != nil && !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
+	if err != nil && !errors.Is(err, nvml.ERROR_UNINITIALIZED) && !errors.Is(err, errReleased) {
 		return fmt.Errorf("close NVML: %w", err)
 	}
 	return nil

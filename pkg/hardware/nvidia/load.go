@@ -17,12 +17,16 @@ import (
 // module's version. (The times of a file in sysfs say when it was last looked
 // at, so they are no part of it.) Without the module it fails with
 // fs.ErrNotExist.
-func (d *Driver) LoadID() (string, error) {
-	boot, err := os.ReadFile(filepath.Join(d.cfg.ProcRoot, "proc/sys/kernel/random/boot_id"))
+func (d *Driver) LoadID() (string, error) { return LoadID(d.cfg.ProcRoot, d.cfg.SysRoot) }
+
+// LoadID is Driver.LoadID where there is no library to make a Driver of. procRoot is
+// the folder that has proc in it, sysRoot is sysfs.
+func LoadID(procRoot, sysRoot string) (string, error) {
+	boot, err := os.ReadFile(filepath.Join(procRoot, "proc/sys/kernel/random/boot_id"))
 	if err != nil {
 		return "", fmt.Errorf("identity of the driver load: %w", err)
 	}
-	module := filepath.Join(d.cfg.SysRoot, "module/nvidia")
+	module := filepath.Join(sysRoot, "module/nvidia")
 	info, err := os.Stat(module)
 	if err != nil {
 		return "", fmt.Errorf("identity of the driver load: is the driver loaded? %w", err)

@@ -28,6 +28,8 @@ type session struct {
 	tasks, sets *semaphore.Weighted
 	// leaving asks those who have a set of events to free it.
 	leaving atomic.Bool
+	// released is set when the driver has been given up for good.
+	released atomic.Bool
 
 	// mu protects begun, which counts the calls of Init that want their Shutdown.
 	mu    sync.Mutex
@@ -58,9 +60,15 @@ func newSession() *session {
 // errLeaving ends the use of a set of events.
 var errLeaving = errors.New("a card is reset")
 
+// errReleased is what every call answers after Release.
+var errReleased = errors.New("NVML was released")
+
 // holdSet waits until there may be sets of events, and keeps the session until
 // release. Who has it looks at leaving, and frees the set soon.
 func (s *session) holdSet(ctx context.Context) (release func(), err error) {
+	if s.released.Load() {
+		return nil, errReleased
+	}
 	if err := s.sets.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -69,6 +77,9 @@ func (s *session) holdSet(ctx context.Context) (release func(), err error) {
 
 // enter waits until NVML may be used, and keeps it open until leave.
 func (s *session) enter(ctx context.Context, t *gate.Task) (leave func(), err error) {
+	if s.released.Load() {
+		return nil, fmt.Errorf("%s: %w", t.Subject(), errReleased)
+	}
 	if !s.tasks.TryAcquire(1) {
 		t.Note("after the reset of a card")
 		if err := s.tasks.Acquire(ctx, 1); err != nil {

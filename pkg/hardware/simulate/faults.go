@@ -34,6 +34,9 @@ type Faults struct {
 	// Lost are the addresses of cards that fell off the bus: every call on
 	// them answers ERROR_GPU_IS_LOST.
 	Lost []string `json:"lost,omitempty"`
+	// LibraryMissing takes the driver's library away: who opens the driver finds none.
+	// Who has it open keeps it.
+	LibraryMissing bool `json:"libraryMissing,omitempty"`
 	// XIDs are errors that the driver reports: an entry is one event at the
 	// moment when it appears in the file.
 	XIDs []XID `json:"xids,omitempty"`

@@ -94,7 +94,7 @@ func (n *NVML) layoutProc(st *nvstate.State) error {
 }
 
 // layoutSys writes the cards' sysfs and the NUMA distances.
-func (n *NVML) layoutSys(*nvstate.State) error {
+func (n *NVML) layoutSys(st *nvstate.State) error {
 	nodes := 0
 	for i := range n.inventory.GPUs {
 		if err := layoutPCI(n.root, n.inventory.GPUs[i]); err != nil {
@@ -112,6 +112,9 @@ func (n *NVML) layoutSys(*nvstate.State) error {
 		if err := disk.WriteFile(path, strings.Join(distances, " ")+"\n"); err != nil {
 			return err
 		}
+	}
+	if st.Unloaded {
+		return nil
 	}
 	return n.layoutModule(false)
 }

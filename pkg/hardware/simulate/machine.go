@@ -49,17 +49,20 @@ func (n *NVML) startedFrom(st *nvstate.State, ours bool) (*nvstate.State, error)
 	case st.DriverVersion != n.inventory.DriverVersion:
 		loadDriver(st)
 		st.DriverVersion = n.inventory.DriverVersion
-		return st, n.removeDriver()
+		return st, n.removeDriver(st)
 	}
 	return nil, nil
 }
 
 // removeDriver takes away what a driver of another version installed.
-func (n *NVML) removeDriver() error {
+func (n *NVML) removeDriver(st *nvstate.State) error {
 	for _, dir := range []string{"usr", "lib"} {
 		if err := os.RemoveAll(filepath.Join(driverRoot(n.root), dir)); err != nil {
 			return err
 		}
+	}
+	if st.Unloaded {
+		return nil
 	}
 	return n.layoutModule(true)
 }
@@ -176,6 +179,7 @@ func restart(root string, also func(*nvstate.State)) error {
 	}
 	return changeMachine(root, true, func(st *nvstate.State) error {
 		loadDriver(st)
+		st.Unloaded = false
 		also(st)
 		return nil
 	})

@@ -135,7 +135,10 @@ func (n *NVML) Init() nvml.Return {
 	n.sessions.Lock()
 	defer n.sessions.Unlock()
 	if n.loads.Load() == 0 {
-		if err := n.openSession(); err != nil {
+		switch err := n.openSession(); {
+		case errors.Is(err, errUnloaded):
+			return nvml.ERROR_DRIVER_NOT_LOADED
+		case err != nil:
 			return n.unexpected("Init", err)
 		}
 	}
@@ -150,13 +153,21 @@ func (n *NVML) openSession() error {
 	if err != nil {
 		return err
 	}
-	n.endSession = unlock
-	return n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
-		if st == nil || !n.sameCards(st) {
+	err = n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
+		switch {
+		case st == nil || !n.sameCards(st):
 			return nil, nil
+		case st.Unloaded:
+			return nil, errUnloaded
 		}
 		return nil, n.syncCapabilities(st)
 	})
+	if err != nil {
+		unlock()
+		return err
+	}
+	n.endSession = unlock
+	return nil
 }
 
 // InitWithFlags is Init: no flag changes anything here.

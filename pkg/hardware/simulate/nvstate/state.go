@@ -22,7 +22,9 @@ type State struct {
 	BootID        string `json:"bootID"`
 	// Loaded is when the driver was loaded.
 	Loaded time.Time `json:"loaded"`
-	Majors Majors    `json:"majors"`
+	// Unloaded says that the driver's module is not in the kernel.
+	Unloaded bool   `json:"unloaded,omitempty"`
+	Majors   Majors `json:"majors"`
 	// Serial numbers instances, so that a handle of a destroyed instance is
 	// told from its successor with the same ids.
 	Serial    uint64    `json:"serial"`

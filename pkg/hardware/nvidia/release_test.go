@@ -1,0 +1,59 @@
+package nvidia
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// A driver that was released keeps nobody from taking the module out, and nothing
+// opens NVML again.
+func TestRelease(t *testing.T) {
+	library := &countedSets{made: make(chan struct{}, 8)}
+	m := simulated(t, "h100x8", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
+	card := m.cards()[0].PCIAddress
+	ctx, cancel := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	watch.Go(func() { assert.NoError(t, m.WatchHealth(ctx, func(gpu.HealthEvent) {})) })
+	<-library.made
+	require.ErrorIs(t, simulate.UnloadDriver(m.root), simulate.ErrModuleInUse)
+
+	cancel()
+	require.NoError(t, m.Release(t.Context()))
+	watch.Wait()
+	assert.Equal(t, []int64{0}, library.ended, "no set of events outlives the session")
+	_, err := m.Live(t.Context(), card)
+	require.ErrorIs(t, err, errReleased)
+	require.ErrorIs(t, m.Open(t.Context()), errReleased)
+	require.NoError(t, m.Close(t.Context()))
+	require.NoError(t, simulate.UnloadDriver(m.root))
+	_, err = m.LoadID()
+	require.Error(t, err, "no module, no load")
+}
+
+// A call that hangs is in the library, which must stay loaded then. What does not hang
+// is as before.
+func TestReleaseWhileACallHangs(t *testing.T) {
+	m := simulated(t, "h100x8")
+	cards := m.cards()
+	hang := simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMigMode", GPU: cards[0].PCIAddress, Hang: true}}}
+	require.NoError(t, simulate.SetFaults(m.root, hang))
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := m.Live(short, cards[0].PCIAddress)
+	require.Error(t, err)
+	soon, cancelSoon := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancelSoon()
+	require.ErrorContains(t, m.Release(soon), "NVML calls of this plugin have not returned")
+	_, err = m.Live(t.Context(), cards[1].PCIAddress)
+	require.NoError(t, err)
+	require.NoError(t, simulate.SetFaults(m.root, simulate.Faults{}))
+	require.Eventually(t, func() bool { return m.Release(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
+}

@@ -132,6 +132,19 @@ func (c *cards) gpus() []gpu.GPU {
 	return out
 }
 
+// seed takes in cards as they were before the plugin started, with what is wrong with
+// them now.
+func (c *cards) seed(before []gpu.GPU, problems map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = map[string]card{}
+	}
+	for _, g := range before {
+		c.known[g.PCIAddress] = card{GPU: g, problem: problems[g.PCIAddress]}
+	}
+}
+
 // recoveredLooks is how often in a row a card must look well before it is given
 // out again. A card that is dying answers now and then.
 const recoveredLooks = 3

@@ -22,7 +22,7 @@ import (
 type hardware struct {
 	// mu protects what follows.
 	mu sync.RWMutex
-	// vendors are those whose drivers are there.
+	// vendors are those whose drivers were looked for.
 	vendors []*opened
 	// owners tells whose a card is, by PCI address. Cards stay in it when they are
 	// lost.
@@ -52,6 +52,40 @@ func (h *hardware) all() []*opened {
 	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *opened) bool { return o.vendor == nil })
 }
 
+// find finds a vendor, whether its driver can be used or not; nil: it was never looked
+// for.
+func (h *hardware) find(name gpu.Vendor) *opened {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, o := range h.vendors {
+		if o.name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// cannotUse takes in that a vendor's driver cannot be used, and why. o is what is known
+// of it now, nil for nothing new.
+func (h *hardware) cannotUse(name gpu.Vendor, o *opened, err error) {
+	if o == nil {
+		o = h.find(name)
+	}
+	if o == nil {
+		o = &opened{}
+	}
+	o.name = name
+	h.add(o.unusable(err))
+}
+
+// whyNot says why the driver of a vendor cannot be used, nil if it can.
+func (h *hardware) whyNot(name gpu.Vendor) error {
+	if o := h.find(name); o != nil && o.vendor == nil {
+		return o.err
+	}
+	return nil
+}
+
 // has tells whether a vendor's driver can be used.
 func (h *hardware) has(name gpu.Vendor) bool {
 	return slices.ContainsFunc(h.all(), func(o *opened) bool { return o.name == name })
@@ -66,7 +100,7 @@ func (h *hardware) learn(records []ledger.Record) {
 	for _, r := range records {
 		for _, d := range r.Devices {
 			for _, o := range h.vendors {
-				if o.load() == d.LoadID {
+				if load := o.load(); load != "" && load == d.LoadID {
 					h.own(d.Placement.GPU, o)
 				}
 			}
@@ -93,9 +127,22 @@ func (h *hardware) of(pciAddress string) (*opened, error) {
 		return nil, fmt.Errorf("no driver on this node serves card %s", gpu.CardName(pciAddress))
 	}
 	if o.vendor == nil {
-		return nil, fmt.Errorf("the %s driver of card %s cannot be used: %w", o.name.Title(), gpu.CardName(pciAddress), o.err)
+		return nil, &gpu.DriverError{PCIAddress: pciAddress, Vendor: o.name, Err: o.err}
 	}
 	return o, nil
+}
+
+// expect remembers whose cards are that were here before and whose driver cannot be used.
+func (h *hardware) expect(cards []gpu.GPU) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range cards {
+		for _, o := range h.vendors {
+			if o.name == cards[i].Vendor && h.owners[cards[i].PCIAddress] == nil {
+				h.own(cards[i].PCIAddress, o)
+			}
+		}
+	}
 }
 
 // LoadID identifies this boot and this load of the driver that serves a card;

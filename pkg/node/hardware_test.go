@@ -1,13 +1,19 @@
 package node
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -61,26 +67,46 @@ func TestInstallHook(t *testing.T) {
 	require.ErrorContains(t, err, "install the program for CDI hooks on the host")
 }
 
-func TestOpenHardwareWithoutDriver(t *testing.T) {
-	_, err := (&plugin{Config: &Config{HostRoot: t.TempDir(), KubeletDir: t.TempDir()}}).openHardware(quiet(t.Context()))
-	require.ErrorIs(t, err, errNoHardware, "the plugin idles")
-	require.ErrorContains(t, err, "install the NVIDIA driver on this node")
+// pluginOf is a plugin that has begun, as far as drivers are concerned.
+func pluginOf(c *Config) *plugin {
+	node := newNodeWatch(fake.NewClientset(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
+	p := &plugin{Config: c, node: node, drivers: &drivers{}, hardware: &hardware{}, roster: &roster{}, events: silentEvents()}
+	p.openers, _ = c.vendors(quiet(context.Background()))
+	return p
 }
 
-// A driver that is installed and not loaded is one to wait for.
-func TestOpenHardwareDriverNotLoaded(t *testing.T) {
+// silentEvents go nowhere.
+func silentEvents() *eventSink {
+	return &eventSink{recorder: &events.FakeRecorder{}, node: &corev1.ObjectReference{Kind: "Node", Name: nodeName}}
+}
+
+func TestOpenHardwareWithoutDriver(t *testing.T) {
+	p := pluginOf(&Config{HostRoot: t.TempDir(), KubeletDir: t.TempDir()})
+	assert.Empty(t, p.openDrivers(quiet(t.Context())))
+	require.NoError(t, p.drivers.problem(), "the plugin idles")
+	assert.Contains(t, p.whyIdle(), "install the NVIDIA driver on this node")
+}
+
+// A driver that is loaded and cannot be opened is one that the node should have.
+func TestOpenHardwareDriverNotOpened(t *testing.T) {
 	m := newMachine(t, newAPI())
 	require.NoError(t, os.MkdirAll(m.config.dataDir(), 0o750))
-	p := &plugin{Config: m.config}
-	h, err := p.openHardware(quiet(t.Context()))
-	require.NoError(t, err)
-	assert.NotEmpty(t, h.all()[0].load())
-	require.NoError(t, h.Close(t.Context()))
+	p := pluginOf(m.config)
+	added := p.openDrivers(quiet(t.Context()))
+	require.Len(t, added, 1)
+	load := added[0].load()
+	assert.NotEmpty(t, load)
+	require.NoError(t, p.hardware.Close(t.Context()))
 
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
-	_, err = p.openHardware(quiet(t.Context()))
-	require.ErrorIs(t, err, errNoHardware)
-	require.ErrorContains(t, err, "open NVML")
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 18}}})
+	p = pluginOf(m.config)
+	assert.Empty(t, p.openDrivers(quiet(t.Context())))
+	require.ErrorContains(t, p.drivers.problem(), "the NVIDIA driver of this node cannot be used: open NVML")
+	assert.Equal(t, load, p.hardware.find(gpu.NVIDIA).load(), "what it holds stays held")
+	require.NoError(t, simulate.UnloadDriver(m.config.SimulateRoot))
+	p = pluginOf(m.config)
+	assert.Empty(t, p.openDrivers(quiet(t.Context())))
+	require.NoError(t, p.drivers.problem(), "one that is not loaded is waited for")
 }
 
 func TestInventoryOfNode(t *testing.T) {

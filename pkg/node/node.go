@@ -46,6 +46,10 @@ type plugin struct {
 	cards    *cards
 	troubles *troubles
 	hardware *hardware
+	// drivers knows which drivers should be open and are not.
+	drivers *drivers
+	// serving is set once there is something to serve.
+	serving bool
 	// openers open the drivers of the node's cards, toldFailures is why some are
 	// not open. Only the goroutine that opens them has these.
 	openers      []*opener
@@ -93,7 +97,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	if err := removeStaleSockets(ctx, c); err != nil {
 		return err
 	}
-	p := &plugin{Config: c, client: client, cards: &cards{}, stop: stop}
+	p := &plugin{Config: c, client: client, cards: &cards{}, drivers: &drivers{}, stop: stop}
 	p.settings = nodeSettings{source: c.settingsSource(ctx)}
 	p.follow = newFollower(p)
 	if c.NodeLabels {
@@ -113,7 +117,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 // neverHadCards tells whether there is nothing to come back to on this node.
 func (p *plugin) neverHadCards() bool {
 	_, err := os.Stat(p.healthFile())
-	return p.hardware == nil && errors.Is(err, os.ErrNotExist)
+	return !p.serving && errors.Is(err, os.ErrNotExist)
 }
 
 func (p *plugin) run(ctx context.Context) error {
@@ -126,17 +130,23 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	p.metrics = newMetrics(records.List)
-	if err := serveHTTP(ctx, p.HTTPAddress, p.metrics, p.registration.ready, p.stop); err != nil {
+	if err := serveHTTP(ctx, p.HTTPAddress, p.metrics, p.ready, p.stop); err != nil {
 		return err
 	}
-	if err := p.waitForHardware(ctx); err != nil {
+	p.openRoster(ctx)
+	if len(p.node.upgrades()) > 0 {
+		// Whether there are cards may only be known when that is over.
+		if err := p.node.watch(ctx, p.stop); err != nil {
+			return err
+		}
+	}
+	if err := p.waitForHardware(ctx, records); err != nil {
 		return err
 	}
 	defer p.closeHardware(ctx)
-	if err := p.node.whenReplaced(p.stop); err != nil {
+	if err := p.node.watch(ctx, p.stop); err != nil {
 		return err
 	}
-	p.node.StartWithContext(ctx)
 	p.openShares(ctx)
 	p.openProfile(ctx)
 	if err := p.openCards(ctx, records, broken); err != nil {
@@ -196,6 +206,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.hardware.learn(records.List())
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
+		isUpgrading: p.isUpgrading, unknown: func() bool { return p.drivers.problem() != nil },
 		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared,
 		heldOn:    p.heldOn,
 		withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
@@ -204,13 +215,29 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		klog.FromContext(ctx).Error(err, "Cards that were in trouble may be given out again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
+	p.expectSilent(ctx)
 	if err := p.look(ctx); err != nil {
-		p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node: %v", err))
-		return err
+		if ctx.Err() != nil {
+			return err
+		}
+		p.cannotList(ctx, err)
 	}
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
 	return nil
+}
+
+// cannotList goes by a driver that is open and does not tell of any card: the kubelet is
+// served as without a driver, until a later look finds the cards.
+func (p *plugin) cannotList(ctx context.Context, err error) {
+	p.drivers.setUnlisted(err)
+	p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
+	silent := p.roster.all()
+	problems := map[string]string{}
+	for i := range silent {
+		problems[silent[i].PCIAddress] = "it cannot be listed: " + err.Error()
+	}
+	p.seed(ctx, silent, problems)
 }
 
 // isCut tells whether claims hold partitions of a card, or shares.

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +11,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // nodeWatch is what the API server knows of the plugin's own node, for all who
@@ -18,11 +22,16 @@ type nodeWatch struct {
 	name string
 	// first is the node as it was when the plugin started.
 	first *corev1.Node
+	// upgraded tells that another driver is being replaced, or none any more. One place
+	// is enough: a signal that waits covers everything before it.
+	upgraded chan struct{}
+	// watching is set once the watch has begun.
+	watching bool
 }
 
 // newNodeWatch watches a node once it is started.
 func newNodeWatch(client kubernetes.Interface, first *corev1.Node) *nodeWatch {
-	w := &nodeWatch{name: first.Name, first: first}
+	w := &nodeWatch{name: first.Name, first: first, upgraded: make(chan struct{}, 1)}
 	w.SharedInformerFactory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()
 	}), informers.WithTransform(withoutBulk))
@@ -42,18 +51,54 @@ func withoutBulk(object any) (any, error) {
 	return object, nil
 }
 
-// labels are the node's, as they were last seen.
-func (w *nodeWatch) labels() map[string]string {
+// node is the node as it was last seen.
+func (w *nodeWatch) node() *corev1.Node {
 	if node, err := w.Core().V1().Nodes().Lister().Get(w.name); err == nil {
-		return node.Labels
+		return node
 	}
-	return w.first.Labels
+	return w.first
+}
+
+// labels are the node's, as they were last seen.
+func (w *nodeWatch) labels() map[string]string { return w.node().Labels }
+
+// upgrades tells which vendors' drivers are being replaced, with what says so.
+func (w *nodeWatch) upgrades() map[gpu.Vendor]string { return upgradesOf(w.node()) }
+
+// watch begins to watch the node, once. ended is called once it is another one
+// (whenReplaced).
+func (w *nodeWatch) watch(ctx context.Context, ended func(error)) error {
+	if w.watching {
+		return nil
+	}
+	w.watching = true
+	if err := w.whenReplaced(ended); err != nil {
+		return err
+	}
+	told := upgradesOf(w.first)
+	look := func(object any) {
+		node, ok := object.(*corev1.Node)
+		if !ok || maps.Equal(upgradesOf(node), told) {
+			return
+		}
+		told = upgradesOf(node)
+		select {
+		case w.upgraded <- struct{}{}:
+		default:
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, now any) { look(now) }}
+	if _, err := w.Core().V1().Nodes().Informer().AddEventHandler(handler); err != nil {
+		return fmt.Errorf("watch node %s: %w", w.name, err)
+	}
+	w.StartWithContext(ctx)
+	return nil
 }
 
 // whenReplaced calls ended once the node that the plugin started on is not there any
 // more: it was deleted, or deleted and registered again, which gives it another UID.
 // What the plugin writes names the old UID as its owner, so the garbage collector
-// would delete all of it again. It must be called before the watch is started.
+// would delete all of it again.
 func (w *nodeWatch) whenReplaced(ended func(error)) error {
 	check := func(object any) {
 		if node, ok := object.(*corev1.Node); ok && node.UID != w.first.UID {

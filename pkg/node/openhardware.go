@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
@@ -97,69 +99,73 @@ func (h *hardware) openMissing(ctx context.Context, openers []*opener, patience 
 	}
 	wg.Wait()
 	for i, vendor := range openers {
-		o, err := attempts[i].driver, attempts[i].err
-		if o != nil {
-			o.name, o.err = vendor.name, err
-			h.add(o)
-		}
-		switch {
+		switch o, err := attempts[i].driver, attempts[i].err; {
 		case err != nil:
+			h.cannotUse(vendor.name, o, err)
 			failed[vendor.name] = err
 		case o != nil:
+			o.name = vendor.name
+			h.add(o)
 			added = append(added, o)
 		}
 	}
 	return added, failed
 }
 
-// openHardware finds the cards of the node. The drivers that it does not find
-// are looked for again from time to time, as long as the plugin runs.
-func (p *plugin) openHardware(ctx context.Context) (*hardware, error) {
-	if p.openers == nil {
-		openers, err := p.vendors(ctx)
-		if err != nil {
-			return nil, err
-		}
-		p.openers = openers
-	}
-	h := &hardware{}
-	added, failed := h.openMissing(ctx, p.openers, openPatience)
-	if len(added) > 0 {
-		p.tellFailures(ctx, failed)
-		return h, nil
-	}
-	var none []error
+// openDrivers opens the drivers that are not open, but for those that are being
+// replaced. It returns those that now are.
+func (p *plugin) openDrivers(ctx context.Context) (added []*opened) {
+	upgrades := p.node.upgrades()
+	openers := slices.DeleteFunc(slices.Clone(p.openers), func(o *opener) bool { return upgrades[o.name] != "" })
+	added, failed := p.hardware.openMissing(ctx, openers, openPatience)
 	for _, o := range p.openers {
-		err := failed[o.name]
-		if !errors.Is(err, errNoHardware) {
-			return nil, err
+		if why := upgrades[o.name]; why != "" && !p.hardware.has(o.name) {
+			failed[o.name] = &upgradeError{why}
+			p.hardware.cannotUse(o.name, nil, failed[o.name])
 		}
-		none = append(none, err)
 	}
-	return nil, errors.Join(none...)
+	p.tellFailures(ctx, failed)
+	return added
 }
 
-// waitForHardware returns when the node has cards and a driver for them. Most
-// nodes of a cluster have none; there the plugin idles.
-func (p *plugin) waitForHardware(ctx context.Context) error {
+// waitForHardware returns when there is something to serve: cards and a driver for them,
+// or cards that were here before, claims that hold some, or a driver that is loaded and
+// cannot be used. Then the kubelet is served without that driver until it can be used:
+// pods that hold cards must be able to leave, which may be what the driver waits for.
+// Most nodes of a cluster have none of that; there the plugin idles.
+func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) error {
+	openers, err := p.vendors(ctx)
+	if err != nil {
+		p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
+		return err
+	}
+	p.openers = openers
+	p.hardware = &hardware{}
 	said := ""
-	return wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
-		hardware, err := p.openHardware(ctx)
-		if errors.Is(err, errNoHardware) {
-			p.registration.idle.Store(true)
-			if reason := strings.ReplaceAll(err.Error(), "\n", "; "); reason != said {
-				said = reason
-				klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())
-			}
-			return false, nil
+	err = wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
+		if added := p.openDrivers(ctx); len(added) > 0 || p.drivers.problem() != nil || len(records.List()) > 0 {
+			return true, nil
 		}
-		if err != nil {
-			p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
-			return false, err
+		p.registration.idle.Store(true)
+		if reason := p.whyIdle(); reason != said {
+			said = reason
+			klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())
 		}
-		p.hardware = hardware
-		return true, nil
+		return false, nil
 	})
+	p.serving = err == nil
+	return err
+}
+
+// whyIdle says why no driver is open.
+func (p *plugin) whyIdle() string {
+	var reasons []string
+	for _, o := range p.openers {
+		if err := p.hardware.whyNot(o.name); err != nil {
+			reasons = append(reasons, err.Error())
+		}
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func (p *plugin) closeHardware(ctx context.Context) {
@@ -170,45 +176,40 @@ func (p *plugin) closeHardware(ctx context.Context) {
 	}
 }
 
-// tellFailures says once why the driver of a vendor is not used, beside that of
-// another one, which is.
+// tellFailures takes in which drivers cannot be used, and says once why.
 func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) {
-	told := map[gpu.Vendor]string{}
+	told, expected := map[gpu.Vendor]string{}, map[gpu.Vendor]error{}
 	for vendor, err := range failed {
 		told[vendor] = err.Error()
+		isExpected := p.expects(vendor, err)
+		if isExpected {
+			expected[vendor] = err
+		}
+		upgrade := (*upgradeError)(nil)
 		switch {
 		case p.toldFailures[vendor] == told[vendor]:
-		case errors.Is(err, errNoHardware):
+		case !isExpected:
 			klog.FromContext(ctx).V(2).Info("No cards of this vendor; looking again from time to time", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
+		case errors.As(err, &upgrade): // told when it was released
 		default:
-			p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the %s GPUs of this node, and tries again: %v", vendor.Title(), err))
+			p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the %s GPUs of this node, and tries again: %v. Pods that hold some can leave; no new ones get any", vendor.Title(), err))
 		}
 	}
 	p.toldFailures = told
+	p.drivers.set(expected)
 }
 
-// watchVendors watches the health of all cards until ctx ends, and looks from
-// time to time for drivers that were installed, or loaded, after the plugin has
-// started. Their cards then join the others; what the plugin does for those goes
-// on undisturbed.
-func (p *plugin) watchVendors(ctx context.Context) {
-	var watches sync.WaitGroup
-	defer watches.Wait()
-	for _, o := range p.hardware.all() {
-		watches.Go(func() { p.watchHealth(ctx, o) })
+// expects tells whether the node should have a driver that can be used: it had cards of
+// the vendor, or the driver's module is loaded.
+func (p *plugin) expects(vendor gpu.Vendor, err error) bool {
+	if !errors.Is(err, errNoHardware) && !errors.As(err, new(*upgradeError)) {
+		return true
 	}
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		added, failed := p.hardware.openMissing(ctx, p.openers, openPatience)
-		p.tellFailures(ctx, failed)
-		for _, o := range added {
-			p.driverFound(ctx, o)
-			p.events.note(ctx, "DriverFound", fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
-			watches.Go(func() { p.watchHealth(ctx, o) })
-		}
-		if len(added) > 0 {
-			p.hardware.learn(p.claims.Ledger.List())
-		}
-	}, p.idleInterval())
+	if slices.ContainsFunc(p.roster.all(), func(g gpu.GPU) bool { return g.Vendor == vendor }) {
+		return true
+	}
+	o := p.hardware.find(vendor)
+	return o != nil && o.load() != ""
 }
 
 // resumeDrivers puts in, as long as that fails, what a change of the memory mode has
@@ -229,7 +230,7 @@ func (p *plugin) resumeDrivers(ctx context.Context) {
 func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
 	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
 	if err != nil {
-		return nil, notThere(gpu.NVIDIA, err)
+		return withoutLibrary("/", "/sys", err)
 	}
 	devRoot := nvidia.FindDevRoot(c.HostRoot, root)
 	return c.useNVIDIA(ctx, nvidia.Config{
@@ -239,6 +240,16 @@ func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
 		DevRoot:        filepath.Join(c.HostRoot, devRoot),
 		HostDevRoot:    devRoot,
 	})
+}
+
+// withoutLibrary is an NVIDIA driver whose library is not there, and whose module is
+// maybe loaded: while an upgrade installs another one, or after one that went wrong.
+func withoutLibrary(procRoot, sysRoot string, err error) (*opened, error) {
+	read := func() (string, error) { return nvidia.LoadID(procRoot, sysRoot) }
+	if id, notLoaded := read(); notLoaded == nil {
+		return &opened{loadID: id, readLoad: read}, fmt.Errorf("its kernel module is loaded, but there is %w", err)
+	}
+	return nil, notThere(gpu.NVIDIA, err)
 }
 
 // useNVIDIA opens an NVIDIA driver, real or simulated.
@@ -256,10 +267,10 @@ func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, 
 		return nil, notThere(gpu.NVIDIA, err)
 	}
 	if err := driver.Open(ctx); err != nil {
-		return &opened{loadID: loadID}, notThere(gpu.NVIDIA, err)
+		return &opened{loadID: loadID, readLoad: driver.LoadID}, err
 	}
 	if err := c.installHook(); err != nil {
-		return &opened{loadID: loadID}, errors.Join(err, driver.Close(ctx))
+		return &opened{loadID: loadID, readLoad: driver.LoadID}, errors.Join(err, driver.Close(ctx))
 	}
 	return &opened{vendor: driver, loadID: loadID, driverRoot: driverRoot}, nil
 }
@@ -326,6 +337,17 @@ func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) 
 	var openers []*opener
 	if len(inv.GPUs) > 0 {
 		openers = append(openers, &opener{name: gpu.NVIDIA, open: func(ctx context.Context) (*opened, error) {
+			// Who replaces the driver brings another version.
+			inv, err := inventory.Load(name, c.SimulateDir)
+			if err != nil {
+				return nil, err
+			}
+			switch missing, err := simulate.LibraryMissing(c.SimulateRoot); {
+			case err != nil:
+				return nil, err
+			case missing:
+				return withoutLibrary(c.SimulateRoot, filepath.Join(c.SimulateRoot, "sys"), errors.New("no library: faults.yaml says that it is missing"))
+			}
 			library, err := simulate.New(inv, simulate.Options{Root: c.SimulateRoot, Seed: c.NodeName, Tools: c.SimulateTools})
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)

@@ -31,6 +31,8 @@ const (
 	// TaintBusy is on the devices that their card cannot be switched to, because
 	// of a process that no claim explains.
 	TaintBusy = "gpu.tranche.dev/busy"
+	// TaintDriverUpgrade is on the devices of cards whose driver is being replaced.
+	TaintDriverUpgrade = "gpu.tranche.dev/driver-upgrade"
 	// TaintForeign is on the devices of which a partition that Tranche did not
 	// make holds a part.
 	TaintForeign = "gpu.tranche.dev/foreign-partition"
@@ -54,6 +56,10 @@ type publisher struct {
 	sharing         *sharing
 	// shape says what is offered of a card.
 	shape func(pciAddress string) settings.Shape
+	// isUpgrading tells whether a vendor's driver is being replaced, unknown whether it
+	// may not be known which cards the node has.
+	isUpgrading func(gpu.Vendor) bool
+	unknown     func() bool
 	// isCut tells whether claims hold partitions of a card, or shares; isShared
 	// whether they hold shares.
 	isCut, isShared func(pciAddress string) bool
@@ -162,6 +168,9 @@ func (p *publisher) publish(ctx context.Context) {
 		return
 	}
 	known := p.cards.list()
+	if len(known) == 0 && p.unknown() {
+		return // what an earlier run has published may be held
+	}
 	p.tellOwners(ctx, known)
 	out := make([]publish.Card, len(known))
 	for i := range known {
@@ -431,7 +440,7 @@ func (p *publisher) claimsChanged(ctx context.Context) {
 // cardTaints says why no claim may be allocated a device of a card. The caller holds the
 // lock.
 func (p *publisher) cardTaints(c *card, others owners) []resourceapi.DeviceTaint {
-	taints := taintsOf(c, others)
+	taints := taintsOf(c, others, p.isUpgrading(c.Vendor))
 	if p.order.all(c.Name()) {
 		taints = append(taints, p.order.taint())
 	}
@@ -439,12 +448,15 @@ func (p *publisher) cardTaints(c *card, others owners) []resourceapi.DeviceTaint
 }
 
 // taintsOf says why nothing new may be put on a card.
-func taintsOf(c *card, others owners) []resourceapi.DeviceTaint {
+func taintsOf(c *card, others owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
 		taints = append(taints, resourceapi.DeviceTaint{Key: TaintOwner, Value: others.names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
-	if c.unhealthy() {
+	switch {
+	case isUpgrading:
+		taints = append(taints, resourceapi.DeviceTaint{Key: TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	case c.unhealthy():
 		taints = append(taints, resourceapi.DeviceTaint{Key: TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	return taints

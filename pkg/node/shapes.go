@@ -19,12 +19,17 @@ import (
 
 func (c *Config) profileFile() string { return filepath.Join(c.dataDir(), "profile.json") }
 
-// openProfile reads which profile the node follows.
-func (p *plugin) openProfile(ctx context.Context) {
+// openRoster reads which cards the node has.
+func (p *plugin) openRoster(ctx context.Context) {
 	var err error
 	if p.roster, err = openRoster(p.rosterFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "Rules that count cards count those that answer only")
 	}
+}
+
+// openProfile reads which profile the node follows.
+func (p *plugin) openProfile(ctx context.Context) {
+	var err error
 	p.profile, err = reshape.New(reshape.Config{
 		File:           p.profileFile(),
 		Cards:          p.roster.all,

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -38,6 +40,12 @@ type switcher interface {
 	Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error)
 }
 
+// releaser is a vendor whose driver must be released before it can be replaced.
+type releaser interface {
+	// Release ends the use of the driver for good, and waits for calls under way.
+	Release(ctx context.Context) error
+}
+
 // loadIDAge is how long a load's identity is believed in. It takes a driver
 // longer than that to be unloaded and loaded again.
 const loadIDAge = time.Second
@@ -45,10 +53,12 @@ const loadIDAge = time.Second
 // opened is a vendor whose driver is there.
 type opened struct {
 	name gpu.Vendor
-	// vendor is nil as long as the driver is there and cannot be used; err says
-	// why.
+	// vendor is nil as long as the driver cannot be used; err says why.
 	vendor
 	err error
+	// readLoad identifies the load of the driver while vendor is nil; nil: it is not
+	// known whether there is one.
+	readLoad func() (string, error)
 	// driverRoot is the folder of NVIDIA's driver on the host.
 	driverRoot string
 	// resume puts the driver in if we have taken it out and could not put it in again.
@@ -62,17 +72,36 @@ type opened struct {
 	loadIDRead time.Time
 }
 
-// load identifies the load of the driver. While there is none, it is the last
-// one: what is asked of the cards then is for the driver to refuse.
+// load identifies the load of the driver; empty when it was never loaded, as far as is
+// known. While the driver is in use and its module is not there for a moment, it is the
+// last one: what is asked of the GPUs then is for the driver to refuse. A driver that
+// cannot be used and is not loaded has no load: nothing in the hardware outlives that.
 func (o *opened) load() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.vendor == nil || time.Since(o.loadIDRead) < loadIDAge {
+	read := o.readLoad
+	if o.vendor != nil {
+		read = o.LoadID
+	}
+	if read == nil || time.Since(o.loadIDRead) < loadIDAge {
 		return o.loadID
 	}
-	if id, err := o.LoadID(); err == nil {
+	id, err := read()
+	switch {
+	case err == nil:
 		o.loadID = id
+	case o.vendor == nil && errors.Is(err, fs.ErrNotExist):
+		o.loadID = ""
 	}
 	o.loadIDRead = time.Now()
 	return o.loadID
+}
+
+// unusable is the same driver when it cannot be used any more, or yet.
+func (o *opened) unusable(err error) *opened {
+	now := &opened{name: o.name, err: err, driverRoot: o.driverRoot, readLoad: o.readLoad, loadID: o.load()}
+	if o.vendor != nil {
+		now.readLoad = o.LoadID
+	}
+	return now
 }

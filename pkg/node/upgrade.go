@@ -1,0 +1,225 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// LabelDriverUpgrade is the label by which an administrator asks the plugin to release
+// the driver of a node's GPUs: "true" for all vendors, or the name of one.
+const LabelDriverUpgrade = "tranche.dev/driver-upgrade"
+
+// What the vendors' operators write on a node while they replace a driver. Only
+// administrators and these operators can write there.
+const (
+	// The GPU operator's driver manager gives the labels by which it places its pods a
+	// value that contains pausedForUpgrade, before it takes the module out
+	// (NVIDIA/k8s-driver-manager, cmd/driver-manager: maybeSetPaused).
+	nvidiaDeployLabels = "nvidia.com/gpu.deploy."
+	pausedForUpgrade   = "paused-for-driver-upgrade"
+	// Its upgrade controller sets this label to podRestartRequired when pods with GPUs
+	// have left, until the driver's new pod is ready (NVIDIA/k8s-operator-libs,
+	// pkg/upgrade/consts.go). In the states before, pods still leave, and what they
+	// hold is released with the driver.
+	nvidiaUpgradeLabel = "nvidia.com/gpu-driver-upgrade-state"
+	podRestartRequired = "pod-restart-required"
+	// AMD's GPU operator keeps this taint on a node from before it drains it until its
+	// new driver is loaded (ROCm/gpu-operator, internal/controllers/upgrademgr.go:
+	// addOrRemoveTaintToNode).
+	amdUpgradeTaint = "amd-gpu-driver-upgrade"
+)
+
+// The times of a release.
+const (
+	// releasePatience is how long calls into a driver may take to return when it is
+	// released.
+	releasePatience = 30 * time.Second
+	// watchPatience is how long the watch for errors of cards may take to end.
+	watchPatience = 15 * time.Second
+)
+
+// upgradeError says that a driver is not used because it is being replaced.
+type upgradeError struct{ signal string }
+
+func (e *upgradeError) Error() string {
+	return "it was released for a driver upgrade, as " + e.signal + " asks for"
+}
+
+// upgradesOf tells which vendors' drivers are being replaced on a node, with what says so.
+func upgradesOf(node *corev1.Node) map[gpu.Vendor]string {
+	upgrades := map[gpu.Vendor]string{}
+	for _, key := range slices.Sorted(maps.Keys(node.Labels)) {
+		value := node.Labels[key]
+		signal := fmt.Sprintf("the node's label %s=%s", key, value)
+		switch {
+		case key == LabelDriverUpgrade:
+			for _, v := range []gpu.Vendor{gpu.NVIDIA, gpu.AMD} {
+				if value == "true" || value == string(v) {
+					upgrades[v] = signal
+				}
+			}
+		case strings.HasPrefix(key, nvidiaDeployLabels) && strings.Contains(value, pausedForUpgrade),
+			key == nvidiaUpgradeLabel && value == podRestartRequired:
+			upgrades[gpu.NVIDIA] = cmp.Or(upgrades[gpu.NVIDIA], signal)
+		}
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == amdUpgradeTaint {
+			upgrades[gpu.AMD] = cmp.Or(upgrades[gpu.AMD], "the node's taint "+amdUpgradeTaint)
+		}
+	}
+	return upgrades
+}
+
+// isUpgrading tells whether a vendor's driver is released because it is being replaced.
+func (p *plugin) isUpgrading(v gpu.Vendor) bool {
+	_, ok := p.hardware.whyNot(v).(*upgradeError) //nolint:errorlint // it is never wrapped
+	return ok
+}
+
+// vendorWatch follows the drivers of all vendors: it watches the health of their cards,
+// releases a driver that is to be replaced, and opens those that are there.
+type vendorWatch struct {
+	*plugin
+	// watches are those for errors of cards.
+	watches map[gpu.Vendor]*healthWatch
+}
+
+// healthWatch is a running WatchHealth.
+type healthWatch struct {
+	cancel context.CancelFunc
+	// ended is closed when it has returned.
+	ended chan struct{}
+}
+
+// watchVendors watches the health of all cards until ctx ends. From time to time, and
+// when the node says that a driver is replaced, it looks at the drivers. Cards of a
+// driver that is installed, or loaded, after the plugin has started join the others;
+// what the plugin does for those goes on undisturbed.
+func (p *plugin) watchVendors(ctx context.Context) {
+	w := &vendorWatch{plugin: p, watches: map[gpu.Vendor]*healthWatch{}}
+	for _, o := range p.hardware.all() {
+		w.watch(ctx, o)
+	}
+	tick := time.NewTicker(p.idleInterval())
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		w.step(ctx)
+		select {
+		case <-tick.C:
+		case <-p.node.upgraded:
+		case <-ctx.Done():
+		}
+	}
+	for vendor := range w.watches {
+		w.stopWatch(ctx, vendor)
+	}
+}
+
+// step releases the drivers that are to be replaced, and opens those that can be opened.
+func (w *vendorWatch) step(ctx context.Context) {
+	for vendor, signal := range w.node.upgrades() {
+		if o := w.hardware.find(vendor); o != nil && o.vendor != nil {
+			w.release(ctx, o, signal)
+		}
+	}
+	added := w.openDrivers(ctx)
+	for _, o := range added {
+		w.driverFound(ctx, o)
+		w.events.note(ctx, "DriverFound", fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
+		w.watch(ctx, o)
+	}
+	if len(added) == 0 {
+		return
+	}
+	w.hardware.learn(w.claims.Ledger.List())
+	w.looking.Lock()
+	w.lookAtCards(ctx)
+	w.looking.Unlock()
+	w.reconcile(ctx) // finishes releases that waited for the driver
+	w.follow.nudge()
+}
+
+func (w *vendorWatch) watch(ctx context.Context, o *opened) {
+	ctx, cancel := context.WithCancel(ctx)
+	h := &healthWatch{cancel: cancel, ended: make(chan struct{})}
+	w.watches[o.name] = h
+	go func() {
+		defer close(h.ended)
+		w.watchHealth(ctx, o)
+	}()
+}
+
+// stopWatch ends the watch for errors of a vendor's cards, and waits for its end, but
+// not for a call that hangs.
+func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
+	h := w.watches[vendor]
+	if h == nil {
+		return
+	}
+	delete(w.watches, vendor)
+	h.cancel()
+	select {
+	case <-h.ended:
+	case <-time.After(watchPatience):
+		klog.FromContext(ctx).Info("The watch for errors of the cards does not end; a call into the driver hangs", "vendor", vendor)
+	}
+}
+
+// release gives up a driver that is to be replaced, when claims that are being prepared
+// are done, and no profile is being applied. A driver that cannot be released, because a
+// call hangs in it, is released by the end of this process; the next one does not open
+// it.
+func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	w.closeToClaims(ctx, o, &upgradeError{signal})
+	w.stopWatch(ctx, o.name)
+	closing, cancel := context.WithTimeout(ctx, releasePatience)
+	defer cancel()
+	err := error(nil)
+	if r, ok := o.vendor.(releaser); ok {
+		err = r.Release(closing)
+	} else {
+		err = o.Close(closing)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin ends and starts again without it: %w", o.name.Title(), err))
+		return
+	}
+	w.events.note(ctx, "DriverReleased", fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.name.Title(), signal))
+	w.lookAtCards(ctx)
+}
+
+// closeToClaims lets no claim at a driver any more. One that is being prepared is
+// finished first, unless a card hangs.
+func (w *vendorWatch) closeToClaims(ctx context.Context, o *opened, why error) {
+	var cards []string
+	for _, c := range w.cards.list() {
+		if c.Vendor == o.name {
+			cards = append(cards, c.PCIAddress)
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, claim.Budget)
+	defer cancel()
+	err := w.claims.Exclusive(waiting, cards, "has its driver replaced", func([]ledger.Record) error {
+		w.hardware.cannotUse(o.name, o, why)
+		return nil
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "A driver is released although claims are being prepared", "vendor", o.name)
+		w.hardware.cannotUse(o.name, o, why)
+	}
+}

@@ -91,6 +91,8 @@ type Config struct {
 	orderPatience time.Duration
 	// taintSettle is how long schedulers may take to notice taints; zero: a second.
 	taintSettle time.Duration
+	// releasePatience is how long each step of the release of a driver may take; zero: 30 s.
+	releasePatience time.Duration
 	// beforeStep is claim.Config's: tests kill the plugin in it.
 	beforeStep func(context.Context, ledger.Record, *claim.Step)
 }

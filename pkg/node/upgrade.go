@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -41,14 +40,13 @@ const (
 	amdUpgradeTaint = "amd-gpu-driver-upgrade"
 )
 
-// The times of a release.
-const (
-	// releasePatience is how long calls into a driver may take to return when it is
-	// released.
-	releasePatience = 30 * time.Second
-	// watchPatience is how long the watch for errors of cards may take to end.
-	watchPatience = 15 * time.Second
-)
+// defaultReleasePatience is how long each step of a release may take: claims that are
+// being prepared, the watch for errors of cards, and calls into the driver.
+const defaultReleasePatience = 30 * time.Second
+
+func (c *Config) patience() time.Duration {
+	return cmp.Or(c.releasePatience, defaultReleasePatience)
+}
 
 // upgradeError says that a driver is not used because it is being replaced.
 type upgradeError struct{ signal string }
@@ -173,7 +171,7 @@ func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 	h.cancel()
 	select {
 	case <-h.ended:
-	case <-time.After(watchPatience):
+	case <-time.After(w.patience()):
 		klog.FromContext(ctx).Info("The watch for errors of the cards does not end; a call into the driver hangs", "vendor", vendor)
 	}
 }
@@ -187,7 +185,7 @@ func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
 	defer w.looking.Unlock()
 	w.closeToClaims(ctx, o, &upgradeError{signal})
 	w.stopWatch(ctx, o.name)
-	closing, cancel := context.WithTimeout(ctx, releasePatience)
+	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := error(nil)
 	if r, ok := o.vendor.(releaser); ok {
@@ -212,7 +210,7 @@ func (w *vendorWatch) closeToClaims(ctx context.Context, o *opened, why error) {
 			cards = append(cards, c.PCIAddress)
 		}
 	}
-	waiting, cancel := context.WithTimeout(ctx, claim.Budget)
+	waiting, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := w.claims.Exclusive(waiting, cards, "has its driver replaced", func([]ledger.Record) error {
 		w.hardware.cannotUse(o.name, o, why)

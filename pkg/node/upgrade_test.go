@@ -1,0 +1,182 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+)
+
+// label sets a label of the node, or takes it away if the value is empty.
+func (m *machine) label(key, value string) {
+	m.t.Helper()
+	nodes := m.api.CoreV1().Nodes()
+	node, err := nodes.Get(m.t.Context(), nodeName, metav1.GetOptions{})
+	require.NoError(m.t, err)
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	node.Labels[key] = value
+	if value == "" {
+		delete(node.Labels, key)
+	}
+	_, err = nodes.Update(m.t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(m.t, err)
+}
+
+// awaitModuleUnloaded takes NVIDIA's module out as soon as nobody uses it.
+func (m *machine) awaitModuleUnloaded() {
+	m.t.Helper()
+	require.Eventually(m.t, func() bool { return simulate.UnloadDriver(m.config.SimulateRoot) == nil }, patience, tick, "the module stays in use")
+}
+
+func TestUpgradeSignals(t *testing.T) {
+	node := func(labels map[string]string, taints ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+		for _, key := range taints {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		}
+		return n
+	}
+	label := func(key, value string) *corev1.Node { return node(map[string]string{key: value}) }
+	for name, test := range map[string]struct {
+		node *corev1.Node
+		want []gpu.Vendor
+	}{
+		"nothing":                            {node: node(nil, "other")},
+		"ours, all vendors":                  {node: label(LabelDriverUpgrade, "true"), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
+		"ours, one vendor":                   {node: label(LabelDriverUpgrade, "amd"), want: []gpu.Vendor{gpu.AMD}},
+		"ours, off":                          {node: label(LabelDriverUpgrade, "false")},
+		"NVIDIA's driver manager":            {node: label("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade"), want: []gpu.Vendor{gpu.NVIDIA}},
+		"NVIDIA's driver manager, own value": {node: label("nvidia.com/gpu.deploy.client", "mine_paused-for-driver-upgrade"), want: []gpu.Vendor{gpu.NVIDIA}},
+		"NVIDIA's mig-manager":               {node: label("nvidia.com/gpu.deploy.client", "paused-for-mig-change")},
+		"NVIDIA's pods are placed":           {node: label("nvidia.com/gpu.deploy.driver", "true")},
+		"NVIDIA's upgrade, pods leave":       {node: label("nvidia.com/gpu-driver-upgrade-state", "drain-required")},
+		"NVIDIA's upgrade, driver restarts":  {node: label("nvidia.com/gpu-driver-upgrade-state", "pod-restart-required"), want: []gpu.Vendor{gpu.NVIDIA}},
+		"NVIDIA's upgrade is over":           {node: label("nvidia.com/gpu-driver-upgrade-state", "upgrade-done")},
+		"AMD's operator":                     {node: node(nil, "amd-gpu-driver-upgrade"), want: []gpu.Vendor{gpu.AMD}},
+		"AMD's operator is asked to retry":   {node: label("operator.amd.com/gpu-driver-upgrade-state", "upgrade-required")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := upgradesOf(test.node)
+			assert.Len(t, found, len(test.want))
+			for _, v := range test.want {
+				assert.NotEmpty(t, found[v])
+			}
+		})
+	}
+}
+
+// A driver is replaced by another version under a running plugin: it lets the module
+// go, releases what needs no driver, keeps what is held published and tainted, and uses
+// the new driver without a restart.
+func TestDriverUpgrade(t *testing.T) {
+	m := newMachine(t, newAPI()).withHealth()
+	k, _ := m.start()
+	stays, leaves, whole := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", card0+"-mig-1g-10gb-5"), allocate(t, m.api, "c", card1)
+	for _, c := range []*resourceapi.ResourceClaim{stays, leaves, whole} {
+		k.mustPrepare(c)
+	}
+	m.awaitReady()
+	all := m.awaitPublished()
+	require.ErrorIs(t, simulate.UnloadDriver(m.config.SimulateRoot), simulate.ErrModuleInUse)
+
+	m.label(LabelDriverUpgrade, "true")
+	awaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
+	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == all }, patience, tick, "everything is tainted")
+	assert.Zero(t, tainted(t, m.api, TaintUnhealthy))
+	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
+	m.requireNotReady("it was released for a driver upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
+	assert.Contains(t, k.refused(allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
+
+	// Pods leave while the old module is still there, and after it is gone.
+	assert.Empty(t, k.unprepare(whole))
+	assert.Empty(t, k.unprepare(leaves))
+	assert.Len(t, m.partitions(), 2)
+	m.awaitModuleUnloaded()
+	assert.Equal(t, 2, m.recordCount())
+
+	// Another version comes. It is not touched before the label is gone.
+	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoCards)
+	require.NoError(t, simulate.LoadDriver(m.config.SimulateRoot))
+	assert.Never(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) < all }, 20*tick, tick)
+	m.label(LabelDriverUpgrade, "")
+	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
+	m.awaitReady()
+	require.Eventually(t, func() bool {
+		return tainted(t, m.api, TaintDriverUpgrade)+tainted(t, m.api, TaintUnhealthy) == 0
+	}, patience, tick, "the taints go")
+	assert.Equal(t, "590.44.01", *published(t, m.api)[0].Attributes["driverVersion"].StringValue)
+
+	require.Eventually(t, func() bool { return m.recordCount() == 1 }, patience, tick, "what was released is forgotten, what is held is not")
+	assert.Empty(t, k.unprepare(stays))
+	m.nothingHeld()
+	k.works(allocate(t, m.api, "e", small0))
+}
+
+// A driver that was released and was not replaced after all is used again, with what is
+// held in it, and what was released meanwhile is removed.
+func TestDriverUpgradeThatDoesNotHappen(t *testing.T) {
+	m := newMachine(t, newAPI()).withHealth()
+	k, _ := m.start()
+	stays, leaves := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", card0+"-mig-1g-10gb-5")
+	k.mustPrepare(stays)
+	k.mustPrepare(leaves)
+	before := m.record("a")
+	m.label("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade")
+	awaitEvent(t, m.api, "DriverReleased", "nvidia.com/gpu.deploy.dcgm=paused-for-driver-upgrade")
+	assert.Empty(t, k.unprepare(leaves))
+	m.label("nvidia.com/gpu.deploy.dcgm", "true")
+	m.awaitReady()
+	require.Eventually(t, func() bool { return len(m.partitions()) == 1 }, patience, tick)
+	assert.Equal(t, before, m.record("a"))
+	k.mustPrepare(stays)
+	assert.Empty(t, k.unprepare(stays))
+	m.nothingHeld()
+}
+
+// A plugin that starts in the midst of an upgrade does not open the driver.
+func TestStartDuringAnUpgrade(t *testing.T) {
+	m := newMachine(t, newAPI()).withHealth()
+	k, stop := m.start()
+	c := allocate(t, m.api, "a", card1)
+	k.mustPrepare(c)
+	all := m.awaitPublished()
+	stop()
+	m.label(LabelDriverUpgrade, "nvidia")
+	k, _ = m.start()
+	require.NoError(t, simulate.UnloadDriver(m.config.SimulateRoot), "nobody has the driver open")
+	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == all }, patience, tick)
+	m.requireNotReady("tranche.dev/driver-upgrade=nvidia")
+	assert.Empty(t, k.unprepare(c))
+	require.NoError(t, simulate.LoadDriver(m.config.SimulateRoot))
+	m.label(LabelDriverUpgrade, "")
+	m.awaitReady()
+	k.works(allocate(t, m.api, "b", small0))
+}
+
+// A call that hangs in the library keeps it from being unloaded. The plugin ends, which
+// lets it go, and the next one starts without it.
+func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.config.releasePatience = time.Second
+	ended := make(chan error, 1)
+	go func() { ended <- Run(quiet(t.Context()), m.config, m.api) }()
+	m.register()
+	m.awaitPublished()
+	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
+	t.Cleanup(func() { m.faults(simulate.Faults{}) })
+	require.Eventually(t, func() bool { return tainted(t, m.api, TaintUnhealthy) > 0 }, 3*patience, tick, "the GPU hangs")
+	m.label(LabelDriverUpgrade, "true")
+	err := <-ended
+	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin ends and starts again without it")
+	assert.False(t, strings.Contains(err.Error(), "\n"), "one line")
+}

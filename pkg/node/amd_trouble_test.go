@@ -360,7 +360,7 @@ func TestDriverInstalledLater(t *testing.T) {
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "node node-a has no card for pool node-a/"+card0)
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "the NVIDIA driver of card "+card0+" cannot be used: open NVML")
 	m.faults(simulate.Faults{})
 	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
 	d := allocate(t, m.api, "d", small0)

@@ -57,7 +57,7 @@ type publisher struct {
 	// shape says what is offered of a card.
 	shape func(pciAddress string) settings.Shape
 	// isUpgrading tells whether a vendor's driver is being replaced, unknown whether it
-	// may not be known which cards the node has.
+	// may not be known which cards the node has. Nil: neither is so.
 	isUpgrading func(gpu.Vendor) bool
 	unknown     func() bool
 	// isCut tells whether claims hold partitions of a card, or shares; isShared
@@ -168,7 +168,7 @@ func (p *publisher) publish(ctx context.Context) {
 		return
 	}
 	known := p.cards.list()
-	if len(known) == 0 && p.unknown() {
+	if len(known) == 0 && p.unknown != nil && p.unknown() {
 		return // what an earlier run has published may be held
 	}
 	p.tellOwners(ctx, known)
@@ -440,7 +440,7 @@ func (p *publisher) claimsChanged(ctx context.Context) {
 // cardTaints says why no claim may be allocated a device of a card. The caller holds the
 // lock.
 func (p *publisher) cardTaints(c *card, others owners) []resourceapi.DeviceTaint {
-	taints := taintsOf(c, others, p.isUpgrading(c.Vendor))
+	taints := taintsOf(c, others, p.isUpgrading != nil && p.isUpgrading(c.Vendor))
 	if p.order.all(c.Name()) {
 		taints = append(taints, p.order.taint())
 	}

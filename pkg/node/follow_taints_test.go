@@ -47,15 +47,6 @@ func taintedOn(t *testing.T, m *machine, card, profile string) (tainted, free []
 	return tainted, free
 }
 
-// order puts a switch into a state in which the plugin may have to taint devices.
-func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
-	s.t.Helper()
-	node, err := s.get()
-	require.NoError(s.t, err)
-	node.Status.State, node.Status.Switch = state, sw
-	require.NoError(s.t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
-}
-
 // onSliceWrite sees each slice that is written, before it is; an error refuses it.
 func onSliceWrite(api *fake.Clientset, see func(*resourceapi.ResourceSlice) error) {
 	api.PrependReactor("*", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {

@@ -3,7 +3,9 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -26,11 +28,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
+// writes are those of a GPUNode.
+type writes struct {
+	sync.Mutex
+	count int
+}
+
 // steered is a machine whose plugin follows a GPUNode. The test is the controller.
 type steered struct {
 	*machine
 	nodes *clientfake.Client
-	last  int
+	// written keeps reading the GPUNode and writing it together, and counts the writes.
+	written *writes
+	last    int
 	// policy is that of the switches.
 	policy v1alpha1.SwitchPolicy
 	// onReport sees each report before it is written; nil: nobody does.
@@ -38,7 +48,7 @@ type steered struct {
 }
 
 func steer(m *machine) *steered {
-	s := &steered{machine: m, nodes: clientfake.New()}
+	s := &steered{machine: m, nodes: clientfake.New(), written: &writes{}}
 	s.nodes.PrependReactor("patch", "gpunodes", s.applyReport)
 	m.config.GPUNodes = s.nodes.GPUNodes()
 	return s
@@ -47,6 +57,9 @@ func steer(m *machine) *steered {
 // applyReport does what the API server does with the plugin's server-side apply.
 func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object, error) {
 	patch := action.(clienttesting.PatchAction)
+	if patch.GetPatchType() == types.MergePatchType {
+		return false, nil, nil // the controller's
+	}
 	if patch.GetPatchType() != types.ApplyPatchType || patch.GetSubresource() != "status" {
 		return true, nil, fmt.Errorf("unexpected patch %s of %q", patch.GetPatchType(), patch.GetSubresource())
 	}
@@ -56,6 +69,8 @@ func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object
 	if err := json.Unmarshal(patch.GetPatch(), &body); err != nil || len(body.Status) != 1 {
 		return true, nil, fmt.Errorf("the plugin writes status.node only, this is %s", patch.GetPatch())
 	}
+	s.written.Lock()
+	defer s.written.Unlock()
 	node, err := s.get()
 	if err != nil {
 		return true, nil, err
@@ -67,7 +82,14 @@ func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object
 	if s.onReport != nil {
 		s.onReport(node.Status.Node)
 	}
-	return true, node, s.nodes.Tracker.Update(patch.GetResource(), node, "")
+	return true, node, s.update(node)
+}
+
+// update writes the GPUNode. The caller holds the lock since it has read it.
+func (s *steered) update(node *v1alpha1.GPUNode) error {
+	s.written.count++
+	node.ResourceVersion = strconv.Itoa(s.written.count)
+	return s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, "")
 }
 
 func (s *steered) get() (*v1alpha1.GPUNode, error) {
@@ -106,13 +128,21 @@ func (s *steered) askAgain(state v1alpha1.State) *v1alpha1.Task {
 
 func (s *steered) put(state v1alpha1.State, sw *v1alpha1.Switch) *v1alpha1.Task {
 	s.t.Helper()
-	node, err := s.get()
-	require.NoError(s.t, err)
-	node.Status.State, node.Status.Switch = state, sw
-	require.NoError(s.t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
+	s.order(state, sw)
 	return s.await("no answer to "+string(state), func(r *v1alpha1.NodeReport) bool {
 		return r.Task != nil && r.Task.Switch == sw.ID && r.Task.State == state
 	}).Task
+}
+
+// order puts a switch into a state, whether the plugin has something to answer or not.
+func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
+	s.t.Helper()
+	s.written.Lock()
+	defer s.written.Unlock()
+	node, err := s.get()
+	require.NoError(s.t, err)
+	node.Status.State, node.Status.Switch = state, sw
+	require.NoError(s.t, s.update(node))
 }
 
 // wish is a profile of these rules.

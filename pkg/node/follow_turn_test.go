@@ -25,6 +25,7 @@ func (s *steered) other() (second *steered, writes *atomic.Int64) {
 	config := *s.config
 	m.config = &config
 	second, writes = steer(&m), &atomic.Int64{}
+	second.written = s.written
 	client := clientfake.New()
 	client.Tracker = s.nodes.Tracker
 	client.ReactionChain = []clienttesting.Reactor{&clienttesting.SimpleReactor{Verb: "*", Resource: "*", Reaction: clienttesting.ObjectReaction(s.nodes.Tracker)}}

@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +19,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/reshape"
 )
 
 const wholeOnly = "[{mig: {mode: Disabled}}]"
@@ -332,4 +337,56 @@ func TestTaintsAreDroppedLater(t *testing.T) {
 		return len(devices) == 1 && devices[0].Name == small0
 	}, patience, tick)
 	assert.Equal(t, gpu.DriverName, slicesOf(t, api, gpu.DriverName)[0].Spec.Driver)
+}
+
+// A claim that was allocated before its device was taken away, and is prepared
+// afterwards, is refused with the reason, and changes nothing.
+func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.config.taintSettle = tick
+	k, _ := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	late := allocate(t, s.api, "late", small0)
+	task := s.ask(v1alpha1.Applying, nothing, wish(t, "whole", wholeOnly))
+	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+	refused := k.prepare(late)[string(late.UID)].Error
+	assert.Contains(t, refused, "device "+small0+" does not exist on card "+card0+" (any more)")
+	assert.Contains(t, refused, "delete the pod so that it is scheduled again")
+	require.Empty(t, k.unprepare(late))
+	s.nothingHeld()
+	k.works(allocate(t, s.api, "whole", card0))
+}
+
+// What a GPU does not offer any more cannot be prepared, also while nobody has looked at
+// the GPU since it was changed, unless a claim holds it.
+func TestPreparable(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "profile.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Off"}}}`), 0o600))
+	profile, err := reshape.New(reshape.Config{File: file})
+	require.NoError(t, err)
+	records, _, err := ledger.Open(filepath.Join(dir, "claims"))
+	require.NoError(t, err)
+	p := &plugin{cards: &cards{}, profile: profile, claims: claim.NewManager(claim.Config{Ledger: records})}
+	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	names := func() (all []string) {
+		for _, g := range p.preparable() {
+			for _, placement := range g.Placements {
+				all = append(all, placement.Name())
+			}
+		}
+		return all
+	}
+	small := cardAt("0000:01:00.0").Placements[0]
+	require.Equal(t, gpu.TypeMIG, small.Type)
+	other := strings.Replace(small.Name(), "-01-", "-02-", 1)
+	assert.NotContains(t, names(), small.Name())
+	assert.Contains(t, names(), "gpu-0000-01-00-0")
+	assert.Contains(t, names(), other)
+	require.NoError(t, records.Put(ledger.Record{
+		Claim: ledger.ClaimRef{UID: "a", Namespace: "team", Name: "a"}, State: ledger.Prepared,
+		Devices: []ledger.Device{{Name: small.Name(), Placement: small}},
+	}))
+	assert.Contains(t, names(), small.Name())
+	assert.Len(t, p.cards.gpus()[0].Placements, len(cardAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
 }

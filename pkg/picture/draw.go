@@ -208,8 +208,9 @@ func (d *drawing) detail(head string, text []span) {
 
 // taintWords say what the plugin means by a taint that has no value.
 var taintWords = map[string]string{
-	gpu.DriverName + "/unhealthy": "out of service",
-	gpu.DriverName + "/busy":      "kept in its mode by a process without a claim",
+	gpu.DriverName + "/unhealthy":      "out of service",
+	gpu.DriverName + "/driver-upgrade": "its driver is being replaced",
+	gpu.DriverName + "/busy":           "kept in its mode by a process without a claim",
 }
 
 func (d *drawing) taint(t Taint) {

@@ -185,6 +185,31 @@ func TestPoolsPolicy(t *testing.T) {
 	require.False(t, policy.concernsSlice("UPDATE", aSlice(driver, "node-a", "node-b", finalizer), stray), "garbage collection may finish")
 }
 
+// TestUninstallSlicesPolicy: the job of helm uninstall deletes slices of ours, if it may delete
+// any at all.
+func TestUninstallSlicesPolicy(t *testing.T) {
+	objects := decode(t, render(t, chart, "--set", "uninstall.force=true"))
+	requireBound(t, objects)
+	policy := policyNamed(t, objects, "-uninstall-slices")
+	require.True(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-uninstall"))
+	require.False(t, policy.appliesTo("system:serviceaccount:tranche-system:tranche-kubelet-plugin"))
+	const refused = "tranche-uninstall may only delete ResourceSlices, and only those of driver gpu.tranche.dev"
+	ours, theirs := aSlice(driver, "node-a", "node-a"), aSlice("gpu.nvidia.com", "node-a", "node-a")
+	require.Empty(t, writeSlice(t, policy, "DELETE", "node-b", ours, nil))
+	require.Equal(t, refused, writeSlice(t, policy, "DELETE", "node-b", theirs, nil))
+	require.Equal(t, refused, writeSlice(t, policy, "CREATE", "node-b", nil, ours))
+	require.Equal(t, refused, writeSlice(t, policy, "UPDATE", "node-b", ours, ours))
+}
+
+// TestUninstallIsGuardedWithoutAController: it may patch nodes, to clean up after a controller
+// that was there once.
+func TestUninstallIsGuardedWithoutAController(t *testing.T) {
+	for _, values := range [][]string{{"--set", "controller.enabled=false"}, {"--set-json", "controller=null"}} {
+		objects := decode(t, render(t, chart, values...))
+		require.True(t, policyNamed(t, objects, "-controller-nodes").appliesTo("system:serviceaccount:tranche-system:tranche-uninstall"))
+	}
+}
+
 // concernsSlice tells whether the policy's conditions let it look at a write.
 func (p policy) concernsSlice(operation string, before, after *resourceapi.ResourceSlice) bool {
 	p.t.Helper()

@@ -11,13 +11,9 @@ import (
 // The marks by which the controller finds its own, and by which they are found when
 // Tranche is uninstalled.
 const (
-	// RepartitioningTaint is the key of the taints on cards, and on nodes, that are
-	// being switched.
+	// RepartitioningTaint is the key of the taints on devices, and on nodes, that are
+	// being switched. The node's plugin publishes the former in its ResourceSlices.
 	RepartitioningTaint = "tranche.dev/repartitioning"
-	// ManagedByLabel and ManagedByController mark the DeviceTaintRules of the
-	// controller.
-	ManagedByLabel      = "app.kubernetes.io/managed-by"
-	ManagedByController = "tranche-controller"
 	// FromChartLabel marks the PartitionProfiles that are made of the chart's files.
 	FromChartLabel = "tranche.dev/from-chart"
 	// PausedValue is what a node's label says that starts a client of GPUs, while the

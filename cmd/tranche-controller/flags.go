@@ -56,13 +56,12 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 		value      *time.Duration
 	}{
 		{"planning-deadline", "how long a node's plugin has to work out what has to change", &d.Planning},
-		{"taint-deadline", "how long it may take to taint the GPUs that change", &d.Tainted},
+		{"taint-deadline", "how long a node's plugin has to taint the devices that change and to plan again", &d.Tainted},
 		{"force-deadline", "how long pods have to end that were deleted after the drain's deadline", &d.Force},
 		{"apply-deadline", "how long a node's plugin has to change GPUs; a reload of AMD's driver takes minutes", &d.Applying},
 		{"reboot-deadline", "how long a node has to reboot and finish", &d.Rebooting},
 		{"verify-deadline", "how long node and API server have to agree afterwards", &d.Verifying},
 		{"roll-back-deadline", "how long a node's plugin has to put back what was", &d.RollingBack},
-		{"taint-settle", "how long taints stand before GPUs are changed, for the scheduler to have seen them", &d.Settle},
 		{"client-deadline", "how long paused clients have to end before GPUs are changed all the same", &d.Clients},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
@@ -86,13 +85,10 @@ func (c *config) check() error {
 			return fmt.Errorf("--%s is %s, it must be more than 0", name, value)
 		}
 	}
-	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "taint-settle": d.Settle, "client-deadline": d.Clients} {
+	for name, value := range map[string]time.Duration{"force-deadline": d.Force, "client-deadline": d.Clients} {
 		if value < 0 {
 			return fmt.Errorf("--%s is %s, it must not be less than 0", name, value)
 		}
-	}
-	if d.Settle >= d.Tainted {
-		return fmt.Errorf("--taint-settle is %s, it must be less than --taint-deadline, which is %s", d.Settle, d.Tainted)
 	}
 	return nil
 }

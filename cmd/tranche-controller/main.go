@@ -72,16 +72,17 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// run works until ctx ends, another controller leads, or it has to be started anew.
+// run works until ctx ends or another controller leads.
 func run(ctx context.Context, api *rest.Config, c *config) error {
 	ctrl.SetLogger(klog.Background())
 	scheme, err := switchover.NewScheme()
 	if err != nil {
 		return fmt.Errorf("put together the kinds of objects: %w", err)
 	}
-	if c.options.DeviceTaintRules, err = switchover.HasDeviceTaintRules(ctx, api); err != nil {
-		return err
-	}
+	// Deadlines are those of the API server's clock, which all controllers see alike.
+	clock := &switchover.ServerClock{}
+	api.Wrap(clock.Wrap)
+	c.options.Clock = clock
 	mgr, err := ctrl.NewManager(api, manager.Options{
 		Scheme:                  scheme,
 		Cache:                   c.options.CacheOptions(),
@@ -109,10 +110,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 			return fmt.Errorf("keep profiles: %w", err)
 		}
 	}
-	if err := mgr.Start(ctx); !errors.Is(err, switchover.ErrStartAnew) {
-		return err
-	}
-	return nil // the kubelet starts it anew
+	return mgr.Start(ctx)
 }
 
 // synced tells whether the caches have been filled: a controller that waits to lead has

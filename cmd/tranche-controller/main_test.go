@@ -34,7 +34,6 @@ func TestBadFlags(t *testing.T) {
 		"not a budget":    {[]string{"--max-unavailable=ten"}, "give a number, or a percentage such as 10%"},
 		"after deadline":  {[]string{"--after-deadline=Wait"}, `"Wait" is neither GiveUp nor Force`},
 		"no workers":      {[]string{"--workers=0"}, "--workers is less than 1"},
-		"settles forever": {[]string{"--taint-settle=1m"}, "--taint-settle is 1m0s, it must be less than --taint-deadline"},
 		"force before":    {[]string{"--force-deadline=-1s"}, "--force-deadline is -1s, it must not be less than 0"},
 		"no deadline":     {[]string{"--apply-deadline=0s"}, "--apply-deadline is 0s, it must be more than 0"},
 		"no drain at all": {[]string{"--drain-deadline=-1m"}, "--drain-deadline is -1m0s"},

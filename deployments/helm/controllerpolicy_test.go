@@ -5,10 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
@@ -123,62 +121,10 @@ func TestNothingToPause(t *testing.T) {
 	requireRefusal(t, policy, "tranche-controller may change labels of a node only from true to paused-for-tranche and back, and only these: ", "UPDATE", node("true"), node(v1alpha1.PausedValue))
 }
 
-// TestControllerRulesPolicy: the controller writes taint rules for our devices that keep
-// pods off, and no others.
-func TestControllerRulesPolicy(t *testing.T) {
-	policy := policyNamed(t, decode(t, render(t, chart)), "-controller-rules")
-	requireOfController(t, policy)
-	const (
-		notOurs = "tranche-controller may write only its own DeviceTaintRules, and this one is not"
-		other   = "tranche-controller may write only DeviceTaintRules that taint devices of gpu.tranche.dev with tranche.dev/repartitioning:NoSchedule"
-	)
-	rule := func(change func(*resourceapi.DeviceTaintRule)) *resourceapi.DeviceTaintRule {
-		r := &resourceapi.DeviceTaintRule{
-			ObjectMeta: metav1.ObjectMeta{Name: "tranche-node-a-gpu", Labels: map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByController}},
-			Spec: resourceapi.DeviceTaintRuleSpec{
-				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver), Pool: ptr.To("node-a/gpu")},
-				Taint:          resourceapi.DeviceTaint{Key: v1alpha1.RepartitioningTaint, Value: "cpx", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-			},
-		}
-		if change != nil {
-			change(r)
-		}
-		return r
-	}
-	ours := rule(nil)
-	edited := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.Taint.Key, r.Spec.DeviceSelector = "example.com/x", nil })
-	unlabelled := rule(func(r *resourceapi.DeviceTaintRule) { r.Labels = nil })
-	theirs := rule(func(r *resourceapi.DeviceTaintRule) { r.Labels, r.Spec.Taint.Key = nil, "example.com/maintenance" })
-	ends := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.Taint.Effect = resourceapi.DeviceTaintEffectNoExecute })
-	ofAll := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector = nil })
-	ofAnother := rule(func(r *resourceapi.DeviceTaintRule) { r.Spec.DeviceSelector.Driver = ptr.To("gpu.nvidia.com") })
-	for name, test := range map[string]struct {
-		operation     string
-		before, after *resourceapi.DeviceTaintRule
-		want          string
-	}{
-		"creates":                   {"CREATE", ours, ours, ""},
-		"deletes":                   {"DELETE", ours, ours, ""},
-		"puts back an edited one":   {"UPDATE", edited, ours, ""},
-		"deletes an edited one":     {"DELETE", edited, edited, ""},
-		"deletes an unlabelled one": {"DELETE", unlabelled, unlabelled, ""},
-		"puts back a label":         {"UPDATE", unlabelled, ours, ""},
-		"deletes another's":         {"DELETE", theirs, theirs, notOurs},
-		"changes another's":         {"UPDATE", theirs, ours, notOurs},
-		"creates another's":         {"CREATE", theirs, theirs, notOurs},
-		"another taint":             {"CREATE", edited, edited, other},
-		"ends pods":                 {"UPDATE", ours, ends, other},
-		"of all drivers":            {"CREATE", ofAll, ofAll, other},
-		"of another driver":         {"CREATE", ofAnother, ofAnother, other},
-	} {
-		t.Run(name, func(t *testing.T) { requireRefusal(t, policy, test.want, test.operation, test.before, test.after) })
-	}
-}
-
 // TestPoliciesName: the policies speak of the taint and the labels that the controller
 // writes.
 func TestPoliciesName(t *testing.T) {
-	for _, suffix := range []string{"-controller-nodes", "-controller-rules"} {
+	for _, suffix := range []string{"-controller-nodes"} {
 		spec := policyNamed(t, decode(t, render(t, chart)), suffix).spec
 		text := ""
 		for _, v := range spec.Validations {

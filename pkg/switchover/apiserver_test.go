@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +34,6 @@ var kinds = []kind{
 	{"", "v1", "pods", "Pod", func() client.Object { return &corev1.Pod{} }, func() client.ObjectList { return &corev1.PodList{} }},
 	{"resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", func() client.Object { return &resourceapi.ResourceClaim{} }, func() client.ObjectList { return &resourceapi.ResourceClaimList{} }},
 	{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice", func() client.Object { return &resourceapi.ResourceSlice{} }, func() client.ObjectList { return &resourceapi.ResourceSliceList{} }},
-	{"resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", func() client.Object { return &resourceapi.DeviceTaintRule{} }, func() client.ObjectList { return &resourceapi.DeviceTaintRuleList{} }},
 	{"tranche.dev", "v1alpha1", "gpunodes", "GPUNode", func() client.Object { return &v1alpha1.GPUNode{} }, func() client.ObjectList { return &v1alpha1.GPUNodeList{} }},
 	{"tranche.dev", "v1alpha1", "partitionprofiles", "PartitionProfile", func() client.Object { return &v1alpha1.PartitionProfile{} }, func() client.ObjectList { return &v1alpha1.PartitionProfileList{} }},
 }
@@ -81,11 +79,7 @@ func serveAPI(t *testing.T, w *world) *rest.Config {
 	}
 	for dir, list := range lists {
 		mux.HandleFunc(dir, func(rw http.ResponseWriter, _ *http.Request) {
-			now := list.DeepCopy()
-			if w.rulesGone.Load() {
-				now.APIResources = slices.DeleteFunc(now.APIResources, func(r metav1.APIResource) bool { return r.Kind == ruleKind.Kind })
-			}
-			answer(rw, now)
+			answer(rw, list)
 		})
 	}
 	server := httptest.NewServer(mux)

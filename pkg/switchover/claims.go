@@ -83,21 +83,23 @@ type use struct {
 	claim     *resourceapi.ResourceClaim
 	devices   []string
 	tolerates bool
+	// admin: it has all of them by admin access.
+	admin bool
 }
 
-// useOf finds what a claim has of the pools beside what is kept and what it has by admin
-// access, which takes nothing. It is pure.
+// useOf finds what a claim has of the pools beside what is kept. It is pure.
 func useOf(c *resourceapi.ResourceClaim, pools, keeps map[string]bool) use {
-	u := use{claim: c}
+	u := use{claim: c, admin: true}
 	if c.Status.Allocation == nil {
 		return u
 	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		if r.Driver != gpu.DriverName || !pools[r.Pool] || keeps[r.Device] || ptr.Deref(r.AdminAccess, false) {
+		if r.Driver != gpu.DriverName || !pools[r.Pool] || keeps[r.Device] {
 			continue
 		}
 		u.devices = append(u.devices, r.Device)
+		u.admin = u.admin && ptr.Deref(r.AdminAccess, false)
 		u.tolerates = u.tolerates || toleratesAll(r.Tolerations)
 	}
 	slices.Sort(u.devices)

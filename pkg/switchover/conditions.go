@@ -160,12 +160,16 @@ func (t *turn) failedText() string {
 		text += fmt.Sprintf(". The node is as before, with %s", profileText(sw.From.Profile))
 	}
 	switch {
+	case len(sw.Blockers) > 0:
+		return text + ". It is tried again when they can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
 	case sw.Retry != nil:
 		return text + fmt.Sprintf(". Try %d begins at %s", sw.Attempt+1, clockText(sw.Retry.Time))
+	case sw.Rebooted:
+		return text + ". The node was rebooted for it and is not rebooted again by itself: it is tried again when the profile or its policy changes"
 	case sw.Reason == ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
-		return text + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's cards by hand; it is tried again when the profile, its policy or the cards change"
+		return text + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's cards by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 	}
-	return text + ". It is tried again when the profile, its policy or the cards change"
+	return text + ". It is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 }
 
 // progress says what the state is about, and until when.
@@ -193,7 +197,7 @@ func (t *turn) doing() string {
 	case v1alpha1.Waiting:
 		return "waits for other nodes" + t.Others
 	case v1alpha1.Tainted:
-		return "keeps new pods off " + cards
+		return t.taints(cards)
 	case v1alpha1.Draining:
 		return t.draws(cards)
 	case v1alpha1.Applying:
@@ -212,7 +216,7 @@ func (t *turn) doing() string {
 func (t *turn) draws(cards string) string {
 	text := "asks pods to leave " + cards
 	if t.Status.Switch.NodeTaint {
-		text += ", and keeps new pods off the node, since a claim is not of one pod and its next pod would come back"
+		text += ", and keeps new pods off the node, since the taints of devices would not keep all of them off"
 	}
 	if left := t.inTheWay(); len(left) > 0 {
 		text += ": " + list(left)
@@ -220,9 +224,22 @@ func (t *turn) draws(cards string) string {
 	return text
 }
 
+// taints is what happens between the order of taints and the drain.
+func (t *turn) taints(cards string) string {
+	switch {
+	case drainPlan(t.Status.Switch, t.node) == nil:
+		return "the node's plugin keeps new pods off " + cards + " by taints, and then plans again"
+	case len(t.Blockers) > 0:
+		return "keeps new pods off " + cards + "; " + t.blockedText()
+	case t.Unseen != "":
+		return "keeps new pods off " + cards + "; it is not known who is there: " + t.Unseen
+	}
+	return "keeps new pods off " + cards
+}
+
 // changes is what has to change, as the plan says it.
 func (t *turn) changes() string {
-	plan := t.answer(v1alpha1.Planning)
+	plan := t.answer(v1alpha1.Planning, v1alpha1.Tainted)
 	if plan == nil {
 		return ""
 	}

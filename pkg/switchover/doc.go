@@ -3,18 +3,20 @@
 // a taint, or what was there before.
 //
 // wish.go says which profile a node should follow, machine.go and its neighbours
-// what comes next on the way there, conditions.go what people are told. They are
+// what comes next on the way there, plan.go what the plugin's plans come to, blocked.go
+// what happens when a pod cannot leave, conditions.go what people are told. They are
 // pure. The other files look at the API server or change something in it, each one
-// kind of thing: taints, claims and the pods that hold them, labels that pause clients,
-// slices. What a state needs outside of the GPUNode, posture.go puts in force; facts.go
-// collects what the machine asks for; budget.go and remember.go have what a controller
-// knows besides, and finds out again when it starts. reconciler.go ties them together;
-// setup.go connects them to an API server, rules.go looks whether that has changed.
+// kind of thing: claims and the pods that hold them, evictions and their dry runs, labels
+// that pause clients, slices. What a state needs on the Node, posture.go puts in force;
+// facts.go collects what the machine asks for; budget.go and remember.go have what a
+// controller knows besides, and finds out again when it starts. serverclock.go has the
+// time as the API server has it. reconciler.go ties them together; setup.go connects them
+// to an API server.
 //
-// What is in force outside of the GPUNode (taint rules, the node's taint, paused
-// clients) follows from the GPUNode's state alone. It grows after the state was
-// written and shrinks before, so that a controller that starts at any point knows
-// what there can be.
+// The taints of devices are published by the node's plugin, in its ResourceSlices, as the
+// GPUNode's Switch orders them. What is in force on the Node (its taint, paused clients)
+// follows from the GPUNode's state alone. It grows after the state was written and
+// shrinks before, so that a controller that starts at any point knows what there can be.
 //
 // It imports api/v1alpha1, names of pkg/gpu, the digest of pkg/publish and the hash of
 // pkg/settings, and nothing that knows hardware: the node's plugin does. Both speak

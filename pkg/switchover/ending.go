@@ -1,7 +1,6 @@
 package switchover
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,7 +14,11 @@ import (
 const (
 	// ReasonPluginSilent: the node's plugin did not answer in time.
 	ReasonPluginSilent = "PluginSilent"
-	// ReasonTaintFailed: the cards could not be kept from new pods.
+	// ReasonInvalidPlan: the plugin named GPUs that the node does not have.
+	ReasonInvalidPlan = "InvalidPlan"
+	// ReasonDrainBlocked: a pod that has to leave cannot be evicted. Nobody was.
+	ReasonDrainBlocked = "DrainBlocked"
+	// ReasonTaintFailed: the node could not be kept from new pods.
 	ReasonTaintFailed = "TaintFailed"
 	// ReasonDrainDeadline: pods did not leave in time.
 	ReasonDrainDeadline = "DrainDeadline"
@@ -51,10 +54,15 @@ func retryAfter(attempt int32) time.Duration {
 	return min(wait, lastRetry)
 }
 
-// triedAgain tells whether a switch that failed for a reason is tried again by
-// itself. The others would disturb pods for nothing until somebody does something.
-func triedAgain(reason string) bool {
-	return reason != v1alpha1.ReasonProfileDoesNotFit && reason != ReasonRebootRequired && reason != v1alpha1.ReasonNeedsReset
+// triedAgain tells whether a switch that failed for a reason is tried again by itself
+// after a while. The others would disturb pods for nothing until somebody does something.
+func triedAgain(sw *v1alpha1.Switch, reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonProfileDoesNotFit, ReasonRebootRequired, v1alpha1.ReasonNeedsReset, ReasonDrainBlocked:
+		return false
+	}
+	// A GPU that fails after each boot would have the node reboot for ever.
+	return !sw.Rebooted
 }
 
 // stop ends a switch in a way that suits how far it is.
@@ -83,17 +91,21 @@ func (t *turn) fail(result, reason, message string) {
 	sw := t.Status.Switch
 	t.because(reason, message)
 	t.record(result)
-	if triedAgain(reason) {
-		retry := metav1.NewMicroTime(t.Now.Add(retryAfter(sw.Attempt)))
-		sw.Retry = &retry
-		t.Wake = retry.Time
+	if triedAgain(sw, reason) {
+		t.retryLater()
 	} else {
-		// What the cards were then, to notice when they are others.
-		sw.Cards = t.allCards()
-		t.Wake = time.Time{}
+		sw.Retry, t.Wake = nil, time.Time{}
 	}
+	// What the plugin could tell from then, to notice when that is something else.
+	sw.Basis = t.node.Basis
 	t.Status.State = v1alpha1.Failed
 	sw.Since, sw.Deadline, sw.Paused = metav1.NewMicroTime(t.Now), nil, nil
+}
+
+// retryLater has the next try begin after a while, which is longer from try to try.
+func (t *turn) retryLater() {
+	retry := metav1.NewMicroTime(t.Now.Add(retryAfter(t.Status.Switch.Attempt)))
+	t.Status.Switch.Retry, t.Wake = &retry, retry.Time
 }
 
 // succeed ends a switch whose profile is reached.
@@ -153,11 +165,18 @@ func (t *turn) abandon() bool {
 		t.renew(wish.Source)
 		return false
 	}
-	if Tainting(&t.Status) {
+	if disturbing(t.Status.State) {
 		t.record(v1alpha1.ResultFailed)
 	}
+	kept := t.Status.OrdersTaints()
 	t.rest()
 	t.idle()
+	if next := t.Status.Switch; next != nil && kept {
+		// The GPUs that were drained stay empty until it is known what the new profile
+		// wants of them. Otherwise their pods would come back to be evicted again.
+		next.Cards, next.Shrinking, next.Order = sw.Cards, sw.Shrinking, sw.Order
+		next.Paused, next.NodeTaint = sw.Paused, sw.NodeTaint
+	}
 	return true
 }
 
@@ -185,14 +204,16 @@ func (t *turn) failed() {
 		t.rest()
 	case wish.Hash != sw.To.Hash:
 		t.begin(wish, 1)
-	case !equality.Semantic.DeepEqual(sw.Policy, t.Choice.Policy), sw.Retry == nil && !slices.Equal(sw.Cards, t.allCards()):
+	case !equality.Semantic.DeepEqual(sw.Policy, t.Choice.Policy):
+		t.begin(wish, 1)
+	case len(sw.Blockers) > 0:
+		t.unblock(wish)
+	case sw.Retry == nil && !sw.Rebooted && sw.Basis != t.node.Basis:
 		t.begin(wish, 1)
 	case sw.Retry != nil && !t.Now.Before(sw.Retry.Time):
 		t.begin(wish, sw.Attempt+1)
 	case sw.Retry != nil:
-		if latest := t.Now.Add(retryAfter(sw.Attempt)); sw.Retry.After(latest) {
-			sw.Retry.Time = latest // The clock was set back.
-		}
+		t.boundRetry()
 		t.wake(sw.Retry.Time)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,16 +78,17 @@ func (e *evictions) forget(uid types.UID) {
 }
 
 // evict asks pods to leave, each once. Pods of DaemonSets are asked, too: the taint
-// keeps their successors off the card, not off the node. It returns how many said
-// yes.
+// keeps their successors off the GPU, not off the node. Who has admin access is asked
+// when all others have left: monitoring shows the drain. It returns how many said yes.
 func (r *Reconciler) evict(ctx context.Context, profile string, holders []Holder, force bool) (int32, error) {
 	var left int32
 	var errs []error
 	asked := map[types.UID]bool{}
 	now := r.Clock.Now()
+	tenants := slices.ContainsFunc(holders, func(h Holder) bool { return !h.Admin })
 	for i := range holders {
 		h := &holders[i]
-		if !h.asked() || asked[h.Pod.UID] || !force && !r.evictions.due(h.Pod.UID, now) {
+		if tenants && h.Admin || !h.asked() || asked[h.Pod.UID] || !force && !r.evictions.due(h.Pod.UID, now) {
 			continue
 		}
 		asked[h.Pod.UID] = true
@@ -103,16 +105,7 @@ func (r *Reconciler) evict(ctx context.Context, profile string, holders []Holder
 
 // evictOne asks one pod. A refusal is no error.
 func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, error) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
-	var err error
-	if force {
-		err = r.Client.Delete(ctx, pod, client.Preconditions{UID: &p.UID})
-	} else {
-		err = r.Client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}},
-		})
-	}
+	err := r.ask(ctx, p, force, false)
 	switch {
 	case err == nil:
 		outcome := "evicted"
@@ -130,7 +123,30 @@ func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, er
 		r.evictions.note(p.UID, refusalText(err), r.Clock.Now(), time.Duration(seconds)*time.Second)
 		return false, nil
 	}
-	return false, fmt.Errorf("evict pod %s, which holds a card that changes: %w", p.NamespacedName, err)
+	return false, fmt.Errorf("evict pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
+}
+
+// ask evicts a pod, or with force deletes it. A dry run does everything but that: budgets
+// and webhooks are asked, and nothing changes.
+func (r *Reconciler) ask(ctx context.Context, p *Pod, force, dry bool) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+	if force {
+		options := []client.DeleteOption{client.Preconditions{UID: &p.UID}}
+		if dry {
+			options = append(options, client.DryRunAll)
+		}
+		return r.Client.Delete(ctx, pod, options...)
+	}
+	eviction := &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}},
+	}
+	var options []client.SubResourceCreateOption
+	if dry {
+		eviction.DeleteOptions.DryRun = []string{metav1.DryRunAll}
+		options = append(options, client.DryRunAll)
+	}
+	return r.Client.SubResource("eviction").Create(ctx, pod, eviction, options...)
 }
 
 // refused tells whether an error is the server's answer to an eviction, not that it could

@@ -17,16 +17,18 @@ import (
 // or seen is an error, and in the facts, too, where there are any: a state ends at its
 // deadline whatever is refused to the controller.
 func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*Facts, error) {
-	choice, err := r.choice(ctx, gpuNode, node)
+	choice, err := r.choice(ctx, r.Client, gpuNode, node)
 	if err != nil {
 		return nil, err
 	}
 	f := &Facts{Now: r.Clock.Now(), Choice: choice, Evicted: r.memory.evicted(gpuNode.Name, 0)}
 	s := &gpuNode.Status
 	var errs []error
-	if Tainting(s) {
+	if s.OrdersTaints() {
 		r.Budget.Hold(gpuNode.Name)
-		f.Trouble, err = r.enforce(ctx, gpuNode, node)
+	}
+	if enforced(s) {
+		err = r.enforce(ctx, gpuNode, node)
 		f.Tainted = err == nil
 		if err != nil {
 			f.Trouble = err.Error()
@@ -42,14 +44,17 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 			}
 			f.Granted, f.Others = r.Budget.Take(gpuNode.Name)
 		}
-	case v1alpha1.Tainted, v1alpha1.Draining:
+	case v1alpha1.Tainted:
+		if drainPlan(s.Switch, s.Node) != nil {
+			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
+		}
+	case v1alpha1.Draining:
 		errs = append(errs, r.lookAtPods(ctx, gpuNode, f))
+	case v1alpha1.Failed:
+		errs = append(errs, r.lookAtBlockers(ctx, gpuNode, f))
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
 		if s.Node != nil && answered(s) {
-			if f.Differs, err = r.differs(ctx, gpuNode.Name, s.Node); err != nil {
-				f.Differs = err.Error()
-				errs = append(errs, err)
-			}
+			errs = append(errs, r.verify(ctx, gpuNode, f))
 		}
 	}
 	return f, errors.Join(errs...)
@@ -66,7 +71,7 @@ func answered(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Switch != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID && s.Node.Task.Phase == v1alpha1.TaskDone
 }
 
-// lookAtPods finds who is on the cards that change.
+// lookAtPods finds who is on the GPUs that change.
 func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
 	sw := gpuNode.Status.Switch
 	pods := &podReader{Reader: r.Reader, node: gpuNode.Name}
@@ -76,7 +81,8 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 			f.Unseen = err.Error()
 		}
 	}()
-	f.Holders, err = r.holders(ctx, pods, sw.Cards, keptDevices(sw, gpuNode.Status.Node))
+	cards, keeps := drained(sw, gpuNode.Status.Node)
+	f.Holders, err = r.holders(ctx, pods, cards, keeps)
 	if err != nil {
 		return err
 	}
@@ -104,8 +110,19 @@ func (r *Reconciler) countNodes(ctx context.Context) error {
 	return nil
 }
 
+// liveChoice is choice by what the API server has now. What begins or gives up a switch
+// must not be decided by a cache, which may be late: a controller that has just begun to
+// lead would take a node back to a profile of before.
+func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) (Choice, error) {
+	var node corev1.Node
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: gpuNode.Name}, &node); client.IgnoreNotFound(err) != nil {
+		return Choice{}, fmt.Errorf("read node %s: %w", gpuNode.Name, err)
+	}
+	return r.choice(ctx, r.Reader, gpuNode, &node)
+}
+
 // choice looks up the profile that counts for a node.
-func (r *Reconciler) choice(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (Choice, error) {
+func (r *Reconciler) choice(ctx context.Context, from client.Reader, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (Choice, error) {
 	if node.UID == "" {
 		// Its labels are not known. A node that registers anew is without them for a
 		// moment, and must not be switched for that.
@@ -117,7 +134,7 @@ func (r *Reconciler) choice(ctx context.Context, gpuNode *v1alpha1.GPUNode, node
 	n := namedBy(gpuNode, node.Labels)
 	name, source := n.profile()
 	var profile v1alpha1.PartitionProfile
-	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &profile)
+	err := from.Get(ctx, client.ObjectKey{Name: name}, &profile)
 	if err == nil {
 		return choose(n, &profile, nil, r.Policy), nil
 	}
@@ -127,7 +144,7 @@ func (r *Reconciler) choice(ctx context.Context, gpuNode *v1alpha1.GPUNode, node
 	var others []string
 	if source != v1alpha1.FromDefault {
 		var all v1alpha1.PartitionProfileList
-		if err := r.Client.List(ctx, &all); err != nil {
+		if err := from.List(ctx, &all); err != nil {
 			return Choice{}, fmt.Errorf("list the PartitionProfiles: %w", err)
 		}
 		for i := range all.Items {

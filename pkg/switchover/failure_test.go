@@ -77,7 +77,7 @@ func TestAProfileThatDoesNotFitTheCard(t *testing.T) {
 	assert.True(t, w.podThere("web"), "nothing was touched")
 	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no profile 9g")
-	assert.Contains(t, ready(n).Message, "tried again when the profile, its policy or the cards change")
+	assert.Contains(t, ready(n).Message, "tried again when the profile, its policy, the GPUs or the plugin's settings change")
 
 	for range 100 {
 		w.round("node-a")
@@ -102,7 +102,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	w.stays(n, "old")
 	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "pod team/stuck ("+cardA+") is ending, and finalizers keep it: example.com/never")
-	assert.Contains(t, ready(n).Message, "The node is as before, with profile old. Try 2 begins at 12:1")
+	assert.Contains(t, ready(n).Message, "The node is as before, with profile old. It is tried again when they can leave")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
 }
 
@@ -145,7 +145,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 	}
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
-	assert.NotEmpty(t, w.rules(), "the card is kept from pods while it is put back")
+	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the card is kept from pods while it is put back")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonHardwareFailed, ready(n).Reason)
@@ -169,7 +169,7 @@ func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
 func TestWhatWasCannotBePutBack(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		if s == v1alpha1.Planning {
+		if s == v1alpha1.Planning || s == v1alpha1.Tainted {
 			return "", "", ""
 		}
 		return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO while " + string(s)
@@ -216,7 +216,7 @@ func TestARebootWhereItIsAllowed(t *testing.T) {
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Rebooting))
 	assert.False(t, w.podThere("second"), "the whole node is drained")
-	assert.Len(t, w.rules(), 2)
+	assert.Len(t, w.taintedGPUs("node-a"), 2)
 	assert.True(t, hasNodeTaint(w.node("node-a")))
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }

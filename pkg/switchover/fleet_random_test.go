@@ -52,7 +52,7 @@ func TestTheBudgetHoldsWhateverHappens(t *testing.T) {
 					w.clock.Step(time.Duration(c.rand.IntN(5_000)) * time.Millisecond)
 				}
 			}
-			c.evict = nil
+			c.blocks(nil)
 			c.works()
 			for _, name := range names {
 				c.nodes[name].dead, c.nodes[name].owners = false, nil
@@ -102,9 +102,9 @@ func (c *chaos) happensTo(name string) {
 				c.addPodOn(node)
 			}
 		}},
-		{"a budget", func() { c.evict = refuse("the budget says no") }},
+		{"a budget", func() { c.blocks(refuse("the budget says no")) }},
 		{"another budget", func() { c.evict = refuse("the other budget says no") }},
-		{"no budget", func() { c.evict = nil }},
+		{"no budget", func() { c.blocks(nil) }},
 		{"the controller dies", func() { c.startController() }},
 		{"the caches are late", func() { c.freeze() }},
 		{"the API server fails now and then", func() {
@@ -150,7 +150,7 @@ func (c *chaos) happensTo(name string) {
 // a budget says no. The scheduler and the node would refuse it in the middle of a switch.
 func (c *chaos) addPodOn(node string) {
 	card := c.nodes[node].cards[0]
-	if Tainting(&c.gpuNode(node).Status) || len(c.nodes[node].held(c.world, card)) > 0 {
+	if c.gpuNode(node).Status.OrdersTaints() || len(c.nodes[node].held(c.world, card)) > 0 {
 		return
 	}
 	c.pods++

@@ -16,7 +16,7 @@ import (
 )
 
 // Holder is a pod, or something else that a claim is reserved for, that holds devices
-// of cards that change. Pods that came by an extended resource have a claim as all
+// of GPUs that change. Pods that came by an extended resource have a claim as all
 // others do: the scheduler makes it.
 type Holder struct {
 	Claim types.NamespacedName
@@ -30,6 +30,9 @@ type Holder struct {
 	// Outlives: the claim is not of one pod. A pod that comes in place of this one gets
 	// the devices that the claim has, whatever taints they have by then.
 	Outlives bool
+	// Admin: all of the devices are held by admin access, which takes nothing from
+	// others. Such a pod leaves after the others.
+	Admin bool
 }
 
 // overdue is how long after its time the end of a pod is taken for one that hangs.
@@ -165,7 +168,7 @@ func (h *Holder) key() string {
 func usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {
 	var all []Holder
 	name := client.ObjectKeyFromObject(u.claim)
-	holder := Holder{Claim: name, Devices: u.devices, Tolerates: u.tolerates, Outlives: !ofOnePod(u.claim)}
+	holder := Holder{Claim: name, Devices: u.devices, Tolerates: u.tolerates, Outlives: !ofOnePod(u.claim), Admin: u.admin}
 	seen := map[types.UID]bool{}
 	for _, user := range u.claim.Status.ReservedFor {
 		h := holder

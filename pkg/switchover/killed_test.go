@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	resourceapi "k8s.io/api/resource/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,7 +32,7 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 			w.clean("node-a")
 			assert.Contains(t, []string{ReasonPluginSilent, ReasonRollbackFailed, ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
-			assert.Contains(t, ready(n).Message, "Try 2 begins at")
+			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is tried again when they can leave", false: "Try 2 begins at"}[state == v1alpha1.Draining])
 			assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 
 			node.dead, node.wrong = false, false
@@ -60,7 +60,7 @@ func TestTheNodeDeletedMidSwitch(t *testing.T) {
 	w.evict = refuse("no")
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	w.round("node-a")
-	require.NotEmpty(t, w.rules())
+	require.NotEmpty(t, w.taintedGPUs("node-a"))
 	require.True(t, w.r.Budget.Has("node-a"))
 	require.NoError(t, w.api.Delete(t.Context(), w.gpuNode("node-a")))
 	_, err := w.r.Reconcile(t.Context(), requestFor("node-a"))
@@ -167,12 +167,12 @@ func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
 }
 
 func TestAReportInTheLastMomentCostsNoWrites(t *testing.T) {
-	w, node := begun(t)
+	w, node := begun(t, func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
 	w.wants("node-a", "cpx")
 	reported := 0
 	w.refuse = func(verb string, o client.Object) error {
-		// The rules go, and the plugin reports before the controller has said so.
-		if _, ok := o.(*resourceapi.DeviceTaintRule); ok && verb == "delete" && reported == 0 {
+		// The taint of the node goes, and the plugin reports before the controller has said so.
+		if n, ok := o.(*corev1.Node); ok && verb == "patch" && !hasNodeTaint(n) && reported == 0 {
 			reported++
 			node.foreign = []string{"something"}
 			node.plugin(w)
@@ -182,7 +182,7 @@ func TestAReportInTheLastMomentCostsNoWrites(t *testing.T) {
 	w.writes = map[string]int{}
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.Equal(t, 1, reported)
-	assert.Equal(t, 1, w.writes["create *v1.DeviceTaintRule"], "%v", w.writes)
+	assert.Equal(t, 2, w.writes["patch *v1.Node"], "%v", w.writes)
 }
 
 func TestTheAPIServerAwayForAMinute(t *testing.T) {

@@ -15,9 +15,6 @@ type Deadlines struct {
 	Planning, Tainted, Applying, Rebooting, Verifying, RollingBack time.Duration
 	// Force is how long pods that were deleted after the drain's deadline have.
 	Force time.Duration
-	// Settle is how long the taints stand at least before a card is changed: the
-	// scheduler and the cache of claims may be that late.
-	Settle time.Duration
 	// Clients is how long paused clients have to be gone. What is there still is left
 	// to the plugin, which finds out whether it is in the way.
 	Clients time.Duration
@@ -28,7 +25,7 @@ func DefaultDeadlines() Deadlines {
 	return Deadlines{
 		Planning: time.Minute, Tainted: time.Minute, Applying: 10 * time.Minute, Rebooting: 15 * time.Minute,
 		Verifying: 2 * time.Minute, RollingBack: 10 * time.Minute,
-		Force: 5 * time.Minute, Settle: time.Second, Clients: time.Minute,
+		Force: 5 * time.Minute, Clients: time.Minute,
 	}
 }
 
@@ -44,14 +41,21 @@ type Facts struct {
 	// Pausable are the node's labels that would pause clients, as they are. For
 	// Planning and Waiting.
 	Pausable map[string]string
-	// Tainted: what the state needs outside of the GPUNode is in force. Trouble says
-	// what is not, or not as it should be.
+	// Tainted: what the state needs on the Node (a taint, paused clients) is in force.
+	// Trouble says what is not.
 	Tainted bool
 	Trouble string
-	// Holders are in the way on the cards that change. For Tainted and Draining. Unseen
-	// says why it is not known who is, empty: it is.
+	// Holders are in the way on the GPUs that change, by the plan. For Tainted and
+	// Draining; for Verifying, those whose device is not there any more. Unseen says why
+	// it is not known who is, empty: it is.
 	Holders []Holder
 	Unseen  string
+	// Blockers could not leave now, as the API server says. For Tainted, once the plan
+	// is known; and for Failed, those of the switch's that still could not, if Looked.
+	Blockers []v1alpha1.Blocker
+	Looked   bool
+	// LookAgain is when to look at the blockers of a failed switch next, zero: never.
+	LookAgain time.Time
 	// Evicted counts the pods that were asked to leave since the status was written.
 	Evicted int32
 	// Clients are pods of paused clients that are on the node still.
@@ -78,12 +82,7 @@ type Machine struct {
 	Deadlines Deadlines
 }
 
-// Tainting tells whether cards are tainted in a state, for a switch that changes any.
-func Tainting(s *v1alpha1.GPUNodeStatus) bool {
-	return s.Switch != nil && len(s.Switch.Cards) > 0 && disturbing(s.State)
-}
-
-// disturbing are the states in which cards are kept from pods.
+// disturbing are the states in which GPUs are kept from pods for the switch itself.
 func disturbing(s v1alpha1.State) bool {
 	switch s {
 	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
@@ -249,20 +248,13 @@ func (t *turn) answer(states ...v1alpha1.State) *v1alpha1.Task {
 	return task
 }
 
-// rebootNeeded tells whether the plugin has said that the cards change only after a
-// reboot. What it said while it applied the profile stands until the node is back.
-func (t *turn) rebootNeeded() bool {
-	a := t.answer(v1alpha1.Applying)
-	return a != nil && a.Phase == v1alpha1.TaskRebootRequired
-}
-
 // begun tells whether the plugin may have changed something already.
 func (t *turn) begun() bool {
 	switch t.Status.State {
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
 		return true
 	}
-	return t.rebootNeeded()
+	return t.Status.Switch.RebootRequired
 }
 
 func (t *turn) underWay() {

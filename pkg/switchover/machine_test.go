@@ -34,7 +34,12 @@ func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.
 	m := &turn{Machine: &Machine{Deadlines: DefaultDeadlines()}, Facts: &Facts{Now: noon}}
 	m.Status.Switch = &v1alpha1.Switch{
 		ID: "1", From: *wishOf("old"), To: *wishOf("new"), Policy: policyOf(), Attempt: 1,
-		Started: metav1.NewMicroTime(noon), Cards: []string{cardA},
+		Started: metav1.NewMicroTime(noon),
+	}
+	asked := v1alpha1.Planning
+	if state != v1alpha1.Planning && state != v1alpha1.Waiting {
+		m.Status.Switch.Cards, m.Status.Switch.Order = []string{cardA}, 1
+		asked = v1alpha1.Tainted
 	}
 	m.enter(state)
 	n := &v1alpha1.GPUNode{Status: m.Status}
@@ -44,9 +49,12 @@ func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.
 		Applied: "hash-old", Count: 2, BootID: "boot-1",
 		Cards: []v1alpha1.CardReport{{Name: cardA}, {Name: cardB}},
 		Task: &v1alpha1.Task{
-			Switch: "1", State: v1alpha1.Planning, Phase: v1alpha1.TaskPlanned,
+			Switch: "1", State: asked, Order: m.Status.Switch.Order, Phase: v1alpha1.TaskPlanned,
 			Changes: []v1alpha1.CardChange{{Card: cardA, What: "partitions 1g.10gb x 7", Keeps: []string{cardA + "-keep"}}},
 		},
+	}
+	if m.Status.Switch.Order > 0 {
+		n.Status.Node.Taints = &v1alpha1.PublishedTaints{Switch: "1", Order: 1}
 	}
 	if state == v1alpha1.Idle {
 		n.Status.Switch = nil
@@ -65,8 +73,65 @@ func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.
 func answers(state v1alpha1.State, phase v1alpha1.TaskPhase, more ...string) func(*v1alpha1.GPUNode) {
 	return func(n *v1alpha1.GPUNode) {
 		n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: state, Phase: phase}
+		if state == v1alpha1.Planning && phase == v1alpha1.TaskPlanned {
+			n.Status.Switch.Cards = nil
+		}
 		if len(more) > 0 {
 			n.Status.Node.Task.Reason, n.Status.Node.Task.Message = more[0], more[1]
+		}
+	}
+}
+
+// plans makes the plugin answer the first order.
+func plans(phase v1alpha1.TaskPhase, change ...func(*v1alpha1.Task)) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) {
+		task := n.Status.Node.Task
+		task.State, task.Order, task.Phase = v1alpha1.Tainted, 1, phase
+		for _, c := range change {
+			c(task)
+		}
+	}
+}
+
+func changes(cards ...string) func(*v1alpha1.Task) {
+	return func(t *v1alpha1.Task) {
+		t.Changes = nil
+		for _, card := range cards {
+			t.Changes = append(t.Changes, v1alpha1.CardChange{Card: card, What: "partitions"})
+		}
+	}
+}
+
+func shrinks(cards ...string) func(*v1alpha1.Task) {
+	return func(t *v1alpha1.Task) { t.Shrinking = cards }
+}
+
+// toReboot has the GPUs drained for a reboot.
+func toReboot(n *v1alpha1.GPUNode) {
+	n.Status.Switch.RebootRequired, n.Status.Switch.Cards = true, []string{cardA, cardB}
+}
+
+func unpublished(n *v1alpha1.GPUNode) { n.Status.Node.Taints = nil }
+
+func basis(b string) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { n.Status.Node.Basis = b }
+}
+
+func blockedBy(uids ...types.UID) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) {
+		for _, uid := range uids {
+			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1alpha1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+		}
+		n.Status.Switch.Reason = ReasonDrainBlocked
+	}
+}
+
+// blocks are facts by which pods cannot leave.
+func blocks(uids ...types.UID) func(*Facts) {
+	return func(f *Facts) {
+		f.Looked = true
+		for _, uid := range uids {
+			f.Blockers = append(f.Blockers, v1alpha1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
 		}
 	}
 }
@@ -98,7 +163,7 @@ func keeps(reason string) func(*Facts) {
 }
 func granted(f *Facts) { f.Granted = true }
 func held(f *Facts)    { f.Holders = []Holder{webPod()} }
-func without(f *Facts) { f.Tainted, f.Trouble = false, "the rule cannot be made" }
+func without(f *Facts) { f.Tainted, f.Trouble = false, "the node cannot be tainted" }
 func asPolicy(n *v1alpha1.GPUNode) func(*Facts) {
 	return func(f *Facts) { f.Choice.Policy = n.Status.Switch.Policy }
 }
@@ -148,11 +213,25 @@ func TestEveryEdge(t *testing.T) {
 		"waiting, nothing is in the way any more": {node: inState(v1alpha1.Waiting, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(long), state: v1alpha1.Applying},
 		"waiting, something else is wanted":       {node: inState(v1alpha1.Waiting), facts: after(long, wants("newer")), state: v1alpha1.Planning},
 		"waiting, another owner":                  {node: inState(v1alpha1.Waiting, owned), facts: after(long, granted), state: v1alpha1.Idle},
-		"tainted, not yet":                        {node: inState(v1alpha1.Tainted), facts: after(soon, without), state: v1alpha1.Tainted},
-		"tainted, it cannot be done":              {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: ReasonTaintFailed, result: v1alpha1.ResultFailed},
-		"tainted, pods are there":                 {node: inState(v1alpha1.Tainted), facts: after(0, held), state: v1alpha1.Draining},
-		"tainted, too early":                      {node: inState(v1alpha1.Tainted), facts: after(999 * time.Millisecond), state: v1alpha1.Tainted},
-		"tainted, nobody is there":                {node: inState(v1alpha1.Tainted), facts: after(time.Second), state: v1alpha1.Applying},
+		"tainted, no answer yet":                  {node: inState(v1alpha1.Tainted, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Tainted},
+		"tainted, the answer is to another order": {node: inState(v1alpha1.Tainted, func(n *v1alpha1.GPUNode) { n.Status.Switch.Order = 2 }), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, not published":                  {node: inState(v1alpha1.Tainted, unpublished), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, published for another switch":   {node: inState(v1alpha1.Tainted, func(n *v1alpha1.GPUNode) { n.Status.Node.Taints.Switch = "0" }), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, never published":                {node: inState(v1alpha1.Tainted, unpublished), facts: after(minute), state: v1alpha1.Failed, reason: ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"tainted, no answer":                      {node: inState(v1alpha1.Tainted, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"tainted, it does not fit any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskRefused)), facts: after(soon, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
+		"tainted, a GPU of somebody else":         {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(cardA, "gpu-x"))), facts: after(soon, held), state: v1alpha1.Failed, reason: ReasonInvalidPlan, result: v1alpha1.ResultFailed},
+		"tainted, another GPU changes, too":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(cardA, cardB))), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, another GPU shrinks":            {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, shrinks(cardB))), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, nothing changes any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes())), facts: after(soon, held), state: v1alpha1.Applying},
+		"tainted, the node not yet":               {node: inState(v1alpha1.Tainted), facts: after(soon, without), state: v1alpha1.Tainted},
+		"tainted, the node cannot be":             {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: ReasonTaintFailed, result: v1alpha1.ResultFailed},
+		"tainted, pods are there":                 {node: inState(v1alpha1.Tainted), facts: after(soon, held), state: v1alpha1.Draining},
+		"tainted, a pod cannot leave now":         {node: inState(v1alpha1.Tainted), facts: after(soon, held, blocks("u1")), state: v1alpha1.Tainted},
+		"tainted, a pod cannot leave":             {node: inState(v1alpha1.Tainted), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.Failed, reason: ReasonDrainBlocked, result: v1alpha1.ResultFailed},
+		"tainted to reboot, a pod cannot leave":   {node: inState(v1alpha1.Tainted, toReboot), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.RollingBack, reason: ReasonDrainBlocked},
+		"tainted, it is not known who is there":   {node: inState(v1alpha1.Tainted), facts: after(soon, func(f *Facts) { f.Unseen = "no" }), state: v1alpha1.Tainted},
+		"tainted, nobody is there":                {node: inState(v1alpha1.Tainted), facts: after(soon), state: v1alpha1.Applying},
 		"tainted, something else is wanted":       {node: inState(v1alpha1.Tainted), facts: after(soon, wants("newer")), state: v1alpha1.Planning, reason: ReasonSuperseded, result: v1alpha1.ResultFailed},
 		"draining":                                {node: inState(v1alpha1.Draining), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
 		"draining, the plan is lost":              {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1alpha1.Draining},
@@ -184,10 +263,10 @@ func TestEveryEdge(t *testing.T) {
 		"applying, needs a reboot":                {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: ReasonRebootRequired},
 		"applying, may reboot":                    {node: inState(v1alpha1.Applying, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.Tainted},
 		"applying what is soft, may reboot":       {node: inState(v1alpha1.Applying, soft, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: ReasonRebootRequired},
-		"tainted to reboot":                       {node: inState(v1alpha1.Tainted, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.Rebooting},
-		"draining to reboot":                      {node: inState(v1alpha1.Draining, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
-		"draining to reboot, too late":            {node: inState(v1alpha1.Draining, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(long, held), state: v1alpha1.RollingBack, reason: ReasonDrainDeadline},
-		"draining to reboot, something else":      {node: inState(v1alpha1.Draining, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon, held, wants("newer")), state: v1alpha1.Draining, evict: true},
+		"tainted to reboot":                       {node: inState(v1alpha1.Tainted, reboot, toReboot), facts: after(soon), state: v1alpha1.Rebooting},
+		"draining to reboot":                      {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
+		"draining to reboot, too late":            {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(long, held), state: v1alpha1.RollingBack, reason: ReasonDrainDeadline},
+		"draining to reboot, something else":      {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(soon, held, wants("newer")), state: v1alpha1.Draining, evict: true},
 		"rebooting":                               {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.Rebooting},
 		"rebooted":                                {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Verifying},
 		"rebooted and published":                  {node: inState(v1alpha1.Rebooting, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
@@ -214,7 +293,13 @@ func TestEveryEdge(t *testing.T) {
 		"failed, another owner":                   {node: inState(v1alpha1.Failed, retryAt(long), owned), facts: after(long), state: v1alpha1.Idle},
 		"failed, another policy":                  {node: inState(v1alpha1.Failed, retryAt(long), force), facts: after(soon, func(f *Facts) { f.Choice.Policy = policyOf() }), state: v1alpha1.Planning},
 		"failed, does not fit":                    {node: inState(v1alpha1.Failed, doesNotFit), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
-		"failed, does not fit, other cards":       {node: inState(v1alpha1.Failed, doesNotFit, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards = n.Status.Node.Cards[:1] }), facts: after(soon), state: v1alpha1.Planning},
+		"failed, does not fit, other GPUs":        {node: inState(v1alpha1.Failed, doesNotFit, basis("other")), facts: after(soon), state: v1alpha1.Planning},
+		"failed after a reboot, other GPUs":       {node: inState(v1alpha1.Failed, doesNotFit, basis("other"), func(n *v1alpha1.GPUNode) { n.Status.Switch.Rebooted = true }), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
+		"blocked":                                 {node: inState(v1alpha1.Failed, blockedBy("u1", "u2"), basis("other")), facts: after(24 * long), state: v1alpha1.Failed, reason: ReasonDrainBlocked},
+		"blocked, one can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(long, blocks("u2")), state: v1alpha1.Failed, reason: ReasonDrainBlocked},
+		"blocked, all can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(soon, blocks()), state: v1alpha1.Planning},
+		"blocked, all can leave, too early":       {node: inState(v1alpha1.Failed, blockedBy("u1"), retryAt(minute)), facts: after(soon, blocks()), state: v1alpha1.Failed, reason: ReasonDrainBlocked},
+		"blocked, something else is wanted":       {node: inState(v1alpha1.Failed, blockedBy("u1")), facts: after(soon, wants("newer")), state: v1alpha1.Planning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.node.Status.Switch != nil && name != "failed, another policy" {
@@ -258,7 +343,7 @@ func because(n *v1alpha1.GPUNode) {
 
 func doesNotFit(n *v1alpha1.GPUNode) {
 	n.Status.Switch.Retry = nil
-	n.Status.Switch.Reason, n.Status.Switch.Cards = v1alpha1.ReasonProfileDoesNotFit, []string{cardA, cardB}
+	n.Status.Switch.Reason, n.Status.Switch.Basis, n.Status.Node.Basis = v1alpha1.ReasonProfileDoesNotFit, "basis", "basis"
 }
 
 // checkShape checks what holds in every state.
@@ -344,7 +429,11 @@ func TestRebootDrainsAllCards(t *testing.T) {
 		answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired))
 	step := m.Next(n, after(time.Second, asPolicy(n)))
 	assert.Equal(t, []string{cardA, cardB}, step.Status.Switch.Cards)
+	assert.True(t, step.Status.Switch.RebootRequired)
+	assert.Equal(t, int32(2), step.Status.Switch.Order)
 	n.Status = step.Status
+	n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: v1alpha1.Tainted, Order: 2, Phase: v1alpha1.TaskPlanned}
+	n.Status.Node.Taints = &v1alpha1.PublishedTaints{Switch: "1", Order: 2}
 	n.Status.Node.Cards[0].Held = []string{cardA + "-keep"}
 	step = m.Next(n, after(2*time.Second, asPolicy(n)))
 	assert.Equal(t, v1alpha1.Draining, step.Status.State, "nobody may stay on a node that reboots")

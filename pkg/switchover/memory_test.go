@@ -75,7 +75,7 @@ func fullClaim(i int) *resourceapi.ResourceClaim {
 // use: the controller has at most 300 MB for it and everything else.
 func TestTheMemoryOfAThousandNodes(t *testing.T) {
 	const nodes, claims = 1000, 56_000
-	options := (&Options{PauseLabels: DefaultPauseLabels, DeviceTaintRules: true}).CacheOptions()
+	options := (&Options{PauseLabels: DefaultPauseLabels}).CacheOptions()
 	var kept []any
 	add := func(transform func(any) (any, error), o any) {
 		o, err := transform(o)

@@ -1,28 +1,17 @@
 package switchover
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 const (
-	// TaintKey is the key of the taints on cards, and on nodes, that are being
+	// TaintKey is the key of the taints on devices, and on nodes, that are being
 	// switched.
 	TaintKey = v1alpha1.RepartitioningTaint
-	// NodeLabel is the label of a DeviceTaintRule of ours that names the node, cut if
-	// it is too long; the annotation of that name has it in full.
-	NodeLabel = "tranche.dev/node"
-	// ManagedByLabel marks the DeviceTaintRules of the controller, by ManagedBy.
-	ManagedByLabel = v1alpha1.ManagedByLabel
-	// ManagedBy is its value.
-	ManagedBy = "tranche-controller"
 	// PausedValue is what the labels of paused clients are set to. The operators start
 	// a client where its label is "true".
 	PausedValue = v1alpha1.PausedValue
@@ -43,28 +32,6 @@ var DefaultPauseLabels = []string{
 	"tranche.dev/gpu-client",
 }
 
-// ruleName is the name of the DeviceTaintRule of a card.
-func ruleName(node, card string) string {
-	return shorten(fmt.Sprintf("tranche-%s-%s", node, card), validation.DNS1123SubdomainMaxLength)
-}
-
-// nodeLabelValue is a node's name as it fits in a label.
-func nodeLabelValue(node string) string {
-	return shorten(node, validation.LabelValueMaxLength)
-}
-
-// taintValue is a profile's name as it fits in a taint.
-func taintValue(profile string) string { return v1alpha1.RepartitioningTaintValue(profile) }
-
-// shorten cuts a name that is too long, and makes up for it by a hash.
-func shorten(name string, most int) string {
-	if len(name) <= most {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	return strings.TrimRight(name[:most-9], "-.") + "-" + hex.EncodeToString(sum[:4])
-}
-
 // hasNodeTaint tells whether our taint is on a node.
 func hasNodeTaint(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {
@@ -73,4 +40,12 @@ func hasNodeTaint(node *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// wrap says what failed, if anything did.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
 }

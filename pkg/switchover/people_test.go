@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -70,58 +69,6 @@ func TestTheProfileDeletedInTheMiddle(t *testing.T) {
 	assert.Equal(t, ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
 }
 
-func TestAPersonEditsOurTaintRule(t *testing.T) {
-	for name, edit := range map[string]func(*world, *resourceapi.DeviceTaintRule) error{
-		"deletes it": func(w *world, r *resourceapi.DeviceTaintRule) error { return w.api.Delete(w.t.Context(), r) },
-		"selects another pool": func(w *world, r *resourceapi.DeviceTaintRule) error {
-			r.Spec.DeviceSelector.Pool = ptr.To("node-b/x")
-			return w.api.Update(w.t.Context(), r)
-		},
-		"makes it evict": func(w *world, r *resourceapi.DeviceTaintRule) error {
-			r.Spec.Taint.Effect = resourceapi.DeviceTaintEffectNoExecute
-			return w.api.Update(w.t.Context(), r)
-		},
-		"takes its labels off": func(w *world, r *resourceapi.DeviceTaintRule) error {
-			r.Labels = nil
-			return w.api.Update(w.t.Context(), r)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w, _ := begun(t)
-			w.evict = refuse("no")
-			w.wants("node-a", "cpx")
-			w.run("node-a", time.Minute, is(v1alpha1.Draining))
-			w.round("node-a")
-			want := w.rules()
-			require.NoError(t, edit(w, want[0].DeepCopy()))
-			w.round("node-a")
-			got := w.rules()
-			require.Len(t, got, 1)
-			assert.Equal(t, want[0].Spec, got[0].Spec)
-			assert.Equal(t, want[0].Labels, got[0].Labels)
-
-			require.NoError(t, edit(w, got[0].DeepCopy()))
-			w.evict = nil
-			w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
-			assert.Empty(t, w.rules())
-		})
-	}
-}
-
-func TestARuleOfOursByAnotherHandIsLeftAlone(t *testing.T) {
-	w, _ := begun(t)
-	rule := ruleOf("node-a", cardA, "x")
-	rule.Labels, rule.Annotations = nil, nil
-	rule.Spec.Taint.Key = "mine"
-	require.NoError(t, w.api.Create(t.Context(), rule))
-	w.wants("node-a", "cpx")
-	n := w.run("node-a", 10*time.Minute, is(v1alpha1.Failed))
-	w.stays(n, "old")
-	assert.Equal(t, ReasonTaintFailed, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "it is not Tranche's; give it another name")
-	assert.Len(t, w.rules(), 1)
-}
-
 func TestASwitchDisabledInTheMiddle(t *testing.T) {
 	w, _ := begun(t)
 	w.evict = refuse("no")
@@ -176,8 +123,6 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
 	w.settled("node-a", "")
-	require.NoError(t, w.api.Create(t.Context(), ruleOf("node-a", cardA, "x")))
-	require.NoError(t, w.api.Create(t.Context(), ruleOf("gone", cardA, "x")))
 	w.changeNode("node-a", func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: TaintKey, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
 		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": PausedValue}
@@ -186,6 +131,5 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	_, err := w.r.Reconcile(t.Context(), requestFor("gone"))
 	require.NoError(t, err)
 	w.clean("node-a")
-	assert.Empty(t, w.rules())
 	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
 }

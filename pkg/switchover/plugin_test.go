@@ -38,11 +38,24 @@ type fakeNode struct {
 	slow    time.Duration
 	owners  []string
 	changes func(sw *v1alpha1.Switch) []v1alpha1.CardChange
+	// second is the plan that is made once the taints stand, nil: changes again.
+	second func(sw *v1alpha1.Switch) (changes []v1alpha1.CardChange, shrinking []string)
+	// dropped: the API server drops device taints.
+	dropped bool
+	basis   string
 	answer  func(sw *v1alpha1.Switch, state v1alpha1.State) (v1alpha1.TaskPhase, string, string)
 	wrong   bool     // it publishes something else than it says
+	gone    []string // devices that it does not publish
 	foreign []string // devices that it holds for claims that are gone
 	kept    []string // devices that may be held while their card is changed
-	quick   bool     // there are no claims, and slices are made when they are asked for
+	// taints is the order whose taints it publishes, on tainted with a value. plan is what
+	// it answered last to an order.
+	taints  *v1alpha1.PublishedTaints
+	tainted []string
+	value   string
+	plan    []v1alpha1.CardChange
+
+	quick bool // there are no claims, and slices are made when they are asked for
 
 	// changed: its last report said something else than the one before.
 	changed bool
@@ -86,7 +99,14 @@ func (n *fakeNode) plugin(w *world) {
 	}
 	var g v1alpha1.GPUNode
 	if err := w.api.Get(w.t.Context(), client.ObjectKey{Name: n.name}, &g); err != nil {
+		if n.taint(&g.Status); apierrors.IsNotFound(err) && !n.quick {
+			n.publish(w)
+		}
 		return
+	}
+	n.taint(&g.Status)
+	if !n.quick {
+		n.publish(w)
 	}
 	n.work(w, &g)
 	if !n.quick {
@@ -102,31 +122,61 @@ func (n *fakeNode) plugin(w *world) {
 	require.NoError(w.t, w.api.Status().Patch(w.t.Context(), &g, client.MergeFrom(before)))
 }
 
+// settles is how long it waits with a plan until the scheduler has seen the taints.
+const settles = time.Second
+
+// taint has devices tainted as the controller orders it.
+func (n *fakeNode) taint(s *v1alpha1.GPUNodeStatus) {
+	n.taints, n.tainted, n.value = nil, nil, ""
+	if s.OrdersTaints() {
+		n.taints = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order, Withheld: n.dropped}
+		n.value = v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
+		if !n.dropped {
+			n.tainted = slices.Concat(s.Switch.Cards, s.Switch.Shrinking)
+		}
+	}
+}
+
+// late is how long it takes until it answers.
+func (n *fakeNode) late(state v1alpha1.State) time.Duration {
+	if state == v1alpha1.Tainted && !n.quick {
+		return max(n.slow, settles)
+	}
+	return n.slow
+}
+
 // work answers what the controller asks.
 func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 	sw, state := g.Status.Switch, g.Status.State
 	if !g.Status.Asks(&n.task) {
 		return
 	}
-	if key := sw.ID + string(state); n.working != key {
+	if key := fmt.Sprint(sw.ID, state, sw.Order); n.working != key {
 		n.working, n.since = key, w.clock.Now()
 	}
-	if w.clock.Now().Sub(n.since) < n.slow {
+	if w.clock.Now().Sub(n.since) < n.late(state) {
 		return
 	}
 	task := v1alpha1.Task{Switch: sw.ID, State: state, Phase: v1alpha1.TaskDone}
 	if state == v1alpha1.Planning {
 		task.Phase, task.Changes = v1alpha1.TaskPlanned, n.changes(sw)
 	}
+	if state == v1alpha1.Tainted {
+		task.Phase, task.Order, task.Changes = v1alpha1.TaskPlanned, sw.Order, n.changes(sw)
+		if n.second != nil {
+			task.Changes, task.Shrinking = n.second(sw)
+		}
+		n.plan = task.Changes
+	}
 	if n.answer != nil {
 		if phase, reason, message := n.answer(sw, state); phase != "" {
 			task.Phase, task.Reason, task.Message = phase, reason, message
 		}
 	}
-	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning {
+	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning && state != v1alpha1.Tainted {
 		wish := sw.Target(state)
-		for _, card := range sw.Cards {
-			if n.applied != wish.Hash {
+		for _, change := range n.plan {
+			if card := change.Card; n.applied != wish.Hash && len(sw.Cards) > 0 {
 				// Nothing is changed under a pod.
 				assert.Subset(w.t, n.kept, n.held(w, card), "changed while it is held")
 			}
@@ -156,11 +206,42 @@ func (n *fakeNode) held(w *world, card string) []string {
 	return slices.Compact(held)
 }
 
+// devices are what is published of a GPU: itself and a few of its partitions.
 func (n *fakeNode) devices(card string) []resourceapi.Device {
-	return []resourceapi.Device{{
-		Name:       card,
-		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
-	}}
+	var all []resourceapi.Device
+	for _, name := range []string{card, card + deviceOf, card + "-mig-1g-10gb-6"} {
+		if slices.Contains(n.gone, name) {
+			continue
+		}
+		d := resourceapi.Device{
+			Name:       name,
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
+		}
+		if slices.Contains(n.tainted, card) {
+			d.Taints = []resourceapi.DeviceTaint{{Key: TaintKey, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// taintedGPUs are the GPUs of a node whose devices are tainted for a switch, as the API
+// server has them, and the value of the taint.
+func (w *world) taintedGPUs(node string) map[string]string {
+	var all resourceapi.ResourceSliceList
+	require.NoError(w.t, w.api.List(w.t.Context(), &all))
+	out := map[string]string{}
+	for i := range all.Items {
+		for _, d := range all.Items[i].Spec.Devices {
+			for _, taint := range d.Taints {
+				if *all.Items[i].Spec.NodeName == node && taint.Key == TaintKey {
+					assert.Equal(w.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
+					out[all.Items[i].Spec.Devices[0].Name] = taint.Value
+				}
+			}
+		}
+	}
+	return out
 }
 
 // publish keeps the node's slices.
@@ -188,7 +269,10 @@ func (n *fakeNode) publish(w *world) {
 }
 
 func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
-	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.cards)), Applied: n.applied, Owners: n.owners}
+	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.cards)), Applied: n.applied, Owners: n.owners, Basis: n.basis}
+	if n.taints != nil {
+		r.Taints = n.taints.DeepCopy()
+	}
 	for _, card := range n.cards {
 		c := v1alpha1.CardReport{Name: card, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(card)), Held: n.held(w, card)}
 		r.Cards = append(r.Cards, c)

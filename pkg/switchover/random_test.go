@@ -52,7 +52,7 @@ func (c *chaos) happens() {
 		{"the plugin is slow", func() { c.node.slow = time.Duration(c.rand.IntN(90)) * time.Second }},
 		{"the plugin answers something else", func() {
 			phase := v1alpha1.TaskPhase(c.pick("", "", "Refused", "Failed", "RebootRequired"))
-			state := v1alpha1.State(c.pick("Planning", "Applying", "RollingBack", "Rebooting"))
+			state := v1alpha1.State(c.pick("Planning", "Tainted", "Applying", "RollingBack", "Rebooting"))
 			c.node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 				if s == state {
 					return phase, "not a reason", "it was so"
@@ -63,14 +63,13 @@ func (c *chaos) happens() {
 		{"it publishes something else", func() { c.node.wrong = c.rand.IntN(2) == 0 }},
 		{"another owner", func() { c.node.owners = []string{"mig-manager"} }},
 		{"no other owner", func() { c.node.owners = nil }},
-		{"a budget", func() { c.evict = refuse("the budget says no") }},
-		{"no budget", func() { c.evict = nil }},
+		{"a budget", func() { c.blocks(refuse("the budget says no")) }},
+		{"a budget that says no only when it counts", func() { c.evict, c.tryEvict = refuse("not now"), nil }},
+		{"no budget", func() { c.blocks(nil) }},
+		{"the second plan is another", func() { c.second() }},
+		{"what a plan depends on", func() { c.node.basis = c.pick("", "a", "b") }},
+		{"the API server drops taints or not", func() { c.node.dropped = c.rand.IntN(3) == 0 }},
 		{"a pod", func() { c.addPod() }},
-		{"a person deletes a rule", func() {
-			for _, rule := range c.rules() {
-				require.NoError(c.t, c.api.Delete(c.t.Context(), &rule))
-			}
-		}},
 		{"a person unpauses", func() { c.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true") }},
 		{"the controller dies", func() { c.startController() }},
 		{"another controller leads, and the one before has not noticed", func() { c.overlap() }},
@@ -84,7 +83,7 @@ func (c *chaos) happens() {
 				return nil
 			}
 		}},
-		{"somebody refuses rules", func() { c.refuse = refuseRules }},
+		{"somebody refuses that nodes are changed", func() { c.refuse = refuseNodes }},
 		{"somebody refuses that pods are listed", func() {
 			c.failList = func(l client.ObjectList) error {
 				if _, ok := l.(*corev1.PodList); ok {
@@ -167,13 +166,28 @@ func (c *chaos) enable(yes bool) {
 	require.NoError(c.t, c.api.Update(c.t.Context(), n))
 }
 
+// second has the plugin change its mind once the taints stand.
+func (c *chaos) second() {
+	which := c.rand.IntN(4)
+	c.node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.CardChange, []string) {
+		changes := c.node.changes(sw)
+		switch which {
+		case 0:
+			return changes, []string{cardB}
+		case 1:
+			return append(changes, v1alpha1.CardChange{Card: cardB, What: "too"}), nil
+		case 2:
+			return nil, nil
+		}
+		return append(changes, v1alpha1.CardChange{Card: "gpu-of-another-node"}), nil
+	}
+}
+
 // addPod adds a pod as the scheduler would: not on a card that is tainted.
 func (c *chaos) addPod() {
 	card := c.pick(cardA, cardB)
-	for _, rule := range c.rules() {
-		if *rule.Spec.DeviceSelector.Pool == "node-a/"+card {
-			return
-		}
+	if c.taintedGPUs("node-a")[card] != "" || c.node.dropped && c.gpuNode("node-a").Status.OrdersTaints() {
+		return
 	}
 	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, card)) > 0 {
 		return
@@ -191,8 +205,10 @@ func (c *chaos) addPod() {
 // holds checks what must hold at any time.
 func (c *chaos) holds() {
 	n := c.gpuNode("node-a")
-	if !Tainting(&n.Status) {
-		assert.Empty(c.t, c.rules(), "rules in state %s", n.Status.State)
+	if !n.Status.OrdersTaints() {
+		if !c.node.dead {
+			assert.Empty(c.t, c.taintedGPUs("node-a"), "devices are tainted in state %s", n.Status.State)
+		}
 		assert.False(c.t, leftover(c.world.node("node-a"), nil), "a taint in state %s", n.Status.State)
 		if c.lastErr == nil && n.Status.State != v1alpha1.Waiting && n.Status.State != v1alpha1.Planning {
 			assert.False(c.t, c.r.Budget.Has("node-a"), "a place in the budget in state %s", n.Status.State)
@@ -202,7 +218,7 @@ func (c *chaos) holds() {
 	}
 	// Whether a node rests is looked up in the caches.
 	if sw := n.Status.Switch; sw != nil && sw.Deadline != nil && c.stale == nil {
-		assert.True(c.t, c.clock.Now().Before(sw.Deadline.Add(10*time.Second)), "state %s outlives its deadline", n.Status.State)
+		assert.True(c.t, c.clock.Now().Before(sw.Deadline.Add(10*time.Second)), "state %s outlives its deadline: %s", n.Status.State, ready(n).Message)
 	}
 }
 
@@ -249,7 +265,8 @@ func TestWhateverHappensTheNodeEndsWell(t *testing.T) {
 			}
 			// All is well again: the node comes to the profile that is asked for last.
 			c.node.dead, c.node.slow, c.node.answer, c.node.wrong, c.node.owners = false, 0, nil, false, nil
-			c.evict = nil
+			c.blocks(nil)
+			c.node.second = nil
 			c.works()
 			c.enable(true)
 			w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })

@@ -32,9 +32,6 @@ type Reconciler struct {
 	Policy v1alpha1.SwitchPolicy
 	// PauseLabels are the node labels that are changed to pause clients.
 	PauseLabels []string
-	// DeviceTaintRules tells whether the API server has them. Without them, nodes are
-	// tainted in place of their cards.
-	DeviceTaintRules bool
 
 	metrics   *metrics
 	evictions evictions
@@ -129,14 +126,18 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	if leftover(node, r.PauseLabels) || r.Budget.Has(gpuNode.Name) {
 		return false, time.Time{}, nil
 	}
-	if found, err := r.cachedRules(ctx, gpuNode.Name); err != nil || found {
-		return false, time.Time{}, err
+	if r.blockersDue(gpuNode) {
+		return false, time.Time{}, nil
 	}
-	choice, err := r.choice(ctx, gpuNode, node)
+	choice, err := r.choice(ctx, r.Client, gpuNode, node)
 	if err != nil {
 		return false, time.Time{}, err
 	}
-	step := r.Next(gpuNode, &Facts{Now: r.Clock.Now(), Choice: choice})
+	f := &Facts{Now: r.Clock.Now(), Choice: choice}
+	if gpuNode.Status.State == v1alpha1.Failed {
+		f.LookAgain = r.memory.lookAt(gpuNode.Name)
+	}
+	step := r.Next(gpuNode, f)
 	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status), step.Wake, nil
 }
 
@@ -151,6 +152,14 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 			return time.Time{}, looking
 		}
 		step := r.Next(gpuNode, facts)
+		if changesCourse(&gpuNode.Status, &step) {
+			choice, err := r.liveChoice(ctx, gpuNode)
+			if err != nil {
+				return time.Time{}, errors.Join(looking, err)
+			}
+			facts.Choice = choice
+			step = r.Next(gpuNode, facts)
+		}
 		var evicting error
 		if step.Evict {
 			evicting = r.drain(ctx, gpuNode, facts, step.Force)
@@ -170,10 +179,21 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 	return r.Clock.Now().Add(time.Millisecond), nil
 }
 
+// changesCourse tells whether a step begins a switch, or gives one up.
+func changesCourse(before *v1alpha1.GPUNodeStatus, step *Step) bool {
+	if switchID(&step.Status) == switchID(before) {
+		return false
+	}
+	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1alpha1.ResultSucceeded
+}
+
 // drain asks pods to leave, and looks again who is there.
 func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *Facts, force bool) error {
 	left, err := r.evict(ctx, gpuNode.Status.Switch.To.Profile, facts.Holders, force)
 	facts.Evicted = r.memory.evicted(gpuNode.Name, left)
+	if gpuNode.Status.State == v1alpha1.Verifying {
+		return errors.Join(err, r.verify(ctx, gpuNode, facts))
+	}
 	return errors.Join(err, r.lookAtPods(ctx, gpuNode, facts))
 }
 
@@ -188,9 +208,9 @@ func switchID(s *v1alpha1.GPUNodeStatus) string {
 // written, and shrinks before.
 func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *Step, moved bool) error {
 	before := gpuNode.Status.DeepCopy()
-	if !Tainting(&step.Status) {
+	if !step.Status.OrdersTaints() {
 		var tainted *v1alpha1.Switch
-		if Tainting(before) {
+		if before.OrdersTaints() {
 			tainted = before.Switch
 		}
 		if err := r.release(ctx, gpuNode.Name, tainted); err != nil {
@@ -198,14 +218,17 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		}
 	}
 	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
-		if !Tainting(before) && refusedForGood(err) {
+		if !before.OrdersTaints() && refusedForGood(err) {
 			// Others must not wait for a node whose status cannot be written.
 			r.Budget.Give(gpuNode.Name)
 		}
 		return err
 	}
-	if !Tainting(&gpuNode.Status) && gpuNode.Status.State != v1alpha1.Waiting {
+	if !gpuNode.Status.OrdersTaints() && gpuNode.Status.State != v1alpha1.Waiting {
 		r.Budget.Give(gpuNode.Name)
+	}
+	if gpuNode.Status.State != v1alpha1.Failed {
+		r.memory.unblocked(gpuNode.Name)
 	}
 	if moved {
 		r.tell(ctx, gpuNode, before, step)
@@ -245,7 +268,7 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 // would be undone and done again if the plugin had just reported something: what it
 // reports is not the controller's to decide about any more.
 func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
-	leaves := Tainting(&gpuNode.Status) && !Tainting(status)
+	leaves := gpuNode.Status.OrdersTaints() && !status.OrdersTaints()
 	for {
 		before := gpuNode.DeepCopy()
 		gpuNode.Status = *status.DeepCopy()

@@ -15,22 +15,23 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// refuseRules has somebody's policy refuse every new or changed rule.
-func refuseRules(verb string, o client.Object) error {
-	if _, ok := o.(*resourceapi.DeviceTaintRule); ok && (verb == "create" || verb == "update") {
-		return apierrors.NewForbidden(resourceapi.Resource("devicetaintrules"), o.GetName(), assert.AnError)
+// refuseNodes has somebody's policy refuse every change of a node but one that takes our
+// taint off.
+func refuseNodes(verb string, o client.Object) error {
+	if n, ok := o.(*corev1.Node); ok && verb == "patch" && hasNodeTaint(n) {
+		return apierrors.NewForbidden(corev1.Resource("nodes"), o.GetName(), assert.AnError)
 	}
 	return nil
 }
 
-func TestAStateEndsAtItsDeadlineThoughItsRulesAreRefused(t *testing.T) {
+func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
 	for _, state := range []v1alpha1.State{v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
 		t.Run(string(state), func(t *testing.T) {
-			w, node := begun(t)
+			w, node := begun(t, withNodeTaint)
 			node.slow = time.Second
 			switch state {
 			case v1alpha1.Tainted:
-				w.refuse = refuseRules
+				w.refuse = refuseNodes
 			case v1alpha1.Draining:
 				w.evict = refuse("no")
 			case v1alpha1.Verifying:
@@ -46,11 +47,9 @@ func TestAStateEndsAtItsDeadlineThoughItsRulesAreRefused(t *testing.T) {
 			w.wants("node-a", "cpx")
 			w.run("node-a", time.Minute, is(state))
 			w.round("node-a")
-			w.refuse = refuseRules
+			w.refuse = refuseNodes
 			node.dead = true
-			for _, rule := range w.rules() {
-				require.NoError(t, w.api.Delete(t.Context(), &rule))
-			}
+			w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
 			n := w.run("node-a", 30*time.Minute, is(v1alpha1.Failed))
 			w.clean("node-a")
 			assert.False(t, w.r.Budget.Has("node-a"), "one node blocks no other")
@@ -59,23 +58,25 @@ func TestAStateEndsAtItsDeadlineThoughItsRulesAreRefused(t *testing.T) {
 	}
 }
 
-func TestARuleThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
-	w, _ := begun(t)
+func withNodeTaint(p *v1alpha1.PartitionProfile) {
+	p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true}
+}
+
+func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
+	w, _ := begun(t, withNodeTaint)
 	w.evict = refuse("no")
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	w.round("node-a")
-	w.refuse = refuseRules
-	for _, rule := range w.rules() {
-		require.NoError(t, w.api.Delete(t.Context(), &rule))
-	}
+	w.refuse = refuseNodes
+	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
 	w.evict = nil
 	for range 30 {
 		w.round("node-a")
 		w.clock.Step(time.Second)
 	}
 	assert.True(t, w.podThere("web"), "it would come back to the card")
-	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "create the DeviceTaintRule tranche-node-a-"+cardA)
+	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "taint node node-a or pause its clients")
 	w.refuse = nil
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 }
@@ -92,8 +93,8 @@ func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {
 	}
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "it is not known who is there: list the pods of node node-a: pods is forbidden")
+	assert.Equal(t, ReasonTaintFailed, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "it is not known who holds the GPUs: list the pods of node node-a: pods is forbidden")
 	assert.True(t, w.podThere("web"))
 	hidden = false
 	w.stays(w.run("node-a", time.Hour, inProfile("cpx")), "cpx")
@@ -144,7 +145,7 @@ func TestANodeWhoseStatusIsRefusedBlocksNoOther(t *testing.T) {
 		w.wants(name, "cpx")
 	}
 	w.refuse = func(verb string, o client.Object) error {
-		if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == "node-a" && Tainting(&g.Status) {
+		if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == "node-a" && g.Status.OrdersTaints() {
 			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), g.Name, nil)
 		}
 		return nil

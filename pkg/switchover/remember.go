@@ -44,7 +44,7 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	}
 	var taken []string
 	for i := range all.Items {
-		if Tainting(&all.Items[i].Status) {
+		if all.Items[i].Status.OrdersTaints() {
 			taken = append(taken, all.Items[i].Name)
 		}
 	}
@@ -68,6 +68,62 @@ type memory struct {
 	// left counts the pods of each node that were asked to leave and that no status
 	// tells of yet.
 	left map[string]int32
+	// looks says when the blockers of each node's failed switch are looked at again.
+	looks map[string]blockerLook
+}
+
+// blockerLook is when blockers are looked at again, and how long after the last time.
+type blockerLook struct {
+	last, next time.Time
+	wait       time.Duration
+}
+
+const (
+	// firstLook and lastLook are how long after one look at blockers the next is; the
+	// wait doubles from one to the other.
+	firstLook = time.Minute
+	lastLook  = 30 * time.Minute
+	// leastLook is the least time between two looks, however often something happens to
+	// a claim.
+	leastLook = 5 * time.Second
+)
+
+// lookAt is when to look at a node's blockers, zero: at once.
+func (m *memory) lookAt(node string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.looks[node].next
+}
+
+// looked notes that a node's blockers were looked at, and says when to do so again.
+func (m *memory) looked(node string, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.looks == nil {
+		m.looks = map[string]blockerLook{}
+	}
+	l := m.looks[node]
+	l.wait = min(max(firstLook, 2*l.wait), lastLook)
+	l.last, l.next = now, now.Add(l.wait)
+	m.looks[node] = l
+	return l.next
+}
+
+// lookSoon has a node's blockers looked at soon: something has happened to a claim.
+func (m *memory) lookSoon(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l, ok := m.looks[node]; ok {
+		l.next = l.last.Add(leastLook)
+		m.looks[node] = l
+	}
+}
+
+// unblocked forgets when a node's blockers were looked at.
+func (m *memory) unblocked(node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.looks, node)
 }
 
 const (
@@ -153,4 +209,5 @@ func (m *memory) forget(node string) {
 	delete(m.clashed, node)
 	delete(m.last, node)
 	delete(m.left, node)
+	delete(m.looks, node)
 }

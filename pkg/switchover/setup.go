@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/workqueue"
@@ -40,11 +38,8 @@ type Options struct {
 	PauseLabels []string
 	// Workers is how many nodes are looked at side by side.
 	Workers int
-	// DeviceTaintRules tells whether the API server has them.
-	DeviceTaintRules bool
-	// LookForRules is how often to look whether the API server has DeviceTaintRules by
-	// now, or has none any more. Zero: every minute.
-	LookForRules time.Duration
+	// Clock says what time it is. Nil: the machine's.
+	Clock clock.PassiveClock
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 }
@@ -63,15 +58,11 @@ func NewScheme() (*runtime.Scheme, error) {
 }
 
 // CacheOptions keep in memory what is needed and no more: of nodes, labels and taints;
-// of claims, who has which of our devices; of taint rules, the names of our own. Pods
-// and slices are not kept at all.
+// of claims, who has which of our devices. Pods and slices are not kept at all.
 func (o *Options) CacheOptions() cache.Options {
 	kept := map[client.Object]cache.ByObject{
 		&corev1.Node{}:               {Transform: trimNode(o.PauseLabels)},
 		&resourceapi.ResourceClaim{}: {Transform: trimClaim},
-	}
-	if o.DeviceTaintRules { // a kind that there is not would keep the cache from being made
-		kept[ruleMetadata()] = cache.ByObject{Label: labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy})}
 	}
 	return cache.Options{
 		DefaultTransform:            cache.TransformStripManagedFields(),
@@ -107,8 +98,11 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 		return nil, err
 	}
 	r := &Reconciler{
-		Client: c, Reader: reader, Clock: clock.RealClock{}, Budget: budget,
+		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
 		Machine: Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels,
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
 	}
 	r.metrics = newMetrics(o.Registry, r)
 	return r, nil
@@ -128,10 +122,6 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder("tranche-controller")
-	r.DeviceTaintRules = o.DeviceTaintRules
-	if err := watchRules(mgr, o.DeviceTaintRules, o.LookForRules); err != nil {
-		return err
-	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, poolIndex, poolsOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by pool: %w", err)
 	}
@@ -153,25 +143,13 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 			// than that.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
 		})
-	if r.DeviceTaintRules {
-		b = b.WatchesMetadata(ruleMetadata(), handler.EnqueueRequestsFromMapFunc(ofRule))
-	}
 	return b.Complete(r)
-}
-
-func ruleMetadata() *metav1.PartialObjectMetadata {
-	rule := &metav1.PartialObjectMetadata{}
-	rule.SetGroupVersionKind(ruleKind)
-	return rule
 }
 
 // fillCaches has the caches filled before anybody leads: whoever takes over goes on at
 // once.
 func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
 	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
-	if r.DeviceTaintRules {
-		objects = append(objects, ruleMetadata())
-	}
 	for _, o := range objects {
 		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch objects of type %T: %w", o, err)
@@ -208,22 +186,21 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 	return requests
 }
 
-// ofClaim: nodes that are being switched wait for claims to go.
-func (r *Reconciler) ofClaim(_ context.Context, o client.Object) []reconcile.Request {
+// ofClaim: nodes that are being switched wait for claims to go, and so do those whose
+// switch was blocked by who has them.
+func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, pool := range poolsOf(o) {
-		if node, _, ok := strings.Cut(pool, "/"); ok && r.Budget.Has(node) {
+		node, _, ok := strings.Cut(pool, "/")
+		if !ok {
+			continue
+		}
+		if r.Budget.Has(node) {
+			requests = append(requests, requestFor(node))
+		} else if r.blockedBy(ctx, node) {
+			r.memory.lookSoon(node)
 			requests = append(requests, requestFor(node))
 		}
 	}
 	return requests
-}
-
-// ofRule: a rule of ours that was changed is put back, one that is not needed is taken
-// away.
-func ofRule(_ context.Context, o client.Object) []reconcile.Request {
-	if node := nodeOf(o); node != "" {
-		return []reconcile.Request{requestFor(node)}
-	}
-	return nil
 }

@@ -28,8 +28,6 @@ func manage(t *testing.T, w *world) *prometheus.Registry {
 	scheme, err := NewScheme()
 	require.NoError(t, err)
 	api, options := serveAPI(t, w), w.opts
-	options.DeviceTaintRules, err = HasDeviceTaintRules(t.Context(), api)
-	require.NoError(t, err)
 	mgr, err := manager.New(api, manager.Options{
 		Scheme: scheme, Cache: options.CacheOptions(), Logger: logr.Discard(),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
@@ -38,7 +36,6 @@ func manage(t *testing.T, w *world) *prometheus.Registry {
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
 	options.Registry, options.Workers = registry, 4
-	options.Deadlines.Settle = 10 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	require.NoError(t, Setup(ctx, mgr, options))
 	ended := make(chan error, 1)
@@ -59,7 +56,6 @@ func TestTheControllerByHTTP(t *testing.T) {
 	w := newWorld(t)
 	n := w.addNode("node-a")
 	w.profile("cpx")
-	require.NoError(t, w.api.Create(t.Context(), ruleOf("gone", cardA, "x")))
 	registry := manage(t, w)
 
 	plugin := time.NewTicker(20 * time.Millisecond)
@@ -68,6 +64,7 @@ func TestTheControllerByHTTP(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; {
 			<-plugin.C
+			w.clock.Step(100 * time.Millisecond)
 			n.plugin(w)
 			if done() {
 				return
@@ -76,9 +73,8 @@ func TestTheControllerByHTTP(t *testing.T) {
 		}
 	}
 	until("node and controller meet", func() bool { return inProfile("")(w.gpuNode("node-a")) })
-	until("a leftover is swept up", func() bool { return len(w.rules()) == 0 })
 
-	// A change of a label, of a profile and of a rule each wake it.
+	// A change of a label, of a profile and of a taint each wake it.
 	w.wants("node-a", "cpx")
 	until("the label is followed", func() bool { return inProfile("cpx")(w.gpuNode("node-a")) })
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
@@ -140,8 +136,6 @@ func TestWhatWakesWhom(t *testing.T) {
 	r.Budget.Take("node-a")
 	assert.Equal(t, "node-a", r.ofClaim(ctx, claim)[0].Name)
 	assert.Len(t, r.ofClaim(ctx, claim), 1)
-	assert.Equal(t, "node-b", ofRule(ctx, ruleOf("node-b", cardA, "x"))[0].Name)
-	assert.Empty(t, ofRule(ctx, &resourceapi.DeviceTaintRule{}))
 }
 
 func TestTheCachesKeepLittle(t *testing.T) {

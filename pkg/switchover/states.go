@@ -3,6 +3,7 @@ package switchover
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,20 +27,26 @@ func (t *turn) planning() {
 			t.fail(v1alpha1.ResultFailed, ReasonPluginSilent, t.silentText("say what has to change"))
 		}
 	case a.Phase == v1alpha1.TaskPlanned:
-		t.Status.Switch.Cards = changing(a)
-		t.planned()
+		t.planned(a)
 	default:
 		t.fail(v1alpha1.ResultFailed, cmp.Or(a.Reason, v1alpha1.ReasonProfileDoesNotFit), a.Message)
 	}
 }
 
-// planned goes on with a plan.
-func (t *turn) planned() {
+// planned goes on with the first plan. Nothing is tainted by it before the node's turn
+// comes; what an earlier switch has tainted stays so until then.
+func (t *turn) planned(plan *v1alpha1.Task) {
+	sw := t.Status.Switch
+	if wrong := t.invalid(plan); wrong != "" {
+		t.fail(v1alpha1.ResultFailed, ReasonInvalidPlan, wrong)
+		return
+	}
 	switch {
-	case len(t.Status.Switch.Cards) == 0:
+	case len(plan.Changes) == 0:
+		sw.Cards, sw.Shrinking, sw.Paused, sw.NodeTaint = nil, nil, nil, false
 		t.enter(v1alpha1.Applying)
 	case t.Granted:
-		t.taint()
+		t.taint(plan)
 	case t.Status.State != v1alpha1.Waiting:
 		t.enter(v1alpha1.Waiting)
 	}
@@ -49,38 +56,79 @@ func (t *turn) planned() {
 }
 
 func (t *turn) waiting() {
-	// The plan may be another by now: pods come and go.
 	if a := t.answer(v1alpha1.Planning); a != nil && a.Phase == v1alpha1.TaskPlanned {
-		t.Status.Switch.Cards = changing(a)
+		t.planned(a)
+		return
 	}
-	t.planned()
+	// The plugin has lost its plan: it makes another.
+	t.enter(v1alpha1.Planning)
 }
 
 // taint begins what others notice; the wait for their turn does not count.
-func (t *turn) taint() {
+func (t *turn) taint(plan *v1alpha1.Task) {
 	sw := t.Status.Switch
 	sw.Started.Time = t.Now
 	if *sw.Policy.PauseClients {
-		sw.Paused = t.Pausable
+		sw.Paused = merged(sw.Paused, t.Pausable)
+	} else {
+		sw.Paused = nil
 	}
-	t.enter(v1alpha1.Tainted)
+	cards := changing(plan)
+	t.order(cards, shrinking(plan, cards))
 }
 
-// changing are the cards of a plan.
-func changing(plan *v1alpha1.Task) []string {
-	cards := make([]string, 0, len(plan.Changes))
-	for i := range plan.Changes {
-		cards = append(cards, plan.Changes[i].Card)
+// merged are labels that are paused already, of an earlier switch, and others.
+func merged(paused, more map[string]string) map[string]string {
+	if len(paused) == 0 {
+		return more
 	}
-	slices.Sort(cards)
-	return cards
+	out := maps.Clone(paused)
+	maps.Copy(out, more)
+	return out
 }
 
+// tainted waits for the taints and for the plan that was made behind them: nothing new
+// comes to the GPUs by then. Nobody is disturbed before it is known that all can leave.
 func (t *turn) tainted() {
+	sw := t.Status.Switch
+	plan := planOf(sw, t.node)
 	switch {
-	case !t.Tainted:
+	case plan == nil, plan.Phase == v1alpha1.TaskPlanned && !publishedFor(sw, t.node):
 		if t.late() {
-			t.stop(ReasonTaintFailed, "the cards could not be kept from new pods: "+cmp.Or(t.Trouble, "the API server did not answer"))
+			t.stop(ReasonPluginSilent, t.silentText("taint the devices that change and plan again"))
+		}
+		return
+	case plan.Phase != v1alpha1.TaskPlanned:
+		t.stop(cmp.Or(plan.Reason, v1alpha1.ReasonProfileDoesNotFit), plan.Message)
+		return
+	}
+	if wrong := t.invalid(plan); wrong != "" {
+		t.stop(ReasonInvalidPlan, wrong)
+		return
+	}
+	if cards, shrinks := grown(sw, plan); !sameSets(sw, cards, shrinks) {
+		t.order(cards, shrinks)
+		return
+	}
+	switch {
+	case len(plan.Changes) == 0 && !sw.RebootRequired:
+		t.enter(v1alpha1.Applying)
+	case t.node.Taints.Withheld && !sw.NodeTaint && !t.late():
+		sw.NodeTaint = true
+		t.wake(t.Now)
+	case !t.Tainted, t.node.Taints.Withheld && !sw.NodeTaint:
+		if t.late() {
+			t.stop(ReasonTaintFailed, "the node could not be tainted or its clients not paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
+		}
+		t.wake(t.Now.Add(lookAtPods))
+	case len(t.Blockers) > 0:
+		t.wake(t.Now.Add(lookAtPods))
+		if !t.Now.Before(sw.Since.Add(blockedPatience)) || t.late() {
+			t.blocked(ReasonDrainBlocked, t.blockedText(), t.Blockers)
+		}
+	case t.Unseen != "":
+		if t.late() {
+			t.stop(ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
 		}
 		t.wake(t.Now.Add(lookAtPods))
 	case len(t.inTheWay()) > 0:
@@ -99,7 +147,7 @@ func (t *turn) draining() {
 		return
 	}
 	if t.late() {
-		t.stop(ReasonDrainDeadline, fmt.Sprintf("not all pods left the cards within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)))
+		t.blocked(ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
 		return
 	}
 	if t.keepOffNode() {
@@ -107,8 +155,8 @@ func (t *turn) draining() {
 		return // Nobody is evicted before the taint is there.
 	}
 	// Without the taints they would come back; without the plan nobody knows who may
-	// stay, and a plugin that has lost it makes it again.
-	t.Evict = t.Tainted && len(t.Holders) > 0 && (t.answer(v1alpha1.Planning) != nil || t.rebootNeeded())
+	// stay.
+	t.Evict = t.Tainted && len(t.Holders) > 0 && t.planStands()
 	t.Force = sw.Policy.AfterDeadline == v1alpha1.Force && !t.Now.Before(t.drainedBy())
 	t.wake(t.Now.Add(lookAtPods))
 	if !t.Force {
@@ -116,13 +164,18 @@ func (t *turn) draining() {
 	}
 }
 
+// planStands tells whether the plan that is drained for is known and its taints are
+// published.
+func (t *turn) planStands() bool { return drainPlan(t.Status.Switch, t.node) != nil }
+
 // keepOffNode has the whole node tainted where it must be, and tells whether that is
 // new. The scheduler looks at the taints of devices only when it gives them to a claim:
 // a pod whose claim has them already comes to them by any taint, and takes the claim
-// over before the pod that leaves has given it up.
+// over before the pod that leaves has given it up. Who has admin access tolerates device
+// taints more often than not, since monitoring is to go on.
 func (t *turn) keepOffNode() bool {
 	sw := t.Status.Switch
-	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return h.Outlives && h.Pod != nil }) {
+	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
 		return false
 	}
 	sw.NodeTaint = true
@@ -135,13 +188,11 @@ func (t *turn) drainedBy() time.Time {
 	return sw.Since.Add(sw.Policy.DrainDeadline.Duration)
 }
 
-// proceed changes the cards as soon as the taints have had their effect.
+// proceed changes the GPUs, or reboots the node for those that change only then.
 func (t *turn) proceed() {
-	if settled := t.Status.Switch.Since.Add(t.Deadlines.Settle); t.Now.Before(settled) {
-		t.wake(settled)
-		return
-	}
-	if t.rebootNeeded() {
+	sw := t.Status.Switch
+	if sw.RebootRequired {
+		sw.Rebooted = true
 		t.enter(v1alpha1.Rebooting)
 		return
 	}
@@ -155,6 +206,9 @@ func (t *turn) inTheWay() []string {
 	if t.Unseen != "" {
 		left = append(left, "it is not known who is there: "+t.Unseen)
 	}
+	if !t.planStands() {
+		left = append(left, "the node's plugin does not report the taints and the plan that it reported before")
+	}
 	known := map[string]bool{}
 	for i := range t.Holders {
 		left = append(left, t.Holders[i].text(t.Now))
@@ -162,16 +216,9 @@ func (t *turn) inTheWay() []string {
 			known[device] = true
 		}
 	}
-	keeps := t.keeps()
-	for i := range t.node.Cards {
-		card := &t.node.Cards[i]
-		if !slices.Contains(sw.Cards, card.Name) {
-			continue
-		}
-		for _, device := range card.Held {
-			if !known[device] && !keeps[device] {
-				left = append(left, fmt.Sprintf("%s is still held on the node, for a claim that is being released or whose pod is gone", device))
-			}
+	for _, device := range t.heldOnNode() {
+		if !known[device] {
+			left = append(left, fmt.Sprintf("%s is %s", device, heldText))
 		}
 	}
 	if t.Now.Before(sw.Since.Add(t.Deadlines.Clients)) {
@@ -182,21 +229,24 @@ func (t *turn) inTheWay() []string {
 	return left
 }
 
-// keeps are the devices whose holders need not leave: what the plan says, and none
-// where the node is going to be rebooted.
-func (t *turn) keeps() map[string]bool { return keptDevices(t.Status.Switch, t.node) }
+// heldText is what is said of a device that no pod is known to hold.
+const heldText = "still held on the node, for a claim that is being released or whose pod is gone"
 
-func keptDevices(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) map[string]bool {
-	keeps := map[string]bool{}
-	if sw == nil || node == nil || node.Task == nil || node.Task.Switch != sw.ID || node.Task.Phase != v1alpha1.TaskPlanned {
-		return keeps
-	}
-	for i := range node.Task.Changes {
-		for _, device := range node.Task.Changes[i].Keeps {
-			keeps[device] = true
+// heldOnNode are the devices in the way that claims hold, as the node sees it.
+func (t *turn) heldOnNode() []string {
+	cards, keeps := drained(t.Status.Switch, t.node)
+	var held []string
+	for i := range t.node.Cards {
+		if !slices.Contains(cards, t.node.Cards[i].Name) {
+			continue
+		}
+		for _, device := range t.node.Cards[i].Held {
+			if !keeps[device] {
+				held = append(held, device)
+			}
 		}
 	}
-	return keeps
+	return held
 }
 
 func (t *turn) applying() {
@@ -210,9 +260,9 @@ func (t *turn) applying() {
 	case a.Phase == v1alpha1.TaskDone:
 		t.done()
 	case a.Phase == v1alpha1.TaskRebootRequired && sw.Policy.Reboot == v1alpha1.RebootAllowed && len(sw.Cards) > 0:
-		// The node goes down, so all of its cards must be free.
-		sw.Cards = t.allCards()
-		t.enter(v1alpha1.Tainted)
+		// The node goes down, so all of its GPUs must be free.
+		sw.RebootRequired = true
+		t.order(cardNames(t.node), nil)
 	case a.Phase == v1alpha1.TaskRebootRequired:
 		t.rollBack(ReasonRebootRequired, a.Message)
 	default:
@@ -238,7 +288,7 @@ func (t *turn) rebooting() {
 // already: they do most of the time, and the state in between would be written for
 // nobody.
 func (t *turn) done() {
-	if t.differs(t.Status.Switch.To.Hash) == "" {
+	if t.differs(t.Status.Switch.To.Hash) == "" && len(t.Holders) == 0 {
 		t.succeed()
 		return
 	}
@@ -253,8 +303,12 @@ func (t *turn) verifying() {
 	switch {
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
 		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
-	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "":
+	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "" && (len(t.Holders) == 0 || t.late()):
+		// What a pod that does not leave has lost comes not back by a roll back.
 		t.succeed()
+	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "":
+		t.Evict = true
+		t.wake(t.Now.Add(lookAtPods))
 	case t.late():
 		t.rollBack(ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
 	default:
@@ -291,14 +345,4 @@ func (t *turn) rollingBack() {
 func (t *turn) notPutBack(why string) string {
 	sw := t.Status.Switch
 	return fmt.Sprintf("%s; and what was before (%s) could not be put back: %s", strings.TrimSuffix(sw.Message, "."), profileText(sw.From.Profile), why)
-}
-
-// allCards are the names of the node's cards.
-func (t *turn) allCards() []string {
-	names := make([]string, 0, len(t.node.Cards))
-	for i := range t.node.Cards {
-		names = append(names, t.node.Cards[i].Name)
-	}
-	slices.Sort(names)
-	return names
 }

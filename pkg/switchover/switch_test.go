@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -28,12 +29,7 @@ func TestASwitch(t *testing.T) {
 	w.wants("node-a", "cpx")
 
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	require.Len(t, w.rules(), 1)
-	rule := w.rules()[0]
-	assert.Equal(t, "tranche-node-a-"+cardA, rule.Name)
-	assert.Equal(t, "node-a", rule.Labels["tranche.dev/node"])
-	assert.Equal(t, "node-a/"+cardA, *rule.Spec.DeviceSelector.Pool)
-	assert.Equal(t, resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: "cpx", Effect: resourceapi.DeviceTaintEffectNoSchedule}, rule.Spec.Taint)
+	assert.Equal(t, map[string]string{cardA: "cpx"}, w.taintedGPUs("node-a"))
 	assert.Equal(t, ReasonSwitching, ready(n).Reason)
 
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
@@ -100,7 +96,8 @@ func TestWhatDisturbsNobodyNeedsNoTaint(t *testing.T) {
 	w.wants("node-a", "time-sliced-10")
 	got := w.run("node-a", time.Minute, inProfile("time-sliced-10"))
 	assert.True(t, w.podThere("web"))
-	assert.Zero(t, w.writes["create *v1.DeviceTaintRule"])
+	assert.Zero(t, got.Status.History[0].Evicted)
+	assert.Zero(t, w.node("node-a").Spec.Taints)
 	assert.Len(t, got.Status.History, 1)
 }
 
@@ -138,10 +135,6 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
-	rule := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "broken-fan"}}
-	rule.Spec.DeviceSelector = &resourceapi.DeviceTaintSelector{Pool: ptr.To("node-a/" + cardA)}
-	rule.Spec.Taint = resourceapi.DeviceTaint{Key: "fan", Effect: resourceapi.DeviceTaintEffectNoExecute}
-	require.NoError(t, w.api.Create(t.Context(), rule))
 	w.settled("node-a", "")
 	w.pod("node-a", "web", cardA, cardA)
 	w.wants("node-a", "cpx")
@@ -157,37 +150,45 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	node := w.node("node-a")
 	assert.True(t, node.Spec.Unschedulable)
 	assert.Equal(t, []corev1.Taint{taint, second}, node.Spec.Taints)
-	require.Len(t, w.rules(), 1)
-	assert.Equal(t, "broken-fan", w.rules()[0].Name)
 }
 
-func TestWithoutDeviceTaintRulesTheNodeIsTainted(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.noRule = true })
-	w.addNode("node-a")
+func TestWhereTheAPIServerDropsTaintsTheNodeIsTainted(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a").dropped = true
 	w.profile("cpx")
 	w.settled("node-a", "")
 	w.pod("node-a", "web", cardA, cardA)
+	w.evict = func(types.NamespacedName) error {
+		assert.True(t, hasNodeTaint(w.node("node-a")), "nobody is evicted before the node is tainted")
+		return nil
+	}
 	w.wants("node-a", "cpx")
-	w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	w.round("node-a")
-	assert.True(t, hasNodeTaint(w.node("node-a")))
-	n := w.run("node-a", time.Minute, is(v1alpha1.Applying))
-	assert.Contains(t, ready(n).Message, "has no DeviceTaintRule")
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
 }
 
-func TestAdminAccessDoesNotStandInTheWay(t *testing.T) {
+func TestMonitorsLeaveAfterTheTenants(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "monitor", cardA, cardA, func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
+	admin := func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
 		c.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
-	})
+	}
+	w.pod("node-a", "a-monitor", cardA, cardA, admin)
+	w.pod("node-a", "b-monitor", cardB, cardB, admin)
+	w.pod("node-a", "web", cardA, cardA+deviceOf)
+	var left []string
+	w.evict = func(pod types.NamespacedName) error {
+		assert.True(t, hasNodeTaint(w.node("node-a")), "the next monitor would come to the GPU by any taint of its devices")
+		left = append(left, pod.Name)
+		return nil
+	}
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, inProfile("cpx"))
-	assert.True(t, w.podThere("monitor"))
+	assert.Equal(t, []string{"web", "a-monitor"}, left)
+	assert.True(t, w.podThere("b-monitor"), "its GPU does not change")
+	w.clean("node-a")
 }
 
 func TestWhoHoldsWhatIsKeptMayStay(t *testing.T) {
@@ -240,6 +241,6 @@ func TestConditionsSpeakToPeople(t *testing.T) {
 	})
 	assert.Equal(t, "asks pods to leave "+cardA+": pod team/web ("+cardA+"-mig-1g-10gb-0) is not evicted: "+
 		"The disruption budget web needs 1 healthy pods and has 1 currently; "+
-		"until 12:10:03 UTC at the latest, then it is given up and everything stays as it is",
+		"until 12:10:05 UTC at the latest, then it is given up and everything stays as it is",
 		meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionSwitching).Message)
 }

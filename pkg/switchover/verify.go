@@ -13,9 +13,42 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// differs compares what the API server has of a node's cards with what its plugin says
-// that it publishes, and says what is not the same.
-func (r *Reconciler) differs(ctx context.Context, node string, report *v1alpha1.NodeReport) (string, error) {
+// verify compares node and API server after a change, and finds who holds a device that
+// there is not any more.
+func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) error {
+	slices, err := r.slicesOf(ctx, gpuNode.Name)
+	if err == nil {
+		f.Differs = differs(gpuNode.Name, gpuNode.Status.Node, slices)
+	}
+	if err == nil && f.Differs == "" && gpuNode.Status.State != v1alpha1.RollingBack {
+		f.Holders, err = r.strays(ctx, gpuNode, slices)
+	}
+	if err != nil {
+		f.Differs = err.Error()
+	}
+	return err
+}
+
+// strays are those that hold a device of the GPUs that were changed which is not
+// published any more: a claim that was allocated in the last moment, or whose pod came
+// back in spite of the taints. They cannot work.
+func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]Holder, error) {
+	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
+	if len(sw.Cards) == 0 || report.Taints != nil && report.Taints.Withheld {
+		// Where the API server drops taints, a device can be withheld that a claim has.
+		return nil, nil
+	}
+	there := map[string]bool{}
+	for i := range slices {
+		for j := range slices[i].Spec.Devices {
+			there[slices[i].Spec.Devices[j].Name] = true
+		}
+	}
+	return r.holders(ctx, &podReader{Reader: r.Reader, node: gpuNode.Name}, sw.Cards, there)
+}
+
+// slicesOf are the slices of ours of a node.
+func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.ResourceSlice, error) {
 	var found resourceapi.ResourceSliceList
 	// The API server can select slices by these two.
 	err := r.Reader.List(ctx, &found, client.MatchingFields{
@@ -23,9 +56,15 @@ func (r *Reconciler) differs(ctx context.Context, node string, report *v1alpha1.
 		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
 	})
 	if err != nil {
-		return "", fmt.Errorf("list the ResourceSlices of node %s: %w", node, err)
+		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", node, err)
 	}
-	digests := publish.Digests(found.Items)
+	return found.Items, nil
+}
+
+// differs compares what the API server has of a node's cards with what its plugin says
+// that it publishes, and says what is not the same.
+func differs(node string, report *v1alpha1.NodeReport, slices []resourceapi.ResourceSlice) string {
+	digests := publish.Digests(slices)
 	var texts []string
 	for i := range report.Cards {
 		card := &report.Cards[i]
@@ -37,5 +76,5 @@ func (r *Reconciler) differs(ctx context.Context, node string, report *v1alpha1.
 				card.Name, cmp.Or(got, "none"), card.Slice))
 		}
 	}
-	return list(texts), nil
+	return list(texts)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -89,31 +88,4 @@ func TestPoliciesHaveDefaults(t *testing.T) {
 	assert.Equal(t, *own, p)
 	p.DrainDeadline.Duration = time.Hour
 	assert.Zero(t, own.DrainDeadline.Duration, "the profile's own stays as it is")
-}
-
-func TestNamesFitWhateverTheNode(t *testing.T) {
-	long := strings.Repeat("a-very-long-name.", 14) + "example.com"
-	for _, node := range []string{"node-a", long} {
-		assert.Empty(t, validation.IsDNS1123Subdomain(ruleName(node, cardA)))
-		assert.Empty(t, validation.IsValidLabelValue(nodeLabelValue(node)))
-		rule := ruleOf(node, cardA, long)
-		assert.Equal(t, node, nodeOf(rule))
-		assert.Empty(t, validation.IsValidLabelValue(rule.Spec.Taint.Value))
-	}
-	assert.NotEqual(t, ruleName(long, cardA), ruleName(long, cardB))
-	assert.NotEqual(t, nodeLabelValue(long), nodeLabelValue(long+".org"))
-	assert.Equal(t, "none", taintValue(""))
-}
-
-func FuzzNames(f *testing.F) {
-	f.Add("node-a", cardA)
-	f.Add(strings.Repeat("a.", 126), cardA)
-	f.Fuzz(func(t *testing.T, node, card string) {
-		if len(validation.IsDNS1123Subdomain(node)) > 0 || len(validation.IsDNS1123Label(card)) > 0 {
-			t.Skip()
-		}
-		assert.Empty(t, validation.IsDNS1123Subdomain(ruleName(node, card)))
-		assert.Empty(t, validation.IsValidLabelValue(nodeLabelValue(node)))
-		assert.Empty(t, validation.IsValidLabelValue(taintValue(node)))
-	})
 }

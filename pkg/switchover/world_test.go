@@ -3,8 +3,8 @@ package switchover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,9 +39,6 @@ type world struct {
 	opts   Options
 	events *notes
 	nodes  map[string]*fakeNode
-	noRule bool
-	// rulesGone makes the API server by HTTP say that it has no DeviceTaintRules.
-	rulesGone atomic.Bool
 	// stale is what the controller's caches have, if they are late.
 	stale client.WithWatch
 	// wake is told of nodes that need not wait any more.
@@ -64,6 +61,8 @@ type world struct {
 	// lose makes the answer to a call get lost that was obeyed.
 	lose  func() error
 	evict func(pod types.NamespacedName) error
+	// tryEvict answers dry runs of evictions.
+	tryEvict func(pod types.NamespacedName) error
 	// budgetSeen is the most nodes that were tainted at once.
 	budgetSeen int
 	tainted    map[string]bool
@@ -133,7 +132,7 @@ func (w *world) startController() {
 		}
 	})
 	require.NoError(w.t, err)
-	r.Clock, r.Events, r.DeviceTaintRules = w.clock, w.events, !w.noRule
+	r.Clock, r.Events = w.clock, w.events
 	w.r = r
 }
 
@@ -192,7 +191,11 @@ func (w *world) watchWrites() interceptor.Funcs {
 			return w.lost(c.Patch(ctx, o, p, opts...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := note("delete", o); err != nil {
+			verb := "delete"
+			if slices.Contains((&client.DeleteOptions{}).ApplyOptions(opts).DryRun, metav1.DryRunAll) {
+				verb = "try to delete"
+			}
+			if err := note(verb, o); err != nil {
 				return err
 			}
 			return w.lost(c.Delete(ctx, o, opts...))
@@ -201,6 +204,7 @@ func (w *world) watchWrites() interceptor.Funcs {
 			if err := note("status", o); err != nil {
 				return err
 			}
+			w.drains(o.(*v1alpha1.GPUNode))
 			if err := c.SubResource(sub).Patch(ctx, o, p, opts...); err != nil {
 				return err
 			}
@@ -208,9 +212,16 @@ func (w *world) watchWrites() interceptor.Funcs {
 			return w.lost(nil)
 		},
 		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, body client.Object, opts ...client.SubResourceCreateOption) error {
+			if dryRun(opts, body) {
+				if err := note("try "+sub, o); err != nil {
+					return err
+				}
+				return w.try(ctx, o)
+			}
 			if err := note(sub, o); err != nil {
 				return err
 			}
+			w.evicted(client.ObjectKeyFromObject(o))
 			if w.evict != nil {
 				if err := w.evict(client.ObjectKeyFromObject(o)); err != nil {
 					return err
@@ -242,7 +253,7 @@ func (w *world) read(verb string, o client.Object) error {
 func (w *world) seen(n *v1alpha1.GPUNode) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if Tainting(&n.Status) {
+	if n.Status.OrdersTaints() {
 		w.tainted[n.Name] = true
 	} else {
 		delete(w.tainted, n.Name)
@@ -297,12 +308,6 @@ func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
 	var n v1alpha1.GPUNode
 	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &n))
 	return &n
-}
-
-func (w *world) rules() []resourceapi.DeviceTaintRule {
-	var all resourceapi.DeviceTaintRuleList
-	require.NoError(w.t, w.api.List(w.t.Context(), &all))
-	return all.Items
 }
 
 // pod makes a pod that holds a device by a claim of its own.

@@ -8,76 +8,25 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // page is how many objects are read at once.
 const page = 500
 
-// clear takes away what the controller has left in the cluster: taints of cards and of
-// nodes, labels by which clients are paused, and then what it has made of the chart's
+// clear takes away what the controller has left in the cluster: taints of nodes, labels
+// by which clients are paused, and then what it has made of the chart's
 // files and what is known of nodes. Profiles that people made stay.
 func (c *Config) clear(ctx context.Context) error {
-	err := errors.Join(c.deleteRules(ctx), c.clearNodes(ctx))
-	if err != nil {
+	if err := c.clearNodes(ctx); err != nil {
 		return err
 	}
 	return errors.Join(c.deleteProfiles(ctx), c.deleteGPUNodes(ctx), c.deleteLease(ctx))
-}
-
-// deleteRules deletes the DeviceTaintRules of the controller.
-func (c *Config) deleteRules(ctx context.Context) error {
-	rules := c.Client.ResourceV1().DeviceTaintRules()
-	var ours []string
-	err := pages(func(next string) (string, error) {
-		list, err := rules.List(ctx, metav1.ListOptions{Limit: page, Continue: next})
-		if apierrors.IsNotFound(err) {
-			return "", nil // a server that has no such thing
-		}
-		if err != nil {
-			return "", fmt.Errorf("list the DeviceTaintRules: %w", err)
-		}
-		for i := range list.Items {
-			if isOurs(&list.Items[i]) {
-				ours = append(ours, list.Items[i].Name)
-			}
-		}
-		return list.Continue, nil
-	})
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range ours {
-		err := rules.Delete(ctx, name, metav1.DeleteOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("delete the DeviceTaintRule %s: %w", name, err))
-			continue
-		}
-		fmt.Fprintf(c.Out, "DeviceTaintRule %s is deleted.\n", name)
-	}
-	return errors.Join(errs...)
-}
-
-// isOurs knows a rule by its label, and also if somebody has taken that off. An
-// administrator's own rules for our devices have taints of their own.
-func isOurs(rule *resourceapi.DeviceTaintRule) bool {
-	if rule.Labels[v1alpha1.ManagedByLabel] == v1alpha1.ManagedByController {
-		return true
-	}
-	selector := rule.Spec.DeviceSelector
-	return rule.Spec.Taint.Key == v1alpha1.RepartitioningTaint && selector != nil && ptr.Deref(selector.Driver, "") == gpu.DriverName
 }
 
 // clearNodes takes our taint off the nodes, and lets paused clients run again.

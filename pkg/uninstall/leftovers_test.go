@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // noDefinitions is an API server that does not know what our objects are.
@@ -36,16 +34,6 @@ func gpuNode(name string, state v1alpha1.State) *v1alpha1.GPUNode {
 	return &v1alpha1.GPUNode{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status:     v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{To: v1alpha1.Wish{Profile: "cpx"}}},
-	}
-}
-
-func rule(name, driver, key string, labels map[string]string) *resourceapi.DeviceTaintRule {
-	return &resourceapi.DeviceTaintRule{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec: resourceapi.DeviceTaintRuleSpec{
-			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver)},
-			Taint:          resourceapi.DeviceTaint{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule},
-		},
 	}
 }
 
@@ -75,34 +63,15 @@ func replicas(t *testing.T, client *fake.Clientset) int32 {
 // leftovers are what a controller leaves that was in the middle of things, and things
 // that are like it and others'.
 func leftovers() []runtime.Object {
-	ours := map[string]string{v1alpha1.ManagedByLabel: v1alpha1.ManagedByController}
 	return []runtime.Object{
 		controller(2),
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
-		rule("tranche-node-a-gpu", gpu.DriverName, v1alpha1.RepartitioningTaint, ours),
-		rule("label-gone", gpu.DriverName, v1alpha1.RepartitioningTaint, nil),
-		rule("edited", gpu.DriverName, "example.com/mine", ours),
-		rule("maintenance", gpu.DriverName, "example.com/maintenance", nil),
-		rule("of-another-driver", "gpu.example.com", v1alpha1.RepartitioningTaint, nil),
-		&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "of-all-devices"}, Spec: resourceapi.DeviceTaintRuleSpec{
-			Taint: resourceapi.DeviceTaint{Key: "example.com/power", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-		}},
 		markedNode("node-a", map[string]string{"zone": "1", v1alpha1.ProfileLabel: "cpx", "nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
 			"example.com/dedicated", v1alpha1.RepartitioningTaint),
 		markedNode("node-b", map[string]string{"zone": "2"}, "node.kubernetes.io/unschedulable"),
 		markedNode("node-c", map[string]string{"our.own/label-of-old": v1alpha1.PausedValue}),
 	}
-}
-
-func ruleNames(t *testing.T, client *fake.Clientset) (names []string) {
-	t.Helper()
-	list, err := client.ResourceV1().DeviceTaintRules().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names
 }
 
 func TestLeftoversAreTakenAway(t *testing.T) {
@@ -111,7 +80,6 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []string{"maintenance", "of-another-driver", "of-all-devices"}, ruleNames(t, client))
 	assert.Zero(t, replicas(t, client), "it would put back what is taken away")
 
 	a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
@@ -133,7 +101,7 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, profiles.Items, 1)
 	assert.Equal(t, "of-a-person", profiles.Items[0].Name)
-	for _, part := range []string{"DeviceTaintRule tranche-node-a-gpu is deleted", "Node node-a has neither", "GPUNodes are deleted: 2"} {
+	for _, part := range []string{"Node node-a has neither", "GPUNodes are deleted: 2"} {
 		assert.Contains(t, out, part)
 	}
 	assert.NotContains(t, out, "node-b", "nothing of ours was on it")
@@ -149,9 +117,6 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 // nothing to do.
 func TestNoController(t *testing.T) {
 	client := fake.NewClientset(node("node-a", corev1.ConditionTrue))
-	client.PrependReactor("list", "devicetaintrules", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(resourceapi.Resource("devicetaintrules"), "")
-	})
 	c := &Config{Client: client, Ours: noDefinitions(), Out: &strings.Builder{}}
 	require.NoError(t, c.clear(t.Context()))
 	for _, action := range client.Actions() {
@@ -181,7 +146,9 @@ func TestSwitchUnderWay(t *testing.T) {
 				require.ErrorContains(t, err, part)
 			}
 			assert.EqualValues(t, 2, replicas(t, client))
-			assert.Len(t, ruleNames(t, client), 6, "nothing was changed")
+			a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Len(t, a.Spec.Taints, 2, "nothing was changed")
 
 			_, out, err := runWith(t, true, withdraw, nodes, leftovers()...)
 			require.NoError(t, err)
@@ -193,7 +160,7 @@ func TestSwitchUnderWay(t *testing.T) {
 // What cannot be taken away keeps Tranche there, at work: nobody would do it later.
 func TestLeftoversStay(t *testing.T) {
 	client := fake.NewClientset(append(leftovers(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-kubelet-plugin"}})...)
-	client.PrependReactor("delete", "devicetaintrules", func(k8stesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no")
 	})
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Idle))
@@ -201,7 +168,7 @@ func TestLeftoversStay(t *testing.T) {
 		Client: client, Ours: nodes, Namespace: "gpus", Release: "tranche", ConfigMap: "tranche-uninstall", DaemonSet: "tranche-kubelet-plugin",
 		Controller: "tranche-controller", Deadline: impatient, Out: &strings.Builder{}, Look: impatient / 10, Settle: impatient / 10,
 	})
-	require.ErrorContains(t, err, "delete the DeviceTaintRule tranche-node-a-gpu: no")
+	require.ErrorContains(t, err, "node-a")
 	assert.EqualValues(t, 2, replicas(t, client), "the controller goes on")
 	order, _ := orderOn(t, client)
 	assert.False(t, order.Active, "so do the plugins")
@@ -248,7 +215,7 @@ func TestGPUNodesComeBack(t *testing.T) {
 	assert.Contains(t, out, "kubectl delete gpunodes node-a\n")
 }
 
-// A cluster's nodes and rules do not fit in one answer.
+// A cluster's nodes do not fit in one answer.
 func TestPages(t *testing.T) {
 	var asked []string
 	require.NoError(t, pages(func(next string) (string, error) {

@@ -118,7 +118,7 @@ func TestAdmissionPolicyKeepsAPluginToItsGPUNode(t *testing.T) {
 	require.ErrorContains(t, err, "this is CREATE of GPUNode 'node-z'")
 }
 
-// Of nodes and DeviceTaintRules, the controller changes what is its own.
+// Of nodes, the controller changes what is its own.
 func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
 	s := start(t)
 	api, err := kubernetes.NewForConfig(s.configAs("tranche-controller", nil))
@@ -144,18 +144,6 @@ func TestAdmissionPolicyKeepsTheControllerToItsTaint(t *testing.T) {
 		assert.True(t, apierrors.IsForbidden(err), err)
 		assert.ErrorContains(t, err, want)
 	}
-	rule := func(driver string) error {
-		_, err := api.ResourceV1().DeviceTaintRules().Create(s.ctx, &resourceapi.DeviceTaintRule{
-			ObjectMeta: metav1.ObjectMeta{Name: "e2e-policy"},
-			Spec: resourceapi.DeviceTaintRuleSpec{
-				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver), Pool: ptr.To("nowhere")},
-				Taint:          resourceapi.DeviceTaint{Key: v1alpha1.RepartitioningTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule},
-			},
-		}, dryCreate)
-		return err
-	}
-	require.NoError(t, rule(gpu.DriverName))
-	require.ErrorContains(t, rule("other.example.com"), "may write only DeviceTaintRules that taint devices of gpu.tranche.dev")
 }
 
 // newSlice is a slice with one device of a driver.

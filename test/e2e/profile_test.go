@@ -12,10 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
@@ -99,26 +101,32 @@ func (s *suite) requireCondition(n *v1alpha1.GPUNode, kind string, status metav1
 	return c.Message
 }
 
-// taintRules lists the controller's rules for a node, by name.
-func (s *suite) taintRules(node string) (names []string) {
+// switchTaints are the devices of a node that its plugin has tainted for a switch, as
+// the API server has them.
+func (s *suite) switchTaints(node string) (names []string) {
 	s.t.Helper()
-	list, err := s.client.ResourceV1().DeviceTaintRules().List(s.ctx, metav1.ListOptions{
-		LabelSelector: switchover.ManagedByLabel + "=" + switchover.ManagedBy + "," + switchover.NodeLabel + "=" + node,
-	})
-	if apierrors.IsNotFound(err) {
-		return nil // an API server without them
-	}
+	list, err := s.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorNodeName: node, resourceapi.ResourceSliceSelectorDriver: gpu.DriverName,
+	}.String()})
 	require.NoError(s.t, err)
 	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
+		for _, d := range list.Items[i].Spec.Devices {
+			for _, taint := range d.Taints {
+				if taint.Key == v1alpha1.RepartitioningTaint {
+					assert.Equal(s.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
+					names = append(names, d.Name)
+				}
+			}
+		}
 	}
 	return names
 }
 
-// leftOfSwitches is what switches have left on a node: rules, a taint.
+// leftOfSwitches is what switches have left on a node: taints of devices and of the node,
+// paused clients.
 func (s *suite) leftOfSwitches(node string) []string {
 	s.t.Helper()
-	left := s.taintRules(node)
+	left := s.switchTaints(node)
 	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	for _, taint := range n.Spec.Taints {

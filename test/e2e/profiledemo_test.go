@@ -192,7 +192,7 @@ func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	s.requireSame(steady)
 }
 
-// The card is tainted until the deadline, and then everything is as it was.
+// Nobody is evicted, and everything is as it was.
 func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	require.Len(s.t, pods, 1)
 	var serving *corev1.Pod
@@ -202,21 +202,14 @@ func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	device := s.allocated(serving, "")
 	s.unlabelAtEnd(nodeA)
 	s.setProfileLabel(nodeA, "demo-budget")
-	n := s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
-	assert.NotEmpty(s.t, s.taintRules(nodeA))
-	s.eventually("the GPUNode says who is in the way", func() (bool, string) {
-		n = s.gpuNode(nodeA)
-		if n.Status.State != v1alpha1.Draining {
-			return false, gpuNodeText(n)
-		}
-		said := s.requireCondition(n, v1alpha1.ConditionSwitching, metav1.ConditionTrue, string(v1alpha1.Draining))
-		return containsAll(said, []string{serving.Name, "always-one"}), said
-	})
-	n = s.waitFailed(nodeA, switchover.ReasonDrainDeadline)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
-	for _, part := range []string{"profile demo-budget could not be reached", "not all pods left the cards within 20s", serving.Name, "always-one", "The node is as before", "Try 2 begins at"} {
+	n := s.waitFailed(nodeA, switchover.ReasonDrainBlocked)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainBlocked)
+	for _, part := range []string{"profile demo-budget could not be reached", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is as before"} {
 		assert.Contains(s.t, said, part)
 	}
+	assert.Zero(s.t, n.Status.History[0].Evicted)
+	require.Len(s.t, n.Status.Switch.Blockers, 1)
+	assert.Equal(s.t, serving.UID, n.Status.Switch.Blockers[0].UID)
 	s.requireSame(serving)
 	s.requireSees(serving, "main", device, "1g.10gb")
 	assert.Equal(s.t, 1, s.machine(nodeA).instances())

@@ -81,7 +81,8 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	s.labelProfile(nodeA, "cut-in-three")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
 	back := s.keepPluginOff(nodeA)
-	n := s.waitFailed(nodeA, switchover.ReasonDrainDeadline)
+	// The taints stay in the slices until the plugin is back.
+	n := s.waitGPUNode(nodeA, "has failed", inState(v1alpha1.Failed))
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
 	for _, part := range []string{"pod " + s.namespace + "/slow (", "should have been gone by", "The node is as before, with no profile"} {
 		assert.Contains(t, said, part)
@@ -112,7 +113,7 @@ func TestThePluginGoneWhileItChangesCards(t *testing.T) {
 	back := s.keepPluginOff(nodeA)
 	n := s.gpuNode(nodeA)
 	require.Equal(t, v1alpha1.Applying, n.Status.State, gpuNodeText(n))
-	require.NotEmpty(t, s.taintRules(nodeA), "no pod may come now")
+	require.NotEmpty(t, s.switchTaints(nodeA), "no pod may come now")
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonSwitching)
 	for _, part := range []string{"from no profile to profile cut-in-three: the node's plugin changes gpu-0000-", "at the latest, then it is rolled back"} {
 		assert.Contains(t, said, part)
@@ -180,7 +181,7 @@ func TestTheNodeRebootedInTheMiddle(t *testing.T) {
 			s.setProfileLabel(test.node, test.profile)
 			n := s.waitGPUNode(test.node, "is "+string(test.state), inState(test.state))
 			boot := n.Status.Node.BootID
-			require.NotEmpty(t, s.taintRules(test.node))
+			require.NotEmpty(t, s.switchTaints(test.node))
 			s.onHost("cluster", "reboot", "--dir", s.cluster, "--node", test.node)
 			n = s.waitFollows(test.node, test.profile)
 			assert.NotEqual(t, boot, n.Status.Node.BootID)

@@ -189,7 +189,7 @@ func TestOneNodeAtATime(t *testing.T) {
 		said := s.requireCondition(n, v1alpha1.ConditionSwitching, metav1.ConditionTrue, string(n.Status.State))
 		return containsAll(said, []string{"waits for other nodes", nodeA}), said
 	})
-	assert.Empty(t, s.taintRules(nodeC))
+	assert.Empty(t, s.switchTaints(nodeC))
 	assert.Equal(t, corev1.PodRunning, s.pod("slow-amd").Status.Phase)
 	s.waitFollows(nodeA, "changes-all")
 	s.waitFollows(nodeC, "changes-all")

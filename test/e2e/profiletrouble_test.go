@@ -36,7 +36,7 @@ func TestTheControllerKilledInTheMiddle(t *testing.T) {
 			s.labelProfile(nodeA, "cut-in-three")
 			n := s.waitGPUNode(nodeA, "is "+string(state), inState(state))
 			id := n.Status.Switch.ID
-			assert.NotEmpty(t, s.taintRules(nodeA))
+			assert.NotEmpty(t, s.switchTaints(nodeA))
 			s.killControllers()
 			n = s.waitFollows(nodeA, "cut-in-three")
 			assert.Equal(t, 8*3, s.machine(nodeA).instances())
@@ -65,28 +65,6 @@ func TestThePluginKilledWhileItChangesCards(t *testing.T) {
 	s.waitFollows(nodeA, "cut-in-three")
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 	assert.Equal(t, plugin.UID, s.plugin(nodeA).UID)
-}
-
-// A person deletes the rules that keep the scheduler off the cards: they are put back
-// while they are needed, and gone at the end.
-func TestAPersonDeletesOurTaintRule(t *testing.T) {
-	s := start(t)
-	s.setProfile("cut-in-three", cutInThree)
-	s.slowPod(nodeA, "slow", classWhole, 15)
-	s.labelProfile(nodeA, "cut-in-three")
-	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
-	rules := s.client.ResourceV1().DeviceTaintRules()
-	names := s.taintRules(nodeA)
-	require.NotEmpty(t, names)
-	old, err := rules.Get(s.ctx, names[0], metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, rules.Delete(s.ctx, old.Name, metav1.DeleteOptions{}))
-	s.eventually("the rule is put back", func() (bool, string) {
-		now, err := rules.Get(s.ctx, old.Name, metav1.GetOptions{})
-		return err == nil && now.UID != old.UID, gpuNodeText(s.gpuNode(nodeA))
-	})
-	assert.Equal(t, v1alpha1.Draining, s.gpuNode(nodeA).Status.State, "it was put back too late")
-	s.waitFollows(nodeA, "cut-in-three")
 }
 
 // The profile is changed again in the middle: what was begun is finished, or given up,

@@ -162,7 +162,7 @@ func TestUninstallWithDefinitions(t *testing.T) {
 // requireNothingOfSwitches checks that nothing is left of what the controller writes.
 func (s *suite) requireNothingOfSwitches() {
 	s.t.Helper()
-	assert.Empty(s.t, s.kubectl("get", "--ignore-not-found", "gpunodes,devicetaintrules", "-o", "name"))
+	assert.Empty(s.t, s.kubectl("get", "--ignore-not-found", "gpunodes", "-o", "name"))
 	for _, name := range s.nodes {
 		node, err := s.client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
 		require.NoError(s.t, err)

@@ -31,12 +31,12 @@ const (
 
 // fleetRun is what the switch of all nodes has cost.
 type fleetRun struct {
-	// rules and states are how many nodes were tainted at once at most, by their taint
-	// rules and by their GPUNodes.
-	rules, states int
-	took          time.Duration
-	used          []usage
-	written       writes
+	// slices and states are how many nodes were tainted at once at most, by their
+	// ResourceSlices and by their GPUNodes.
+	slices, states int
+	took           time.Duration
+	used           []usage
+	written        writes
 }
 
 func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
@@ -53,7 +53,7 @@ func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
 	}
 	return []figures.Figure{
 		figure("tainted at once", figures.AtMost(float64(max(s.nodes/tenth, 1)), "nodes"), func(r *fleetRun) figures.Reading {
-			return figures.Reading{Value: float64(max(r.rules, r.states)), Seen: fmt.Sprintf("%d by taint rules, %d by GPUNodes; all of %d done in %s", r.rules, r.states, s.nodes, r.took.Round(time.Second))}
+			return figures.Reading{Value: float64(max(r.slices, r.states)), Seen: fmt.Sprintf("%d by ResourceSlices, %d by GPUNodes; all of %d done in %s", r.slices, r.states, s.nodes, r.took.Round(time.Second))}
 		}),
 		figure("memory of the controller", figures.AtMost(300, "MB"), func(r *fleetRun) figures.Reading {
 			return figures.Reading{Value: float64(r.used[len(r.used)-1].peak) / 1e6, Seen: "VmHWM: the most that was resident at once"}
@@ -63,8 +63,8 @@ func (s *scale) fleetFigures(ctx context.Context) []figures.Figure {
 		}),
 		figure("API writes a switch", figures.AtMost(mostWrites, "writes"), func(r *fleetRun) figures.Reading {
 			each := func(n int) float64 { return float64(n) / float64(s.nodes) }
-			return figures.Reading{Value: each(r.written.sum()), Seen: fmt.Sprintf("%.1f taint rules, %.1f GPUNode, %.1f slices, %.1f events, %.1f nodes",
-				each(r.written.of("devicetaintrules")), each(r.written.of("gpunodes", "gpunodes/status")), each(r.written.of("resourceslices")), each(r.written.of("events")), each(r.written.of("nodes")))}
+			return figures.Reading{Value: each(r.written.sum()), Seen: fmt.Sprintf("%.1f GPUNode, %.1f slices, %.1f events, %.1f nodes",
+				each(r.written.of("gpunodes", "gpunodes/status")), each(r.written.of("resourceslices")), each(r.written.of("events")), each(r.written.of("nodes")))}
 		}),
 	}
 }
@@ -110,7 +110,7 @@ func (p *plugins) relabel(ctx context.Context, controller *controller, names []s
 		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "All nodes and the controller have met after %s\n", time.Since(began).Round(time.Second))
-	rules, err := p.watchRules(ctx)
+	slices, err := p.watchSlices(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,15 +137,16 @@ func (p *plugins) relabel(ctx context.Context, controller *controller, names []s
 	}
 	r.written = after.since(before)
 	r.written[write{"nodes", "PATCH"}] -= len(names) // the labels
-	return r, r.take(rules, states)
+	return r, r.take(slices, states)
 }
 
 // take takes in what the watches have seen.
-func (r *fleetRun) take(rules, states *tainted) error {
-	left, most, lost := rules.seen()
-	r.rules = most
-	if lost == nil && left > 0 {
-		lost = fmt.Errorf("%d nodes have taint rules left", left)
+func (r *fleetRun) take(slices, states *tainted) error {
+	_, most, lost := slices.seen()
+	r.slices = most
+	// The plugins take the taints off once the GPUNode says that the switch is over.
+	if left, _, _ := states.seen(); lost == nil && left > 0 {
+		lost = fmt.Errorf("%d nodes are in a switch still", left)
 	}
 	_, most, err := states.seen()
 	r.states = most

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,10 @@ type plugin struct {
 	working string
 	since   time.Time
 	slices  []*resourceapi.ResourceSlice
+	// taints is the order whose taints are published, on the cards of tainted.
+	taints  *v1alpha1.PublishedTaints
+	tainted []string
+	value   string
 }
 
 func (c *cluster) newPlugins(names []string) *plugins {
@@ -121,6 +126,9 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 		return 0, err
 	}
 	status := &gpuNode.Status
+	if err := p.taint(ctx, node, status); err != nil {
+		return 0, err
+	}
 	if !status.Asks(node.task) {
 		return 0, nil
 	}
@@ -143,9 +151,34 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 	return 0, nil
 }
 
+// taint publishes the taints that a switch orders, or takes them off.
+func (p *plugins) taint(ctx context.Context, n *plugin, s *v1alpha1.GPUNodeStatus) error {
+	var want *v1alpha1.PublishedTaints
+	var cards []string
+	value := ""
+	if s.OrdersTaints() {
+		want = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order}
+		cards, value = append(cards, s.Switch.Cards...), v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
+	}
+	if ptr.Equal(want, n.taints) {
+		return nil
+	}
+	n.tainted, n.value = cards, value
+	if err := p.publish(ctx, n); err != nil {
+		return err
+	}
+	before := n.taints
+	n.taints = want
+	if err := p.report(ctx, n); err != nil {
+		n.taints = before
+		return err
+	}
+	return nil
+}
+
 // busy is how long the cards still need for what they are asked.
 func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
-	if s.State == v1alpha1.Planning {
+	if s.State == v1alpha1.Planning || s.State == v1alpha1.Tainted {
 		return 0
 	}
 	if key := s.Switch.ID + string(s.State); n.working != key {
@@ -158,7 +191,9 @@ func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
 // with every profile.
 func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, string) {
 	task := &v1alpha1.Task{Switch: s.Switch.ID, State: s.State, Phase: v1alpha1.TaskDone}
-	if s.State != v1alpha1.Planning {
+	if s.State == v1alpha1.Tainted {
+		task.Order = s.Switch.Order
+	} else if s.State != v1alpha1.Planning {
 		return task, s.Switch.Target(s.State).Hash
 	}
 	task.Phase = v1alpha1.TaskPlanned
@@ -215,6 +250,9 @@ func devices(n *plugin, card int) []resourceapi.Device {
 				"profile": {StringValue: ptr.To("p" + n.applied)}, "productName": {StringValue: ptr.To("NVIDIA H100 80GB HBM3")},
 			},
 		}
+		if slices.Contains(n.tainted, cardName(card)) {
+			all[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.RepartitioningTaint, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		}
 	}
 	return all
 }
@@ -223,7 +261,7 @@ func partition(card, i int) string { return fmt.Sprintf("%s-mig-1g-10gb-%d", car
 
 // report writes how a node is, as its plugin does.
 func (p *plugins) report(ctx context.Context, n *plugin) error {
-	report := &v1alpha1.NodeReport{BootID: "boot", Count: int32(p.cards), Applied: n.applied, Task: n.task}
+	report := &v1alpha1.NodeReport{BootID: "boot", Count: int32(p.cards), Applied: n.applied, Task: n.task, Taints: n.taints}
 	for i := range p.cards {
 		card := v1alpha1.CardReport{
 			Name: cardName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), Mode: "MIG on",

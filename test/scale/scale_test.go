@@ -84,19 +84,20 @@ func TestPluginAnswers(t *testing.T) {
 		{v1alpha1.Planning, true, v1alpha1.TaskPlanned, 3, "old"},
 		{v1alpha1.Planning, false, "", 0, ""},
 		{v1alpha1.Waiting, false, "", 0, ""},
+		{v1alpha1.Tainted, true, v1alpha1.TaskPlanned, 3, "old"},
 		{v1alpha1.Tainted, false, "", 0, ""},
 		{v1alpha1.Applying, true, v1alpha1.TaskDone, 0, "new"},
 		{v1alpha1.Applying, false, "", 0, ""},
 		{v1alpha1.RollingBack, true, v1alpha1.TaskDone, 0, "old"},
 	} {
-		s.State = step.state
+		s.State, s.Switch.Order = step.state, 1
 		require.Equal(t, step.asked, s.Asks(n.task), step.state)
 		if !step.asked {
 			continue
 		}
 		start := time.Now()
 		wait := n.busy(s, start)
-		assert.Equal(t, step.state != v1alpha1.Planning, wait > 0, step.state)
+		assert.Equal(t, step.phase == v1alpha1.TaskDone, wait > 0, step.state)
 		assert.LessOrEqual(t, n.busy(s, start.Add(wait)), time.Duration(0), "it is done then")
 		n.task, n.applied = p.answer(n, s)
 		assert.Equal(t, step.phase, n.task.Phase)

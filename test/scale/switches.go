@@ -76,7 +76,7 @@ func (s *scale) switchFigures(ctx context.Context) []figures.Figure {
 		figure("API writes", figures.AtMost(mostWrites, "writes"),
 			func(o *oneSwitch) float64 { return float64(o.written.sum()) },
 			func(o *oneSwitch) string {
-				return fmt.Sprintf("%s %d+%d+%d+%d", o.profile, o.written.of("devicetaintrules"), o.written.of("gpunodes", "gpunodes/status"), o.written.of("resourceslices"), o.written.of("events", "nodes"))
+				return fmt.Sprintf("%s %d+%d+%d", o.profile, o.written.of("gpunodes", "gpunodes/status"), o.written.of("resourceslices"), o.written.of("events", "nodes"))
 			})
 	}
 	return all

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // tainted counts the nodes that are without some of their cards, and how many were at
@@ -80,34 +82,34 @@ func resume(ctx context.Context, version string, w cache.WatchFuncWithContext) (
 	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: w})
 }
 
-// watchRules counts the nodes with rules of the controller.
-func (c *cluster) watchRules(ctx context.Context) (*tainted, error) {
-	rules, only := c.core.ResourceV1().DeviceTaintRules(), switchover.ManagedByLabel+"="+switchover.ManagedBy
-	there, err := rules.List(ctx, metav1.ListOptions{LabelSelector: only})
+// watchSlices counts the nodes with devices that are tainted for a switch.
+func (c *cluster) watchSlices(ctx context.Context) (*tainted, error) {
+	slices := c.core.ResourceV1().ResourceSlices()
+	there, err := slices.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list the DeviceTaintRules: %w", err)
+		return nil, fmt.Errorf("list the ResourceSlices: %w", err)
 	}
-	w, err := resume(ctx, there.ResourceVersion, func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.LabelSelector = only
-		return rules.Watch(ctx, o)
-	})
+	w, err := resume(ctx, there.ResourceVersion, slices.Watch)
 	if err != nil {
-		return nil, fmt.Errorf("watch the DeviceTaintRules: %w", err)
+		return nil, fmt.Errorf("watch the ResourceSlices: %w", err)
 	}
 	t := newTainted()
 	for i := range there.Items {
-		t.takeRule(&there.Items[i], true)
+		t.takeSlice(&there.Items[i], true)
 	}
 	go t.follow(ctx, w, func(e watch.Event) {
-		if rule, ok := e.Object.(metav1.Object); ok {
-			t.takeRule(rule, e.Type != watch.Deleted)
+		if slice, ok := e.Object.(*resourceapi.ResourceSlice); ok {
+			t.takeSlice(slice, e.Type != watch.Deleted)
 		}
 	})
 	return t, nil
 }
 
-func (t *tainted) takeRule(rule metav1.Object, is bool) {
-	t.set(rule.GetAnnotations()[switchover.NodeLabel], rule.GetName(), is)
+func (t *tainted) takeSlice(slice *resourceapi.ResourceSlice, there bool) {
+	is := slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
+		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == v1alpha1.RepartitioningTaint })
+	})
+	t.set(ptr.Deref(slice.Spec.NodeName, ""), slice.Name, there && is)
 }
 
 // watchStates counts the nodes whose GPUNode is in a state that taints cards.
@@ -133,5 +135,5 @@ func (c *cluster) watchStates(ctx context.Context) (*tainted, error) {
 }
 
 func (t *tainted) takeNode(node *v1alpha1.GPUNode, there bool) {
-	t.set(node.Name, node.Name, there && switchover.Tainting(&node.Status))
+	t.set(node.Name, node.Name, there && node.Status.OrdersTaints())
 }

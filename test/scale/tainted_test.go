@@ -14,20 +14,20 @@ import (
 
 func TestTainted(t *testing.T) {
 	s := newTainted()
-	s.set("a", "rule 1", true)
-	s.set("a", "rule 2", true)
-	s.set("b", "rule 3", true)
+	s.set("a", "slice 1", true)
+	s.set("a", "slice 2", true)
+	s.set("b", "slice 3", true)
 	now, most, err := s.seen()
 	require.NoError(t, err)
 	assert.Equal(t, []int{2, 2}, []int{now, most}, "nodes, not rules")
 
-	s.set("a", "rule 1", false)
+	s.set("a", "slice 1", false)
 	now, _, _ = s.seen()
-	assert.Equal(t, 2, now, "one of its rules is left")
-	s.set("a", "rule 2", false)
-	s.set("c", "rule 4", true)
-	s.set("b", "rule 3", false)
-	s.set("b", "rule 3", false)
+	assert.Equal(t, 2, now, "one of its slices is left")
+	s.set("a", "slice 2", false)
+	s.set("c", "slice 4", true)
+	s.set("b", "slice 3", false)
+	s.set("b", "slice 3", false)
 	s.set("d", "never there", false)
 	now, most, _ = s.seen()
 	assert.Equal(t, []int{1, 2}, []int{now, most})
@@ -41,7 +41,7 @@ func TestTakeNode(t *testing.T) {
 		there bool
 		want  int
 	}{
-		{v1alpha1.Planning, true, 0}, {v1alpha1.Tainted, true, 1}, {v1alpha1.Applying, true, 1}, {v1alpha1.Idle, true, 0},
+		{v1alpha1.Failed, true, 0}, {v1alpha1.Tainted, true, 1}, {v1alpha1.Applying, true, 1}, {v1alpha1.Idle, true, 0},
 		{v1alpha1.Draining, true, 1}, {v1alpha1.Draining, false, 0},
 	} {
 		node.Status.State, node.Status.Switch = step.state, &v1alpha1.Switch{Cards: []string{"card"}}

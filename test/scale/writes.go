@@ -58,9 +58,9 @@ func label(m *dto.Metric, name string) string {
 }
 
 // ofSwitches are the resources that a switch writes: those of the controller and the
-// plugins, and events. Leases are not among them, nor the status that the controller
-// manager keeps of taint rules and the kubelet of nodes.
-var ofSwitches = []string{"gpunodes", "gpunodes/status", "devicetaintrules", "resourceslices", "nodes", "events", "partitionprofiles"}
+// plugins, and events. Leases are not among them, nor the status that the kubelet keeps
+// of nodes.
+var ofSwitches = []string{"gpunodes", "gpunodes/status", "resourceslices", "nodes", "events", "partitionprofiles"}
 
 // since is what was written for switches after an earlier reading.
 func (w writes) since(before writes) writes {

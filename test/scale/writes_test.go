@@ -13,8 +13,8 @@ apiserver_request_total{code="200",group="tranche.dev",resource="gpunodes",subre
 apiserver_request_total{code="409",group="tranche.dev",resource="gpunodes",subresource="status",verb="PATCH"} 2
 apiserver_request_total{code="200",group="tranche.dev",resource="gpunodes",subresource="status",verb="APPLY"} 3
 apiserver_request_total{code="200",group="tranche.dev",resource="gpunodes",subresource="",verb="GET"} 99
-apiserver_request_total{code="201",group="resource.k8s.io",resource="devicetaintrules",subresource="",verb="POST"} 8
-apiserver_request_total{code="200",group="resource.k8s.io",resource="devicetaintrules",subresource="status",verb="APPLY"} 8
+apiserver_request_total{code="201",group="resource.k8s.io",resource="resourceslices",subresource="",verb="PUT"} 8
+apiserver_request_total{code="200",group="resource.k8s.io",resource="nodes",subresource="status",verb="PATCH"} 8
 apiserver_request_total{code="200",group="coordination.k8s.io",resource="leases",subresource="",verb="PUT"} 40
 apiserver_request_total{code="201",group="",resource="events",subresource="",verb="POST"} 1
 apiserver_request_total{code="201",group="events.k8s.io",resource="events",subresource="",verb="POST"} 1
@@ -26,8 +26,8 @@ func TestParseWrites(t *testing.T) {
 	all, err := parseWrites(metricsText)
 	require.NoError(t, err)
 	assert.Equal(t, writes{
-		{"gpunodes/status", "PATCH"}: 7, {"gpunodes/status", "APPLY"}: 3, {"devicetaintrules", "POST"}: 8,
-		{"devicetaintrules/status", "APPLY"}: 8, {"leases", "PUT"}: 40, {"events", "POST"}: 2,
+		{"gpunodes/status", "PATCH"}: 7, {"gpunodes/status", "APPLY"}: 3, {"resourceslices", "PUT"}: 8,
+		{"nodes/status", "PATCH"}: 8, {"leases", "PUT"}: 40, {"events", "POST"}: 2,
 	}, all)
 	_, err = parseWrites("no metrics {")
 	require.Error(t, err)
@@ -38,7 +38,7 @@ func TestWritesOfSwitches(t *testing.T) {
 	require.NoError(t, err)
 	before := writes{{"gpunodes/status", "PATCH"}: 2, {"events", "POST"}: 2, {"leases", "PUT"}: 30}
 	more := after.since(before)
-	assert.Equal(t, writes{{"gpunodes/status", "PATCH"}: 5, {"gpunodes/status", "APPLY"}: 3, {"devicetaintrules", "POST"}: 8}, more)
+	assert.Equal(t, writes{{"gpunodes/status", "PATCH"}: 5, {"gpunodes/status", "APPLY"}: 3, {"resourceslices", "PUT"}: 8}, more)
 	assert.Equal(t, 16, more.sum())
 	assert.Equal(t, 8, more.of("gpunodes/status"))
 	assert.Zero(t, more.of("leases"), "they are nobody's switch")

@@ -89,12 +89,10 @@ type publisher struct {
 	foreign map[string][]gpu.Partition
 	// obstacles list, by card, what cannot be had of it now.
 	obstacles map[string][]gpu.Obstacle
-	// ordered is set once it is known which devices are tainted for a switch, which order
-	// says; nothing is published before. sent is whose order the last publication
-	// carries out, nil before the first.
-	ordered bool
-	order   taintOrder
-	sent    *v1alpha1.PublishedTaints
+	// order is which devices are tainted for a switch. sent is whose order the last
+	// publication carries out, nil before the first.
+	order taintOrder
+	sent  *v1alpha1.PublishedTaints
 	// noTaints is set when the API server drops taints. Devices that no claim holds are
 	// then not published instead.
 	noTaints bool
@@ -160,7 +158,7 @@ func (p *publisher) sliceCount() int {
 func (p *publisher) publish(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.send == nil || !p.known || !p.ordered || !p.mine {
+	if p.send == nil || !p.known || !p.mine {
 		return
 	}
 	if p.withdrawn {
@@ -408,8 +406,8 @@ func (p *publisher) tellOwners(ctx context.Context, known []card) {
 // setOrder takes in which devices are tainted for a switch.
 func (p *publisher) setOrder(ctx context.Context, order taintOrder) {
 	p.mu.Lock()
-	same := p.ordered && reflect.DeepEqual(p.order, order)
-	p.order, p.ordered = order, true
+	same := reflect.DeepEqual(p.order, order)
+	p.order = order
 	p.mu.Unlock()
 	if !same {
 		p.publish(ctx)

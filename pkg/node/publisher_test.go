@@ -35,7 +35,7 @@ func newPublishing(t *testing.T) *publishing {
 	t.Cleanup(plugin.events.close)
 	p := &publishing{api: api, publisher: &publisher{
 		node: nodeName, cards: &cards{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
-		mine: true, ordered: true, heldOn: func(string) []string { return nil }, shape: func(string) settings.Shape { return settings.Shape{} },
+		mine: true, heldOn: func(string) []string { return nil }, shape: func(string) settings.Shape { return settings.Shape{} },
 	}}
 	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
 	p.start(func(_ context.Context, r resourceslice.DriverResources) error {

@@ -124,7 +124,6 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 // be read in time, the taints stay as they are published.
 func (p *plugin) firstOrder(ctx context.Context) {
 	if p.follow == nil {
-		p.publisher.setOrder(ctx, taintOrder{})
 		return
 	}
 	patience := time.Now().Add(cmp.Or(p.Config.orderPatience, orderPatience))

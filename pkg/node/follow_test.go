@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
@@ -50,6 +52,12 @@ type steered struct {
 func steer(m *machine) *steered {
 	s := &steered{machine: m, nodes: clientfake.New(), written: &writes{}}
 	s.nodes.PrependReactor("patch", "gpunodes", s.applyReport)
+	// The chart lets the plugin list, watch, create and report.
+	for _, verb := range []string{"get", "update", "delete"} {
+		s.nodes.PrependReactor(verb, "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), nodeName, errors.New("no RBAC rule"))
+		})
+	}
 	m.config.GPUNodes = s.nodes.GPUNodes()
 	return s
 }

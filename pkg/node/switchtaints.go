@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -141,16 +142,21 @@ func (p *plugin) firstOrder(ctx context.Context) {
 func (f *follower) readOrder(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	node, err := f.nodes.Get(reading, f.NodeName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err): // the object, or its definition
-		f.publisher.setOrder(ctx, taintOrder{})
-		return nil
-	case err != nil:
+	// The plugin may list GPUNodes, and not get one.
+	list, err := f.nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.NodeName).String()})
+	if apierrors.IsNotFound(err) {
+		err, list = nil, &v1alpha1.GPUNodeList{} // there is no CRD
+	}
+	if err != nil {
 		return err
 	}
-	f.readVersion = node.ResourceVersion
-	f.publisher.setOrder(ctx, f.taintOrder(ctx, &node.Status))
+	var order taintOrder
+	for i := range list.Items {
+		if node := &list.Items[i]; node.Name == f.NodeName {
+			f.readVersion, order = node.ResourceVersion, f.taintOrder(ctx, &node.Status)
+		}
+	}
+	f.publisher.setOrder(ctx, order)
 	return nil
 }
 

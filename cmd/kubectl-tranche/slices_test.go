@@ -54,7 +54,7 @@ func TestSlicesOfEveryInventory(t *testing.T) {
 			require.NoError(t, d.Decode(&lists[i]))
 		}
 		require.Equal(t, lists[0], lists[1])
-		require.Len(t, lists[0].Items, 2*(len(inv.GPUs)+len(inv.AMD)), name)
+		require.Len(t, lists[0].Items, (len(inv.GPUs)+len(inv.AMD)+7)/8+len(inv.GPUs)+len(inv.AMD), name)
 		for _, slice := range lists[0].Items {
 			assert.Equal(t, "node", *slice.Spec.NodeName)
 			assert.Empty(t, slice.OwnerReferences)

@@ -101,9 +101,10 @@ func configSource(source resourceapi.AllocationConfigSource) string {
 }
 
 func findPlacement(node string, cards []gpu.GPU, pool, device string) (gpu.Placement, error) {
+	name := gpu.CardOfDevice(device)
 	for i := range cards {
 		card := &cards[i]
-		if gpu.PoolName(node, card.Name()) != pool {
+		if gpu.NodeOfPool(pool) != node || card.Name() != name {
 			continue
 		}
 		if p, ok := card.Placement(device); ok {
@@ -111,5 +112,5 @@ func findPlacement(node string, cards []gpu.GPU, pool, device string) (gpu.Place
 		}
 		return gpu.Placement{}, fmt.Errorf("device %s does not exist on card %s (any more): the card's mode or driver has changed since the scheduler chose it; delete the pod so that it is scheduled again", device, card.Name())
 	}
-	return gpu.Placement{}, fmt.Errorf("device %s: node %s has no card for pool %s (any more, or its driver is not loaded yet); if that stays so, delete the pod so that it is scheduled again", device, node, pool)
+	return gpu.Placement{}, fmt.Errorf("device %s of pool %s: node %s has no GPU of this device (any more, or its driver is not loaded yet); if that stays so, delete the pod so that it is scheduled again", device, pool, node)
 }

@@ -33,10 +33,22 @@ func TestAllocatedTakesOnlyOurResults(t *testing.T) {
 	got, err := allocated(c, node, newFakeHardware(2).cards)
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Device{
-		{Request: "small", Pool: "node-a/gpu-0000-01-00-0", Name: one.Name(), Placement: one, Made: true},
-		{Request: "look", Pool: "node-a/gpu-0000-02-00-0", Name: mig(1, "3g.40gb", 0, 4).Name(), Placement: mig(1, "3g.40gb", 0, 4), Admin: true},
-		{Request: "big", Pool: "node-a/gpu-0000-02-00-0", Name: "gpu-0000-02-00-0", Placement: whole(1)},
+		{Request: "small", Pool: "node-a", Name: one.Name(), Placement: one, Made: true},
+		{Request: "look", Pool: "node-a", Name: mig(1, "3g.40gb", 0, 4).Name(), Placement: mig(1, "3g.40gb", 0, 4), Admin: true},
+		{Request: "big", Pool: "node-a", Name: "gpu-0000-02-00-0", Placement: whole(1)},
 	}, got)
+}
+
+// A claim that version 0.1 allocated names the pool of one GPU. It is prepared and released
+// as it was.
+func TestAllocatedFromAPoolOfVersion01(t *testing.T) {
+	one := mig(0, "1g.10gb", 5, 1)
+	c := claimFor("a", one)
+	c.Status.Allocation.Devices.Results[0].Pool = "node-a/gpu-0000-01-00-0"
+	got, err := allocated(c, node, newFakeHardware(1).cards)
+	require.NoError(t, err)
+	assert.Equal(t, "node-a/gpu-0000-01-00-0", got[0].Pool, "as the kubelet knows it")
+	assert.Equal(t, one.Name(), got[0].Placement.Name())
 }
 
 func TestAllocatedRefuses(t *testing.T) {
@@ -61,10 +73,10 @@ func TestAllocatedRefuses(t *testing.T) {
 		"nothing of ours": {claimOf("a", foreignResult), "no device of driver gpu.tranche.dev is allocated to the claim"},
 		"a device that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-01-00-0-mig-9g-90gb-0" }),
 			"device gpu-0000-01-00-0-mig-9g-90gb-0 does not exist on card gpu-0000-01-00-0 (any more)"},
-		"a card that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-a/gpu-0000-ff-00-0" }),
-			"node node-a has no card for pool node-a/gpu-0000-ff-00-0"},
-		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b/gpu-0000-01-00-0" }),
-			"node node-a has no card for pool node-b/gpu-0000-01-00-0"},
+		"a card that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-ff-00-0" }),
+			"node node-a has no GPU of this device"},
+		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b" }),
+			"pool node-b: node node-a has no GPU of this device"},
 		"configuration in the claim": {configured(opaque(gpu.DriverName, `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"MigDeviceConfig"}`, resourceapi.AllocationConfigSourceClaim)),
 			`driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "gpu.nvidia.com/v1beta1/MigDeviceConfig": remove spec.devices.config from it`},
 		"configuration in the class": {configured(opaque(gpu.DriverName, `{"kind":"Sharing"}`, resourceapi.AllocationConfigSourceClass)),

@@ -83,7 +83,7 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 // resultOf is the scheduler's choice of a placement.
 func resultOf(request string, p gpu.Placement) resourceapi.DeviceRequestAllocationResult {
 	return resourceapi.DeviceRequestAllocationResult{
-		Request: request, Driver: gpu.DriverName, Pool: gpu.PoolName(node, p.CardName()), Device: p.Name(),
+		Request: request, Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: p.Name(),
 	}
 }
 
@@ -121,7 +121,7 @@ func refOf(uid string) ledger.ClaimRef {
 func recordOfClaim(uid string, state ledger.State, placements ...gpu.Placement) ledger.Record {
 	r := ledger.Record{Version: ledger.Version, Claim: refOf(uid), State: state}
 	for _, p := range placements {
-		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(node, p.CardName()), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
+		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(node), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
 		if state == ledger.Prepared {
 			d.UUID = "MIG-" + uid
 		}

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// CounterMemory is the one counter that counts bytes; all others count pieces.
+// CounterMemory counts bytes; all other counters count pieces. Every GPU has it and
+// every device consumes it. What needs the GPU to itself consumes all of it.
 const CounterMemory = "memory"
 
 // Counters is an amount of each of a card's countable parts: what a card has,
@@ -41,6 +42,11 @@ func (c Counters) Exceeds(total Counters) string {
 func (g *GPU) Conflict(a, b Placement) bool {
 	if a.SharesWith(b) {
 		return false
+	}
+	// A whole GPU excludes everything else on it. Records of version 0.1 do not say so
+	// in counters that there are today.
+	if a.Base().Type == TypeGPU || b.Base().Type == TypeGPU {
+		return true
 	}
 	if a.Base().Type.FollowsMode() && b.Base().Type.FollowsMode() && a.Profile != b.Profile {
 		return true

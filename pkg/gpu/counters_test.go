@@ -85,6 +85,20 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// A record of version 0.1 has what the whole GPU consumed then. It excludes what consumes
+// other counters all the same.
+func TestConflictWithAnOldRecordOfAWholeGPU(t *testing.T) {
+	card := h100()
+	old, part := placement(t, card, ""), placement(t, card, "mig-1g-10gb-3")
+	old.Consumes, part.Consumes = gpu.Counters{"memory-slice-3": 1}, gpu.Counters{gpu.CounterMemory: 10}
+	card.Counters[gpu.CounterMemory] = 80
+	assert.True(t, card.Conflict(old, part))
+	assert.True(t, card.Conflict(part, old))
+	shared := gpu.ShareOf(old, gpu.ByMemory, gpu.Sharing{})
+	assert.True(t, card.Conflict(part, shared))
+	assert.False(t, card.Conflict(shared, shared), "two claims hold parts of it")
+}
+
 // placement finds a placement by the end of its device name.
 func placement(t *testing.T, card gpu.GPU, end string) gpu.Placement {
 	t.Helper()

@@ -114,8 +114,8 @@ type Offer struct {
 }
 
 // Name is the stable name of the card, made of its PCI address:
-// "gpu-0000-c1-00-0". It is the name of the whole card's device, the second
-// part of its pool's name, and the beginning of every device name of the card.
+// "gpu-0000-c1-00-0". It is the name of the whole card's device and of its counter
+// set, and the beginning of every device name of the card.
 func (g *GPU) Name() string { return CardName(g.PCIAddress) }
 
 // Placement returns the placement with the given device name.
@@ -238,8 +238,8 @@ func PCIIDOf(device, vendor uint16) string {
 }
 
 // SortCards puts cards in PCI order, as their names sort. That order is policy:
-// the scheduler goes through pools by name and takes the first fit, so one card
-// fills up before the next is cut.
+// the scheduler goes through a pool's slices in order and takes the first fit, so one
+// card fills up before the next is cut.
 func SortCards(cards []GPU) {
 	slices.SortFunc(cards, func(a, b GPU) int { return cmp.Compare(a.Name(), b.Name()) })
 }

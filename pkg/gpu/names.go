@@ -35,10 +35,31 @@ func CardName(pciAddress string) string {
 
 var cardSlug = strings.NewReplacer(":", "-", ".", "-")
 
-// PoolName is the name of the pool of one card of one node. There is a pool for
-// each card, so that a change on a card is one write and a broken card spoils
-// no other.
-func PoolName(node, card string) string { return node + "/" + card }
+// PoolName is the name of a node's pool, which has the devices of all its GPUs.
+// Autoscalers expect one pool per node: cluster-autoscaler takes a node's
+// utilization from its fullest pool, and Karpenter considers a driver ready when it
+// has published one complete pool.
+func PoolName(node string) string { return node }
+
+// NodeOfPool is the node that a pool belongs to. It also understands the pools of
+// version 0.1, which had one per GPU: "<node>/<GPU>". Claims that were allocated
+// then still name them. Names of nodes have no slash.
+func NodeOfPool(pool string) string {
+	node, _, _ := strings.Cut(pool, "/")
+	return node
+}
+
+var deviceName = regexp.MustCompile(`^gpu-[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7](-.*)?$`)
+
+// CardOfDevice is the name of the GPU that a device belongs to, found by the name of
+// the device alone. It is empty for names that are not ours.
+func CardOfDevice(device string) string {
+	m := deviceName.FindStringSubmatch(device)
+	if m == nil {
+		return ""
+	}
+	return strings.TrimSuffix(device, m[1])
+}
 
 // partitionName leaves out the type where the profile is a mode: "…-cpx-3".
 func partitionName(pciAddress string, t Type, profile string, position int) string {

@@ -63,7 +63,26 @@ func TestCardAndPoolName(t *testing.T) {
 	assert.Equal(t, "gpu-0000-c1-00-0", card.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: card.PCIAddress, Type: gpu.TypeGPU}.Name())
 	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: card.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.CardName())
-	assert.Equal(t, "node-a/gpu-0000-c1-00-0", gpu.PoolName("node-a", card.Name()))
+	assert.Equal(t, "node-a", gpu.PoolName("node-a"))
+	assert.Equal(t, "node-a", gpu.NodeOfPool(gpu.PoolName("node-a")))
+	assert.Equal(t, "node-a.example.com", gpu.NodeOfPool("node-a.example.com/gpu-0000-c1-00-0"), "a pool of version 0.1")
+}
+
+// The device's name alone says which GPU it belongs to.
+func TestCardOfDevice(t *testing.T) {
+	for _, address := range []string{"0000:c1:00.0", "10000:01:00.7", "ffffffff:ff:1f.0"} {
+		whole := gpu.Placement{GPU: address, Type: gpu.TypeGPU}
+		for _, p := range []gpu.Placement{
+			whole, gpu.ShareOf(whole, gpu.ByMemory, gpu.Sharing{}),
+			{GPU: address, Type: gpu.TypeMIG, Profile: "1g.10gb+me", Start: 4},
+			{GPU: address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3},
+		} {
+			assert.Equal(t, gpu.CardName(address), gpu.CardOfDevice(p.Name()), p.Name())
+		}
+	}
+	for _, odd := range []string{"", "gpu-0", "gpu-0000-c1-00-0x", "gpu-0000-c1-00-8", "mig-gpu-0000-c1-00-0"} {
+		assert.Empty(t, gpu.CardOfDevice(odd), odd)
+	}
 }
 
 func TestPlacementNames(t *testing.T) {

@@ -210,9 +210,8 @@ func claimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
 		},
 	}
 	for i, device := range devices {
-		card := strings.Join(strings.SplitN(device, "-", 6)[:5], "-")
 		result := resourceapi.DeviceRequestAllocationResult{
-			Request: fmt.Sprintf("r%d", i), Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName, card), Device: device,
+			Request: fmt.Sprintf("r%d", i), Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName), Device: device,
 		}
 		if strings.HasSuffix(device, "-share") {
 			result.ShareID = new(types.UID(fmt.Sprintf("share-%d%s", i, uid)))

@@ -60,7 +60,7 @@ func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
 	message := k.refused(allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
 	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on card "+card0+" (any more)")
 	assert.Contains(t, message, "delete the pod so that it is scheduled again")
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no card for pool node-a/gpu-0000-ff-00-0")
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no GPU of this device")
 	m.nothingHeld()
 	k.works(allocate(t, m.api, "c", small0))
 }

@@ -120,14 +120,14 @@ func TestCardsAdopt(t *testing.T) {
 		return s
 	}
 	c.adopt("node-a", []resourceapi.ResourceSlice{
-		slice("node-a/gpu-0000-01-00-0"), slice("node-a/gpu-0000-01-00-0", "d"),
-		slice("node-a/gpu-0000-02-00-0"), slice("node-b/gpu-0000-03-00-0", "d"),
+		slice("node-a"), slice("node-a", "gpu-0000-01-00-0"),
+		slice("node-a/gpu-0000-02-00-0", "gpu-0000-02-00-0"), slice("node-b", "gpu-0000-03-00-0"),
 	})
 	var published []bool
 	for _, card := range c.list() {
 		published = append(published, card.published)
 	}
-	assert.Equal(t, []bool{true, false, false}, published, "empty pools and other nodes' do not count")
+	assert.Equal(t, []bool{true, true, false}, published, "also of version 0.1; other nodes' do not count")
 }
 
 // A card that has another memory mode after a reload of its driver still

@@ -99,7 +99,7 @@ func TestHealthStream(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, answer.Devices, 1)
 	assert.Equal(t, small0, answer.Devices[0].Device.DeviceName)
-	assert.Equal(t, "node-a/"+card0, answer.Devices[0].Device.PoolName)
+	assert.Equal(t, "node-a", answer.Devices[0].Device.PoolName)
 	assert.Equal(t, drahealth.HealthStatus_HEALTHY, answer.Devices[0].Health)
 	stop()
 	_, err = stream.Recv()

@@ -59,7 +59,7 @@ func detectFeatures(ctx context.Context, client kubernetes.Interface, node strin
 // dryRun returns what the API server would keep of a slice.
 func dryRun(ctx context.Context, client kubernetes.Interface, node string, spec resourceapi.ResourceSliceSpec) (resourceapi.ResourceSliceSpec, error) {
 	spec.Driver, spec.NodeName = gpu.DriverName, ptr.To(node)
-	spec.Pool = resourceapi.ResourcePool{Name: gpu.PoolName(node, "probe"), ResourceSliceCount: 1}
+	spec.Pool = resourceapi.ResourcePool{Name: gpu.PoolName(node), ResourceSliceCount: 1}
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: gpu.DriverName + "-probe-"}, Spec: spec}
 	kept, err := client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

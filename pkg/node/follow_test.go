@@ -197,8 +197,10 @@ func devicesOn(t *testing.T, m *machine, card string) []resourceapi.Device {
 	require.NoError(t, err)
 	var devices []resourceapi.Device
 	for _, s := range list.Items {
-		if strings.HasSuffix(s.Spec.Pool.Name, "/"+card) {
-			devices = append(devices, s.Spec.Devices...)
+		for _, d := range s.Spec.Devices {
+			if gpu.CardOfDevice(d.Name) == card {
+				devices = append(devices, d)
+			}
 		}
 	}
 	return devices

@@ -207,7 +207,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.publisher = &publisher{
 		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
 		isUpgrading: p.isUpgrading, unknown: func() bool { return p.drivers.problem() != nil },
-		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared,
+		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared, isOld: p.isOld,
 		heldOn:    p.heldOn,
 		withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	}
@@ -263,6 +263,12 @@ func (p *plugin) heldOn(pciAddress string) []string {
 	return names
 }
 
+// isOld tells whether claims hold devices of a card from another pool than the node's:
+// version 0.1 had a pool for each GPU.
+func (p *plugin) isOld(pciAddress string) bool {
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != gpu.PoolName(p.NodeName) })
+}
+
 // holdsOn tells whether claims hold what is asked for on a card.
 func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
@@ -279,9 +285,13 @@ func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool
 // way, which is why the service outlives ctx.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	p.registration.expect(func() { go p.republish(ctx) })
+	slices := &handover{
+		node: p.NodeName, patience: handoverPatience,
+		failed: func(ctx context.Context, err error) { p.publisher.failed(ctx, err, "hand the slices to the publisher") },
+	}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(gpu.DriverName),
-		kubeletplugin.KubeClient(p.client),
+		kubeletplugin.KubeClient(observed{p.client, slices.stored}),
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.events.node.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
@@ -305,8 +315,10 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
 	}
-	p.publisher.start(helper.PublishResources)
+	slices.send = helper.PublishResources
+	p.publisher.start(slices.give)
 	return func() {
+		slices.stop()
 		driver.waitForCalls(ctx)
 		helper.Stop()
 	}, nil
@@ -320,6 +332,10 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		return err
 	}
 	p.cards.adopt(p.NodeName, published)
+	p.publisher.adopt(published)
+	if err := p.removeOtherPools(ctx, published); err != nil {
+		return err
+	}
 	features, err := detectFeatures(ctx, p.client, p.NodeName)
 	if err != nil {
 		return err
@@ -359,6 +375,25 @@ func (p *plugin) ownSlices(ctx context.Context) ([]resourceapi.ResourceSlice, er
 		return nil, fmt.Errorf("list the ResourceSlices of the node: %w", err)
 	}
 	return list.Items, nil
+}
+
+// removeOtherPools deletes the slices of the node that are not of its one pool: version
+// 0.1 had a pool for each GPU. The helper would delete them too, but half a minute after
+// it has published the new pool, and the scheduler must never see a GPU in two pools.
+func (p *plugin) removeOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	for i := range published {
+		s := &published[i]
+		if s.Spec.Pool.Name == gpu.PoolName(p.NodeName) {
+			continue
+		}
+		err := p.client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete ResourceSlice %s of pool %s, which an earlier version published: %w", s.Name, s.Spec.Pool.Name, err)
+		}
+	}
+	return nil
 }
 
 // republish publishes again until the API server has all slices.

@@ -19,8 +19,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
-// slicesOfTwoCards is one slice with counters and one with devices for each.
-const slicesOfTwoCards = 4
+// slicesOfTwoCards is one slice with counters and one with devices for each card.
+const slicesOfTwoCards = 3
 
 func awaitSlices(t *testing.T, api *fake.Clientset) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -65,6 +66,9 @@ type publisher struct {
 	isCut, isShared func(pciAddress string) bool
 	// heldOn lists the devices of a card that claims hold.
 	heldOn func(pciAddress string) []string
+	// isOld tells whether claims hold devices of a GPU that were allocated from another
+	// pool than the node's, as version 0.1 published it; nil: none do.
+	isOld func(pciAddress string) bool
 
 	// toldFailure is when a failure was last told of, in Unix nanoseconds.
 	toldFailure atomic.Int64
@@ -102,9 +106,14 @@ type publisher struct {
 	withdrawn bool
 	// slices is the number of slices in the last publication.
 	slices int
-	// digests are of the devices of each card in the last publication, by the name of
-	// the pool.
-	digests map[string]string
+	// places has the PCI addresses of the GPUs in the order of their slices. It only
+	// grows, so that no slice changes because another GPU comes or goes.
+	places []string
+	// heldBack are the GPUs that the last publication withheld because of claims.
+	heldBack map[string]bool
+	// digests are of the devices of each GPU in the last publication, which is what the
+	// API server is to have.
+	digests publish.Digests
 }
 
 // start tells where to publish to.
@@ -165,12 +174,13 @@ func (p *publisher) publish(ctx context.Context) {
 		p.sendAll(ctx, resourceslice.DriverResources{})
 		return
 	}
-	known := p.cards.list()
+	known := p.inPlaces()
 	if len(known) == 0 && p.unknown != nil && p.unknown() {
 		return // what an earlier run has published may be held
 	}
 	p.tellOwners(ctx, known)
 	out := make([]publish.Card, len(known))
+	p.heldBack = map[string]bool{}
 	for i := range known {
 		out[i] = p.card(&known[i])
 		if !out[i].Withheld {
@@ -184,18 +194,65 @@ func (p *publisher) publish(ctx context.Context) {
 	p.sendAll(ctx, resources)
 }
 
+// inPlaces lists the GPUs in the order of their slices. The caller holds the lock.
+func (p *publisher) inPlaces() []card {
+	known := p.cards.list()
+	for i := range known {
+		if !slices.Contains(p.places, known[i].PCIAddress) {
+			p.places = append(p.places, known[i].PCIAddress)
+		}
+	}
+	slices.SortStableFunc(known, func(a, b card) int {
+		return cmp.Compare(slices.Index(p.places, a.PCIAddress), slices.Index(p.places, b.PCIAddress))
+	})
+	return known
+}
+
+// adopt takes over the order of GPUs that an earlier run of the plugin has published.
+func (p *publisher) adopt(published []resourceapi.ResourceSlice) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.cards.list()
+	for _, name := range publish.Cards(p.node, published) {
+		i := slices.IndexFunc(known, func(c card) bool { return c.Name() == name })
+		if i >= 0 && !slices.Contains(p.places, known[i].PCIAddress) {
+			p.places = append(p.places, known[i].PCIAddress)
+		}
+	}
+}
+
+// releaseHeldBack publishes GPUs again that were withheld because of claims that are
+// released now.
+func (p *publisher) releaseHeldBack(ctx context.Context) {
+	p.mu.Lock()
+	released := false
+	for pciAddress := range p.heldBack {
+		released = released || !p.holdsBack(pciAddress)
+	}
+	p.mu.Unlock()
+	if released {
+		p.publish(ctx)
+	}
+}
+
+// holdsBack tells whether claims keep a GPU from being published. The caller holds the
+// lock.
+func (p *publisher) holdsBack(pciAddress string) bool {
+	// The scheduler does not count what was allocated from another pool.
+	return p.isOld != nil && p.isOld(pciAddress) ||
+		// Without counters, nothing but this keeps a whole GPU from being allocated while
+		// a piece of it is still held.
+		p.wholeOnly && p.isCut(pciAddress) ||
+		// Nothing keeps anything of a GPU from being allocated beside shares of it that
+		// are held and not published any more.
+		p.noShares && p.isShared(pciAddress)
+}
+
 // sendAll makes resources all that the node publishes. The caller holds the lock.
 func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
 	p.metrics.publishedDevices(resources)
-	p.slices, p.digests = 0, make(map[string]string, len(resources.Pools))
-	for name, pool := range resources.Pools {
-		p.slices += len(pool.Slices)
-		var devices []resourceapi.Device
-		for i := range pool.Slices {
-			devices = append(devices, pool.Slices[i].Devices...)
-		}
-		p.digests[name] = publish.Digest(devices)
-	}
+	p.slices = len(resources.Pools[gpu.PoolName(p.node)].Slices)
+	p.digests = publish.DigestsOfResources(p.node, resources)
 	p.sent = ptr.To(p.order.by)
 	if err := p.send(ctx, resources); err != nil {
 		p.failed(ctx, err, "hand the slices to the publisher")
@@ -205,12 +262,13 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 // card decides how one card is published. The caller holds the lock.
 func (p *publisher) card(c *card) publish.Card {
 	others := p.owners.of(c.Vendor)
+	heldBack := p.holdsBack(c.PCIAddress)
+	if heldBack {
+		p.heldBack[c.PCIAddress] = true
+	}
 	out := publish.Card{
-		GPU: c.offer(),
-		// Without counters, nothing but this keeps a whole card from being given
-		// out while a piece of it is still held; and nothing keeps anything of it from
-		// that when shares are held that are not published any more.
-		Withheld:       (len(others) > 0 && !c.published) || (p.wholeOnly && p.isCut(c.PCIAddress)) || (p.noShares && p.isShared(c.PCIAddress)),
+		GPU:            c.offer(),
+		Withheld:       (len(others) > 0 && !c.published) || heldBack,
 		WholeOnly:      p.wholeOnly,
 		Taints:         p.cardTaints(c, others),
 		DeviceTaints:   p.deviceTaints(c),
@@ -295,20 +353,19 @@ func (p *publisher) foreignOn(pciAddress string) []gpu.Partition {
 func (p *publisher) digestOf(pciAddress string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.digests[gpu.PoolName(p.node, gpu.CardName(pciAddress))]
+	return p.digests.Of(gpu.CardName(pciAddress))
 }
 
-// matches tells whether the API server has what was published last.
+// matches tells whether the API server has what was published last, of all GPUs, taints
+// included.
 func (p *publisher) matches(published []resourceapi.ResourceSlice) bool {
-	there := publish.Digests(published)
+	there := publish.DigestsOf(p.node, published)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for pool, digest := range p.digests {
-		if there[pool] != digest {
-			return false
-		}
+	if p.slices == 0 {
+		return there == nil
 	}
-	return true
+	return there != nil && maps.Equal(there, p.digests)
 }
 
 // ownersFound says who else serves cards that the node has, what gave them away, and
@@ -464,12 +521,15 @@ func taintsOf(c *card, others owners, isUpgrading bool) []resourceapi.DeviceTain
 func (c *cards) adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {
-		if len(s.Spec.Devices) > 0 {
-			withDevices[s.Spec.Pool.Name] = true
+		if gpu.NodeOfPool(s.Spec.Pool.Name) != node {
+			continue
+		}
+		for _, d := range s.Spec.Devices {
+			withDevices[gpu.CardOfDevice(d.Name)] = true
 		}
 	}
 	for _, known := range c.list() {
-		if withDevices[gpu.PoolName(node, known.Name())] {
+		if withDevices[known.Name()] {
 			c.markPublished(known.PCIAddress)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
@@ -45,18 +46,19 @@ func newPublishing(t *testing.T) *publishing {
 	return p
 }
 
-// state says of each pool of the last publication how many devices it has and
-// which taint is on the first.
+// state says of each GPU of the last publication whether it has devices and which taints
+// are on the last.
 func (p *publishing) state() map[string]string {
 	state := map[string]string{}
-	for name, pool := range p.sent[len(p.sent)-1].Pools {
-		state[name] = "empty"
-		for _, slice := range pool.Slices {
-			for _, d := range slice.Devices {
-				state[name] = "published"
-				for _, taint := range d.Taints {
-					state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
-				}
+	for _, slice := range p.sent[len(p.sent)-1].Pools[nodeName].Slices {
+		for _, set := range slice.SharedCounters {
+			state[set.Name] = "empty"
+		}
+		for _, d := range slice.Devices {
+			name := gpu.CardOfDevice(d.Name)
+			state[name] = "published"
+			for _, taint := range d.Taints {
+				state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
 			}
 		}
 	}
@@ -65,30 +67,30 @@ func (p *publishing) state() map[string]string {
 
 var pluginOwner = owners{{vendor: gpu.NVIDIA, name: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here", remedy: "keep it off this node"}}
 
-const pool1, pool2 = "node-a/gpu-0000-01-00-0", "node-a/gpu-0000-02-00-0"
+const gpu1, gpu2 = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 
 func TestPublisherWaitsForOwners(t *testing.T) {
 	p := newPublishing(t)
 	p.publish(t.Context())
 	assert.Empty(t, p.sent, "nothing is published before it is known who else serves the cards")
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, map[string]string{pool1: "published", pool2: "published"}, p.state())
-	assert.Equal(t, 4, p.sliceCount())
+	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
+	assert.Equal(t, 3, p.sliceCount())
 	p.setOwners(t.Context(), nil)
 	assert.Len(t, p.sent, 1, "no change, no publication")
 }
 
-// Another owner that was there first: the pools are there, and empty.
+// Another owner that was there first: the slices are there, and empty.
 func TestPublisherWithholds(t *testing.T) {
 	p := newPublishing(t)
 	p.setOwners(t.Context(), pluginOwner)
-	assert.Equal(t, map[string]string{pool1: "empty", pool2: "empty"}, p.state())
-	assert.Equal(t, 4, p.sliceCount(), "the number of slices is constant")
+	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "empty"}, p.state())
+	assert.Equal(t, 3, p.sliceCount(), "the number of slices is constant")
 	note := awaitEvent(t, p.api, "OtherOwner", "")
 	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node")
 
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, map[string]string{pool1: "published", pool2: "published"}, p.state())
+	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	awaitEvent(t, p.api, "OtherOwnerGone", "")
 }
 
@@ -109,18 +111,18 @@ func TestPublisherTaints(t *testing.T) {
 	p := newPublishing(t)
 	p.setOwners(t.Context(), nil)
 	p.setOwners(t.Context(), pluginOwner)
-	assert.Contains(t, p.state()[pool1], tainted)
+	assert.Contains(t, p.state()[gpu1], tainted)
 	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil, nil)
 	p.publish(t.Context())
-	assert.Equal(t, "empty", p.state()["node-a/gpu-0000-03-00-0"], "a card that is new was never given out")
+	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a card that is new was never given out")
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, "published", p.state()[pool1])
+	assert.Equal(t, "published", p.state()[gpu1])
 
 	again := newPublishing(t)
 	again.cards.markPublished("0000:01:00.0") // adopted from the API server
 	again.setOwners(t.Context(), pluginOwner)
-	assert.Contains(t, again.state()[pool1], tainted)
-	assert.Equal(t, "empty", again.state()[pool2])
+	assert.Contains(t, again.state()[gpu1], tainted)
+	assert.Equal(t, "empty", again.state()[gpu2])
 }
 
 // No publication forgets a taint that an earlier one had.
@@ -131,16 +133,16 @@ func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
 	p.cards.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
 	for range 2 {
 		p.publish(t.Context())
-		assert.Contains(t, p.state()[pool1], unhealthy)
-		assert.Equal(t, "published", p.state()[pool2])
+		assert.Contains(t, p.state()[gpu1], unhealthy)
+		assert.Equal(t, "published", p.state()[gpu2])
 	}
 	p.setOwners(t.Context(), pluginOwner)
-	assert.Contains(t, p.state()[pool1], "other-owner=device-plugin:NoSchedule "+unhealthy)
+	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin:NoSchedule "+unhealthy)
 	for range recoveredLooks {
 		p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
 	}
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, "published", p.state()[pool1])
+	assert.Equal(t, "published", p.state()[gpu1])
 }
 
 func TestPublisherFails(t *testing.T) {
@@ -161,27 +163,27 @@ func TestPublisherLeavesOutImpossibleCard(t *testing.T) {
 	}
 	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), big}, nil, nil)
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, "published", p.state()[pool1])
+	assert.Equal(t, "published", p.state()[gpu1])
 	assert.Contains(t, awaitEvent(t, p.api, "CardNotPublished", ""), "gpu-0000-03-00-0")
 }
 
 // Who serves one vendor's cards is not in the way of the other's.
 func TestPublisherOwnersPerVendor(t *testing.T) {
-	const amdPool = "node-a/gpu-0000-05-00-0"
+	const amdCard = "gpu-0000-05-00-0"
 	p := newPublishing(t)
 	p.legacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
 	manager := owners{{vendor: gpu.AMD, name: "device-config-manager", found: "its label says so", remedy: "remove it"}}
 	p.setOwners(t.Context(), manager)
-	assert.Equal(t, "published", p.state()[pool1])
+	assert.Equal(t, "published", p.state()[gpu1])
 	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), amdCardAt("0000:05:00.0", "NPS1")}, nil, nil)
 	p.publish(t.Context())
-	assert.Equal(t, "published", p.state()[pool1])
-	assert.Equal(t, "empty", p.state()[amdPool])
+	assert.Equal(t, "published", p.state()[gpu1])
+	assert.Equal(t, "empty", p.state()[amdCard])
 	assert.Contains(t, awaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such cards")
 	p.setOwners(t.Context(), append(manager, pluginOwner...))
-	assert.Contains(t, p.state()[pool1], "other-owner=device-plugin")
+	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin")
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, "published", p.state()[amdPool])
+	assert.Equal(t, "published", p.state()[amdCard])
 	awaitEvent(t, p.api, "OtherOwnerGone", "AMD")
 	awaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
 	for _, device := range p.devices() {
@@ -247,8 +249,49 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p.restrict(t.Context())
 	assert.Contains(t, awaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
 	state := p.state()
-	assert.Equal(t, "published", state[pool1])
-	assert.Equal(t, "empty", state["node-a/gpu-0000-05-00-0"])
-	assert.Equal(t, "empty", state["node-a/gpu-0000-06-00-0"], "a claim holds a partition of it")
-	assert.Equal(t, "published", state["node-a/gpu-0000-07-00-0"])
+	assert.Equal(t, "published", state[gpu1])
+	assert.Empty(t, state["gpu-0000-05-00-0"])
+	assert.Empty(t, state["gpu-0000-06-00-0"], "a claim holds a partition of it")
+	assert.Equal(t, "published", state["gpu-0000-07-00-0"])
+}
+
+// A GPU that version 0.1 allocated from a pool of its own is withheld until its claims are
+// released: the scheduler does not count them in the new pool.
+func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
+	p := newPublishing(t)
+	held := true
+	p.isOld = func(pciAddress string) bool { return held && pciAddress == "0000:01:00.0" }
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
+	p.releaseHeldBack(t.Context())
+	assert.Len(t, p.sent, 1, "it is still held")
+	held = false
+	p.releaseHeldBack(t.Context())
+	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
+	p.releaseHeldBack(t.Context())
+	assert.Len(t, p.sent, 2)
+}
+
+// The slices of GPUs keep their order: one that is lost keeps its slice, one that is found
+// later is the last, and so it is after a restart of the plugin.
+func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
+	p := newPublishing(t)
+	order := func(p *publishing) (names []string) {
+		for _, s := range p.sent[len(p.sent)-1].Pools[nodeName].Slices[1:] {
+			names = append(names, gpu.CardOfDevice(s.Devices[0].Name))
+		}
+		return names
+	}
+	p.setOwners(t.Context(), nil)
+	assert.Equal(t, []string{gpu1, gpu2}, order(p))
+	const gpu0 = "gpu-0000-00-00-0"
+	p.cards.update([]gpu.GPU{cardAt("0000:00:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	p.publish(t.Context())
+	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(p))
+
+	again := newPublishing(t)
+	again.cards.update([]gpu.GPU{cardAt("0000:00:00.0"), cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	again.adopt(publish.Objects(gpu.DriverName, nodeName, p.sent[len(p.sent)-1]))
+	again.setOwners(t.Context(), nil)
+	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))
 }

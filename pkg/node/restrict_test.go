@@ -104,8 +104,8 @@ func TestHeldSharesWithholdTheirCard(t *testing.T) {
 	p.isCut = func(string) bool { return false }
 	p.isShared = func(address string) bool { return address == "0000:01:00.0" }
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, "published", p.state()[pool1])
+	assert.Equal(t, "published", p.state()[gpu1])
 	p.restrictShares(t.Context())
-	assert.Equal(t, "empty", p.state()[pool1])
-	assert.Equal(t, "published", p.state()[pool2])
+	assert.Equal(t, "empty", p.state()[gpu1])
+	assert.Equal(t, "published", p.state()[gpu2])
 }

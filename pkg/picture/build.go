@@ -47,8 +47,9 @@ func Build(in Input) *Model {
 	held := allocations(in.Claims, in.Namespace)
 	nodes := map[string]*Node{}
 	for _, p := range pools(WithRules(in.Slices, in.Rules)) {
-		devices := held[p.name]
-		delete(held, p.name)
+		at := place{gpu.NodeOfPool(p.name), p.card}
+		devices := held[at]
+		delete(held, at)
 		if !wanted(in.OnlyNodes, p.node) {
 			continue
 		}
@@ -101,9 +102,9 @@ func nodeState(n corev1.Node) string {
 	return strings.Join(states, ", ")
 }
 
-// buildCard puts together the card of one pool.
+// buildCard puts together one GPU.
 func buildCard(p pool, allocated map[string]*Held, rules []resourceapi.DeviceTaintRule, partial bool) Card {
-	name := p.card()
+	name := p.card
 	var devices []*device
 	byName := map[string]*device{}
 	for _, d := range p.devices {
@@ -115,7 +116,7 @@ func buildCard(p pool, allocated map[string]*Held, rules []resourceapi.DeviceTai
 	describe(&c, devices)
 	// Where no whole card is published, the counter still tells what it has.
 	c.MemoryBytes = max(c.MemoryBytes, p.counters[gpu.CounterMemory])
-	c.Positions = place(p.counters, devices)
+	c.Positions = positions(p.counters, devices)
 	c.Taints = taints(p.name, devices, rules)
 
 	u := usage{total: p.counters, taken: gpu.Counters{}, held: map[string]bool{}}

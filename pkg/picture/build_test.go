@@ -138,7 +138,7 @@ func TestADeviceNoLongerPublishedIsShownAsSuch(t *testing.T) {
 	assert.Equal(t, "mig-1g-5gb", held[0].Label)
 	assert.False(t, held[1].Unpublished)
 	require.Len(t, m.Lost, 1)
-	assert.Equal(t, "node-z/gpu-0000-5f-00-0", m.Lost[0].Pool)
+	assert.Equal(t, "node-z", m.Lost[0].Pool)
 }
 
 func TestOnlyTheNewestGenerationCounts(t *testing.T) {
@@ -262,7 +262,7 @@ func TestACardThatIsNeverWhole(t *testing.T) {
 
 func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
 	devices := []*device{{consumes: gpu.Counters{"memory": 30}}, {consumes: gpu.Counters{"memory": 50}}}
-	assert.Equal(t, 1, place(gpu.Counters{"memory": 100}, devices))
+	assert.Equal(t, 1, positions(gpu.Counters{"memory": 100}, devices))
 	for _, d := range devices {
 		assert.Equal(t, []int{0}, d.positions)
 	}
@@ -285,7 +285,7 @@ func TestOddObjectsDoNotPanic(t *testing.T) {
 	odd := onePool("node-a", "x", gpu.Counters{"memory-slice-x": 1, "memory-slice-3": 1},
 		resourceapi.Device{Name: "bare"},
 		published("x", "over", "", "", 0, gpu.Counters{"memory-slice-9": 4, "nonsense": 1}))
-	odd[0].Spec.Pool.Name, odd[1].Spec.Pool.Name = "no-node", "no-node"
+	odd[0].Spec.Pool.Name, odd[1].Spec.Pool.Name = "elsewhere/x", "elsewhere/x"
 	in := Input{Slices: odd, Claims: []resourceapi.ResourceClaim{claim("a", "b", "c", 0, "d")}}
 	for width := range 120 {
 		assert.NotPanics(t, func() { draw(t, in, Options{Width: width}) })
@@ -339,8 +339,7 @@ func TestModeInJSON(t *testing.T) {
 }
 
 func TestRulesTaintWhatTheySelect(t *testing.T) {
-	card := cardOf(0)
-	pool := gpu.PoolName("node-a", card)
+	pool := gpu.PoolName("node-a")
 	fan := resourceapi.DeviceTaint{Key: "example.com/maintenance", Value: "fan", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	rule := func(name string, s *resourceapi.DeviceTaintSelector) resourceapi.DeviceTaintRule {
 		r := resourceapi.DeviceTaintRule{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: s, Taint: fan}}

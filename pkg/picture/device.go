@@ -140,8 +140,7 @@ func labelFromName(card, name string) string {
 	return label
 }
 
-// Label is what a device of a pool is called in the picture.
-func Label(pool string, d resourceapi.Device) string {
-	_, card := splitPool(pool)
-	return label(card, d.Name, attributes(d.Attributes))
+// Label is what a device is called in the picture.
+func Label(d resourceapi.Device) string {
+	return label(CardOf(d.Name), d.Name, attributes(d.Attributes))
 }

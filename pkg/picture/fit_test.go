@@ -16,9 +16,9 @@ func devicesOf(t *testing.T, card []resourceapi.ResourceSlice) ([]*device, gpu.C
 	p := pools(card)[0]
 	var out []*device
 	for _, d := range p.devices {
-		out = append(out, newDevice(p.card(), d))
+		out = append(out, newDevice(p.card, d))
 	}
-	place(p.counters, out)
+	positions(p.counters, out)
 	return out, p.counters
 }
 

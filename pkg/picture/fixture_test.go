@@ -41,13 +41,13 @@ func cardOf(slot int) string { return gpu.CardName(address(slot)) }
 
 func address(slot int) string { return fmt.Sprintf("0000:%02x:00.0", 0x0f+slot*0x10) }
 
-// onePool is the pool of one card, as the plugin publishes it: one slice with the
-// counters, one with the devices.
+// onePool is what one card adds to the pool of its node: one slice with the counters, one
+// with the devices.
 func onePool(node, card string, counters gpu.Counters, devices ...resourceapi.Device) []resourceapi.ResourceSlice {
 	spec := resourceapi.ResourceSliceSpec{
 		Driver:   gpu.DriverName,
 		NodeName: &node,
-		Pool:     resourceapi.ResourcePool{Name: gpu.PoolName(node, card), Generation: 1, ResourceSliceCount: 2},
+		Pool:     resourceapi.ResourcePool{Name: gpu.PoolName(node), Generation: 1, ResourceSliceCount: 2},
 	}
 	first, second := spec, spec
 	first.SharedCounters = []resourceapi.CounterSet{{Name: card, Counters: apiCounters(counters)}}
@@ -144,6 +144,9 @@ func cards(node string, n int, card func(string, int) []resourceapi.ResourceSlic
 	for i := range n {
 		out = append(out, card(node, i)...)
 	}
+	for i := range out {
+		out[i].Spec.Pool.ResourceSliceCount = int64(len(out))
+	}
 	return out
 }
 
@@ -158,7 +161,7 @@ func claim(namespace, pod, node string, slot int, device string) resourceapi.Res
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod}}
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 		Results: []resourceapi.DeviceRequestAllocationResult{{
-			Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node, cardOf(slot)), Device: device,
+			Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: device,
 		}},
 	}}
 	return c

@@ -16,10 +16,13 @@ func (h *Held) onlyAdmin() bool {
 	return !slices.ContainsFunc(h.Holders, func(o Holder) bool { return !o.Admin })
 }
 
-// allocations sorts what the claims hold of our driver by pool and device. A
+// place is a GPU of a node.
+type place struct{ node, card string }
+
+// allocations sorts what the claims hold of our driver by GPU and device. A
 // claim may also hold devices of other drivers; those are not ours to draw.
-func allocations(claims []resourceapi.ResourceClaim, namespace string) map[string]map[string]*Held {
-	out := map[string]map[string]*Held{}
+func allocations(claims []resourceapi.ResourceClaim, namespace string) map[place]map[string]*Held {
+	out := map[place]map[string]*Held{}
 	for _, c := range claims {
 		if c.Status.Allocation == nil {
 			continue
@@ -28,13 +31,14 @@ func allocations(claims []resourceapi.ResourceClaim, namespace string) map[strin
 			if r.Driver != gpu.DriverName {
 				continue
 			}
-			if out[r.Pool] == nil {
-				out[r.Pool] = map[string]*Held{}
+			at := place{gpu.NodeOfPool(r.Pool), CardOf(r.Device)}
+			if out[at] == nil {
+				out[at] = map[string]*Held{}
 			}
-			h := out[r.Pool][r.Device]
+			h := out[at][r.Device]
 			if h == nil {
 				h = &Held{Device: r.Device, Pool: r.Pool}
-				out[r.Pool][r.Device] = h
+				out[at][r.Device] = h
 			}
 			h.Holders = append(h.Holders, newHolder(c, r, namespace))
 		}
@@ -77,16 +81,16 @@ func newHolder(c resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 }
 
 // lost lists what is held on cards that nobody publishes.
-func lost(held map[string]map[string]*Held, onlyNodes []string) []Held {
+func lost(held map[place]map[string]*Held, onlyNodes []string) []Held {
 	var out []Held
-	for _, pool := range slices.Sorted(maps.Keys(held)) {
-		node, card := splitPool(pool)
-		if !wanted(onlyNodes, node) {
+	byPlace := func(a, b place) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.card, b.card)) }
+	for _, at := range slices.SortedFunc(maps.Keys(held), byPlace) {
+		if !wanted(onlyNodes, at.node) {
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(held[pool])) {
-			h := *held[pool][name]
-			h.Unpublished, h.Label = true, labelFromName(card, name)
+		for _, name := range slices.Sorted(maps.Keys(held[at])) {
+			h := *held[at][name]
+			h.Unpublished, h.Label = true, labelFromName(at.card, name)
 			out = append(out, h)
 		}
 	}

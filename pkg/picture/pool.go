@@ -5,37 +5,28 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// pool is the newest generation of a pool: one card.
+// pool is one GPU in the newest generation of its node's pool.
 type pool struct {
 	name       string
 	node       string
+	card       string
 	counters   gpu.Counters
 	devices    []resourceapi.Device
 	incomplete string
 }
 
-// card is the name of the card: a pool is named <node>/<card>.
-func (p pool) card() string {
-	_, card := splitPool(p.name)
-	return card
-}
+// CardOf is the GPU that a device belongs to. A device whose name says none is one by
+// itself.
+func CardOf(device string) string { return cmp.Or(gpu.CardOfDevice(device), device) }
 
-func splitPool(pool string) (node, card string) {
-	if i := strings.LastIndex(pool, "/"); i >= 0 {
-		return pool[:i], pool[i+1:]
-	}
-	return "", pool
-}
-
-// pools puts our slices together by pool. Slices of an older generation are on
-// their way out and count for nothing, as in the scheduler.
+// pools finds the GPUs in our slices. Slices of an older generation are on their way
+// out and count for nothing, as in the scheduler.
 func pools(all []resourceapi.ResourceSlice) []pool {
 	newest := map[string][]resourceapi.ResourceSlice{}
 	for _, s := range all {
@@ -52,28 +43,43 @@ func pools(all []resourceapi.ResourceSlice) []pool {
 	}
 	var out []pool
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
-		out = append(out, newPool(name, newest[name]))
+		out = append(out, split(name, newest[name])...)
 	}
 	return out
 }
 
-func newPool(name string, parts []resourceapi.ResourceSlice) pool {
+// split divides a pool into its GPUs.
+func split(name string, parts []resourceapi.ResourceSlice) []pool {
 	slices.SortFunc(parts, func(a, b resourceapi.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
-	p := pool{name: name, counters: gpu.Counters{}}
-	p.node, _ = splitPool(name)
+	node, incomplete := gpu.NodeOfPool(name), ""
+	if want := parts[0].Spec.Pool.ResourceSliceCount; int64(len(parts)) < want {
+		incomplete = fmt.Sprintf("%d of %d slices are there", len(parts), want)
+	}
+	cards := map[string]*pool{}
+	of := func(card string) *pool {
+		if cards[card] == nil {
+			cards[card] = &pool{name: name, card: card, counters: gpu.Counters{}, incomplete: incomplete}
+		}
+		return cards[card]
+	}
 	for _, s := range parts {
 		if s.Spec.NodeName != nil {
-			p.node = *s.Spec.NodeName
+			node = *s.Spec.NodeName
 		}
 		for _, set := range s.Spec.SharedCounters {
 			for counter, c := range set.Counters {
-				p.counters[counter] += c.Value.Value()
+				of(set.Name).counters[counter] += c.Value.Value()
 			}
 		}
-		p.devices = append(p.devices, s.Spec.Devices...)
+		for _, d := range s.Spec.Devices {
+			p := of(CardOf(d.Name))
+			p.devices = append(p.devices, d)
+		}
 	}
-	if want := parts[0].Spec.Pool.ResourceSliceCount; int64(len(parts)) < want {
-		p.incomplete = fmt.Sprintf("%d of %d slices are there", len(parts), want)
+	var out []pool
+	for _, card := range slices.Sorted(maps.Keys(cards)) {
+		cards[card].node = node
+		out = append(out, *cards[card])
 	}
-	return p
+	return out
 }

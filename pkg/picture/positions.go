@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,11 +15,16 @@ const slicePrefix = "memory-slice-"
 // terminal of 80 columns.
 const maxPositions = 16
 
-// place divides the bar of a card into positions and gives each device its own.
+// positions divides the bar of a card into positions and gives each device its own.
 // It returns the number of positions.
-func place(total gpu.Counters, devices []*device) int {
+func positions(total gpu.Counters, devices []*device) int {
 	if index := sliceIndex(total); len(index) > 0 {
 		for _, d := range devices {
+			// What needs the GPU to itself consumes all of its memory and names no slices.
+			if n := d.consumes[gpu.CounterMemory]; n > 0 && n >= total[gpu.CounterMemory] {
+				d.positions = slices.Sorted(maps.Values(index))
+				continue
+			}
 			for name, n := range d.consumes {
 				if i, ok := index[name]; ok && n > 0 {
 					d.positions = append(d.positions, i)

@@ -102,7 +102,7 @@ func TestPacking(t *testing.T) {
 	for i := range cards {
 		grant := c.one(classOf("3g.40gb"))
 		require.NotNil(t, grant)
-		assert.Equal(t, cards[i/2].Name(), grant.Result.Devices.Results[0].Pool[len(node+"/"):], "two fill a card before the next is cut")
+		assert.Equal(t, cards[i/2].Name(), gpu.CardOfDevice(grant.Devices()[0]), "two fill a card before the next is cut")
 	}
 	assert.Equal(t, fours[4:], c.fill(classOf("4g.40gb")), "the other cards are whole still")
 

@@ -73,7 +73,7 @@ func TestWholeOnlyOfAMDCards(t *testing.T) {
 			cards[i].WholeOnly = true
 		}
 		published := slicesOf(t, cards)
-		require.Len(t, published, 4, "the pools stay")
+		require.Len(t, published, 3, "the slices stay")
 		for _, slice := range published {
 			assert.Empty(t, slice.Spec.SharedCounters)
 			assert.LessOrEqual(t, len(slice.Spec.Devices), m.modes["spx"])

@@ -14,28 +14,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// check finds what would keep a card's pool, or with it all pools, from being
-// published: what the API server refuses and what the resourceslice controller
-// refuses before that. Neither would name the card.
-func check(sets []resourceapi.CounterSet, devices []resourceapi.Device) error {
-	counters := resourceapi.CounterSet{}
-	if len(sets) > 0 {
-		counters = sets[0]
-		if err := checkCounters(counters); err != nil {
-			return err
-		}
-	}
-	return checkDevices(counters, devices)
-}
+// The checks find what makes the API server refuse a slice
+// (pkg/apis/resource/validation in Kubernetes) and what makes the allocator treat the
+// whole pool as invalid (GatherPools in k8s.io/dynamic-resource-allocation). Neither
+// would say which GPU is the cause.
 
-func checkCounters(counters resourceapi.CounterSet) error {
-	if n, limit := len(counters.Counters), resourceapi.ResourceSliceMaxCountersPerCounterSet; n > limit {
+func checkCounters(set resourceapi.CounterSet) error {
+	if len(validation.IsDNS1123Label(set.Name)) > 0 {
+		return fmt.Errorf("%q is no name for a counter set, the API wants a DNS label", set.Name)
+	}
+	if n, limit := len(set.Counters), resourceapi.ResourceSliceMaxCountersPerCounterSet; n > limit {
 		return fmt.Errorf("%d counters, the API allows %d", n, limit)
 	}
-	if len(counters.Counters) == 0 {
+	if len(set.Counters) == 0 {
 		return errors.New("it has no counters, so that nothing would keep its devices apart")
 	}
-	for name := range counters.Counters {
+	for name := range set.Counters {
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			return fmt.Errorf("%q is no name for a counter, the API wants a DNS label", name)
 		}
@@ -43,44 +37,53 @@ func checkCounters(counters resourceapi.CounterSet) error {
 	return nil
 }
 
-func checkDevices(counters resourceapi.CounterSet, devices []resourceapi.Device) error {
-	if n, limit := len(devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures; n > limit {
-		return fmt.Errorf("%d devices, the API allows %d in a slice with counters", n, limit)
+// checkDevice checks one device against the counter sets of its GPU.
+func checkDevice(sets []resourceapi.CounterSet, d *resourceapi.Device) error {
+	if len(validation.IsDNS1123Label(d.Name)) > 0 {
+		return errors.New("its name is no DNS label")
 	}
-	names := make(map[string]bool, len(devices))
-	for i := range devices {
-		if names[devices[i].Name] {
-			return fmt.Errorf("two devices are named %s", devices[i].Name)
-		}
-		names[devices[i].Name] = true
-		if err := checkDevice(counters, &devices[i]); err != nil {
-			return err
+	if n, limit := len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
+		return fmt.Errorf("%d attributes and capacities, the API allows %d", n, limit)
+	}
+	if err := errors.Join(checkTaints(d.Taints), checkConsumption(sets, d)); err != nil {
+		return err
+	}
+	return checkAmounts(d)
+}
+
+func checkTaints(taints []resourceapi.DeviceTaint) error {
+	if n, limit := len(taints), resourceapi.DeviceTaintsMaxLength; n > limit {
+		return fmt.Errorf("%d taints, the API allows %d", n, limit)
+	}
+	for _, t := range taints {
+		if len(validation.IsQualifiedName(t.Key)) > 0 || len(validation.IsValidLabelValue(t.Value)) > 0 {
+			return fmt.Errorf("taint %s=%s is none that the API accepts", t.Key, t.Value)
 		}
 	}
 	return nil
 }
 
-func checkDevice(counters resourceapi.CounterSet, d *resourceapi.Device) error {
-	if len(validation.IsDNS1123Label(d.Name)) > 0 {
-		return fmt.Errorf("%q is no name for a device, the API wants a DNS label", d.Name)
-	}
-	if n, limit := len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
-		return fmt.Errorf("device %s has %d attributes and capacities, the API allows %d", d.Name, n, limit)
-	}
-	if n, limit := len(d.Taints), resourceapi.DeviceTaintsMaxLength; n > limit {
-		return fmt.Errorf("device %s has %d taints, the API allows %d", d.Name, n, limit)
+// checkConsumption wants that a device consumes counters that exist. One that consumes
+// none would be allocated beside everything else.
+func checkConsumption(sets []resourceapi.CounterSet, d *resourceapi.Device) error {
+	if n, limit := len(d.ConsumesCounters), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice; n > limit {
+		return fmt.Errorf("it consumes from %d counter sets, the API allows %d", n, limit)
 	}
 	for _, consumes := range d.ConsumesCounters {
+		i := slices.IndexFunc(sets, func(s resourceapi.CounterSet) bool { return s.Name == consumes.CounterSet })
+		if i < 0 {
+			return fmt.Errorf("it consumes from counter set %s, which does not exist", consumes.CounterSet)
+		}
 		if len(consumes.Counters) == 0 {
-			return fmt.Errorf("device %s takes nothing of the card, so that nothing would keep others from it", d.Name)
+			return errors.New("it consumes nothing of the GPU, so that nothing would keep others from it")
 		}
 		for name := range consumes.Counters {
-			if _, ok := counters.Counters[name]; !ok {
-				return fmt.Errorf("device %s consumes %s, which the card does not have", d.Name, name)
+			if _, ok := sets[i].Counters[name]; !ok {
+				return fmt.Errorf("it consumes %s, which the GPU does not have", name)
 			}
 		}
 	}
-	return checkAmounts(d)
+	return nil
 }
 
 // checkAmounts finds what the API refuses of a device that is given out in parts,
@@ -93,7 +96,7 @@ func checkAmounts(d *resourceapi.Device) error {
 	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
 		c := d.Capacity[name]
 		if c.RequestPolicy == nil || c.RequestPolicy.Default == nil {
-			return fmt.Errorf("device %s does not say how much %s a share has by default", d.Name, name)
+			return fmt.Errorf("it does not say how much %s a share has by default", name)
 		}
 		byDefault, least := c.RequestPolicy.Default, resource.Quantity{}
 		if valid := c.RequestPolicy.ValidRange; valid != nil {
@@ -103,13 +106,13 @@ func checkAmounts(d *resourceapi.Device) error {
 			}
 		}
 		if c.Value.Cmp(*byDefault) < 0 || c.Value.Cmp(least) < 0 {
-			return fmt.Errorf("device %s has %s %s, too little for a share of %s and for one of %s, which the API wants",
-				d.Name, c.Value.String(), name, byDefault.String(), least.String())
+			return fmt.Errorf("it has %s %s, too little for a share of %s and for one of %s, which the API wants",
+				c.Value.String(), name, byDefault.String(), least.String())
 		}
 		counted = counted || (name == CapacityMemory || name == gpu.CapacityFraction) && byDefault.Sign() > 0
 	}
 	if !counted {
-		return fmt.Errorf("device %s gives shares of no size, so that nothing would count them", d.Name)
+		return errors.New("it gives shares of no size, so that nothing would count them")
 	}
 	return nil
 }

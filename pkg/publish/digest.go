@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -31,35 +33,92 @@ func Digest(devices []resourceapi.Device) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// Digests are those of the devices of each pool, of its newest generation if that is
-// complete. It is pure.
-func Digests(all []resourceapi.ResourceSlice) map[string]string {
-	newest := map[string][]*resourceapi.ResourceSlice{}
-	for i := range all {
-		s := &all[i]
-		if s.Spec.Driver != gpu.DriverName {
-			continue
-		}
-		name := s.Spec.Pool.Name
-		have := newest[name]
-		switch {
-		case len(have) == 0 || s.Spec.Pool.Generation > have[0].Spec.Pool.Generation:
-			newest[name] = []*resourceapi.ResourceSlice{s}
-		case s.Spec.Pool.Generation == have[0].Spec.Pool.Generation:
-			newest[name] = append(have, s)
+// Digests are those of the devices of each GPU of a node, by the name of the GPU, as the
+// API server has them. Nil: the
+// node's pool is not there, or its newest generation is incomplete.
+type Digests map[string]string
+
+// Of is the digest of the devices of a GPU, empty if the pool is not complete.
+func (d Digests) Of(card string) string {
+	if d == nil {
+		return ""
+	}
+	return cmp.Or(d[card], Digest(nil))
+}
+
+// DigestsOf finds the digests of a node's pool among ResourceSlices. It is pure.
+func DigestsOf(node string, all []resourceapi.ResourceSlice) Digests {
+	pool := newest(node, all)
+	if len(pool) == 0 || int64(len(pool)) != pool[0].Spec.Pool.ResourceSliceCount {
+		return nil
+	}
+	published := make([][]resourceapi.Device, len(pool))
+	for i, s := range pool {
+		published[i] = s.Spec.Devices
+	}
+	return digests(published)
+}
+
+// DigestsOfResources are the digests of what is about to be published.
+func DigestsOfResources(node string, resources resourceslice.DriverResources) Digests {
+	var published [][]resourceapi.Device
+	for _, s := range resources.Pools[gpu.PoolName(node)].Slices {
+		published = append(published, s.Devices)
+	}
+	return digests(published)
+}
+
+func digests(published [][]resourceapi.Device) Digests {
+	devices := map[string][]resourceapi.Device{}
+	for _, slice := range published {
+		for _, d := range slice {
+			card := gpu.CardOfDevice(d.Name)
+			devices[card] = append(devices[card], d)
 		}
 	}
-	out := map[string]string{}
-	for name, pool := range newest {
-		if int64(len(pool)) != pool[0].Spec.Pool.ResourceSliceCount {
-			continue
-		}
-		slices.SortFunc(pool, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
-		var devices []resourceapi.Device
-		for _, s := range pool {
-			devices = append(devices, s.Spec.Devices...)
-		}
-		out[name] = Digest(devices)
+	out := Digests{}
+	for card, of := range devices {
+		out[card] = Digest(of)
 	}
 	return out
+}
+
+// newest are the slices of the newest generation of a node's pool, in the order in
+// which the scheduler goes through them.
+func newest(node string, all []resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
+	var pool []*resourceapi.ResourceSlice
+	for i := range all {
+		s := &all[i]
+		if s.Spec.Driver != gpu.DriverName || s.Spec.Pool.Name != gpu.PoolName(node) {
+			continue
+		}
+		switch {
+		case len(pool) == 0 || s.Spec.Pool.Generation > pool[0].Spec.Pool.Generation:
+			pool = []*resourceapi.ResourceSlice{s}
+		case s.Spec.Pool.Generation == pool[0].Spec.Pool.Generation:
+			pool = append(pool, s)
+		}
+	}
+	slices.SortFunc(pool, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	return pool
+}
+
+// Cards are the names of the GPUs in a node's published pool, in the order of their
+// slices. A GPU that has neither counters nor devices there is missing.
+func Cards(node string, all []resourceapi.ResourceSlice) []string {
+	var names []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, s := range newest(node, all) {
+		for _, set := range s.Spec.SharedCounters {
+			add(set.Name)
+		}
+		for _, d := range s.Spec.Devices {
+			add(gpu.CardOfDevice(d.Name))
+		}
+	}
+	return names
 }

@@ -68,7 +68,10 @@ func slice(pool, name string, generation, count int64, devices ...string) resour
 	return s
 }
 
-func TestDigestsOfPools(t *testing.T) {
+// Two GPUs, in the slices of a pool and of others.
+const cardA, cardB = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
+
+func TestDigestsOfGPUs(t *testing.T) {
 	of := func(names ...string) string {
 		var devices []resourceapi.Device
 		for _, n := range names {
@@ -78,11 +81,31 @@ func TestDigestsOfPools(t *testing.T) {
 	}
 	foreign := slice("p", "x", 9, 1, "z")
 	foreign.Spec.Driver = "gpu.nvidia.com"
-	got := Digests([]resourceapi.ResourceSlice{
-		slice("p", "2", 2, 2, "b"), slice("p", "old", 1, 1, "a"), slice("p", "1", 2, 2), foreign,
-		slice("incomplete", "1", 1, 2, "a"),
+	all := []resourceapi.ResourceSlice{
+		slice("p", "2", 2, 3, cardB), slice("p", "old", 1, 1, cardA+"-old"), slice("p", "1", 2, 3, cardA, cardA+"-cpx-0"), slice("p", "0", 2, 3), foreign,
+		slice("p/"+cardA, "1", 9, 1, cardA+"-of-0.1"),
+		slice("incomplete", "1", 1, 2, cardA),
 		slice("empty", "1", 1, 1),
-		slice("q", "1", 1, 2, "a"), slice("q", "2", 1, 2, "b"),
-	})
-	assert.Equal(t, map[string]string{"p": of("b"), "empty": of(), "q": of("a", "b")}, got)
+	}
+	got := DigestsOf("p", all)
+	assert.Equal(t, Digests{cardA: of(cardA, cardA+"-cpx-0"), cardB: of(cardB)}, got)
+	assert.Equal(t, of(cardB), got.Of(cardB))
+	assert.Equal(t, of(), got.Of("gpu-0000-03-00-0"), "a GPU without devices")
+	assert.Equal(t, of(), DigestsOf("empty", all).Of(cardA))
+	for _, node := range []string{"incomplete", "none"} {
+		assert.Nil(t, DigestsOf(node, all))
+		assert.Empty(t, DigestsOf(node, all).Of(cardA), "nothing is known")
+	}
+}
+
+// The order of the GPUs is found again in what is published.
+func TestCardsOfPublishedSlices(t *testing.T) {
+	sets := slice("p", "00000", 2, 4)
+	sets.Spec.SharedCounters = []resourceapi.CounterSet{{Name: cardB}, {Name: cardA}}
+	all := []resourceapi.ResourceSlice{
+		slice("p", "00002", 2, 4, cardA), slice("p", "00003", 2, 4, "gpu-0000-00-00-0"), slice("p", "00001", 2, 4), sets,
+		slice("p", "00000-old", 1, 1, "gpu-0000-09-00-0"), slice("q", "00000", 1, 1, "gpu-0000-0a-00-0"),
+	}
+	assert.Equal(t, []string{cardB, cardA, "gpu-0000-00-00-0"}, Cards("p", all))
+	assert.Empty(t, Cards("none", all))
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
@@ -71,7 +70,7 @@ func picture(t *testing.T, published []*resourceapi.ResourceSlice, cards []publi
 func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.Card) map[string]string {
 	t.Helper()
 	devices := devicesOf(t, published, card.Name())
-	values := map[string]string{"pool": gpu.PoolName(node, card.Name())}
+	values := map[string]string{"counterSet": card.Name()}
 	for _, d := range devices {
 		for name, text := range attributesText(d) {
 			if !ofThisCard[name] {
@@ -104,10 +103,10 @@ func drawn(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.C
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
 	for _, slice := range published {
-		if slice.Spec.Pool.Name != gpu.PoolName(node, card.Name()) {
-			continue
-		}
 		for _, set := range slice.Spec.SharedCounters {
+			if set.Name != card.Name() {
+				continue
+			}
 			line("sharedCounters: {%s: %s} # %d", set.Name, flow(countersText(set.Counters)), len(set.Counters))
 		}
 	}

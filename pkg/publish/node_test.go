@@ -112,17 +112,18 @@ func slicesOf(t *testing.T, cards []publish.Card) []*resourceapi.ResourceSlice {
 	return allocator.Slices(gpu.DriverName, node, resources)
 }
 
-// devicesOf are the devices of a card's pool, in order.
+// devicesOf are the devices of a card, in order, which are all in one slice.
 func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, card string) []resourceapi.Device {
 	t.Helper()
 	var devices []resourceapi.Device
 	found := false
 	for _, slice := range slices {
-		if slice.Spec.Pool.Name == gpu.PoolName(node, card) {
+		if len(slice.Spec.Devices) > 0 && gpu.CardOfDevice(slice.Spec.Devices[0].Name) == card {
+			require.False(t, found, "two slices of card %s", card)
 			found = true
 			devices = append(devices, slice.Spec.Devices...)
 		}
 	}
-	require.True(t, found, "no pool of card %s", card)
+	require.True(t, found, "no slice of card %s", card)
 	return devices
 }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,17 +12,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// counterSetName is the same in every pool, because names of counter sets count
-// within a pool only, and short, because every device repeats it.
-const counterSetName = "card"
-
 // Card is a card as it should appear in the API.
 type Card struct {
 	gpu.GPU
-	// Withheld keeps the card's devices out of its pool. The pool itself
-	// stays, because autoscalers count pools. Only a card of which nothing is
-	// allocated may be withheld: the scheduler forgets what an allocated
-	// device consumes as soon as it is no longer published. Taint it instead.
+	// Withheld keeps the GPU's devices out of the pool. Its slice and its counters stay,
+	// so that nothing else changes. Only a GPU of which nothing is allocated may be
+	// withheld: the scheduler forgets what an allocated device consumes as soon as it
+	// is no longer published. Taint it instead.
 	Withheld bool
 	// WholeOnly publishes the whole card, no partitions and no shares, and no counters:
 	// the API server would drop these, and nothing would keep the others apart.
@@ -40,43 +37,79 @@ type Card struct {
 	Legacy func(gpu.Placement) bool
 }
 
-// Resources returns one pool for each card of the node. Each has one slice with
-// the counters of the card and one with its devices, in the order in which the
-// scheduler should try them.
+// Resources returns the node's pool, which has the devices of all its GPUs, and what
+// was left out of it, as errors that name the GPU and the device. A node without GPUs
+// has no pool.
 //
-// A card that would break a rule of the API is published without devices, with
-// an error that names it: one invalid pool would otherwise keep all others from
-// being published.
+// The slices are: one with the counter sets of the first eight GPUs, one with the
+// devices of each of them, one with the counter sets of the next eight, and so on. So
+// the slices of a GPU keep their place while the order of the GPUs stays and others are
+// added at the end. The order of devices is that in which the scheduler tries them.
+//
+// One slice that the API server refuses, or one device that the scheduler's allocator
+// finds invalid, would make the whole pool unusable. So what breaks a rule is left out:
+// a device, or all devices of a GPU.
 func Resources(node string, cards []Card) (resourceslice.DriverResources, []error) {
-	var errs []error
-	pools := make(map[string]resourceslice.Pool, len(cards))
-	for _, card := range cards {
-		sets, devices := contents(&card)
-		if err := check(sets, devices); err != nil {
-			errs = append(errs, fmt.Errorf("card %s: %w: none of its devices are published", card.Name(), err))
-			// The counters go too: it may be them that the API would refuse.
-			sets, devices = nil, nil
-		}
-		// Two slices, empty or not: when their number changes, the whole pool is
-		// written anew and is incomplete meanwhile.
-		pools[gpu.PoolName(node, card.Name())] = resourceslice.Pool{Slices: []resourceslice.Slice{
-			{SharedCounters: sets},
-			{Devices: devices},
-		}}
+	if len(cards) == 0 {
+		return resourceslice.DriverResources{}, nil
 	}
-	return resourceslice.DriverResources{Pools: pools}, errs
+	const group = resourceapi.ResourceSliceMaxCounterSets
+	var errs []error
+	var all []resourceslice.Slice
+	seen := map[string]bool{}
+	for i := range cards {
+		if i%group == 0 {
+			all = append(all, resourceslice.Slice{})
+		}
+		sets, devices, problems := contents(&cards[i])
+		if seen[cards[i].Name()] {
+			sets, devices, problems = nil, nil, []error{errors.New("another GPU has this name: none of its devices are published")}
+		}
+		seen[cards[i].Name()] = true
+		for _, problem := range problems {
+			errs = append(errs, fmt.Errorf("GPU %s: %w", cards[i].Name(), problem))
+		}
+		counters := &all[i/group*(group+1)]
+		counters.SharedCounters = append(counters.SharedCounters, sets...)
+		// The slice is there, empty or not: when the number of slices changes, all of
+		// them are written again, and the pool is incomplete meanwhile.
+		all = append(all, resourceslice.Slice{Devices: devices})
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{gpu.PoolName(node): {Slices: all}}}, errs
 }
 
-// contents is what the two slices of a card hold.
-func contents(card *Card) ([]resourceapi.CounterSet, []resourceapi.Device) {
+// contents is what a GPU adds to the pool, as far as the API and the allocator accept
+// it, and what they would not accept.
+func contents(card *Card) ([]resourceapi.CounterSet, []resourceapi.Device, []error) {
+	devices := devicesOf(card)
+	sets := []resourceapi.CounterSet{counterSet(card)}
 	if card.WholeOnly {
-		devices := slices.DeleteFunc(devicesOf(card), func(d resourceapi.Device) bool { return d.Name != card.Name() })
+		sets = nil
+		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != card.Name() })
 		for i := range devices {
 			devices[i].ConsumesCounters = nil
 		}
-		return nil, devices
+	} else if err := checkCounters(sets[0]); err != nil {
+		return nil, nil, []error{fmt.Errorf("%w: none of its devices are published", err)}
 	}
-	return []resourceapi.CounterSet{counterSet(card)}, devicesOf(card)
+	var errs []error
+	seen := map[string]bool{}
+	devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool {
+		err := checkDevice(sets, &d)
+		if seen[d.Name] {
+			err = errors.New("another device has this name")
+		}
+		seen[d.Name] = true
+		if err != nil {
+			errs = append(errs, fmt.Errorf("device %s is not published: %w", d.Name, err))
+		}
+		return err != nil
+	})
+	if n, limit := len(devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures; n > limit {
+		errs = append(errs, fmt.Errorf("%d devices, the API allows %d in a slice with counters: none of them are published", n, limit))
+		devices = nil
+	}
+	return sets, devices, errs
 }
 
 func devicesOf(card *Card) []resourceapi.Device {
@@ -84,7 +117,7 @@ func devicesOf(card *Card) []resourceapi.Device {
 		return nil
 	}
 	devices := make([]resourceapi.Device, 0, len(card.Placements))
-	for _, p := range card.Placements {
+	for _, p := range inOrder(card.Placements) {
 		if p.Share != nil && card.NoShares {
 			continue
 		}
@@ -94,13 +127,30 @@ func devicesOf(card *Card) []resourceapi.Device {
 			Capacity:                 capacity(p),
 			AllowMultipleAllocations: allowMultiple(p),
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{{
-				CounterSet: counterSetName,
+				CounterSet: card.Name(),
 				Counters:   counters(p.Consumes),
 			}},
 			Taints: append(slices.Clone(card.Taints), card.DeviceTaints[p.Name()]...),
 		})
 	}
 	return devices
+}
+
+// inOrder puts the whole GPU first. The scheduler evaluates a request's selectors on one
+// device after the other, and with the whole GPU at the end a claim for one would pay
+// for all partitions before it. Partitions keep their order, small before large.
+func inOrder(placements []gpu.Placement) []gpu.Placement {
+	all := slices.Clone(placements)
+	slices.SortStableFunc(all, func(a, b gpu.Placement) int {
+		switch {
+		case a.Type == gpu.TypeGPU && b.Type != gpu.TypeGPU:
+			return -1
+		case a.Type != gpu.TypeGPU && b.Type == gpu.TypeGPU:
+			return 1
+		}
+		return 0
+	})
+	return all
 }
 
 func deviceAttributes(card *Card, p gpu.Placement) attributeMap {
@@ -116,7 +166,7 @@ func deviceAttributes(card *Card, p gpu.Placement) attributeMap {
 }
 
 func counterSet(card *Card) resourceapi.CounterSet {
-	return resourceapi.CounterSet{Name: counterSetName, Counters: counters(card.Counters)}
+	return resourceapi.CounterSet{Name: card.Name(), Counters: counters(card.Counters)}
 }
 
 func counters(c gpu.Counters) map[string]resourceapi.Counter {

@@ -117,7 +117,7 @@ func TestWrites(t *testing.T) {
 	inventory := builtIn(t, "h200x8")
 	cards := cardsOf(t, inventory)
 	server := newAPIServer()
-	run := server.run(t, cards, 16)
+	run := server.run(t, cards, 9)
 	run.update(t, cards, 0)
 	run.controller.Stop()
 
@@ -141,7 +141,7 @@ func TestAMDWrites(t *testing.T) {
 	driver := amdDriver(t, inventory)
 	server := newAPIServer()
 	cards := amdCards(t, driver)
-	run := server.run(t, cards, 16)
+	run := server.run(t, cards, 9)
 	switchTo(t, driver, cards[2], "cpx")
 	switchTo(t, driver, cards[5], "dpx")
 	run.update(t, amdCards(t, driver), 0)

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 // TestLimits: every card of the tables, alone, keeps what the API server would
@@ -103,14 +104,13 @@ func checkName(t *testing.T, name resourceapi.QualifiedName) {
 }
 
 // TestAlwaysTheSame: the same cards make the same slices, also after a trip
-// through the API server, whatever the order in which they are listed.
+// through the API server.
 func TestAlwaysTheSame(t *testing.T) {
 	inv := builtIn(t, "h200x8")
 	everything := everyShare("1g.18gb", "3g.71gb")
 	cards := withShares(t, cardsOf(t, inv), everything)
 	first := slicesOf(t, cards)
 	again := withShares(t, cardsOf(t, inv), everything)
-	slices.Reverse(again)
 	second := slicesOf(t, again)
 	require.Len(t, second, len(first))
 	for i := range first {
@@ -129,29 +129,47 @@ func TestAlwaysTheSame(t *testing.T) {
 	}
 }
 
-func TestPoolForEachCard(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "h100x8"))
-	resources, errs := publish.Resources(node, cards)
-	require.Empty(t, errs)
-	var want []string
-	for _, card := range cards {
-		want = append(want, "node-a/"+card.Name())
+// TestOnePoolOfANode: counter sets and devices are in slices of their own, eight GPUs to a
+// slice with counter sets, and a GPU that is added changes no slice of another.
+func TestOnePoolOfANode(t *testing.T) {
+	cards := cardsOf(t, machineOf(t, "H100-80GB", 17))
+	for n, layout := range map[int]string{1: "1d", 2: "2dd", 8: "8dddddddd", 9: "8dddddddd1d", 16: "8dddddddd8dddddddd", 17: "8dddddddd8dddddddd1d"} {
+		resources, errs := publish.Resources(node, cards[:n])
+		require.Empty(t, errs)
+		assert.Equal(t, []string{node}, slices.Collect(maps.Keys(resources.Pools)))
+		var got strings.Builder
+		for _, s := range resources.Pools[node].Slices {
+			switch {
+			case len(s.SharedCounters) > 0 && len(s.Devices) == 0:
+				fmt.Fprint(&got, len(s.SharedCounters))
+			case len(s.SharedCounters) == 0 && len(s.Devices) > 0:
+				got.WriteString("d")
+			}
+		}
+		assert.Equal(t, layout, got.String(), "%d GPUs", n)
 	}
-	assert.Equal(t, want, slices.Sorted(maps.Keys(resources.Pools)), "the order of the pools is that of the cards")
+	nine, _ := publish.Resources(node, cards[:9])
+	all, _ := publish.Resources(node, cards)
+	for i, s := range nine.Pools[node].Slices {
+		if i == 9 {
+			continue // the counter sets of the second eight
+		}
+		assert.True(t, apiequality.Semantic.DeepEqual(s, all.Pools[node].Slices[i]), "slice %d", i)
+	}
 
-	resources, errs = publish.Resources(node, nil)
+	resources, errs := publish.Resources(node, nil)
 	assert.Empty(t, errs)
 	assert.Empty(t, resources.Pools, "a node without cards")
 }
 
-// TestWithheld: the pool stays, as large as before, with nothing to give.
+// TestWithheld: the slice stays, with nothing in it.
 func TestWithheld(t *testing.T) {
 	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
 	before := slicesOf(t, cards)
 	cards[0].Withheld = true
 	after := slicesOf(t, cards)
 	require.Len(t, after, len(before))
-	assert.Equal(t, before[0].Spec, after[0].Spec, "the counters stay")
+	assert.Equal(t, before[0], after[0], "the counters stay")
 	assert.NotEmpty(t, before[1].Spec.Devices)
 	assert.Empty(t, after[1].Spec.Devices)
 	assert.Equal(t, before[1].Spec.Pool, after[1].Spec.Pool)
@@ -186,47 +204,53 @@ func TestOddStrings(t *testing.T) {
 	assert.Equal(t, "580.159.04", *d.Attributes[publish.AttributeDriverVersion].StringValue)
 }
 
-// TestCardThatTheAPIWouldRefuse: it is named and published empty, and the card
-// beside it is published as ever.
-func TestCardThatTheAPIWouldRefuse(t *testing.T) {
+// TestWhatTheAPIWouldRefuse: a device that breaks a rule is left out and named, or a GPU if
+// it is the GPU. Everything beside is published as ever, and the allocator accepts the
+// pool.
+func TestWhatTheAPIWouldRefuse(t *testing.T) {
 	good := cardsOf(t, machineOf(t, "H100-80GB", 2))
+	first := good[0].Placements[0].Name()
+	taint := func(key, value string) func(*publish.Card) {
+		return func(c *publish.Card) {
+			c.DeviceTaints = map[string][]resourceapi.DeviceTaint{first: {{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}}
+		}
+	}
+	all := len(good[0].Placements)
 	for name, test := range map[string]struct {
 		spoil func(*publish.Card)
 		want  string
+		left  int
 	}{
 		"too many counters": {func(c *publish.Card) {
 			for i := range 24 {
 				c.Counters[fmt.Sprint("more-", i)] = 1
 			}
-		}, "33 counters, the API allows 32"},
+		}, "34 counters, the API allows 32", 0},
 		"too many devices": {func(c *publish.Card) {
 			for i := len(c.Placements); i < 65; i++ {
 				p := c.Placements[0]
 				p.Start = 100 + i
 				c.Placements = append(c.Placements, p)
 			}
-		}, "65 devices, the API allows 64"},
-		"too many taints": {func(c *publish.Card) {
-			c.Taints = make([]resourceapi.DeviceTaint, 17)
-		}, "17 taints, the API allows 16"},
-		"two devices of one name": {func(c *publish.Card) {
-			c.Placements[1] = c.Placements[0]
-		}, "two devices are named gpu-0000-11-00-0-mig-1g-10gb-6"},
-		"a profile that is no name": {func(c *publish.Card) {
-			c.Placements[0].Profile = "1G_10GB"
-		}, "is no name for a device"},
+		}, "65 devices, the API allows 64", 0},
 		"a counter that is no name": {func(c *publish.Card) {
 			c.Counters["OFA"] = 1
-		}, `"OFA" is no name for a counter`},
-		"an unknown counter": {func(c *publish.Card) {
-			c.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1}
-		}, "consumes memory-slice-9, which the card does not have"},
-		"a device that takes nothing": {func(c *publish.Card) {
-			c.Placements[0].Consumes = nil
-		}, "takes nothing of the card"},
+		}, `"OFA" is no name for a counter`, 0},
 		"no counters": {func(c *publish.Card) {
 			c.Counters = nil
-		}, "it has no counters"},
+		}, "it has no counters", 0},
+		"too many taints": {func(c *publish.Card) {
+			taint("k", "")(c)
+			for len(c.DeviceTaints[first]) < 17 {
+				c.DeviceTaints[first] = append(c.DeviceTaints[first], c.DeviceTaints[first][0])
+			}
+		}, "17 taints, the API allows 16", all - 1},
+		"a taint that is no name":        {taint("a b", ""), "taint a b= is none that the API accepts", all - 1},
+		"a taint with an odd value":      {taint("a", "b c"), "taint a=b c is none that the API accepts", all - 1},
+		"two devices of one name":        {func(c *publish.Card) { c.Placements[1] = c.Placements[0] }, "device " + first + " is not published: another device has this name", all - 1},
+		"a profile that is no name":      {func(c *publish.Card) { c.Placements[0].Profile = "1G_10GB" }, "its name is no DNS label", all - 1},
+		"an unknown counter":             {func(c *publish.Card) { c.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1} }, "consumes memory-slice-9, which the GPU does not have", all - 1},
+		"a device that consumes nothing": {func(c *publish.Card) { c.Placements[0].Consumes = nil }, "consumes nothing of the GPU", all - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cards := slices.Clone(good)
@@ -235,13 +259,33 @@ func TestCardThatTheAPIWouldRefuse(t *testing.T) {
 			test.spoil(bad)
 			resources, errs := publish.Resources(node, cards)
 			require.Len(t, errs, 1)
-			assert.ErrorContains(t, errs[0], "card "+bad.Name())
+			assert.ErrorContains(t, errs[0], "GPU "+bad.Name())
 			assert.ErrorContains(t, errs[0], test.want)
-			want := resourceslice.Pool{Slices: []resourceslice.Slice{{}, {}}}
-			assert.Equal(t, want, resources.Pools[gpu.PoolName(node, bad.Name())])
 			whole, _ := publish.Resources(node, good)
-			other := gpu.PoolName(node, cards[1].Name())
-			assert.Equal(t, whole.Pools[other], resources.Pools[other], "the other card")
+			got, want := resources.Pools[node].Slices, whole.Pools[node].Slices
+			require.Len(t, got, len(want))
+			assert.Len(t, got[1].Devices, test.left)
+			assert.Equal(t, want[2], got[2], "the other GPU")
+			sets := len(want[0].SharedCounters)
+			if test.left == 0 && strings.Contains(test.want, "counter") {
+				sets--
+			}
+			assert.Len(t, got[0].SharedCounters, sets)
+
+			c := &cluster{t: t, scheduler: allocator.New(chartClasses(t), allocator.Slices(gpu.DriverName, node, resources))}
+			c.scheduler.Compiled = compiled
+			assert.Contains(t, c.fill(wholeCard), good[1].Name(), "the allocator accepts the pool")
 		})
 	}
+}
+
+// TestTwoGPUsOfOneName: the second is left out.
+func TestTwoGPUsOfOneName(t *testing.T) {
+	cards := cardsOf(t, machineOf(t, "H100-80GB", 1))
+	resources, errs := publish.Resources(node, append(cards, cards[0]))
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], "another GPU has this name")
+	require.Len(t, resources.Pools[node].Slices, 3)
+	assert.Empty(t, resources.Pools[node].Slices[2].Devices)
+	assert.Len(t, resources.Pools[node].Slices[0].SharedCounters, 1)
 }

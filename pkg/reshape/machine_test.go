@@ -290,7 +290,7 @@ func claimFor(uid string, p gpu.Placement) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},
 		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: gpu.DriverName, Pool: gpu.PoolName("node-a", p.CardName()), Device: p.Name()}},
+			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: gpu.DriverName, Pool: gpu.PoolName("node-a"), Device: p.Name()}},
 		}}},
 	}
 }

@@ -11,23 +11,23 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// poolIndex is the name of the index of claims by the pools that they have devices of.
-const poolIndex = "pool"
+// nodeIndex is the name of the index of claims by the nodes that they have devices of.
+const nodeIndex = "node"
 
-// poolsOf are the pools of ours that a claim has devices of.
-func poolsOf(o client.Object) []string {
+// nodesOf are the nodes that a claim has devices of ours of.
+func nodesOf(o client.Object) []string {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok || c.Status.Allocation == nil {
 		return nil
 	}
-	var pools []string
+	var nodes []string
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		if r.Driver == gpu.DriverName && !slices.Contains(pools, r.Pool) {
-			pools = append(pools, r.Pool)
+		if node := gpu.NodeOfPool(r.Pool); r.Driver == gpu.DriverName && !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
 		}
 	}
-	return pools
+	return nodes
 }
 
 // trimClaim leaves of a claim what holders are found by: a cluster may have very many.
@@ -42,7 +42,7 @@ func trimClaim(o any) (any, error) {
 		// That it has something is known also of one that has nothing of ours.
 		out.Status.Allocation = &resourceapi.AllocationResult{}
 	}
-	if len(poolsOf(c)) == 0 {
+	if len(nodesOf(c)) == 0 {
 		return out, nil
 	}
 	if ofOnePod(c) {
@@ -87,15 +87,16 @@ type use struct {
 	admin bool
 }
 
-// useOf finds what a claim has of the pools beside what is kept. It is pure.
-func useOf(c *resourceapi.ResourceClaim, pools, keeps map[string]bool) use {
+// useOf finds what a claim has of a node's GPUs beside what is kept. It is pure.
+func useOf(c *resourceapi.ResourceClaim, node string, cards []string, keeps map[string]bool) use {
 	u := use{claim: c, admin: true}
 	if c.Status.Allocation == nil {
 		return u
 	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		if r.Driver != gpu.DriverName || !pools[r.Pool] || keeps[r.Device] {
+		ofCards := gpu.NodeOfPool(r.Pool) == node && slices.Contains(cards, gpu.CardOfDevice(r.Device))
+		if r.Driver != gpu.DriverName || !ofCards || keeps[r.Device] {
 			continue
 		}
 		u.devices = append(u.devices, r.Device)

@@ -59,7 +59,7 @@ func (w *world) devicesOf(pod types.NamespacedName) (node string, devices map[st
 	for name, n := range w.nodes {
 		for _, card := range n.cards {
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				if r.Driver == gpu.DriverName && r.Pool == gpu.PoolName(name, card) {
+				if r.Driver == gpu.DriverName && gpu.NodeOfPool(r.Pool) == name && gpu.CardOfDevice(r.Device) == card {
 					node, devices[r.Device] = name, card
 				}
 			}

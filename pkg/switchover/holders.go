@@ -11,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Holder is a pod, or something else that a claim is reserved for, that holds devices
@@ -73,17 +71,13 @@ func (h *Holder) asked() bool {
 // holders finds who is in the way on cards of a node. A claim that nobody has reserved
 // is not: nothing of it is on the node.
 func (r *Reconciler) holders(ctx context.Context, pods *podReader, cards []string, keeps map[string]bool) ([]Holder, error) {
-	pools := map[string]bool{}
-	for _, card := range cards {
-		pools[gpu.PoolName(pods.node, card)] = true
-	}
-	claims, err := r.claimsOn(ctx, pods, pools)
+	claims, err := r.claimsOn(ctx, pods)
 	if err != nil {
 		return nil, err
 	}
 	var all []Holder
 	for _, c := range claims {
-		u := useOf(c, pools, keeps)
+		u := useOf(c, pods.node, cards, keeps)
 		if len(u.devices) == 0 {
 			continue
 		}
@@ -102,18 +96,16 @@ func (r *Reconciler) holders(ctx context.Context, pods *podReader, cards []strin
 	return all, nil
 }
 
-// claimsOn are the claims that have devices of pools: those that the cache knows, and
-// those of the node's pods that it does not know yet.
-func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader, pools map[string]bool) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
+// claimsOn are the claims that have devices of the pods' node: those that the cache
+// knows, and those of the node's pods that it does not know yet.
+func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
 	claims := map[types.NamespacedName]*resourceapi.ResourceClaim{}
-	for pool := range pools {
-		var found resourceapi.ResourceClaimList
-		if err := r.Client.List(ctx, &found, client.MatchingFields{poolIndex: pool}); err != nil {
-			return nil, fmt.Errorf("list the ResourceClaims that have devices of pool %s: %w", pool, err)
-		}
-		for i := range found.Items {
-			claims[client.ObjectKeyFromObject(&found.Items[i])] = &found.Items[i]
-		}
+	var found resourceapi.ResourceClaimList
+	if err := r.Client.List(ctx, &found, client.MatchingFields{nodeIndex: pods.node}); err != nil {
+		return nil, fmt.Errorf("list the ResourceClaims that have devices of node %s: %w", pods.node, err)
+	}
+	for i := range found.Items {
+		claims[client.ObjectKeyFromObject(&found.Items[i])] = &found.Items[i]
 	}
 	there, err := pods.byClaim(ctx)
 	if err != nil {
@@ -127,7 +119,7 @@ func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader, pools map[st
 		if err != nil {
 			return nil, err
 		}
-		if c != nil && slices.ContainsFunc(poolsOf(c), func(pool string) bool { return pools[pool] }) {
+		if c != nil && slices.Contains(nodesOf(c), pods.node) {
 			claims[name] = c
 		}
 	}

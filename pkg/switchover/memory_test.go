@@ -65,7 +65,7 @@ func fullClaim(i int) *resourceapi.ResourceClaim {
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu-mig.tranche.dev"}}}
 	node := fmt.Sprintf("node-%04d", i/56)
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
-		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node, cardA), Device: cardA + "-mig-1g-10gb-0",
+		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: cardA + "-mig-1g-10gb-0",
 	}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: "uid"}}
 	return c

@@ -192,9 +192,12 @@ func (n *fakeNode) held(w *world, card string) []string {
 		return nil
 	}
 	var claims resourceapi.ResourceClaimList
-	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{poolIndex: gpu.PoolName(n.name, card)}))
+	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{nodeIndex: n.name}))
 	held := slices.Clone(n.foreign)
 	for i := range claims.Items {
+		if device := claims.Items[i].Status.Allocation.Devices.Results[0].Device; gpu.CardOfDevice(device) != card {
+			continue
+		}
 		for _, user := range claims.Items[i].Status.ReservedFor {
 			err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: claims.Items[i].Namespace, Name: user.Name}, &corev1.Pod{})
 			if err == nil && !ptr.Deref(claims.Items[i].Status.Allocation.Devices.Results[0].AdminAccess, false) {
@@ -254,7 +257,7 @@ func (n *fakeNode) publish(w *world) {
 		s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + card}}
 		s.Spec = resourceapi.ResourceSliceSpec{
 			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices,
-			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name, card), Generation: 1, ResourceSliceCount: 1},
+			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(len(n.cards))},
 		}
 		var old resourceapi.ResourceSlice
 		err := w.api.Get(w.t.Context(), client.ObjectKeyFromObject(s), &old)

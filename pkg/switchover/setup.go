@@ -3,7 +3,6 @@ package switchover
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -122,8 +121,8 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder("tranche-controller")
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, poolIndex, poolsOf); err != nil {
-		return fmt.Errorf("index the ResourceClaims by pool: %w", err)
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, nodeIndex, nodesOf); err != nil {
+		return fmt.Errorf("index the ResourceClaims by node: %w", err)
 	}
 	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
 		return err
@@ -190,11 +189,7 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 // switch was blocked by who has them.
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
-	for _, pool := range poolsOf(o) {
-		node, _, ok := strings.Cut(pool, "/")
-		if !ok {
-			continue
-		}
+	for _, node := range nodesOf(o) {
 		if r.Budget.Has(node) {
 			requests = append(requests, requestFor(node))
 		} else if r.blockedBy(ctx, node) {

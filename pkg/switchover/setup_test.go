@@ -124,7 +124,7 @@ func TestWhatWakesWhom(t *testing.T) {
 	}
 	claim := &resourceapi.ResourceClaim{}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-		{Driver: gpu.DriverName, Pool: "node-a/" + cardA}, {Driver: gpu.DriverName, Pool: "node-b/" + cardA}, {Driver: "other", Pool: "node-a/" + cardB},
+		{Driver: gpu.DriverName, Pool: "node-a", Device: cardA}, {Driver: gpu.DriverName, Pool: "node-b", Device: cardA}, {Driver: "other", Pool: "node-c"},
 	}}}
 	ctx := t.Context()
 	assert.Len(t, r.ofNode(ctx, node("node-a")), 1)
@@ -157,7 +157,7 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 		{Driver: "other", Pool: "x"},
-		{Request: "r", Driver: gpu.DriverName, Pool: "a/x", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Key: "k"}, {Operator: resourceapi.DeviceTolerationOpExists}}},
+		{Request: "r", Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Key: "k"}, {Operator: resourceapi.DeviceTolerationOpExists}}},
 	}}}
 	got, err = trimClaim(c)
 	require.NoError(t, err)
@@ -167,9 +167,9 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	assert.True(t, ofOnePod(trimmed))
 	assert.Equal(t, c.Status.ReservedFor, trimmed.Status.ReservedFor)
 	assert.Equal(t, []resourceapi.DeviceRequestAllocationResult{
-		{Driver: gpu.DriverName, Pool: "a/x", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},
+		{Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},
 	}, trimmed.Status.Allocation.Devices.Results)
-	assert.Equal(t, []string{"a/x"}, poolsOf(trimmed))
+	assert.Equal(t, []string{"a"}, nodesOf(trimmed))
 	again, err := trimClaim(trimmed)
 	require.NoError(t, err)
 	assert.Equal(t, trimmed, again)

@@ -64,14 +64,14 @@ func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.R
 // differs compares what the API server has of a node's cards with what its plugin says
 // that it publishes, and says what is not the same.
 func differs(node string, report *v1alpha1.NodeReport, slices []resourceapi.ResourceSlice) string {
-	digests := publish.Digests(slices)
+	digests := publish.DigestsOf(node, slices)
 	var texts []string
 	for i := range report.Cards {
 		card := &report.Cards[i]
 		if card.Slice == "" {
 			continue
 		}
-		if got := digests[gpu.PoolName(node, card.Name)]; got != card.Slice {
+		if got := digests.Of(card.Name); got != card.Slice {
 			texts = append(texts, fmt.Sprintf("the devices of %s in the API server are not those that the plugin publishes (digest %s, not %s)",
 				card.Name, cmp.Or(got, "none"), card.Slice))
 		}

@@ -113,7 +113,7 @@ func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.GPUNode{}, &resourceapi.ResourceClaim{}).
-		WithIndex(&resourceapi.ResourceClaim{}, poolIndex, poolsOf).
+		WithIndex(&resourceapi.ResourceClaim{}, nodeIndex, nodesOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, func(o client.Object) []string {
 			return []string{*o.(*resourceapi.ResourceSlice).Spec.NodeName}
@@ -317,7 +317,7 @@ func (w *world) pod(node, name, card, device string, change ...func(*corev1.Pod,
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + "-gpu", UID: types.UID("claim-" + name)}}
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node, card), Device: device}},
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: device}},
 	}}
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}}
 	for _, c := range change {

@@ -31,8 +31,7 @@ func findHolders(claims []resourceapi.ResourceClaim) []holder {
 		h := holder{namespace: c.Namespace, claim: c.Name}
 		for _, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver == gpu.DriverName {
-				node, _, _ := strings.Cut(r.Pool, "/")
-				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, node))
+				h.devices = append(h.devices, fmt.Sprintf("%s on node %s", r.Device, gpu.NodeOfPool(r.Pool)))
 			}
 		}
 		for _, u := range c.Status.ReservedFor {

@@ -46,7 +46,7 @@ func claimOf(namespace, name, driver, device string, pods ...string) *resourceap
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
 	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{
-		{Driver: driver, Pool: gpu.PoolName("node-a", "gpu-0000-1b-00-0"), Device: device},
+		{Driver: driver, Pool: gpu.PoolName("node-a"), Device: device},
 	}
 	for _, pod := range pods {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod})

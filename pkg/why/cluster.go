@@ -33,9 +33,11 @@ type cluster struct {
 
 type poolKey struct{ driver, name string }
 
-// pool is the newest generation of a pool.
+// pool is the newest generation of a pool; of a pool of ours it is one GPU.
 type pool struct {
 	poolKey
+	// card is empty for pools of other drivers.
+	card       string
 	generation int64
 	parts      []*resourceapi.ResourceSlice
 	incomplete bool
@@ -92,7 +94,7 @@ func (c *cluster) gather() {
 		key := poolKey{s.Spec.Driver, s.Spec.Pool.Name}
 		p := byKey[key]
 		if p == nil || s.Spec.Pool.Generation > p.generation {
-			p = &pool{poolKey: key, generation: s.Spec.Pool.Generation, total: counters{}, taken: counters{}}
+			p = &pool{poolKey: key, generation: s.Spec.Pool.Generation}
 			byKey[key] = p
 		}
 		if s.Spec.Pool.Generation == p.generation {
@@ -102,35 +104,54 @@ func (c *cluster) gather() {
 	for _, p := range byKey {
 		slices.SortFunc(p.parts, func(a, b *resourceapi.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
 		p.incomplete = int64(len(p.parts)) < p.parts[0].Spec.Pool.ResourceSliceCount
-		for _, s := range p.parts {
-			p.add(s)
-		}
-		c.pools = append(c.pools, p)
+		c.pools = append(c.pools, p.split()...)
 	}
 	slices.SortFunc(c.pools, func(a, b *pool) int {
-		return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.name, b.name), cmp.Compare(a.card, b.card))
 	})
 }
 
-func (p *pool) add(s *resourceapi.ResourceSlice) {
-	for _, set := range s.Spec.SharedCounters {
-		for name, counter := range set.Counters {
-			p.total[set.Name+"/"+name] += counter.Value.Value()
+// split divides a pool of ours into its GPUs, and leaves other drivers' as they are.
+func (p *pool) split() []*pool {
+	cards := map[string]*pool{}
+	of := func(card string) *pool {
+		if p.driver != gpu.DriverName {
+			card = ""
 		}
+		if cards[card] == nil {
+			one := *p
+			one.card, one.total, one.taken = card, counters{}, counters{}
+			cards[card] = &one
+		}
+		return cards[card]
 	}
-	for i := range s.Spec.Devices {
-		d := &device{
-			Device: &s.Spec.Devices[i], pool: p, slice: s, consumes: counters{},
-			id:    structured.MakeDeviceID(p.driver, p.name, s.Spec.Devices[i].Name),
-			label: picture.Label(p.name, s.Spec.Devices[i]),
-		}
-		for _, set := range d.ConsumesCounters {
+	for _, s := range p.parts {
+		for _, set := range s.Spec.SharedCounters {
+			one := of(set.Name)
 			for name, counter := range set.Counters {
-				d.consumes[set.CounterSet+"/"+name] += counter.Value.Value()
+				one.total[set.Name+"/"+name] += counter.Value.Value()
 			}
 		}
-		p.devices = append(p.devices, d)
+		for i := range s.Spec.Devices {
+			of(picture.CardOf(s.Spec.Devices[i].Name)).add(s, i)
+		}
 	}
+	return slices.Collect(maps.Values(cards))
+}
+
+// add adds a device of a slice.
+func (p *pool) add(s *resourceapi.ResourceSlice, i int) {
+	d := &device{
+		Device: &s.Spec.Devices[i], pool: p, slice: s, consumes: counters{},
+		id:    structured.MakeDeviceID(p.driver, p.name, s.Spec.Devices[i].Name),
+		label: picture.Label(s.Spec.Devices[i]),
+	}
+	for _, set := range d.ConsumesCounters {
+		for name, counter := range set.Counters {
+			d.consumes[set.CounterSet+"/"+name] += counter.Value.Value()
+		}
+	}
+	p.devices = append(p.devices, d)
 }
 
 // hold counts what a claim has, as the scheduler does it.

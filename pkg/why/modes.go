@@ -104,8 +104,7 @@ func (s *supply) addModes(c *cluster, of map[*pool][]string) {
 		s.inMode[i].Cards++
 		s.inMode[i].Claims += len(holders)
 		if s.nearest == nil || len(holders) < fewest {
-			_, card, _ := strings.Cut(p.name, "/")
-			s.nearest, fewest = &Nearest{Card: card, Holders: names(holders)}, len(holders)
+			s.nearest, fewest = &Nearest{Card: p.card, Holders: names(holders)}, len(holders)
 		}
 	}
 }

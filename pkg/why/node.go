@@ -244,14 +244,19 @@ func ofCards(n, all int) string {
 // offers lists what the cards of a node have, the largest first, without the
 // variants of a profile.
 func (c *cluster) offers(node *corev1.Node) []string {
-	var labels []string
+	var wholes, labels []string
 	for _, p := range c.pools {
 		for _, d := range slices.Backward(p.devices) {
-			if p.driver == gpu.DriverName && d.on(node) {
+			switch {
+			case p.driver != gpu.DriverName || !d.on(node):
+			case d.Name == p.card: // the first device of a GPU, and the largest
+				wholes = union(wholes, d.label)
+			default:
 				labels = union(labels, d.label)
 			}
 		}
 	}
+	labels = union(wholes, labels...)
 	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool {
 		i := strings.IndexAny(l, "+-")
 		return i > 0 && slices.Contains(labels, l[:i])

@@ -10,6 +10,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/progress"
 )
 
@@ -141,13 +143,10 @@ func (e *Explanation) remedyProfile() {
 // ofTheSwitch says of a pod that runs that a card of it is being switched.
 func (c *cluster) ofTheSwitch(holds []Holding) string {
 	for _, h := range holds {
-		i := strings.LastIndex(h.Pool, "/")
-		if i < 0 {
-			continue
-		}
-		if far := c.far(h.Pool[:i]); far != nil && far.KeepsOff(h.Pool[i+1:]) {
+		card := picture.CardOf(h.Device)
+		if far := c.far(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(card) {
 			return fmt.Sprintf("Its card %s is being switched to %s (%s); unless its piece is kept, the pod is asked to leave.",
-				h.Pool[i+1:], progress.TaintProfile(far.To), far.During(c.in.Now))
+				card, progress.TaintProfile(far.To), far.During(c.in.Now))
 		}
 	}
 	return ""

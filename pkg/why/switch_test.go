@@ -3,7 +3,6 @@ package why_test
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/progress"
 	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -20,29 +20,29 @@ import (
 
 // switched puts the taint of a switch on all cards of a node, as the controller does.
 func (w *world) switched(node, profile string) {
-	seen := map[string]bool{}
-	for i := range w.in.Slices {
-		pool := w.in.Slices[i].Spec.Pool.Name
-		if !strings.HasPrefix(pool, node+"/") || seen[pool] {
-			continue
-		}
-		seen[pool] = true
-		r := taintRule(pool)
-		r.Name = "tranche-" + strings.ReplaceAll(pool, "/", "-")
+	for _, card := range w.cardsOf(node) {
+		r := taintRule(gpu.PoolName(node))
+		r.Name = "tranche-" + node + "-" + card
 		r.Spec.Taint = resourceapi.DeviceTaint{Key: progress.TaintKey, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 		w.in.Rules = append(w.in.Rules, r)
 	}
 }
 
+// cardsOf are the cards of a node.
+func (w *world) cardsOf(node string) []string {
+	var published []resourceapi.ResourceSlice
+	for _, s := range w.published {
+		published = append(published, *s)
+	}
+	return publish.Cards(node, published)
+}
+
 // cardOf is the first card of a node.
 func (w *world) cardOf(node string) string {
-	for i := range w.in.Slices {
-		if card, ok := strings.CutPrefix(w.in.Slices[i].Spec.Pool.Name, node+"/"); ok {
-			return card
-		}
-	}
-	require.Fail(w.t, "no card", node)
-	return ""
+	w.t.Helper()
+	cards := w.cardsOf(node)
+	require.NotEmpty(w.t, cards, node)
+	return cards[0]
 }
 
 func (w *world) gpuNodes(all ...*progresstest.Node) *world {

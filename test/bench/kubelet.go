@@ -76,7 +76,7 @@ func claimFor(n int, card, device string) *resourceapi.ResourceClaim {
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: fmt.Sprintf("pod-%d", n), UID: "7f0c0ed8-30ab-4a4b-9a4b-000000000000"}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 				Results: []resourceapi.DeviceRequestAllocationResult{{
-					Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName, card), Device: device,
+					Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(nodeName), Device: device,
 				}},
 			}},
 		},

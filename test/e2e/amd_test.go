@@ -57,7 +57,7 @@ func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	s := start(t)
 	published := s.watchSlices(nodeC)
 	s.gpuPodAt(nodeC, "first", classCPX, "")
-	held := s.allocated(s.waitRunning("first"), "").Pool
+	held := gpu.CardOfDevice(s.allocated(s.waitRunning("first"), "").Device)
 	for n := range 14 {
 		s.gpuPodAt(nodeC, fmt.Sprintf("half-%d", n), classDPX, "")
 	}
@@ -66,7 +66,7 @@ func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	for n := range 14 {
 		pod := s.pod(fmt.Sprintf("half-%d", n))
 		device := s.allocated(pod, "")
-		assert.NotEqual(t, held, device.Pool)
+		assert.NotEqual(t, held, gpu.CardOfDevice(device.Device))
 		s.requireSeesAMD(pod, "main", device, "dpx")
 	}
 
@@ -78,7 +78,7 @@ func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	})
 	s.delete("first")
 	pod := s.waitRunning("one-more")
-	assert.Equal(t, held, s.allocated(pod, "").Pool)
+	assert.Equal(t, held, gpu.CardOfDevice(s.allocated(pod, "").Device))
 	s.requireSeesAMD(pod, "main", s.allocated(pod, ""), "dpx")
 	for pool, mode := range s.modes() {
 		assert.Equal(t, "DPX", mode, pool)
@@ -121,7 +121,7 @@ func TestAnyPartitionOfEitherVendor(t *testing.T) {
 		pod := s.pod(fmt.Sprintf("any-%d", n))
 		nodes[pod.Spec.NodeName]++
 		device := s.allocated(pod, "")
-		_, card, _ := strings.Cut(device.Pool, "/")
+		card := gpu.CardOfDevice(device.Device)
 		assert.NotEqual(t, card, device.Device, "a whole card")
 	}
 	assert.Positive(t, nodes[nodeA], "%v", nodes)
@@ -145,12 +145,12 @@ func TestAnAMDPartitionWithoutRoot(t *testing.T) {
 	}
 }
 
-// modes tells the compute mode that each card of the AMD node is in, by pool.
+// modes tells the compute mode that each card of the AMD node is in, by its name.
 func (s *suite) modes() map[string]string {
 	s.t.Helper()
 	modes := map[string]string{}
 	for _, pci := range s.amdCards() {
-		modes[gpu.PoolName(nodeC, gpu.CardName(pci))] = s.amdFile(pciDevices + pci + "/current_compute_partition")
+		modes[gpu.CardName(pci)] = s.amdFile(pciDevices + pci + "/current_compute_partition")
 	}
 	return modes
 }
@@ -207,7 +207,7 @@ func (s *suite) seenAMD(pod *corev1.Pod, container string) []string {
 // (of its card, if it is whole) and no other, and that its environment names it.
 func (s *suite) requireSeesAMD(pod *corev1.Pod, container string, device resourceapi.DeviceRequestAllocationResult, what string) {
 	s.t.Helper()
-	_, card, _ := strings.Cut(device.Pool, "/")
+	card := gpu.CardOfDevice(device.Device)
 	index := 0
 	if device.Device != card {
 		_, err := fmt.Sscanf(device.Device, card+"-"+what+"-%d", &index)

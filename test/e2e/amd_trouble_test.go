@@ -76,7 +76,7 @@ func TestAProcessTakesTheCardBeforeTheSwitch(t *testing.T) {
 	}}})
 	s.gpuPodAt(nodeC, "patient", classCPX, pci)
 	s.waitPodEvent("patient", prepareFailed, gpu.CardName(pci), "4712", "late-comer")
-	assert.Equal(t, "DPX", s.modes()[gpu.PoolName(nodeC, gpu.CardName(pci))])
+	assert.Equal(t, "DPX", s.modes()[gpu.CardName(pci)])
 	s.byHandOn(nodeC, deed{EndProcess: 4712})
 	s.clearFaults(nodeC)
 	s.requireSeesAMD(s.waitRunning("patient"), "main", s.allocated(s.pod("patient"), ""), "cpx")
@@ -133,7 +133,6 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			s := start(t)
 			pci := s.amdCards()[1]
-			pool := gpu.PoolName(nodeC, gpu.CardName(pci))
 			s.gpuPodAt(nodeC, "shape", classDPX, pci)
 			s.waitRunning("shape")
 			s.delete("shape")
@@ -141,7 +140,7 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 			s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: pci, File: "current_compute_partition", Hang: when}}})
 			s.gpuPodAt(nodeC, "patient", classCPX, pci)
 			s.eventually("the plugin is in the middle of it", func() (bool, string) {
-				mode := s.modes()[pool]
+				mode := s.modes()[gpu.CardName(pci)]
 				return len(s.records(nodeC)) == 1 && (mode == "CPX") == (when == "after"), mode + s.eventsText("patient")
 			})
 			s.killPlugin(plugin)

@@ -22,7 +22,7 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"mig": func(s *suite, pods map[string]*corev1.Pod) {
 		first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
 		assert.NotEqual(s.t, first.Device, second.Device)
-		assert.Equal(s.t, first.Pool, second.Pool, "two small partitions fit on one card")
+		assert.Equal(s.t, gpu.CardOfDevice(first.Device), gpu.CardOfDevice(second.Device), "two small partitions fit on one card")
 		s.requireSees(pods["first"], "main", first, "1g.10gb")
 		s.requireSees(pods["second"], "main", second, "1g.10gb")
 		s.requireInstances(2)

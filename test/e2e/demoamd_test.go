@@ -17,7 +17,7 @@ import (
 // its pod is on, whoever made it.
 func (s *suite) requireSeesWhole(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult) {
 	s.t.Helper()
-	_, card, _ := strings.Cut(device.Pool, "/")
+	card := gpu.CardOfDevice(device.Device)
 	require.Equal(s.t, card, device.Device, "a partition")
 	if pod.Spec.NodeName == nodeC {
 		s.requireSeesAMD(pod, "main", device, "spx")
@@ -30,21 +30,21 @@ func (s *suite) requireSeesWhole(pod *corev1.Pod, device resourceapi.DeviceReque
 func checkAMDPartition(s *suite, pods map[string]*corev1.Pod) {
 	device := s.allocated(pods["partition"], "")
 	s.requireSeesAMD(pods["partition"], "main", device, "cpx")
-	assert.Equal(s.t, "CPX", s.modes()[device.Pool])
+	assert.Equal(s.t, "CPX", s.modes()[gpu.CardOfDevice(device.Device)])
 	assert.Len(s.t, s.records(nodeC), 1)
 }
 
 // Eight containers have the eight partitions of one card, and each its own.
 func checkAMDOneCard(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["eight"]
-	pools, devices := map[string]bool{}, map[string]bool{}
+	cards, devices := map[string]bool{}, map[string]bool{}
 	for n := range 8 {
 		device := s.allocated(pod, fmt.Sprintf("part-%d", n))
 		assert.True(s.t, strings.HasSuffix(device.Device, fmt.Sprintf("-cpx-%d", n)), device.Device)
 		s.requireSeesAMD(pod, fmt.Sprintf("rank-%d", n), device, "cpx")
-		pools[device.Pool], devices[device.Device] = true, true
+		cards[gpu.CardOfDevice(device.Device)], devices[device.Device] = true, true
 	}
-	assert.Len(s.t, pools, 1)
+	assert.Len(s.t, cards, 1)
 	assert.Len(s.t, devices, 8)
 }
 
@@ -57,13 +57,13 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 		eighths = s.demoPods(namespace)
 		return len(eighths) == 8, fmt.Sprintf("there are %d", len(eighths))
 	})
-	pools := map[string]bool{}
+	cards := map[string]bool{}
 	for _, pod := range eighths {
 		device := s.allocated(pod, "")
 		s.requireSeesAMD(pod, "main", device, "cpx")
-		pools[device.Pool] = true
+		cards[gpu.CardOfDevice(device.Device)] = true
 	}
-	assert.Len(s.t, pools, 8, "one on each card")
+	assert.Len(s.t, cards, 8, "one on each card")
 
 	s.kubectl("apply", "-f", repository+"/demo/amd-switch/halves/halves.yaml")
 	var halves []corev1.Pod
@@ -91,7 +91,7 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 	for _, pod := range s.demoPods(namespace) {
 		device := s.allocated(pod, "")
 		s.requireSeesAMD(pod, "main", device, "dpx")
-		switched[device.Pool] = true
+		switched[gpu.CardOfDevice(device.Device)] = true
 	}
 	// One card mostly: two if the second pod is tried when a card before the first one's
 	// is free by then.

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Four containers have the four partitions of one card, which is full.
@@ -23,7 +25,7 @@ func checkOneCard(s *suite, pods map[string]*corev1.Pod) {
 	for container, profile := range map[string]string{"train": "3g.40gb", "evaluate": "2g.20gb", "serve": "1g.10gb", "watch": "1g.10gb"} {
 		device := s.allocated(pod, container)
 		s.requireSees(pod, container, device, profile)
-		cards[device.Pool] = true
+		cards[gpu.CardOfDevice(device.Device)] = true
 	}
 	assert.Len(s.t, cards, 1)
 	assert.Equal(s.t, 4, s.machine(nodeA).instances())
@@ -161,7 +163,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.gpuPods("whole", 7, classWhole)
 	s.waitAllRunning(8)
 	s.gpuPod("beside", class3g40gb)
-	assert.Equal(s.t, held.Pool, s.allocated(s.waitRunning("beside"), "").Pool)
+	assert.Equal(s.t, gpu.CardOfDevice(held.Device), gpu.CardOfDevice(s.allocated(s.waitRunning("beside"), "").Device))
 	seen()
 
 	// Monitors that go leave everything as it is.

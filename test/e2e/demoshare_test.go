@@ -8,13 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Two pods of two namespaces have half of the same card each.
 func checkShareHalfCard(s *suite, pods map[string]*corev1.Pod) {
 	mine, theirs := pods["mine"], s.demoPods("demo-sharing-half-card-other")["theirs"]
 	require.NotNil(s.t, theirs)
-	assert.Equal(s.t, s.allocated(mine, "").Pool, s.allocated(theirs, "").Pool)
+	assert.Equal(s.t, gpu.CardOfDevice(s.allocated(mine, "").Device), gpu.CardOfDevice(s.allocated(theirs, "").Device))
 	for _, pod := range []*corev1.Pod{mine, theirs} {
 		s.requireSeesShare(pod, "main")
 		assert.Equal(s.t, "0.50", s.env(pod, "main")["GPU_PORTION"])
@@ -62,7 +64,7 @@ func checkShareTwoCards(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["two-halves"]
 	results := s.claims(pod)[0].Status.Allocation.Devices.Results
 	require.Len(s.t, results, 2)
-	assert.NotEqual(s.t, results[0].Pool, results[1].Pool)
+	assert.NotEqual(s.t, gpu.CardOfDevice(results[0].Device), gpu.CardOfDevice(results[1].Device))
 	assert.Len(s.t, s.seen(pod, "main"), len(commonNodes)+2)
 	env := s.env(pod, "main")
 	assert.NotEmpty(s.t, env["CUDA_MPS_PIPE_DIRECTORY"])
@@ -82,7 +84,7 @@ func checkShareReplicas(s *suite, _ map[string]*corev1.Pod) {
 			pods := s.demoPods(namespace)
 			clear(found)
 			for _, pod := range pods {
-				found[s.allocated(pod, "").Pool]++
+				found[gpu.CardOfDevice(s.allocated(pod, "").Device)]++
 			}
 			return len(pods) == count, fmt.Sprintf("there are %d", len(pods))
 		})
@@ -113,7 +115,7 @@ func checkShareMIG(s *suite, pods map[string]*corev1.Pod) {
 // Two pods have one daemon, and each its own limits.
 func checkShareMPS(s *suite, pods map[string]*corev1.Pod) {
 	first, second := pods["first"], pods["second"]
-	assert.Equal(s.t, s.allocated(first, "").Pool, s.allocated(second, "").Pool)
+	assert.Equal(s.t, gpu.CardOfDevice(s.allocated(first, "").Device), gpu.CardOfDevice(s.allocated(second, "").Device))
 	for _, pod := range []*corev1.Pod{first, second} {
 		s.requireSeesShare(pod, "main")
 		env := s.env(pod, "main")

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // 1g.20gb has one seventh of a card and a quarter of its memory: four fill a
@@ -54,10 +56,10 @@ func TestFillCardsWithMatchAttribute(t *testing.T) {
 	cards := map[string]bool{}
 	for n := range 8 {
 		pod := s.pod(fmt.Sprintf("four-%d", n))
-		card := s.allocated(pod, "a").Pool
+		card := gpu.CardOfDevice(s.allocated(pod, "a").Device)
 		cards[card] = true
 		for _, request := range requests {
-			assert.Equal(t, card, s.allocated(pod, request).Pool)
+			assert.Equal(t, card, gpu.CardOfDevice(s.allocated(pod, request).Device))
 		}
 		// A container that has all four sees one card and eight capabilities.
 		assert.Len(t, s.seen(pod, "main"), len(commonNodes)+1+8)

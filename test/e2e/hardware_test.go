@@ -121,7 +121,7 @@ func TestALostCard(t *testing.T) {
 	})
 	s.gpuPod("elsewhere", class1g10gb)
 	pod := s.waitRunning("elsewhere")
-	assert.NotEqual(t, gpu.PoolName(nodeA, gpu.CardName(pci)), s.allocated(pod, "").Pool)
+	assert.NotEqual(t, gpu.CardName(pci), gpu.CardOfDevice(s.allocated(pod, "").Device))
 
 	s.clearFaults(nodeA)
 	s.eventually("the taint is gone", func() (bool, string) {
@@ -135,10 +135,10 @@ func (s *suite) tainted(node, card, key string) bool {
 	s.t.Helper()
 	devices := 0
 	for _, slice := range s.slices(node) {
-		if card != "" && slice.Spec.Pool.Name != gpu.PoolName(node, card) {
-			continue
-		}
 		for i := range slice.Spec.Devices {
+			if card != "" && gpu.CardOfDevice(slice.Spec.Devices[i].Name) != card {
+				continue
+			}
 			has := false
 			for _, taint := range slice.Spec.Devices[i].Taints {
 				has = has || taint.Key == key

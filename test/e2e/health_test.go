@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 )
 
@@ -47,7 +48,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "")
 	claim := s.claims(pod)[0]
-	card := regexp.MustCompile(`^`+nodeA+`/`).ReplaceAllString(device.Pool, "")
+	card := gpu.CardOfDevice(device.Device)
 
 	metrics := s.metrics(nodeA)
 	info := `tranche_claim_info{card="` + card + `",claim="` + claim.Name + `",device="` + device.Device + `",namespace="` + s.namespace +

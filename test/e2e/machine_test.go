@@ -97,8 +97,8 @@ var commonNodes = []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidi
 func (s *suite) nodesOf(node string, device resourceapi.DeviceRequestAllocationResult) []string {
 	s.t.Helper()
 	m := s.machine(node)
-	index := slices.IndexFunc(m.GPUs, func(c simulatedCard) bool { return gpu.PoolName(node, gpu.CardName(c.PCI)) == device.Pool })
-	require.GreaterOrEqual(s.t, index, 0, "pool %s", device.Pool)
+	index := slices.IndexFunc(m.GPUs, func(c simulatedCard) bool { return gpu.CardName(c.PCI) == gpu.CardOfDevice(device.Device) })
+	require.GreaterOrEqual(s.t, index, 0, "device %s", device.Device)
 	card := m.GPUs[index]
 	nodes := append(slices.Clone(commonNodes), fmt.Sprintf("/dev/nvidia%d", index))
 	// Of a share: what is shared.

@@ -224,11 +224,10 @@ func (s *suite) devicesOn(node, card string) map[string]*resourceapi.Device {
 	s.t.Helper()
 	out := map[string]*resourceapi.Device{}
 	for _, slice := range s.slices(node) {
-		if _, name, _ := strings.Cut(slice.Spec.Pool.Name, "/"); name != card {
-			continue
-		}
 		for i := range slice.Spec.Devices {
-			out[slice.Spec.Devices[i].Name] = &slice.Spec.Devices[i]
+			if d := &slice.Spec.Devices[i]; gpu.CardOfDevice(d.Name) == card {
+				out[d.Name] = d
+			}
 		}
 	}
 	return out

@@ -72,10 +72,10 @@ func (s *suite) published(node string) (lines []string) {
 func (s *suite) sharing(node, pci string) string {
 	s.t.Helper()
 	for _, slice := range s.slices(node) {
-		if slice.Spec.Pool.Name != gpu.PoolName(node, gpu.CardName(pci)) {
-			continue
-		}
 		for i := range slice.Spec.Devices {
+			if gpu.CardOfDevice(slice.Spec.Devices[i].Name) != gpu.CardName(pci) {
+				continue
+			}
 			if a, ok := slice.Spec.Devices[i].Attributes["sharing"]; ok {
 				return *a.StringValue
 			}

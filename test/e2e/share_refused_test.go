@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Amounts that no card can serve are refused when the claim, or the template for
@@ -105,7 +106,7 @@ func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
 	s.waitUnschedulable("one-more")
 	assert.Contains(t, s.why("one-more"), "clients")
 	s.sharePod("elsewhere", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, s.allocated(s.pod("last"), "").Pool, s.allocated(s.waitRunning("elsewhere"), "").Pool)
+	assert.NotEqual(t, gpu.CardOfDevice(s.allocated(s.pod("last"), "").Device), gpu.CardOfDevice(s.allocated(s.waitRunning("elsewhere"), "").Device))
 	s.delete("last")
 	s.waitRunning("one-more")
 }
@@ -148,7 +149,7 @@ func (s *suite) shareDevices(node string) (names []string) {
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
 			if d := &slice.Spec.Devices[i]; *d.Attributes["type"].StringValue == "share" {
-				names = append(names, fmt.Sprintf("%s/%s", slice.Spec.Pool.Name, d.Name))
+				names = append(names, d.Name)
 			}
 		}
 	}

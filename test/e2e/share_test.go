@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // Two pods of two namespaces have half of one card each, and the seven others
@@ -21,8 +23,8 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	mine := s.waitRunning("mine")
 	other.sharePod("theirs", classFractionShare, half)
 	theirs := other.waitRunning("theirs")
-	shared := s.allocated(mine, "").Pool
-	assert.Equal(t, shared, s.allocated(theirs, "").Pool)
+	shared := gpu.CardOfDevice(s.allocated(mine, "").Device)
+	assert.Equal(t, shared, gpu.CardOfDevice(s.allocated(theirs, "").Device))
 	s.requireSeesShare(mine, "main")
 	s.requireSeesShare(theirs, "main")
 
@@ -31,7 +33,7 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	s.waitAllRunning(small + 1)
 	assert.Equal(t, small, s.machine(nodeA).instances())
 	for n := range small {
-		assert.NotEqual(t, shared, s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Pool)
+		assert.NotEqual(t, shared, gpu.CardOfDevice(s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Device))
 	}
 	s.gpuPod("one-more", class1g10gb)
 	s.waitUnschedulable("one-more")
@@ -56,12 +58,12 @@ func TestShareReplicasFillOneCardBeforeTheNext(t *testing.T) {
 	s.waitAllRunning(replicas)
 	pools := map[string]bool{}
 	for n := range replicas {
-		pools[s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Pool] = true
+		pools[gpu.CardOfDevice(s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Device)] = true
 	}
 	require.Len(t, pools, 1)
 	assert.Len(t, s.daemons(nodeA), replicas, "one for each claim")
 	s.sharePod("eleventh", classFractionShare, nil)
-	assert.NotContains(t, pools, s.allocated(s.waitRunning("eleventh"), "").Pool)
+	assert.NotContains(t, pools, gpu.CardOfDevice(s.allocated(s.waitRunning("eleventh"), "").Device))
 	assert.Len(t, s.records(nodeA), replicas+1)
 }
 
@@ -72,7 +74,7 @@ func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 	s.sharePod("small", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "compute": "30"})
 	small, large := s.waitRunning("small"), s.waitRunning("large")
-	assert.Equal(t, s.allocated(small, "").Pool, s.allocated(large, "").Pool)
+	assert.Equal(t, gpu.CardOfDevice(s.allocated(small, "").Device), gpu.CardOfDevice(s.allocated(large, "").Device))
 	assert.Equal(t, "cooperative", s.attribute(small, "isolation"))
 
 	for pod, want := range map[*corev1.Pod]struct{ limit, daemon, threads, portion string }{
@@ -124,10 +126,10 @@ func TestShareOfAMDCards(t *testing.T) {
 	}
 	first, second := s.waitRunning("first"), s.waitRunning("second")
 	device := s.allocated(first, "")
-	assert.Equal(t, device.Pool, s.allocated(second, "").Pool)
+	assert.Equal(t, gpu.CardOfDevice(device.Device), gpu.CardOfDevice(s.allocated(second, "").Device))
 	assert.Equal(t, "none", s.attribute(first, "isolation"))
 	assert.Equal(t, "timeslicing", s.attribute(first, "sharing"))
-	_, card, _ := strings.Cut(device.Pool, "/")
+	card := gpu.CardOfDevice(device.Device)
 	for _, pod := range []*corev1.Pod{first, second} {
 		assert.ElementsMatch(t, []string{"/dev/kfd", "/dev/dri/renderD" + fmt.Sprint(s.firstMinor(card))}, s.seenAMD(pod, "main"))
 	}
@@ -135,7 +137,7 @@ func TestShareOfAMDCards(t *testing.T) {
 
 	// A partition of a shared card is not to be had; the next card is cut.
 	s.gpuPodAt(nodeC, "part", "gpu-xcp-cpx.tranche.dev", "")
-	assert.NotEqual(t, device.Pool, s.allocated(s.waitRunning("part"), "").Pool)
+	assert.NotEqual(t, gpu.CardOfDevice(device.Device), gpu.CardOfDevice(s.allocated(s.waitRunning("part"), "").Device))
 }
 
 // Memory and fractions do not meet on one card.
@@ -143,7 +145,7 @@ func TestShareByMemoryAndByFractionOnTwoCards(t *testing.T) {
 	s := start(t)
 	s.sharePod("by-memory", classMemoryShare, amounts{"memory": "1Gi"})
 	s.sharePod("by-fraction", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, s.allocated(s.waitRunning("by-memory"), "").Pool, s.allocated(s.waitRunning("by-fraction"), "").Pool)
+	assert.NotEqual(t, gpu.CardOfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.CardOfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
 }
 
 // Both containers of a pod, and its init container, have the share if they name

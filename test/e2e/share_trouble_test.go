@@ -199,7 +199,7 @@ func TestShareOfPartitionsByAProfileAtRunTime(t *testing.T) {
 			assert.Zero(t, s.machine(nodeA).instances())
 			continue
 		}
-		assert.Equal(t, "CPX", s.modes()[s.allocated(first, "").Pool])
+		assert.Equal(t, "CPX", s.modes()[gpu.CardOfDevice(s.allocated(first, "").Device)])
 		assert.Equal(t, s.seenAMD(first, "main"), s.seenAMD(second, "main"))
 	}
 }

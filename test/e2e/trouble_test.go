@@ -127,8 +127,10 @@ func TestAFatalXID(t *testing.T) {
 
 func (s *suite) devicesOf(node, card string) (count int) {
 	for _, slice := range s.slices(node) {
-		if slice.Spec.Pool.Name == gpu.PoolName(node, card) {
-			count += len(slice.Spec.Devices)
+		for _, d := range slice.Spec.Devices {
+			if gpu.CardOfDevice(d.Name) == card {
+				count++
+			}
 		}
 	}
 	return count
@@ -156,8 +158,8 @@ func TestHardwareCommand(t *testing.T) {
 	require.Len(t, told.Cards, 8)
 	partitions := map[string]int{}
 	for _, c := range told.Cards {
-		partitions[gpu.PoolName(nodeA, c.Name)] = len(c.Partitions)
+		partitions[c.Name] = len(c.Partitions)
 	}
-	assert.Equal(t, 1, partitions[device.Pool], text)
+	assert.Equal(t, 1, partitions[gpu.CardOfDevice(device.Device)], text)
 	s.byHand(deed{Remove: foreign})
 }

@@ -122,7 +122,7 @@ func holderOf(t *testing.T, card *gpu.GPU, name string, s gpu.Sharing, amount gp
 	require.True(t, ok)
 	p := gpu.ShareOf(base, gpu.ByMemory, s)
 	d := ledger.Device{
-		Request: "gpu", Pool: gpu.PoolName(node, card.Name()), Name: p.Name(), Placement: p, UUID: card.UUID,
+		Request: "gpu", Pool: gpu.PoolName(node), Name: p.Name(), Placement: p, UUID: card.UUID,
 		ShareID: types.UID("share-of-" + name), Amount: &amount,
 	}
 	ref := ledger.ClaimRef{UID: types.UID(name), Namespace: "default", Name: name}

@@ -212,7 +212,7 @@ func (p *plugins) publish(ctx context.Context, n *plugin) error {
 	all := p.core.ResourceV1().ResourceSlices()
 	for i := range p.cards {
 		if i == len(n.slices) {
-			made, err := all.Create(ctx, sliceOf(n, i), metav1.CreateOptions{})
+			made, err := all.Create(ctx, sliceOf(n, i, p.cards), metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
@@ -230,12 +230,13 @@ func (p *plugins) publish(ctx context.Context, n *plugin) error {
 	return nil
 }
 
-func sliceOf(n *plugin, card int) *resourceapi.ResourceSlice {
+// sliceOf is the slice of one of a node's cards. Nothing looks at the counters here.
+func sliceOf(n *plugin, card, cards int) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + cardName(card)},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices(n, card),
-			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name, cardName(card)), Generation: 1, ResourceSliceCount: 1},
+			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(cards)},
 		},
 	}
 }

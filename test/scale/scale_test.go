@@ -112,7 +112,7 @@ func TestPluginAnswers(t *testing.T) {
 
 func TestDevicesAreOthersWithEveryProfile(t *testing.T) {
 	n := &plugin{name: "a", applied: "old"}
-	before := publish.Digest(sliceOf(n, 1).Spec.Devices)
+	before := publish.Digest(sliceOf(n, 1, 8).Spec.Devices)
 	assert.Equal(t, before, publish.Digest(devices(n, 1)))
 	n.applied = "new"
 	assert.NotEqual(t, before, publish.Digest(devices(n, 1)))

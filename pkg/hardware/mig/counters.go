@@ -45,14 +45,21 @@ func instancesCounter(profile string) string { return "instances-" + gpu.Profile
 // layout is what keeps the cuts of a card apart: its memory slices, and the
 // parts that need a counter beside them.
 type layout struct {
-	slices int
+	// end is the number of memory slices. slices are those that have a counter: the
+	// first of each run of slices that every cut takes all of or nothing of.
+	end    int
+	slices []int
 	scarce []part
+	// memory is the counter of that name: at least as much as any cuts that fit
+	// together show, so that it never keeps cuts apart, and never zero.
+	memory int64
 }
 
-// layoutOf finds the fewest counters that say exactly which cuts fit together.
-// Each counter costs the whole cluster time on every scheduling attempt.
-func layoutOf(profiles []Profile) layout {
-	l := layout{slices: sliceCount(profiles)}
+// layoutOf finds the fewest counters that say exactly which cuts fit together on a card
+// with so much memory. Each counter costs the whole cluster time on every scheduling
+// attempt.
+func layoutOf(profiles []Profile, memory int64) layout {
+	l := layout{end: sliceCount(profiles), slices: sliceRuns(profiles)}
 	for _, r := range parts(profiles) {
 		if peak(profiles, r.takes, nil) > r.total {
 			l.scarce = append(l.scarce, r)
@@ -67,6 +74,7 @@ func layoutOf(profiles []Profile) layout {
 	}
 	// Whatever else limits a profile, NVML tells how often it fits.
 	engines := l.scarce
+	l.memory = max(memory, peak(profiles, memoryOf, engines), 1)
 	for _, p := range profiles {
 		one := func(Profile) int64 { return 1 }
 		if p.Max > 0 && peak([]Profile{p}, one, engines) > int64(p.Max) {
@@ -87,8 +95,8 @@ func layoutOf(profiles []Profile) layout {
 
 // counters is what the card has to give.
 func (l layout) counters() gpu.Counters {
-	counters := gpu.Counters{}
-	for slice := range l.slices {
+	counters := gpu.Counters{gpu.CounterMemory: l.memory}
+	for _, slice := range l.slices {
 		counters[sliceCounter(slice)] = 1
 	}
 	for _, r := range l.scarce {
@@ -97,11 +105,17 @@ func (l layout) counters() gpu.Counters {
 	return counters
 }
 
-// consumption is what a cut takes of it.
+// consumption is what a cut takes of it. Every cut takes memory, also one whose size
+// the driver does not tell, so that the whole card excludes it.
 func (l layout) consumption(c cut) gpu.Counters {
-	takes := gpu.Counters{}
-	for slice := c.at.Start; slice < c.at.end(); slice++ {
-		takes[sliceCounter(slice)] = 1
+	if c.at.Start == 0 && c.at.end() == l.end {
+		return l.all()
+	}
+	takes := gpu.Counters{gpu.CounterMemory: memoryOf(c.Profile)}
+	for _, slice := range l.slices {
+		if c.at.Start <= slice && slice < c.at.end() {
+			takes[sliceCounter(slice)] = 1
+		}
 	}
 	for _, r := range l.scarce {
 		if n := r.takes(c.Profile); n > 0 {
@@ -110,6 +124,13 @@ func (l layout) consumption(c cut) gpu.Counters {
 	}
 	return takes
 }
+
+// all is what is taken by what needs the card to itself. All of the memory is enough,
+// since everything takes some. The other counters would say the same at greater length.
+func (l layout) all() gpu.Counters { return gpu.Counters{gpu.CounterMemory: l.memory} }
+
+// memoryOf is what an instance of a profile takes of the memory counter.
+func memoryOf(p Profile) int64 { return max(p.Memory, 1) }
 
 // largest is the most that any profile takes, which is what the card has for
 // cuts: the largest profile has it all.
@@ -131,6 +152,20 @@ func sliceCount(profiles []Profile) int {
 		}
 	}
 	return n
+}
+
+// sliceRuns divides the memory slices where a cut begins or ends, and lists the first
+// slice of each run. RTX PRO 6000 has 12 slices and no cut smaller than three.
+func sliceRuns(profiles []Profile) []int {
+	var edges []int
+	for _, p := range profiles {
+		for _, at := range p.Spans {
+			edges = append(edges, at.Start, at.end())
+		}
+	}
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	return edges[:max(len(edges)-1, 0)]
 }
 
 // peak is the largest sum of takes over all sets of cuts that do not overlap in

@@ -11,38 +11,46 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// beside lists the counters that are not memory slices.
+// beside lists the counters that are neither memory slices nor memory.
 func beside(counters gpu.Counters) map[string]int64 {
 	rest := map[string]int64{}
 	for name, n := range counters {
-		if !strings.HasPrefix(name, "memory-slice-") {
+		if !strings.HasPrefix(name, "memory-slice-") && name != gpu.CounterMemory {
 			rest[name] = n
 		}
 	}
 	return rest
 }
 
+func upTo(n int) []int {
+	var all []int
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
 func TestCountersOfModels(t *testing.T) {
 	for _, test := range []struct {
 		model    string
 		profiles []Profile
-		slices   int
+		slices   []int
 		beside   map[string]int64
 	}{
 		// JPEG and OFA limit +me alike; decoders cannot run out while OFA does not.
-		{"A30", a30(), 4, map[string]int64{"ofa-engines": 1}},
-		{"A100", a100(), 8, map[string]int64{"ofa-engines": 1}},
-		{"H100", h100(), 8, map[string]int64{"ofa-engines": 1}},
+		{"A30", a30(), upTo(4), map[string]int64{"ofa-engines": 1}},
+		{"A100", a100(), upTo(8), map[string]int64{"ofa-engines": 1}},
+		{"H100", h100(), upTo(8), map[string]int64{"ofa-engines": 1}},
 		// +me.all takes all decoders, and with them all encoders and JPEG engines.
-		{"RTX PRO 6000", rtxPro6000(), 12, map[string]int64{"ofa-engines": 1, "decoders": 4}},
+		{"RTX PRO 6000", rtxPro6000(), []int{0, 3, 6, 9}, map[string]int64{"ofa-engines": 1, "decoders": 4}},
 	} {
 		t.Run(test.model, func(t *testing.T) {
-			counters := layoutOf(test.profiles).counters()
+			counters := layoutOf(test.profiles, 1).counters()
 			assert.Equal(t, test.beside, beside(counters))
-			for slice := range test.slices {
+			for _, slice := range test.slices {
 				assert.EqualValues(t, 1, counters[fmt.Sprintf("memory-slice-%d", slice)])
 			}
-			assert.Len(t, counters, test.slices+len(test.beside))
+			assert.Len(t, counters, 1+len(test.slices)+len(test.beside))
 		})
 	}
 }
@@ -53,7 +61,7 @@ func TestCountersOfModels(t *testing.T) {
 func TestCountersSayExactlyWhatFits(t *testing.T) {
 	for model, profiles := range map[string][]Profile{"A30": a30(), "A100": a100(), "H100": h100(), "RTX PRO 6000": rtxPro6000()} {
 		t.Run(model, func(t *testing.T) {
-			l := layoutOf(profiles)
+			l := layoutOf(profiles, 1)
 			for _, r := range parts(profiles) {
 				assert.LessOrEqual(t, peak(profiles, r.takes, l.scarce), r.total, r.counter)
 			}
@@ -68,7 +76,7 @@ func TestCountersSayExactlyWhatFits(t *testing.T) {
 // that the scheduler does with the counters.
 func TestEverySetOfCutsOfA30(t *testing.T) {
 	profiles := a30()
-	l := layoutOf(profiles)
+	l := layoutOf(profiles, 1)
 	total := l.counters()
 	cuts := ordered(profiles)
 	for set := range 1 << len(cuts) {
@@ -126,8 +134,40 @@ func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
 		{"1g.10gb+nvl", 1, 1, ones, 16, [5]int64{1, 1, 0, 1, 0}, 2},
 		{"7g.80gb", 7, 8, []int{0}, 132, [5]int64{8, 7, 0, 7, 0}, 1},
 	})
-	l := layoutOf(profiles)
+	l := layoutOf(profiles, 1)
 	assert.Equal(t, map[string]int64{"instances-1g-10gb-nvl": 2}, beside(l.counters()))
 	assert.Contains(t, l.consumption(cut{Profile: profiles[1], at: Span{3, 1}}), "instances-1g-10gb-nvl")
 	assert.NotContains(t, l.consumption(cut{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-nvl")
+}
+
+// The memory counter never keeps cuts apart that fit together, and the whole card always
+// excludes every cut, whatever sizes the driver tells.
+func TestMemoryCounter(t *testing.T) {
+	for name, test := range map[string]struct {
+		card, each, want int64
+	}{
+		"as much as the cuts":       {70, 10, 70},
+		"the cuts add up to more":   {60, 10, 70},
+		"the cuts leave a rest":     {80, 10, 80},
+		"sizes that nobody tells":   {0, 0, 7},
+		"cuts whose size is untold": {80, 0, 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profiles := table([]row{{"1g", 1, 1, ones, 16, [5]int64{1}, 7}, {"7g", 7, 7, []int{0}, 132, [5]int64{7}, 1}})
+			profiles[0].Memory, profiles[1].Memory = test.each, test.each*7
+			placements, counters := Devices(Facts{PCIAddress: "0000:c1:00.0", Capable: true, Switchable: true, Memory: test.card}, profiles)
+			assert.Equal(t, test.want, counters[gpu.CounterMemory])
+			all := gpu.Counters{}
+			whole := placements[len(placements)-1]
+			require.Equal(t, gpu.TypeGPU, whole.Type)
+			for _, p := range placements[:7] {
+				all.Add(p.Consumes)
+				both := gpu.Counters{}
+				both.Add(p.Consumes)
+				both.Add(whole.Consumes)
+				assert.Equal(t, gpu.CounterMemory, both.Exceeds(counters), "%s beside the whole card", p.Name())
+			}
+			assert.Empty(t, all.Exceeds(counters), "all small cuts together")
+		})
+	}
 }

@@ -84,11 +84,13 @@ func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 	if offerCuts {
 		cuts = profiles
 	}
-	l := layoutOf(cuts)
-	counters := l.counters()
-	if len(cuts) == 0 {
-		counters = gpu.Counters{gpu.CounterMemory: f.Memory}
+	l := layoutOf(cuts, f.Memory)
+	if f.Capable && f.NeedsReset {
+		// The counters of both modes: a reset then changes the devices only, which is
+		// one write to the API server.
+		l = layoutOf(profiles, f.Memory)
 	}
+	counters := l.counters()
 
 	var all []gpu.Placement
 	for _, p := range ordered(cuts) {
@@ -106,7 +108,7 @@ func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 		})
 	}
 	if offerWhole {
-		all = append(all, wholeCard(f, profiles, counters))
+		all = append(all, wholeCard(f, profiles, l.all()))
 	}
 	return all, counters
 }
@@ -123,8 +125,8 @@ func Other(f Facts, profiles []Profile) *gpu.Offer {
 	return &o
 }
 
-// wholeCard is the placement that cuts nothing. It takes all there is.
-func wholeCard(f Facts, profiles []Profile, counters gpu.Counters) gpu.Placement {
+// wholeCard is the placement that cuts nothing.
+func wholeCard(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
 	multiprocessors := f.Multiprocessors
 	if multiprocessors == 0 {
 		multiprocessors = largest(profiles, func(p Profile) int64 { return p.Multiprocessors })
@@ -145,7 +147,7 @@ func wholeCard(f Facts, profiles []Profile, counters gpu.Counters) gpu.Placement
 		ComputeUnits: multiprocessors,
 		Engines:      engines,
 		Isolation:    gpu.IsolationHardware,
-		Consumes:     maps.Clone(counters),
+		Consumes:     takes,
 	}
 }
 

@@ -79,7 +79,8 @@ func TestDevicesOfHopper(t *testing.T) {
 
 	whole := placements[len(placements)-1]
 	assert.Equal(t, "gpu-0000-c1-00-0", whole.Name(), "the whole card comes last")
-	assert.Equal(t, counters, whole.Consumes, "and takes everything")
+	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 80 << 30}, whole.Consumes, "and takes all memory, which everything else needs some of")
+	assert.Equal(t, whole.Consumes, placements[len(placements)-2].Consumes, "so does the 7g")
 	assert.EqualValues(t, 80<<30, whole.Memory)
 	assert.EqualValues(t, 132, whole.ComputeUnits, "from the largest profile")
 	assert.Equal(t, map[string]int64{CopyEngines: 8, Decoders: 7, JPEGEngines: 7, OFAEngines: 1}, whole.Engines)
@@ -93,7 +94,7 @@ func TestDevicesOfHopper(t *testing.T) {
 	me6, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-6")
 	me5, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-5")
 	assert.True(t, g.Conflict(me6, me5), "one OFA engine, one +me")
-	assert.Equal(t, gpu.Counters{"memory-slice-6": 1, "ofa-engines": 1}, me6.Consumes)
+	assert.Equal(t, gpu.Counters{"memory": 1, "memory-slice-6": 1, "ofa-engines": 1}, me6.Consumes)
 }
 
 func TestPlacementsShareNoMaps(t *testing.T) {
@@ -131,6 +132,9 @@ func TestOther(t *testing.T) {
 		placements, counters := Devices(f, a100())
 		assert.Equal(t, &gpu.Offer{Counters: counters, Placements: placements}, other)
 	}
+	_, off := Devices(Facts{Capable: true, NeedsReset: true, Memory: 39 << 30}, a100())
+	_, on := Devices(Facts{Capable: true, NeedsReset: true, On: true, Memory: 39 << 30}, a100())
+	assert.Equal(t, on, off, "a change of the mode leaves the counters as they are")
 	for name, f := range map[string]Facts{
 		"no MIG": {NeedsReset: true}, "Hopper": {Capable: true, Switchable: true}, "vGPU": {Capable: true},
 	} {

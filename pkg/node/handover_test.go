@@ -1,0 +1,233 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// handing is a handover to the real resourceslice controller, which the helper publishes
+// with, and to an API server in memory that counts.
+type handing struct {
+	*handover
+	t      *testing.T
+	api    *fake.Clientset
+	writes atomic.Int64
+	// mu protects incomplete, which is set when the pool was seen incomplete after its
+	// first publication.
+	mu         sync.Mutex
+	watch      bool
+	incomplete bool
+}
+
+func newHanding(t *testing.T) *handing {
+	t.Helper()
+	h := &handing{t: t, api: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "1"}})}
+	h.api.PrependReactor("*", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		verb := action.GetVerb()
+		if verb == "list" || verb == "watch" || verb == "get" {
+			return false, nil, nil
+		}
+		n := h.writes.Add(1)
+		if with, ok := action.(interface{ GetObject() runtime.Object }); ok {
+			if s, ok := with.GetObject().(*resourceapi.ResourceSlice); ok {
+				s.ResourceVersion = fmt.Sprint(1000 + n)
+				if s.Name == "" {
+					s.Name = fmt.Sprintf("%s%05d", s.GenerateName, n)
+				}
+			}
+		}
+		return false, nil, nil
+	})
+	var controller *resourceslice.Controller
+	h.handover = &handover{node: nodeName, patience: time.Minute, failed: func(_ context.Context, err error) { assert.NoError(t, err) }}
+	h.send = func(_ context.Context, r resourceslice.DriverResources) error {
+		if controller != nil {
+			controller.Update(&r)
+			return nil
+		}
+		var err error
+		controller, err = resourceslice.StartController(t.Context(), resourceslice.Options{
+			DriverName: gpu.DriverName, KubeClient: observed{h.api, h.observe}, Resources: &r,
+			Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: "1"},
+		})
+		if err == nil {
+			t.Cleanup(controller.Stop)
+		}
+		return err
+	}
+	t.Cleanup(h.stop)
+	return h
+}
+
+// observe looks at the pool after each write, as a scheduler would see it.
+func (h *handing) observe(ctx context.Context, s *resourceapi.ResourceSlice) {
+	h.mu.Lock()
+	if h.watch && publish.DigestsOf(nodeName, h.slices()) == nil {
+		h.incomplete = true
+	}
+	h.mu.Unlock()
+	h.stored(ctx, s)
+}
+
+func (h *handing) slices() []resourceapi.ResourceSlice {
+	list, err := h.api.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
+	assert.NoError(h.t, err)
+	return list.Items
+}
+
+// costs hands cards over, waits until the API server has them, and says how many writes
+// it took and whether the pool was incomplete meanwhile.
+func (h *handing) costs(cards []publish.Card) (int64, bool) {
+	h.t.Helper()
+	resources, errs := publish.Resources(nodeName, cards)
+	require.Empty(h.t, errs)
+	before := h.writes.Load()
+	require.NoError(h.t, h.give(h.t.Context(), resources))
+	want := publish.DigestsOfResources(nodeName, resources)
+	if len(cards) == 0 {
+		want = nil
+	}
+	require.Eventually(h.t, func() bool { return assert.ObjectsAreEqual(want, publish.DigestsOf(nodeName, h.slices())) }, 20*time.Second, 5*time.Millisecond)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	incomplete := h.incomplete
+	h.incomplete = false
+	return h.writes.Load() - before, incomplete
+}
+
+func (h *handing) observeCompleteness() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watch = true
+}
+
+// What a change costs the API server: one write for each GPU that changes, and the pool is
+// complete all the time. Only a change of counters, or of the number of GPUs, writes all
+// slices.
+func TestWritesOfAHandover(t *testing.T) {
+	h := newHanding(t)
+	cards := make([]publish.Card, 8)
+	for i := range cards {
+		cards[i].GPU = cardAt(fmt.Sprintf("0000:%02x:00.0", i+1))
+	}
+	writes, _ := h.costs(cards)
+	assert.EqualValues(t, 9, writes, "the first publication")
+	h.observeCompleteness()
+
+	tainted := func(n int) {
+		for i := range cards[:n] {
+			cards[i].Taints = append(cards[i].Taints, resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: fmt.Sprint(len(cards[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		}
+	}
+	for _, n := range []int{0, 1, 2, 8} {
+		tainted(n)
+		writes, incomplete := h.costs(cards)
+		assert.EqualValues(t, n, writes, "%d GPUs change", n)
+		assert.False(t, incomplete, "%d GPUs change", n)
+	}
+
+	// The offer of a GPU and its taints are one write.
+	cards[3].Placements = cards[3].Placements[1:]
+	cards[3].Taints = nil
+	writes, incomplete := h.costs(cards)
+	assert.EqualValues(t, 1, writes)
+	assert.False(t, incomplete)
+
+	cards[5].Counters = gpu.Counters{"memory": 90}
+	cards[5].Placements = cards[5].Placements[1:]
+	writes, incomplete = h.costs(cards)
+	assert.EqualValues(t, 9, writes, "counters and devices of one GPU")
+	assert.True(t, incomplete)
+
+	more := cardAt("0000:0a:00.0")
+	writes, _ = h.costs(append(cards, publish.Card{GPU: more}))
+	assert.EqualValues(t, 11, writes, "a ninth GPU")
+	writes, _ = h.costs(nil)
+	assert.EqualValues(t, 11, writes, "all slices are deleted")
+}
+
+// A target that changes while slices are handed over is reached, without steps that it has
+// no use for.
+func TestHandoverFollowsTheTarget(t *testing.T) {
+	var sent []resourceslice.DriverResources
+	h := &handover{node: nodeName, patience: time.Minute, send: func(_ context.Context, r resourceslice.DriverResources) error {
+		sent = append(sent, r)
+		return nil
+	}}
+	target := func(taints ...string) resourceslice.DriverResources {
+		var cards []publish.Card
+		for i, value := range taints {
+			c := publish.Card{GPU: cardAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
+			c.Taints = []resourceapi.DeviceTaint{{Key: "k", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			cards = append(cards, c)
+		}
+		r, errs := publish.Resources(nodeName, cards)
+		require.Empty(t, errs)
+		return r
+	}
+	state := func() (taints string) {
+		for _, s := range sent[len(sent)-1].Pools[nodeName].Slices[1:] {
+			taints += s.Devices[0].Taints[0].Value
+		}
+		return taints
+	}
+	storedNow := func(i int) {
+		h.stored(t.Context(), &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: sent[len(sent)-1].Pools[nodeName].Slices[i].Devices}})
+	}
+	require.NoError(t, h.give(t.Context(), target("a", "a", "a")))
+	assert.Equal(t, "aaa", state(), "all at once at first")
+	require.NoError(t, h.give(t.Context(), target("b", "b", "a")))
+	assert.Equal(t, "baa", state())
+	require.NoError(t, h.give(t.Context(), target("b", "a", "c")))
+	assert.Equal(t, "baa", state(), "one slice at a time")
+	storedNow(3)
+	assert.Equal(t, "baa", state(), "another slice was stored")
+	storedNow(1)
+	assert.Equal(t, "bac", state())
+	storedNow(3)
+	assert.Equal(t, "bac", state())
+	assert.Len(t, sent, 3)
+}
+
+// A slice that is never stored does not hold up the others for long.
+func TestHandoverLosesPatience(t *testing.T) {
+	var mu sync.Mutex
+	var last resourceslice.DriverResources
+	h := &handover{node: nodeName, patience: time.Millisecond, send: func(_ context.Context, r resourceslice.DriverResources) error {
+		mu.Lock()
+		defer mu.Unlock()
+		last = r
+		return nil
+	}}
+	cards := []publish.Card{{GPU: cardAt("0000:01:00.0")}, {GPU: cardAt("0000:02:00.0")}}
+	first, _ := publish.Resources(nodeName, cards)
+	require.NoError(t, h.give(t.Context(), first))
+	for i := range cards {
+		cards[i].Withheld = true
+	}
+	second, _ := publish.Resources(nodeName, cards)
+	require.NoError(t, h.give(t.Context(), second))
+	assert.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(last.Pools[nodeName].Slices[2].Devices) == 0
+	}, 20*time.Second, time.Millisecond)
+	h.stop()
+}

@@ -88,7 +88,7 @@ func TestWaitEnds(t *testing.T) {
 		"failed": {"cpx", &progresstest.Follows("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
 			"the node does not follow the profile (DrainDeadline): not all pods left; it is tried again at 13:58:00 UTC"},
 		"never": {"cpx", &progresstest.Follows("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such card", false).GPUNode, "",
-			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is tried again when the profile, its policy or the cards change"},
+			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"},
 		"conflict": {"cpx", &progresstest.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the node does not follow the profile: mig-manager serves the node"},
 		"disabled meanwhile": {"cpx", &progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, progress.Disabled, "spec.enabled is false").GPUNode, "",

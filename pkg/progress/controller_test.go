@@ -42,6 +42,6 @@ func TestWordsOfTheController(t *testing.T) {
 	n.Status = machine.Next(n, &switchover.Facts{Now: now, Choice: choice}).Status
 	far = progress.Of(n)
 	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be reached: gpu-a has no mode CPX. The node is as before, with profile spx. "+
-		"It is tried again when the profile, its policy or the cards change.", far.Sentences(now)[0].Text)
+		"It is tried again when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)
 	assert.Empty(t, far.Cards)
 }

@@ -38,10 +38,14 @@ type Node struct {
 	Attempt int32    `json:"attempt,omitempty"`
 	Cards   []string `json:"cards,omitempty"`
 	// Reason and Message say why the switch is rolled back or has failed, Retry when
-	// it is tried again; nil: when profile, policy or cards change.
+	// it is tried again at the earliest; nil: when profile, policy or GPUs change.
 	Reason  string     `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
 	Retry   *time.Time `json:"retry,omitempty"`
+	// Blockers are pods that could not be evicted. It is not tried again while they
+	// cannot. Rebooted: only a change of profile or policy has it tried again.
+	Blockers []v1alpha1.Blocker `json:"blockers,omitempty"`
+	Rebooted bool               `json:"rebooted,omitempty"`
 	// Overruled says whose wish does not count, Conflict which other systems keep the
 	// cards from being changed, and Kept why else the node does not follow.
 	Overruled string `json:"overruled,omitempty"`
@@ -68,6 +72,7 @@ func Of(n *v1alpha1.GPUNode) Node {
 		out.From, out.To, out.Attempt = sw.From.Profile, sw.To.Profile, sw.Attempt
 		out.Since, out.Deadline, out.Retry = timeOf(&sw.Since), timeOf(sw.Deadline), timeOf(sw.Retry)
 		out.Reason, out.Message = sw.Reason, sw.Message
+		out.Blockers, out.Rebooted = sw.Blockers, sw.Rebooted
 		if out.State != v1alpha1.Failed {
 			out.Cards = sw.Cards
 		}

@@ -48,7 +48,7 @@ func TestNode(t *testing.T) {
 				"The node is as before, with profile spx. Try 2 begins in 60s."}},
 		"does not fit": {progresstest.Follows("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD card.", false), "profile none → cpx",
 			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be reached: gpu-a is no AMD card. " +
-				"The node is as before, with no profile. It is tried again when the profile, its policy or the cards change."}},
+				"The node is as before, with no profile. It is tried again when the profile, its policy, the GPUs or the plugin's settings change."}},
 		"not rolled back": {progresstest.Follows("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be reached: the driver did not load. Try 2 begins in 60s."}},
 		"overruled": {progresstest.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
@@ -89,7 +89,11 @@ func TestTimes(t *testing.T) {
 
 	assert.Equal(t, "no profile", progress.TaintProfile("none"))
 	assert.Equal(t, "profile cpx", progress.TaintProfile("cpx"))
-	assert.Equal(t, "when the profile, its policy or the cards change", far.Again())
+	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
+	far.Rebooted = true
+	assert.Equal(t, "when the profile or its policy changes", far.Again())
+	far.Blockers = []v1alpha1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
+	assert.Contains(t, far.Again(), "when what is in the way can leave")
 
 	n.Fails("cpx", "InUse", "", true)
 	assert.Contains(t, progress.Of(&n.GPUNode).Failure(now.Add(time.Hour)), "Try 2 begins now.")

@@ -128,21 +128,28 @@ const rollbackFailed = "RollbackFailed"
 // again says when a switch that has failed is tried again.
 func (n Node) again(now time.Time) string {
 	switch {
+	case len(n.Blockers) > 0:
+		return "It is tried again " + n.Again() + "."
 	case n.Retry != nil && n.Retry.After(now):
 		return fmt.Sprintf("Try %d begins in %s.", n.Attempt+1, long(n.Retry.Sub(now)))
 	case n.Retry != nil:
 		return fmt.Sprintf("Try %d begins now.", n.Attempt+1)
 	}
-	return "It is tried again when the profile, its policy or the cards change."
+	return "It is tried again " + n.Again() + "."
 }
 
 // Again says when a switch that has failed is tried again, in words that hold at any
 // time.
 func (n Node) Again() string {
-	if n.Retry != nil {
+	switch {
+	case len(n.Blockers) > 0:
+		return "when what is in the way can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
+	case n.Retry != nil:
 		return "at " + Clock(*n.Retry)
+	case n.Rebooted:
+		return "when the profile or its policy changes"
 	}
-	return "when the profile, its policy or the cards change"
+	return "when the profile, its policy, the GPUs or the plugin's settings change"
 }
 
 // Clock is a time of day as people compare it with the controller's messages.

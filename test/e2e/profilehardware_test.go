@@ -163,7 +163,7 @@ func TestCountsThatDoNotAddUp(t *testing.T) {
 	s.labelProfile(nodeA, "too-many")
 	n := s.waitFailed(nodeA, v1alpha1.ReasonProfileDoesNotFit)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
-	for _, part := range []string{"spec.rules[0].mig.partitions", "1g.10gb x 1 do not fit beside 3g.40gb x 2", "It is tried again when the profile, its policy or the cards change"} {
+	for _, part := range []string{"spec.rules[0].mig.partitions", "1g.10gb x 1 do not fit beside 3g.40gb x 2", "It is tried again when the profile, its policy, the GPUs or the plugin's settings change"} {
 		assert.Contains(t, said, part)
 	}
 	assert.Zero(t, n.Status.History[0].Evicted)

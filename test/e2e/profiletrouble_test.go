@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // slowPartitions makes each partition of node-a take a moment, so that a switch can
@@ -114,27 +116,63 @@ func TestAMemoryModeThatGotLost(t *testing.T) {
 func TestForceAfterTheDeadline(t *testing.T) {
 	s := start(t)
 	s.setProfileSpec("by-force", "{rules: ["+cutInThree+"], switch: {drainDeadline: 5s, afterDeadline: Force}}")
-	pod := s.slowPod(nodeA, "kept", classWhole, 1)
-	pod.Labels = map[string]string{"app": "kept"}
-	_, err := s.client.CoreV1().Pods(s.namespace).Update(s.ctx, pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "always"},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: ptr.To(intstr.FromInt32(1)),
-			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	s.eventually("the budget counts the pod", func() (bool, string) {
-		b, err := s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, "always", metav1.GetOptions{})
-		require.NoError(t, err)
-		return b.Status.CurrentHealthy == 1 && b.Status.ObservedGeneration == b.Generation, b.Status.String()
-	})
+	s.slowPod(nodeA, "kept", classWhole, 1)
+	s.zeroBudget("kept")
 	s.labelProfile(nodeA, "by-force")
 	s.waitGone("kept")
 	assert.Contains(t, s.eventsText("kept"), "Deleted after the deadline")
 	s.waitFollows(nodeA, "by-force")
+}
+
+// zeroBudget has a budget that allows no eviction of a pod.
+func (s *suite) zeroBudget(name string) {
+	s.t.Helper()
+	pod := s.pod(name)
+	pod.Labels = map[string]string{"app": name}
+	_, err := s.client.CoreV1().Pods(s.namespace).Update(s.ctx, pod, metav1.UpdateOptions{})
+	require.NoError(s.t, err)
+	budgets := s.client.PolicyV1().PodDisruptionBudgets(s.namespace)
+	_, err = budgets.Create(s.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "always"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.eventually("the budget counts the pod", func() (bool, string) {
+		b, err := budgets.Get(s.ctx, "always", metav1.GetOptions{})
+		require.NoError(s.t, err)
+		return b.Status.CurrentHealthy == 1 && b.Status.ObservedGeneration == b.Generation, b.Status.String()
+	})
+}
+
+// A pod behind a budget that allows nothing must not cost its neighbours their GPU. When
+// the budget is gone, the node gets there by itself.
+func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
+	s := start(t)
+	s.setProfile("without-mig", `{cards: {vendor: nvidia}, mig: {mode: Disabled}}`)
+	first := s.machine(nodeA).GPUs[0].PCI
+	s.gpuPodOn("kept", class1g10gb, first)
+	s.gpuPodOn("neighbour", class1g10gb, first)
+	s.waitRunning("kept")
+	neighbour := s.waitRunning("neighbour")
+	s.zeroBudget("kept")
+	s.labelProfile(nodeA, "without-mig")
+	n := s.waitFailed(nodeA, switchover.ReasonDrainBlocked)
+	require.Len(t, n.Status.Switch.Blockers, 1)
+	assert.Equal(t, "kept", n.Status.Switch.Blockers[0].Name)
+	assert.Contains(t, n.Status.Switch.Blockers[0].Message, "always")
+	assert.Zero(t, n.Status.History[0].Evicted)
+	s.requireSame(neighbour)
+	said := strings.Join(strings.Fields(s.kubectl("tranche", "switches", nodeA)), " ")
+	for _, part := range []string{"DrainBlocked", "no pod was evicted", s.namespace + "/kept", "when what is in the way can leave"} {
+		assert.Contains(t, said, part)
+	}
+
+	require.NoError(t, s.client.PolicyV1().PodDisruptionBudgets(s.namespace).Delete(s.ctx, "always", metav1.DeleteOptions{}))
+	s.waitFollows(nodeA, "without-mig") // within two minutes: a dry run is tried after one
+	s.waitGone("neighbour")
 }
 
 // The API server goes away while cards are changed: when it is back, the switch ends.

@@ -1,13 +1,16 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
@@ -34,6 +37,10 @@ type commonCache struct {
 	// files are those that the edits mount, as this process sees them: when one
 	// is gone, the driver was changed under the same version.
 	files []string
+	// nodes are the device numbers of the device nodes, as this process sees them. A
+	// reload of a module, nvidia-uvm for example, may give it another major number,
+	// and the edits contain the numbers.
+	nodes map[string]uint64
 }
 
 // CommonEdits says what every container needs, whichever its devices are: control
@@ -73,10 +80,17 @@ func (d *Driver) makeCommonEdits(t *task, version string) (*cdispecs.ContainerEd
 	for _, mount := range edits.Mounts {
 		files = append(files, mount.HostPath)
 	}
+	nodes := map[string]uint64{}
+	for _, node := range edits.DeviceNodes {
+		path := cmp.Or(node.HostPath, node.Path)
+		if nodes[path], err = deviceNumber(path); err != nil {
+			return nil, fmt.Errorf("device node %s: %w", path, err)
+		}
+	}
 	d.toHost(edits)
 	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
 	edits.Env = setLast(edits.Env, visibleDevices, "void")
-	return d.common.store(version, edits, files)
+	return d.common.store(version, edits, files, nodes)
 }
 
 // checkComplete refuses edits without which CUDA cannot work. nvcdi leaves out
@@ -206,6 +220,11 @@ func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
 			return nil
 		}
 	}
+	for path, number := range c.nodes {
+		if now, err := deviceNumber(path); err != nil || now != number {
+			return nil
+		}
+	}
 	edits := &cdispecs.ContainerEdits{}
 	if err := json.Unmarshal(c.edits, edits); err != nil {
 		return nil
@@ -213,14 +232,27 @@ func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
 	return edits
 }
 
-func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, files []string) (*cdispecs.ContainerEdits, error) {
+// deviceNumber is the major and minor number of a device node.
+func deviceNumber(path string) (uint64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("no device number: %w", errors.ErrUnsupported)
+	}
+	return stat.Rdev, nil
+}
+
+func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, files []string, nodes map[string]uint64) (*cdispecs.ContainerEdits, error) {
 	data, err := json.Marshal(edits)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.version, c.edits, c.files = version, data, files
+	c.version, c.edits, c.files, c.nodes = version, data, files, nodes
 	return edits, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -302,4 +303,24 @@ func TestCapabilityFiles(t *testing.T) {
 		{Path: "/dev/nvidia-caps/nvidia-cap120", Type: "c", Major: 239, Minor: 120, FileMode: &mode, Permissions: "rw"},
 		{Path: "/dev/nvidia-caps/nvidia-cap121", Type: "c", Major: 239, Minor: 121, Permissions: "rw"},
 	}, nodes)
+}
+
+// A reload of nvidia-uvm may give it another major number, under the same driver.
+func TestCommonEditsFollowTheDeviceNumbers(t *testing.T) {
+	m := withNodes(t, "h100x8")
+	uvm := func() *cdispecs.DeviceNode {
+		for _, node := range m.common().DeviceNodes {
+			if node.Path == "/dev/nvidia-uvm" {
+				return node
+			}
+		}
+		t.Fatal("no /dev/nvidia-uvm")
+		return nil
+	}
+	before := uvm()
+	require.NotZero(t, before.Major, "the edits contain the numbers")
+	path := filepath.Join(m.root, "driver/dev/nvidia-uvm")
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(uint32(before.Major)+1, uint32(before.Minor)))))
+	assert.Equal(t, before.Major+1, uvm().Major)
 }

@@ -76,7 +76,14 @@ func (c *card) examine() (known bool, err error) {
 // recoveryAction is what the driver wants done about the card. known is false
 // for drivers that do not tell.
 func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
-	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	value, known, err := c.fieldValue(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
+	return nvml.DeviceGpuRecoveryAction(value), known, err
+}
+
+// fieldValue reads an unsigned field of the GPU. known is false for drivers and GPUs
+// that do not have it.
+func (c *card) fieldValue(field uint32) (value uint64, known bool, err error) {
+	values := []nvml.FieldValue{{FieldId: field}}
 	err = tell(c.task, "DeviceGetFieldValues", func() nvml.Return { return c.device.GetFieldValues(values) })
 	if unsupported(err) {
 		return 0, false, nil
@@ -84,8 +91,8 @@ func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool
 	if err != nil {
 		return 0, false, err
 	}
-	value := values[0]
-	if ret := nvml.Return(value.NvmlReturn); ret != nvml.SUCCESS {
+	answer := values[0]
+	if ret := nvml.Return(answer.NvmlReturn); ret != nvml.SUCCESS {
 		// A driver that does not know a field says so in several ways. One
 		// card that is lost says that.
 		if ret == nvml.ERROR_GPU_IS_LOST {
@@ -93,10 +100,11 @@ func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool
 		}
 		return 0, false, nil
 	}
-	if nvml.ValueType(value.ValueType) == nvml.VALUE_TYPE_UNSIGNED_LONG_LONG {
-		return nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint64(value.Value[:])), true, nil
+	switch nvml.ValueType(answer.ValueType) {
+	case nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG:
+		return binary.NativeEndian.Uint64(answer.Value[:]), true, nil
 	}
-	return nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(value.Value[:])), true, nil
+	return uint64(binary.NativeEndian.Uint32(answer.Value[:])), true, nil
 }
 
 // Recovered tells whether what a fatal event reported is over. The card must

@@ -47,20 +47,35 @@ func (c *card) migMode() (migMode, error) {
 	if err != nil {
 		return m, err
 	}
-	major, minor, err := c.computeCapability()
-	if err != nil {
+	if virtual {
+		m.why = "the card is a vGPU, whose mode belongs to the hypervisor"
+		return m, nil
+	}
+	if m.switchable, m.why, err = c.switchesWithoutReset(); err != nil {
 		return m, err
 	}
-	switch {
-	case virtual:
-		m.why = "the card is a vGPU, whose mode belongs to the hypervisor"
-	case major < mig.Hopper:
-		m.needsReset = true
-		m.why = fmt.Sprintf("compute capability %d.%d needs a reset of the card for it", major, minor)
-	default:
-		m.switchable = true
-	}
+	m.needsReset = !m.switchable
 	return m, nil
+}
+
+// switchesWithoutReset tells whether the GPU can change its MIG mode without a reset,
+// and why not. The driver tells (NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, nvml.h); of
+// drivers that do not know the field, the compute capability does: from Hopper on.
+func (c *card) switchesWithoutReset() (bool, string, error) {
+	supported, known, err := c.fieldValue(nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED)
+	switch {
+	case err != nil:
+		return false, "", err
+	case known && supported == 0:
+		return false, "the driver says that the card needs a reset for it", nil
+	case known:
+		return true, "", nil
+	}
+	major, minor, err := c.computeCapability()
+	if err != nil || major >= mig.Hopper {
+		return err == nil, "", err
+	}
+	return false, fmt.Sprintf("compute capability %d.%d needs a reset of the card for it", major, minor), nil
 }
 
 // isVirtual tells whether the card is a vGPU in a guest.

@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -86,4 +87,51 @@ func TestAmpereIsNeverSwitched(t *testing.T) {
 	current, pending := off.modes()
 	assert.Zero(t, current)
 	assert.Zero(t, pending)
+}
+
+// resetless answers whether MIG mode changes without a reset; nil: the driver does not
+// know the field.
+type resetless struct {
+	nvml.Device
+	answer *uint32
+}
+
+func (d resetless) GetFieldValues(values []nvml.FieldValue) nvml.Return {
+	ret := d.Device.GetFieldValues(values)
+	for i := range values {
+		if values[i].FieldId != nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED {
+			continue
+		}
+		values[i].NvmlReturn = uint32(nvml.ERROR_NOT_SUPPORTED)
+		if d.answer != nil {
+			values[i].NvmlReturn, values[i].ValueType = uint32(nvml.SUCCESS), uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
+			binary.NativeEndian.PutUint32(values[i].Value[:], *d.answer)
+		}
+	}
+	return ret
+}
+
+// The driver says whether MIG mode changes without a reset. The compute capability
+// counts only where it does not.
+func TestSwitchingWithoutResetIsTheDriversWord(t *testing.T) {
+	for name, tt := range map[string]struct {
+		model      string
+		answer     *uint32
+		needsReset bool
+	}{
+		"Hopper, yes":     {"H100-80GB", new(uint32(1)), false},
+		"Hopper, no":      {"H100-80GB", new(uint32(0)), true},
+		"Hopper, unknown": {"H100-80GB", nil, false},
+		"Ampere, yes":     {"A100-80GB", new(uint32(1)), false},
+		"Ampere, no":      {"A100-80GB", new(uint32(0)), true},
+		"Ampere, unknown": {"A100-80GB", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := simulated(t, ofModel(t, tt.model, ""), trapping(func(d nvml.Device) nvml.Device { return resetless{d, tt.answer} }))
+			modes, err := m.Modes(t.Context(), firstCard)
+			require.NoError(t, err)
+			assert.Equal(t, tt.needsReset, modes.MIGNeedsReset)
+			assert.False(t, modes.MIGFixed)
+		})
+	}
 }

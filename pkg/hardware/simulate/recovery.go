@@ -53,8 +53,8 @@ func (r Recovery) check() error {
 // XID catalog links XIDs to it from R565 on).
 const firstRecoveryDriver = 565
 
-// GetFieldValues knows the recovery action alone. As in nvml.h each value has
-// an answer of its own.
+// GetFieldValues knows the recovery action, and whether MIG mode changes without a
+// reset. As in nvml.h each value has an answer of its own.
 func (d *device) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	if ret := d.check("GetFieldValues"); ret != nvml.SUCCESS {
 		return ret
@@ -62,12 +62,27 @@ func (d *device) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	for i := range values {
 		v := &values[i]
 		v.NvmlReturn = uint32(nvml.ERROR_NOT_SUPPORTED)
-		if v.FieldId == nvml.FI_DEV_GET_GPU_RECOVERY_ACTION && d.nv.driverBranch() >= firstRecoveryDriver {
+		value, known := d.fieldValue(v.FieldId)
+		if known {
 			v.NvmlReturn, v.ValueType = uint32(nvml.SUCCESS), uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
-			binary.NativeEndian.PutUint32(v.Value[:], uint32(d.recoveryAction()))
+			binary.NativeEndian.PutUint32(v.Value[:], value)
 		}
 	}
 	return nvml.SUCCESS
+}
+
+func (d *device) fieldValue(field uint32) (value uint32, known bool) {
+	m := d.gpu().Model
+	switch {
+	case field == nvml.FI_DEV_GET_GPU_RECOVERY_ACTION && d.nv.driverBranch() >= firstRecoveryDriver:
+		return uint32(d.recoveryAction()), true
+	case field == nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED && m.HasMIG():
+		if m.KeepsMIGMode() {
+			return 0, true
+		}
+		return 1, true
+	}
+	return 0, false
 }
 
 func (d *device) recoveryAction() nvml.DeviceGpuRecoveryAction {

@@ -122,9 +122,10 @@ func (d *device) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 	return info, nvml.SUCCESS
 }
 
-// GetArchitecture returns NVML's number for Ampere, Hopper, ….
+// GetArchitecture returns NVML's number for Ampere, Hopper, …, also of a lost GPU:
+// nvml.h documents no error for that.
 func (d *device) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
-	return architecture(d.gpu().Model), d.check("")
+	return architecture(d.gpu().Model), d.nv.initialized()
 }
 
 // architecture translates to NVML's number.

@@ -57,12 +57,21 @@ func (d *device) change(call string, delay time.Duration, fn func(*nvstate.State
 func (d *device) GetMigMode() (current, pending int, ret nvml.Return) {
 	g, ret := d.view("GetMigMode")
 	if ret != nvml.SUCCESS {
-		return 0, 0, ret
+		return 0, 0, lostAsUnknown(ret)
 	}
 	if !d.gpu().Model.HasMIG() {
 		return 0, 0, nvml.ERROR_NOT_SUPPORTED
 	}
 	return migMode(g.MIGMode), migMode(g.PendingMIGMode), nvml.SUCCESS
+}
+
+// lostAsUnknown is the answer of calls for which nvml.h documents ERROR_UNKNOWN "on any
+// unexpected error" and no ERROR_GPU_IS_LOST.
+func lostAsUnknown(ret nvml.Return) nvml.Return {
+	if ret == nvml.ERROR_GPU_IS_LOST {
+		return nvml.ERROR_UNKNOWN
+	}
+	return ret
 }
 
 func migMode(on bool) int {

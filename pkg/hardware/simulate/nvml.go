@@ -208,9 +208,10 @@ func (n *NVML) SystemGetNVMLVersion() (string, nvml.Return) {
 	return fmt.Sprintf("%d.%s", n.inventory.CUDADriverVersion/1000, n.inventory.DriverVersion), n.initialized()
 }
 
-// SystemGetCudaDriverVersion is major × 1000 + minor × 10.
+// SystemGetCudaDriverVersion is major × 1000 + minor × 10. It needs no Init: nvml.h
+// documents no error for that.
 func (n *NVML) SystemGetCudaDriverVersion() (int, nvml.Return) {
-	return n.inventory.CUDADriverVersion, n.initialized()
+	return n.inventory.CUDADriverVersion, nvml.SUCCESS
 }
 
 // SystemGetCudaDriverVersion_v2 is the same number.

@@ -343,6 +343,35 @@ func TestRebootForProfile(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
 }
 
+// A GPU that fails after every boot: the node is not rebooted for ever.
+func TestRebootsForOneProfileAreLimited(t *testing.T) {
+	m := newMachine(t, newAPI())
+	m.write("inventories/two.yaml", strings.Replace(twoCards, "H100-80GB", "A100-80GB", 1))
+	s := steer(m)
+	s.start()
+	before := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{
+		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
+		Calls:  []simulate.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN)}},
+	}))
+	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	whole := wish(t, "whole", "[{mig: {mode: Disabled}}]")
+	for range mostReboots {
+		s.ask(v1alpha1.Applying, whole, sevens)
+		task := s.askAgain(v1alpha1.Rebooting)
+		require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
+		assert.NotEqual(t, v1alpha1.ReasonNeedsReset, task.Reason, task.Message)
+		after := s.await("not rebooted", func(r *v1alpha1.NodeReport) bool { return r.BootID != before.BootID })
+		before = after
+	}
+	s.ask(v1alpha1.Applying, whole, sevens)
+	task := s.askAgain(v1alpha1.Rebooting)
+	require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
+	assert.Equal(t, v1alpha1.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
+	assert.Contains(t, task.Message, "was rebooted 2 times for profile all-1g.10gb")
+}
+
 // While Tranche is uninstalled, a GPUNode that was taken away does not come back; it
 // does if the plugin goes back to work.
 func TestGPUNodeWhileUninstalling(t *testing.T) {

@@ -33,6 +33,21 @@ type rebootOrder struct {
 	Switch string    `json:"switch"`
 	BootID string    `json:"bootID"`
 	At     time.Time `json:"at"`
+	// Target is the profile, with its policy, that the reboot is for.
+	Target string `json:"target,omitempty"`
+	// Count is how often the machine was rebooted for the target without reaching it.
+	Count int `json:"count,omitempty"`
+}
+
+// mostReboots is how often a machine is rebooted for one profile that it never reaches,
+// for example because a GPU fails after every boot. Then a person must look: nothing is
+// tried again until the profile, its policy or the GPUs change.
+const mostReboots = 2
+
+// rebootTarget tells whether two switches are for the same.
+func rebootTarget(s *v1alpha1.Switch) (string, error) {
+	policy, err := json.Marshal(s.Policy)
+	return s.To.Hash + " " + string(policy), err
 }
 
 func (c *Config) rebootFile() string { return filepath.Join(c.dataDir(), "reboot.json") }
@@ -47,13 +62,27 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	case f.bootID() == "":
 		return rebootFailed(errors.New("it does not tell its boot id, so it could not be told whether it was rebooted"))
 	case order.Switch == s.ID && order.BootID != f.bootID():
-		task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
-		return &task
+		return f.afterReboot(ctx, s)
 	case order.Switch == s.ID && time.Since(order.At) < rebootPatience:
 		return nil
 	}
+	target, err := rebootTarget(s)
+	if err != nil {
+		return rebootFailed(err)
+	}
+	next := rebootOrder{Switch: s.ID, BootID: f.bootID(), At: time.Now(), Target: target, Count: 1}
+	if order.Target == target {
+		next.Count = order.Count
+		if order.Switch != s.ID {
+			next.Count++
+		}
+	}
+	if next.Count > mostReboots {
+		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonNeedsReset, Message: fmt.Sprintf(
+			"the node was rebooted %d times for profile %s and did not reach it; find out what fails after a boot, then change the profile or its policy", mostReboots, s.To.Profile)}
+	}
 	f.events.warn(ctx, "Rebooting", fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
-	if err := f.writeReboot(rebootOrder{Switch: s.ID, BootID: f.bootID(), At: time.Now()}); err != nil {
+	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}
 	if err := f.rebootMachine(ctx); err != nil {
@@ -61,6 +90,18 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	}
 	f.nudge()
 	return nil
+}
+
+// afterReboot finishes a switch on a machine that is up again. A profile that is reached
+// is not counted any more.
+func (f *follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
+	task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
+	if task.Phase == v1alpha1.TaskDone {
+		if err := os.Remove(f.rebootFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			klog.FromContext(ctx).Error(err, "A reboot that helped stays written down")
+		}
+	}
+	return &task
 }
 
 func rebootFailed(err error) *v1alpha1.Task {

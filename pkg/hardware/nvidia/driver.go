@@ -59,8 +59,11 @@ type Driver struct {
 	session *session
 	common  commonCache
 
+	// mu protects what follows.
 	mu    sync.Mutex
 	gates map[string]*gate.Gate
+	// memory is the memory of whole GPUs, by UUID and driver version: wholeMemory.
+	memory map[string]int64
 	// seen remembers the PCI addresses by index, to name a card that is lost.
 	seen map[int]string
 }
@@ -92,6 +95,7 @@ func New(cfg Config) (*Driver, error) {
 		library: newGate("NVML"),
 		session: newSession(),
 		gates:   map[string]*gate.Gate{},
+		memory:  map[string]int64{},
 		seen:    map[int]string{},
 	}, nil
 }

@@ -162,15 +162,14 @@ func (c *card) pciIDs(g *gpu.GPU) error {
 // abilities reads what decides which placements the card offers.
 func (c *card) abilities() (mig.Facts, []mig.Profile, error) {
 	f := mig.Facts{PCIAddress: c.pciAddress}
-	var err error
-	if f.Memory, err = c.usableMemory(); err != nil {
+	mode, err := c.migMode()
+	if err != nil {
+		return f, nil, err
+	}
+	if f.Memory, err = c.wholeMemory(mode.on); err != nil {
 		return f, nil, err
 	}
 	if f.Multiprocessors, err = c.multiprocessors(); err != nil {
-		return f, nil, err
-	}
-	mode, err := c.migMode()
-	if err != nil {
 		return f, nil, err
 	}
 	if !mode.capable {

@@ -236,3 +236,22 @@ func TestInventoryReturnsWhenOneCardHangs(t *testing.T) {
 	var stuck *StuckError
 	assert.ErrorAs(t, err, &stuck)
 }
+
+// reservesForMIG is a GPU of which the driver reserves more memory while MIG is on.
+type reservesForMIG struct{ nvml.Device }
+
+func (d reservesForMIG) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
+	memory, ret := d.Device.GetMemoryInfo_v2()
+	if on, _, _ := d.GetMigMode(); on == nvml.DEVICE_MIG_ENABLE {
+		memory.Reserved += 64 << 20
+	}
+	return memory, ret
+}
+
+// What is offered of the whole GPU does not follow what the driver reserves for MIG.
+func TestWholeGPUIsAsLargeWithMIGOn(t *testing.T) {
+	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return reservesForMIG{d} }))
+	before := m.cards()
+	m.migOn()
+	assert.Equal(t, before, m.cards())
+}

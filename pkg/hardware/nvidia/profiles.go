@@ -156,6 +156,44 @@ func (c *card) totalMemory() (uint64, error) {
 	return memory.Total, err
 }
 
+// wholeMemory is usableMemory with MIG off, which is how the whole GPU is used. The
+// driver reserves another amount while MIG is on; what is published must not follow
+// it, or every switch would rewrite the slices and change the size of shares. After a
+// start with MIG on, the amount of then counts until MIG is off for the first time.
+func (c *card) wholeMemory(migOn bool) (int64, error) {
+	version, err := ask(c.task, "SystemGetDriverVersion", c.nvml.SystemGetDriverVersion)
+	if err != nil {
+		return 0, err
+	}
+	uuid, err := ask(c.task, "DeviceGetUUID", c.device.GetUUID)
+	if err != nil {
+		return 0, err
+	}
+	key := uuid + " " + version
+	if known, ok := c.driver.memoryOf(key); ok && migOn {
+		return known, nil
+	}
+	memory, err := c.usableMemory()
+	if err != nil {
+		return 0, err
+	}
+	c.driver.rememberMemory(key, memory)
+	return memory, nil
+}
+
+func (d *Driver) memoryOf(key string) (int64, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	memory, ok := d.memory[key]
+	return memory, ok
+}
+
+func (d *Driver) rememberMemory(key string, memory int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.memory[key] = memory
+}
+
 // usableMemory is what a process on the whole card can use, in bytes: the total
 // less what the driver keeps for itself, where the driver says how much that is.
 func (c *card) usableMemory() (int64, error) {

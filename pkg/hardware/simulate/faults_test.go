@@ -102,11 +102,12 @@ func TestLostCard(t *testing.T) {
 	require.NoError(t, SetFaults(root, Faults{Lost: []string{pciOf(d)}}))
 	_, _, modeRet := d.GetMigMode()
 	for what, ret := range map[string]nvml.Return{
-		"handle": second(n.DeviceGetHandleByIndex(2)), "name": second(d.GetName()), "mode": modeRet, "mig": second(m.GetUUID()),
+		"handle": second(n.DeviceGetHandleByIndex(2)), "name": second(d.GetName()), "mig": second(m.GetUUID()),
 		"destroy": gi.Destroy(), "create": second(tryCreate(d)),
 	} {
 		assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret, what)
 	}
+	assert.Equal(t, nvml.ERROR_UNKNOWN, modeRet, "nvml.h documents no ERROR_GPU_IS_LOST for the mode")
 	count, _ := n.DeviceGetCount()
 	assert.Equal(t, 8, count)
 	assert.Equal(t, [2]int{1, 1}, modes(t, card(t, n, 3)))

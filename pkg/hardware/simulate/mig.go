@@ -57,7 +57,7 @@ func (d *device) change(call string, delay time.Duration, fn func(*nvstate.State
 func (d *device) GetMigMode() (current, pending int, ret nvml.Return) {
 	g, ret := d.view("GetMigMode")
 	if ret != nvml.SUCCESS {
-		return 0, 0, lostAsUnknown(ret)
+		return 0, 0, d.lostAsUnknown(ret)
 	}
 	if !d.gpu().Model.HasMIG() {
 		return 0, 0, nvml.ERROR_NOT_SUPPORTED
@@ -67,8 +67,8 @@ func (d *device) GetMigMode() (current, pending int, ret nvml.Return) {
 
 // lostAsUnknown is the answer of calls for which nvml.h documents ERROR_UNKNOWN "on any
 // unexpected error" and no ERROR_GPU_IS_LOST.
-func lostAsUnknown(ret nvml.Return) nvml.Return {
-	if ret == nvml.ERROR_GPU_IS_LOST {
+func (d *device) lostAsUnknown(ret nvml.Return) nvml.Return {
+	if ret == nvml.ERROR_GPU_IS_LOST && d.reachable() == ret {
 		return nvml.ERROR_UNKNOWN
 	}
 	return ret

@@ -36,7 +36,7 @@ func (d *device) migDevices(g *nvstate.GPU) []*migDevice {
 func (d *device) GetMaxMigDeviceCount() (int, nvml.Return) {
 	g, ret := d.view("GetMigDeviceHandleByIndex")
 	if ret != nvml.SUCCESS || !g.MIGMode {
-		return 0, lostAsUnknown(ret)
+		return 0, d.lostAsUnknown(ret)
 	}
 	return d.gpu().Model.ComputeSlices, nvml.SUCCESS
 }
@@ -46,7 +46,7 @@ func (d *device) GetMaxMigDeviceCount() (int, nvml.Return) {
 func (d *device) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return) {
 	g, ret := d.view("GetMigDeviceHandleByIndex")
 	if ret != nvml.SUCCESS {
-		return nil, lostAsUnknown(ret)
+		return nil, d.lostAsUnknown(ret)
 	}
 	if !g.MIGMode {
 		return nil, nvml.ERROR_NOT_SUPPORTED
@@ -118,13 +118,13 @@ func (m *migDevice) GetIndex() (int, nvml.Return) {
 // GetGpuInstanceId is the id on the card.
 func (m *migDevice) GetGpuInstanceId() (int, nvml.Return) {
 	_, _, _, ret := m.view("")
-	return m.compute.parent.id, lostAsUnknown(ret)
+	return m.compute.parent.id, m.parent.lostAsUnknown(ret)
 }
 
 // GetComputeInstanceId is the id in the GPU instance.
 func (m *migDevice) GetComputeInstanceId() (int, nvml.Return) {
 	_, _, _, ret := m.view("")
-	return m.compute.id, lostAsUnknown(ret)
+	return m.compute.id, m.parent.lostAsUnknown(ret)
 }
 
 // GetDeviceHandleFromMigDeviceHandle returns the card.

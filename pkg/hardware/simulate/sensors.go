@@ -46,7 +46,7 @@ func (d *device) GetRemappedRows() (correctable, uncorrectable int, pending, fai
 	if ret == nvml.SUCCESS && len(g.Instances) > 0 {
 		ret = nvml.ERROR_NOT_SUPPORTED
 	}
-	return 0, 0, false, false, lostAsUnknown(ret)
+	return 0, 0, false, false, d.lostAsUnknown(ret)
 }
 
 // SystemGetProcessName names a client of any card.

@@ -78,7 +78,7 @@ func TestModeThatDoesNotChangeIsNotBelieved(t *testing.T) {
 func TestAmpereIsNeverSwitched(t *testing.T) {
 	on := simulated(t, "a100-40x8")
 	_, err := on.Create(t.Context(), gpu.Placement{GPU: "0000:07:00.0", Type: gpu.TypeGPU})
-	assert.ErrorContains(t, err, "has MIG mode on and must have it off: compute capability 8.0 needs a reset")
+	assert.ErrorContains(t, err, "has MIG mode on and must have it off: the driver says that the card needs a reset")
 
 	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n"))
 	_, err = off.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb", Start: 6, Size: 1})

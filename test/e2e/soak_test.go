@@ -30,9 +30,10 @@ var soakProfiles = map[string][]string{
 // soakPods is how many pods each node has.
 const soakPods = 3
 
-// Controller and plugins are killed at random while profiles change and pods run. In
-// the end each node follows the profile that was asked for last, nothing of a switch is
-// left, and all pods run.
+// Controllers, plugins and kubelets are killed at random while profiles change and pods
+// run. At no time is more allocated than there is, and no pod is evicted that no plan
+// names. In the end each node follows the profile that was set last, no taint is left,
+// all pods run, and nothing of them is left in the hardware once they are deleted.
 func TestSoak(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv(soakVariable))
 	if err != nil {
@@ -46,24 +47,30 @@ func TestSoak(t *testing.T) {
 		s.unlabelAtEnd(node)
 		s.soakDeployment(node)
 	}
-	last := map[string]string{}
-	kills, asked := 0, 0
+	w := s.watchSwitches()
+	last, kills := map[string]string{}, map[string]int{}
+	asked := 0
+	var doubled []string
 	ended := map[string]bool{} // a GPUNode remembers the last few only
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		node := []string{nodeA, nodeC}[dice.IntN(2)]
-		switch dice.IntN(5) {
+		switch dice.IntN(7) {
 		case 0:
 			s.killControllers()
-			kills++
+			kills["controller"]++
 		case 1:
 			s.endPlugin(node)
-			kills++
+			kills["plugin"]++
+		case 2:
+			s.onHost("cluster", "restart-kubelet", "--kill", "--dir", s.cluster, "--node", node)
+			kills["kubelet"]++
 		default:
 			last[node] = soakProfiles[node][dice.IntN(len(soakProfiles[node]))]
 			s.setProfileLabel(node, last[node])
 			asked++
 		}
 		s.noteSwitches(ended)
+		doubled = append(doubled, s.doubled()...)
 		time.Sleep(time.Duration(dice.IntN(15_000)) * time.Millisecond) // chance, not a condition
 	}
 	left, lost := 0, 0
@@ -76,8 +83,12 @@ func TestSoak(t *testing.T) {
 		lost += soakPods - s.readyOf(node)
 	}
 	s.noteSwitches(ended)
-	t.Logf("soak: %s, %d kills, %d profiles asked for, %d switches, %d taints left, %d pods lost", length, kills, asked, len(ended), left, lost)
-	assert.Positive(t, kills)
+	evicted, unnamed := s.unnamed(w)
+	t.Logf("soak: %s, kills %v, %d profiles set, %d switches, %d pods evicted (%d without a plan), %d allocated twice, %d taints left, %d pods lost",
+		length, kills, asked, len(ended), evicted, len(unnamed), len(doubled), left, lost)
+	assert.NotEmpty(t, kills)
+	assert.Empty(t, doubled, "allocated twice")
+	assert.Empty(t, unnamed, "evicted without a plan that names the pod")
 	assert.Zero(t, left, "taints left")
 	assert.Zero(t, lost, "pods lost")
 }

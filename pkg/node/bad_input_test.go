@@ -11,9 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -245,7 +248,12 @@ func TestCDIFolderIsRemovedUnderTheMount(t *testing.T) {
 	go func() { ended <- Run(ctx, m.config, m.api) }()
 	k := m.register()
 	require.NoError(t, os.RemoveAll(host))
-	assert.Contains(t, k.refused(allocate(t, m.api, "a", small0)), "the folder was removed on the host")
+	a := allocate(t, m.api, "a", small0)
+	response, err := k.dra.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(a)}})
+	if status.Code(err) != codes.Unavailable { // the plugin may end before the answer is on its way
+		require.NoError(t, err)
+		assert.Contains(t, response.Claims["a"].Error, "the folder was removed on the host")
+	}
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, cdi.ErrDeleted)

@@ -28,10 +28,11 @@ import (
 // The tables of reference.md are found by their headings; the first column of
 // each is names in code signs.
 func TestReferenceListsWhatThereIs(t *testing.T) {
-	attributes, capacities := published(t)
+	attributes, capacities, counters := published(t)
 	for heading, inCode := range map[string][]string{
 		"Attributes":                   attributes,
 		"Capacities":                   capacities,
+		"Counters":                     counters,
 		"Taints":                       constants(t, "../pkg/node", "Taint"),
 		"Events":                       eventReasons(t),
 		"Metrics":                      literals(t, "../pkg/node", regexp.MustCompile(`^tranche_[a-z_]+$`)),
@@ -50,8 +51,9 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 	}
 }
 
-// published is what cards carry of attributes and capacities, over all models.
-func published(t *testing.T) (attributes, capacities []string) {
+// published is what cards carry of attributes, capacities and counters, over all models.
+// N stands for the numbers in counters' names.
+func published(t *testing.T) (attributes, capacities, counters []string) {
 	t.Helper()
 	for _, name := range inventory.Names() {
 		inv, err := inventory.Load(name)
@@ -69,6 +71,11 @@ func published(t *testing.T) (attributes, capacities []string) {
 		require.Empty(t, errs)
 		for _, pool := range resources.Pools {
 			for _, slice := range pool.Slices {
+				for _, set := range slice.SharedCounters {
+					for c := range set.Counters {
+						counters = append(counters, regexp.MustCompile(`[0-9]+$`).ReplaceAllString(c, "N"))
+					}
+				}
 				for _, d := range slice.Devices {
 					for a := range d.Attributes {
 						attributes = append(attributes, string(a))
@@ -80,7 +87,7 @@ func published(t *testing.T) (attributes, capacities []string) {
 			}
 		}
 	}
-	return sorted(attributes), sorted(capacities)
+	return sorted(attributes), sorted(capacities), sorted(counters)
 }
 
 // sources parses the Go files of a folder and those below it, tests excepted.

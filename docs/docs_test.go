@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
@@ -33,7 +34,7 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 		"Attributes":                   attributes,
 		"Capacities":                   capacities,
 		"Counters":                     counters,
-		"Taints":                       constants(t, "../pkg/node", "Taint"),
+		"Taints":                       append(constants(t, "../pkg/node", "Taint"), v1alpha1.RepartitioningTaint),
 		"Events":                       eventReasons(t),
 		"Metrics":                      literals(t, "../pkg/node", regexp.MustCompile(`^tranche_[a-z_]+$`)),
 		"Metrics of the controller":    literals(t, "../pkg/switchover", regexp.MustCompile(`^tranche_[a-z_]+$`)),

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node"
 )
 
@@ -22,6 +24,8 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.NVIDIADriverRoot, "nvidia-driver-root", "", "folder of the NVIDIA driver on the host; empty: search")
 	flags.StringVar(&c.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program that CDI hooks run; it is copied to the host")
 	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "folder of NVIDIA's MPS daemons, by the same path here and on the host")
+	c.MPSSharedMemory = mps.DefaultShmSize
+	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory", "size of the /dev/shm that the containers of one MPS daemon have together; holds for daemons that start from then on")
 	flags.StringVar(&c.HTTPAddress, "http-address", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.BoolVar(&c.IgnoreOtherOwners, "ignore-other-owners", false, "publish GPUs even if a device plugin or another driver serves them")
 	flags.BoolVar(&c.AdoptForeign, "adopt-foreign-partitions", false, "remove partitions that Tranche did not make when nobody uses them, instead of leaving them alone")
@@ -41,6 +45,33 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 func addKubeletDir(flags *pflag.FlagSet, c *node.Config) {
 	flags.StringVar(&c.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder, by the same path here and on the host")
 }
+
+// byteSize is a flag that takes an amount of memory as Kubernetes writes it.
+type byteSize int64
+
+// leastSize is the least that a byteSize can be.
+const leastSize = 1 << 20
+
+// String implements pflag.Value.
+func (b *byteSize) String() string {
+	return resource.NewQuantity(int64(*b), resource.BinarySI).String()
+}
+
+// Set implements pflag.Value.
+func (b *byteSize) Set(text string) error {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return err
+	}
+	if q.CmpInt64(leastSize) < 0 {
+		return fmt.Errorf("%s is less than 1Mi", text)
+	}
+	*b = byteSize(q.Value())
+	return nil
+}
+
+// Type implements pflag.Value.
+func (b *byteSize) Type() string { return "quantity" }
 
 // legacyResources is a flag that takes extended resources. The domain of one
 // tells whose cards it stands for.

@@ -33,6 +33,8 @@ func TestBadFlags(t *testing.T) {
 		"unknown flag":    {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
 		"an argument":     {[]string{"h100x8"}, `unknown command "h100x8"`},
 		"node map":        {[]string{"--simulate-nodes=node-a"}, "node-a must be formatted as key=value"},
+		"shared memory":   {[]string{"--node-name=a", "--mps-shared-memory=1k"}, "1k is less than 1Mi"},
+		"no quantity":     {[]string{"--node-name=a", "--mps-shared-memory=much"}, "mps-shared-memory"},
 		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu`},
 		"log format":      {[]string{"--node-name=a", "--logging-format=xml"}, "logging flags"},
 		"no kubeconfig":   {[]string{"--node-name=a", "--kubeconfig=/does/not/exist"}, "find out how to reach the API server"},
@@ -56,7 +58,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
 		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
-		"--profiles-dir=/profiles", "--device-plugin-configs-dir=/configs",
+		"--mps-shared-memory=512Mi", "--profiles-dir=/profiles", "--device-plugin-configs-dir=/configs",
 	}))
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
@@ -65,6 +67,8 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	assert.Equal(t, "ns/tranche", config.Installation)
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.LegacyResources)
 	assert.Equal(t, "/profiles", config.ProfilesDir)
+	assert.Equal(t, int64(512<<20), config.MPSSharedMemory)
+	assert.Equal(t, "1Gi", set.Lookup("mps-shared-memory").DefValue)
 	assert.Equal(t, "/configs", config.DevicePluginConfigsDir)
 	assert.Equal(t, "/var/lib/kubelet", config.KubeletDir)
 }

@@ -49,6 +49,9 @@ type Config struct {
 	DevicePluginConfigsDir string
 	// MPSDir is the folder of the MPS daemons, by the same path here and on the host.
 	MPSDir string
+	// MPSSharedMemory is the size of the /dev/shm that the containers of one MPS daemon
+	// have together, in bytes; zero: mps.DefaultShmSize.
+	MPSSharedMemory int64
 	// MPSLauncher is the command that becomes an MPS daemon; empty: this program.
 	MPSLauncher []string
 	// GPUNodes are where the controller says which profile the node should follow, and

@@ -32,7 +32,7 @@ func (c *Config) mpsDir() string { return cmp.Or(c.MPSDir, defaultMPSDir) }
 func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervisor {
 	return mps.New(mps.Config{
 		Dir: c.mpsDir(), HostRoot: c.HostRoot, DriverRoot: driverRoot,
-		Launcher: c.MPSLauncher, Logger: klog.FromContext(ctx),
+		ShmSize: c.MPSSharedMemory, Launcher: c.MPSLauncher, Logger: klog.FromContext(ctx),
 	})
 }
 

@@ -44,7 +44,7 @@ func (s *Supervisor) Run(ctx context.Context, program string, args ...string) ([
 
 // command is the launcher's, to be started. It ends when ctx does.
 func (s *Supervisor) command(ctx context.Context, l launch) *exec.Cmd {
-	l.hostRoot, l.driverRoot = s.cfg.HostRoot, s.cfg.DriverRoot
+	l.hostRoot, l.driverRoot, l.shmSize = s.cfg.HostRoot, s.cfg.DriverRoot, s.cfg.ShmSize
 	launcher := s.cfg.Launcher
 	if len(launcher) == 0 {
 		launcher = []string{"/proc/self/exe", LaunchCommand}

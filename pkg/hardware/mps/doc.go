@@ -12,12 +12,14 @@
 //	          /pid        which process it is
 //	          /ready      which process answered and has its limits
 //	          /launch.log what the launcher and the daemon said
-//	          /pipe /log /shm
+//	          /pipe /log
+//	          /shm        a tmpfs of a limited size: /dev/shm of daemon and clients
 //
 // The way through it: supervisor.go is what callers use, and folder.go what lies
 // in the folder; launch.go is the plugin's program run again, which becomes the
 // daemon on its way through namespaces.go and cgroups.go; control.go talks to
-// daemons; settle.go brings one from launched to ready; stop.go ends it.
+// daemons; settle.go brings one from launched to ready; stop.go ends it; shm.go is
+// about the folders that containers have mounted.
 //
 // It imports nothing of ours.
 package mps

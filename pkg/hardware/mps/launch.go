@@ -44,6 +44,10 @@ type launch struct {
 	driverRoot string
 	// ask makes it ask the daemon, not become it.
 	ask bool
+	// unmount makes it take away what is mounted for the containers on the host, and end.
+	unmount bool
+	// shmSize is the size of their /dev/shm, in bytes.
+	shmSize int64
 	// program is another one of the driver's to become, for which there is no folder.
 	program string
 	// options are the program's own.
@@ -52,7 +56,10 @@ type launch struct {
 
 // arguments are what Launch reads again.
 func (l launch) arguments() []string {
-	args := []string{"--dir=" + string(l.dir), "--host-root=" + l.hostRoot, "--driver-root=" + l.driverRoot}
+	args := []string{"--dir=" + string(l.dir), "--host-root=" + l.hostRoot, "--driver-root=" + l.driverRoot, fmt.Sprintf("--shm-size=%d", l.shmSize)}
+	if l.unmount {
+		args = append(args, "--unmount")
+	}
 	if l.ask {
 		args = append(args, "--ask")
 	}
@@ -70,6 +77,8 @@ func parseLaunch(args []string) (launch, error) {
 	flags.StringVar(&l.hostRoot, "host-root", "/", "")
 	flags.StringVar(&l.driverRoot, "driver-root", "/", "")
 	flags.BoolVar(&l.ask, "ask", false, "")
+	flags.BoolVar(&l.unmount, "unmount", false, "")
+	flags.Int64Var(&l.shmSize, "shm-size", DefaultShmSize, "")
 	flags.StringVar(&l.program, "program", "", "")
 	if err := flags.Parse(args); err != nil {
 		return l, err
@@ -82,7 +91,8 @@ func parseLaunch(args []string) (launch, error) {
 }
 
 // Launch makes this process a control daemon, or a client of one, and returns only
-// if that fails: with what the process should end with.
+// if that fails, or if there is no program to become: with what the process should end
+// with.
 func Launch(args []string) (exitCode int) {
 	// The namespaces that are entered are this thread's, and it is this thread that
 	// becomes the daemon.
@@ -90,6 +100,9 @@ func Launch(args []string) (exitCode int) {
 	l, err := parseLaunch(args)
 	if err == nil {
 		err = l.run()
+	}
+	if err == nil {
+		return 0
 	}
 	fmt.Fprintln(os.Stderr, err)
 	switch {
@@ -104,6 +117,12 @@ func Launch(args []string) (exitCode int) {
 func (l launch) run() error {
 	if l.program != "" {
 		return l.becomeProgram()
+	}
+	if l.unmount {
+		if err := l.joinHost(); err != nil {
+			return err
+		}
+		return l.dir.unmount()
 	}
 	if l.ask {
 		return l.become(nil)
@@ -136,9 +155,6 @@ func (l launch) run() error {
 	if err := l.dir.write("pid", self); err != nil {
 		return fmt.Errorf("launch MPS daemon %s: %w", spec.ID, err)
 	}
-	if err := emptyFolder(l.dir.pipe()); err != nil {
-		return err
-	}
 	var uuids []string
 	for _, d := range spec.Devices {
 		uuids = append(uuids, d.UUID)
@@ -164,7 +180,15 @@ func emptyFolder(dir string) error {
 // become goes to where the daemon lives and runs NVIDIA's program in place of this
 // one.
 func (l launch) become(uuids []string) error {
-	if err := l.enterHost(); err != nil {
+	if err := l.joinHost(); err != nil {
+		return err
+	}
+	if !l.ask {
+		if err := l.prepareShared(); err != nil {
+			return err
+		}
+	}
+	if err := leaveMounts(); err != nil {
 		return err
 	}
 	if !l.ask {
@@ -198,7 +222,10 @@ func (l launch) become(uuids []string) error {
 
 // becomeProgram runs a program of the driver on the host, in place of this one.
 func (l launch) becomeProgram() error {
-	if err := l.enterHost(); err != nil {
+	if err := l.joinHost(); err != nil {
+		return err
+	}
+	if err := leaveMounts(); err != nil {
 		return err
 	}
 	place, err := l.enterDriver()
@@ -213,6 +240,24 @@ func (l launch) becomeProgram() error {
 		return err
 	}
 	return fmt.Errorf("run %s: %w", program, unix.Exec(program, append([]string{l.program}, l.options...), place.environment(program)))
+}
+
+// prepareShared makes the daemon's folders on the host what containers need of them,
+// before the daemon has mounts of its own.
+func (l launch) prepareShared() error {
+	for dir, size := range l.dir.mounts(l.shmSize) {
+		if err := mountTmpfs(dir, size); err != nil {
+			return err
+		}
+	}
+	if err := emptyFolder(l.dir.pipe()); err != nil {
+		return err
+	}
+	if err := labelForContainers("/sys/fs/selinux", l.dir.pipe(), l.dir.shm()); err != nil {
+		// The policy of the host may allow it without, and else says what is missing.
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return nil
 }
 
 // leavePod moves this process out of the control groups of the plugin's pod, which

@@ -35,19 +35,22 @@ var loaders = []string{"lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"
 // changed by a process for itself: the plugin's pod has the host's.
 var namespaces = []string{"cgroup", "ipc", "uts", "net", "mnt"}
 
-// enterHost makes this thread one of the host, in all namespaces but that of
-// mounts: there it gets one of its own, that follows the host's. Nothing of the
+// joinHost makes this thread one of the host, in all namespaces. Nothing of the
 // plugin's pod is then held by it.
-func (l launch) enterHost() error {
+func (l launch) joinHost() error {
 	// A thread can change its mounts only when it shares no root with others.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leave the plugin's root folder: %w", err)
 	}
-	if l.hostRoot != "/" {
-		if err := joinHost(l.hostRoot); err != nil {
-			return err
-		}
+	if l.hostRoot == "/" {
+		return nil
 	}
+	return joinHost(l.hostRoot)
+}
+
+// leaveMounts gives this thread a mount namespace of its own, that follows the one it
+// had.
+func leaveMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace for the MPS daemon: %w", err)
 	}
@@ -145,7 +148,7 @@ func isSystem(root string) bool {
 }
 
 func bind(from, to string) error {
-	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s at %s for the MPS daemon: %w", from, to, err)
 	}
 	return nil

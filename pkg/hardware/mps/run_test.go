@@ -120,7 +120,16 @@ func startFromPod(order string) error {
 			return fmt.Errorf("the daemon's %s namespace is %s, the host's %s, the plugin's %s: %w", name, its, host, own, err)
 		}
 	}
+	if err := checkMounts("1", s.ShmDir(twoCards().ID), true); err != nil {
+		return err
+	}
+	if err := checkMounts("self", s.ShmDir(twoCards().ID), false); err != nil {
+		return fmt.Errorf("a plugin without mount propagation: %w", err)
+	}
 	if err := s.Stop(ctx, twoCards().ID); err != nil {
+		return err
+	}
+	if err := checkMounts("1", s.ShmDir(twoCards().ID), false); err != nil {
 		return err
 	}
 	cfg.HostRoot = cfg.Dir
@@ -128,4 +137,13 @@ func startFromPod(order string) error {
 		return fmt.Errorf("where process 1 is not the host's, MPS is tried with: %w", err)
 	}
 	return nil
+}
+
+// checkMounts checks whether a process sees a mount.
+func checkMounts(process, path string, want bool) error {
+	content, err := os.ReadFile("/proc/" + process + "/mountinfo")
+	if err == nil && strings.Contains(string(content), " "+path+" ") != want {
+		err = fmt.Errorf("process %s sees the mount %s: %t, want %t", process, path, !want, want)
+	}
+	return err
 }

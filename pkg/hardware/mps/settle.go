@@ -96,7 +96,7 @@ func (s *Supervisor) awaitAnswer(ctx context.Context, f folder, c *child) (proce
 			return p, died(f, nil)
 		case c != nil && c.hasEnded():
 			c = nil // another process has launched it
-		case p.alive() && isChannel(filepath.Join(f.pipe(), "control")):
+		case p.alive() && s.isChannel(f):
 			if _, err := s.ask(ctx, f, "get_server_list"); err == nil {
 				return p, nil
 			} else if ctx.Err() == nil {
@@ -124,10 +124,11 @@ func died(f folder, cause error) error {
 	return &endedError{id: f.id(), words: f.lastWords(), cause: cause}
 }
 
-// isChannel tells whether a daemon can be asked by way of a file: a socket, or a pipe
-// as older ones have it.
-func isChannel(path string) bool {
-	info, err := os.Stat(path)
+// isChannel tells whether a daemon can be asked, by way of a socket, or of a pipe as
+// older ones have it. The folder is mounted on the host, where this process sees it by
+// way of the host's root folder.
+func (s *Supervisor) isChannel(f folder) bool {
+	info, err := os.Stat(filepath.Join(s.cfg.HostRoot, f.pipe(), "control"))
 	return err == nil && info.Mode()&(os.ModeSocket|os.ModeNamedPipe) != 0
 }
 

@@ -39,6 +39,9 @@ func (s *Supervisor) stop(ctx context.Context, f folder) error {
 	if err := s.removeGroups(ctx, f); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", f.id(), err)
 	}
+	if err := s.unmount(ctx, f); err != nil {
+		return fmt.Errorf("stop MPS daemon %s: %w", f.id(), err)
+	}
 	if err := f.remove(); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: remove its folder: %w", f.id(), err)
 	}
@@ -83,7 +86,7 @@ func (s *Supervisor) end(ctx context.Context, f folder) error {
 	defer cancel()
 	grace, cancelGrace := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancelGrace()
-	if isChannel(filepath.Join(f.pipe(), "control")) {
+	if s.isChannel(f) {
 		// With clients attached, or hanging, it does not end; that is looked at below.
 		if _, err := s.ask(grace, f, "quit"); err == nil && awaitEnd(grace, p) == nil {
 			return p.killServers()

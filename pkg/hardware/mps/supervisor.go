@@ -27,6 +27,9 @@ type Config struct {
 	// DriverRoot is the folder of NVIDIA's driver, by the host's name
 	// ("/run/nvidia/driver"). Empty: "/".
 	DriverRoot string
+	// ShmSize limits what the clients of one daemon can have in /dev/shm together, in
+	// bytes; zero: DefaultShmSize. It holds for daemons that are launched from now on.
+	ShmSize int64
 	// Launcher is the command that calls Launch with the arguments that follow it.
 	// Empty: this program with LaunchCommand.
 	Launcher []string
@@ -63,6 +66,7 @@ type settling struct {
 func New(cfg Config) *Supervisor {
 	cfg.DriverRoot = cmp.Or(cfg.DriverRoot, "/")
 	cfg.HostRoot = cmp.Or(cfg.HostRoot, "/")
+	cfg.ShmSize = cmp.Or(cfg.ShmSize, DefaultShmSize)
 	cfg.Stand = cmp.Or(cfg.Stand, 30*time.Second)
 	cfg.Grace = cmp.Or(cfg.Grace, 5*time.Second)
 	return &Supervisor{cfg: cfg, settling: map[string]*settling{}}
@@ -72,7 +76,9 @@ func New(cfg Config) *Supervisor {
 // gets it mounted, and CUDA_MPS_PIPE_DIRECTORY names the place.
 func (s *Supervisor) PipeDir(id string) string { return s.folder(id).pipe() }
 
-// ShmDir is what a daemon's clients must have as /dev/shm, here and on the host.
+// ShmDir is what a daemon's clients must have as /dev/shm, by its path on the host: a
+// tmpfs that is mounted there as long as the daemon is not stopped. This process may see
+// an empty folder.
 func (s *Supervisor) ShmDir(id string) string { return s.folder(id).shm() }
 
 // List names the daemons that have been started and not stopped, whether they run

@@ -27,6 +27,8 @@ type deed struct {
 	Make, Remove string
 	// Reset is the address of a card.
 	Reset string
+	// Unload takes NVIDIA's module out, Load puts it in again.
+	Unload, Load bool
 	// Read and List name a file and a folder of amdgpu's.
 	Read, List string
 	// Faults are those of AMD cards from now on.
@@ -60,16 +62,30 @@ func (s *suite) byHand(d deed) {
 // byHandOn is byHand for any node. It returns what the deed prints.
 func (s *suite) byHandOn(node string, d deed) string {
 	s.t.Helper()
+	out, err := s.tryByHandOn(node, d)
+	require.NoError(s.t, err, out)
+	return out
+}
+
+// tryByHandOn is byHandOn for a deed that may fail.
+func (s *suite) tryByHandOn(node string, d deed) (string, error) {
+	s.t.Helper()
 	program, err := os.Executable()
 	require.NoError(s.t, err)
 	text, err := json.Marshal(d)
 	require.NoError(s.t, err)
-	return s.onNode(node, "env", deedVariable+"="+string(text), program)
+	return s.tryOnNode(node, "env", deedVariable+"="+string(text), program)
 }
 
 func (d deed) do(ctx context.Context) error {
 	if d.Reset != "" {
 		return simulate.ResetGPU(simulateRoot, d.Reset)
+	}
+	if d.Unload {
+		return simulate.UnloadDriver(simulateRoot)
+	}
+	if d.Load {
+		return simulate.LoadDriver(simulateRoot)
 	}
 	if d.Faults != nil {
 		return amdgpu.SetFaults(simulateRoot, *d.Faults)

@@ -163,6 +163,43 @@ func TestStartDuringAnUpgrade(t *testing.T) {
 	k.works(allocate(t, m.api, "b", small0))
 }
 
+// AMD's operator says by a taint that it replaces its driver. Cards of the other vendor
+// are allocated as before.
+func TestUpgradeOfOneVendor(t *testing.T) {
+	m := newMixedMachine(t, newAPI()).withHealth()
+	k, _ := m.start()
+	c := allocate(t, m.api, "a", cpx3)
+	k.mustPrepare(c)
+	m.awaitReady()
+	setTaint := func(taints ...corev1.Taint) {
+		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		node.Spec.Taints = taints
+		_, err = m.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	setTaint(corev1.Taint{Key: "amd-gpu-driver-upgrade", Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	awaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, as the node's taint amd-gpu-driver-upgrade asks for")
+	m.requireNotReady("the AMD driver of this node cannot be used")
+	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) > 0 }, patience, tick)
+	for _, d := range published(t, m.api) {
+		if *d.Attributes["vendor"].StringValue == string(gpu.NVIDIA) {
+			assert.Empty(t, d.Taints, d.Name)
+		}
+	}
+	b := allocate(t, m.api, "b", small0)
+	k.mustPrepare(b)
+	assert.Empty(t, k.unprepare(b))
+	assert.Empty(t, k.unprepare(c))
+	setTaint()
+	m.awaitReady()
+	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == 0 }, patience, tick)
+	d := allocate(t, m.api, "d", cpx3)
+	k.mustPrepare(d)
+	assert.Empty(t, k.unprepare(d))
+	m.nothingHeld()
+}
+
 // A call that hangs in the library keeps it from being unloaded. The plugin ends, which
 // lets it go, and the next one starts without it.
 func TestDriverThatHangsWhenItIsReleased(t *testing.T) {

@@ -114,7 +114,8 @@ func TestSlicePolicy(t *testing.T) {
 		want       string
 	}{
 		"own pool":               {always, "node-a", aSlice(driver, "node-a", "node-a"), ""},
-		"own pool of a GPU":      {always, "node-a", aSlice(driver, "node-a", "node-a/gpu-0000-c1-00-0"), ""},
+		"own pool of a GPU":      {written, "node-a", aSlice(driver, "node-a", "node-a/gpu-0000-c1-00-0"), pool + "node-a/gpu-0000-c1-00-0'"},
+		"removes that of a GPU":  {[]string{"DELETE"}, "node-a", aSlice(driver, "node-a", "node-a/gpu-0000-c1-00-0"), ""},
 		"own devices tainted":    {always, "node-a", aSlice(driver, "node-a", "node-a", noExecute, generation(7)), ""},
 		"another node's":         {always, "node-a", aSlice(driver, "node-b", "node-b"), another + "node 'node-b'"},
 		"another node, own pool": {always, "node-a", aSlice(driver, "node-b", "node-a"), another + "node 'node-b'"},
@@ -162,13 +163,13 @@ func TestPoolsPolicy(t *testing.T) {
 		slice *resourceapi.ResourceSlice
 		want  string
 	}{
-		"own pool":             {aSlice(driver, "node-a", "node-a"), ""},
-		"own pool of a GPU":    {aSlice(driver, "node-a", "node-a/gpu-0000-c1-00-0"), ""},
-		"another node's pool":  {aSlice(driver, "node-a", "node-b/gpu-0000-c1-00-0"), refused + "node 'node-a' and of pool 'node-b/gpu-0000-c1-00-0'"},
-		"same start":           {aSlice(driver, "node-a", "node-ab"), refused + "node 'node-a' and of pool 'node-ab'"},
-		"no node":              {aSlice(driver, "node-a", "node-a", nowhere), refused + "no single node and of pool 'node-a'"},
-		"all nodes":            {aSlice(driver, "node-a", "node-a", everywhere), refused + "no single node and of pool 'node-a'"},
-		"no node, empty start": {aSlice(driver, "", "/gpu", everywhere), refused + "no single node and of pool '/gpu'"},
+		"own pool":            {aSlice(driver, "node-a", "node-a"), ""},
+		"own pool of a GPU":   {aSlice(driver, "node-a", "node-a/gpu-0000-c1-00-0"), refused + "node 'node-a' and of pool 'node-a/gpu-0000-c1-00-0'"},
+		"another node's pool": {aSlice(driver, "node-a", "node-b/gpu-0000-c1-00-0"), refused + "node 'node-a' and of pool 'node-b/gpu-0000-c1-00-0'"},
+		"same start":          {aSlice(driver, "node-a", "node-ab"), refused + "node 'node-a' and of pool 'node-ab'"},
+		"no node":             {aSlice(driver, "node-a", "node-a", nowhere), refused + "no single node and of pool 'node-a'"},
+		"all nodes":           {aSlice(driver, "node-a", "node-a", everywhere), refused + "no single node and of pool 'node-a'"},
+		"no node, no pool":    {aSlice(driver, "", "/gpu", everywhere), refused + "no single node and of pool '/gpu'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.True(t, policy.concernsSlice("CREATE", nil, test.slice))

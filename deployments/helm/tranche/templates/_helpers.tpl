@@ -156,14 +156,6 @@ device.attributes["{{ include "tranche.driver" . }}"].?{{ .attribute }}.orValue(
 {{ . }}.matches("^gpu-(partition-)?(memory|fraction)-share(-nvidia|-amd)?[.]tranche[.]dev$")
 {{- end }}
 
-{{/*
-CEL that tells whether a pool is that of a node: (list POOL NODE), both expressions. A
-node's name has no slash, so no node's pools begin like those of another.
-*/}}
-{{- define "tranche.cel.poolOfNode" -}}
-({{ index . 0 }} == {{ index . 1 }} || {{ index . 0 }}.startsWith({{ index . 1 }} + "/"))
-{{- end }}
-
 {{/* The folder on the host of what does not outlive a boot. */}}
 {{- define "tranche.runDir" -}}
 /run/tranche

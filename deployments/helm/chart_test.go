@@ -228,7 +228,7 @@ func TestOneIdentity(t *testing.T) {
 				policies []string
 			}{
 				{plugin.ObjectMeta, plugin.Spec.Template.Spec.ServiceAccountName, []string{"-resourceslices", "-claim-status", "-gpunodes"}},
-				{controller.ObjectMeta, controller.Spec.Template.Spec.ServiceAccountName, []string{"-controller-nodes", "-controller-rules"}},
+				{controller.ObjectMeta, controller.Spec.Template.Spec.ServiceAccountName, []string{"-controller-nodes"}},
 			} {
 				account := named[*corev1.ServiceAccount](t, objects, user.account)
 				require.Equal(t, account.Namespace, user.Namespace)

@@ -145,18 +145,18 @@ func TestEightOfOneCard(t *testing.T) {
 	claim := template(t, "amd-one-card/amd-one-card.yaml")
 	small := template(t, "amd-partition/amd-partition.yaml")
 	c := newCluster(t, "amd-one-card")
-	taken := c.ask(amd, small).Result.Devices.Results[0].Pool
+	taken := gpu.CardOfDevice(c.ask(amd, small).Result.Devices.Results[0].Device)
 	for range 7 {
 		grant := c.ask(amd, claim)
 		require.NotNil(t, grant)
-		pools := map[string]bool{}
+		cards := map[string]bool{}
 		for i, r := range grant.Result.Devices.Results {
-			pools[r.Pool] = true
+			cards[gpu.CardOfDevice(r.Device)] = true
 			assert.Equal(t, fmt.Sprint("part-", i), r.Request)
 			assert.True(t, strings.HasSuffix(r.Device, fmt.Sprint("-cpx-", i)), "%s for %s", r.Device, r.Request)
 		}
-		require.Len(t, pools, 1)
-		assert.NotContains(t, pools, taken)
+		require.Len(t, cards, 1)
+		assert.NotContains(t, cards, taken)
 	}
 	assert.Nil(t, c.ask(amd, claim), "seven free partitions of the first card are not eight")
 }
@@ -166,24 +166,24 @@ func TestSwitch(t *testing.T) {
 	eighth := template(t, "amd-switch/amd-switch.yaml")
 	half := template(t, "amd-switch/halves/halves.yaml")
 	c := newCluster(t, "amd-switch")
-	pools := map[string]bool{}
+	cards := map[string]bool{}
 	var grants []*allocator.Grant
 	for range 8 {
 		grant := c.ask(amd, eighth)
 		require.NotNil(t, grant)
 		grants = append(grants, grant)
-		pools[grant.Result.Devices.Results[0].Pool] = true
+		cards[gpu.CardOfDevice(grant.Result.Devices.Results[0].Device)] = true
 	}
-	assert.Len(t, pools, 8)
+	assert.Len(t, cards, 8)
 	assert.Nil(t, c.ask(amd, eighth), "there is one on each card")
 	assert.Nil(t, c.ask(amd, half))
 
 	c.Release(grants[3])
-	freed := grants[3].Result.Devices.Results[0].Pool
+	freed := gpu.CardOfDevice(grants[3].Result.Devices.Results[0].Device)
 	for range 2 {
 		grant := c.ask(amd, half)
 		require.NotNil(t, grant)
-		assert.Equal(t, freed, grant.Result.Devices.Results[0].Pool)
+		assert.Equal(t, freed, gpu.CardOfDevice(grant.Result.Devices.Results[0].Device))
 	}
 	assert.Nil(t, c.ask(amd, half))
 }

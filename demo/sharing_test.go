@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -62,7 +63,7 @@ func TestHalfCards(t *testing.T) {
 	mine, theirs := first(t, c.ask(nvidia, both[0])), first(t, c.ask(nvidia, both[1]))
 	assert.Equal(t, mine.Device, theirs.Device)
 	assert.NotEqual(t, mine.ShareID, theirs.ShareID)
-	assert.NotEqual(t, mine.Pool, first(t, c.ask(nvidia, both[0])).Pool)
+	assert.NotEqual(t, gpu.CardOfDevice(mine.Device), gpu.CardOfDevice(first(t, c.ask(nvidia, both[0])).Device))
 
 	small := template(t, "mig/mig.yaml")
 	for range 6 * 7 {
@@ -76,7 +77,7 @@ func TestMemoryBesideFraction(t *testing.T) {
 	c := newCluster(t, "sharing-memory")
 	half := templates(t, "sharing-half-card/sharing-half-card.yaml")[0]
 	memory := template(t, "sharing-memory/sharing-memory.yaml")
-	assert.NotEqual(t, first(t, c.ask(nvidia, half)).Pool, first(t, c.ask(nvidia, memory)).Pool)
+	assert.NotEqual(t, gpu.CardOfDevice(first(t, c.ask(nvidia, half)).Device), gpu.CardOfDevice(first(t, c.ask(nvidia, memory)).Device))
 }
 
 func TestTwoCards(t *testing.T) {
@@ -88,24 +89,24 @@ func TestTwoCards(t *testing.T) {
 		require.Len(t, grant.Devices(), 2)
 		assert.NotEqual(t, grant.Devices()[0], grant.Devices()[1])
 	}
-	pools := map[string]bool{}
+	cards := map[string]bool{}
 	for _, grant := range c.Held() {
 		for _, result := range grant.Result.Devices.Results {
-			pools[result.Pool] = true
+			cards[gpu.CardOfDevice(result.Device)] = true
 		}
 	}
-	assert.Len(t, pools, 2, "the second pair has the other halves")
+	assert.Len(t, cards, 2, "the second pair has the other halves")
 }
 
 func TestReplicas(t *testing.T) {
 	c := newCluster(t, "sharing-replicas")
 	claim := template(t, "sharing-replicas/sharing-replicas.yaml")
-	pools := map[string]int{}
+	cards := map[string]int{}
 	for range settings.DefaultReplicas {
-		pools[first(t, c.ask(nvidia, claim)).Pool]++
+		cards[gpu.CardOfDevice(first(t, c.ask(nvidia, claim)).Device)]++
 	}
-	assert.Len(t, pools, 1)
-	assert.NotContains(t, pools, first(t, c.ask(nvidia, claim)).Pool)
+	assert.Len(t, cards, 1)
+	assert.NotContains(t, cards, gpu.CardOfDevice(first(t, c.ask(nvidia, claim)).Device))
 }
 
 // Pods fill one partition before another is cut, each with 10 GiB of 40.

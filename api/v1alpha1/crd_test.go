@@ -25,6 +25,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
@@ -275,7 +276,13 @@ func TestGPUNodes(t *testing.T) {
 		"status: {state: Confused}":                           "status.state: Unsupported value",
 		"status: {wanted: {profile: p, source: Me, hash: a}}": "status.wanted.source: Unsupported value",
 		"status: {wanted: {profile: p, source: Label}}":       "status.wanted.hash: Required value",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}": "status.node.cards[1]: Duplicate value",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                   "status.node.cards[1]: Duplicate value",
+		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                               "status.node.owners: Too many",
+		"status: {node: {owners: [" + strings.Repeat("a", v1alpha1.MaxReportText+1) + "]}}":                                                          "status.node.owners[0]: Too long",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.cards[0].problem: Too long",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.cards[0].pending: Too long",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, held: [" + strings.Repeat("a,", 1025) + "]}]}}":                     "status.node.cards[0].held: Too many",
+		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                  "status.node.cards[0].partitions[0]: Too long",
 	} {
 		assert.Contains(t, r.judge(t, node("node-a", rest)), want, rest)
 	}

@@ -329,6 +329,8 @@ type NodeReport struct {
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
 	Owners []string `json:"owners,omitempty"`
 	// Applied is the hash of the wish that the node follows.
 	//
@@ -368,12 +370,21 @@ type PublishedTaints struct {
 	Withheld bool `json:"withheld,omitempty"`
 }
 
+// MaxReportText is how many characters each text of a report has at most: an owner, a
+// problem, what is pending.
+const MaxReportText = 4096
+
 // CardReport is one card.
 type CardReport struct {
-	// Name is the card's, and that of its pool without the node.
-	Name   string `json:"name"`
+	// Name is the GPU's: its PCI address as it is spelled in the names of devices.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// +kubebuilder:validation:MaxLength=64
 	Vendor string `json:"vendor"`
 	// Product is the marketing name.
+	//
+	// +kubebuilder:validation:MaxLength=256
 	Product string `json:"product"`
 	// Index is the card's place in the vendor's own enumeration.
 	Index int32 `json:"index"`
@@ -381,16 +392,21 @@ type CardReport struct {
 	// card without modes.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	Mode string `json:"mode,omitempty"`
 	// Partitions are the names of those that exist now.
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=63
 	Partitions []string `json:"partitions,omitempty"`
 	// Held are the names of the devices that claims hold.
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=63
 	Held []string `json:"held,omitempty"`
 	// Slice is a digest of the devices that the plugin publishes of the card, to
 	// compare with what the API server has.
@@ -400,10 +416,12 @@ type CardReport struct {
 	// Problem says what is wrong with the card.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Problem string `json:"problem,omitempty"`
 	// Pending says what of the applied profile waits until claims are released.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Pending string `json:"pending,omitempty"`
 }
 

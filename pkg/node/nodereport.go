@@ -69,8 +69,8 @@ func (f *follower) cardReport(c *card, modes *gpu.Modes) v1alpha1.CardReport {
 		Partitions: f.partitionsOf(c),
 		Held:       f.heldOf(c),
 		Slice:      f.publisher.digestOf(c.PCIAddress),
-		Problem:    c.problem,
-		Pending:    strings.Join(f.pendingOf(c), "; "),
+		Problem:    cut(c.problem, v1alpha1.MaxReportText),
+		Pending:    cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
 	}
 }
 

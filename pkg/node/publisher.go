@@ -380,7 +380,8 @@ func (p *publisher) ownersFound() []string {
 	var found []string
 	for _, o := range p.owners {
 		if vendors[o.vendor] {
-			found = append(found, fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.found, o.vendor.Title(), o.remedy))
+			text := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.found, o.vendor.Title(), o.remedy)
+			found = append(found, cut(text, v1alpha1.MaxReportText))
 		}
 	}
 	return found

@@ -5,6 +5,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,8 +46,8 @@ func trimClaim(o any) (any, error) {
 	if len(nodesOf(c)) == 0 {
 		return out, nil
 	}
-	if ofOnePod(c) {
-		out.OwnerReferences = podReference
+	for _, o := range podOwners(c) {
+		out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, UID: o.UID})
 	}
 	out.Status.ReservedFor = c.Status.ReservedFor
 	for i := range c.Status.Allocation.Devices.Results {
@@ -61,13 +62,26 @@ func trimClaim(o any) (any, error) {
 	return out, nil
 }
 
-// podReference is what is left of a claim's owner.
-var podReference = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod"}}
+// podOwners are the pods that own a claim.
+func podOwners(c *resourceapi.ResourceClaim) []metav1.OwnerReference {
+	var owners []metav1.OwnerReference
+	for _, o := range c.OwnerReferences {
+		if o.Kind == "Pod" && o.APIVersion == "v1" {
+			owners = append(owners, o)
+		}
+	}
+	return owners
+}
 
-// ofOnePod tells whether a claim was made for a pod, of a template or for an extended
-// resource, and goes with it. Others outlive their pods.
-func ofOnePod(c *resourceapi.ResourceClaim) bool {
-	return slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Pod" && o.APIVersion == "v1" })
+// ofOnePod tells whether a claim was made for one pod, from a template or for an extended
+// resource, and goes with it: nobody but its owner uses it. An owner alone proves
+// nothing, because whoever may create claims can write any owner.
+func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
+	owners := podOwners(c)
+	if len(owners) != 1 {
+		return false
+	}
+	return !slices.ContainsFunc(users, func(uid types.UID) bool { return uid != owners[0].UID })
 }
 
 // toleratesAll tells whether our taint on a card keeps nothing off.

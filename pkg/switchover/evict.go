@@ -22,6 +22,9 @@ const (
 	// its eviction was refused: the wait doubles from one to the other.
 	firstEvictionRetry = 2 * time.Second
 	lastEvictionRetry  = 30 * time.Second
+	// forcedGrace is how long a pod that is deleted by force may take at most. Its own
+	// grace period is the tenant's to choose, and could be years.
+	forcedGrace = time.Minute
 )
 
 // evictions remembers what was refused, so that no pod is asked all the time. What it
@@ -88,7 +91,7 @@ func (r *Reconciler) evict(ctx context.Context, profile string, holders []Holder
 	tenants := slices.ContainsFunc(holders, func(h Holder) bool { return !h.Admin })
 	for i := range holders {
 		h := &holders[i]
-		if tenants && h.Admin || !h.asked() || asked[h.Pod.UID] || !force && !r.evictions.due(h.Pod.UID, now) {
+		if tenants && h.Admin || !h.asked(now, force) || asked[h.Pod.UID] || !force && !r.evictions.due(h.Pod.UID, now) {
 			continue
 		}
 		asked[h.Pod.UID] = true
@@ -132,6 +135,9 @@ func (r *Reconciler) ask(ctx context.Context, p *Pod, force, dry bool) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
 	if force {
 		options := []client.DeleteOption{client.Preconditions{UID: &p.UID}}
+		if seconds := int64(forcedGrace / time.Second); p.Grace > seconds {
+			options = append(options, client.GracePeriodSeconds(seconds))
+		}
 		if dry {
 			options = append(options, client.DryRunAll)
 		}

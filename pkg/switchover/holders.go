@@ -63,9 +63,13 @@ func (h *Holder) text(now time.Time) string {
 	return text
 }
 
-// asked tells whether the pod can be asked to leave, and has not been.
-func (h *Holder) asked() bool {
-	return h.Pod != nil && h.Pod.Ending == nil && !h.Pod.Over && !h.Pod.Mirror
+// asked tells whether the pod can be asked to leave, and has not been. With force it is
+// asked again if it would take longer than forcedGrace.
+func (h *Holder) asked(now time.Time, force bool) bool {
+	if h.Pod == nil || h.Pod.Over || h.Pod.Mirror {
+		return false
+	}
+	return h.Pod.Ending == nil || force && h.Pod.Ending.Sub(now) > forcedGrace
 }
 
 // holders finds who is in the way on cards of a node. A claim that nobody has reserved
@@ -160,9 +164,11 @@ func (h *Holder) key() string {
 func usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {
 	var all []Holder
 	name := client.ObjectKeyFromObject(u.claim)
-	holder := Holder{Claim: name, Devices: u.devices, Tolerates: u.tolerates, Outlives: !ofOnePod(u.claim), Admin: u.admin}
+	holder := Holder{Claim: name, Devices: u.devices, Tolerates: u.tolerates, Admin: u.admin}
 	seen := map[types.UID]bool{}
+	var users []types.UID
 	for _, user := range u.claim.Status.ReservedFor {
+		users = append(users, user.UID)
 		h := holder
 		if user.Resource != "pods" || user.APIGroup != "" {
 			h.Other = fmt.Sprintf("%s %s/%s", user.Resource, name.Namespace, user.Name)
@@ -184,11 +190,16 @@ func usersOf(ctx context.Context, u use, pods *podReader) ([]Holder, error) {
 		return nil, err
 	}
 	for _, pod := range there[name] {
+		users = append(users, pod.UID)
 		if !seen[pod.UID] {
 			h := holder
 			h.Pod = podOf(pod)
 			all = append(all, h)
 		}
+	}
+	outlives := !ofOnePod(u.claim, users)
+	for i := range all {
+		all[i].Outlives = outlives
 	}
 	return all, nil
 }

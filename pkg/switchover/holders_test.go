@@ -67,6 +67,33 @@ func TestPodsThatShareAClaimDoNotComeBack(t *testing.T) {
 	assert.Zero(t, pods)
 }
 
+// Who may create a claim can write any owner, and a second pod can name the claim that
+// was made for a first one.
+func TestAClaimIsOfOnePodIfNobodyElseUsesIt(t *testing.T) {
+	owner := func(uids ...types.UID) *resourceapi.ResourceClaim {
+		c := &resourceapi.ResourceClaim{}
+		for _, uid := range uids {
+			c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", UID: uid})
+		}
+		return c
+	}
+	for name, tt := range map[string]struct {
+		claim *resourceapi.ResourceClaim
+		users []types.UID
+		want  bool
+	}{
+		"its owner uses it":             {owner("a"), []types.UID{"a", "a"}, true},
+		"nobody uses it yet":            {owner("a"), nil, true},
+		"no owner":                      {owner(), []types.UID{"a"}, false},
+		"an owner that does not use it": {owner("x"), []types.UID{"a"}, false},
+		"a second pod":                  {owner("a"), []types.UID{"a", "b"}, false},
+		"every pod is written as owner": {owner("a", "b"), []types.UID{"a"}, false},
+		"the owner is of another kind":  {&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", UID: "a"}}}}, []types.UID{"a"}, false},
+	} {
+		assert.Equal(t, tt.want, ofOnePod(tt.claim, tt.users), name)
+	}
+}
+
 func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")

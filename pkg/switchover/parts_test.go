@@ -1,6 +1,7 @@
 package switchover
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -15,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
@@ -169,19 +173,41 @@ func TestWhatAHolderIsSaidToDo(t *testing.T) {
 }
 
 func TestWhoIsAsked(t *testing.T) {
+	years := func(h *Holder) { h.Pod.Ending = ptr.To(noon.Add(3 * 365 * 24 * time.Hour)) }
 	for name, tt := range map[string]struct {
-		change func(*Holder)
-		asked  bool
+		change       func(*Holder)
+		force, asked bool
 	}{
-		"a pod":            {func(*Holder) {}, true},
-		"one that ends":    {func(h *Holder) { h.Pod.Ending = ptr.To(noon) }, false},
-		"one that is over": {func(h *Holder) { h.Pod.Over = true }, false},
-		"a static pod":     {func(h *Holder) { h.Pod.Mirror = true }, false},
-		"something else":   {func(h *Holder) { h.Pod = nil }, false},
+		"a pod":                            {func(*Holder) {}, false, true},
+		"a pod, by force":                  {func(*Holder) {}, true, true},
+		"one that ends":                    {func(h *Holder) { h.Pod.Ending = ptr.To(noon) }, false, false},
+		"one that ends, by force":          {func(h *Holder) { h.Pod.Ending = ptr.To(noon) }, true, false},
+		"one that ends in years":           {years, false, false},
+		"one that ends in years, by force": {years, true, true},
+		"one that is over":                 {func(h *Holder) { h.Pod.Over = true }, true, false},
+		"a static pod":                     {func(h *Holder) { h.Pod.Mirror = true }, true, false},
+		"something else":                   {func(h *Holder) { h.Pod = nil }, true, false},
 	} {
 		h := webPod()
 		tt.change(&h)
-		assert.Equal(t, tt.asked, h.asked(), name)
+		assert.Equal(t, tt.asked, h.asked(noon, tt.force), name)
+	}
+}
+
+// A tenant chooses the grace period of a pod, and could keep a GPU for years by it.
+func TestForceShortensTheGracePeriod(t *testing.T) {
+	for grace, want := range map[int64]*int64{0: nil, 30: nil, 60: nil, 61: ptr.To[int64](60), 94_608_000: ptr.To[int64](60)} {
+		var got *int64
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "u"}}
+		api := interceptor.NewClient(fake.NewClientBuilder().WithObjects(pod).Build(), interceptor.Funcs{
+			Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
+				got = (&client.DeleteOptions{}).ApplyOptions(opts).GracePeriodSeconds
+				return nil
+			},
+		})
+		r := &Reconciler{Client: api}
+		require.NoError(t, r.ask(t.Context(), &Pod{NamespacedName: client.ObjectKeyFromObject(pod), UID: pod.UID, Grace: grace}, true, false))
+		assert.Equal(t, want, got, grace)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -154,7 +155,7 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "n", UID: "u", Annotations: map[string]string{"much": "text"}}}
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}}
 	c.Spec.Devices.Requests = make([]resourceapi.DeviceRequest, 8)
-	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p"}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p"}}
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 		{Driver: "other", Pool: "x"},
 		{Request: "r", Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Key: "k"}, {Operator: resourceapi.DeviceTolerationOpExists}}},
@@ -164,7 +165,7 @@ func TestTheCachesKeepLittle(t *testing.T) {
 	trimmed := got.(*resourceapi.ResourceClaim)
 	assert.Empty(t, trimmed.Annotations)
 	assert.Empty(t, trimmed.Spec)
-	assert.True(t, ofOnePod(trimmed))
+	assert.True(t, ofOnePod(trimmed, []types.UID{"p"}))
 	assert.Equal(t, c.Status.ReservedFor, trimmed.Status.ReservedFor)
 	assert.Equal(t, []resourceapi.DeviceRequestAllocationResult{
 		{Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},

@@ -187,11 +187,14 @@ func nothingLeft(t *testing.T, m *machine) {
 func freeCard(t *testing.T, m *machine) gpu.GPU {
 	t.Helper()
 	for _, card := range cardsOf(t, m) {
+		if !isWhole(t, m, &card) {
+			continue // it has no compute mode while MIG is enabled
+		}
 		memory := reportOf(t, m, card.Name()).Memory
 		now, err := m.Settings(m.ctx(t), card.PCIAddress)
 		require.NoError(t, err)
 		free := memory != nil && memory.Used != nil && memory.Total >= *memory.Used+room
-		if free && isWhole(t, m, &card) && now.ComputeMode == gpu.ComputeDefault {
+		if free && now.ComputeMode == gpu.ComputeDefault {
 			return card
 		}
 	}

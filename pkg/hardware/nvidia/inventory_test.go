@@ -112,10 +112,10 @@ func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
 	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n")).cards()[0]
 	require.Len(t, off.Placements, 1)
 	assert.Equal(t, gpu.TypeGPU, off.Placements[0].Type)
-	assert.Equal(t, []string{gpu.CounterMemory}, off.Counters.Names())
+	assert.Equal(t, on.Counters, off.Counters, "counters stay when the mode changes: a change rewrites the whole pool")
 	there := on.WithMIG(gpu.MIGOff)
 	assert.Equal(t, gpu.TypeGPU, there.Placements[0].Type)
-	assert.Equal(t, []string{gpu.CounterMemory}, there.Counters.Names())
+	assert.Equal(t, on.Counters, there.Counters)
 }
 
 // guest is a card of a virtual machine whose hypervisor owns the mode.

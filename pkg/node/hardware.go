@@ -74,8 +74,9 @@ func (h *hardware) cannotUse(name gpu.Vendor, o *opened, err error) {
 	if o == nil {
 		o = &opened{}
 	}
-	o.name = name
-	h.add(o.unusable(err))
+	now := o.unusable(err) // others read o
+	now.name = name
+	h.add(now)
 }
 
 // whyNot says why the driver of a vendor cannot be used, nil if it can.

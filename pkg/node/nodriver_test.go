@@ -28,11 +28,15 @@ func (m *machine) awaitReady() {
 	}, patience, tick, "the plugin is not ready")
 }
 
-// requireNotReady checks that the plugin says why it is not ready.
+// requireNotReady waits until the plugin says why it is not ready.
 func (m *machine) requireNotReady(why string) {
 	m.t.Helper()
-	code, body := get(m.t, "http://"+m.config.HTTPAddress+"/readyz")
-	require.Equal(m.t, http.StatusServiceUnavailable, code, body)
+	var code int
+	var body string
+	require.Eventually(m.t, func() bool {
+		code, body = get(m.t, "http://"+m.config.HTTPAddress+"/readyz")
+		return code == http.StatusServiceUnavailable
+	}, patience, tick, "the plugin is ready")
 	require.Contains(m.t, body, why)
 }
 

@@ -42,7 +42,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	n := s.waitFailed(nodeA, switchover.ReasonDrainDeadline)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
 	for _, part := range []string{
-		"profile cut-in-three could not be reached: not all pods left the cards within 6s",
+		"profile cut-in-three could not be reached: not all pods left the GPUs within 6s",
 		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is as before, with no profile", "It is tried again when they can leave",
 	} {
 		assert.Contains(t, said, part)

@@ -110,7 +110,7 @@ test-e2e: ## Run the end-to-end tests on a real cluster (needs root)
 
 SOAK ?= 10m
 .PHONY: soak
-soak: ## Kill controller and plugins at random while profiles change (needs root; SOAK=10m)
+soak: ## Kill controllers, plugins and kubelets at random while profiles change (needs root; SOAK=10m)
 	@TRANCHE_SOAK=$(SOAK) test/e2e.sh -run TestSoak
 
 .PHONY: verify

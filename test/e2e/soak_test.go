@@ -27,6 +27,10 @@ var soakProfiles = map[string][]string{
 	nodeC: {"cpx", "cpx-nps4", "dpx", "qpx"},
 }
 
+// soakEnds are the profiles at the end. Not every profile can follow every other one: DPX
+// does not exist in memory mode NPS4, and is refused there.
+var soakEnds = map[string]string{nodeA: "all-balanced", nodeC: "cpx"}
+
 // soakPods is how many pods each node has.
 const soakPods = 3
 
@@ -48,7 +52,7 @@ func TestSoak(t *testing.T) {
 		s.soakDeployment(node)
 	}
 	w := s.watchSwitches()
-	last, kills := map[string]string{}, map[string]int{}
+	kills := map[string]int{}
 	asked := 0
 	var doubled []string
 	ended := map[string]bool{} // a GPUNode remembers the last few only
@@ -65,8 +69,7 @@ func TestSoak(t *testing.T) {
 			s.onHost("cluster", "restart-kubelet", "--kill", "--dir", s.cluster, "--node", node)
 			kills["kubelet"]++
 		default:
-			last[node] = soakProfiles[node][dice.IntN(len(soakProfiles[node]))]
-			s.setProfileLabel(node, last[node])
+			s.setProfileLabel(node, soakProfiles[node][dice.IntN(len(soakProfiles[node]))])
 			asked++
 		}
 		s.noteSwitches(ended)
@@ -74,7 +77,8 @@ func TestSoak(t *testing.T) {
 		time.Sleep(time.Duration(dice.IntN(15_000)) * time.Millisecond) // chance, not a condition
 	}
 	left, lost := 0, 0
-	for node, profile := range last {
+	for node, profile := range soakEnds {
+		s.setProfileLabel(node, profile)
 		s.waitSoaked(node, profile)
 		left += len(s.leftOfSwitches(node))
 		for _, record := range s.gpuNode(node).Status.History {

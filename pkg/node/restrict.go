@@ -8,15 +8,20 @@ import (
 // restrict publishes whole cards only from now on, because the API server drops
 // what keeps partitions apart.
 func (p *publisher) restrict(ctx context.Context) {
-	p.mu.Lock()
-	already := p.wholeOnly
-	p.wholeOnly = true
-	p.mu.Unlock()
-	if already {
+	if !p.first(&p.wholeOnly) {
 		return
 	}
 	p.events.warn(ctx, "PartitionsNotPublished", "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.publish(ctx)
+}
+
+// first sets one of the publisher's restrictions, and tells whether it was not set yet.
+func (p *publisher) first(restriction *bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	already := *restriction
+	*restriction = true
+	return !already
 }
 
 // withoutWhole names the cards that cannot be had whole in their memory mode, and
@@ -37,11 +42,7 @@ func (p *publisher) withoutWhole() string {
 // restrictTaints publishes no taints from now on, because the API server drops them. The
 // devices that would have one, and that no claim holds, are not published.
 func (p *publisher) restrictTaints(ctx context.Context) {
-	p.mu.Lock()
-	already := p.noTaints
-	p.noTaints = true
-	p.mu.Unlock()
-	if already {
+	if !p.first(&p.noTaints) {
 		return
 	}
 	p.events.warn(ctx, "TaintsNotPublished", "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
@@ -51,11 +52,7 @@ func (p *publisher) restrictTaints(ctx context.Context) {
 // restrictShares publishes no shares from now on, because the API server drops
 // what lets several claims hold them: the first claim would have all of one.
 func (p *publisher) restrictShares(ctx context.Context) {
-	p.mu.Lock()
-	already := p.noShares
-	p.noShares = true
-	p.mu.Unlock()
-	if already {
+	if !p.first(&p.noShares) {
 		return
 	}
 	p.events.warn(ctx, "SharesNotPublished", "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")

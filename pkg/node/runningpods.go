@@ -1,14 +1,11 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
@@ -24,29 +21,40 @@ func runningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(procDir)
+	var all procfs.Procs
+	files, err := procfs.NewFS(procDir)
+	if err == nil {
+		all, err = files.AllProcs()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of the node: %w", err)
 	}
 	found := map[ledger.Pod]bool{}
-	for _, e := range entries {
-		if c := e.Name()[0]; c < '0' || c > '9' {
+	for _, p := range all {
+		groups, err := p.Cgroups()
+		if ended(err) {
 			continue
 		}
-		groups, err := os.ReadFile(filepath.Join(procDir, e.Name(), "cgroup"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it has ended meanwhile
-		}
 		if err != nil {
-			return nil, fmt.Errorf("read which pod process %s belongs to: %w", e.Name(), err)
+			return nil, fmt.Errorf("read which pod process %d belongs to: %w", p.PID, err)
 		}
-		for group := range strings.FieldsFuncSeq(string(groups), func(r rune) bool { return r == '/' || r == '\n' }) {
-			if pod, ok := names[podOfGroup(group)]; ok {
-				found[pod] = true
-			}
+		for _, pod := range podsOf(groups, names) {
+			found[pod] = true
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !found[p] }), nil
+}
+
+// podsOf are the pods that control groups are of.
+func podsOf(groups []procfs.Cgroup, names map[string]ledger.Pod) (pods []ledger.Pod) {
+	for _, g := range groups {
+		for name := range strings.SplitSeq(g.Path, "/") {
+			if pod, ok := names[podOfGroup(name)]; ok {
+				pods = append(pods, pod)
+			}
+		}
+	}
+	return pods
 }
 
 // groupNames are the pods by the UIDs in the names of their control groups, as

@@ -162,9 +162,9 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 	return record, nil
 }
 
-// prepare is one try of Prepare. wanted is what was wanted before it waited for the
-// locks of the GPUs, which may have been changed meanwhile. started says that an earlier one wrote the record
-// down and let go of the locks.
+// prepare is one try of Prepare. wanted is what was wanted before it waited for the locks
+// of the GPUs, which may have changed meanwhile. started says that an earlier one wrote
+// the record down and let go of the locks.
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, wanted ledger.Record, started bool) (ledger.Record, error) {
 	cards := cardsOf(wanted)
 	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {

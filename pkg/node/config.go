@@ -100,6 +100,9 @@ type Config struct {
 	beforeStep func(context.Context, ledger.Record, *claim.Step)
 }
 
+// proc is the host's /proc.
+func (c *Config) proc() string { return cmp.Or(c.procRoot, "/proc") }
+
 // idleInterval is how often it is looked for drivers that were not there.
 func (c *Config) idleInterval() time.Duration {
 	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)

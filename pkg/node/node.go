@@ -1,12 +1,12 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -197,7 +197,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 		LockDir:  locks,
 		Shares:   p.shares,
 		Static:   p.profile.Static,
-		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return runningPods("/proc", pods) },
+		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return runningPods(p.proc(), pods) },
 		Observer: p.metrics,
 
 		BeforeStep: p.beforeStep,
@@ -253,12 +253,8 @@ func (p *plugin) isShared(pciAddress string) bool {
 // heldOn lists the devices of a card that claims hold, if only to look at them.
 func (p *plugin) heldOn(pciAddress string) []string {
 	var names []string
-	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
-		for _, d := range r.Devices {
-			if d.Placement.GPU == pciAddress {
-				names = append(names, d.Name)
-			}
-		}
+	for _, d := range p.devicesOn(pciAddress) {
+		names = append(names, d.Name)
 	}
 	return names
 }
@@ -271,27 +267,25 @@ func (p *plugin) isOld(pciAddress string) bool {
 
 // holdsOn tells whether claims hold what is asked for on a card.
 func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
-	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
-		for _, d := range r.Devices {
-			if !d.Admin && d.Placement.GPU == pciAddress && what(&d) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.devicesOn(pciAddress), func(d ledger.Device) bool { return !d.Admin && what(&d) })
+}
+
+// devicesOn are the devices of a card that records of claims name.
+func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
+	return ledger.DevicesOn(p.claims.Ledger.On([]string{pciAddress}), pciAddress)
 }
 
 // serveKubelet starts to answer the kubelet. stop waits for calls that are under
 // way, which is why the service outlives ctx.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	p.registration.expect(func() { go p.republish(ctx) })
-	slices := &handover{
+	sent := &handover{
 		node: p.NodeName, patience: handoverPatience,
 		failed: func(ctx context.Context, err error) { p.publisher.failed(ctx, err, "hand the slices to the publisher") },
 	}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(gpu.DriverName),
-		kubeletplugin.KubeClient(observed{p.client, slices.stored}),
+		kubeletplugin.KubeClient(observed{p.client, sent.stored}),
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.events.node.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
@@ -315,10 +309,10 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
 	}
-	slices.send = helper.PublishResources
-	p.publisher.start(slices.give)
+	sent.send = helper.PublishResources
+	p.publisher.start(sent.give)
 	return func() {
-		slices.stop()
+		sent.stop()
 		driver.waitForCalls(ctx)
 		helper.Stop()
 	}, nil
@@ -353,7 +347,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		p.publisher.setOwners(ctx, nil)
 		return nil
 	}
-	processes := &migManagers{proc: cmp.Or(p.procRoot, "/proc")}
+	processes := &migManagers{proc: p.proc()}
 	err = watchOwners(ctx, p.client, p.node, processes, p.idleInterval(), func(all []owner) { p.publisher.setOwners(ctx, all) })
 	switch {
 	case ctx.Err() != nil:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -113,11 +114,9 @@ func (f *follower) modeBefore(card string) string {
 // profile, and of others.
 func (f *follower) partitionsOf(c *card) []string {
 	var names []string
-	for _, r := range f.claims.Ledger.On([]string{c.PCIAddress}) {
-		for _, d := range r.Devices {
-			if base := d.Placement.Base(); base.GPU == c.PCIAddress && base.Type != gpu.TypeGPU {
-				names = append(names, base.Name())
-			}
+	for _, d := range f.devicesOn(c.PCIAddress) {
+		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
+			names = append(names, base.Name())
 		}
 	}
 	for _, p := range f.profile.Shape(c.PCIAddress).Layout {
@@ -133,11 +132,9 @@ func (f *follower) partitionsOf(c *card) []string {
 // heldOf are the devices of a card that claims hold.
 func (f *follower) heldOf(c *card) []string {
 	var names []string
-	for _, r := range claim.InUse(f.claims.Ledger.On([]string{c.PCIAddress})) {
-		for _, d := range r.Devices {
-			if d.Placement.GPU == c.PCIAddress && !d.Admin {
-				names = append(names, d.Name)
-			}
+	for _, d := range ledger.DevicesOn(claim.InUse(f.claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
+		if !d.Admin {
+			names = append(names, d.Name)
 		}
 	}
 	slices.Sort(names)

@@ -120,11 +120,9 @@ func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 		return nil, err
 	}
 	var held []gpu.Placement
-	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
-		for _, d := range r.Devices {
-			if d.Placement.GPU == pciAddress && d.IsShare() {
-				held = append(held, d.Placement)
-			}
+	for _, d := range p.devicesOn(pciAddress) {
+		if d.IsShare() {
+			held = append(held, d.Placement)
 		}
 	}
 	return held, nil

@@ -34,8 +34,8 @@ func Digest(devices []resourceapi.Device) string {
 }
 
 // Digests are those of the devices of each GPU of a node, by the name of the GPU, as the
-// API server has them. Nil: the
-// node's pool is not there, or its newest generation is incomplete.
+// API server has them. Nil: the node's pool is not there, or its newest generation is
+// incomplete.
 type Digests map[string]string
 
 // Of is the digest of the devices of a GPU, empty if the pool is not complete.

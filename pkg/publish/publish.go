@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,16 +141,14 @@ func devicesOf(card *Card) []resourceapi.Device {
 // device after the other, and with the whole GPU at the end a claim for one would pay
 // for all partitions before it. Partitions keep their order, small before large.
 func inOrder(placements []gpu.Placement) []gpu.Placement {
-	all := slices.Clone(placements)
-	slices.SortStableFunc(all, func(a, b gpu.Placement) int {
-		switch {
-		case a.Type == gpu.TypeGPU && b.Type != gpu.TypeGPU:
-			return -1
-		case a.Type != gpu.TypeGPU && b.Type == gpu.TypeGPU:
-			return 1
+	rank := func(p gpu.Placement) int {
+		if p.Type == gpu.TypeGPU {
+			return 0
 		}
-		return 0
-	})
+		return 1
+	}
+	all := slices.Clone(placements)
+	slices.SortStableFunc(all, func(a, b gpu.Placement) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
 }
 

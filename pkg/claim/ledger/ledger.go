@@ -199,6 +199,19 @@ func (l *Ledger) On(cards []string) []Record {
 	return found
 }
 
+// DevicesOn are the devices of records that are on one card, by its PCI address.
+func DevicesOn(records []Record, card string) []Device {
+	var devices []Device
+	for _, r := range records {
+		for _, d := range r.Devices {
+			if d.Placement.GPU == card {
+				devices = append(devices, d)
+			}
+		}
+	}
+	return devices
+}
+
 // Put writes a record so that it survives a crash: temporary file, fsync,
 // rename, fsync of the folder.
 func (l *Ledger) Put(r Record) error {

@@ -3,8 +3,6 @@ package nvidia
 import (
 	"context"
 	"fmt"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // Release ends the use of NVML for good: the session is closed and the library is
@@ -18,16 +16,9 @@ func (d *Driver) Release(ctx context.Context) error {
 	if err := s.resets.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("waiting for the reset of a GPU: %w", err)
 	}
-	s.leaving.Store(true)
-	for i, used := range []*semaphore.Weighted{s.sets, s.tasks} {
-		if err := used.Acquire(ctx, everyone); err != nil {
-			if i == 1 {
-				s.sets.Release(everyone)
-			}
-			s.leaving.Store(false)
-			s.resets.Release(1)
-			return fmt.Errorf("NVML calls of this plugin have not returned: %w", err)
-		}
+	if _, err := s.keepOut(ctx); err != nil {
+		s.resets.Release(1)
+		return err
 	}
 	if err := d.alone(ctx, s.end); err != nil {
 		return fmt.Errorf("close NVML: %w", err)

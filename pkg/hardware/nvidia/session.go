@@ -115,6 +115,22 @@ func (s *session) end(t *task) error {
 	return nil
 }
 
+// keepOut waits until nobody is in NVML, and keeps everybody out until letIn. The caller
+// holds resets.
+func (s *session) keepOut(ctx context.Context) (letIn func(), err error) {
+	s.leaving.Store(true)
+	letIn = func() { s.leaving.Store(false) }
+	for _, used := range []*semaphore.Weighted{s.sets, s.tasks} {
+		if err := used.Acquire(ctx, everyone); err != nil {
+			letIn()
+			return nil, fmt.Errorf("NVML calls of this plugin have not returned, and keep the cards in use: %w", err)
+		}
+		before := letIn
+		letIn = func() { used.Release(everyone); before() }
+	}
+	return letIn, nil
+}
+
 // withoutNVML runs f while this process has no session of NVML, and opens it again
 // whatever f says.
 func (d *Driver) withoutNVML(ctx context.Context, f func(context.Context) error) error {
@@ -123,16 +139,13 @@ func (d *Driver) withoutNVML(ctx context.Context, f func(context.Context) error)
 		return fmt.Errorf("waiting for the reset of another card: %w", err)
 	}
 	defer s.resets.Release(1)
-	s.leaving.Store(true)
-	defer s.leaving.Store(false)
 	quiet, cancel := context.WithTimeout(ctx, quietPatience)
 	defer cancel()
-	for _, used := range []*semaphore.Weighted{s.sets, s.tasks} {
-		if err := used.Acquire(quiet, everyone); err != nil {
-			return fmt.Errorf("NVML calls of this plugin have not returned, and keep the cards in use: %w", err)
-		}
-		defer used.Release(everyone)
+	letIn, err := s.keepOut(quiet)
+	if err != nil {
+		return err
 	}
+	defer letIn()
 	// The way back first: what it does is right although nothing was closed.
 	defer func() {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)

@@ -117,11 +117,24 @@ func TestStartIsIdempotent(t *testing.T) {
 	assert.False(t, s.Status(spec.ID).Ready, "it does not wait")
 	require.NoError(t, s.Wait(within(t), spec.ID))
 	require.NoError(t, other.Wait(within(t), spec.ID))
+	// One of them may still be asking the daemon, by the same program in the same place.
+	s.awaitIdle(t, spec.ID)
+	other.awaitIdle(t, spec.ID)
 	assert.Equal(t, 1, daemonsOf(t, s.PipeDir(spec.ID)), "however often and by whomever it is started")
 
 	before := s.folder(spec.ID).process()
 	m.start(s, spec)
 	assert.Equal(t, before, s.folder(spec.ID).process())
+}
+
+// awaitIdle waits until a supervisor is done with bringing a daemon to readiness.
+func (s *Supervisor) awaitIdle(t *testing.T, id string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.isSettling(s.folder(id))
+	}, 10*time.Second, 10*time.Millisecond)
 }
 
 // daemonsOf counts processes by the pipe folder in their environment.

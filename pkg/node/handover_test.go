@@ -4,18 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -23,12 +19,11 @@ import (
 )
 
 // handing is a handover to the real resourceslice controller, which the helper publishes
-// with, and to an API server in memory that counts.
+// with.
 type handing struct {
 	*handover
-	t      *testing.T
-	api    *fake.Clientset
-	writes atomic.Int64
+	t   *testing.T
+	api *fake.Clientset
 	// mu protects incomplete, which is set when the pool was seen incomplete after its
 	// first publication.
 	mu         sync.Mutex
@@ -38,23 +33,7 @@ type handing struct {
 
 func newHanding(t *testing.T) *handing {
 	t.Helper()
-	h := &handing{t: t, api: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "1"}})}
-	h.api.PrependReactor("*", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		verb := action.GetVerb()
-		if verb == "list" || verb == "watch" || verb == "get" {
-			return false, nil, nil
-		}
-		n := h.writes.Add(1)
-		if with, ok := action.(interface{ GetObject() runtime.Object }); ok {
-			if s, ok := with.GetObject().(*resourceapi.ResourceSlice); ok {
-				s.ResourceVersion = fmt.Sprint(1000 + n)
-				if s.Name == "" {
-					s.Name = fmt.Sprintf("%s%05d", s.GenerateName, n)
-				}
-			}
-		}
-		return false, nil, nil
-	})
+	h := &handing{t: t, api: newAPI()}
 	var controller *resourceslice.Controller
 	h.handover = &handover{node: nodeName, patience: time.Minute, failed: func(_ context.Context, err error) { assert.NoError(t, err) }}
 	h.send = func(_ context.Context, r resourceslice.DriverResources) error {
@@ -65,7 +44,7 @@ func newHanding(t *testing.T) *handing {
 		var err error
 		controller, err = resourceslice.StartController(t.Context(), resourceslice.Options{
 			DriverName: gpu.DriverName, KubeClient: observed{h.api, h.observe}, Resources: &r,
-			Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: "1"},
+			Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: "node-uid"},
 		})
 		if err == nil {
 			t.Cleanup(controller.Stop)
@@ -94,11 +73,11 @@ func (h *handing) slices() []resourceapi.ResourceSlice {
 
 // costs hands cards over, waits until the API server has them, and says how many writes
 // it took and whether the pool was incomplete meanwhile.
-func (h *handing) costs(cards []publish.Card) (int64, bool) {
+func (h *handing) costs(cards []publish.Card) (int, bool) {
 	h.t.Helper()
 	resources, errs := publish.Resources(nodeName, cards)
 	require.Empty(h.t, errs)
-	before := h.writes.Load()
+	before := sliceWrites(h.api)
 	require.NoError(h.t, h.give(h.t.Context(), resources))
 	want := publish.DigestsOfResources(nodeName, resources)
 	if len(cards) == 0 {
@@ -109,7 +88,7 @@ func (h *handing) costs(cards []publish.Card) (int64, bool) {
 	defer h.mu.Unlock()
 	incomplete := h.incomplete
 	h.incomplete = false
-	return h.writes.Load() - before, incomplete
+	return sliceWrites(h.api) - before, incomplete
 }
 
 func (h *handing) observeCompleteness() {

@@ -2,25 +2,20 @@ package publish_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr/testr"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
+	"github.com/tranche-dev/tranche/test/nodes"
 )
 
 const node = "node-a"
@@ -84,17 +79,7 @@ func withShares(t *testing.T, cards []publish.Card, c settings.Card) []publish.C
 // through NVML. It needs no privileges.
 func nvidiaCardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
 	t.Helper()
-	root := t.TempDir()
-	lib, err := simulate.New(inv, simulate.Options{Root: root, Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
-	require.NoError(t, err)
-	driver, err := nvidia.New(nvidia.Config{
-		NVML: lib, DriverRoot: lib.DriverRoot(),
-		ProcRoot: root, SysRoot: filepath.Join(root, "sys"), Logger: testr.New(t),
-	})
-	require.NoError(t, err)
-	require.NoError(t, driver.Open(t.Context()))
-	t.Cleanup(func() { require.NoError(t, driver.Close(context.WithoutCancel(t.Context()))) })
-	found, err := driver.Inventory(t.Context())
+	found, err := nodes.NVIDIACards(t.Context(), inv, node, t.TempDir())
 	require.NoError(t, err)
 	require.Len(t, found, len(inv.GPUs))
 	cards := make([]publish.Card, len(found))

@@ -23,7 +23,7 @@ func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
 	if len(inv.AMD) > 0 {
 		return b.amdCardsOf(ctx, inv)
 	}
-	return nodes.NVIDIACards(ctx, inv, b.dir)
+	return nodes.NVIDIACards(ctx, inv, "node", b.dir)
 }
 
 // slicesOf are the API objects of a node with these cards.

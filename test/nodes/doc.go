@@ -1,5 +1,5 @@
 // Package nodes has what nodes with simulated GPUs publish: our ResourceSlices, and for
-// comparison those of NVIDIA's DRA driver for the same GPUs. For benchmarks.
+// comparison those of NVIDIA's DRA driver for the same GPUs. For benchmarks and tests.
 //
 // It may import the Kubernetes API, the hardware packages, pkg/gpu, pkg/publish,
 // pkg/settings, pkg/share and test/allocator.

@@ -21,15 +21,15 @@ import (
 )
 
 // NVIDIACards reads the NVIDIA GPUs of an inventory through the simulated NVML, as the
-// plugin reads real ones. Its files lie in a folder of their own below dir while it
-// reads.
-func NVIDIACards(ctx context.Context, inv *inventory.Inventory, dir string) ([]gpu.GPU, error) {
+// plugin reads real ones. UUIDs follow from seed. Its files lie in a folder of their own
+// below dir while it reads.
+func NVIDIACards(ctx context.Context, inv *inventory.Inventory, seed, dir string) ([]gpu.GPU, error) {
 	root, err := os.MkdirTemp(dir, "sim")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(root) //nolint:errcheck // it is a temporary folder
-	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: "node", Sleep: func(time.Duration) {}})
+	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestNVIDIALayout(t *testing.T) {
 	for _, name := range []string{"h100x8", "h200x8"} {
 		inv, err := inventory.Load(name)
 		require.NoError(t, err)
-		cards, err := NVIDIACards(t.Context(), inv, t.TempDir())
+		cards, err := NVIDIACards(t.Context(), inv, "node", t.TempDir())
 		require.NoError(t, err)
 		ours, err := Slices(nodeName, cards)
 		require.NoError(t, err)

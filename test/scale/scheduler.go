@@ -111,7 +111,7 @@ func (s *scale) runScheduler(ctx context.Context) (cost perPod, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cards, err := nodes.NVIDIACards(ctx, inv, "")
+	cards, err := nodes.NVIDIACards(ctx, inv, "node", "")
 	if err != nil {
 		return nil, err
 	}

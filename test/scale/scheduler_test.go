@@ -23,7 +23,7 @@ func TestCompared(t *testing.T) {
 func TestLayoutsServeTheWorkloads(t *testing.T) {
 	inv, err := inventory.Load(scheduledInventory)
 	require.NoError(t, err)
-	cards, err := nodes.NVIDIACards(t.Context(), inv, t.TempDir())
+	cards, err := nodes.NVIDIACards(t.Context(), inv, "node", t.TempDir())
 	require.NoError(t, err)
 	classes, err := allocator.Classes("../../" + renderedChart)
 	require.NoError(t, err)

@@ -71,10 +71,11 @@ func changing(plan *v1alpha1.Task) []string {
 	return slices.Compact(cards)
 }
 
-// shrinking are the other GPUs of a plan that offer less afterwards.
-func shrinking(plan *v1alpha1.Task, cards []string) []string {
+// shrinking are those of the GPUs that offer less afterwards that are not among the cards
+// that change, sorted.
+func shrinking(names, cards []string) []string {
 	var out []string
-	for _, name := range plan.Shrinking {
+	for _, name := range names {
 		if !slices.Contains(cards, name) {
 			out = append(out, name)
 		}
@@ -89,8 +90,7 @@ func grown(sw *v1alpha1.Switch, plan *v1alpha1.Task) (cards, shrinks []string) {
 	cards = slices.Concat(sw.Cards, changing(plan))
 	slices.Sort(cards)
 	cards = slices.Compact(cards)
-	both := v1alpha1.Task{Shrinking: slices.Concat(sw.Shrinking, plan.Shrinking)}
-	return cards, shrinking(&both, cards)
+	return cards, shrinking(slices.Concat(sw.Shrinking, plan.Shrinking), cards)
 }
 
 func sameSets(sw *v1alpha1.Switch, cards, shrinks []string) bool {

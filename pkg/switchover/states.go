@@ -74,7 +74,7 @@ func (t *turn) taint(plan *v1alpha1.Task) {
 		sw.Paused = nil
 	}
 	cards := changing(plan)
-	t.order(cards, shrinking(plan, cards))
+	t.order(cards, shrinking(plan.Shrinking, cards))
 }
 
 // merged are labels that are paused already, of an earlier switch, and others.

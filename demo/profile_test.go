@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 var profileLabel = regexp.MustCompile(`tranche\.dev/profile[=:] ?([a-z0-9.-]+)`)
@@ -47,7 +47,7 @@ func TestProfilesThatDemosName(t *testing.T) {
 				if p.Kind != v1alpha1.ProfileKind {
 					continue
 				}
-				_, err := settings.Parse(file, document)
+				_, err := profile.Parse(file, document)
 				require.NoError(t, err)
 				own[p.Name] = true
 			}

@@ -14,18 +14,18 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 // settingsOf is how cards are shared in the demo of a folder: as the profile in
 // its settings says, by default if there is none.
-func settingsOf(t *testing.T, folder string) *settings.Settings {
+func settingsOf(t *testing.T, folder string) *profile.Settings {
 	t.Helper()
 	file := filepath.Join(folder, "settings", "values.yaml")
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return settings.Unset()
+		return profile.Unset()
 	}
 	require.NoError(t, err)
 	var values struct {
@@ -33,14 +33,14 @@ func settingsOf(t *testing.T, folder string) *settings.Settings {
 	}
 	require.NoError(t, yaml.Unmarshal(data, &values))
 	require.Len(t, values.Profiles, 1, file)
-	var read *settings.Settings
+	var read *profile.Settings
 	for name, spec := range values.Profiles {
 		text, err := yaml.Marshal(map[string]any{
 			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
 			"metadata": map[string]any{"name": name}, "spec": spec,
 		})
 		require.NoError(t, err)
-		read, err = settings.Parse(file, text)
+		read, err = profile.Parse(file, text)
 		require.NoError(t, err)
 	}
 	return read
@@ -102,7 +102,7 @@ func TestReplicas(t *testing.T) {
 	c := newCluster(t, "sharing-replicas")
 	claim := template(t, "sharing-replicas/sharing-replicas.yaml")
 	cards := map[string]int{}
-	for range settings.DefaultReplicas {
+	for range profile.DefaultReplicas {
 		cards[gpu.CardOfDevice(first(t, c.ask(nvidia, claim)).Device)]++
 	}
 	assert.Len(t, cards, 1)

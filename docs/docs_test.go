@@ -21,8 +21,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -63,7 +63,7 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 		for _, card := range inv.Cards("node") {
 			numa := int64(0)
 			card.NUMANode = &numa
-			shares, err := share.Devices(&card, settings.Default(), true)
+			shares, err := share.Devices(&card, profile.Default(), true)
 			require.NoError(t, err)
 			card.Placements = append(card.Placements, shares...)
 			cards = append(cards, publish.Card{GPU: card, LegacyResource: "nvidia.com/gpu"})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/settings"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 const shippedProfiles = "../deployments/helm/tranche/files/profiles"
@@ -33,7 +33,7 @@ func TestMisfitsOfProfiles(t *testing.T) {
 			continue
 		}
 		rows++
-		s, err := settings.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
+		s, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
 		require.NoError(t, err, line)
 		inv, err := inventory.Load(cells[1][1])
 		require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestMisfitsOfProfiles(t *testing.T) {
 // The example of the page does on a machine with both vendors' cards what it says.
 func TestExampleOfProfiles(t *testing.T) {
 	block := yamlBlock.FindStringSubmatch(read(t, profilesPage))
-	s, err := settings.Parse("training", []byte(block[1]))
+	s, err := profile.Parse("training", []byte(block[1]))
 	require.NoError(t, err)
 	inv, err := inventory.Parse([]byte("gpus: [{model: H100-80GB, count: 3}, {model: MI300X, count: 1}]"))
 	require.NoError(t, err)
@@ -76,14 +76,14 @@ func TestProfilesOfTheChart(t *testing.T) {
 		require.NoError(t, err)
 		var p v1alpha1.PartitionProfile
 		require.NoError(t, strict.Decode(file, content, &p))
-		s, err := settings.FromRules(p.Name, p.Spec.Rules)
+		s, err := profile.FromRules(p.Name, p.Spec.Rules)
 		require.NoError(t, err)
 		var fits []string
 		for _, name := range inventory.Names() {
 			inv, err := inventory.Load(name)
 			require.NoError(t, err)
 			resolved, err := s.Resolve(inv.Cards("node"), nil)
-			selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c settings.Card) bool { return c.Profile == p.Name })
+			selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == p.Name })
 			if err == nil && selects {
 				fits = append(fits, "`"+name+"`")
 			}

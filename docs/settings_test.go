@@ -14,7 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const (
@@ -84,7 +84,7 @@ func TestDefaultsOfProfiles(t *testing.T) {
 		in[keys[len(keys)-1]] = parsed
 	}
 	require.Len(t, rule["sharing"], 6)
-	want := settings.Default()
+	want := profile.Default()
 	want.Profile = "p"
 	assert.Equal(t, want.Sharing, profileFor(t, "p", map[string]any{"rules": []any{rule}}).Sharing)
 	assert.Equal(t, want, profileFor(t, "p", map[string]any{"rules": []any{map[string]any{}}}))
@@ -92,14 +92,14 @@ func TestDefaultsOfProfiles(t *testing.T) {
 }
 
 // profileFor is what the spec of a profile says of an H100.
-func profileFor(t *testing.T, name string, spec any) settings.Card {
+func profileFor(t *testing.T, name string, spec any) profile.Card {
 	t.Helper()
 	document, err := yaml.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
 		"metadata": map[string]any{"name": name}, "spec": spec,
 	})
 	require.NoError(t, err)
-	s, err := settings.Parse(name, document)
+	s, err := profile.Parse(name, document)
 	require.NoError(t, err)
 	card := s.For(&gpu.GPU{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", PCIAddress: "0000:1b:00.0"})
 	if len(card.Partitions) == 0 {
@@ -123,10 +123,10 @@ func TestExamplesOfSettings(t *testing.T) {
 			examples++
 			switch {
 			case values.Kind != "":
-				_, err := settings.Parse(page, []byte(block[1]))
+				_, err := profile.Parse(page, []byte(block[1]))
 				require.NoError(t, err)
 			case values.Profiles == nil:
-				_, err := settings.ParseDevicePlugin(page, page, []byte(block[1]))
+				_, err := profile.ParseDevicePlugin(page, page, []byte(block[1]))
 				require.NoError(t, err)
 			default:
 				var raw map[string]map[string]any
@@ -145,7 +145,7 @@ func TestExamplesOfSettings(t *testing.T) {
 func TestFileAndProfileSayTheSame(t *testing.T) {
 	blocks := yamlBlock.FindAllStringSubmatch(read(t, "from-device-plugin.md"), -1)
 	require.Len(t, blocks, 2)
-	file, err := settings.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
+	file, err := profile.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
 	require.NoError(t, err)
 	card := file.For(&gpu.GPU{Vendor: gpu.NVIDIA})
 	var values map[string]map[string]any
@@ -168,13 +168,13 @@ func TestRefusalsOfSettings(t *testing.T) {
 			continue
 		}
 		rows++
-		_, err := settings.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
+		_, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
 		assert.EqualError(t, err, "f: "+cells[1][1])
 	}
 	assert.Equal(t, 9, rows)
 
 	misspelt, err := yaml.YAMLToJSON([]byte("{flages: {}, sharing: {timeSlicing: {failRequestGreaterThanOne: true}}}"))
 	require.NoError(t, err)
-	_, err = settings.ParseDevicePlugin("slice-10", "slice-10", misspelt)
+	_, err = profile.ParseDevicePlugin("slice-10", "slice-10", misspelt)
 	assert.Contains(t, read(t, "from-device-plugin.md"), "> "+err.Error()+"\n")
 }

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const crds = "../../deployments/helm/tranche/files/crds"
@@ -122,14 +122,14 @@ func TestLargestProfile(t *testing.T) {
 	}
 	rule += "]}}}"
 	r := load(t, "partitionprofiles")
-	document := profile("rules: [" + strings.Repeat(rule+",", 64) + "]")
+	document := profileOf("rules: [" + strings.Repeat(rule+",", 64) + "]")
 	require.Empty(t, r.judge(t, document))
 	object := decode(t, document)
 	_, left := r.rules.Validate(t.Context(), field.NewPath(""), r.structural, object, nil, celconfig.RuntimeCELCostBudget)
 	assert.Greater(t, left, int64(celconfig.RuntimeCELCostBudget*3/4))
 }
 
-func profile(spec string) string {
+func profileOf(spec string) string {
 	return "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {" + spec + "}"
 }
 
@@ -149,8 +149,8 @@ func TestGoodProfiles(t *testing.T) {
 		"rules: [{legacyResource: Whole, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
 		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: true, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
 	} {
-		assert.Empty(t, r.judge(t, profile(spec)), spec)
-		_, err := settings.Parse("p", []byte(profile(spec)))
+		assert.Empty(t, r.judge(t, profileOf(spec)), spec)
+		_, err := profile.Parse("p", []byte(profileOf(spec)))
 		assert.NoError(t, err, "and the plugin, %s", spec)
 	}
 }
@@ -241,15 +241,15 @@ func TestBadProfiles(t *testing.T) {
 		"switch: {afterDeadline: Kill}": "spec.switch.afterDeadline: Unsupported value",
 		"switch: {reboot: Always}":      "spec.switch.reboot: Unsupported value",
 	} {
-		assert.Contains(t, r.judge(t, profile(spec)), want, spec)
+		assert.Contains(t, r.judge(t, profileOf(spec)), want, spec)
 		if !seenLater.MatchString(spec) {
-			_, err := settings.Parse("p", []byte(profile(spec)))
+			_, err := profile.Parse("p", []byte(profileOf(spec)))
 			assert.Error(t, err, "nor does the plugin, %s", spec)
 		}
 	}
-	long := strings.Replace(profile(""), "name: p", "name: "+strings.Repeat("p", 64), 1)
+	long := strings.Replace(profileOf(""), "name: p", "name: "+strings.Repeat("p", 64), 1)
 	assert.Contains(t, r.judge(t, long), "a node's label tranche.dev/profile names the profile, and a label has at most 63 characters: choose a shorter name")
-	assert.Empty(t, r.judge(t, strings.Replace(profile(""), "name: p", "name: "+strings.Repeat("p", 63), 1)))
+	assert.Empty(t, r.judge(t, strings.Replace(profileOf(""), "name: p", "name: "+strings.Repeat("p", 63), 1)))
 	assert.Contains(t, r.judge(t, "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}"), "spec: Required value")
 }
 

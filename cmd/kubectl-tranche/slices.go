@@ -18,8 +18,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -113,13 +113,13 @@ func (o *slicesOptions) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	wanted := settings.Unset()
+	wanted := profile.Unset()
 	if o.profile != "" {
 		data, err := os.ReadFile(o.profile)
 		if err != nil {
 			return fmt.Errorf("read --profile: %w", err)
 		}
-		if wanted, err = settings.Parse(o.profile, data); err != nil {
+		if wanted, err = profile.Parse(o.profile, data); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (o *slicesOptions) print(out io.Writer) error {
 // slicesOf is what the node would publish once it follows the profile. The slices
 // have no owner: a reference to a node that is not there would have them refused or
 // collected.
-func slicesOf(inv *inventory.Inventory, node string, wanted *settings.Settings) ([]resourceapi.ResourceSlice, error) {
+func slicesOf(inv *inventory.Inventory, node string, wanted *profile.Settings) ([]resourceapi.ResourceSlice, error) {
 	found, resolved, err := following(inv, node, wanted)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func slicesOf(inv *inventory.Inventory, node string, wanted *settings.Settings) 
 }
 
 // following are the cards in the modes that a profile wants, and what it says of each.
-func following(inv *inventory.Inventory, node string, wanted *settings.Settings) ([]gpu.GPU, map[string]settings.Card, error) {
+func following(inv *inventory.Inventory, node string, wanted *profile.Settings) ([]gpu.GPU, map[string]profile.Card, error) {
 	cards := inv.Cards(node)
 	resolved, err := wanted.Resolve(cards, nil)
 	if err != nil {
@@ -189,9 +189,9 @@ func following(inv *inventory.Inventory, node string, wanted *settings.Settings)
 	cards = inv.Cards(node)
 	for i := range cards {
 		switch shape := resolved[cards[i].PCIAddress].Shape; {
-		case shape.Cut == settings.CutOff:
+		case shape.Cut == profile.CutOff:
 			cards[i] = cards[i].WithMIG(gpu.MIGOff)
-		case shape.Cut == settings.CutStatic, shape.Named:
+		case shape.Cut == profile.CutStatic, shape.Named:
 			cards[i] = cards[i].WithMIG(gpu.MIGOn)
 		}
 	}

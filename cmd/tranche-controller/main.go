@@ -24,7 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/profiles"
+	"github.com/tranche-dev/tranche/pkg/profile/provision"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
@@ -106,7 +106,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		return err
 	}
 	if len(c.profilesDirs) > 0 {
-		if err := mgr.Add(&profiles.Keeper{Client: mgr.GetClient(), Dirs: c.profilesDirs}); err != nil {
+		if err := mgr.Add(&provision.Keeper{Client: mgr.GetClient(), Dirs: c.profilesDirs}); err != nil {
 			return fmt.Errorf("keep profiles: %w", err)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/layout"
-	"github.com/tranche-dev/tranche/pkg/settings"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/layout"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 const profilesDir = chart + "/files/profiles"
@@ -132,12 +132,12 @@ func TestDefaultProfilesFit(t *testing.T) {
 			file := filepath.Join(profilesDir, name+".yaml")
 			content, err := os.ReadFile(file)
 			require.NoError(t, err)
-			parsed, err := settings.Parse(file, content)
+			parsed, err := profile.Parse(file, content)
 			require.NoError(t, err)
-			var profile v1alpha1.PartitionProfile
-			require.NoError(t, strict.Decode(file, content, &profile))
-			assert.Equal(t, name, profile.Name)
-			same, err := settings.FromRules(name, profile.Spec.Rules)
+			var object v1alpha1.PartitionProfile
+			require.NoError(t, strict.Decode(file, content, &object))
+			assert.Equal(t, name, object.Name)
+			same, err := profile.FromRules(name, object.Spec.Rules)
 			require.NoError(t, err)
 			assert.Equal(t, parsed, same)
 
@@ -145,7 +145,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 			for _, machine := range inventory.Names() {
 				cards := machines[machine]
 				resolved, err := parsed.Resolve(cards, nil)
-				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c settings.Card) bool { return c.Profile == name })
+				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == name })
 				if err != nil || !selects {
 					continue
 				}
@@ -156,7 +156,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 					}
 					// Under another memory mode the card will have other devices.
 					asItIs := card.Shape.Memory == "" || card.Shape.Memory == cards[i].MemoryMode
-					assert.True(t, held || !asItIs || card.Shape.Cut == settings.CutOff, "%s of %s offers something", cards[i].Name(), machine)
+					assert.True(t, held || !asItIs || card.Shape.Cut == profile.CutOff, "%s of %s offers something", cards[i].Name(), machine)
 				}
 				fits = append(fits, machine)
 			}
@@ -169,7 +169,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 func TestAllBalanced(t *testing.T) {
 	content, err := os.ReadFile(profilesDir + "/all-balanced.yaml")
 	require.NoError(t, err)
-	parsed, err := settings.Parse("all-balanced", content)
+	parsed, err := profile.Parse("all-balanced", content)
 	require.NoError(t, err)
 	for machine, want := range map[string]map[string]int{
 		"h100x8":            {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // The files that the plugins get are those that they can read, under the names by
@@ -25,7 +25,7 @@ import (
 func TestSettingsAreRead(t *testing.T) {
 	objects := decode(t, render(t, chart, "--values", "testdata/custom.values.yaml"))
 	plugin := one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec
-	source := settings.NewSource(mounted(t, objects, plugin, "--profiles-dir="), mounted(t, objects, plugin, "--device-plugin-configs-dir="))
+	source := profile.NewSource(mounted(t, objects, plugin, "--profiles-dir="), mounted(t, objects, plugin, "--device-plugin-configs-dir="))
 	for label, names := range map[string][]string{
 		"tranche.dev/profile":             {"default", "1", "nothing"},
 		"nvidia.com/device-plugin.config": {"slice-10", "Slice_4"},
@@ -68,7 +68,7 @@ func mounted(t *testing.T, objects []runtime.Object, plugin corev1.PodSpec, flag
 func TestSettingsNeedNoRestart(t *testing.T) {
 	before := one[*appsv1.DaemonSet](t, decode(t, render(t, chart)))
 	after := one[*appsv1.DaemonSet](t, decode(t, render(t, chart, "--set", "profiles.default.rules[0].sharing.replicas=2",
-		"--set-file", "devicePluginConfig.slice-10=../../pkg/compat/deviceplugin/testdata/time-slicing.yaml")))
+		"--set-file", "devicePluginConfig.slice-10=../../pkg/profile/deviceplugin/testdata/time-slicing.yaml")))
 	require.Equal(t, before.Spec, after.Spec)
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // drivers knows which drivers the node should have and cannot use. A plugin that lacks
@@ -74,7 +74,7 @@ func (p *plugin) expectSilent(ctx context.Context) {
 func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
 	p.hardware.expect(before)
 	p.shape(before)
-	p.sharing.addShares(ctx, before, func(card *gpu.GPU) settings.Card {
+	p.sharing.addShares(ctx, before, func(card *gpu.GPU) profile.Card {
 		now, _ := p.sharing.lookUp(card.PCIAddress)
 		return now
 	})

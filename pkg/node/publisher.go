@@ -18,8 +18,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 // The taints that the plugin puts on devices.
@@ -56,7 +56,7 @@ type publisher struct {
 	legacyResources map[gpu.Vendor]string
 	sharing         *sharing
 	// shape says what is offered of a card.
-	shape func(pciAddress string) settings.Shape
+	shape func(pciAddress string) profile.Shape
 	// isUpgrading tells whether a vendor's driver is being replaced, unknown whether it
 	// may not be known which cards the node has. Nil: neither is so.
 	isUpgrading func(gpu.Vendor) bool

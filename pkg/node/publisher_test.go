@@ -14,8 +14,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 // publishing is a publisher whose publications are kept.
@@ -36,7 +36,7 @@ func newPublishing(t *testing.T) *publishing {
 	t.Cleanup(plugin.events.close)
 	p := &publishing{api: api, publisher: &publisher{
 		node: nodeName, cards: &cards{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
-		mine: true, heldOn: func(string) []string { return nil }, shape: func(string) settings.Shape { return settings.Shape{} },
+		mine: true, heldOn: func(string) []string { return nil }, shape: func(string) profile.Shape { return profile.Shape{} },
 	}}
 	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
 	p.start(func(_ context.Context, r resourceslice.DriverResources) error {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // dropShares makes the API server one with DRAConsumableCapacity off.
@@ -73,7 +73,7 @@ func sharedCardAt(address string) gpu.GPU {
 	g := cardAt(address)
 	for _, p := range g.Placements[:2] {
 		p.Memory = 10 << 30
-		g.Placements = append(g.Placements, gpu.ShareOf(p, gpu.ByMemory, settings.Default().Sharing))
+		g.Placements = append(g.Placements, gpu.ShareOf(p, gpu.ByMemory, profile.Default().Sharing))
 	}
 	return g
 }

@@ -10,32 +10,32 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // nodeSettings is what administrators want of the node's cards. Only the goroutine
 // that looks has it.
 type nodeSettings struct {
-	source *settings.Source
+	source *profile.Source
 	// good is what was last read without error, nil if nothing was in this run.
-	good *settings.Settings
+	good *profile.Settings
 	// toldBad is the error that was told of last, empty when all is well.
 	toldBad string
 	// profile is what the profile says that the node follows, by PCI address; nil: it
 	// says nothing.
-	profile map[string]settings.Card
+	profile map[string]profile.Card
 }
 
 // settingsSource reads the files that say how the cards are shared. Where there is a
 // controller, those with PartitionProfiles are for the controller alone, which keeps them
 // as objects of the API server: two who read them would not always agree.
-func (c *Config) settingsSource(ctx context.Context) *settings.Source {
+func (c *Config) settingsSource(ctx context.Context) *profile.Source {
 	profiles := c.ProfilesDir
 	if c.GPUNodes != nil {
 		profiles = ""
 		c.tellIgnoredFiles(ctx)
 	}
-	return settings.NewSource(profiles, c.DevicePluginConfigsDir)
+	return profile.NewSource(profiles, c.DevicePluginConfigsDir)
 }
 
 // tellIgnoredFiles says which files are there and are not read.
@@ -61,7 +61,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	if ctx.Err() != nil {
 		return false // the plugin ends: that a daemon was not seen to work says nothing
 	}
-	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) settings.Card {
+	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) profile.Card {
 		want := p.wanted(card)
 		want.Limits = limits && card.Vendor == gpu.NVIDIA
 		return want
@@ -72,7 +72,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 // only goes by those that were in force before it started, and so does one whose
 // controller has not brought the node to a profile yet: they are not given up for the
 // moment until it has.
-func (p *plugin) wanted(card *gpu.GPU) settings.Card {
+func (p *plugin) wanted(card *gpu.GPU) profile.Card {
 	if c, ok := p.settings.profile[card.PCIAddress]; ok {
 		return c
 	}
@@ -83,7 +83,7 @@ func (p *plugin) wanted(card *gpu.GPU) settings.Card {
 	if now, known := p.sharing.lookUp(card.PCIAddress); known {
 		return now
 	}
-	return settings.Default()
+	return profile.Default()
 }
 
 // readSettings takes in what administrators want now. Of settings with an error

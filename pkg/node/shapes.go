@@ -13,8 +13,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/reshape"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 func (c *Config) profileFile() string { return filepath.Join(c.dataDir(), "profile.json") }
@@ -45,8 +45,8 @@ func (p *plugin) openProfile(ctx context.Context) {
 }
 
 // resolve says what a wish comes to on cards.
-func resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]settings.Card, error) {
-	s, err := settings.FromRules(w.Profile, w.Rules)
+func resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Card, error) {
+	s, err := profile.FromRules(w.Profile, w.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (p *plugin) preparable() []gpu.GPU {
 // profileSettings are how the cards are shared by the profile that the node follows;
 // nil where it follows none, or configuration of the device plugin goes before. Where
 // the profile does not fit the cards any more, one was taken out, they stay as they are.
-func (p *plugin) profileSettings(ctx context.Context, other *settings.Settings) map[string]settings.Card {
+func (p *plugin) profileSettings(ctx context.Context, other *profile.Settings) map[string]profile.Card {
 	applied := p.profile.Applied()
 	if applied.Profile == "" || applied.Source == v1alpha1.FromDefault && other != nil && other.Profile != "" {
 		return nil

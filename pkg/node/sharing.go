@@ -17,7 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -41,7 +41,7 @@ type sharing struct {
 	// mu protects what follows, and the file.
 	mu sync.Mutex
 	// inForce is by PCI address.
-	inForce map[string]settings.Card
+	inForce map[string]profile.Card
 	// later is how a card is to be shared once no share of it is held, by its name.
 	later map[string]string
 }
@@ -50,7 +50,7 @@ type sharing struct {
 // cannot be read is reported: the settings of today then hold for all cards but
 // those of which shares are held, whose devices tell.
 func openSharing(path string) (*sharing, error) {
-	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]settings.Card{}, later: map[string]string{}}
+	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]profile.Card{}, later: map[string]string{}}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -59,16 +59,16 @@ func openSharing(path string) (*sharing, error) {
 		err = json.Unmarshal(data, &s.inForce)
 	}
 	if err != nil {
-		s.inForce = map[string]settings.Card{}
+		s.inForce = map[string]profile.Card{}
 		return s, fmt.Errorf("read how the cards are shared from %s: %w", path, err)
 	}
 	return s, nil
 }
 
 // of is how a card is shared.
-func (s *sharing) of(pciAddress string) settings.Card {
+func (s *sharing) of(pciAddress string) profile.Card {
 	if s == nil {
-		return settings.Default()
+		return profile.Default()
 	}
 	now, _ := s.lookUp(pciAddress)
 	return now
@@ -76,7 +76,7 @@ func (s *sharing) of(pciAddress string) settings.Card {
 
 // addShares adds to cards that were found the devices by which they are shared.
 // wanted says what is wanted of a card. It tells whether anything has changed.
-func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) settings.Card) (changed bool) {
+func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Card) (changed bool) {
 	applied, waiting := map[string][]string{}, map[string][]string{}
 	for i := range found {
 		card := &found[i]
@@ -110,7 +110,7 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 
 // decide says what holds for a card from now on, and what is to hold later, when
 // nobody holds a share of it.
-func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before settings.Card, known bool, want settings.Card) (now settings.Card, later string) {
+func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before profile.Card, known bool, want profile.Card) (now profile.Card, later string) {
 	if known && apiequality.Semantic.DeepEqual(before, want) {
 		return want, ""
 	}
@@ -129,12 +129,12 @@ func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before settings.Car
 
 // remembered is how a card is shared of which only that is known which shares are
 // held: as far as they tell, and beyond that as is wanted.
-func remembered(want settings.Card, held []gpu.Placement) settings.Card {
+func remembered(want profile.Card, held []gpu.Placement) profile.Card {
 	want.Sharing = held[0].Share.Sharing
 	return want
 }
 
-func (s *sharing) add(ctx context.Context, card *gpu.GPU, now settings.Card) {
+func (s *sharing) add(ctx context.Context, card *gpu.GPU, now profile.Card) {
 	shares, err := share.Devices(card, now, now.Limits)
 	text := ""
 	if err != nil {
@@ -169,14 +169,14 @@ func (s *sharing) first(subject, text string) bool {
 	return true
 }
 
-func (s *sharing) lookUp(pciAddress string) (settings.Card, bool) {
+func (s *sharing) lookUp(pciAddress string) (profile.Card, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, known := s.inForce[pciAddress]
 	return now, known
 }
 
-func (s *sharing) set(pciAddress string, now settings.Card) {
+func (s *sharing) set(pciAddress string, now profile.Card) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inForce[pciAddress] = now
@@ -197,7 +197,7 @@ func (s *sharing) save(ctx context.Context) {
 
 // alike tells whether people would see no difference between two ways of sharing. To
 // which profile a node comes is for the controller to tell, where there is one.
-func (s *sharing) alike(a, b settings.Card) bool {
+func (s *sharing) alike(a, b profile.Card) bool {
 	if s.followed {
 		a.Profile, b.Profile = "", ""
 	}
@@ -205,7 +205,7 @@ func (s *sharing) alike(a, b settings.Card) bool {
 }
 
 // describe says how a card is shared, for people.
-func describe(c settings.Card) string {
+func describe(c profile.Card) string {
 	var what []string
 	if c.Shared {
 		what = append(what, "the whole card")
@@ -227,9 +227,9 @@ func describe(c settings.Card) string {
 		}
 	}
 	switch c.Legacy.Kind {
-	case settings.LegacyReplica:
+	case profile.LegacyReplica:
 		parts = append(parts, "the vendor's old resource is a replica")
-	case settings.LegacyPartition:
+	case profile.LegacyPartition:
 		parts = append(parts, "the vendor's old resource is a partition "+c.Legacy.Profile)
 	}
 	text := strings.Join(parts, ", ")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const sharedCard = "0000:01:00.0"
@@ -40,21 +40,21 @@ func newSharingCase(t *testing.T, path string) *sharingCase {
 }
 
 // with is settings with so many replicas.
-func with(replicas int) settings.Card {
-	c := settings.Default()
+func with(replicas int) profile.Card {
+	c := profile.Default()
 	c.Replicas = replicas
 	return c
 }
 
 // look shares the card as is wanted, and returns how many replicas it has then.
-func (c *sharingCase) look(want settings.Card) (replicas int, changed bool) {
+func (c *sharingCase) look(want profile.Card) (replicas int, changed bool) {
 	c.t.Helper()
 	card := cardAt(sharedCard)
 	for i := range card.Placements {
 		card.Placements[i].Memory = 80 << 30
 	}
 	found := []gpu.GPU{card}
-	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) settings.Card { return want })
+	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) profile.Card { return want })
 	for _, p := range found[0].Placements {
 		if p.Share != nil {
 			replicas = p.Share.Replicas
@@ -63,7 +63,7 @@ func (c *sharingCase) look(want settings.Card) (replicas int, changed bool) {
 	return replicas, changed
 }
 
-func (c *sharingCase) expect(want settings.Card, replicas int, changed bool) {
+func (c *sharingCase) expect(want profile.Card, replicas int, changed bool) {
 	c.t.Helper()
 	got, now := c.look(want)
 	assert.Equal(c.t, replicas, got)
@@ -93,7 +93,7 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 // To which profile a node comes is told by the controller, where there is one: the
 // plugin tells of sharing that is another.
 func TestAnotherProfileWithTheSameSharing(t *testing.T) {
-	of := func(profile string, replicas int) settings.Card {
+	of := func(profile string, replicas int) profile.Card {
 		c := with(replicas)
 		c.Profile = profile
 		return c
@@ -133,13 +133,13 @@ func TestSharesThatCannotBePublished(t *testing.T) {
 }
 
 func TestDescribeSettings(t *testing.T) {
-	mps := settings.Default()
-	mps.Strategy, mps.Limits, mps.Profile, mps.Legacy.Kind = gpu.MPS, true, "training", settings.LegacyReplica
-	off := settings.Default()
+	mps := profile.Default()
+	mps.Strategy, mps.Limits, mps.Profile, mps.Legacy.Kind = gpu.MPS, true, "training", profile.LegacyReplica
+	off := profile.Default()
 	off.Shared = false
 	parts := off
-	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, settings.Legacy{Kind: settings.LegacyPartition, Profile: "1g.10gb"}
-	for want, c := range map[string]settings.Card{
+	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
+	for want, c := range map[string]profile.Card{
 		"the whole card shared by MPS, 10 replicas, at most 48 clients, memory of whole cards limited by MPS, the vendor's old resource is a replica (profile training)": mps,
 		"not shared": off,
 		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's old resource is a partition 1g.10gb": parts,
@@ -150,10 +150,10 @@ func TestDescribeSettings(t *testing.T) {
 
 // Two shares that a claim has of one device are two samples.
 func TestMetricsOfShares(t *testing.T) {
-	limited := settings.Default().Sharing
+	limited := profile.Default().Sharing
 	limited.Limits = true
 	card := cardAt(sharedCard).Placements[1]
-	half, some := heldDevice(gpu.ShareOf(card, gpu.ByFraction, limited), "GPU-1", false), heldDevice(gpu.ShareOf(card, gpu.ByMemory, settings.Default().Sharing), "GPU-1", false)
+	half, some := heldDevice(gpu.ShareOf(card, gpu.ByFraction, limited), "GPU-1", false), heldDevice(gpu.ShareOf(card, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
 	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
 	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
 	again := some

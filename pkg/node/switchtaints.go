@@ -17,7 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const (
@@ -43,7 +43,7 @@ type taintOrder struct {
 	gpus []string
 	// offers has, by the name of a GPU, the shape that it is about to get. The devices
 	// that it does not offer are tainted.
-	offers map[string]settings.Shape
+	offers map[string]profile.Shape
 	// devices are the names of single devices that are tainted.
 	devices []string
 }
@@ -113,7 +113,7 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 		f.order.gpus = append(f.order.gpus, sw.Shrinking...)
 		return
 	}
-	f.order.offers = map[string]settings.Shape{}
+	f.order.offers = map[string]profile.Shape{}
 	for name, address := range byName {
 		f.order.offers[name] = shapes[address]
 	}

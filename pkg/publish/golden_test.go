@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestGolden(t *testing.T) {
 	for _, name := range inventory.Names() {
 		t.Run(name, func(t *testing.T) {
-			cards := withShares(t, cardsOf(t, builtIn(t, name)), settings.Default())
+			cards := withShares(t, cardsOf(t, builtIn(t, name)), profile.Default())
 			got := picture(t, slicesOf(t, cards), cards)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
 			path := filepath.Join("testdata", name+".yaml")

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
@@ -64,7 +64,7 @@ func cardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
 
 // withShares adds the share devices to cards, as the settings want them and on a
 // node where MPS works, and says what the vendor's old resource means.
-func withShares(t *testing.T, cards []publish.Card, c settings.Card) []publish.Card {
+func withShares(t *testing.T, cards []publish.Card, c profile.Card) []publish.Card {
 	t.Helper()
 	for i := range cards {
 		devices, err := share.Devices(&cards[i].GPU, c, true)

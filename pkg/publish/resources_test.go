@@ -17,8 +17,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -27,11 +27,11 @@ import (
 func TestLimits(t *testing.T) {
 	for _, model := range inventory.Models() {
 		t.Run(model, func(t *testing.T) {
-			checkLimits(t, withShares(t, cardsOf(t, machineOf(t, model, 1)), settings.Default()))
+			checkLimits(t, withShares(t, cardsOf(t, machineOf(t, model, 1)), profile.Default()))
 		})
 	}
 	for _, m := range amdMachines {
-		t.Run(m.name(), func(t *testing.T) { checkLimits(t, withShares(t, m.cards(t, 1), settings.Default())) })
+		t.Run(m.name(), func(t *testing.T) { checkLimits(t, withShares(t, m.cards(t, 1), profile.Default())) })
 	}
 	t.Run("MI210", func(t *testing.T) { checkLimits(t, amdMachine{model: "MI210"}.cards(t, 1)) })
 }

@@ -13,14 +13,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 // everyShare publishes all shares that there are, those of partitions of these
 // profiles included.
-func everyShare(profiles ...string) settings.Card {
-	c := settings.Default()
+func everyShare(profiles ...string) profile.Card {
+	c := profile.Default()
 	c.Profile, c.Partitions, c.PartitionFractions = "all", profiles, true
 	return c
 }
@@ -40,13 +40,13 @@ func deviceNamed(t *testing.T, cards []publish.Card, suffix string) resourceapi.
 // TestShares: what is published of each kind of share, in the form in which the
 // API server gets it.
 func TestShares(t *testing.T) {
-	h100 := func(change func(*settings.Card)) []publish.Card {
+	h100 := func(change func(*profile.Card)) []publish.Card {
 		c := everyShare("3g.40gb")
 		change(&c)
 		return withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
 	}
 	mi300x := withShares(t, amdMachines[0].cards(t, 1), everyShare("dpx"))
-	unchanged := func(*settings.Card) {}
+	unchanged := func(*profile.Card) {}
 	for name, test := range map[string]struct {
 		cards      []publish.Card
 		suffix     string
@@ -58,12 +58,12 @@ func TestShares(t *testing.T) {
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "memory": {"value": "80348Mi", "requestPolicy": {"default": "8034Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
-		"fraction of a card, by MPS": {h100(func(c *settings.Card) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
+		"fraction of a card, by MPS": {h100(func(c *profile.Card) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
 			map[string]string{"type": "share", "share": "fraction", "sharing": "mps", "isolation": "cooperative"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "333m"}}}`},
-		"memory of a partition, one client each": {h100(func(c *settings.Card) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
+		"memory of a partition, one client each": {h100(func(c *profile.Card) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
 			map[string]string{"type": "share", "profile": "3g.40gb", "share": "memory", "sharing": "timeslicing", "isolation": "none"},
 			`{"clients": {"value": "7", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
 			  "memory": {"value": "40448Mi", "requestPolicy": {"default": "4044Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
@@ -120,13 +120,13 @@ func TestNoShares(t *testing.T) {
 // TestLegacyResourceMeansWhatTheSettingsSay: the vendor's old resource stands for
 // replicas or for partitions, and for nothing beside them.
 func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
-	for kind, want := range map[settings.LegacyKind][]string{
-		settings.LegacyWhole:     {""},
-		settings.LegacyReplica:   {"-fraction-share"},
-		settings.LegacyPartition: {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
+	for kind, want := range map[profile.LegacyKind][]string{
+		profile.LegacyWhole:     {""},
+		profile.LegacyReplica:   {"-fraction-share"},
+		profile.LegacyPartition: {"-mig-3g-40gb-4", "-mig-3g-40gb-0"},
 	} {
 		c := everyShare("3g.40gb")
-		c.Legacy = settings.Legacy{Kind: kind, Profile: "3g.40gb"}
+		c.Legacy = profile.Legacy{Kind: kind, Profile: "3g.40gb"}
 		cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
 		cards[0].LegacyResource = "nvidia.com/gpu"
 		var got []string
@@ -143,7 +143,7 @@ func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
 // TestSharesThatTheAPIWouldRefuse: settings that pkg/share would refuse, in case
 // somebody else makes placements.
 func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
-	good := withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 1)), settings.Default())[0]
+	good := withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 1)), profile.Default())[0]
 	for name, test := range map[string]struct {
 		spoil func(memory, fraction *gpu.Placement)
 		want  string
@@ -173,7 +173,7 @@ func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
 // server as it was, so that a restart writes nothing.
 func TestFractionsStayWhatTheyAre(t *testing.T) {
 	for replicas, want := range map[int]string{1: "1", 2: "500m", 3: "333m", 48: "20m", 1000: "1m"} {
-		c := settings.Default()
+		c := profile.Default()
 		c.Replicas = replicas
 		if replicas == 1000 {
 			c.Strategy = gpu.MPS // else the servers would take more than the card has

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -246,7 +246,7 @@ func TestRandomShares(t *testing.T) {
 		"2 x H100":             withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), everyShare("3g.40gb", "1g.20gb")),
 		"2 x H100, one client": withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), one),
 		"A100 that is cut":     withShares(t, cardsOf(t, machineOf(t, "A100-80GB", 1)), everyShare("3g.40gb", "2g.20gb")),
-		"2 x L4":               withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 2)), settings.Default()),
+		"2 x L4":               withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 2)), profile.Default()),
 		"2 x MI300X":           withShares(t, amdMachines[0].cards(t, 2), everyShare("cpx", "dpx")),
 		"of both vendors":      withShares(t, cardsOf(t, builtIn(t, "h100x2-mi300x2")), everyShare("1g.10gb", "dpx")),
 	} {
@@ -302,15 +302,15 @@ func playShares(t *testing.T, c *cluster, n *shareNode, random *rand.Rand, steps
 // nothing else has room.
 func TestSharesFillACard(t *testing.T) {
 	for model, cards := range map[string][]publish.Card{
-		"H100":   withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), settings.Default()),
-		"MI300X": withShares(t, amdMachines[0].cards(t, 2), settings.Default()),
+		"H100":   withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), profile.Default()),
+		"MI300X": withShares(t, amdMachines[0].cards(t, 2), profile.Default()),
 	} {
 		for class, suffix := range map[string]string{memoryShare: "-memory-share", fractionShare: "-fraction-share"} {
 			t.Run(model+suffix, func(t *testing.T) {
 				c := clusterOf(t, cards)
 				var want []string
 				for _, card := range cards {
-					want = append(want, slices.Repeat([]string{card.Name() + suffix}, settings.DefaultReplicas)...)
+					want = append(want, slices.Repeat([]string{card.Name() + suffix}, profile.DefaultReplicas)...)
 				}
 				assert.Equal(t, want, c.fill(class))
 
@@ -328,7 +328,7 @@ func TestSharesFillACard(t *testing.T) {
 // TestClientsRunOut: a device has so many clients for all its shares together, and
 // the next share goes to another card.
 func TestClientsRunOut(t *testing.T) {
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), settings.Default())
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
 	c := clusterOf(t, cards)
 	small := amounts{"memory": "1Mi"}
 	devices := map[string]int{}
@@ -350,14 +350,14 @@ func TestOldResourceNames(t *testing.T) {
 			byResource[*class.Spec.ExtendedResourceName] = class.Name
 		}
 	}
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), settings.Default())
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), profile.Default())
 	assert.Len(t, clusterOf(t, cards).fill(byResource["nvidia.com/gpu.shared"]), 10)
 }
 
 // TestDistinctCards: a claim for shares of several cards says that they must not be
 // of one.
 func TestDistinctCards(t *testing.T) {
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), settings.Default())
+	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
 	c := clusterOf(t, cards)
 	attribute := resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid")
 	claim := allocator.Claim("claim", allocator.Request("device", memoryShare, 2))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 // What the slices of a node may take in JSON, in kilobytes: they are sent to the
@@ -25,7 +25,7 @@ var (
 func TestSize(t *testing.T) {
 	for _, name := range inventory.Names() {
 		weigh(t, name, cardsOf(t, builtIn(t, name)), largest)
-		weigh(t, name, withShares(t, cardsOf(t, builtIn(t, name)), settings.Default()), largestWithShares)
+		weigh(t, name, withShares(t, cardsOf(t, builtIn(t, name)), profile.Default()), largestWithShares)
 	}
 }
 

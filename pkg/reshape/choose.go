@@ -6,7 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // choose says what a wish comes to on the cards of the node, of which some were seen.
@@ -19,7 +19,7 @@ func (n *Node) choose(to v1alpha1.Wish, seen []Card) (followed, error) {
 	if err != nil && before.Shapes == nil {
 		return followed{}, err
 	}
-	wanted := followed{Wish: to, Shapes: map[string]settings.Shape{}, Vendors: vendorsOf(seen)}
+	wanted := followed{Wish: to, Shapes: map[string]profile.Shape{}, Vendors: vendorsOf(seen)}
 	for i := range cards {
 		address := cards[i].PCIAddress
 		shape, known := before.Shapes[address]
@@ -47,9 +47,9 @@ func (n *Node) before(to v1alpha1.Wish) followed {
 
 // canHave tells whether a shape can be of the card, which may have taken the place of
 // another one.
-func canHave(card *gpu.GPU, shape settings.Shape) bool {
+func canHave(card *gpu.GPU, shape profile.Shape) bool {
 	if card.Vendor == gpu.AMD {
-		return shape.Cut == settings.CutDynamic && !shape.Named
+		return shape.Cut == profile.CutDynamic && !shape.Named
 	}
 	cut := card.WithMIG(gpu.MIGOn)
 	return shape.Compute == "" && shape.Memory == "" && !slices.ContainsFunc(shape.Layout, func(p gpu.Placement) bool {
@@ -86,7 +86,7 @@ func (n *Node) allThere(seen []Card) error {
 
 // resolve says what a wish comes to on cards. As many partitions as possible stay where
 // they are, those that claims hold above all.
-func (n *Node) resolve(to v1alpha1.Wish, cards []gpu.GPU, seen []Card) (map[string]settings.Card, error) {
+func (n *Node) resolve(to v1alpha1.Wish, cards []gpu.GPU, seen []Card) (map[string]profile.Card, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
 		c := &seen[i]
@@ -117,7 +117,7 @@ func (c *Card) holds(q gpu.Partition) bool {
 }
 
 // kept is how many of the partitions have a place in the card's layout.
-func kept(parts []gpu.Partition, card settings.Card) int {
+func kept(parts []gpu.Partition, card profile.Card) int {
 	n := 0
 	for _, q := range parts {
 		if slices.ContainsFunc(card.Shape.Layout, q.Is) {

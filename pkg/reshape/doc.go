@@ -9,6 +9,6 @@
 // takes everything away for a driver that goes for good. node.go is what the plugin
 // works with.
 //
-// It imports pkg/gpu, pkg/settings, pkg/durable, the ledger of pkg/claim and
+// It imports pkg/gpu, pkg/profile, pkg/durable, the ledger of pkg/claim and
 // api/v1alpha1.
 package reshape

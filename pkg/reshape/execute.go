@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 const (
@@ -152,7 +152,7 @@ func (n *Node) groups(seen []Card) [][]gpu.GPU {
 
 // sameShape tells whether two shapes are the same for claims: what is static decides
 // over their release.
-func sameShape(a, b settings.Shape) bool {
+func sameShape(a, b profile.Shape) bool {
 	return a.Cut == b.Cut && slices.EqualFunc(a.Layout, b.Layout, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // intentVersion is the version of the file that this code writes. A reader ignores
@@ -36,7 +36,7 @@ type intent struct {
 	Applying *followed `json:"applying,omitempty"`
 	// Shapes are those that the cards have, by PCI address. They are those of Applied,
 	// and of Applying for cards that are done.
-	Shapes map[string]settings.Shape `json:"shapes,omitempty"`
+	Shapes map[string]profile.Shape `json:"shapes,omitempty"`
 	// Before is how the cards were set when Applied was all true, while Applying is
 	// there, and afterwards for cards that have fallen silent meanwhile.
 	Before map[string]gpu.Modes `json:"before,omitempty"`
@@ -53,8 +53,8 @@ type intent struct {
 // followed is a wish with what it came to on this node's cards, by PCI address. The
 // partitions that stay keep their places.
 type followed struct {
-	Wish   v1alpha1.Wish             `json:"wish"`
-	Shapes map[string]settings.Shape `json:"shapes,omitempty"`
+	Wish   v1alpha1.Wish            `json:"wish"`
+	Shapes map[string]profile.Shape `json:"shapes,omitempty"`
 	// Vendors are those of the cards, in order.
 	Vendors []gpu.Vendor `json:"vendors,omitempty"`
 }
@@ -129,10 +129,10 @@ func (in intent) begin(to followed, now map[string]gpu.Modes) intent {
 }
 
 // done is the intent when a card has a shape.
-func (in intent) done(card string, shape settings.Shape) intent {
+func (in intent) done(card string, shape profile.Shape) intent {
 	in = in.clone()
 	if in.Shapes == nil {
-		in.Shapes = map[string]settings.Shape{}
+		in.Shapes = map[string]profile.Shape{}
 	}
 	in.Shapes[card] = shape
 	return in.settle(card)
@@ -166,7 +166,7 @@ func (in *intent) unsettled(card string) bool {
 func (in intent) finish(to followed, seen []Card) intent {
 	in = in.clone()
 	if in.Shapes == nil {
-		in.Shapes = map[string]settings.Shape{}
+		in.Shapes = map[string]profile.Shape{}
 	}
 	for i := range seen {
 		in.Shapes[seen[i].PCIAddress] = to.Shapes[seen[i].PCIAddress]
@@ -210,7 +210,7 @@ func decodeIntent(data []byte) (intent, error) {
 	if in.Version < 1 || in.Version > intentVersion {
 		return intent{}, fmt.Errorf("version is %d, this driver knows 1 to %d", in.Version, intentVersion)
 	}
-	all := []map[string]settings.Shape{in.Shapes, in.Applied.Shapes}
+	all := []map[string]profile.Shape{in.Shapes, in.Applied.Shapes}
 	if in.Applying != nil {
 		all = append(all, in.Applying.Shapes)
 	}
@@ -223,7 +223,7 @@ func decodeIntent(data []byte) (intent, error) {
 		}
 	}
 	for card, places := range in.Ours {
-		if err := checkShapes(map[string]settings.Shape{card: {Layout: places}}); err != nil {
+		if err := checkShapes(map[string]profile.Shape{card: {Layout: places}}); err != nil {
 			return intent{}, err
 		}
 	}
@@ -232,7 +232,7 @@ func decodeIntent(data []byte) (intent, error) {
 
 // checkShapes refuses partitions that are said to be of another card: whoever edits
 // the file must not make us touch that.
-func checkShapes(shapes map[string]settings.Shape) error {
+func checkShapes(shapes map[string]profile.Shape) error {
 	for card, shape := range shapes {
 		for _, p := range shape.Layout {
 			if p.GPU != card || p.Type != gpu.TypeMIG || p.Profile == "" {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // A reader of an older or a newer version leaves what it does not know.
@@ -47,7 +47,7 @@ func TestBadIntents(t *testing.T) {
 func TestIntentSurvives(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	n := p.start()
-	p.follow(n, p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
+	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
 	want := n.intent()
 	want.Version = intentVersion
 	got, err := readIntent(p.file)
@@ -68,7 +68,7 @@ func TestIntentSurvives(t *testing.T) {
 // Each step is written down before it is taken.
 func TestIntentComesFirst(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
-	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0, 1)...)})
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0, 1)...)})
 	n := p.start()
 	p.hardware.before = func(call string) error {
 		in, err := readIntent(p.file)

@@ -29,8 +29,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/reshape"
-	"github.com/tranche-dev/tranche/pkg/settings"
 )
 
 var errKilled = errors.New("killed")
@@ -140,8 +140,8 @@ func (m *machine) restart() {
 	require.NoError(m.t, err)
 	m.node, err = reshape.New(reshape.Config{
 		File: filepath.Join(m.root, "profile.json"), Cards: m.cards, Hardware: m, MemoryModes: true, At: m.point,
-		Resolve: func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]settings.Card, error) {
-			s, err := settings.FromRules(w.Profile, w.Rules)
+		Resolve: func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Card, error) {
+			s, err := profile.FromRules(w.Profile, w.Rules)
 			if err != nil {
 				return nil, err
 			}
@@ -278,7 +278,7 @@ func amdWish(name, compute, memory string) v1alpha1.Wish {
 }
 
 func ruleWish(name string, rules ...v1alpha1.Rule) v1alpha1.Wish {
-	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: settings.Hash(name, rules), Rules: rules}
+	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: profile.Hash(name, rules), Rules: rules}
 }
 
 func part(profile string, count int32) v1alpha1.StaticPartition {

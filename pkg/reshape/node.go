@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Claims are the claims of the node. *claim.Manager is one.
@@ -26,7 +26,7 @@ type Claims interface {
 // Resolve says what a wish comes to on cards, by PCI address. there tells which
 // partitions a card has: they keep their places where that is possible. An error
 // names everything that does not fit.
-type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]settings.Card, error)
+type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Card, error)
 
 // Config is what a Node works with. All fields but Lost, RemovalCommand,
 // MemoryModes and At are needed. Claims may be set after New, before anything but Static, Shape and
@@ -95,7 +95,7 @@ func (n *Node) Unfinished() *v1alpha1.Wish {
 }
 
 // Shape is the shape that a card has: what is to be published of it.
-func (n *Node) Shape(pciAddress string) settings.Shape { return n.intent().Shapes[pciAddress] }
+func (n *Node) Shape(pciAddress string) profile.Shape { return n.intent().Shapes[pciAddress] }
 
 // Behind tells whether a card has yet to become what the wish that the node follows
 // wants of it: it did not answer when the others did.
@@ -114,17 +114,17 @@ func (n *Node) Static(p gpu.Placement) bool {
 
 // Settings is what the wish that the node follows says of cards, with the shapes that
 // they have. On an error, which names what does not fit, it says what it can.
-func (n *Node) Settings(cards []gpu.GPU) (map[string]settings.Card, error) {
+func (n *Node) Settings(cards []gpu.GPU) (map[string]profile.Card, error) {
 	in := n.intent()
 	resolved, err := n.Resolve(in.Applied.Wish, cards, func(card string) []gpu.Partition {
 		return asPartitions(in.Shapes[card].Layout)
 	})
-	out := map[string]settings.Card{}
+	out := map[string]profile.Card{}
 	for i := range cards {
 		address := cards[i].PCIAddress
 		card, ok := resolved[address]
 		if !ok {
-			card = settings.Default()
+			card = profile.Default()
 			card.Profile = in.Applied.Wish.Profile
 		}
 		card.Shape = in.Shapes[address]
@@ -177,7 +177,7 @@ func refused(err error) v1alpha1.Task {
 }
 
 // aim sets the shapes that are wanted of cards.
-func aim(cards []Card, shapes map[string]settings.Shape) {
+func aim(cards []Card, shapes map[string]profile.Shape) {
 	for i := range cards {
 		cards[i].To = shapes[cards[i].PCIAddress]
 	}

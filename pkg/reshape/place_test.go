@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 var errScripted = errors.New("scripted failure")
@@ -24,7 +24,7 @@ type place struct {
 	claims   *fakeClaims
 	// profiles are what wishes come to, by name and card; a card of which a profile says
 	// nothing has the zero shape.
-	profiles map[string]map[string]settings.Shape
+	profiles map[string]map[string]profile.Shape
 	// there is what the resolver was told last.
 	there       map[string][]gpu.Partition
 	unresolved  error
@@ -34,7 +34,7 @@ type place struct {
 func newPlace(t *testing.T, addresses ...string) *place {
 	return &place{
 		t: t, file: filepath.Join(quickDir(t), "profile.json"), hardware: newHardware(addresses...), claims: &fakeClaims{},
-		profiles: map[string]map[string]settings.Shape{}, memoryModes: true,
+		profiles: map[string]map[string]profile.Shape{}, memoryModes: true,
 	}
 }
 
@@ -49,7 +49,7 @@ func quickDir(t *testing.T) string {
 }
 
 // profile defines what a profile comes to.
-func (p *place) profile(name string, shapes map[string]settings.Shape) v1alpha1.Wish {
+func (p *place) profile(name string, shapes map[string]profile.Shape) v1alpha1.Wish {
 	p.profiles[name] = shapes
 	return wish(name)
 }
@@ -61,19 +61,19 @@ func wish(name string) v1alpha1.Wish {
 	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
 }
 
-func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]settings.Card, error) {
+func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Card, error) {
 	if p.unresolved != nil {
 		return nil, p.unresolved
 	}
 	p.there = map[string][]gpu.Partition{}
-	all := map[string]settings.Card{}
+	all := map[string]profile.Card{}
 	memory := "" // is that of all
 	for _, shape := range p.profiles[w.Profile] {
 		memory = cmp.Or(memory, shape.Memory)
 	}
 	for _, c := range cards {
 		p.there[c.PCIAddress] = there(c.PCIAddress)
-		card := settings.Default()
+		card := profile.Default()
 		card.Profile, card.Shape = w.Profile, p.profiles[w.Profile][c.PCIAddress]
 		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {
 			card.Shape.Memory = memory

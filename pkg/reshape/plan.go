@@ -7,7 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Card is everything that a plan is made from, of one card.
@@ -26,7 +26,7 @@ type Card struct {
 	// that the card has, and of those that it was about to have.
 	Ours []gpu.Placement
 	// Now is the shape that the GPU has, To the one that is wanted.
-	Now, To settings.Shape
+	Now, To profile.Shape
 }
 
 // Holder is a claim that holds something of a card.

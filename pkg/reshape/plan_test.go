@@ -8,7 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // cardOf is a card as it comes out of the box, altered by change.
@@ -42,10 +42,10 @@ func held(placements ...gpu.Placement) func(*Card) {
 	}
 }
 
-func to(s settings.Shape) func(*Card) { return func(c *Card) { c.To = s } }
+func to(s profile.Shape) func(*Card) { return func(c *Card) { c.To = s } }
 
-func static(placements ...gpu.Placement) settings.Shape {
-	return settings.Shape{Cut: settings.CutStatic, Layout: placements}
+func static(placements ...gpu.Placement) profile.Shape {
+	return profile.Shape{Cut: profile.CutStatic, Layout: placements}
 }
 
 func before(m gpu.Modes) func(*Card) { return func(c *Card) { c.Before = m } }
@@ -63,8 +63,8 @@ func memory(mode string) func(*Card) {
 }
 
 var (
-	off   = settings.Shape{Cut: settings.CutOff}
-	named = settings.Shape{Named: true}
+	off   = profile.Shape{Cut: profile.CutOff}
+	named = profile.Shape{Named: true}
 )
 
 func names(placements ...gpu.Placement) []string {
@@ -115,7 +115,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 		"dynamic: and it may be cut":        {cardOf(ampere, migOn), outcome{}},
 		"dynamic: foreign ones are left":    {cardOf(hopper, migOn, live(two[0])), outcome{}},
 		"dynamic: a card without MIG":       {cardOf(plain, to(named)), outcome{}},
-		"dynamic: an allow-list on Hopper":  {cardOf(hopper, held(wholeOf(hopper)), to(settings.Shape{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
+		"dynamic: an allow-list on Hopper":  {cardOf(hopper, held(wholeOf(hopper)), to(profile.Shape{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
 		"dynamic: somebody's pending mode":  {cardOf(ampere, pending(gpu.MIGOn)), outcome{}},
 		"dynamic: named, Ampere is cut":     {cardOf(ampere, migOn, to(named)), outcome{}},
 		"static: all there":                 {cardOf(hopper, migOn, live(two...), ours(two...), held(two[1]), to(static(two...))), outcome{}},
@@ -136,7 +136,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			outcome{steps: []string{"switch MIG on on card gpu-0000-03-00-0"}, inTheWay: names(wholeOf(ampere)), what: []string{"MIG mode on"}},
 		},
 		"dynamic: an allow-list on Ampere": {
-			cardOf(ampere, to(settings.Shape{Profiles: []string{"1g.10gb"}})),
+			cardOf(ampere, to(profile.Shape{Profiles: []string{"1g.10gb"}})),
 			outcome{steps: []string{"switch MIG on on card gpu-0000-03-00-0"}, what: []string{"MIG mode on"}},
 		},
 		"dynamic: back to how Ampere was": {
@@ -218,8 +218,8 @@ func TestPlanForNVIDIA(t *testing.T) {
 }
 
 func TestPlanForAMD(t *testing.T) {
-	cpx := settings.Shape{Compute: "CPX"}
-	nps4 := settings.Shape{Compute: "CPX", Memory: "NPS4"}
+	cpx := profile.Shape{Compute: "CPX"}
+	nps4 := profile.Shape{Compute: "CPX", Memory: "NPS4"}
 	for name, tt := range map[string]struct {
 		cards []Card
 		want  outcome
@@ -228,17 +228,17 @@ func TestPlanForAMD(t *testing.T) {
 		"is so":               {[]Card{cardOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
 		"is so, memory too":   {[]Card{cardOf(mi300, memory("NPS4"), to(nps4))}, outcome{}},
 		"as it was":           {[]Card{cardOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
-		"whole, has no modes": {[]Card{cardOf(mi210, to(settings.Shape{Compute: "SPX"}))}, outcome{}},
+		"whole, has no modes": {[]Card{cardOf(mi210, to(profile.Shape{Compute: "SPX"}))}, outcome{}},
 
 		"compute mode": {
-			[]Card{cardOf(mi300, to(settings.Shape{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
+			[]Card{cardOf(mi300, to(profile.Shape{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
 			outcome{
 				steps:    []string{"put card gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: names(xcp(mi300, "spx", 0)), keeps: names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
 			},
 		},
 		"shares are of what they share": {
-			[]Card{cardOf(mi300, to(settings.Shape{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
+			[]Card{cardOf(mi300, to(profile.Shape{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
 			outcome{
 				steps:    []string{"put card gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: names(shareOf(xcp(mi300, "spx", 0))),
@@ -257,7 +257,7 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"NVIDIA's cards have nothing to do with it": {
-			[]Card{cardOf(hopper, held(wholeOf(hopper))), cardOf(mi300, to(settings.Shape{Memory: "NPS4"}))},
+			[]Card{cardOf(hopper, held(wholeOf(hopper))), cardOf(mi300, to(profile.Shape{Memory: "NPS4"}))},
 			outcome{steps: []string{"put the AMD cards into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
 		},
 		"only one has lost it": {
@@ -275,7 +275,7 @@ func TestPlanForAMD(t *testing.T) {
 			outcome{steps: []string{"put the AMD cards into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
 		},
 		"two memory modes": {
-			[]Card{cardOf(mi300, to(nps4)), cardOf(mi300b, to(settings.Shape{Memory: "NPS1"}))},
+			[]Card{cardOf(mi300, to(nps4)), cardOf(mi300b, to(profile.Shape{Memory: "NPS1"}))},
 			outcome{
 				steps: []string{
 					"put the AMD cards into memory mode NPS4", "put card gpu-0000-81-00-0 into compute mode CPX",
@@ -286,19 +286,19 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"a memory mode that it has not": {
-			[]Card{cardOf(mi300, to(settings.Shape{Memory: "NPS8"}))},
+			[]Card{cardOf(mi300, to(profile.Shape{Memory: "NPS8"}))},
 			outcome{refused: "card gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
 		},
 		"no memory modes": {
-			[]Card{cardOf(mi210, to(settings.Shape{Memory: "NPS1"}))},
+			[]Card{cardOf(mi210, to(profile.Shape{Memory: "NPS1"}))},
 			outcome{refused: "card gpu-0000-83-00-0 knows no memory modes, so it cannot be put into NPS1"},
 		},
 		"a compute mode that it has not": {
-			[]Card{cardOf(mi300, to(settings.Shape{Compute: "TPX"}))},
+			[]Card{cardOf(mi300, to(profile.Shape{Compute: "TPX"}))},
 			outcome{refused: "card gpu-0000-81-00-0 cannot be put into compute mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX"},
 		},
 		"modes that do not go together": {
-			[]Card{cardOf(mi300, to(settings.Shape{Compute: "SPX", Memory: "NPS4"}))},
+			[]Card{cardOf(mi300, to(profile.Shape{Compute: "SPX", Memory: "NPS4"}))},
 			outcome{
 				steps: []string{"put the AMD cards into memory mode NPS4"}, what: []string{"memory mode NPS4"},
 				refused: "card gpu-0000-81-00-0 cannot be put into compute mode SPX: in memory mode NPS4 it has QPX, CPX",
@@ -317,7 +317,7 @@ func TestPlanForAMD(t *testing.T) {
 func TestChanges(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	changes := NewPlan([]Card{
-		cardOf(mi300, to(settings.Shape{Compute: "CPX"})),
+		cardOf(mi300, to(profile.Shape{Compute: "CPX"})),
 		cardOf(other, to(off)),
 		cardOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
 	}).Changes()

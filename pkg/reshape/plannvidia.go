@@ -4,14 +4,14 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // nvidia plans for a card that MIG may cut.
 func (c *planner) nvidia() {
 	want := c.migWanted()
 	if c.Modes.MIG == "" {
-		if c.To.Cut == settings.CutStatic {
+		if c.To.Cut == profile.CutStatic {
 			c.refuse("knows no MIG, so it cannot be cut into partitions that stay")
 		}
 		return
@@ -22,7 +22,7 @@ func (c *planner) nvidia() {
 		return
 	}
 	// exact: what is not wanted must not be there.
-	exact := want == gpu.MIGOff || c.To.Cut == settings.CutStatic
+	exact := want == gpu.MIGOff || c.To.Cut == profile.CutStatic
 	if switched {
 		c.mustLeave(everything)
 	} else if exact {
@@ -32,7 +32,7 @@ func (c *planner) nvidia() {
 	if switched || want != "" && c.Modes.PendingMIG != "" && c.Modes.PendingMIG != want {
 		c.step(OpMIG, string(want))
 	}
-	if c.To.Cut != settings.CutStatic {
+	if c.To.Cut != profile.CutStatic {
 		return
 	}
 	for _, p := range c.To.Layout {
@@ -54,9 +54,9 @@ func (c *planner) nvidia() {
 // mode Off. A profile that does not speak of it leaves the mode as it was found.
 func (c *planner) migWanted() gpu.MIGMode {
 	switch {
-	case c.To.Cut == settings.CutOff:
+	case c.To.Cut == profile.CutOff:
 		return gpu.MIGOff
-	case c.To.Cut == settings.CutStatic:
+	case c.To.Cut == profile.CutStatic:
 		return gpu.MIGOn
 	case !c.Modes.MIGNeedsReset:
 		return ""
@@ -93,6 +93,6 @@ func placementOf(q gpu.Partition) gpu.Placement {
 
 // inLayout tells whether the shape has the placement as a partition that stays.
 func (c *planner) inLayout(p gpu.Placement) bool {
-	return c.To.Cut == settings.CutStatic &&
+	return c.To.Cut == profile.CutStatic &&
 		slices.ContainsFunc(c.To.Layout, func(l gpu.Placement) bool { return l.Name() == p.Name() })
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // walker takes a node through random profiles, claims, kills and reboots.
@@ -25,10 +25,10 @@ type walker struct {
 }
 
 // shape is a random one that a card can have.
-func (w *walker) shape(card, memory string) settings.Shape {
+func (w *walker) shape(card, memory string) profile.Shape {
 	switch card {
 	case mi300, mi300b:
-		s := settings.Shape{Memory: memory}
+		s := profile.Shape{Memory: memory}
 		if w.IntN(2) == 0 {
 			modes := legal["NPS4"] // which both memory modes have
 			s.Compute = modes[w.IntN(len(modes))]
@@ -57,11 +57,11 @@ func (w *walker) shape(card, memory string) settings.Shape {
 	return nothing
 }
 
-var nothing = settings.Shape{}
+var nothing = profile.Shape{}
 
 func (w *walker) profile() v1alpha1.Wish {
 	memory := []string{"", "NPS1", "NPS4"}[w.IntN(3)]
-	shapes := map[string]settings.Shape{}
+	shapes := map[string]profile.Shape{}
 	for _, c := range w.hardware.cards {
 		shapes[c.PCIAddress] = w.shape(c.PCIAddress, memory)
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 func TestRestoreAfterReboot(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	shapes := map[string]settings.Shape{hopper: static(two...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}, mi300b: {Compute: "CPX"}}
+	shapes := map[string]profile.Shape{hopper: static(two...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}, mi300b: {Compute: "CPX"}}
 	applied := []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4"}
 	lost := []string{"gpu-0000-01-00-0 off", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 SPX NPS1", "gpu-0000-82-00-0 SPX NPS1"}
 	const noMemory = "put the AMD cards into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true in the chart's values lets the plugin do"
@@ -79,7 +79,7 @@ func TestRestoreAfterReboot(t *testing.T) {
 // A card that comes later, or that answers again, follows the profile as well.
 func TestRestoreOfACardThatHasCome(t *testing.T) {
 	p := newPlace(t, hopper)
-	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
 	n := p.start()
 	p.follow(n, w)
 	p.hardware.cards = append(p.hardware.cards, newCard(other))
@@ -94,10 +94,10 @@ func TestRestoreOfACardThatHasCome(t *testing.T) {
 func TestRestoreOfACardThatWasAway(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	n := p.start()
-	p.follow(n, p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)}))
+	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)}))
 	all := p.hardware.cards
 	p.hardware.cards = all[:1]
-	p.follow(n, p.profile("whole", map[string]settings.Shape{hopper: off, other: off}))
+	p.follow(n, p.profile("whole", map[string]profile.Shape{hopper: off, other: off}))
 	assert.True(t, n.Static(ones(other, 6)[0]), "it is still ours")
 	p.hardware.cards = all
 	require.NoError(t, n.Restore(t.Context()))
@@ -107,7 +107,7 @@ func TestRestoreOfACardThatWasAway(t *testing.T) {
 
 func TestRestoreTellsWhatItCannot(t *testing.T) {
 	p := newPlace(t, hopper, other)
-	w := p.profile("cut", map[string]settings.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
 	n := p.start()
 	p.follow(n, w)
 	p.hardware.reboot()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // shrinks tells whether the shape that is wanted does not offer devices that the GPU
@@ -38,7 +38,7 @@ func (plan *Plan) shrinking(cards []Card) []string {
 // Shapes are the shapes that a wish comes to on some of the node's GPUs, by PCI address,
 // as Plan would choose them. It touches nothing. An error says why the wish does not fit
 // the node.
-func (n *Node) Shapes(ctx context.Context, to v1alpha1.Wish, of []string) (map[string]settings.Shape, error) {
+func (n *Node) Shapes(ctx context.Context, to v1alpha1.Wish, of []string) (map[string]profile.Shape, error) {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	cards := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })

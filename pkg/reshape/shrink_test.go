@@ -9,15 +9,15 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-func from(s settings.Shape) func(*Card) { return func(c *Card) { c.Now = s } }
+func from(s profile.Shape) func(*Card) { return func(c *Card) { c.Now = s } }
 
 func TestShrinking(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	onlyLarge := settings.Shape{Named: true, Profiles: []string{"3g.40gb"}}
-	cpx, spx := settings.Shape{Compute: "CPX"}, settings.Shape{Compute: "SPX"}
+	onlyLarge := profile.Shape{Named: true, Profiles: []string{"3g.40gb"}}
+	cpx, spx := profile.Shape{Compute: "CPX"}, profile.Shape{Compute: "SPX"}
 	for name, tt := range map[string]struct {
 		cards   []Card
 		changes []string
@@ -77,7 +77,7 @@ func TestShrinking(t *testing.T) {
 			[]string{"gpu-0000-81-00-0"}, nil,
 		},
 		"AMD, the memory mode changes all": {
-			[]Card{cardOf(mi300, to(settings.Shape{Memory: "NPS4"})), cardOf(mi300b, to(settings.Shape{Memory: "NPS4", Compute: "CPX"}))},
+			[]Card{cardOf(mi300, to(profile.Shape{Memory: "NPS4"})), cardOf(mi300b, to(profile.Shape{Memory: "NPS4", Compute: "CPX"}))},
 			[]string{"gpu-0000-81-00-0", "gpu-0000-82-00-0"}, nil,
 		},
 		"both vendors": {
@@ -102,7 +102,7 @@ func TestPlanNamesShrinking(t *testing.T) {
 	p := newPlace(t, hopper, other, mi300)
 	p.hardware.card(hopper).modes.MIG, p.hardware.card(hopper).modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
 	n := p.start()
-	w := p.profile("whole", map[string]settings.Shape{hopper: off, other: off})
+	w := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
 	task := n.Plan(t.Context(), w)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)

@@ -19,6 +19,6 @@
 // shrinks before, so that a controller that starts at any point knows what there can be.
 //
 // It imports api/v1alpha1, names of pkg/gpu, the digest of pkg/publish and the hash of
-// pkg/settings, and nothing that knows hardware: the node's plugin does. Both speak
+// pkg/profile, and nothing that knows hardware: the node's plugin does. Both speak
 // through the GPUNode.
 package switchover

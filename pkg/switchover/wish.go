@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 // Choice is what is wanted of a node, by whom, and what people should know of it.
@@ -92,10 +92,10 @@ func (n named) overruled() (reason, message string) {
 	return "", ""
 }
 
-// choose says what is wanted of a node. The profile is the one that counts by
+// choose says what is wanted of a node. found is the profile that counts by
 // named.profile, nil if there is none of that name; others are the names of those
 // that there are.
-func choose(n named, profile *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
+func choose(n named, found *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
 	c := Choice{Policy: withDefaults(nil, defaults)}
 	c.Overruler, c.Overruled = n.overruled()
 	name, source := n.profile()
@@ -106,9 +106,9 @@ func choose(n named, profile *v1alpha1.PartitionProfile, others []string, defaul
 	case n.controlPlane && n.spec == "":
 		c.Keep = ReasonNotNamed
 		c.Message = "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"
-	case profile != nil:
-		c.Wish = &v1alpha1.Wish{Profile: name, Source: source, Hash: settings.Hash(name, profile.Spec.Rules), Rules: profile.Spec.Rules}
-		c.Policy = withDefaults(profile.Spec.Switch, defaults)
+	case found != nil:
+		c.Wish = &v1alpha1.Wish{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
+		c.Policy = withDefaults(found.Spec.Switch, defaults)
 	case source == v1alpha1.FromDefault:
 		c.Wish = nothing()
 	default:
@@ -122,7 +122,7 @@ func choose(n named, profile *v1alpha1.PartitionProfile, others []string, defaul
 
 // nothing is the wish of a node of which nobody wants anything.
 func nothing() *v1alpha1.Wish {
-	return &v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: settings.Hash("", nil)}
+	return &v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 }
 
 func sourceText(s v1alpha1.Source) string {

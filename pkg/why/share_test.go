@@ -8,8 +8,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
@@ -21,9 +21,9 @@ const (
 )
 
 // sharing publishes shares of the cards of a node, as the settings want them.
-func sharing(limits bool, change ...func(*settings.Card)) func(*publish.Card) {
+func sharing(limits bool, change ...func(*profile.Card)) func(*publish.Card) {
 	return func(c *publish.Card) {
-		wanted := settings.Default()
+		wanted := profile.Default()
 		for _, f := range change {
 			f(&wanted)
 		}
@@ -58,8 +58,8 @@ func (w *world) holdShare(node, pod string, r resourceapi.DeviceRequest) *world 
 
 // TestShares: each way in which a pod can wait for a share, and the words for it.
 func TestShares(t *testing.T) {
-	partitions := func(c *settings.Card) { c.Partitions = []string{"3g.40gb"} }
-	oneClient := func(c *settings.Card) { c.OneClient = true }
+	partitions := func(c *profile.Card) { c.Partitions = []string{"3g.40gb"} }
+	oneClient := func(c *profile.Card) { c.OneClient = true }
 	for name, test := range map[string]struct {
 		world   *world
 		ask     resourceapi.DeviceRequest

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/figures"
@@ -35,7 +35,7 @@ func (b *bench) shareFigures() []figures.Figure {
 			Measure: b.timeSharePrepare,
 		},
 		{
-			Name:    fmt.Sprintf("of %d shares of one card, those not granted or not prepared", settings.DefaultMaxClients),
+			Name:    fmt.Sprintf("of %d shares of one card, those not granted or not prepared", profile.DefaultMaxClients),
 			Limit:   figures.AtMost(0, "shares"),
 			Measure: b.countShares,
 		},
@@ -113,7 +113,7 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 	}
 	defer r.stop()
 	granted, prepared := 0, 0
-	for n := range settings.DefaultMaxClients {
+	for n := range profile.DefaultMaxClients {
 		grant, err := askShare(ctx, scheduler, nodeName)
 		if err != nil {
 			return figures.Reading{}, err
@@ -133,10 +133,10 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 	case err != nil:
 		return figures.Reading{}, err
 	case more != nil:
-		return figures.Reading{}, fmt.Errorf("share %d of a card with %d clients is granted", len(scheduler.Held()), settings.DefaultMaxClients)
+		return figures.Reading{}, fmt.Errorf("share %d of a card with %d clients is granted", len(scheduler.Held()), profile.DefaultMaxClients)
 	}
 	return figures.Reading{
-		Value: float64(settings.DefaultMaxClients - prepared),
+		Value: float64(profile.DefaultMaxClients - prepared),
 		Seen:  fmt.Sprintf("%d granted, %d prepared, the next one waits", granted, prepared),
 	}, nil
 }
@@ -170,7 +170,7 @@ func (b *bench) timeShareAllocation(ctx context.Context) (figures.Reading, error
 	}
 	nodes := map[string][]gpu.GPU{}
 	var names []string
-	for room := 0; room <= sharesInCluster; room += len(cards) * settings.DefaultMaxClients {
+	for room := 0; room <= sharesInCluster; room += len(cards) * profile.DefaultMaxClients {
 		names = append(names, fmt.Sprintf("node-%d", len(names)))
 		nodes[names[len(names)-1]] = cards
 	}

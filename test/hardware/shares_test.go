@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -29,7 +29,7 @@ func sharedCardsOf(t *testing.T, m *machine) []gpu.GPU {
 	t.Helper()
 	cards := cardsOf(t, m)
 	for i := range cards {
-		shares, err := share.Devices(&cards[i], settings.Default(), true)
+		shares, err := share.Devices(&cards[i], profile.Default(), true)
 		require.NoError(t, err)
 		cards[i].Placements = append(slices.Clone(cards[i].Placements), shares...)
 	}

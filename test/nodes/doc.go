@@ -2,5 +2,5 @@
 // comparison those of NVIDIA's DRA driver for the same GPUs. For benchmarks and tests.
 //
 // It may import the Kubernetes API, the hardware packages, pkg/gpu, pkg/publish,
-// pkg/settings, pkg/share and test/allocator.
+// pkg/profile, pkg/share and test/allocator.
 package nodes

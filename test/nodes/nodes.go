@@ -14,8 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/settings"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -64,7 +64,7 @@ func Slices(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) 
 func WithShares(cards []gpu.GPU, limited bool) ([]gpu.GPU, error) {
 	cards = slices.Clone(cards)
 	for i := range cards {
-		shares, err := share.Devices(&cards[i], settings.Default(), limited)
+		shares, err := share.Devices(&cards[i], profile.Default(), limited)
 		if err != nil {
 			return nil, err
 		}

@@ -1,11 +1,11 @@
-package settings
+package profile
 
 import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 const (

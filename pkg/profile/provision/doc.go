@@ -1,4 +1,4 @@
-// Package profiles makes PartitionProfiles of files: of those that come with the
+// Package provision makes PartitionProfiles of files: of those that come with the
 // chart and of those among its values. They are no objects of the release, since
 // Helm looks for their kind before it has made it.
 //
@@ -6,5 +6,5 @@
 // and the object goes with the file. A profile without the label is a person's; it is
 // left alone, and holds in place of a file of the same name.
 //
-// It may import the API types, pkg/settings and pkg/strict.
-package profiles
+// It may import the API types, pkg/profile and its strict reader.
+package provision

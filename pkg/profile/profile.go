@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import (
 	"cmp"
@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/compat/deviceplugin"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 // Settings is what administrators want of all cards of a node.

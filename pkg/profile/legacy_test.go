@@ -1,4 +1,4 @@
-package settings_test
+package profile_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/settings"
+	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
 func TestLegacyMeans(t *testing.T) {
@@ -20,19 +20,19 @@ func TestLegacyMeans(t *testing.T) {
 		share(small, gpu.ByMemory), share(small, gpu.ByFraction),
 	}
 	for name, test := range map[string]struct {
-		legacy settings.Legacy
+		legacy profile.Legacy
 		want   gpu.Placement
 	}{
-		"nothing said":      {settings.Legacy{}, whole},
-		"whole":             {settings.Legacy{Kind: settings.LegacyWhole}, whole},
-		"replica":           {settings.Legacy{Kind: settings.LegacyReplica}, share(whole, gpu.ByFraction)},
-		"partition":         {settings.Legacy{Kind: settings.LegacyPartition, Profile: "1g.10gb"}, small},
-		"another partition": {settings.Legacy{Kind: settings.LegacyPartition, Profile: "3g.40gb"}, large},
+		"nothing said":      {profile.Legacy{}, whole},
+		"whole":             {profile.Legacy{Kind: profile.LegacyWhole}, whole},
+		"replica":           {profile.Legacy{Kind: profile.LegacyReplica}, share(whole, gpu.ByFraction)},
+		"partition":         {profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}, small},
+		"another partition": {profile.Legacy{Kind: profile.LegacyPartition, Profile: "3g.40gb"}, large},
 	} {
 		for _, p := range all {
 			assert.Equal(t, p.Name() == test.want.Name(), test.legacy.Means(p), "%s: %s", name, p.Name())
 		}
 	}
 	// The whole AMD card has a profile, and is no partition.
-	assert.False(t, settings.Legacy{Kind: settings.LegacyPartition, Profile: "spx"}.Means(whole))
+	assert.False(t, profile.Legacy{Kind: profile.LegacyPartition, Profile: "spx"}.Means(whole))
 }

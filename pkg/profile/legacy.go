@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import "github.com/tranche-dev/tranche/pkg/gpu"
 

@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import (
 	"regexp"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 // selector selects cards. An empty list selects all.

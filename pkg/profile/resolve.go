@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import (
 	"cmp"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/layout"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile/layout"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 // Resolve is what holds for each card of a node, by its PCI address: the first rule

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 // unused are the flags that change nothing, and why.

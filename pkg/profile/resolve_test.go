@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/layout"
+	"github.com/tranche-dev/tranche/pkg/profile/layout"
 )
 
 func machine(t testing.TB, name string) []gpu.GPU {

@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import (
 	"encoding/json"

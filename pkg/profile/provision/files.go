@@ -1,4 +1,4 @@
-package profiles
+package provision
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/settings"
-	"github.com/tranche-dev/tranche/pkg/strict"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
 // ending is that of a file with a profile.
@@ -54,7 +54,7 @@ type file struct {
 }
 
 func parse(path, name string, text []byte) (*v1alpha1.PartitionProfile, error) {
-	if _, err := settings.Parse(path, text); err != nil {
+	if _, err := profile.Parse(path, text); err != nil {
 		return nil, err
 	}
 	p := &v1alpha1.PartitionProfile{}

@@ -1,4 +1,4 @@
-package settings
+package profile
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/compat/deviceplugin"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
 // largestFile is how large a file can be: no ConfigMap holds more.

@@ -32,8 +32,9 @@ func defaults() switchover.Options {
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
 			AfterDeadline: v1alpha1.GiveUp,
 		},
-		PauseLabels: switchover.DefaultPauseLabels,
-		Workers:     16,
+		PauseLabels:      switchover.DefaultPauseLabels,
+		ClientNamespaces: switchover.DefaultClientNamespaces,
+		Workers:          16,
 	}
 }
 
@@ -49,6 +50,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "how long pods have to leave GPUs that change, where the profile does not say")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "what happens to pods that are there still, where the profile does not say: GiveUp or Force")
 	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start clients of GPUs; while GPUs change, those that are true are "+switchover.PausedValue)
+	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; the end of their pods is waited for")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "how many nodes are looked at side by side")
 	d := &o.Deadlines
 	for _, f := range []struct {

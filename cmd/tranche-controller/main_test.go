@@ -56,7 +56,7 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	require.NoError(t, c.check())
 	assert.Equal(t, "tranche-system", c.leaseNamespace)
 	require.NoError(t, set.Parse([]string{
-		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--leader-elect=false",
+		"--max-unavailable=10%", "--after-deadline=Force", "--drain-deadline=2m", "--apply-deadline=3m", "--pause-labels=a,b", "--client-namespaces=c,d", "--leader-elect=false",
 	}))
 	require.NoError(t, c.check())
 	assert.Equal(t, "10%", c.options.MaxUnavailable)
@@ -65,5 +65,6 @@ func TestFlagsReachTheOptions(t *testing.T) {
 	assert.Equal(t, 3*time.Minute, c.options.Deadlines.Applying)
 	assert.Equal(t, time.Minute, c.options.Deadlines.Planning)
 	assert.Equal(t, []string{"a", "b"}, c.options.PauseLabels)
+	assert.Equal(t, []string{"c", "d"}, c.options.ClientNamespaces)
 	assert.False(t, c.leaderElect)
 }

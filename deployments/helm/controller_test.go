@@ -67,6 +67,7 @@ func TestControllerFlags(t *testing.T) {
 		assert.Equal(t, want, got, flag)
 	}
 	assert.Equal(t, strings.Join(switchover.DefaultPauseLabels, ","), flags["--pause-labels"])
+	assert.Equal(t, strings.Join(switchover.DefaultClientNamespaces, ","), flags["--client-namespaces"])
 	assert.Equal(t, "1", flags["--max-unavailable"])
 	assert.Equal(t, "10%", flagsOf(&deploymentOf(t, decode(t, render(t, chart, "--set", "controller.maxUnavailable=10%"))).Spec.Template.Spec.Containers[0])["--max-unavailable"])
 }

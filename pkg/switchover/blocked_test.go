@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -127,21 +128,17 @@ func TestABudgetForOneAtATimeIsNoBlocker(t *testing.T) {
 	w.stays(w.run("node-a", 5*time.Minute, inProfile("cpx")), "cpx")
 }
 
-func TestAStaticPodBlocks(t *testing.T) {
-	for _, after := range []v1alpha1.AfterDeadline{v1alpha1.GiveUp, v1alpha1.Force} {
-		t.Run(string(after), func(t *testing.T) {
-			w, _ := begun(t, func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{AfterDeadline: after} })
-			w.pod("node-a", "static", cardA, cardA+"-mig-1g-10gb-6", func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
-				p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-			})
-			w.wants("node-a", "cpx")
-			n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
-			assert.Equal(t, ReasonDrainBlocked, ready(n).Reason)
-			assert.Contains(t, ready(n).Message, "pod team/static: it is a static pod")
-			assert.True(t, w.podThere("web"))
-			w.stays(n, "old")
-		})
-	}
+// Anybody can write the annotation of mirror pods and an owner, but no static pod has a
+// claim. A pod that pretends to be one must not block a switch.
+func TestAPodThatPretendsToBeStaticIsAskedToLeave(t *testing.T) {
+	w, _ := begun(t)
+	w.pod("node-a", "pretender", cardA, cardA+"-mig-1g-10gb-6", func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-node-a", Controller: ptr.To(true)}}
+	})
+	w.wants("node-a", "cpx")
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.False(t, w.podThere("pretender"))
 }
 
 // A budget that allows the dry run and not the eviction costs the others one eviction, and

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -83,7 +84,9 @@ func (r *Reconciler) patchNode(ctx context.Context, name string, change func(*co
 	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "taint node %s or pause its clients, or take that back", name)
 }
 
-// clientsOn are the pods of paused clients that are on a node still.
+// clientsOn are the pods of paused clients that are on a node still. Any tenant can write
+// such a nodeSelector, so only pods in the namespaces of clients count, and of those only
+// DaemonSets': no other pod ends because a label of its node changes.
 func (r *Reconciler) clientsOn(ctx context.Context, pods *podReader, paused map[string]string) ([]string, error) {
 	if len(paused) == 0 {
 		return nil, nil
@@ -94,6 +97,10 @@ func (r *Reconciler) clientsOn(ctx context.Context, pods *podReader, paused map[
 	}
 	var names []string
 	for _, pod := range there {
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || owner.Kind != "DaemonSet" || !slices.Contains(r.ClientNamespaces, pod.Namespace) {
+			continue
+		}
 		for key := range pod.Spec.NodeSelector {
 			if _, ok := paused[key]; ok && !over(pod) {
 				names = append(names, pod.Namespace+"/"+pod.Name)

@@ -14,9 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// staticText is why a static pod cannot leave: the kubelet runs it whatever the API says.
-const staticText = "it is a static pod, which leaves when its file is taken off the node"
-
 // tryEvictions finds who could not leave, before anybody is asked to.
 func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) error {
 	if f.Unseen != "" {
@@ -58,10 +55,7 @@ func hasPods(holders []Holder, claim types.NamespacedName) bool {
 // cannotLeave says why a pod that holds a GPU cannot be evicted, or with force deleted;
 // empty: it can, or it is leaving already.
 func (r *Reconciler) cannotLeave(ctx context.Context, p *Pod, force bool) (string, error) {
-	switch {
-	case p.Mirror:
-		return staticText, nil
-	case p.Ending != nil, p.Over:
+	if p.Ending != nil || p.Over {
 		return "", nil
 	}
 	err := r.ask(ctx, p, force, true)

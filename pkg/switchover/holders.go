@@ -48,8 +48,6 @@ func (h *Holder) text(now time.Time) string {
 		return fmt.Sprintf("%s should have been gone by %s: do the node's kubelet and its plugin run, and what do the pod's events say?", text, clockText(*h.Pod.Ending))
 	case h.Pod.Over:
 		return text + " has ended, and its claim is being released"
-	case h.Pod.Mirror:
-		return text + " is a static pod: take its file off the node"
 	case h.Pod.Ending != nil && len(h.Pod.Finalizers) > 0:
 		return fmt.Sprintf("%s is ending, and finalizers keep it: %s", text, list(h.Pod.Finalizers))
 	case h.Pod.Ending != nil:
@@ -66,7 +64,7 @@ func (h *Holder) text(now time.Time) string {
 // asked tells whether the pod can be asked to leave, and has not been. With force it is
 // asked again if it would take longer than forcedGrace.
 func (h *Holder) asked(now time.Time, force bool) bool {
-	if h.Pod == nil || h.Pod.Over || h.Pod.Mirror {
+	if h.Pod == nil || h.Pod.Over {
 		return false
 	}
 	return h.Pod.Ending == nil || force && h.Pod.Ending.Sub(now) > forcedGrace

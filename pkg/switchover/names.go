@@ -32,6 +32,10 @@ var DefaultPauseLabels = []string{
 	"tranche.dev/gpu-client",
 }
 
+// DefaultClientNamespaces are the usual namespaces of the operators whose DaemonSets the
+// labels start.
+var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "kube-amd-gpu", "kube-system"}
+
 // hasNodeTaint tells whether our taint is on a node.
 func hasNodeTaint(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {

@@ -154,11 +154,10 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 
 func TestWhatAHolderIsSaidToDo(t *testing.T) {
 	for text, change := range map[string]func(*Holder){
-		"pod team/web (" + cardA + "-mig-1g-10gb-0)":                                             func(*Holder) {},
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) has ended, and its claim is being released":  func(h *Holder) { h.Pod.Over = true },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is a static pod: take its file off the node": func(h *Holder) { h.Pod.Mirror = true },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is ending, and has 30 s for it":              func(h *Holder) { h.Pod.Ending, h.Pod.Grace = ptr.To(noon), 30 },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is ending, and finalizers keep it: a":        func(h *Holder) { h.Pod.Ending, h.Pod.Finalizers = ptr.To(noon), []string{"a"} },
+		"pod team/web (" + cardA + "-mig-1g-10gb-0)":                                            func(*Holder) {},
+		"pod team/web (" + cardA + "-mig-1g-10gb-0) has ended, and its claim is being released": func(h *Holder) { h.Pod.Over = true },
+		"pod team/web (" + cardA + "-mig-1g-10gb-0) is ending, and has 30 s for it":             func(h *Holder) { h.Pod.Ending, h.Pod.Grace = ptr.To(noon), 30 },
+		"pod team/web (" + cardA + "-mig-1g-10gb-0) is ending, and finalizers keep it: a":       func(h *Holder) { h.Pod.Ending, h.Pod.Finalizers = ptr.To(noon), []string{"a"} },
 		"pod team/web (" + cardA + "-mig-1g-10gb-0) should have been gone by 11:59:54 UTC: do the node's kubelet and its plugin run, and what do the pod's events say?": func(h *Holder) {
 			h.Pod.Ending, h.Pod.Grace, h.Pod.Over = ptr.To(noon.Add(-6*time.Second)), 30, true
 		},
@@ -185,7 +184,6 @@ func TestWhoIsAsked(t *testing.T) {
 		"one that ends in years":           {years, false, false},
 		"one that ends in years, by force": {years, true, true},
 		"one that is over":                 {func(h *Holder) { h.Pod.Over = true }, true, false},
-		"a static pod":                     {func(h *Holder) { h.Pod.Mirror = true }, true, false},
 		"something else":                   {func(h *Holder) { h.Pod = nil }, true, false},
 	} {
 		h := webPod()

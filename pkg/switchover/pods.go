@@ -12,7 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Pod is what matters of one that is in the way.
+// Pod is what matters of one that is in the way. It is never a static pod: the kubelet
+// runs none that refers to ResourceClaims. So the annotation of mirror pods, which anybody
+// can write, proves nothing, and such a pod is asked to leave as any other.
 type Pod struct {
 	types.NamespacedName
 	UID types.UID
@@ -24,8 +26,6 @@ type Pod struct {
 	Finalizers []string
 	// Over: all of its containers have ended.
 	Over bool
-	// Mirror: the kubelet made it of a file. Its end in the API changes nothing.
-	Mirror bool
 	// Refused is what the last try to evict it came to, empty: it was not refused.
 	Refused string
 }
@@ -121,7 +121,6 @@ func podOf(pod *corev1.Pod) *Pod {
 		NamespacedName: client.ObjectKeyFromObject(pod), UID: pod.UID, Finalizers: pod.Finalizers,
 		Over: over(pod),
 	}
-	_, out.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
 	if pod.DeletionTimestamp != nil {
 		out.Ending = &pod.DeletionTimestamp.Time
 	}

@@ -32,6 +32,8 @@ type Reconciler struct {
 	Policy v1alpha1.SwitchPolicy
 	// PauseLabels are the node labels that are changed to pause clients.
 	PauseLabels []string
+	// ClientNamespaces are the namespaces in which the pods of paused clients are waited for.
+	ClientNamespaces []string
 
 	metrics   *metrics
 	evictions evictions

@@ -35,6 +35,8 @@ type Options struct {
 	// Policy has the defaults of what profiles leave open.
 	Policy      v1alpha1.SwitchPolicy
 	PauseLabels []string
+	// ClientNamespaces are those in which paused clients run.
+	ClientNamespaces []string
 	// Workers is how many nodes are looked at side by side.
 	Workers int
 	// Clock says what time it is. Nil: the machine's.
@@ -98,7 +100,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 	}
 	r := &Reconciler{
 		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
-		Machine: Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels,
+		Machine: Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

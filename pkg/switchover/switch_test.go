@@ -109,8 +109,7 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "false")
 	w.label("node-a", "nvidia.com/gpu.deploy.nvsm", "paused-for-mig-change")
 	w.settled("node-a", "")
-	client := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "dcgm-exporter", UID: "dcgm"}}
-	client.Spec.NodeName, client.Spec.NodeSelector = "node-a", map[string]string{"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
+	client := clientPod("gpu-operator", "dcgm-exporter", "DaemonSet")
 	require.NoError(t, w.api.Create(t.Context(), client))
 
 	w.wants("node-a", "cpx")
@@ -119,14 +118,39 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
 		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", v1alpha1.ProfileLabel: "cpx",
 	}, w.node("node-a").Labels)
-	assert.Contains(t, ready(n).Message, "team/dcgm-exporter is a paused client")
-	assert.True(t, w.podThere("dcgm-exporter"), "whoever has started it ends it")
+	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused client")
+	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, client), "whoever has started it ends it")
 	require.NoError(t, w.api.Delete(t.Context(), client))
 
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
 	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm-exporter"])
 	assert.Equal(t, "false", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
+}
+
+// clientPod is a pod on node-a that a label of the node has started.
+func clientPod(namespace, name, kind string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "owner", Controller: ptr.To(true)}}
+	pod.Spec.NodeName, pod.Spec.NodeSelector = "node-a", map[string]string{"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
+	return pod
+}
+
+// A tenant's pod with the nodeSelector of a client does not hold up a switch.
+func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.profile("cpx")
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm-exporter", "true")
+	w.settled("node-a", "")
+	for _, pod := range []*corev1.Pod{clientPod("team", "tenant", "DaemonSet"), clientPod("gpu-operator", "replica", "ReplicaSet")} {
+		require.NoError(t, w.api.Create(t.Context(), pod))
+	}
+	began := w.clock.Now()
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	assert.Less(t, w.clock.Now().Sub(began), DefaultDeadlines().Clients)
+	w.clean("node-a")
 }
 
 func TestWhatIsTheAdministratorsStays(t *testing.T) {

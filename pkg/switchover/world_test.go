@@ -96,7 +96,7 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(noon), events: &notes{}, nodes: map[string]*fakeNode{},
 		writes: map[string]int{}, tainted: map[string]bool{}, retry: map[string]time.Duration{},
-		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels},
+		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels, ClientNamespaces: DefaultClientNamespaces},
 	}
 	w.api = newAPI(scheme)
 	for _, o := range options {

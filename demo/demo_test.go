@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -43,7 +43,7 @@ func newCluster(t *testing.T, folder string) *cluster {
 	require.NoError(t, err)
 	var slices []*resourceapi.ResourceSlice
 	for node, name := range map[string]string{nvidia: "h100x8", amd: "mi300x8"} {
-		inv, err := inventory.Load(name)
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var cards []publish.Card
 		for _, card := range inv.Cards(node) {

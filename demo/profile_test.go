@@ -14,9 +14,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 var profileLabel = regexp.MustCompile(`tranche\.dev/profile[=:] ?([a-z0-9.-]+)`)
@@ -68,10 +68,10 @@ func TestProfilesThatDemosName(t *testing.T) {
 func TestFaultOfTheRollback(t *testing.T) {
 	data, err := os.ReadFile("profile-rollback/fault/faults.yaml")
 	require.NoError(t, err)
-	faults, err := simulate.ParseFaults(data)
+	faults, err := nvdriver.ParseFaults(data)
 	require.NoError(t, err)
 	require.Len(t, faults.Calls, 1)
-	inv, err := inventory.Load("h100x8")
+	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
 	there := false
 	for _, card := range inv.Cards(nvidia) {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -41,8 +41,8 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 		"Flags of the controller":      controllerFlags(t),
 		"Flags of the kubelet plugin":  flagsOf(t, "../cmd/tranche-kubelet-plugin"),
 		"Flags of kubectl tranche":     flagsOf(t, "../cmd/kubectl-tranche"),
-		"Models":                       slices.Concat(inventory.Models(), inventory.AMDModels()),
-		"Inventories of the simulator": inventory.Names(),
+		"Models":                       slices.Concat(models.NVIDIAModels(), models.AMDModels()),
+		"Inventories of the simulator": models.InventoryNames(),
 	} {
 		t.Run(heading, func(t *testing.T) {
 			require.NotEmpty(t, inCode)
@@ -56,8 +56,8 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 // N stands for the numbers in counters' names.
 func published(t *testing.T) (attributes, capacities, counters []string) {
 	t.Helper()
-	for _, name := range inventory.Names() {
-		inv, err := inventory.Load(name)
+	for _, name := range models.InventoryNames() {
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var cards []publish.Card
 		for _, card := range inv.Cards("node") {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
@@ -35,7 +35,7 @@ func TestMisfitsOfProfiles(t *testing.T) {
 		rows++
 		s, err := profile.Parse("f", []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: f}\nspec: {rules: [{"+cells[0][1]+"}]}"))
 		require.NoError(t, err, line)
-		inv, err := inventory.Load(cells[1][1])
+		inv, err := models.LoadInventory(cells[1][1])
 		require.NoError(t, err)
 		_, err = s.Resolve(inv.Cards("node"), nil)
 		require.Error(t, err)
@@ -49,7 +49,7 @@ func TestExampleOfProfiles(t *testing.T) {
 	block := yamlBlock.FindStringSubmatch(read(t, profilesPage))
 	s, err := profile.Parse("training", []byte(block[1]))
 	require.NoError(t, err)
-	inv, err := inventory.Parse([]byte("gpus: [{model: H100-80GB, count: 3}, {model: MI300X, count: 1}]"))
+	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 3}, {model: MI300X, count: 1}]"))
 	require.NoError(t, err)
 	cards := inv.Cards("node")
 	resolved, err := s.Resolve(cards, nil)
@@ -79,8 +79,8 @@ func TestProfilesOfTheChart(t *testing.T) {
 		s, err := profile.FromRules(p.Name, p.Spec.Rules)
 		require.NoError(t, err)
 		var fits []string
-		for _, name := range inventory.Names() {
-			inv, err := inventory.Load(name)
+		for _, name := range models.InventoryNames() {
+			inv, err := models.LoadInventory(name)
 			require.NoError(t, err)
 			resolved, err := s.Resolve(inv.Cards("node"), nil)
 			selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == p.Name })
@@ -89,7 +89,7 @@ func TestProfilesOfTheChart(t *testing.T) {
 			}
 		}
 		machines := strings.Join(fits, ", ")
-		if len(fits) == len(inventory.Names()) {
+		if len(fits) == len(models.InventoryNames()) {
 			machines = "all"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, describe(&p), machines)

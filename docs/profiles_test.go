@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 var update = flag.Bool("update", false, "write the table of profiles anew")
@@ -42,14 +42,14 @@ func generated(t *testing.T, page, what, content string) {
 
 func profiles() string {
 	var b strings.Builder
-	for _, key := range inventory.Models() {
-		model, _ := inventory.ModelByKey(key)
+	for _, key := range models.NVIDIAModels() {
+		model, _ := models.NVIDIAModelByKey(key)
 		if !model.HasMIG() {
 			continue
 		}
 		fmt.Fprintf(&b, "\n### %s (%s)\n\n| profile | memory | SMs | at most | starts at | decoders / encoders / JPEG / OFA |\n|---|---|---|---|---|---|\n", model.ProductName, key)
 		all := slices.Clone(model.Profiles)
-		slices.SortStableFunc(all, func(a, b inventory.Profile) int {
+		slices.SortStableFunc(all, func(a, b models.Profile) int {
 			if a.Size != b.Size {
 				return a.Size - b.Size
 			}
@@ -62,7 +62,7 @@ func profiles() string {
 			}
 			e := p.Engines
 			fmt.Fprintf(&b, "| `%s`%s | %.1f GiB | %d | %d | %s | %d / %d / %d / %d |\n", p.Name, note, float64(p.MemoryMiB)/1024, p.Multiprocessors, p.MaxInstances,
-				numbers(p.Starts), e[inventory.EngineDecoder], e[inventory.EngineEncoder], e[inventory.EngineJPEG], e[inventory.EngineOFA])
+				numbers(p.Starts), e[models.EngineDecoder], e[models.EngineEncoder], e[models.EngineJPEG], e[models.EngineOFA])
 		}
 	}
 	b.WriteString("\n")
@@ -75,11 +75,11 @@ func modes(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("\n| card | class | partitions | memory of each | compute units of each |\n|---|---|---|---|---|\n")
-	for _, key := range inventory.AMDModels() {
-		if model, _ := inventory.AMDModelByKey(key); !model.HasPartitions() {
+	for _, key := range models.AMDModels() {
+		if model, _ := models.AMDModelByKey(key); !model.HasPartitions() {
 			continue
 		}
-		inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
+		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
 		require.NoError(t, err)
 		card := inv.Cards("node")[0]
 		for i, p := range slices.Backward(card.Placements) {

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -69,7 +69,7 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "slices --inventory NAME|FILE",
 		Short:         "Print what a node with certain cards would publish, without having one",
-		Long:          fmt.Sprintf(slicesLong, indented(inventory.Names()), indented(append(inventory.Models(), inventory.AMDModels()...))),
+		Long:          fmt.Sprintf(slicesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
 		Example:       slicesExamples,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -109,7 +109,7 @@ func (o *slicesOptions) print(out io.Writer) error {
 	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
 	}
-	inv, err := inventory.Load(o.inventory)
+	inv, err := models.LoadInventory(o.inventory)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (o *slicesOptions) print(out io.Writer) error {
 // slicesOf is what the node would publish once it follows the profile. The slices
 // have no owner: a reference to a node that is not there would have them refused or
 // collected.
-func slicesOf(inv *inventory.Inventory, node string, wanted *profile.Settings) ([]resourceapi.ResourceSlice, error) {
+func slicesOf(inv *models.Inventory, node string, wanted *profile.Settings) ([]resourceapi.ResourceSlice, error) {
 	found, resolved, err := following(inv, node, wanted)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func slicesOf(inv *inventory.Inventory, node string, wanted *profile.Settings) (
 }
 
 // following are the cards in the modes that a profile wants, and what it says of each.
-func following(inv *inventory.Inventory, node string, wanted *profile.Settings) ([]gpu.GPU, map[string]profile.Card, error) {
+func following(inv *models.Inventory, node string, wanted *profile.Settings) ([]gpu.GPU, map[string]profile.Card, error) {
 	cards := inv.Cards(node)
 	resolved, err := wanted.Resolve(cards, nil)
 	if err != nil {

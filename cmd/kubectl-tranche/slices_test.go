@@ -15,7 +15,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -37,8 +37,8 @@ func TestSlices(t *testing.T) {
 
 // TestSlicesOfEveryInventory: complete pools, the same in either format.
 func TestSlicesOfEveryInventory(t *testing.T) {
-	for _, name := range inventory.Names() {
-		inv, err := inventory.Load(name)
+	for _, name := range models.InventoryNames() {
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var lists [2]resourceapi.ResourceSliceList
 		for i, format := range []string{"yaml", "json"} {
@@ -136,7 +136,7 @@ func TestSlicesHelp(t *testing.T) {
 	out, err := run(t, "slices", "--help")
 	require.NoError(t, err)
 	text, _, _ := strings.Cut(out, "\nUsage:")
-	for _, name := range slices.Concat(inventory.Names(), inventory.Models(), inventory.AMDModels()) {
+	for _, name := range slices.Concat(models.InventoryNames(), models.NVIDIAModels(), models.AMDModels()) {
 		assert.Contains(t, text, name)
 	}
 	for line := range strings.Lines(text) {

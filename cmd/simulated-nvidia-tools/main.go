@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
-func main() { os.Exit(mpscontrol.Main(os.Args)) }
+func main() { os.Exit(nvtools.Main(os.Args)) }

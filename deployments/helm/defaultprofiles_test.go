@@ -16,7 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/profile/layout"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
@@ -43,7 +43,7 @@ func defaultProfiles(t *testing.T) map[string]string {
 	for _, n := range []int{2, 4, 10} {
 		profiles[fmt.Sprintf("time-sliced-%d", n)] = fmt.Sprintf("  rules:\n  - sharing:\n      strategy: TimeSlicing\n      replicas: %d\n    legacyResource: Replica\n", n)
 	}
-	for _, name := range inventory.Names() {
+	for _, name := range models.InventoryNames() {
 		for _, card := range cardsOf(t, name) {
 			for _, profile := range layout.Profiles(&card) {
 				// As mig-parted names it, and so that it can be a name.
@@ -83,7 +83,7 @@ func amd(compute, memory string) string {
 
 func cardsOf(t *testing.T, name string) []gpu.GPU {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	return inv.Cards("node")
 }
@@ -122,7 +122,7 @@ func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
 // inventory; all cards that it names follow it.
 func TestDefaultProfilesFit(t *testing.T) {
 	machines := map[string][]gpu.GPU{}
-	for _, machine := range inventory.Names() {
+	for _, machine := range models.InventoryNames() {
 		machines[machine] = cardsOf(t, machine)
 	}
 	for name := range defaultProfiles(t) {
@@ -142,7 +142,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 			assert.Equal(t, parsed, same)
 
 			var fits []string
-			for _, machine := range inventory.Names() {
+			for _, machine := range models.InventoryNames() {
 				cards := machines[machine]
 				resolved, err := parsed.Resolve(cards, nil)
 				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == name })

@@ -167,7 +167,7 @@ func TestDeviceClassSelection(t *testing.T) {
 // TestEachProfileHasItsClass: every profile of every card that the simulator
 // knows, and no other one.
 func TestEachProfileHasItsClass(t *testing.T) {
-	content, err := os.ReadFile("../../pkg/hardware/simulate/inventory/table.yaml")
+	content, err := os.ReadFile("../../pkg/models/nvidia.yaml")
 	require.NoError(t, err)
 	var table struct {
 		Models map[string]struct {

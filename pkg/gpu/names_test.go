@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 func TestNormalizePCIAddress(t *testing.T) {
@@ -115,8 +115,8 @@ func TestPlacementNames(t *testing.T) {
 func TestNamesOfAllProfiles(t *testing.T) {
 	const longestAddress = "ffffffff:ff:1f.7"
 	spelled := map[string]string{} // slug → profile, over all cards
-	for _, key := range inventory.Models() {
-		model, ok := inventory.ModelByKey(key)
+	for _, key := range models.NVIDIAModels() {
+		model, ok := models.NVIDIAModelByKey(key)
 		require.True(t, ok)
 		names := map[string]string{}
 		for _, profile := range model.Profiles {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // computeFile is what an AMD card is switched by.
@@ -91,7 +91,7 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	// And the other way round. NVIDIA's driver cannot go while the plugin runs.
 	stop()
 	before := m.record("amd")
-	require.NoError(t, simulate.ReloadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.ReloadDriver(m.config.SimulateRoot))
 	k, _ = m.start()
 	k.mustPrepare(amd)
 	assert.Equal(t, before, m.record("amd"))
@@ -356,12 +356,12 @@ func TestDriverInstalledLater(t *testing.T) {
 	// NVIDIA's driver is there and not loaded.
 	_, stop := m.start()
 	stop()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "the NVIDIA driver of card "+card0+" cannot be used: open NVML")
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
 	d := allocate(t, m.api, "d", small0)
 	require.Eventually(t, func() bool { return k.prepare(d)["d"].Error == "" }, patience, tick)

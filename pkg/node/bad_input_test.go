@@ -20,7 +20,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const (
@@ -101,7 +101,7 @@ func TestOpaqueConfigForOurDriver(t *testing.T) {
 func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateComputeInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_INSUFFICIENT_RESOURCES), Times: 1}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_INSUFFICIENT_RESOURCES), Times: 1}}})
 	c := allocate(t, m.api, "a", half0, small0)
 	message := k.refused(c)
 	assert.Contains(t, message, "GpuInstanceCreateComputeInstance")
@@ -115,7 +115,7 @@ func TestInUseAtDestroy(t *testing.T) {
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "ComputeInstanceDestroy", GPU: pci0, Error: simulate.Return(nvml.ERROR_IN_USE)}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "ComputeInstanceDestroy", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_IN_USE)}}})
 	message := k.unprepare(c)
 	assert.Contains(t, message, "release claim team/claim-a: destroy "+small0)
 	assert.Contains(t, message, "a process still uses it")
@@ -124,7 +124,7 @@ func TestInUseAtDestroy(t *testing.T) {
 	// Meanwhile nobody else gets the place.
 	assert.Contains(t, k.refused(allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")), "claim team/claim-a (pod pod-a) still holds "+small0)
 
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 	k.works(c)
@@ -132,11 +132,11 @@ func TestInUseAtDestroy(t *testing.T) {
 
 func TestMIGModeCannotBeSwitched(t *testing.T) {
 	for name, tt := range map[string]struct {
-		fault   simulate.Faults
+		fault   nvdriver.Faults
 		message string
 	}{
-		"a process uses the card": {simulate.Faults{Processes: []simulate.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711"},
-		"the driver refuses":      {simulate.Faults{Calls: []simulate.CallFault{{Call: "SetMigMode", GPU: pci0, Error: simulate.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
+		"a process uses the card": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711"},
+		"the driver refuses":      {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newAPI())
@@ -147,7 +147,7 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 			assert.Contains(t, message, "make "+small0)
 			assert.Contains(t, message, tt.message)
 			m.nothingHeld()
-			m.faults(simulate.Faults{})
+			m.faults(nvdriver.Faults{})
 			k.works(c)
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // awaitStatus waits until the claim's status says of its one device whether it
@@ -40,13 +40,13 @@ func TestClaimStatus(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", small0)
-	m.faults(simulate.Faults{Processes: []simulate.Process{{GPU: pci0, PID: 4711}}})
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}})
 	k.refused(c)
 	failed := awaitStatus(t, m.api, c, metav1.ConditionFalse)
 	assert.Equal(t, "PrepareFailed", failed.Conditions[0].Reason)
 	assert.Contains(t, failed.Conditions[0].Message, "in use by process 4711")
 
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	k.mustPrepare(c)
 	ready := awaitStatus(t, m.api, c, metav1.ConditionTrue)
 	assert.Equal(t, []string{"gpu.tranche.dev", small0}, []string{ready.Driver, ready.Device})

@@ -22,8 +22,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // dieBefore kills this process before its n-th step: nothing is undone, no file
@@ -82,13 +82,13 @@ var aftermaths = []aftermath{
 	{name: "reboot", hardware: true, meanwhile: func(m *machine) {
 		reboot := amdgpu.Reboot
 		if len(m.inventory().GPUs) > 0 {
-			reboot = simulate.Reboot // of all cards
+			reboot = nvdriver.Reboot // of all cards
 		}
 		require.NoError(m.t, reboot(m.config.SimulateRoot))
 	}},
 	{name: "driver reload", hardware: true, meanwhile: func(m *machine) {
 		if len(m.inventory().GPUs) > 0 {
-			require.NoError(m.t, simulate.ReloadDriver(m.config.SimulateRoot))
+			require.NoError(m.t, nvdriver.ReloadDriver(m.config.SimulateRoot))
 		}
 		if len(m.inventory().AMD) > 0 {
 			require.NoError(m.t, amdgpu.ReloadDriver(m.config.SimulateRoot))

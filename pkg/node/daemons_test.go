@@ -20,8 +20,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 // buildTools builds the program that stands in for NVIDIA's, once.
@@ -221,10 +221,10 @@ func TestDaemonDoesNotStart(t *testing.T) {
 	m := newMPSMachine(t, newAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	m.faults(simulate.Faults{MPS: &mpscontrol.Faults{Start: "fail"}})
+	m.faults(nvdriver.Faults{MPS: &nvtools.Faults{Start: "fail"}})
 	a := allocate(t, m.api, "a", fraction0)
 	assert.Contains(t, k.refused(a), "MPS daemon")
 	m.nothingHeld()
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	k.works(a)
 }

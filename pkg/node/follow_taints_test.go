@@ -23,8 +23,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
 	"github.com/tranche-dev/tranche/pkg/reshape"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const wholeOnly = "[{mig: {mode: Disabled}}]"
@@ -352,7 +352,7 @@ func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	late := allocate(t, s.api, "late", small0)
 	// The plugin cannot look at the GPUs after it has changed them.
-	s.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetName", GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN)}}})
+	s.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetName", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	task := s.ask(v1alpha1.Applying, nothing, wish(t, "whole", wholeOnly))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	refused := k.prepare(late)[string(late.UID)].Error

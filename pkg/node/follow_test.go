@@ -25,9 +25,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 // writes are those of a GPUNode.
@@ -326,7 +326,7 @@ func TestRebootForProfile(t *testing.T) {
 	s.start()
 	first := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	assert.Equal(t, "MIG off", first.Cards[0].Mode)
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	task := s.ask(v1alpha1.Applying, nothing, sevens)
@@ -350,9 +350,9 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	s := steer(m)
 	s.start()
 	before := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{
 		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
-		Calls:  []simulate.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN)}},
+		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
@@ -439,19 +439,19 @@ func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
 	task := s.ask(v1alpha1.Applying, nothing, one)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 2)
-	inUse := simulate.Faults{Calls: []simulate.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: simulate.Return(nvml.ERROR_IN_USE)}}}
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, inUse))
+	inUse := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)}}}
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, inUse))
 	order(t, s.api, "uninstalling", "false", "1")
 	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
 	assert.Len(t, slicesOf(t, s.api, gpu.DriverName), slicesOfTwoCards)
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{}))
 	awaitNoSlices(t, s.api)
 	assert.Empty(t, s.partitions())
 
 	order(t, s.api, "cancelled", "false", "2")
 	task = s.ask(v1alpha1.Applying, one, one)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, inUse))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, inUse))
 	order(t, s.api, "uninstalling", "true", "3")
 	awaitNoSlices(t, s.api)
 	assert.Len(t, s.partitions(), 2)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // other is a second plugin on the machine, as during a rolling update. It has a client
@@ -89,14 +89,14 @@ func TestRestoredLater(t *testing.T) {
 	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, sevens).Phase)
 	stop()
-	require.NoError(t, simulate.Reboot(s.config.SimulateRoot))
+	require.NoError(t, nvdriver.Reboot(s.config.SimulateRoot))
 	require.Empty(t, s.partitions())
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN)}}}))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}}))
 	s.start()
 	report := s.await("it is not said", func(r *v1alpha1.NodeReport) bool { return len(r.Cards) == 2 && r.Cards[0].Pending != "" })
 	assert.Contains(t, report.Cards[0].Pending, "it is not as the profile wants it, which is tried again: make partition "+card0)
 	assert.Empty(t, report.Cards[1].Pending)
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, patience, tick, "nobody puts them back")
 	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Pending == "" })
 }

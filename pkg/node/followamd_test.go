@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 const cpxNPS4 = "[{cards: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}]"

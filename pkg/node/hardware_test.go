@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestInstallHook(t *testing.T) {
@@ -98,12 +98,12 @@ func TestOpenHardwareDriverNotOpened(t *testing.T) {
 	assert.NotEmpty(t, load)
 	require.NoError(t, p.hardware.Close(t.Context()))
 
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 18}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "Init", GPU: "*", Error: 18}}})
 	p = pluginOf(m.config)
 	assert.Empty(t, p.openDrivers(quiet(t.Context())))
 	require.ErrorContains(t, p.drivers.problem(), "the NVIDIA driver of this node cannot be used: open NVML")
 	assert.Equal(t, load, p.hardware.find(gpu.NVIDIA).load(), "what it holds stays held")
-	require.NoError(t, simulate.UnloadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.UnloadDriver(m.config.SimulateRoot))
 	p = pluginOf(m.config)
 	assert.Empty(t, p.openDrivers(quiet(t.Context())))
 	require.NoError(t, p.drivers.problem(), "one that is not loaded is waited for")

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestTroublesSurviveARestart(t *testing.T) {
@@ -79,16 +79,16 @@ func TestSecondXIDDoesNotHideTheFirst(t *testing.T) {
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	m.awaitWatch()
-	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
+	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address0, XID: 119}}})
 	awaitEvent(t, m.api, "GPUUnhealthy", "XID 119")
-	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}}})
+	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}}})
 	awaitEvent(t, m.api, "GPUUnhealthy", "XID 74")
 	// XID 74 is over when the message is that of XID 119 again; three healthy looks
 	// after an end of both would bring GPUHealthy.
 	for range 4 * recoveredLooks {
-		m.faults(simulate.Faults{
-			XIDs:  []simulate.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}},
-			Calls: []simulate.CallFault{{Call: "GetMemoryInfo", GPU: address1, Times: 1, Delay: metav1.Duration{Duration: time.Millisecond}}},
+		m.faults(nvdriver.Faults{
+			XIDs:  []nvdriver.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}},
+			Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: address1, Times: 1, Delay: metav1.Duration{Duration: time.Millisecond}}},
 		})
 		m.awaitHang() // the plugin has looked again
 	}
@@ -104,7 +104,7 @@ func TestSecondXIDDoesNotHideTheFirst(t *testing.T) {
 // before, it would never hear.
 func (m *machine) awaitWatch() {
 	m.t.Helper()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "EventSetWait", GPU: "*", Times: 1, Error: simulate.Return(nvml.ERROR_TIMEOUT)}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "EventSetWait", GPU: "*", Times: 1, Error: nvdriver.Return(nvml.ERROR_TIMEOUT)}}})
 	m.awaitHang()
 }
 
@@ -118,19 +118,19 @@ func TestFatalXID(t *testing.T) {
 	k.mustPrepare(c)
 
 	m.awaitWatch()
-	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 119}}})
+	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address0, XID: 119}}})
 	note := awaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on card "+card0)
 	assert.Contains(t, note, "119")
 	assert.Contains(t, note, small0+" is held by claim team/claim-a, pod pod-a")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
 
 	stop()
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	_, stop = m.start()
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
 
 	stop()
-	require.NoError(t, simulate.ResetGPU(m.config.SimulateRoot, address0))
+	require.NoError(t, nvdriver.ResetGPU(m.config.SimulateRoot, address0))
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(c), "the reset took the partition")
 	awaitDevices(t, m.api, false, untainted)
@@ -142,7 +142,7 @@ func TestXIDOfAProgram(t *testing.T) {
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	m.awaitWatch()
-	m.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: address0, XID: 13}, {GPU: address1, XID: 79}}})
+	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address0, XID: 13}, {GPU: address1, XID: 79}}})
 	awaitEvent(t, m.api, "GPUUnhealthy", card1)
 	// This one's end is the driver's to tell, and it asks for nothing.
 	awaitEvent(t, m.api, "GPUHealthy", card1)
@@ -159,9 +159,9 @@ func TestRecoveryActionIsAskedFor(t *testing.T) {
 	m := newMachine(t, newAPI())
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
-	m.faults(simulate.Faults{Recovery: []simulate.Recovery{{GPU: address1, Action: "reset"}}})
+	m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: address1, Action: "reset"}}})
 	assert.Contains(t, awaitEvent(t, m.api, "GPUUnhealthy", card1), "nvidia-smi --gpu-reset -i "+address1)
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	awaitEvent(t, m.api, "GPUHealthy", card1)
 	awaitDevices(t, m.api, false, untainted)
 }

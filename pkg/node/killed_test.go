@@ -20,7 +20,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // childEnv makes the test binary be a plugin, with a config and one claim.
@@ -89,7 +89,7 @@ func TestPluginKilledDuringPrepare(t *testing.T) {
 			m.awaitHang()
 			kill()
 			require.Error(t, <-answered)
-			m.faults(simulate.Faults{})
+			m.faults(nvdriver.Faults{})
 
 			k, _ = m.start()
 			assert.Equal(t, []string{"gpu.tranche.dev/claim=" + small0 + "_a"}, k.mustPrepare(c), "the next try works")
@@ -114,7 +114,7 @@ func TestPluginKilledDuringPrepareAndClaimGone(t *testing.T) {
 	}()
 	m.awaitHang()
 	kill()
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	require.Equal(t, []string{small0}, m.partitions(), "a GPU instance without compute instance")
 
 	k, _ = m.start()
@@ -171,5 +171,5 @@ func (m *machine) awaitHangIn(stateFile string) {
 // hangIn makes the next call of a name hang.
 func (m *machine) hangIn(call string) {
 	m.t.Helper()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: call, GPU: pci0, Times: 1, Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: pci0, Times: 1, Hang: true}}})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // The tests in this file are named for defects that NVIDIA's DRA driver had in
@@ -86,16 +86,16 @@ func TestDefectGPUInstanceWithoutComputeInstance(t *testing.T) {
 	k, stop := m.start()
 	c := allocate(t, m.api, "a", small0)
 	// Not even the undoing works.
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{
-		{Call: "CreateComputeInstance", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN)},
-		{Call: "GpuInstanceDestroy", GPU: pci0, Error: simulate.Return(nvml.ERROR_UNKNOWN)},
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: "CreateComputeInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
+		{Call: "GpuInstanceDestroy", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
 	}})
 	message := k.refused(c)
 	assert.Contains(t, message, "could not be removed again")
 	assert.Equal(t, []string{small0}, m.partitions())
 	require.Len(t, m.records(), 1, "what is left is written down")
 	stop()
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(c))
@@ -162,7 +162,7 @@ func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
 // makeForeign makes a partition as an administrator would, behind our back.
 func (m *machine) makeForeign(name string) {
 	m.t.Helper()
-	library, err := simulate.New(m.inventory(), simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
+	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
 	require.NoError(m.t, err)
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
 	require.NoError(m.t, err)
@@ -194,11 +194,11 @@ func TestDefectWholeCardInMIGMode(t *testing.T) {
 func TestDefectHalfPreparedClaim(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: "0000:43:00.0", Error: simulate.Return(nvml.ERROR_UNKNOWN)}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "0000:43:00.0", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	c := allocate(t, m.api, "a", small0, card1+"-mig-1g-10gb-4")
 	k.refused(c)
 	m.nothingHeld()
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	k.works(c)
 }
 
@@ -232,7 +232,7 @@ func TestDefectHangingCardHoldsUpOthers(t *testing.T) {
 	other := allocate(t, m.api, "other", card1+"-mig-1g-10gb-4")
 	k.mustPrepare(other)
 	require.Empty(t, k.unprepare(other))
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	answer.Wait()
 	require.Empty(t, k.unprepare(stuck))
 	m.nothingHeld()
@@ -241,7 +241,7 @@ func TestDefectHangingCardHoldsUpOthers(t *testing.T) {
 // Partitions that were gone after a reload of the driver were handed out from
 // the record, dead.
 func TestDefectDeadPartitionFromRecord(t *testing.T) {
-	for name, end := range map[string]func(root string) error{"driver reloaded": simulate.ReloadDriver, "rebooted": simulate.Reboot} {
+	for name, end := range map[string]func(root string) error{"driver reloaded": nvdriver.ReloadDriver, "rebooted": nvdriver.Reboot} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newAPI())
 			k, stop := m.start()

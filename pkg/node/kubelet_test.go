@@ -22,9 +22,9 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 // The cards of the simulated machine of these tests.
@@ -260,9 +260,9 @@ func (m *machine) files(dir, pattern string) []string {
 }
 
 // inventory is the machine's hardware.
-func (m *machine) inventory() *inventory.Inventory {
+func (m *machine) inventory() *models.Inventory {
 	m.t.Helper()
-	inv, err := inventory.Load("two", m.config.SimulateDir)
+	inv, err := models.LoadInventory("two", m.config.SimulateDir)
 	require.NoError(m.t, err)
 	return inv
 }
@@ -286,7 +286,7 @@ func (m *machine) partitions() []string {
 		require.Equal(m.t, g.PCI, state.GPUs[i].PCI)
 		for _, there := range state.GPUs[i].Instances {
 			profiles := g.Model.Profiles
-			of := slices.IndexFunc(profiles, func(p inventory.Profile) bool { return p.ID == there.Profile })
+			of := slices.IndexFunc(profiles, func(p models.Profile) bool { return p.ID == there.Profile })
 			names = append(names, gpu.Placement{GPU: g.PCI, Type: gpu.TypeMIG, Profile: profiles[of].Name, Start: there.Start}.Name())
 		}
 	}
@@ -295,7 +295,7 @@ func (m *machine) partitions() []string {
 }
 
 // faults makes the simulated cards fail from now on.
-func (m *machine) faults(f simulate.Faults) {
+func (m *machine) faults(f nvdriver.Faults) {
 	m.t.Helper()
-	require.NoError(m.t, simulate.SetFaults(m.config.SimulateRoot, f))
+	require.NoError(m.t, nvdriver.SetFaults(m.config.SimulateRoot, f))
 }

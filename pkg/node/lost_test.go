@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // A GPU falls off the bus under a held partition. The claim is released at once, and
@@ -21,7 +21,7 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	c := allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
-	m.faults(simulate.Faults{Lost: []string{address0}, XIDs: []simulate.XID{{GPU: address0, XID: 79}}})
+	m.faults(nvdriver.Faults{Lost: []string{address0}, XIDs: []nvdriver.XID{{GPU: address0, XID: 79}}})
 	awaitEvent(t, m.api, "GPUUnhealthy", card0)
 	require.Empty(t, k.unprepare(c), "the kubelet must be able to remove the pod")
 	require.Equal(t, []string{small0}, m.partitions())
@@ -30,7 +30,7 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	stop()
 	m.start()
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, patience, tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
@@ -44,10 +44,10 @@ func TestTimeSliceOfALostGPU(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	c := allocate(t, m.api, "a", fraction0)
 	k.mustPrepare(c)
-	m.faults(simulate.Faults{Lost: []string{address0}})
+	m.faults(nvdriver.Faults{Lost: []string{address0}})
 	awaitEvent(t, m.api, "GPUUnhealthy", card0)
 	require.Empty(t, k.unprepare(c))
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	require.Eventually(t, func() bool { return len(m.records()) == 0 }, patience, tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
@@ -59,7 +59,7 @@ func TestBusyGPUIsTainted(t *testing.T) {
 	m := newMachine(t, newAPI())
 	m.start()
 	awaitDevices(t, m.api, false, untainted)
-	m.faults(simulate.Faults{Processes: []simulate.Process{{GPU: address0, PID: 4711}}})
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address0, PID: 4711}}})
 	assert.Contains(t, awaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
 		if onCard(d) == address0 && strings.Contains(d.Name, "-mig-") {
@@ -67,7 +67,7 @@ func TestBusyGPUIsTainted(t *testing.T) {
 		}
 		return untainted(d)
 	})
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	awaitDevices(t, m.api, false, untainted)
 }
 
@@ -99,7 +99,7 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 // removeAllPartitions destroys what is on the first GPU as nvidia-smi does.
 func (m *machine) removeAllPartitions() {
 	m.t.Helper()
-	library, err := simulate.New(m.inventory(), simulate.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
+	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
 	require.NoError(m.t, err)
 	require.Equal(m.t, nvml.SUCCESS, library.Init())
 	defer library.Shutdown()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // withHealth makes the plugin's health endpoints known.
@@ -88,7 +88,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 	all := m.awaitPublished()
 	stop()
 
-	m.faults(simulate.Faults{LibraryMissing: true})
+	m.faults(nvdriver.Faults{LibraryMissing: true})
 	k, _ = m.start()
 	require.Eventually(t, func() bool { return tainted(t, m.api, TaintUnhealthy) == all }, patience, tick, "everything is tainted")
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
@@ -103,7 +103,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 	assert.Equal(t, 1, m.recordCount(), "the partition is still to be removed")
 	assert.Equal(t, []string{small0}, m.partitions())
 
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	m.awaitReady()
 	require.Eventually(t, func() bool { return m.recordCount() == 0 }, patience, tick, "the partition is removed")
 	m.nothingHeld()
@@ -119,14 +119,14 @@ func TestModuleNotLoadedAtStart(t *testing.T) {
 	k.mustPrepare(c)
 	stop()
 
-	require.NoError(t, simulate.UnloadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.UnloadDriver(m.config.SimulateRoot))
 	k, _ = m.start()
 	m.requireNotReady("the NVIDIA driver of this node cannot be used")
 	assert.Contains(t, k.refused(allocate(t, m.api, "b", card1)), "no GPU driver on this node")
 	assert.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 
-	require.NoError(t, simulate.LoadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.LoadDriver(m.config.SimulateRoot))
 	m.awaitReady()
 	k.works(allocate(t, m.api, "c", small0))
 }
@@ -140,7 +140,7 @@ func TestDriverDoesNotOpenAtStart(t *testing.T) {
 	all := m.awaitPublished()
 	stop()
 
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "Init", GPU: "*", Error: 18}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "Init", GPU: "*", Error: 18}}})
 	k, stop = m.start()
 	m.requireNotReady("open NVML")
 	assert.Empty(t, k.unprepare(c))
@@ -148,7 +148,7 @@ func TestDriverDoesNotOpenAtStart(t *testing.T) {
 	assert.Equal(t, all, m.publishedCount())
 	stop()
 
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	k, _ = m.start()
 	m.awaitReady()
 	k.works(allocate(t, m.api, "b", small0))

@@ -22,9 +22,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // errNoHardware says that the node has no card that we could serve, or no
@@ -329,7 +329,7 @@ const simulatedLookPause = 100 * time.Millisecond
 
 // simulated opens the cards of an inventory.
 func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) {
-	inv, err := inventory.Load(name, c.SimulateDir)
+	inv, err := models.LoadInventory(name, c.SimulateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -338,17 +338,17 @@ func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) 
 	if len(inv.GPUs) > 0 {
 		openers = append(openers, &opener{name: gpu.NVIDIA, open: func(ctx context.Context) (*opened, error) {
 			// Who replaces the driver brings another version.
-			inv, err := inventory.Load(name, c.SimulateDir)
+			inv, err := models.LoadInventory(name, c.SimulateDir)
 			if err != nil {
 				return nil, err
 			}
-			switch missing, err := simulate.LibraryMissing(c.SimulateRoot); {
+			switch missing, err := nvdriver.LibraryMissing(c.SimulateRoot); {
 			case err != nil:
 				return nil, err
 			case missing:
 				return withoutLibrary(c.SimulateRoot, filepath.Join(c.SimulateRoot, "sys"), errors.New("no library: faults.yaml says that it is missing"))
 			}
-			library, err := simulate.New(inv, simulate.Options{Root: c.SimulateRoot, Seed: c.NodeName, Tools: c.SimulateTools})
+			library, err := nvdriver.New(inv, nvdriver.Options{Root: c.SimulateRoot, Seed: c.NodeName, Tools: c.SimulateTools})
 			if err != nil {
 				return nil, fmt.Errorf("simulate %s: %w", name, err)
 			}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // slicesOfTwoCards is one slice with counters and one with devices for each card.
@@ -87,7 +87,7 @@ func TestAPluginThatEndsTaintsNoCard(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	k.registered()
 	// It ends in the middle of a look.
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: "GetFieldValues", GPU: "*", Delay: metav1.Duration{Duration: 200 * time.Millisecond}},
 	}})
 	time.Sleep(100 * time.Millisecond) // nothing tells that one has begun
@@ -206,10 +206,10 @@ func TestLostCardIsTainted(t *testing.T) {
 	m := newMachine(t, newAPI())
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
-	m.faults(simulate.Faults{Lost: []string{pci0}})
+	m.faults(nvdriver.Faults{Lost: []string{pci0}})
 	lost := func(d resourceapi.Device) bool { return strings.HasPrefix(d.Name, card0) }
 	tainted := func(d resourceapi.Device) bool { return untainted(d) != lost(d) }
 	awaitDevices(t, m.api, false, tainted)
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 	awaitDevices(t, m.api, false, untainted)
 }

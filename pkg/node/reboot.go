@@ -15,9 +15,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // rebootPatience is how long it is waited for a machine to go down before it is told
@@ -137,12 +137,12 @@ func (f *follower) writeReboot(order rebootOrder) error {
 // rebootMachine tells the machine to reboot, real or simulated.
 func (c *Config) rebootMachine(ctx context.Context) error {
 	if name := c.inventory(); name != "" {
-		inv, err := inventory.Load(name, c.SimulateDir)
+		inv, err := models.LoadInventory(name, c.SimulateDir)
 		if err != nil {
 			return err
 		}
 		if len(inv.GPUs) > 0 {
-			return simulate.Reboot(c.SimulateRoot)
+			return nvdriver.Reboot(c.SimulateRoot)
 		}
 		return amdgpu.Reboot(c.SimulateRoot)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // rosterCase is a roster over looks at a machine.
@@ -151,7 +151,7 @@ func TestLostCardKeepsItsPlace(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, shared).Phase)
 	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{Lost: []string{"0000:1b:00.0"}}))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
 	s.await("the lost card is not noticed", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Problem != "" })
 	cut := wish(t, "cut", "[{cards: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	both := wish(t, "both", "[{cards: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
@@ -168,7 +168,7 @@ func TestLostCardKeepsItsPlace(t *testing.T) {
 		_, stop = s.start()
 	}
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, shared, cut).Phase)
-	require.NoError(t, simulate.SetFaults(s.config.SimulateRoot, simulate.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 7 }, patience, tick, "it does not follow the profile")
 
 	stop()

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // label sets a label of the node, or takes it away if the value is empty.
@@ -35,7 +35,7 @@ func (m *machine) label(key, value string) {
 // awaitModuleUnloaded takes NVIDIA's module out as soon as nobody uses it.
 func (m *machine) awaitModuleUnloaded() {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool { return simulate.UnloadDriver(m.config.SimulateRoot) == nil }, patience, tick, "the module stays in use")
+	require.Eventually(m.t, func() bool { return nvdriver.UnloadDriver(m.config.SimulateRoot) == nil }, patience, tick, "the module stays in use")
 }
 
 func TestUpgradeSignals(t *testing.T) {
@@ -87,7 +87,7 @@ func TestDriverUpgrade(t *testing.T) {
 	}
 	m.awaitReady()
 	all := m.awaitPublished()
-	require.ErrorIs(t, simulate.UnloadDriver(m.config.SimulateRoot), simulate.ErrModuleInUse)
+	require.ErrorIs(t, nvdriver.UnloadDriver(m.config.SimulateRoot), nvdriver.ErrModuleInUse)
 
 	m.label(LabelDriverUpgrade, "true")
 	awaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
@@ -106,7 +106,7 @@ func TestDriverUpgrade(t *testing.T) {
 
 	// Another version comes. It is not touched before the label is gone.
 	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoCards)
-	require.NoError(t, simulate.LoadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.LoadDriver(m.config.SimulateRoot))
 	assert.Never(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) < all }, 20*tick, tick)
 	m.label(LabelDriverUpgrade, "")
 	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
@@ -153,11 +153,11 @@ func TestStartDuringAnUpgrade(t *testing.T) {
 	stop()
 	m.label(LabelDriverUpgrade, "nvidia")
 	k, _ = m.start()
-	require.NoError(t, simulate.UnloadDriver(m.config.SimulateRoot), "nobody has the driver open")
+	require.NoError(t, nvdriver.UnloadDriver(m.config.SimulateRoot), "nobody has the driver open")
 	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == all }, patience, tick)
 	m.requireNotReady("tranche.dev/driver-upgrade=nvidia")
 	assert.Empty(t, k.unprepare(c))
-	require.NoError(t, simulate.LoadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.LoadDriver(m.config.SimulateRoot))
 	m.label(LabelDriverUpgrade, "")
 	m.awaitReady()
 	k.works(allocate(t, m.api, "b", small0))
@@ -209,8 +209,8 @@ func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
 	go func() { ended <- Run(quiet(t.Context()), m.config, m.api) }()
 	m.register()
 	m.awaitPublished()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
-	t.Cleanup(func() { m.faults(simulate.Faults{}) })
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
+	t.Cleanup(func() { m.faults(nvdriver.Faults{}) })
 	require.Eventually(t, func() bool { return tainted(t, m.api, TaintUnhealthy) > 0 }, 3*patience, tick, "the GPU hangs")
 	m.label(LabelDriverUpgrade, "true")
 	err := <-ended

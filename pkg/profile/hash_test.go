@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 func TestSameHash(t *testing.T) {
@@ -78,7 +78,7 @@ func FuzzHash(f *testing.F) {
 		if errX != nil || errY != nil {
 			return
 		}
-		for _, name := range inventory.Names() {
+		for _, name := range models.InventoryNames() {
 			cards := machine(t, name)
 			one, errX := s.Resolve(cards, nil)
 			two, errY := r.Resolve(cards, nil)

@@ -11,13 +11,13 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile/layout"
 )
 
 func machine(t testing.TB, name string) []gpu.GPU {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	return inv.Cards("node")
 }
@@ -110,7 +110,7 @@ func TestShapes(t *testing.T) {
 
 // The sharing part is what For says, too.
 func TestResolveSharesAsForDoes(t *testing.T) {
-	for _, name := range inventory.Names() {
+	for _, name := range models.InventoryNames() {
 		cards := machine(t, name)
 		s := fromRules(t, "[{cards: {products: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {cards: {vendor: nvidia}, legacyResource: Replica}]")
 		got, err := s.Resolve(cards, nil)
@@ -199,7 +199,7 @@ func TestWhatDoesNotFit(t *testing.T) {
 
 // A card that cannot be cut beside those that can.
 func TestAMDCardThatCannotBeCut(t *testing.T) {
-	inv, err := inventory.Parse([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
+	inv, err := models.ParseInventory([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
 	require.NoError(t, err)
 	cards := inv.Cards("node")
 	got, err := fromRules(t, "[{cards: {products: ['*MI300*']}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {amd: {computePartition: SPX}}]").Resolve(cards, nil)
@@ -228,7 +228,7 @@ func TestAMDCardThatCannotBeCut(t *testing.T) {
 
 // Another card's memory mode is not what this one can have.
 func TestMemoryModeThatOneCardLacks(t *testing.T) {
-	inv, err := inventory.Parse([]byte("gpus: [{model: MI300A}, {model: MI300X}]"))
+	inv, err := models.ParseInventory([]byte("gpus: [{model: MI300A}, {model: MI300X}]"))
 	require.NoError(t, err)
 	_, err = fromRules(t, "[{cards: {products: ['*MI300X*']}, amd: {memoryPartition: NPS4}}]").Resolve(inv.Cards("node"), nil)
 	require.ErrorContains(t, err, "spec.rules[0].amd.memoryPartition: card gpu-0000-11-00-0: is NPS4, all AMD cards of a node share the memory mode, and this one has NPS1")

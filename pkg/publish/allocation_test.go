@@ -10,7 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/allocation"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -131,8 +131,8 @@ func TestSmallClaimsLeaveRoom(t *testing.T) {
 // first card that has room, and never one that takes the engines that only one
 // partition of the card can have.
 func TestAnyPartition(t *testing.T) {
-	for _, model := range inventory.Models() {
-		m, _ := inventory.ModelByKey(model)
+	for _, model := range models.NVIDIAModels() {
+		m, _ := models.NVIDIAModelByKey(model)
 		if !m.HasMIG() {
 			continue
 		}

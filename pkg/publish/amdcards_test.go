@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 // amdMachine is what cards of one model and memory mode can be cut into: the
@@ -37,9 +37,9 @@ var amdMachines = []amdMachine{
 func (m amdMachine) name() string { return m.model + " under " + m.memoryMode }
 
 // inventory is a machine with so many of the cards.
-func (m amdMachine) inventory(t *testing.T, count int) *inventory.Inventory {
+func (m amdMachine) inventory(t *testing.T, count int) *models.Inventory {
 	t.Helper()
-	inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, memoryMode: %q}]", m.model, count, m.memoryMode))
+	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, memoryMode: %q}]", m.model, count, m.memoryMode))
 	require.NoError(t, err)
 	return inv
 }
@@ -52,7 +52,7 @@ func (m amdMachine) cards(t *testing.T, count int) []publish.Card {
 
 // amdDriver reads a simulated machine the way the node's plugin does: the files
 // of its kernel.
-func amdDriver(t *testing.T, inv *inventory.Inventory) *amd.Driver {
+func amdDriver(t *testing.T, inv *models.Inventory) *amd.Driver {
 	t.Helper()
 	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: t.TempDir(), Seed: node, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)

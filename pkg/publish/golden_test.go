@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // MPS works. To accept a
 // change: go test ./pkg/publish -run TestGolden -update
 func TestGolden(t *testing.T) {
-	for _, name := range inventory.Names() {
+	for _, name := range models.InventoryNames() {
 		t.Run(name, func(t *testing.T) {
 			cards := withShares(t, cardsOf(t, builtIn(t, name)), profile.Default())
 			got := picture(t, slicesOf(t, cards), cards)

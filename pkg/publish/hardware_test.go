@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 // cut is a profile at a position of a card; without a profile, the whole card.
 type cut struct {
 	card    int
-	profile *inventory.Profile
+	profile *models.Profile
 	start   int
 }
 
@@ -23,12 +23,12 @@ func (c cut) whole() bool { return c.profile == nil }
 // hardware is what a machine's cards allow by NVIDIA's rules, worked out from
 // the table of profiles alone. It knows nothing of what was published.
 type hardware struct {
-	inventory *inventory.Inventory
+	inventory *models.Inventory
 	cuts      map[string]cut // every cut that exists, by its device name
 	used      map[string]cut
 }
 
-func newHardware(t *testing.T, inv *inventory.Inventory) *hardware {
+func newHardware(t *testing.T, inv *models.Inventory) *hardware {
 	t.Helper()
 	h := &hardware{inventory: inv, cuts: map[string]cut{}, used: map[string]cut{}}
 	add := func(c cut) {

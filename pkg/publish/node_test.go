@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -21,9 +21,9 @@ import (
 const node = "node-a"
 
 // builtIn loads one of the inventories that come with the simulator.
-func builtIn(t *testing.T, name string) *inventory.Inventory {
+func builtIn(t *testing.T, name string) *models.Inventory {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	return inv
 }
@@ -31,25 +31,25 @@ func builtIn(t *testing.T, name string) *inventory.Inventory {
 // nvidiaMachines are the built-in inventories that have cards of NVIDIA's only.
 func nvidiaMachines(t *testing.T) []string {
 	t.Helper()
-	return slices.DeleteFunc(inventory.Names(), func(name string) bool { return len(builtIn(t, name).AMD) > 0 })
+	return slices.DeleteFunc(models.InventoryNames(), func(name string) bool { return len(builtIn(t, name).AMD) > 0 })
 }
 
 // machineOf is an inventory of so many cards of one model, cut-ready.
-func machineOf(t *testing.T, model string, count int) *inventory.Inventory {
+func machineOf(t *testing.T, model string, count int) *models.Inventory {
 	t.Helper()
-	m, ok := inventory.ModelByKey(model)
+	m, ok := models.NVIDIAModelByKey(model)
 	require.True(t, ok, model)
 	mode := "disabled"
 	if m.HasMIG() {
 		mode = "enabled"
 	}
-	inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, migMode: %s}]", model, count, mode))
+	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, migMode: %s}]", model, count, mode))
 	require.NoError(t, err)
 	return inv
 }
 
 // cardsOf are the cards of a machine, of both vendors.
-func cardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
+func cardsOf(t *testing.T, inv *models.Inventory) []publish.Card {
 	t.Helper()
 	var cards []publish.Card
 	if len(inv.GPUs) > 0 {
@@ -77,7 +77,7 @@ func withShares(t *testing.T, cards []publish.Card, c profile.Card) []publish.Ca
 
 // nvidiaCardsOf reads a simulated machine the way the node's plugin does:
 // through NVML. It needs no privileges.
-func nvidiaCardsOf(t *testing.T, inv *inventory.Inventory) []publish.Card {
+func nvidiaCardsOf(t *testing.T, inv *models.Inventory) []publish.Card {
 	t.Helper()
 	found, err := nodes.NVIDIACards(t.Context(), inv, node, t.TempDir())
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/race"
 )
@@ -47,16 +47,16 @@ func wishes(h *hardware) []wish {
 // whatever is granted the hardware can make beside what exists, and a claim
 // waits only when the hardware could make nothing for it.
 func TestRandomClaims(t *testing.T) {
-	machines := map[string]*inventory.Inventory{}
+	machines := map[string]*models.Inventory{}
 	for _, name := range nvidiaMachines(t) {
 		if inv := builtIn(t, name); !race.Enabled || !ofOneModel(inv) {
 			machines[name] = inv
 		}
 	}
-	for _, model := range inventory.Models() {
+	for _, model := range models.NVIDIAModels() {
 		machines["2 x "+model] = machineOf(t, model, 2)
 	}
-	mixed, err := inventory.Parse([]byte(
+	mixed, err := models.ParseInventory([]byte(
 		"gpus: [{model: A30-24GB, migMode: enabled}, {model: H200-141GB}, {model: A100-80GB}, {model: L4-24GB}, {model: RTX-PRO-6000-Blackwell-96GB}]"))
 	require.NoError(t, err)
 	machines["one of each"] = mixed
@@ -82,8 +82,8 @@ var seeds = func() uint64 {
 
 // ofOneModel tells whether all cards of a machine are alike: what holds for two of a
 // model holds for eight of it.
-func ofOneModel(inv *inventory.Inventory) bool {
-	return !slices.ContainsFunc(inv.GPUs, func(c inventory.GPU) bool { return c.Model != inv.GPUs[0].Model })
+func ofOneModel(inv *models.Inventory) bool {
+	return !slices.ContainsFunc(inv.GPUs, func(c models.GPU) bool { return c.Model != inv.GPUs[0].Model })
 }
 
 func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand, steps int) {
@@ -135,13 +135,13 @@ func playRandomClaims(t *testing.T, c *cluster, h *hardware, random *rand.Rand, 
 // TestEverythingIsPublished: the devices of a node are the cuts that its
 // hardware knows, no more and no fewer.
 func TestEverythingIsPublished(t *testing.T) {
-	for _, model := range inventory.Models() {
+	for _, model := range models.NVIDIAModels() {
 		for _, mode := range []string{"enabled", "disabled"} {
-			m, _ := inventory.ModelByKey(model)
+			m, _ := models.NVIDIAModelByKey(model)
 			if mode == "enabled" && !m.HasMIG() {
 				continue
 			}
-			inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, migMode: %s}]", model, mode))
+			inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, migMode: %s}]", model, mode))
 			require.NoError(t, err)
 			h := newHardware(t, inv)
 			published := map[string]bool{}

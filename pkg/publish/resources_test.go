@@ -16,7 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -25,7 +25,7 @@ import (
 // TestLimits: every card of the tables, alone, keeps what the API server would
 // insist on.
 func TestLimits(t *testing.T) {
-	for _, model := range inventory.Models() {
+	for _, model := range models.NVIDIAModels() {
 		t.Run(model, func(t *testing.T) {
 			checkLimits(t, withShares(t, cardsOf(t, machineOf(t, model, 1)), profile.Default()))
 		})

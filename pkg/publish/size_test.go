@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -23,7 +23,7 @@ var (
 // TestSize weighs the slices of each built-in inventory as the API server
 // stores them, managed fields aside.
 func TestSize(t *testing.T) {
-	for _, name := range inventory.Names() {
+	for _, name := range models.InventoryNames() {
 		weigh(t, name, cardsOf(t, builtIn(t, name)), largest)
 		weigh(t, name, withShares(t, cardsOf(t, builtIn(t, name)), profile.Default()), largestWithShares)
 	}

@@ -25,12 +25,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/reshape"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 var errKilled = errors.New("killed")
@@ -57,9 +57,9 @@ type machine struct {
 func nvidiaMachine(t *testing.T, model, extra string) *machine {
 	t.Helper()
 	m := newMachine(t)
-	inv, err := inventory.Load(inventoryOf(t, model, extra))
+	inv, err := models.LoadInventory(inventoryOf(t, model, extra))
 	require.NoError(t, err)
-	library, err := simulate.New(inv, simulate.Options{Root: m.root, Sleep: func(time.Duration) {}})
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: m.root, Sleep: func(time.Duration) {}})
 	require.NoError(t, err)
 	m.restarts = func() {
 		if m.nvidia != nil {
@@ -68,7 +68,7 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 		m.nvidia, err = nvidia.New(nvidia.Config{
 			NVML: library, DriverRoot: filepath.Join(m.root, "driver"), ProcRoot: m.root, SysRoot: filepath.Join(m.root, "sys"),
 			Run: func(_ context.Context, _ string, args ...string) ([]byte, error) {
-				said, code := mpscontrol.RunSMI(m.root, args...)
+				said, code := nvtools.RunSMI(m.root, args...)
 				if code != 0 {
 					return said, fmt.Errorf("exit status %d", code)
 				}
@@ -89,10 +89,10 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 func amdMachine(t *testing.T, name string) *machine {
 	t.Helper()
 	m := newMachine(t)
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	inv.AMD = inv.AMD[:2]
-	inv.AMDDriver.Delays = inventory.AMDDelays{}
+	inv.AMDDriver.Delays = models.AMDDelays{}
 	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.root, Seed: "node", Sleep: func(time.Duration) {}})
 	require.NoError(t, err)
 	module := &kmod.Module{

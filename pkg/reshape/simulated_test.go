@@ -13,9 +13,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 // walk goes from each wish to each other, and to itself, once.
@@ -95,7 +95,7 @@ func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 	require.NoError(t, m.manager.Unprepare(t.Context(), held.Claim))
 	m.follows(balanced)
 
-	require.NoError(t, simulate.Reboot(m.root))
+	require.NoError(t, nvdriver.Reboot(m.root))
 	m.restart()
 	want := m.state()
 	require.NoError(t, m.node.Restore(t.Context()))
@@ -122,21 +122,21 @@ func TestForeignOnSimulatedMIG(t *testing.T) {
 // gone.
 func TestProcessOnSimulatedMIG(t *testing.T) {
 	m := nvidiaMachine(t, "H100-80GB", "")
-	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: "0000:1b:00.0", PID: 4711}))
+	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: "0000:1b:00.0", PID: 4711}))
 	ones := migWish("ones", v1alpha1.MIGStatic, part("1g", 7))
 	task := m.node.Apply(t.Context(), ones, false)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
 	assert.Contains(t, task.Message, "4711")
 	assert.Equal(t, "off", m.state()[0])
-	require.NoError(t, simulate.RemoveProcess(m.root, 4711))
+	require.NoError(t, nvdriver.RemoveProcess(m.root, 4711))
 	m.follow(ones)
 }
 
 func TestRebootOnSimulatedAmpere(t *testing.T) {
 	dynamic := migWish("dynamic", v1alpha1.MIGDynamic)
 	m := nvidiaMachine(t, "A100-40GB", "  migMode: disabled\n")
-	require.NoError(t, simulate.SetFaults(m.root, simulate.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
+	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	task := m.node.Apply(t.Context(), dynamic, false)
 	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
 	assert.Equal(t, []string{"off", "off"}, m.state())
@@ -144,7 +144,7 @@ func TestRebootOnSimulatedAmpere(t *testing.T) {
 	task = m.node.Apply(t.Context(), dynamic, true)
 	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
 	assert.Equal(t, []string{"off pending on", "off pending on"}, m.state())
-	require.NoError(t, simulate.Reboot(m.root))
+	require.NoError(t, nvdriver.Reboot(m.root))
 	m.restart()
 	m.follow(dynamic)
 	assert.Equal(t, []string{"on", "on"}, m.state())

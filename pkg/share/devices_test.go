@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -15,7 +15,7 @@ import (
 // firstCard is the first card of a built-in inventory.
 func firstCard(t *testing.T, name string) *gpu.GPU {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	card := inv.Cards("node-a")[0]
 	return &card

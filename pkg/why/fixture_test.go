@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 // published.
 func (w *world) node(name, model string, count int, change ...func(*publish.Card)) *world {
 	w.t.Helper()
-	inv, err := inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
+	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
 	require.NoError(w.t, err)
 	found := inv.Cards(name)
 	cards := make([]publish.Card, len(found))

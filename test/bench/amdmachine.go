@@ -8,13 +8,13 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
 // amdCardsOf reads a machine's cards of AMD's from a simulated kernel.
-func (b *bench) amdCardsOf(ctx context.Context, inv *inventory.Inventory) ([]gpu.GPU, error) {
+func (b *bench) amdCardsOf(ctx context.Context, inv *models.Inventory) ([]gpu.GPU, error) {
 	kernel, stop, err := b.newKernel(inv)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ const inMemory = "/dev/shm"
 // newKernel starts a simulated kernel whose hardware answers at once. What a real
 // one keeps in memory this one keeps in files, which should be as quick where the
 // machine lets us: a write to sysfs waits for no disk.
-func (b *bench) newKernel(inv *inventory.Inventory) (kernel *amdgpu.Kernel, stop func(), err error) {
+func (b *bench) newKernel(inv *models.Inventory) (kernel *amdgpu.Kernel, stop func(), err error) {
 	root, err := os.MkdirTemp(inMemory, "tranche-bench")
 	if err != nil {
 		root, err = os.MkdirTemp(b.dir, "amd")
@@ -53,7 +53,7 @@ func (b *bench) newKernel(inv *inventory.Inventory) (kernel *amdgpu.Kernel, stop
 // timeDiscovery takes the time that a plugin which has just started needs to know
 // all cards and their live partitions, with every card in its finest mode.
 func (b *bench) timeDiscovery(ctx context.Context) (figures.Reading, error) {
-	inv, err := inventory.Load(amdInventory)
+	inv, err := models.LoadInventory(amdInventory)
 	if err != nil {
 		return figures.Reading{}, err
 	}

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
 	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -92,18 +92,18 @@ func (b *bench) newSupervisor(ctx context.Context, delay time.Duration) (*mps.Su
 	if err != nil {
 		return nil, err
 	}
-	bin := filepath.Join(root, mpscontrol.DriverBin)
+	bin := filepath.Join(root, nvtools.DriverBin)
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return nil, err
 	}
-	for _, name := range mpscontrol.Programs() {
+	for _, name := range nvtools.Programs() {
 		if out, err := exec.CommandContext(ctx, "cp", b.tools, filepath.Join(bin, name)).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("copy %s (make build makes it): %w: %s", b.tools, err, out)
 		}
 	}
 	if delay > 0 {
-		faults := simulate.Faults{MPS: &mpscontrol.Faults{StartDelay: &metav1.Duration{Duration: delay}}}
-		if err := simulate.SetFaults(root, faults); err != nil {
+		faults := nvdriver.Faults{MPS: &nvtools.Faults{StartDelay: &metav1.Duration{Duration: delay}}}
+		if err := nvdriver.SetFaults(root, faults); err != nil {
 			return nil, err
 		}
 	}

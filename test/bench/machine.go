@@ -7,7 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
 
@@ -16,7 +16,7 @@ const nodeName = "node-a"
 // cardsOf reads an inventory of one vendor the way the plugin does: NVIDIA's
 // through NVML, AMD's from the files of the kernel.
 func (b *bench) cardsOf(ctx context.Context, name string) ([]gpu.GPU, error) {
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	if err != nil {
 		return nil, err
 	}

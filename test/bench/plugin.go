@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 	"github.com/tranche-dev/tranche/test/figures"
 )
@@ -74,7 +74,7 @@ func (b *bench) runPlugin(ctx context.Context) (r *pluginRun, err error) {
 	defer h.api.stop()
 	// What went wrong may have left some.
 	defer func() { err = errors.Join(err, stopDaemons(ctx, h.daemons())) }()
-	inv, err := inventory.Load(pluginInventory)
+	inv, err := models.LoadInventory(pluginInventory)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 		return err
 	}
 	restarted := h.api.written()
-	if err := simulate.SetFaults(h.simulation(), simulate.Faults{Lost: []string{card}}); err != nil {
+	if err := nvdriver.SetFaults(h.simulation(), nvdriver.Faults{Lost: []string{card}}); err != nil {
 		return err
 	}
 	// Whatever the restart was late to write is written with it, and counted.

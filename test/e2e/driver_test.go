@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const (
@@ -59,7 +59,7 @@ func TestDriverLibraryMissingAtStart(t *testing.T) {
 	all := s.deviceCount()
 	plugin := s.plugin(nodeA)
 
-	s.setFaults(simulate.Faults{LibraryMissing: true})
+	s.setFaults(nvdriver.Faults{LibraryMissing: true})
 	s.killPlugin(plugin)
 	s.waitNodeEvent(nodeA, "HardwareUnusable", "its kernel module is loaded, but there is no library")
 	s.waitTainted(unhealthyTaint, all)

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const ciCreation = "CreateComputeInstance"
@@ -17,8 +17,8 @@ const ciCreation = "CreateComputeInstance"
 // The kubelet tries again by itself, which takes it more than a minute.
 func TestCICreationFailsOnceAfterTheGIExists(t *testing.T) {
 	s := start(t)
-	s.setFaults(simulate.Faults{Calls: []simulate.CallFault{
-		{Call: ciCreation, GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN), Times: 1},
+	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: ciCreation, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Times: 1},
 	}})
 	s.gpuPod("unlucky", class1g10gb)
 	s.waitPodEvent("unlucky", prepareFailed, "make gpu-0000-", "-mig-1g-10gb-", ciCreation)
@@ -31,8 +31,8 @@ func TestCICreationFailsOnceAfterTheGIExists(t *testing.T) {
 
 func TestCICreationFailsManyTimesAfterTheGIExists(t *testing.T) {
 	s := start(t)
-	s.setFaults(simulate.Faults{Calls: []simulate.CallFault{
-		{Call: ciCreation, GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN)},
+	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: ciCreation, GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
 	}})
 	s.gpuPod("unlucky", class1g10gb)
 	for range 3 {
@@ -54,7 +54,7 @@ func TestInUseAtDestroy(t *testing.T) {
 	s.gpuPod("used", class1g10gb)
 	s.waitRunning("used")
 	pci, instance := s.only(s.machine(nodeA))
-	s.setFaults(simulate.Faults{Processes: []simulate.Process{
+	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{
 		{GPU: pci, GPUInstance: &instance.ID, PID: 4242, Name: "trainer"},
 	}})
 	s.beginDelete("used")
@@ -76,14 +76,14 @@ func TestInUseAtDestroy(t *testing.T) {
 
 func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 	for name, test := range map[string]struct {
-		faults  func(pci string) simulate.Faults
+		faults  func(pci string) nvdriver.Faults
 		message string
 	}{
-		"the card must be reset": {func(pci string) simulate.Faults {
-			return simulate.Faults{Calls: []simulate.CallFault{{Call: "SetMigMode", GPU: pci, Error: simulate.Return(nvml.ERROR_RESET_REQUIRED)}}}
+		"the card must be reset": {func(pci string) nvdriver.Faults {
+			return nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci, Error: nvdriver.Return(nvml.ERROR_RESET_REQUIRED)}}}
 		}, "the card must be reset: nvidia-smi --gpu-reset, or reboot the node"},
-		"a process uses the card": {func(pci string) simulate.Faults {
-			return simulate.Faults{Processes: []simulate.Process{{GPU: pci, PID: 4711}}}
+		"a process uses the card": {func(pci string) nvdriver.Faults {
+			return nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci, PID: 4711}}}
 		}, "in use by process 4711"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestALostCard(t *testing.T) {
 	pci := s.machine(nodeA).GPUs[5].PCI
 	s.gpuPodOn("on-it", class1g10gb, pci)
 	s.waitRunning("on-it")
-	s.setFaults(simulate.Faults{Lost: []string{pci}})
+	s.setFaults(nvdriver.Faults{Lost: []string{pci}})
 	s.eventually("the card is tainted", func() (bool, string) {
 		return s.tainted(nodeA, gpu.CardName(pci), "gpu.tranche.dev/unhealthy"), "it is not"
 	})

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // A pod's status says how the device that it holds is doing.
@@ -22,7 +22,7 @@ func TestDeviceHealthInThePodStatus(t *testing.T) {
 	s.gpuPodOn("held", class1g10gb, pci)
 	s.waitRunning("held")
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
-	s.setFaults(simulate.Faults{Lost: []string{pci}})
+	s.setFaults(nvdriver.Faults{Lost: []string{pci}})
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
 	s.clearFaults(nodeA)
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)

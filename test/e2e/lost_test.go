@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // Xid 79 under a held partition: the pod can be deleted at once. What it had goes when
@@ -20,7 +20,7 @@ func TestAPodLeavesALostGPU(t *testing.T) {
 	pci := s.machine(nodeA).GPUs[2].PCI
 	s.gpuPodOn("on-it", class1g10gb, pci)
 	s.waitRunning("on-it")
-	s.setFaults(simulate.Faults{Lost: []string{pci}, XIDs: []simulate.XID{{GPU: pci, XID: 79}}})
+	s.setFaults(nvdriver.Faults{Lost: []string{pci}, XIDs: []nvdriver.XID{{GPU: pci, XID: 79}}})
 	s.eventually("the GPU is tainted", func() (bool, string) {
 		return s.tainted(nodeA, gpu.CardName(pci), unhealthyTaint), "it is not"
 	})
@@ -50,7 +50,7 @@ func TestABusyGPUAttractsNoPods(t *testing.T) {
 		s.waitRunning("whole")
 		s.delete("whole")
 	}
-	s.setFaults(simulate.Faults{Processes: []simulate.Process{{GPU: first.PCI, PID: 4711, Name: "trainer"}}})
+	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: first.PCI, PID: 4711, Name: "trainer"}}})
 	s.waitNodeEvent(nodeA, "GPUBusy", gpu.CardName(first.PCI), "process 4711")
 	s.eventually("its partitions are tainted", func() (bool, string) {
 		tainted := s.taintedDevices(nodeA, busyTaint)

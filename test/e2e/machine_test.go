@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // Where things lie on a node.
@@ -147,17 +147,17 @@ func (s *suite) requireSees(pod *corev1.Pod, container string, device resourceap
 }
 
 // setFaults makes the simulated cards of node-a fail from now on.
-func (s *suite) setFaults(faults simulate.Faults) {
+func (s *suite) setFaults(faults nvdriver.Faults) {
 	s.t.Helper()
 	s.setFaultsOn(nodeA, faults)
 }
 
 // setFaultsOn is setFaults for any node.
-func (s *suite) setFaultsOn(node string, faults simulate.Faults) {
+func (s *suite) setFaultsOn(node string, faults nvdriver.Faults) {
 	s.t.Helper()
 	data, err := yaml.Marshal(faults)
 	require.NoError(s.t, err)
-	_, err = simulate.ParseFaults(data)
+	_, err = nvdriver.ParseFaults(data)
 	require.NoError(s.t, err)
 	file := simulateRoot + "/faults.yaml"
 	s.onNode(node, "sh", "-c", `printf %s "$1" > "$2.new" && mv "$2.new" "$2"`, "sh", string(data), file)

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // deedVariable makes the test binary do something on a node and end: nodes see
@@ -79,13 +79,13 @@ func (s *suite) tryByHandOn(node string, d deed) (string, error) {
 
 func (d deed) do(ctx context.Context) error {
 	if d.Reset != "" {
-		return simulate.ResetGPU(simulateRoot, d.Reset)
+		return nvdriver.ResetGPU(simulateRoot, d.Reset)
 	}
 	if d.Unload {
-		return simulate.UnloadDriver(simulateRoot)
+		return nvdriver.UnloadDriver(simulateRoot)
 	}
 	if d.Load {
-		return simulate.LoadDriver(simulateRoot)
+		return nvdriver.LoadDriver(simulateRoot)
 	}
 	if d.Faults != nil {
 		return amdgpu.SetFaults(simulateRoot, *d.Faults)
@@ -96,11 +96,11 @@ func (d deed) do(ctx context.Context) error {
 	if d.Read != "" || d.List != "" {
 		return d.look()
 	}
-	inv, err := inventory.Load("h100x8", "")
+	inv, err := models.LoadInventory("h100x8", "")
 	if err != nil {
 		return err
 	}
-	library, err := simulate.New(inv, simulate.Options{Root: simulateRoot, Seed: nodeA})
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: simulateRoot, Seed: nodeA})
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (d deed) do(ctx context.Context) error {
 
 // look prints what the simulated kernel of node-c shows.
 func (d deed) look() error {
-	inv, err := inventory.Load("mi300x8")
+	inv, err := models.LoadInventory("mi300x8")
 	if err != nil {
 		return err
 	}

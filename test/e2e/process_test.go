@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestABrokenLedgerFile(t *testing.T) {
@@ -53,8 +53,8 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 			s := start(t)
 			// A new pod, so that the kubelet starts its container again at once.
 			plugin := s.restartPlugin(nodeA)
-			slow := simulate.CallFault{Call: test.call, GPU: "*", Times: 1, Delay: metav1.Duration{Duration: 20 * time.Second}}
-			s.setFaults(simulate.Faults{Calls: []simulate.CallFault{slow}})
+			slow := nvdriver.CallFault{Call: test.call, GPU: "*", Times: 1, Delay: metav1.Duration{Duration: 20 * time.Second}}
+			s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{slow}})
 			s.gpuPod("patient", class1g10gb)
 			s.eventually("the plugin is in the middle of it", func() (bool, string) {
 				return test.reached(s), s.machine(nodeA).String() + s.eventsText("patient")

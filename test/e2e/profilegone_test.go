@@ -16,14 +16,14 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // cutsLast makes each partition of NVIDIA's cards take a while.
-func cutsLast(d time.Duration) simulate.Faults {
-	return simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: d}}}}
+func cutsLast(d time.Duration) nvdriver.Faults {
+	return nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: d}}}}
 }
 
 // slowCuts is cutsLast on node-a.
@@ -131,8 +131,8 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	broken := s.machine(nodeA).GPUs[7].PCI
 	before := s.published(nodeA)
 	s.setProfile("cut-in-three", cutInThree)
-	s.setFaults(simulate.Faults{Calls: []simulate.CallFault{
-		{Call: "CreateGpuInstance", GPU: broken, Error: simulate.Return(nvml.ERROR_UNKNOWN)},
+	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: "CreateGpuInstance", GPU: broken, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
 		{Call: "GpuInstanceDestroy", GPU: "*", Delay: metav1.Duration{Duration: 2 * time.Second}},
 	}})
 	s.labelProfile(nodeA, "cut-in-three")
@@ -156,13 +156,13 @@ func TestTheNodeRebootedInTheMiddle(t *testing.T) {
 	for name, test := range map[string]struct {
 		node, profile, class string
 		state                v1alpha1.State
-		faults               simulate.Faults
+		faults               nvdriver.Faults
 	}{
 		"draining": {node: nodeA, profile: "cut-in-three", class: classWhole, state: v1alpha1.Draining},
 		"applying": {node: nodeA, profile: "cut-in-three", state: v1alpha1.Applying, faults: cutsLast(10 * time.Second)},
 		"the driver is out for a memory mode": {
 			node: nodeC, profile: "cpx-nps4", state: v1alpha1.Applying,
-			faults: simulate.Faults{AMD: &amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Delay: metav1.Duration{Duration: 30 * time.Second}}}}},
+			faults: nvdriver.Faults{AMD: &amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Delay: metav1.Duration{Duration: 30 * time.Second}}}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
@@ -31,7 +31,7 @@ func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
-			var faults simulate.Faults
+			var faults nvdriver.Faults
 			var card string
 			if test.node == nodeA {
 				pci := s.machine(nodeA).GPUs[3].PCI
@@ -39,7 +39,7 @@ func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
 				s.waitRunning("whole")
 				s.delete("whole")
 				card = gpu.CardName(pci)
-				faults.Processes = []simulate.Process{{GPU: pci, PID: 4711, Name: "trainer"}}
+				faults.Processes = []nvdriver.Process{{GPU: pci, PID: 4711, Name: "trainer"}}
 			} else {
 				pci := s.amdCards()[3]
 				card = gpu.CardName(pci)

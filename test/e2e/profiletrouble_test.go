@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
@@ -22,7 +22,7 @@ import (
 // be seen in the middle.
 func (s *suite) slowPartitions() {
 	s.t.Helper()
-	s.setFaults(simulate.Faults{Calls: []simulate.CallFault{
+	s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: 500 * time.Millisecond}},
 	}})
 }
@@ -94,7 +94,7 @@ func TestAMemoryModeThatGotLost(t *testing.T) {
 	s := start(t)
 	s.gpuPodAt(nodeC, "evicted", classCPX, "")
 	s.waitRunning("evicted")
-	s.setFaultsOn(nodeC, simulate.Faults{AMD: &amdgpu.Faults{MemoryModeLost: true}})
+	s.setFaultsOn(nodeC, nvdriver.Faults{AMD: &amdgpu.Faults{MemoryModeLost: true}})
 	s.labelProfile(nodeC, "cpx-nps4")
 	n := s.waitFailed(nodeC, v1alpha1.ReasonHardwareFailed)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const (
@@ -101,7 +101,7 @@ func TestAFatalXID(t *testing.T) {
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
 
 	struck := time.Now()
-	s.setFaults(simulate.Faults{XIDs: []simulate.XID{{GPU: pci, XID: 119}}})
+	s.setFaults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: pci, XID: 119}}})
 	s.eventually("the card is tainted", func() (bool, string) { return s.tainted(nodeA, card, unhealthyTaint), "it is not" })
 	took := time.Since(struck)
 	assert.Less(t, took, 10*time.Second)

@@ -19,9 +19,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 var (
@@ -104,7 +104,7 @@ func realMachine(t *testing.T) *machine {
 func hasMPS(driverRoot string) bool {
 	for _, root := range []string{driverRoot, "/"} {
 		for _, dir := range []string{"usr/bin", "bin", "usr/sbin", "usr/local/bin", "opt/bin"} {
-			if _, err := os.Stat(filepath.Join(root, dir, mpscontrol.ControlProgram)); err == nil {
+			if _, err := os.Stat(filepath.Join(root, dir, nvtools.ControlProgram)); err == nil {
 				return true
 			}
 		}
@@ -133,12 +133,12 @@ func findHook() string {
 // simulatedMachine starts a machine of the simulator.
 func simulatedMachine(t *testing.T, name string) *machine {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	programs, err := simulatorPrograms()
 	require.NoError(t, err)
 	root := t.TempDir()
-	lib, err := simulate.New(inv, simulate.Options{Root: root, Tools: filepath.Join(programs, "tools"), Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Tools: filepath.Join(programs, "tools"), Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	driver := filepath.Join(root, "driver")
 	m := open(t, nvidia.Config{NVML: lib, DriverRoot: driver, ProcRoot: root, SysRoot: filepath.Join(root, "sys")})

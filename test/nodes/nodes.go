@@ -12,24 +12,24 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
 // NVIDIACards reads the NVIDIA GPUs of an inventory through the simulated NVML, as the
 // plugin reads real ones. UUIDs follow from seed. Its files lie in a folder of their own
 // below dir while it reads.
-func NVIDIACards(ctx context.Context, inv *inventory.Inventory, seed, dir string) ([]gpu.GPU, error) {
+func NVIDIACards(ctx context.Context, inv *models.Inventory, seed, dir string) ([]gpu.GPU, error) {
 	root, err := os.MkdirTemp(dir, "sim")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(root) //nolint:errcheck // it is a temporary folder
-	library, err := simulate.New(inv, simulate.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}})
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}})
 	if err != nil {
 		return nil, err
 	}

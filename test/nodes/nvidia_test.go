@@ -8,7 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 const nodeName = "node-a"
@@ -17,7 +17,7 @@ const nodeName = "node-a"
 // devices.
 func TestNVIDIALayout(t *testing.T) {
 	for _, name := range []string{"h100x8", "h200x8"} {
-		inv, err := inventory.Load(name)
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		cards, err := NVIDIACards(t.Context(), inv, "node", t.TempDir())
 		require.NoError(t, err)

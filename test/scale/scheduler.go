@@ -10,7 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/figures"
 	"github.com/tranche-dev/tranche/test/nodes"
@@ -107,7 +107,7 @@ type scheduled struct {
 // runScheduler measures all workloads with all layouts in turns, each in a cluster of its
 // own.
 func (s *scale) runScheduler(ctx context.Context) (cost perPod, err error) {
-	inv, err := inventory.Load(scheduledInventory)
+	inv, err := models.LoadInventory(scheduledInventory)
 	if err != nil {
 		return nil, err
 	}

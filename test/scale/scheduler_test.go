@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -21,7 +21,7 @@ func TestCompared(t *testing.T) {
 
 // Both layouts answer every workload, on a node with the same GPUs.
 func TestLayoutsServeTheWorkloads(t *testing.T) {
-	inv, err := inventory.Load(scheduledInventory)
+	inv, err := models.LoadInventory(scheduledInventory)
 	require.NoError(t, err)
 	cards, err := nodes.NVIDIACards(t.Context(), inv, "node", t.TempDir())
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	inventories = "pkg/hardware/simulate/inventory/inventories"
+	inventories = "pkg/models/inventories"
 	// mostWrites is how many API writes a switch of eight cards may take, besides
 	// evictions and what concerns pods.
 	mostWrites = 40

@@ -13,9 +13,9 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 const computeFile = "current_compute_partition"
@@ -152,7 +152,7 @@ func TestProcessOfAnotherCardOnAnOldKernel(t *testing.T) {
 	start(m)
 	m.create(xcpOf(first, "cpx", 0))
 
-	m = simulated(t, "mi300x8", func(inv *inventory.Inventory) { inv.AMDDriver.BusyHost = true })
+	m = simulated(t, "mi300x8", func(inv *models.Inventory) { inv.AMDDriver.BusyHost = true })
 	m.cards()
 	start(m)
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
@@ -328,7 +328,7 @@ func TestReboot(t *testing.T) {
 
 // A virtual function is cut by its hypervisor, and offers what it is.
 func TestVirtualFunction(t *testing.T) {
-	m := simulated(t, "mi300x8", func(inv *inventory.Inventory) {
+	m := simulated(t, "mi300x8", func(inv *models.Inventory) {
 		for i := range inv.AMD {
 			inv.AMD[i].VF = true
 		}

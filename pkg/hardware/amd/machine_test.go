@@ -14,15 +14,15 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 // machine is a simulated node with a driver on it.
 type machine struct {
 	*amd.Driver
 	t         *testing.T
-	inventory *inventory.Inventory
+	inventory *models.Inventory
 	root      string
 	files     *counted
 	// module is set on a machine whose driver may be loaded anew. whileOut is called
@@ -87,11 +87,11 @@ func (m *machine) switches() []string {
 
 // simulated starts a machine with one of the simulator's inventories, altered by
 // change.
-func simulated(t *testing.T, name string, change ...func(*inventory.Inventory)) *machine {
+func simulated(t *testing.T, name string, change ...func(*models.Inventory)) *machine {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	inv.AMDDriver.Delays = inventory.AMDDelays{}
+	inv.AMDDriver.Delays = models.AMDDelays{}
 	for _, f := range change {
 		f(inv)
 	}
@@ -248,17 +248,17 @@ func TestEveryPartitionOfEveryMode(t *testing.T) {
 
 // Drivers of several ages say the same in several ways.
 func TestAgesOfTheDriver(t *testing.T) {
-	for name, change := range map[string]func(*inventory.AMDDriver){
-		"partition in the highest bits": func(d *inventory.AMDDriver) { d.HighLocationBits = true },
-		"partition in the lowest bits":  func(d *inventory.AMDDriver) { d.HighLocationBits = false },
-		"unique_id of the partition":    func(d *inventory.AMDDriver) { d.UniquePerPartition = true },
-		"unique_id of the card":         func(d *inventory.AMDDriver) { d.UniquePerPartition = false },
-		"devices with a dot":            func(d *inventory.AMDDriver) { d.XCPName = "." },
-		"the driver of the kernel":      func(d *inventory.AMDDriver) { d.Version = "" },
+	for name, change := range map[string]func(*models.AMDDriver){
+		"partition in the highest bits": func(d *models.AMDDriver) { d.HighLocationBits = true },
+		"partition in the lowest bits":  func(d *models.AMDDriver) { d.HighLocationBits = false },
+		"unique_id of the partition":    func(d *models.AMDDriver) { d.UniquePerPartition = true },
+		"unique_id of the card":         func(d *models.AMDDriver) { d.UniquePerPartition = false },
+		"devices with a dot":            func(d *models.AMDDriver) { d.XCPName = "." },
+		"the driver of the kernel":      func(d *models.AMDDriver) { d.Version = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			usual := simulated(t, "mi300x8")
-			m := simulated(t, "mi300x8", func(inv *inventory.Inventory) { change(&inv.AMDDriver) })
+			m := simulated(t, "mi300x8", func(inv *models.Inventory) { change(&inv.AMDDriver) })
 			for _, card := range usual.cards() {
 				for _, p := range []gpu.Placement{xcpOf(card.PCIAddress, "cpx", 0), xcpOf(card.PCIAddress, "cpx", 7)} {
 					assert.Equal(t, usual.create(p), m.create(p))
@@ -274,7 +274,7 @@ func TestAgesOfTheDriver(t *testing.T) {
 // The board's own display driver takes one of 64 DRM numbers, so that the last
 // partition of the last card cannot be had. All others can.
 func TestSixtyThreeOfSixtyFourPartitions(t *testing.T) {
-	m := simulated(t, "mi300x8", func(inv *inventory.Inventory) { inv.AMDDriver.DisplayAdapter = true })
+	m := simulated(t, "mi300x8", func(inv *models.Inventory) { inv.AMDDriver.DisplayAdapter = true })
 	cards := m.cards()
 	var missing []string
 	seen := map[string]bool{}

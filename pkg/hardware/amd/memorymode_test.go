@@ -15,16 +15,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 const memoryFile = "current_memory_partition"
 
 // reloadable is a machine whose driver the plugin may load anew, as on a node: with
 // modprobe, which here is the simulated machine's.
-func reloadable(t *testing.T, name string, change ...func(*inventory.Inventory)) *machine {
+func reloadable(t *testing.T, name string, change ...func(*models.Inventory)) *machine {
 	t.Helper()
 	m := simulated(t, name, change...)
 	kernel := m.files.Files.(*amdgpu.Kernel)
@@ -75,7 +75,7 @@ func TestEveryPairOfModes(t *testing.T) {
 					require.NoError(t, m.SetComputeMode(t.Context(), cards[0].PCIAddress, compute))
 					got := m.modes(cards[0].PCIAddress)
 					assert.Equal(t, []string{string(memory), compute}, []string{got.Memory, got.Compute})
-					paper := simulated(t, name, func(inv *inventory.Inventory) {
+					paper := simulated(t, name, func(inv *models.Inventory) {
 						for i := range inv.AMD {
 							inv.AMD[i].MemoryMode, inv.AMD[i].ComputeMode = memory, xcp.Mode(compute)
 						}
@@ -116,7 +116,7 @@ func TestSetMemoryMode(t *testing.T) {
 
 // A mode is refused if one card does not have it, and nothing is asked of the others.
 func TestMemoryModeThatOneCardDoesNotHave(t *testing.T) {
-	m := reloadable(t, "mi300x8", func(inv *inventory.Inventory) { inv.AMD[3].VF = true })
+	m := reloadable(t, "mi300x8", func(inv *models.Inventory) { inv.AMD[3].VF = true })
 	err := m.setMemory("NPS4")
 	require.ErrorIs(t, err, gpu.ErrNotSupported)
 	assert.ErrorContains(t, err, "card "+m.inventory.AMD[3].PCI+" cannot be put into memory mode NPS4")

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 func (m *machine) modes(pciAddress string) gpu.Modes {
@@ -70,7 +70,7 @@ func TestModesOfEveryModel(t *testing.T) {
 }
 
 func TestModesOfAVirtualFunction(t *testing.T) {
-	m := simulated(t, "mi300x8", func(inv *inventory.Inventory) {
+	m := simulated(t, "mi300x8", func(inv *models.Inventory) {
 		for i := range inv.AMD {
 			inv.AMD[i].VF = true
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 // tools is the program that stands in for NVIDIA's, built once.
@@ -86,13 +86,13 @@ func newMachine(t *testing.T) *machine {
 		m.stopAll()
 		require.NoError(t, os.RemoveAll(root))
 	})
-	m.install(mpscontrol.Programs()...)
+	m.install(nvtools.Programs()...)
 	m.faults("startDelay: 0s")
 	return m
 }
 
 func (m *machine) install(programs ...string) {
-	bin := filepath.Join(m.root, mpscontrol.DriverBin)
+	bin := filepath.Join(m.root, nvtools.DriverBin)
 	require.NoError(m, os.MkdirAll(bin, 0o755))
 	for _, name := range programs {
 		require.NoError(m, exec.Command("cp", tools, filepath.Join(bin, name)).Run())
@@ -130,7 +130,7 @@ func (m *machine) start(s *Supervisor, spec Spec) {
 // tell is the client of NVIDIA's, as a container with the pipe folder runs it.
 func (m *machine) tell(s *Supervisor, id, command string) string {
 	m.Helper()
-	cmd := exec.CommandContext(within(m.T), filepath.Join(m.root, mpscontrol.DriverBin, mpscontrol.ControlProgram))
+	cmd := exec.CommandContext(within(m.T), filepath.Join(m.root, nvtools.DriverBin, nvtools.ControlProgram))
 	cmd.Env = []string{"CUDA_MPS_PIPE_DIRECTORY=" + s.PipeDir(id)}
 	cmd.Stdin = strings.NewReader(command + "\n")
 	out, err := cmd.CombinedOutput()

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 func TestRun(t *testing.T) {
@@ -25,13 +25,13 @@ func TestRun(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "information"), []byte("GPU UUID: \t "+uuidA+"\n"), 0o600))
 	s := New(Config{DriverRoot: m.cfg.DriverRoot})
 
-	out, err := s.Run(within(t), mpscontrol.SMIProgram, "compute-policy", "-i", uuidA, "--set-timeslice", "2")
+	out, err := s.Run(within(t), nvtools.SMIProgram, "compute-policy", "-i", uuidA, "--set-timeslice", "2")
 	require.NoError(t, err, string(out))
-	slice, err := mpscontrol.TimeSlice(m.root, uuidA)
+	slice, err := nvtools.TimeSlice(m.root, uuidA)
 	require.NoError(t, err)
 	assert.Equal(t, "MEDIUM", slice)
 
-	out, err = s.Run(within(t), mpscontrol.SMIProgram, "compute-policy", "-i", uuidB, "--set-timeslice", "2")
+	out, err = s.Run(within(t), nvtools.SMIProgram, "compute-policy", "-i", uuidB, "--set-timeslice", "2")
 	assert.Error(t, err)
 	assert.Contains(t, string(out), "No devices were found")
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 const (
@@ -255,7 +255,7 @@ func TestDaemonDies(t *testing.T) {
 	s := m.supervisor()
 	spec := twoCards()
 	m.start(s, spec)
-	client, err := mpscontrol.Attach(s.PipeDir(spec.ID))
+	client, err := nvtools.Attach(s.PipeDir(spec.ID))
 	require.NoError(t, err)
 	defer client.Close()
 	serverPID, err := strconv.Atoi(m.tell(s, spec.ID, "get_server_list"))
@@ -286,7 +286,7 @@ func TestStopWithClientsAttached(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
 	m.start(s, Spec{ID: "card"})
-	client, err := mpscontrol.Attach(s.PipeDir("card"))
+	client, err := nvtools.Attach(s.PipeDir("card"))
 	require.NoError(t, err)
 	defer client.Close()
 	serverPID, err := strconv.Atoi(m.tell(s, "card", "get_server_list"))
@@ -360,13 +360,13 @@ func TestProbe(t *testing.T) {
 	assert.Empty(t, entries(t, m.cfg.Dir), "it leaves nothing")
 
 	t.Run("without programs", func(t *testing.T) {
-		require.NoError(t, os.Remove(filepath.Join(m.root, mpscontrol.DriverBin, mpscontrol.ControlProgram)))
+		require.NoError(t, os.Remove(filepath.Join(m.root, nvtools.DriverBin, nvtools.ControlProgram)))
 		err := s.Probe(within(t))
 		require.ErrorIs(t, err, errNoProgram)
-		assert.ErrorContains(t, err, filepath.Join(m.cfg.DriverRoot, "usr/bin", mpscontrol.ControlProgram))
+		assert.ErrorContains(t, err, filepath.Join(m.cfg.DriverRoot, "usr/bin", nvtools.ControlProgram))
 		assert.ErrorContains(t, err, "install")
 		assert.Empty(t, entries(t, m.cfg.Dir))
-		m.install(mpscontrol.ControlProgram)
+		m.install(nvtools.ControlProgram)
 	})
 	t.Run("hangs", func(t *testing.T) {
 		m.faults("start: hang")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestRemovalCommand(t *testing.T) {
@@ -30,7 +30,7 @@ func TestIdle(t *testing.T) {
 	free := m.create(m.placement("1g.10gb", 5))
 	id, ok := instanceID(used)
 	require.True(t, ok)
-	m.faults(simulate.Faults{Processes: []simulate.Process{{GPU: firstCard, GPUInstance: &id, PID: 7}}})
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstCard, GPUInstance: &id, PID: 7}}})
 	idle := func(p gpu.Partition) bool {
 		idle, err := m.Idle(t.Context(), p)
 		require.NoError(t, err)

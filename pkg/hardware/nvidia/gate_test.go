@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func withTimeout(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
@@ -36,7 +36,7 @@ func TestHungCallHoldsOnlyItsCard(t *testing.T) {
 	m := simulated(t, "h100x8")
 	cards := m.cards()
 	hung, other := cards[0].PCIAddress, cards[1].PCIAddress
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMigMode", GPU: hung, Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: hung, Hang: true}}})
 	t.Cleanup(m.settleFaults)
 
 	ctx, cancel := withTimeout(t, 50*time.Millisecond)

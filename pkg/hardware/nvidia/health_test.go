@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const firstCard, secondCard = "0000:1b:00.0", "0000:43:00.0"
@@ -21,7 +21,7 @@ const firstCard, secondCard = "0000:1b:00.0", "0000:43:00.0"
 func TestCheckHealth(t *testing.T) {
 	m := simulated(t, "h100x8")
 	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
-	m.faults(simulate.Faults{Lost: []string{firstCard}})
+	m.faults(nvdriver.Faults{Lost: []string{firstCard}})
 	require.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_GPU_IS_LOST)
 	require.NoError(t, m.CheckHealth(t.Context(), secondCard))
 	m.fail("GetMemoryInfo", nvml.ERROR_UNKNOWN, 1)
@@ -42,7 +42,7 @@ func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
 		"recoverIMEXDomain": "",
 	} {
 		t.Run(action, func(t *testing.T) {
-			m.faults(simulate.Faults{Recovery: []simulate.Recovery{{GPU: firstCard, Action: action}}})
+			m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstCard, Action: action}}})
 			err := m.CheckHealth(t.Context(), firstCard)
 			require.NoError(t, m.CheckHealth(t.Context(), secondCard))
 			if want == "" {
@@ -101,13 +101,13 @@ func TestRecovered(t *testing.T) {
 	assert.True(t, m.recovered(m.event(4711)))
 	assert.False(t, m.recovered(m.event(unaccounted)), "the card answers, but was not reset")
 
-	m.faults(simulate.Faults{Recovery: []simulate.Recovery{{GPU: firstCard, Action: "reset"}}})
+	m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstCard, Action: "reset"}}})
 	for _, number := range []uint64{0, accounted, unaccounted} {
 		over, err := m.Recovered(t.Context(), m.event(number))
 		assert.False(t, over)
 		assert.ErrorContains(t, err, "the driver asks for a reset of the card")
 	}
-	m.faults(simulate.Faults{Lost: []string{firstCard}})
+	m.faults(nvdriver.Faults{Lost: []string{firstCard}})
 	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: firstCard, Fatal: true})
 	assert.False(t, over)
 	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
@@ -115,9 +115,9 @@ func TestRecovered(t *testing.T) {
 
 func TestRecoveredAfterARestart(t *testing.T) {
 	for name, restart := range map[string]func(*machine) error{
-		"reset":  func(m *machine) error { return simulate.ResetGPU(m.root, firstCard) },
-		"reload": func(m *machine) error { return simulate.ReloadDriver(m.root) },
-		"reboot": func(m *machine) error { return simulate.Reboot(m.root) },
+		"reset":  func(m *machine) error { return nvdriver.ResetGPU(m.root, firstCard) },
+		"reload": func(m *machine) error { return nvdriver.ReloadDriver(m.root) },
+		"reboot": func(m *machine) error { return nvdriver.Reboot(m.root) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := simulated(t, "h100x8")
@@ -130,7 +130,7 @@ func TestRecoveredAfterARestart(t *testing.T) {
 	t.Run("of another card", func(t *testing.T) {
 		m := simulated(t, "h100x8")
 		e := m.event(unaccounted)
-		require.NoError(t, simulate.ResetGPU(m.root, secondCard))
+		require.NoError(t, nvdriver.ResetGPU(m.root, secondCard))
 		assert.False(t, m.recovered(e))
 	})
 }
@@ -142,7 +142,7 @@ func TestOldDriversKeepNoAccount(t *testing.T) {
 	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
 	e := m.event(accounted)
 	assert.False(t, m.recovered(e))
-	require.NoError(t, simulate.ResetGPU(m.root, firstCard))
+	require.NoError(t, nvdriver.ResetGPU(m.root, firstCard))
 	assert.True(t, m.recovered(e))
 }
 
@@ -157,10 +157,10 @@ func TestLoadID(t *testing.T) {
 	assert.Equal(t, first, id())
 	assert.Len(t, strings.Split(first, "/"), 3)
 	assert.True(t, strings.HasSuffix(first, "/580.159.04"))
-	require.NoError(t, simulate.ResetGPU(m.root, "0000:17:00.0"))
+	require.NoError(t, nvdriver.ResetGPU(m.root, "0000:17:00.0"))
 	assert.Equal(t, first, id(), "a reset of a card is no load of the driver")
 	seen := map[string]bool{first: true}
-	for _, restart := range []func(string) error{simulate.ReloadDriver, simulate.ReloadDriver, simulate.Reboot} {
+	for _, restart := range []func(string) error{nvdriver.ReloadDriver, nvdriver.ReloadDriver, nvdriver.Reboot} {
 		require.NoError(t, restart(m.root))
 		assert.False(t, seen[id()])
 		seen[id()] = true

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -147,7 +147,7 @@ func TestMachineThatDoesNotTellItsTopology(t *testing.T) {
 func TestLostCardHidesNoOther(t *testing.T) {
 	m := simulated(t, "h100x8")
 	lost := m.cards()[3].PCIAddress
-	m.faults(simulate.Faults{Lost: []string{lost}})
+	m.faults(nvdriver.Faults{Lost: []string{lost}})
 
 	cards, err := m.Inventory(t.Context())
 	assert.Len(t, cards, 7)
@@ -164,7 +164,7 @@ func TestLostCardHidesNoOther(t *testing.T) {
 
 func TestCardLostFromTheStartIsNamedByItsIndex(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.faults(simulate.Faults{Lost: []string{"0000:43:00.0"}})
+	m.faults(nvdriver.Faults{Lost: []string{"0000:43:00.0"}})
 	_, err := m.Inventory(t.Context())
 	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
@@ -223,7 +223,7 @@ func TestProfileListedTwice(t *testing.T) {
 func TestInventoryReturnsWhenOneCardHangs(t *testing.T) {
 	m := simulated(t, "h100x8")
 	hung := m.cards()[2].PCIAddress
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
 	t.Cleanup(func() { m.settleFaults() })
 
 	ctx, cancel := withTimeout(t, 300*time.Millisecond)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // The defects that NVIDIA's DRA driver had in what this folder does. Each must
@@ -44,9 +44,9 @@ func TestKnownDefectLeakedInstanceWhenComputeFails(t *testing.T) {
 func TestKnownDefectInstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{
-		{Call: "CreateComputeInstance", GPU: "*", Error: simulate.Return(nvml.ERROR_UNKNOWN)},
-		{Call: "GpuInstanceDestroy", GPU: "*", Error: simulate.Return(nvml.ERROR_IN_USE)},
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: "CreateComputeInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
+		{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)},
 	}})
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)

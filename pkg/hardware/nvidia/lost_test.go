@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // A GPU that fell off the bus is lost, whatever is asked of it. One that hangs, or
@@ -28,19 +28,19 @@ func TestLostIsToldFromHung(t *testing.T) {
 			"SetComputeMode": m.SetComputeMode(ctx, p.GPU, gpu.ComputeDefault),
 		}
 	}
-	m.faults(simulate.Faults{Lost: []string{firstCard}})
+	m.faults(nvdriver.Faults{Lost: []string{firstCard}})
 	for call, err := range asked(t.Context()) {
 		assert.ErrorIs(t, err, gpu.ErrLost, call)
 	}
 
 	for _, ret := range []nvml.Return{nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION, nvml.ERROR_TIMEOUT} {
-		m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetHandle", GPU: firstCard, Error: simulate.Return(ret)}}})
+		m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetHandle", GPU: firstCard, Error: nvdriver.Return(ret)}}})
 		_, err := m.Live(t.Context(), p.GPU)
 		require.ErrorIs(t, err, ret)
 		assert.NotErrorIs(t, err, gpu.ErrLost, ret)
 	}
 
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMigMode", GPU: firstCard, Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: firstCard, Hang: true}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for call, err := range asked(ctx) {
@@ -54,9 +54,9 @@ func TestLostIsToldFromHung(t *testing.T) {
 // ERROR_GPU_IS_LOST for them): another call tells.
 func TestUnknownErrorOfALostGPU(t *testing.T) {
 	m := simulated(t, "h100x8")
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{
-		{Call: "GetMigMode", GPU: firstCard, Error: simulate.Return(nvml.ERROR_UNKNOWN)},
-		{Call: "GetMemoryInfo", GPU: firstCard, Error: simulate.Return(nvml.ERROR_GPU_IS_LOST)},
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: "GetMigMode", GPU: firstCard, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
+		{Call: "GetMemoryInfo", GPU: firstCard, Error: nvdriver.Return(nvml.ERROR_GPU_IS_LOST)},
 	}})
 	_, err := m.Live(t.Context(), firstCard)
 	assert.ErrorIs(t, err, gpu.ErrLost)

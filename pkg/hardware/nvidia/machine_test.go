@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // machine is a simulated node with an open driver on it.
@@ -20,23 +20,23 @@ type machine struct {
 	*Driver
 	t    *testing.T
 	root string
-	nvml *simulate.NVML
+	nvml *nvdriver.NVML
 }
 
 // simulated starts a machine with one of the simulator's inventories. change
 // alters the configuration, for instance to put a trap before NVML.
 func simulated(t *testing.T, name string, change ...func(*Config)) *machine {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	root := t.TempDir()
-	lib, err := simulate.New(inv, simulate.Options{Root: root, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	return machineWith(t, root, lib, change...)
 }
 
 // machineWith opens a driver on a simulated machine.
-func machineWith(t *testing.T, root string, lib *simulate.NVML, change ...func(*Config)) *machine {
+func machineWith(t *testing.T, root string, lib *nvdriver.NVML, change ...func(*Config)) *machine {
 	t.Helper()
 	cfg := Config{
 		NVML:       lib,
@@ -107,20 +107,20 @@ func (m *machine) live(pciAddress string) []gpu.Partition {
 	return live
 }
 
-func (m *machine) faults(f simulate.Faults) {
+func (m *machine) faults(f nvdriver.Faults) {
 	m.t.Helper()
-	require.NoError(m.t, simulate.SetFaults(m.root, f))
+	require.NoError(m.t, nvdriver.SetFaults(m.root, f))
 }
 
 // fail makes a call on all cards fail, as often as told (0: always).
 func (m *machine) fail(call string, ret nvml.Return, times int) {
 	m.t.Helper()
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: call, GPU: "*", Error: simulate.Return(ret), Times: times}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: "*", Error: nvdriver.Return(ret), Times: times}}})
 }
 
 func (m *machine) noFaults() {
 	m.t.Helper()
-	m.faults(simulate.Faults{})
+	m.faults(nvdriver.Faults{})
 }
 
 // device is a card's own handle, to look or meddle behind the driver's back.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestWholeCardSwitchesTheModeOff(t *testing.T) {
@@ -26,8 +26,8 @@ func TestWholeCardSwitchesTheModeOff(t *testing.T) {
 func TestModeIsNotSwitchedUnderAClient(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
-	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, PID: 11}))
-	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, PID: 7}))
+	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: p.GPU, PID: 11}))
+	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: p.GPU, PID: 7}))
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "cannot switch MIG mode on: in use by processes 7, 11")

@@ -20,13 +20,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // handles are what NVML calls are made on, in one state of a simulated machine.
 type handles struct {
-	lib     *simulate.NVML
+	lib     *nvdriver.NVML
 	device  nvml.Device
 	mig     nvml.Device
 	gi      nvml.GpuInstance
@@ -167,13 +167,13 @@ var nvmlStates = map[string]func(t *testing.T) handles{
 		info, ret := h.gi.GetInfo()
 		require.Equal(t, nvml.SUCCESS, ret)
 		id := int(info.Id)
-		setFaults(t, h, simulate.Faults{Processes: []simulate.Process{{GPU: firstCard, GPUInstance: &id, PID: 7}}})
+		setFaults(t, h, nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstCard, GPUInstance: &id, PID: 7}}})
 		return h
 	},
 	"lost": func(t *testing.T) handles {
 		h := partitioned(t)
 		require.Equal(t, nvml.SUCCESS, h.device.RegisterEvents(nvml.EventTypeXidCriticalError, h.set))
-		setFaults(t, h, simulate.Faults{Lost: []string{firstCard}})
+		setFaults(t, h, nvdriver.Faults{Lost: []string{firstCard}})
 		return h
 	},
 	"not initialized": func(t *testing.T) handles {
@@ -183,16 +183,16 @@ var nvmlStates = map[string]func(t *testing.T) handles{
 	},
 }
 
-func setFaults(t *testing.T, h handles, f simulate.Faults) {
+func setFaults(t *testing.T, h handles, f nvdriver.Faults) {
 	t.Helper()
-	require.NoError(t, simulate.SetFaults(filepath.Dir(h.lib.DriverRoot()), f))
+	require.NoError(t, nvdriver.SetFaults(filepath.Dir(h.lib.DriverRoot()), f))
 }
 
 func startHandles(t *testing.T, model string) handles {
 	t.Helper()
-	inv, err := inventory.Load(ofModel(t, model, ""))
+	inv, err := models.LoadInventory(ofModel(t, model, ""))
 	require.NoError(t, err)
-	lib, err := simulate.New(inv, simulate.Options{Root: t.TempDir(), Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: t.TempDir(), Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, lib.Init())
 	h := handles{lib: lib, profile: &nvml.GpuInstanceProfileInfo{Id: 19, InstanceCount: 7}, kind: &nvml.ComputeInstanceProfileInfo{Id: 0, InstanceCount: 1}}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // A process keeps a GPU in its MIG mode: what needs the other mode cannot be had, and
@@ -39,7 +39,7 @@ func TestObstacles(t *testing.T) {
 		}
 		return types, reason
 	}
-	busy := simulate.Faults{Processes: []simulate.Process{{GPU: firstCard, PID: 7}, {GPU: firstCard, PID: 9}}}
+	busy := nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstCard, PID: 7}, {GPU: firstCard, PID: 9}}}
 
 	types, _ := obstacles(0, false)
 	assert.Empty(t, types)
@@ -63,7 +63,7 @@ func TestObstacles(t *testing.T) {
 func TestObstaclesWithoutSwitching(t *testing.T) {
 	m := simulated(t, "a100-80x8")
 	address := m.cards()[0].PCIAddress
-	m.faults(simulate.Faults{Processes: []simulate.Process{{GPU: address, PID: 7}}})
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address, PID: 7}}})
 	found, err := m.Obstacles(t.Context(), address, false)
 	require.NoError(t, err)
 	assert.Empty(t, found)

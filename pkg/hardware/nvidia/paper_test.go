@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // TestCardsOnPaper: what an inventory says about its cards without NVML is what
 // we read of them through it, for every machine and model, in either MIG mode.
 func TestCardsOnPaper(t *testing.T) {
-	machines := map[string]func() (*inventory.Inventory, error){}
+	machines := map[string]func() (*models.Inventory, error){}
 	for _, name := range machinesOfNVIDIA(t) {
-		machines[name] = func() (*inventory.Inventory, error) { return inventory.Load(name) }
+		machines[name] = func() (*models.Inventory, error) { return models.LoadInventory(name) }
 	}
-	for _, model := range inventory.Models() {
-		machines[model] = func() (*inventory.Inventory, error) {
-			return inventory.Parse(fmt.Appendf(nil, "gpus: [{model: %s, count: 2}, {model: L4-24GB, numaNode: -1}]", model))
+	for _, model := range models.NVIDIAModels() {
+		machines[model] = func() (*models.Inventory, error) {
+			return models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: 2}, {model: L4-24GB, numaNode: -1}]", model))
 		}
 	}
 	for name, load := range machines {
@@ -41,10 +41,10 @@ func TestCardsOnPaper(t *testing.T) {
 	}
 }
 
-func readThroughNVML(t *testing.T, inv *inventory.Inventory, seed string) []gpu.GPU {
+func readThroughNVML(t *testing.T, inv *models.Inventory, seed string) []gpu.GPU {
 	t.Helper()
 	root := t.TempDir()
-	lib, err := simulate.New(inv, simulate.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}, Logf: t.Logf})
+	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	m := machineWith(t, root, lib)
 	return m.cards()
@@ -54,8 +54,8 @@ func readThroughNVML(t *testing.T, inv *inventory.Inventory, seed string) []gpu.
 // or not.
 func machinesOfNVIDIA(t *testing.T) []string {
 	t.Helper()
-	return slices.DeleteFunc(inventory.Names(), func(name string) bool {
-		inv, err := inventory.Load(name)
+	return slices.DeleteFunc(models.InventoryNames(), func(name string) bool {
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		return len(inv.GPUs) == 0
 	})

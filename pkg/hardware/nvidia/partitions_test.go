@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestLifeOfAPartition(t *testing.T) {
@@ -225,14 +225,14 @@ func TestDestroyInUseNamesTheProcess(t *testing.T) {
 	var gi int
 	_, err := fmt.Sscanf(made.ID, "GI %d", &gi)
 	require.NoError(t, err)
-	require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: p.GPU, GPUInstance: &gi, PID: 4711}))
+	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: p.GPU, GPUInstance: &gi, PID: 4711}))
 
 	err = m.Destroy(t.Context(), p)
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "process 4711")
 	assert.Len(t, m.live(p.GPU), 1)
 
-	require.NoError(t, simulate.RemoveProcess(m.root, 4711))
+	require.NoError(t, nvdriver.RemoveProcess(m.root, 4711))
 	require.NoError(t, m.Destroy(t.Context(), p))
 	assert.Empty(t, m.live(p.GPU))
 }
@@ -298,7 +298,7 @@ func TestMIGDeviceThatNeverShowsUpLeavesNothing(t *testing.T) {
 func TestCreateInterruptedByItsDeadlineCleansUpBehindItself(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: simulate.Return(nvml.ERROR_UNKNOWN), Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: p.GPU, Error: nvdriver.Return(nvml.ERROR_UNKNOWN), Hang: true}}})
 	ctx, cancel := withTimeout(t, time.Second)
 	defer cancel()
 	_, err := m.Create(ctx, p)
@@ -338,7 +338,7 @@ func TestRebootLosesPartitionsAndNothingElse(t *testing.T) {
 	m := simulated(t, "h100x8")
 	p := m.placement("1g.10gb", 6)
 	m.create(p)
-	require.NoError(t, simulate.Reboot(m.root))
+	require.NoError(t, nvdriver.Reboot(m.root))
 	assert.Empty(t, m.live(p.GPU))
 	m.create(p)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // A driver that was released keeps nobody from taking the module out, and nothing
@@ -23,7 +23,7 @@ func TestRelease(t *testing.T) {
 	var watch sync.WaitGroup
 	watch.Go(func() { assert.NoError(t, m.WatchHealth(ctx, func(gpu.HealthEvent) {})) })
 	<-library.made
-	require.ErrorIs(t, simulate.UnloadDriver(m.root), simulate.ErrModuleInUse)
+	require.ErrorIs(t, nvdriver.UnloadDriver(m.root), nvdriver.ErrModuleInUse)
 
 	cancel()
 	require.NoError(t, m.Release(t.Context()))
@@ -33,7 +33,7 @@ func TestRelease(t *testing.T) {
 	require.ErrorIs(t, err, errReleased)
 	require.ErrorIs(t, m.Open(t.Context()), errReleased)
 	require.NoError(t, m.Close(t.Context()))
-	require.NoError(t, simulate.UnloadDriver(m.root))
+	require.NoError(t, nvdriver.UnloadDriver(m.root))
 	_, err = m.LoadID()
 	require.Error(t, err, "no module, no load")
 }
@@ -43,8 +43,8 @@ func TestRelease(t *testing.T) {
 func TestReleaseWhileACallHangs(t *testing.T) {
 	m := simulated(t, "h100x8")
 	cards := m.cards()
-	hang := simulate.Faults{Calls: []simulate.CallFault{{Call: "GetMigMode", GPU: cards[0].PCIAddress, Hang: true}}}
-	require.NoError(t, simulate.SetFaults(m.root, hang))
+	hang := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: cards[0].PCIAddress, Hang: true}}}
+	require.NoError(t, nvdriver.SetFaults(m.root, hang))
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := m.Live(short, cards[0].PCIAddress)
@@ -54,6 +54,6 @@ func TestReleaseWhileACallHangs(t *testing.T) {
 	require.ErrorContains(t, m.Release(soon), "NVML calls of this plugin have not returned")
 	_, err = m.Live(t.Context(), cards[1].PCIAddress)
 	require.NoError(t, err)
-	require.NoError(t, simulate.SetFaults(m.root, simulate.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return m.Release(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // busy is a machine with something of everything.
@@ -29,13 +29,13 @@ func busy(t *testing.T) *machine {
 			one, _ = instanceID(p)
 		}
 	}
-	m.faults(simulate.Faults{
-		Processes: []simulate.Process{
+	m.faults(nvdriver.Faults{
+		Processes: []nvdriver.Process{
 			{GPU: firstCard, GPUInstance: &one, PID: 4242, Name: "python"},
 			{GPU: "0000:98:00.0", PID: 17, Name: "/usr/bin/tritonserver"},
 		},
 		Lost:     []string{secondCard},
-		Recovery: []simulate.Recovery{{GPU: "0000:52:00.0", Action: "reset"}},
+		Recovery: []nvdriver.Recovery{{GPU: "0000:52:00.0", Action: "reset"}},
 	})
 	return m
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 // countedSets is a library that counts the sets of events that there are.
@@ -105,8 +105,8 @@ func canceled(t *testing.T) context.Context {
 func TestResetBesideACallThatHangs(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
 	other := m.cards()[1].PCIAddress
-	m.faults(simulate.Faults{
-		Calls:  []simulate.CallFault{{Call: "GetGpuInstances", GPU: other, Hang: true}, {Call: "GetUUID", GPU: other, Hang: true}},
+	m.faults(nvdriver.Faults{
+		Calls:  []nvdriver.CallFault{{Call: "GetGpuInstances", GPU: other, Hang: true}, {Call: "GetUUID", GPU: other, Hang: true}},
 		Resets: []nvstate.ResetFault{{GPU: ampere0, Refused: true, Times: 1}},
 	})
 	hanging, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

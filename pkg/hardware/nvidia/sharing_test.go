@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 func TestSetTimeSlice(t *testing.T) {
@@ -73,8 +73,8 @@ func TestComputeMode(t *testing.T) {
 	}
 	assert.ErrorContains(t, m.SetComputeMode(t.Context(), address, "exclusive"), gpu.ComputeExclusive, "what there is to choose from")
 
-	require.NoError(t, simulate.SetFaults(m.root, simulate.Faults{Calls: []simulate.CallFault{
-		{Call: "SetComputeMode", GPU: address, Error: simulate.Return(nvml.ERROR_IN_USE)},
+	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{Calls: []nvdriver.CallFault{
+		{Call: "SetComputeMode", GPU: address, Error: nvdriver.Return(nvml.ERROR_IN_USE)},
 	}}))
 	require.NoError(t, m.SetComputeMode(t.Context(), address, gpu.ComputeDefault), "it is set already")
 	assert.ErrorIs(t, m.SetComputeMode(t.Context(), address, gpu.ComputeExclusive), gpu.ErrInUse)

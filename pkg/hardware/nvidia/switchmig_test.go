@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/mpscontrol"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/nvstate"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 // tool is nvidia-smi of a simulated machine.
@@ -48,7 +48,7 @@ func withTool(n *tool) func(*Config) {
 			}
 			done := make(chan end, 1)
 			n.running.Go(func() {
-				said, code := mpscontrol.RunSMI(root, args...)
+				said, code := nvtools.RunSMI(root, args...)
 				done <- end{said, code}
 			})
 			select {
@@ -75,7 +75,7 @@ func ampere(t *testing.T, name string, change ...func(*Config)) (*machine, *tool
 
 func (m *machine) refuseResets(faults ...nvstate.ResetFault) {
 	m.t.Helper()
-	m.faults(simulate.Faults{Resets: faults})
+	m.faults(nvdriver.Faults{Resets: faults})
 }
 
 func (m *machine) is(on, pending gpu.MIGMode) {
@@ -145,7 +145,7 @@ func TestSetMIGUnderAClient(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8-mig-off"} {
 		m, smi := ampere(t, name)
 		address := m.cards()[0].PCIAddress
-		require.NoError(t, simulate.AddProcess(m.root, simulate.Process{GPU: address, PID: 11}))
+		require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: address, PID: 11}))
 		for _, leavePending := range []bool{false, true} {
 			err := m.SetMIG(t.Context(), address, true, leavePending)
 			require.ErrorIs(t, err, gpu.ErrInUse)
@@ -217,7 +217,7 @@ func TestLeavePending(t *testing.T) {
 	m.is(gpu.MIGOff, gpu.MIGOff)
 
 	require.ErrorIs(t, m.SetMIG(t.Context(), ampere0, true, true), gpu.ErrNeedsReset)
-	require.NoError(t, simulate.Reboot(m.root))
+	require.NoError(t, nvdriver.Reboot(m.root))
 	m.is(gpu.MIGOn, gpu.MIGOn)
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, true))
 }
@@ -259,7 +259,7 @@ func TestResetThatHangsInTheKernel(t *testing.T) {
 func TestCardOffTheBusDuringItsReset(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
 	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
-	smi.first = func() { m.faults(simulate.Faults{Lost: []string{ampere0}}) }
+	smi.first = func() { m.faults(nvdriver.Faults{Lost: []string{ampere0}}) }
 	err := m.SetMIG(t.Context(), ampere0, true, false)
 	require.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
 	assert.NotErrorIs(t, err, gpu.ErrNeedsReset)
@@ -313,7 +313,7 @@ func TestSetMIGRefusedOutright(t *testing.T) {
 
 func TestSetMIGThatHangsInNVML(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: ampere0, Hang: true}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := m.SetMIG(ctx, ampere0, true, false)
@@ -386,7 +386,7 @@ func placements(t *testing.T, card *gpu.GPU, cuts string) []gpu.Placement {
 
 func TestEveryInventoryIsSwitched(t *testing.T) {
 	for _, name := range machinesOfNVIDIA(t) {
-		inv, err := inventory.Load(name)
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		if !inv.GPUs[0].Model.HasMIG() {
 			continue

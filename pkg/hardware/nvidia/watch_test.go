@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // watching is a WatchHealth that runs until the test ends.
@@ -49,8 +49,8 @@ func (w *watching) xid(address string, number uint64, instance *int) gpu.HealthE
 	w.t.Helper()
 	var got gpu.HealthEvent
 	require.Eventually(w.t, func() bool {
-		faults := simulate.Faults{XIDs: []simulate.XID{{GPU: address, GPUInstance: instance, XID: number}}}
-		w.faults(simulate.Faults{})
+		faults := nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address, GPUInstance: instance, XID: number}}}
+		w.faults(nvdriver.Faults{})
 		time.Sleep(30 * time.Millisecond) // the simulator looks every 20 ms
 		w.faults(faults)
 		for range 10 {
@@ -110,7 +110,7 @@ func TestWatchHealthReportsByClass(t *testing.T) {
 
 	// A program's own errors are not reported, nor is a recovery action that
 	// is none.
-	w.faults(simulate.Faults{XIDs: []simulate.XID{{GPU: second, XID: 31}, {GPU: second, XID: 109}, {GPU: second, XID: 154}}})
+	w.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: second, XID: 31}, {GPU: second, XID: 109}, {GPU: second, XID: 154}}})
 	w.xid(second, 63, nil)
 	for _, number := range []uint64{31, 109, 154} {
 		assert.Zero(t, w.count(second, number), "XID %d", number)
@@ -122,9 +122,9 @@ func TestWatchHealthAsksWhatARecoveryActionMeans(t *testing.T) {
 	w := simulated(t, "h100x8").watchHealth()
 	address := "0000:1b:00.0"
 	w.xid(address, 63, nil)
-	w.faults(simulate.Faults{
-		XIDs:     []simulate.XID{{GPU: address, XID: 154}},
-		Recovery: []simulate.Recovery{{GPU: address, Action: "drainAndReset"}},
+	w.faults(nvdriver.Faults{
+		XIDs:     []nvdriver.XID{{GPU: address, XID: 154}},
+		Recovery: []nvdriver.Recovery{{GPU: address, Action: "drainAndReset"}},
 	})
 	require.Eventually(t, func() bool { return w.count(address, 154) == 1 }, 10*time.Second, 10*time.Millisecond)
 	e, _ := w.last(address, 154)
@@ -136,12 +136,12 @@ func TestWatchHealthReportsALostCardOnceAndTakesItUpAgain(t *testing.T) {
 	w := simulated(t, "h100x8").watchHealth()
 	gone, other := "0000:1b:00.0", "0000:43:00.0"
 	w.xid(gone, 63, nil)
-	w.faults(simulate.Faults{Lost: []string{gone}})
+	w.faults(nvdriver.Faults{Lost: []string{gone}})
 	require.Eventually(t, func() bool { return w.count(gone, 0) == 1 }, 10*time.Second, 10*time.Millisecond)
 	e, _ := w.last(gone, 0)
 	assert.True(t, e.Fatal)
 	assert.Contains(t, e.Message, nvml.ERROR_GPU_IS_LOST.Error())
-	w.faults(simulate.Faults{Lost: []string{gone}, XIDs: []simulate.XID{{GPU: other, XID: 119}}})
+	w.faults(nvdriver.Faults{Lost: []string{gone}, XIDs: []nvdriver.XID{{GPU: other, XID: 119}}})
 	require.Eventually(t, func() bool { return w.count(other, 119) == 1 }, 10*time.Second, 10*time.Millisecond, "the others are still watched")
 	assert.Zero(t, w.count(other, 0))
 	assert.Equal(t, 1, w.count(gone, 0))
@@ -164,7 +164,7 @@ func TestWatchHealthOutlivesAReload(t *testing.T) {
 	w := m.watchHealth()
 	address := "0000:1b:00.0"
 	before := w.xid(address, 95, nil)
-	require.NoError(t, simulate.ReloadDriver(m.root))
+	require.NoError(t, nvdriver.ReloadDriver(m.root))
 	time.Sleep(2 * sessionPause) // by now the reload was seen
 	after := w.xid(address, 64, nil)
 	assert.NotEqual(t, before.LoadID, after.LoadID)
@@ -210,7 +210,7 @@ func TestCardsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
 
 func TestACardThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 	m := simulated(t, "l4x4")
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: simulate.Return(nvml.ERROR_UNKNOWN)}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	w := m.newWatcher(func(gpu.HealthEvent) {})
 	require.ErrorIs(t, w.session(t.Context()), nvml.ERROR_UNKNOWN)
 	assert.Contains(t, w.shunned, "0000:17:00.0")
@@ -227,11 +227,11 @@ func TestWithoutEventsWatchHealthEnds(t *testing.T) {
 
 func TestACardThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
 	m := simulated(t, "l4x4")
-	hangs := simulate.CallFault{Call: "RegisterEvents", GPU: "0000:17:00.0", Hang: true}
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{hangs}})
+	hangs := nvdriver.CallFault{Call: "RegisterEvents", GPU: "0000:17:00.0", Hang: true}
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}})
 	t.Cleanup(m.noFaults)
 	w := m.watchHealth()
 	time.Sleep(cardPatience + 100*time.Millisecond)
-	m.faults(simulate.Faults{Calls: []simulate.CallFault{hangs}, XIDs: []simulate.XID{{GPU: "0000:31:00.0", XID: 79}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}, XIDs: []nvdriver.XID{{GPU: "0000:31:00.0", XID: 79}}})
 	require.Eventually(t, func() bool { return w.count("0000:31:00.0", 79) == 1 }, 10*time.Second, 10*time.Millisecond)
 }

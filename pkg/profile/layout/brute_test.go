@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 // paper is a card of each model that can be cut, with every set of its placements
@@ -23,19 +23,19 @@ type paper struct {
 
 func papers(t testing.TB) []*paper {
 	t.Helper()
-	models := map[string]*paper{}
-	for _, name := range inventory.Names() {
-		inv, err := inventory.Load(name)
+	byProduct := map[string]*paper{}
+	for _, name := range models.InventoryNames() {
+		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		for _, card := range inv.Cards("node") {
-			if models[card.ProductName] == nil && len(Profiles(&card)) > 0 {
-				models[card.ProductName] = newPaper(card)
+			if byProduct[card.ProductName] == nil && len(Profiles(&card)) > 0 {
+				byProduct[card.ProductName] = newPaper(card)
 			}
 		}
 	}
 	var all []*paper
-	for _, product := range slices.Sorted(maps.Keys(models)) {
-		all = append(all, models[product])
+	for _, product := range slices.Sorted(maps.Keys(byProduct)) {
+		all = append(all, byProduct[product])
 	}
 	return all
 }

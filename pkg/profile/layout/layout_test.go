@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/simulate/inventory"
+	"github.com/tranche-dev/tranche/pkg/models"
 )
 
 // cardOf is the first card of a shipped inventory.
 func cardOf(t testing.TB, name string) *gpu.GPU {
 	t.Helper()
-	inv, err := inventory.Load(name)
+	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
 	return &inv.Cards("node")[0]
 }

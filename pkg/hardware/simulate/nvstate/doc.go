@@ -1,8 +1,0 @@
-// Package nvstate is what simulated cards of NVIDIA's, and their driver, remember
-// between calls: one file that every process of the machine reads, the library
-// (package simulate) and the programs of the driver (mpscontrol), which are linked
-// to nothing and so cannot use the library.
-//
-// It imports pkg/hardware/simulate/disk and nothing else of ours. state.go is the
-// state, reset.go what a reset does to a card.
-package nvstate

@@ -1,0 +1,211 @@
+package models
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+)
+
+// DRM of the kernels that AMD's driver is made for numbers 64 devices, from 128
+// on; amdgpu takes a row of eight for each card that can be cut, whatever the
+// number of its partitions (amdgpu_xcp.c, MAX_XCP; ROCm/k8s-device-plugin
+// testdata/topology-parsing-mi308 shows the row of a card with four).
+const (
+	FirstRenderMinor = 128
+	MaxRenderMinors  = 64
+	MinorsPerCard    = 8
+)
+
+// AMDCard is one AMD card of an inventory.
+type AMDCard struct {
+	Model *AMDModel
+	// PCI is the address as sysfs spells it: 0000:c1:00.0.
+	PCI string
+	// ComputeMode and MemoryMode are those at every start of the machine, empty
+	// for a card that cannot be cut.
+	ComputeMode xcp.Mode
+	MemoryMode  xcp.MemoryMode
+	// VF is a virtual function: its modes are the hypervisor's.
+	VF bool
+	// NUMANode is -1 where the machine has none.
+	NUMANode int
+}
+
+// AMDDriver is amdgpu and the kernel around it.
+type AMDDriver struct {
+	// Version is empty for the driver that comes with the kernel.
+	Version string
+	// BusyHost: no card switches while any process of the host uses KFD. Newer
+	// drivers look at the processes of the card.
+	BusyHost bool
+	// XCPName comes between amdgpu_xcp and the number: "_" or ".".
+	XCPName string
+	// HighLocationBits: KFD's location_id has the partition in bits 31 to 28, and
+	// not in the lowest three.
+	HighLocationBits bool
+	// UniquePerPartition: KFD's unique_id is the partition's, not the card's.
+	UniquePerPartition bool
+	// DisplayAdapter is a device beside the cards that takes a DRM number, as the
+	// board's own graphics does (ast), so that of 64 partitions one is missing.
+	DisplayAdapter bool
+	Delays         AMDDelays
+}
+
+// AMDDelays are how long the hardware takes.
+type AMDDelays struct {
+	// SwitchMode is until the write of a compute mode returns.
+	SwitchMode time.Duration
+	// RenderNodes is from then on until the device nodes are in /dev.
+	RenderNodes time.Duration
+	// LoadDriver is until modprobe has loaded the driver, which resets the cards.
+	LoadDriver time.Duration
+}
+
+// The driver of an inventory that says nothing about it.
+var defaultAMDDriver = AMDDriver{
+	Version: "6.16.13",
+	XCPName: "_",
+	Delays:  AMDDelays{SwitchMode: time.Second, RenderNodes: 100 * time.Millisecond, LoadDriver: 3 * time.Second},
+}
+
+// inKernel is the driver version of a driver that has none of its own.
+const inKernel = "in-kernel"
+
+// amdFile is what is written in YAML.
+type amdFile struct {
+	DriverVersion  string        `json:"driverVersion"`
+	Busy           string        `json:"busy"`
+	XCPName        string        `json:"xcpName"`
+	LocationID     string        `json:"locationID"`
+	UniqueID       string        `json:"uniqueID"`
+	DisplayAdapter bool          `json:"displayAdapter"`
+	Delays         amdDelaysFile `json:"delays"`
+}
+
+type amdDelaysFile struct {
+	SwitchMode  *metav1.Duration `json:"switchMode"`
+	RenderNodes *metav1.Duration `json:"renderNodes"`
+	LoadDriver  *metav1.Duration `json:"loadDriver"`
+}
+
+var amdVersion = regexp.MustCompile(`^\d+(\.\d+){1,3}$`)
+
+func (f amdFile) resolve() (AMDDriver, error) {
+	d := defaultAMDDriver
+	if f.DriverVersion != "" && f.DriverVersion != inKernel && !amdVersion.MatchString(f.DriverVersion) {
+		return d, fmt.Errorf("amd.driverVersion: %q is neither %s nor a version like %s (quoted)", f.DriverVersion, inKernel, d.Version)
+	}
+	if d.Version = cmp.Or(f.DriverVersion, d.Version); d.Version == inKernel {
+		d.Version = ""
+	}
+	choose := func(key, value, usual, other string) (isOther bool, err error) {
+		if value != "" && value != usual && value != other {
+			return false, fmt.Errorf("amd.%s: %q is neither %q nor %q", key, value, usual, other)
+		}
+		return value == other, nil
+	}
+	var err error
+	if d.BusyHost, err = choose("busy", f.Busy, "card", "host"); err != nil {
+		return d, err
+	}
+	if _, err = choose("xcpName", f.XCPName, "_", "."); err != nil {
+		return d, err
+	}
+	d.XCPName = cmp.Or(f.XCPName, d.XCPName)
+	if d.HighLocationBits, err = choose("locationID", f.LocationID, "low", "high"); err != nil {
+		return d, err
+	}
+	if d.UniquePerPartition, err = choose("uniqueID", f.UniqueID, "card", "partition"); err != nil {
+		return d, err
+	}
+	d.DisplayAdapter = f.DisplayAdapter
+	d.Delays, err = f.Delays.resolve(d.Delays)
+	return d, err
+}
+
+func (f amdDelaysFile) resolve(d AMDDelays) (AMDDelays, error) {
+	for key, x := range map[string]struct {
+		from *metav1.Duration
+		to   *time.Duration
+	}{
+		"switchMode":  {f.SwitchMode, &d.SwitchMode},
+		"renderNodes": {f.RenderNodes, &d.RenderNodes},
+		"loadDriver":  {f.LoadDriver, &d.LoadDriver},
+	} {
+		if x.from == nil {
+			continue
+		}
+		if x.from.Duration < 0 {
+			return d, fmt.Errorf("amd.delays.%s: %s is negative", key, x.from.Duration)
+		}
+		*x.to = x.from.Duration
+	}
+	return d, nil
+}
+
+// resolveAMD checks what is said about cards of AMD's and adds what is not.
+func (f gpuFile) resolveAMD(key string, model *AMDModel) (AMDCard, error) {
+	card := AMDCard{Model: model, VF: f.VirtualFunction}
+	if f.MIGMode != "" {
+		return card, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
+	}
+	if !model.HasPartitions() {
+		if mode := f.ComputeMode + f.MemoryMode; mode != "" {
+			return card, fmt.Errorf("%s: %s cannot be cut and has no mode like %s; leave out computeMode and memoryMode", key, f.Model, mode)
+		}
+		return card, nil
+	}
+	card.MemoryMode = xcp.MemoryMode(cmp.Or(f.MemoryMode, string(model.MemoryModes[0])))
+	if !slices.Contains(model.MemoryModes, card.MemoryMode) {
+		return card, fmt.Errorf("%s.memoryMode: %s has no mode %q: choose one of %s", key, f.Model, f.MemoryMode, joined(model.MemoryModes))
+	}
+	card.ComputeMode = xcp.Mode(cmp.Or(f.ComputeMode, string(model.AutoMode(card.MemoryMode))))
+	if legal := xcp.Legal(model.Chip(card.VF), card.MemoryMode); !slices.Contains(legal, card.ComputeMode) {
+		return card, fmt.Errorf("%s.computeMode: %s has no mode %q under %s: choose one of %s", key, f.Model, card.ComputeMode, card.MemoryMode, joined(legal))
+	}
+	return card, nil
+}
+
+func joined[T ~string](all []T) string {
+	texts := make([]string, len(all))
+	for i, x := range all {
+		texts[i] = string(x)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// checkRenderMinors refuses more cards than DRM has numbers for.
+func checkRenderMinors(cards []AMDCard) error {
+	minors := 0
+	for i := range cards {
+		minors += cards[i].RenderMinors()
+	}
+	if minors > MaxRenderMinors {
+		return fmt.Errorf("gpus: AMD's cards take %d DRM numbers, %d for each that can be cut; there are %d", minors, MinorsPerCard, MaxRenderMinors)
+	}
+	return nil
+}
+
+// RenderMinors is how many DRM numbers the card takes.
+func (c *AMDCard) RenderMinors() int {
+	if c.Model.HasPartitions() {
+		return MinorsPerCard
+	}
+	return 1
+}
+
+// RenderMinor is the number of the first render node of the card with an index.
+func (inv *Inventory) RenderMinor(index int) int {
+	minor := FirstRenderMinor
+	for i := range inv.AMD[:index] {
+		minor += inv.AMD[i].RenderMinors()
+	}
+	return minor
+}

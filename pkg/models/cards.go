@@ -1,0 +1,105 @@
+package models
+
+import (
+	"crypto/sha1"
+	"fmt"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+)
+
+// UUID hashes a name as RFC 9562's version 5 does, the version of the UUIDs
+// that the driver gives to MIG devices.
+func UUID(name string) string {
+	u := sha1.Sum([]byte("tranche simulated hardware " + name))
+	u[6] = u[6]&0x0f | 0x50
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// CardUUID is the UUID of the card with an index: another on every machine, by
+// the seed, and always the same on one.
+func (inv *Inventory) CardUUID(seed string, index int) string {
+	return "GPU-" + UUID(fmt.Sprintf("%s/%s/%d", seed, inv.GPUs[index].Model.Key, index))
+}
+
+// Cards are the machine's cards of both vendors as their drivers tell them
+// (nvidia.Driver's and amd.Driver's Inventory), in PCI order. The seed is the
+// node's name on a simulated node.
+func (inv *Inventory) Cards(seed string) []gpu.GPU {
+	cards := append(inv.nvidiaCards(seed), inv.amdCards(seed)...)
+	gpu.SortCards(cards)
+	return cards
+}
+
+func (inv *Inventory) nvidiaCards(seed string) []gpu.GPU {
+	cards := make([]gpu.GPU, len(inv.GPUs))
+	for i, g := range inv.GPUs {
+		cards[i] = gpu.GPU{
+			PCIAddress:    g.PCI,
+			Vendor:        gpu.NVIDIA,
+			Index:         i,
+			Minor:         i,
+			UUID:          inv.CardUUID(seed, i),
+			ProductName:   g.Model.ProductName,
+			PCIID:         gpu.PCIIDOf(uint16(g.Model.DeviceID()>>16), uint16(g.Model.DeviceID())), //nolint:gosec // two numbers in one
+			Architecture:  g.Model.Architecture,
+			DriverVersion: inv.DriverVersion,
+			Memory:        int64(g.Model.MemoryMiB) << 20,
+			PCIeRoot:      PCIeRoot(g.PCI),
+			NUMANode:      numaNode(g.NUMANode),
+		}
+		cards[i].Placements, cards[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
+		cards[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
+	}
+	return cards
+}
+
+// facts is what decides, beside the profiles, what the card offers.
+func (g *GPU) facts() mig.Facts {
+	major, _ := g.Model.ComputeCapability()
+	return mig.Facts{
+		PCIAddress:      g.PCI,
+		Capable:         g.Model.HasMIG(),
+		On:              g.MIGMode,
+		Switchable:      g.Model.HasMIG() && major >= mig.Hopper,
+		NeedsReset:      g.Model.HasMIG() && major < mig.Hopper,
+		Memory:          int64(g.Model.MemoryMiB-g.Model.ReservedMiB()) << 20,
+		Multiprocessors: int64(g.Model.Multiprocessors),
+	}
+}
+
+// profiles is what the model's card can be cut into.
+func (m *NVIDIAModel) profiles() []mig.Profile {
+	var all []mig.Profile
+	for _, p := range m.Profiles {
+		profile := mig.Profile{
+			ID:              uint32(p.ID),
+			Name:            p.Name,
+			Slices:          p.ComputeSlices,
+			Memory:          int64(p.MemoryMiB) << 20,
+			Multiprocessors: int64(p.Multiprocessors),
+			Engines:         p.Engines.byName(),
+			Max:             p.MaxInstances,
+		}
+		for _, start := range p.Starts {
+			profile.Spans = append(profile.Spans, mig.Span{Start: start, Size: p.Size})
+		}
+		all = append(all, profile)
+	}
+	return all
+}
+
+// byName is the engines as capacities; those that are not there are left out.
+func (e Engines) byName() map[string]int64 {
+	engines := map[string]int64{}
+	for i, name := range [...]string{
+		EngineCopy: mig.CopyEngines, EngineDecoder: mig.Decoders, EngineEncoder: mig.Encoders,
+		EngineJPEG: mig.JPEGEngines, EngineOFA: mig.OFAEngines,
+	} {
+		if e[i] > 0 {
+			engines[name] = int64(e[i])
+		}
+	}
+	return engines
+}

@@ -1,0 +1,235 @@
+package models
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed inventories/*.yaml
+var builtIn embed.FS
+
+// MaxGPUs is how many cards the nvidia-caps driver numbers (mig-minors lists
+// gpu0 to gpu31).
+const MaxGPUs = 32
+
+// Inventory is a machine: its drivers and its cards in PCI order. A machine may
+// have cards of both vendors or of one; the other's facts mean nothing then.
+type Inventory struct {
+	// Name is how the inventory was asked for.
+	Name string
+	// DriverVersion is that of NVIDIA's driver.
+	DriverVersion string
+	// CUDADriverVersion is major × 1000 + minor × 10, as NVML gives it.
+	CUDADriverVersion int
+	// NoMPS is a driver that was installed without MPS.
+	NoMPS  bool
+	Delays Delays
+	// GPUs are NVIDIA's cards.
+	GPUs      []GPU
+	AMDDriver AMDDriver
+	AMD       []AMDCard
+}
+
+// GPU is one card of NVIDIA's of an inventory.
+type GPU struct {
+	Model *NVIDIAModel
+	// PCI is the address as sysfs spells it: 0000:1b:00.0.
+	PCI string
+	// MIGMode is the mode at the first start.
+	MIGMode bool
+	// NUMANode is -1 where the machine has none.
+	NUMANode int
+}
+
+// Delays are how long the hardware takes for each change.
+type Delays struct {
+	CreateGPUInstance      time.Duration
+	CreateComputeInstance  time.Duration
+	DestroyComputeInstance time.Duration
+	DestroyGPUInstance     time.Duration
+	SetMIGMode             time.Duration
+}
+
+// defaultDelays: an instance takes 0.3 s to create (GPU and compute instance
+// together) and 1 s to destroy.
+var defaultDelays = Delays{
+	CreateGPUInstance:      200 * time.Millisecond,
+	CreateComputeInstance:  100 * time.Millisecond,
+	DestroyComputeInstance: 200 * time.Millisecond,
+	DestroyGPUInstance:     800 * time.Millisecond,
+	SetMIGMode:             time.Second,
+}
+
+// The driver of an inventory that names none.
+const (
+	defaultDriverVersion     = "580.159.04"
+	defaultCUDADriverVersion = "13.0"
+)
+
+// inventoryFile is what is written in YAML.
+type inventoryFile struct {
+	DriverVersion     string `json:"driverVersion"`
+	CUDADriverVersion string `json:"cudaDriverVersion"`
+	// MPS is whether the driver has it; default: true.
+	MPS    *bool      `json:"mps"`
+	Delays delaysFile `json:"delays"`
+	AMD    amdFile    `json:"amd"`
+	GPUs   []gpuFile  `json:"gpus"`
+}
+
+type delaysFile struct {
+	CreateGPUInstance      *metav1.Duration `json:"createGPUInstance"`
+	CreateComputeInstance  *metav1.Duration `json:"createComputeInstance"`
+	DestroyComputeInstance *metav1.Duration `json:"destroyComputeInstance"`
+	DestroyGPUInstance     *metav1.Duration `json:"destroyGPUInstance"`
+	SetMIGMode             *metav1.Duration `json:"setMigMode"`
+}
+
+type gpuFile struct {
+	Model    string   `json:"model"`
+	Count    *int     `json:"count"`
+	NUMANode *int     `json:"numaNode"`
+	PCI      []string `json:"pci"`
+	// MIGMode is NVIDIA's.
+	MIGMode string `json:"migMode"`
+	// The others are AMD's.
+	ComputeMode     string `json:"computeMode"`
+	MemoryMode      string `json:"memoryMode"`
+	VirtualFunction bool   `json:"virtualFunction"`
+}
+
+// InventoryNames lists the built-in inventories.
+func InventoryNames() []string {
+	entries, err := builtIn.ReadDir("inventories")
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// LoadInventory reads an inventory: a path (anything with a slash or ending
+// in .yaml), the name of a file <name>.yaml in one of the folders, or a
+// built-in name. A folder's file wins over a built-in of the same name.
+func LoadInventory(nameOrPath string, dirs ...string) (*Inventory, error) {
+	data, err := readInventory(nameOrPath, dirs)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := ParseInventory(data)
+	if err != nil {
+		return nil, fmt.Errorf("inventory %s: %w", nameOrPath, err)
+	}
+	inv.Name = nameOrPath
+	return inv, nil
+}
+
+func readInventory(nameOrPath string, dirs []string) ([]byte, error) {
+	if nameOrPath == "" {
+		return nil, fmt.Errorf("no inventory named: choose one of %s, or give the path of a file", strings.Join(InventoryNames(), ", "))
+	}
+	if strings.ContainsRune(nameOrPath, '/') || strings.HasSuffix(nameOrPath, ".yaml") {
+		data, err := os.ReadFile(nameOrPath)
+		if err != nil {
+			return nil, fmt.Errorf("inventory: %w", err)
+		}
+		return data, nil
+	}
+	for _, dir := range dirs {
+		data, err := os.ReadFile(filepath.Join(dir, nameOrPath+".yaml"))
+		if err == nil {
+			return data, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("inventory: %w", err)
+		}
+	}
+	data, err := builtIn.ReadFile(path.Join("inventories", nameOrPath+".yaml"))
+	if err != nil {
+		where := ""
+		if len(dirs) > 0 {
+			where = fmt.Sprintf(", or put %s.yaml into %s", nameOrPath, strings.Join(dirs, " or "))
+		}
+		return nil, fmt.Errorf("unknown inventory %q: choose one of %s%s", nameOrPath, strings.Join(InventoryNames(), ", "), where)
+	}
+	return data, nil
+}
+
+// ParseInventory decodes and checks an inventory; every error names the key.
+func ParseInventory(data []byte) (*Inventory, error) {
+	var f inventoryFile
+	if err := yaml.UnmarshalStrict(data, &f); err != nil {
+		return nil, fmt.Errorf("not a valid inventory: %w", err)
+	}
+	inv := &Inventory{DriverVersion: cmp.Or(f.DriverVersion, defaultDriverVersion), NoMPS: f.MPS != nil && !*f.MPS}
+	// Versions become file names (libcuda.so.<version>).
+	if !regexp.MustCompile(`^\d+(\.\d+){1,3}$`).MatchString(inv.DriverVersion) {
+		return nil, fmt.Errorf("driverVersion: %q is not a version like %s (quoted)", f.DriverVersion, defaultDriverVersion)
+	}
+	var err error
+	if inv.CUDADriverVersion, err = parseCUDAVersion(cmp.Or(f.CUDADriverVersion, defaultCUDADriverVersion)); err != nil {
+		return nil, err
+	}
+	if inv.Delays, err = f.Delays.resolve(); err != nil {
+		return nil, err
+	}
+	if inv.AMDDriver, err = f.AMD.resolve(); err != nil {
+		return nil, err
+	}
+	if inv.GPUs, inv.AMD, err = resolveCards(f.GPUs); err != nil {
+		return nil, err
+	}
+	return inv, nil
+}
+
+func parseCUDAVersion(s string) (int, error) {
+	m := regexp.MustCompile(`^(\d{1,3})\.(\d)$`).FindStringSubmatch(s)
+	if m == nil {
+		return 0, fmt.Errorf("cudaDriverVersion: %q is not a version like \"13.0\" (quoted)", s)
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	return major*1000 + minor*10, nil
+}
+
+func (f delaysFile) resolve() (Delays, error) {
+	d := defaultDelays
+	for _, x := range []struct {
+		key  string
+		from *metav1.Duration
+		to   *time.Duration
+	}{
+		{"createGPUInstance", f.CreateGPUInstance, &d.CreateGPUInstance},
+		{"createComputeInstance", f.CreateComputeInstance, &d.CreateComputeInstance},
+		{"destroyComputeInstance", f.DestroyComputeInstance, &d.DestroyComputeInstance},
+		{"destroyGPUInstance", f.DestroyGPUInstance, &d.DestroyGPUInstance},
+		{"setMigMode", f.SetMIGMode, &d.SetMIGMode},
+	} {
+		if x.from == nil {
+			continue
+		}
+		if x.from.Duration < 0 {
+			return Delays{}, fmt.Errorf("delays.%s: %s is negative", x.key, x.from.Duration)
+		}
+		*x.to = x.from.Duration
+	}
+	return d, nil
+}

@@ -1,0 +1,173 @@
+package models
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed nvidia.yaml
+var nvidiaYAML []byte
+
+// table is the content of nvidia.yaml: what NVML answers about each card.
+type table struct {
+	// Sources names what a row may cite.
+	Sources map[string]string       `json:"sources"`
+	Models  map[string]*NVIDIAModel `json:"models"`
+}
+
+// NVIDIAModel is one kind of card.
+type NVIDIAModel struct {
+	// Key is the model's name in inventories, like H100-80GB.
+	Key                   string `json:"-"`
+	ProductName           string `json:"productName"`
+	Architecture          string `json:"architecture"`
+	CUDAComputeCapability string `json:"cudaComputeCapability"`
+	// PCIDeviceID is device and vendor as NVML prints them: 0xDDDDVVVV.
+	PCIDeviceID string `json:"pciDeviceID"`
+	// MemoryMiB is the card's memory as NVML's memory info has it.
+	MemoryMiB uint64 `json:"memoryMiB"`
+	// MemorySlices and ComputeSlices are zero on a card without MIG.
+	MemorySlices    int       `json:"memorySlices,omitempty"`
+	ComputeSlices   int       `json:"computeSlices,omitempty"`
+	Multiprocessors int       `json:"multiprocessors"`
+	Engines         Engines   `json:"engines"`
+	Sources         []string  `json:"sources"`
+	Notes           []string  `json:"notes,omitempty"`
+	Profiles        []Profile `json:"profiles,omitempty"`
+}
+
+// Profile is a kind of GPU instance of a card.
+type Profile struct {
+	Name string `json:"name"`
+	// Enum is the argument of nvmlDeviceGetGpuInstanceProfileInfo, ID the
+	// profile id in its answer: two different numbers.
+	Enum          int `json:"enum"`
+	ID            int `json:"id"`
+	ComputeSlices int `json:"computeSlices"`
+	// Size and Starts are in memory slices, one placement for each start.
+	Size            int      `json:"size"`
+	Starts          []int    `json:"starts"`
+	Multiprocessors int      `json:"multiprocessors"`
+	MemoryMiB       uint64   `json:"memoryMiB"`
+	Engines         Engines  `json:"engines"`
+	MaxInstances    int      `json:"maxInstances"`
+	Confidence      string   `json:"confidence"`
+	Sources         []string `json:"sources"`
+}
+
+// Engines counts copy, decode, encode, JPEG and optical-flow engines.
+type Engines [5]int
+
+// Indexes of Engines.
+const (
+	EngineCopy = iota
+	EngineDecoder
+	EngineEncoder
+	EngineJPEG
+	EngineOFA
+)
+
+// loadTable parses the embedded table once; a mistake in it is a mistake in
+// the program, found by the package's own tests.
+var loadTable = sync.OnceValue(func() *table {
+	t := &table{}
+	if err := yaml.UnmarshalStrict(nvidiaYAML, t); err != nil {
+		panic(fmt.Sprintf("models: nvidia.yaml: %v", err))
+	}
+	for key, m := range t.Models {
+		m.Key = key
+	}
+	return t
+})
+
+// NVIDIAModels lists the keys of NVIDIA's cards that an inventory can name.
+func NVIDIAModels() []string {
+	return slices.Sorted(maps.Keys(loadTable().Models))
+}
+
+// NVIDIAModelByKey returns a card of NVIDIA's, or false.
+func NVIDIAModelByKey(key string) (*NVIDIAModel, bool) {
+	m, ok := loadTable().Models[key]
+	return m, ok
+}
+
+// HasMIG says whether the card can be cut by the hardware.
+func (m *NVIDIAModel) HasMIG() bool { return len(m.Profiles) > 0 }
+
+// KeepsMIGMode says whether the card stores MIG mode and needs a reset to
+// change it. Ampere keeps it in the InfoROM; from Hopper on the mode belongs
+// to the loaded driver (MIG User Guide, "Enable MIG Mode").
+func (m *NVIDIAModel) KeepsMIGMode() bool { return m.Architecture == "ampere" }
+
+// ProfileByID finds a profile by the id that NVML's answers carry.
+func (m *NVIDIAModel) ProfileByID(id uint32) (*Profile, bool) {
+	for i := range m.Profiles {
+		if uint32(m.Profiles[i].ID) == id {
+			return &m.Profiles[i], true
+		}
+	}
+	return nil, false
+}
+
+// ProfileByEnum finds a profile by its NVML_GPU_INSTANCE_PROFILE_* number.
+func (m *NVIDIAModel) ProfileByEnum(enum int) (*Profile, bool) {
+	for i := range m.Profiles {
+		if m.Profiles[i].Enum == enum {
+			return &m.Profiles[i], true
+		}
+	}
+	return nil, false
+}
+
+// MultiprocessorsOf returns the SMs of a compute instance of so many slices
+// below a GPU instance of the profile: all of them for the full size, else
+// those of the card's plain profile of that many slices.
+func (m *NVIDIAModel) MultiprocessorsOf(p *Profile, computeSlices int) int {
+	if computeSlices == p.ComputeSlices {
+		return p.Multiprocessors
+	}
+	for i := range m.Profiles {
+		if m.Profiles[i].ComputeSlices == computeSlices {
+			return m.Profiles[i].Multiprocessors
+		}
+	}
+	return p.Multiprocessors * computeSlices / p.ComputeSlices
+}
+
+// Graphics says whether the profile can render.
+func (p *Profile) Graphics() bool { return strings.HasSuffix(p.Name, "+gfx") }
+
+// CoresPerMultiprocessor is the CUDA core count of an SM: 64 on compute
+// capability 8.0, 128 on those after it (CUDA C Programming Guide).
+func (m *NVIDIAModel) CoresPerMultiprocessor() int {
+	if m.CUDAComputeCapability == "8.0" {
+		return 64
+	}
+	return 128
+}
+
+// ComputeCapability splits "9.0".
+func (m *NVIDIAModel) ComputeCapability() (major, minor int) {
+	a, b, _ := strings.Cut(m.CUDAComputeCapability, ".")
+	major, _ = strconv.Atoi(a)
+	minor, _ = strconv.Atoi(b)
+	return major, minor
+}
+
+// DeviceID is PCIDeviceID as a number.
+func (m *NVIDIAModel) DeviceID() uint32 {
+	n, _ := strconv.ParseUint(m.PCIDeviceID, 0, 32)
+	return uint32(n)
+}
+
+// ReservedMiB is what the driver keeps of the card's memory. The order of
+// magnitude is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559);
+// no card's exact number is promised.
+func (m *NVIDIAModel) ReservedMiB() uint64 { return m.MemoryMiB / 148 }

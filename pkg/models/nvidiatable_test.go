@@ -1,0 +1,54 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTableIsConsistent(t *testing.T) {
+	sources := loadTable().Sources
+	require.Len(t, NVIDIAModels(), 12)
+	for _, key := range NVIDIAModels() {
+		t.Run(key, func(t *testing.T) {
+			m, ok := NVIDIAModelByKey(key)
+			require.True(t, ok)
+			assert.NotEmpty(t, m.Sources)
+			for _, s := range m.Sources {
+				assert.Contains(t, sources, s)
+			}
+			assert.Equal(t, uint32(0x10de), m.DeviceID()&0xffff)
+			assert.NotZero(t, m.DeviceID()>>16)
+			assert.NotZero(t, m.MemoryMiB)
+			major, _ := m.ComputeCapability()
+			assert.GreaterOrEqual(t, major, 8)
+			assert.Equal(t, m.HasMIG(), m.MemorySlices > 0)
+			seen := map[int]bool{}
+			for i := range m.Profiles {
+				checkProfile(t, m, &m.Profiles[i])
+				assert.False(t, seen[m.Profiles[i].ID], "profile id %d twice", m.Profiles[i].ID)
+				seen[m.Profiles[i].ID] = true
+			}
+		})
+	}
+}
+
+func checkProfile(t *testing.T, m *NVIDIAModel, p *Profile) {
+	t.Helper()
+	assert.Contains(t, []string{"nvml", "lgip", "doc", "derived"}, p.Confidence, p.Name)
+	assert.NotEmpty(t, p.Sources, p.Name)
+	for _, s := range p.Sources {
+		assert.Contains(t, loadTable().Sources, s, p.Name)
+	}
+	assert.Zero(t, m.MemorySlices%p.Size, "%s: ids are counted in whole pieces", p.Name)
+	for i, s := range p.Starts {
+		assert.GreaterOrEqual(t, s, 0, p.Name)
+		assert.LessOrEqual(t, s+p.Size, m.MemorySlices, p.Name)
+		assert.Zero(t, s%p.Size, p.Name)
+		if i > 0 {
+			assert.Greater(t, s, p.Starts[i-1], p.Name)
+		}
+	}
+	assert.LessOrEqual(t, p.MemoryMiB, m.MemoryMiB, p.Name)
+}

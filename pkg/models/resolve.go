@@ -1,0 +1,107 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// card is a card of either vendor while the file is read.
+type card struct {
+	nvidia *GPU
+	amd    *AMDCard
+	pci    string
+	numa   int
+}
+
+// resolveCards unfolds the counts and puts each vendor's cards in PCI order,
+// which is the order of their indexes.
+func resolveCards(files []gpuFile) (gpus []GPU, amd []AMDCard, err error) {
+	if len(files) == 0 {
+		return nil, nil, errors.New("gpus: empty; name at least one card, like {model: H100-80GB, count: 8}")
+	}
+	var cards []card
+	for i, f := range files {
+		group, err := f.resolve(fmt.Sprintf("gpus[%d]", i))
+		if err != nil {
+			return nil, nil, err
+		}
+		if cards = append(cards, group...); len(cards) > MaxGPUs {
+			return nil, nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, MaxGPUs)
+		}
+	}
+	if err := assignAddresses(cards); err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(cards, func(a, b card) int { return strings.Compare(a.pci, b.pci) })
+	for _, c := range cards {
+		switch {
+		case c.nvidia != nil:
+			c.nvidia.PCI, c.nvidia.NUMANode = c.pci, c.numa
+			gpus = append(gpus, *c.nvidia)
+		case c.amd != nil:
+			c.amd.PCI, c.amd.NUMANode = c.pci, c.numa
+			amd = append(amd, *c.amd)
+		}
+	}
+	return gpus, amd, checkRenderMinors(amd)
+}
+
+// resolve checks one entry and makes its cards.
+func (f gpuFile) resolve(key string) ([]card, error) {
+	one, err := f.vendor(key)
+	if err != nil {
+		return nil, err
+	}
+	count := 1
+	if f.Count != nil {
+		count = *f.Count
+	}
+	if count < 1 || count > MaxGPUs {
+		return nil, fmt.Errorf("%s.count: %d is not between 1 and %d", key, count, MaxGPUs)
+	}
+	numa := unassignedNUMA
+	if f.NUMANode != nil {
+		if numa = *f.NUMANode; numa < -1 || numa > 1023 {
+			return nil, fmt.Errorf("%s.numaNode: %d is not between -1 (none) and 1023", key, numa)
+		}
+	}
+	if len(f.PCI) != 0 && len(f.PCI) != count {
+		return nil, fmt.Errorf("%s.pci: %d addresses for count %d", key, len(f.PCI), count)
+	}
+	cards := make([]card, count)
+	for i := range cards {
+		cards[i] = one()
+		cards[i].numa = numa
+		if len(f.PCI) != 0 {
+			if !IsPCIAddress(f.PCI[i]) {
+				return nil, fmt.Errorf("%s.pci[%d]: %q is not an address like 0000:1b:00.0 (small letters)", key, i, f.PCI[i])
+			}
+			cards[i].pci = f.PCI[i]
+		}
+	}
+	return cards, nil
+}
+
+// vendor checks the keys that are one vendor's and returns what makes its card.
+func (f gpuFile) vendor(key string) (func() card, error) {
+	if model, ok := AMDModelByKey(f.Model); ok {
+		amd, err := f.resolveAMD(key, model)
+		return func() card { c := amd; return card{amd: &c} }, err
+	}
+	model, ok := NVIDIAModelByKey(f.Model)
+	if !ok {
+		return nil, fmt.Errorf("%s.model: unknown model %q: choose one of %s", key, f.Model, strings.Join(append(NVIDIAModels(), AMDModels()...), ", "))
+	}
+	if f.MIGMode != "" && f.MIGMode != "enabled" && f.MIGMode != "disabled" {
+		return nil, fmt.Errorf("%s.migMode: %q is neither enabled nor disabled", key, f.MIGMode)
+	}
+	if f.MIGMode == "enabled" && !model.HasMIG() {
+		return nil, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
+	}
+	if f.ComputeMode != "" || f.MemoryMode != "" || f.VirtualFunction {
+		return nil, fmt.Errorf("%s: computeMode, memoryMode and virtualFunction are for AMD's cards, %s is NVIDIA's", key, f.Model)
+	}
+	return func() card { return card{nvidia: &GPU{Model: model, MIGMode: f.MIGMode == "enabled"}} }, nil
+}

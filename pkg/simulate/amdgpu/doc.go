@@ -1,0 +1,36 @@
+// Package amdgpu stands in for the kernel of a machine with AMD cards: [Kernel]
+// answers for the files of amdgpu and KFD as pkg/hardware/amd reads and writes
+// them, and reacts to writes as the driver does, with its limits, errors and
+// delays.
+//
+// It imports the inventory and disk folders beside it, pkg/hardware/amd for the
+// interface, and pkg/hardware/xcp for the modes. The way through it: [New] starts
+// the machine (kernel.go) and makes its device nodes (nodes.go). What changes at
+// run time is in amdgpu.json below [Options.Root] (state.go): it survives the
+// process, several processes may share it, and [Reboot] loses it as a machine
+// would (machine.go). From it and from the faults comes the tree of files
+// (tree.go, cardfiles.go, topology.go, processes.go); a write (write.go) changes
+// the state, and with it the tree. [Kernel.Modprobe] (driver.go) takes the driver
+// out and puts it in again, in the words of the real program.
+//
+// Faults and processes are set through <Root>/faults.yaml at any time, by hand
+// or with [SetFaults] (faults.go), beside those of pkg/simulate/nvdriver:
+//
+//	amd:
+//	  writes:
+//	  - {card: "0000:05:00.0", file: current_compute_partition, error: EBUSY, times: 2}
+//	  - {card: "*", file: current_compute_partition, hang: after}
+//	  processes: [{pid: 4242, name: python3, cards: ["0000:05:00.0"]}]
+//	  nodes: [{card: "0000:26:00.0", partitions: [7], missing: kfd}]
+//	  resetting: ["0000:46:00.0"]
+//	  lost: ["0000:65:00.0"]
+//	  ras: [{card: "0000:85:00.0", block: umc, uncorrectable: 1}]
+//	  memoryModes: [{card: "*", mode: NPS4}]
+//	  memoryModeLost: true
+//	  holders: [amdgpu_peer]
+//	  driver:
+//	  - {step: unload, error: in use, times: 1}
+//	  - {step: load, error: no device, times: 2}
+//	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
+//	  - {step: load, memoryModeLost: ["*"], times: 1}
+package amdgpu

@@ -1,0 +1,269 @@
+package amdgpu
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+)
+
+// Options say where a simulated machine lives.
+type Options struct {
+	// Root is the folder for state and device nodes; it must be on a file system
+	// that has those. Processes with the same root share the machine.
+	Root string
+	// Seed goes into the cards' numbers: give the node's name, and no two nodes of
+	// a cluster have a card in common.
+	Seed string
+	// Sleep waits for the hardware; nil is time.Sleep. With another the device nodes
+	// of a switch are there at once, unless a fault holds them back.
+	Sleep func(time.Duration)
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
+	// Logf reports what no answer of a file can say, like a broken faults.yaml; nil
+	// is log.Printf.
+	Logf func(format string, args ...any)
+}
+
+// Kernel is the simulated kernel. It is safe for concurrent use.
+type Kernel struct {
+	inventory *models.Inventory
+	root      string
+	seed      string
+	store     *disk.Store[state]
+	faults    *faultReader
+	sleepFor  func(time.Duration)
+	now       func() time.Time
+	// nodesAfter is how long after the beginning of a switch the device nodes come.
+	nodesAfter time.Duration
+	// plainNodes is set once a device node could not be made.
+	plainNodes atomic.Bool
+
+	// mu protects the last tree and what it was made of.
+	mu       sync.Mutex
+	last     *tree
+	state    *state
+	stateID  disk.FileID
+	faultsID disk.FileID
+}
+
+var _ amd.Files = (*Kernel)(nil)
+
+// New opens the machine at the root, starting it if it is not running there, and
+// makes its device nodes. A machine whose cards are other than the inventory's is
+// taken for one that was switched off to change them.
+func New(inv *models.Inventory, o Options) (*Kernel, error) {
+	if o.Root == "" {
+		return nil, errors.New("simulate AMD cards: Options.Root is empty: name a folder for the simulated machine")
+	}
+	root, err := filepath.Abs(o.Root)
+	if err != nil {
+		return nil, err
+	}
+	if root == "/" {
+		return nil, errors.New("simulate AMD cards: Options.Root is /: name a folder of its own, the host's files are never touched")
+	}
+	if len(inv.AMD) == 0 {
+		return nil, errors.New("simulate AMD cards: the inventory has none")
+	}
+	k := &Kernel{inventory: inv, root: root, seed: o.Seed, store: newStore(root), sleepFor: o.Sleep, now: o.Now}
+	if k.sleepFor == nil {
+		k.sleepFor = time.Sleep
+		k.nodesAfter = inv.AMDDriver.Delays.SwitchMode + inv.AMDDriver.Delays.RenderNodes
+	}
+	if k.now == nil {
+		k.now = time.Now
+	}
+	logf := o.Logf
+	if logf == nil {
+		logf = log.Printf
+	}
+	k.faults = &faultReader{root: root, logf: logf}
+	if err := k.start(); err != nil {
+		return nil, fmt.Errorf("simulated AMD cards in %s: %w", root, err)
+	}
+	return k, nil
+}
+
+// HasDeviceNodes says whether the nodes below dev are character devices. Only
+// root can make those; without it they are empty files.
+func (k *Kernel) HasDeviceNodes() bool { return !k.plainNodes.Load() }
+
+// start opens the machine's state, making it at the first start. A boot id that
+// is not ours means that the machine was started anew for the sake of its other
+// cards; another driver version, that the driver was loaded anew.
+func (k *Kernel) start() error {
+	if err := os.MkdirAll(k.root, 0o755); err != nil {
+		return err
+	}
+	return k.store.Update(func(st *state) (*state, error) {
+		boot, err := disk.BootID(k.root)
+		if err != nil {
+			return nil, err
+		}
+		next := st
+		switch {
+		case st == nil || !k.sameCards(st):
+			if next, err = k.firstState(st); err != nil {
+				return nil, err
+			}
+			next.BootID = boot
+		case st.BootID != boot:
+			st.reboot(boot)
+		case st.DriverVersion != k.inventory.AMDDriver.Version:
+			st.reload()
+		default:
+			return nil, k.makeNodes(st)
+		}
+		next.DriverVersion = k.inventory.AMDDriver.Version
+		return next, k.makeNodes(next)
+	})
+}
+
+func (k *Kernel) sameCards(st *state) bool {
+	return slices.EqualFunc(k.inventory.AMD, st.Cards, func(c models.AMDCard, s cardState) bool {
+		return c.PCI == s.PCI && c.Model.Key == s.Model && c.VF == s.VF && modes{c.ComputeMode, c.MemoryMode} == s.AtStart
+	})
+}
+
+// firstState is a machine as the inventory has it; what only grows goes on.
+func (k *Kernel) firstState(old *state) (*state, error) {
+	st := &state{Version: stateVersion}
+	if old != nil {
+		st.Loads, st.Generation, st.Serial = old.Loads, old.Generation, old.Serial
+		if err := os.RemoveAll(filepath.Join(k.root, "dev")); err != nil {
+			return nil, err
+		}
+	}
+	majors, err := disk.FreeMajors("/proc/devices", firstOwnMajor+2)
+	if err != nil {
+		return nil, err
+	}
+	st.KFDMajor, st.DRMMajor = majors[firstOwnMajor], majors[firstOwnMajor+1]
+	for _, c := range k.inventory.AMD {
+		at := modes{c.ComputeMode, c.MemoryMode}
+		st.Cards = append(st.Cards, cardState{Model: c.Model.Key, PCI: c.PCI, VF: c.VF, AtStart: at, Now: at})
+	}
+	st.load()
+	return st, nil
+}
+
+// firstOwnMajor leaves the first free numbers to the simulated NVIDIA driver of
+// the same machine.
+const firstOwnMajor = 3
+
+func (k *Kernel) sleep(d time.Duration) {
+	if d > 0 {
+		k.sleepFor(d)
+	}
+}
+
+// current is the tree of now.
+func (k *Kernel) current() (*tree, error) {
+	st, stateID, err := k.store.ReadID()
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return nil, errNoState(k.root)
+	}
+	faults, faultsID := k.faults.read()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.last == nil || k.stateID != stateID || k.faultsID != faultsID {
+		v := k.view(st, faults)
+		if cards, ok := reselected(k.state, st); ok && k.faultsID == faultsID {
+			k.last = v.reselect(k.last, cards)
+		} else {
+			k.last = v.tree()
+		}
+		k.state, k.stateID, k.faultsID = st, stateID, faultsID
+	}
+	return k.last, nil
+}
+
+func errNoState(root string) error {
+	return fmt.Errorf("no simulated AMD cards in %s: New makes them", root)
+}
+
+// find looks a file up.
+func (k *Kernel) find(op, name string) (*file, *tree, string, error) {
+	t, err := k.current()
+	if err != nil {
+		return nil, nil, "", &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	real, f, err := t.resolve(name)
+	if err == nil && k.now().Before(f.from) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return nil, nil, "", &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return f, t, real, nil
+}
+
+// ReadFile returns the whole content.
+func (k *Kernel) ReadFile(name string) ([]byte, error) {
+	f, _, _, err := k.find("open", name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.isDir():
+		err = unix.EISDIR
+	case f.err != 0:
+		err = f.err
+	case f.mode&fs.ModeDevice != 0:
+		err = unix.ENXIO // there is no driver behind it
+	default:
+		return []byte(f.content), nil
+	}
+	return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+}
+
+// ReadDir returns the names in a folder, sorted.
+func (k *Kernel) ReadDir(name string) ([]string, error) {
+	f, t, dir, err := k.find("open", name)
+	if err != nil {
+		return nil, err
+	}
+	if !f.isDir() {
+		return nil, &fs.PathError{Op: "readdirent", Path: name, Err: unix.ENOTDIR}
+	}
+	now := k.now()
+	names := make([]string, 0, len(f.children))
+	for _, child := range f.children {
+		if c := t.files[path.Join(dir, child)]; !now.Before(c.from) {
+			names = append(names, child)
+		}
+	}
+	return names, nil
+}
+
+// EvalSymlinks returns the path without symbolic links.
+func (k *Kernel) EvalSymlinks(name string) (string, error) {
+	_, _, real, err := k.find("lstat", name)
+	return real, err
+}
+
+// Stat tells about a file, and about what a symbolic link leads to.
+func (k *Kernel) Stat(name string) (amd.Info, error) {
+	f, t, real, err := k.find("stat", name)
+	if err != nil {
+		return amd.Info{}, err
+	}
+	return amd.Info{Mode: f.mode, Inode: t.inode(real), Major: f.major, Minor: f.minor, GID: f.gid}, nil
+}

@@ -1,0 +1,118 @@
+package amdgpu
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+)
+
+// stateVersion is raised when an older state cannot be read any more.
+const stateVersion = 1
+
+// state is what the driver and the cards remember between calls. It is kept in
+// one file that every process of the machine reads.
+type state struct {
+	Version int    `json:"version"`
+	BootID  string `json:"bootID"`
+	// DriverVersion and the cards' models and addresses tell whether the state
+	// belongs to the inventory at hand.
+	DriverVersion string `json:"driverVersion"`
+	// Loads counts how often the driver was loaded.
+	Loads int `json:"loads"`
+	// Unloaded: the driver was taken out and has not been put in again.
+	Unloaded bool `json:"unloaded,omitempty"`
+	// KFDMajor and DRMMajor are the numbers of the device nodes.
+	KFDMajor int `json:"kfdMajor"`
+	DRMMajor int `json:"drmMajor"`
+	// Generation counts the changes of KFD's topology.
+	Generation int `json:"generation"`
+	// Serial counts how often a card was made known to KFD. It only grows, so that
+	// no gpu_id comes back.
+	Serial int         `json:"serial"`
+	Cards  []cardState `json:"cards"`
+	// Order is the cards by index as KFD lists them: one that was switched goes to
+	// the end.
+	Order     []int     `json:"order"`
+	Processes []Process `json:"processes,omitempty"`
+	// FaultsFile is which faults.yaml the counts belong to.
+	FaultsFile  disk.FileID `json:"faultsFile"`
+	FaultCounts []int       `json:"faultCounts,omitempty"`
+}
+
+// modes are the two modes of a card.
+type modes struct {
+	Compute xcp.Mode       `json:"compute,omitempty"`
+	Memory  xcp.MemoryMode `json:"memory,omitempty"`
+}
+
+type cardState struct {
+	Model string `json:"model"`
+	PCI   string `json:"pci"`
+	VF    bool   `json:"vf,omitempty"`
+	// AtStart are the modes after a start of the machine.
+	AtStart modes `json:"atStart"`
+	Now     modes `json:"now"`
+	// Requested is the memory mode that the next load of the driver brings.
+	Requested xcp.MemoryMode `json:"requested,omitempty"`
+	// Selected is the mode that compute_partition_config describes.
+	Selected xcp.Mode `json:"selected,omitempty"`
+	// Serial is that of the state when the card was made known to KFD.
+	Serial int `json:"serial"`
+	// NodesFrom is when the device nodes of the last switch are there.
+	NodesFrom time.Time `json:"nodesFrom,omitzero"`
+	// Broken: KFD did not come up again after a switch, and has no node of the card.
+	Broken bool `json:"broken,omitempty"`
+	// Absent: the last load of the driver did not bring the card up.
+	Absent bool `json:"absent,omitempty"`
+}
+
+func newStore(root string) *disk.Store[state] {
+	return &disk.Store[state]{
+		Path: filepath.Join(root, "amdgpu.json"),
+		Lock: filepath.Join(root, "amdgpu.lock"),
+		Check: func(st *state) error {
+			if st.Version != stateVersion {
+				return fmt.Errorf("version %d, this program reads %d", st.Version, stateVersion)
+			}
+			return nil
+		},
+		Clone: (*state).clone,
+	}
+}
+
+// clone makes a copy that can be changed.
+func (st *state) clone() *state {
+	c := *st
+	c.Cards, c.Order = slices.Clone(st.Cards), slices.Clone(st.Order)
+	c.Processes, c.FaultCounts = slices.Clone(st.Processes), slices.Clone(st.FaultCounts)
+	return &c
+}
+
+// card finds a card by its address, -1 when there is none.
+func (st *state) card(pci string) int {
+	return slices.IndexFunc(st.Cards, func(c cardState) bool { return c.PCI == pci })
+}
+
+// announce makes a card known to KFD anew: with other gpu_ids, and behind the
+// others (kfd_topology_remove_device and _add_device in Linux' kfd_topology.c).
+func (st *state) announce(index int) {
+	st.Serial++
+	st.Generation++
+	st.Cards[index].Serial = st.Serial
+	st.Order = append(slices.DeleteFunc(st.Order, func(i int) bool { return i == index }), index)
+}
+
+// load is a load of the driver: KFD knows the cards in PCI order.
+func (st *state) load() {
+	st.Loads++
+	st.Unloaded, st.Order = false, nil
+	for i := range st.Cards {
+		c := &st.Cards[i]
+		c.Broken, c.Absent, c.NodesFrom, c.Requested, c.Selected = false, false, time.Time{}, "", c.Now.Compute
+		st.announce(i)
+	}
+}

@@ -1,0 +1,111 @@
+package amdgpu
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
+)
+
+const (
+	kfdDir      = "/sys/devices/virtual/kfd/kfd"
+	topologyDir = kfdDir + "/topology"
+)
+
+// topologyFiles are KFD's nodes: the processors first, then the cards.
+func (v *view) topologyFiles(t *tree, nodes []node) {
+	t.symlink("/sys/class/kfd/kfd", kfdDir)
+	t.dir(kfdDir + "/proc")
+	t.text(topologyDir+"/generation_id", strconv.Itoa(v.generation()))
+	t.text(topologyDir+"/system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0")
+	processors := v.processors()
+	for i := range processors {
+		v.nodeDir(t, i, 0, "", processorProperties(i))
+	}
+	for i, n := range nodes {
+		dir := v.nodeDir(t, processors+i, n.gpuID, "ip discovery", v.properties(n))
+		t.text(dir+"/mem_banks/0/properties", fmt.Sprintf("heap_type 1\nsize_in_bytes %d\nflags 0\nwidth 8192\nmem_clk_max %d",
+			v.memory(n), v.model(n.card).ClocksMHz[1]))
+	}
+}
+
+func (v *view) nodeDir(t *tree, number int, gpuID uint32, name, properties string) string {
+	dir := path.Join(topologyDir, "nodes", strconv.Itoa(number))
+	t.text(dir+"/gpu_id", strconv.Itoa(int(gpuID)))
+	t.text(dir+"/name", name)
+	t.text(dir+"/properties", properties)
+	return dir
+}
+
+// processors is how many the machine has: one for each NUMA node.
+func (v *view) processors() int {
+	n := 1
+	for i := range v.inv.AMD {
+		n = max(n, v.inv.AMD[i].NUMANode+1)
+	}
+	return n
+}
+
+func processorProperties(index int) string {
+	const cores = 96
+	return lines("cpu_cores_count", cores, "simd_count", 0, "mem_banks_count", 1, "cpu_core_id_base", index*cores,
+		"vendor_id", 0, "device_id", 0, "location_id", 0, "domain", 0, "drm_render_minor", 0, "unique_id", 0)
+}
+
+// memory is what KFD says that a partition has.
+func (v *view) memory(n node) int64 {
+	return xcp.MemoryOf(v.model(n.card).Memory(), v.modes(n.card).Memory, v.partitions(n.card))[n.partition]
+}
+
+// Numbers that all cards have in common (KFD nodes of MI300X and MI350X in
+// ROCm/k8s-device-plugin's and rocprofiler-sdk's test data).
+const (
+	simdPerCU       = 4
+	sdmaPerNode     = 2
+	queuesPerSDMA   = 8
+	computeQueues   = 24
+	hive            = 15188982192727901047
+	arraysPerXCC    = 4
+	partitionShift  = 28 // of location_id, in drivers that have the partition there
+	firmwareVersion = 177
+)
+
+// properties are those of a card's node.
+func (v *view) properties(n node) string {
+	m, count := v.model(n.card), v.partitions(n.card)
+	domain, bus, device := models.ParsePCI(v.pci(n.card))
+	location := bus<<8 | device<<3
+	if v.inv.AMDDriver.HighLocationBits {
+		location |= uint32(n.partition) << partitionShift
+	} else {
+		location |= uint32(n.partition)
+	}
+	xccs := m.XCCs / count
+	return lines("cpu_cores_count", 0, "simd_count", m.ComputeUnits/count*simdPerCU, "mem_banks_count", 1,
+		"caches_count", 0, "io_links_count", 0, "p2p_links_count", 0, "cpu_core_id_base", 0, "simd_id_base", 2147487744,
+		"max_waves_per_simd", 8, "lds_size_in_kb", 64, "gds_size_in_kb", 0, "num_gws", 64, "wave_front_size", 64,
+		"array_count", arraysPerXCC*xccs, "simd_arrays_per_engine", 1, "cu_per_simd_array", m.CUsPerArray, "simd_per_cu", simdPerCU,
+		"max_slots_scratch_cu", 32, "gfx_target_version", m.GFXTargetVersion, "vendor_id", 4098,
+		"device_id", m.PCIDevice(v.inv.AMD[n.card].VF), "location_id", location, "domain", domain,
+		"drm_render_minor", v.inv.RenderMinor(n.card)+n.partition, "hive_id", uint64(hive),
+		"num_sdma_engines", sdmaPerNode, "num_sdma_xgmi_engines", max(0, m.Engines[models.AMDEngineSDMA]/count-sdmaPerNode),
+		"num_sdma_queues_per_engine", queuesPerSDMA, "num_cp_queues", computeQueues,
+		"max_engine_clk_fcompute", m.ClocksMHz[0], "local_mem_size", 0, "fw_version", firmwareVersion, "capability", 2893521536,
+		"debug_prop", 1511, "sdma_fw_version", 24, "unique_id", v.uniqueID(n.card, n.partition), "num_xcc", xccs,
+		"max_engine_clk_ccompute", 3700)
+}
+
+// lines writes pairs of a name and a number.
+func lines(pairs ...any) string {
+	var b strings.Builder
+	for i := 0; i < len(pairs); i += 2 {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		_, _ = fmt.Fprintf(&b, "%v %v", pairs[i], pairs[i+1])
+	}
+	return b.String()
+}

@@ -1,0 +1,161 @@
+package amdgpu
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
+)
+
+// view is the machine at one moment: what the inventory has, what the state
+// remembers and what the faults change of it.
+type view struct {
+	inv    *models.Inventory
+	seed   string
+	st     *state
+	faults *Faults
+}
+
+func (k *Kernel) view(st *state, faults *Faults) *view {
+	return &view{inv: k.inventory, seed: k.seed, st: st, faults: faults}
+}
+
+func (v *view) model(card int) *models.AMDModel { return v.inv.AMD[card].Model }
+
+func (v *view) pci(card int) string { return v.inv.AMD[card].PCI }
+
+// lost tells whether the card fell off the bus.
+func (v *view) lost(card int) bool { return slices.Contains(v.faults.Lost, v.pci(card)) }
+
+// bound tells whether the driver has the card.
+func (v *view) bound(card int) bool {
+	return !v.st.Unloaded && !v.st.Cards[card].Absent && !v.lost(card)
+}
+
+// resetting tells whether the card is being reset.
+func (v *view) resetting(card int) bool { return slices.Contains(v.faults.Resetting, v.pci(card)) }
+
+// modes are those that the card is in. A memory mode that a fault put in comes
+// with the compute mode that the driver chooses with it, unless the card's own
+// goes with both.
+func (v *view) modes(card int) modes {
+	return v.faults.modes(v.st.Cards[card])
+}
+
+// legal are the compute modes that the card can be put into now, in the kernel's
+// order.
+func (v *view) legal(card int) []xcp.Mode {
+	legal := xcp.Legal(v.model(card).Chip(false), v.modes(card).Memory)
+	return slices.DeleteFunc(v.model(card).Modes(), func(m xcp.Mode) bool { return !slices.Contains(legal, m) })
+}
+
+// partitions is how many the card has.
+func (v *view) partitions(card int) int {
+	if !v.model(card).HasPartitions() {
+		return 1
+	}
+	return v.modes(card).Compute.Count(v.model(card).XCCs)
+}
+
+// hasMinor tells whether DRM had a number left for a partition of a card. A
+// display adapter beside the cards takes one of them.
+func (v *view) hasMinor(card, partition int) bool {
+	last := models.FirstRenderMinor + models.MaxRenderMinors - 1
+	return !v.inv.AMDDriver.DisplayAdapter || v.inv.RenderMinor(card)+partition != last
+}
+
+// known tells whether KFD has a node of the partition.
+func (v *view) known(card, partition int) bool {
+	return v.bound(card) && !v.st.Cards[card].Broken && v.hasMinor(card, partition) && !v.faults.missing(missingKFD, v.pci(card), partition)
+}
+
+// uniqueID is what KFD calls a partition's, which with some drivers is that of
+// the card.
+func (v *view) uniqueID(card, partition int) uint64 {
+	id := v.inv.UniqueID(v.seed, card)
+	if !v.inv.AMDDriver.UniquePerPartition || v.partitions(card) == 1 {
+		return id
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%x %d", id, partition)
+	return h.Sum64()
+}
+
+// node is a node of KFD's topology that is a partition or a whole card.
+type node struct {
+	card, partition int
+	gpuID           uint32
+}
+
+// nodes are those of the cards, in KFD's order. gpu_ids have 16 bits and are told
+// apart by counting up (kfd_generate_gpu_id in Linux' kfd_topology.c).
+func (v *view) nodes() []node {
+	var nodes []node
+	used := map[uint32]bool{0: true}
+	for _, card := range v.st.Order {
+		for partition := range v.partitions(card) {
+			if !v.known(card, partition) {
+				continue
+			}
+			h := fnv.New32a()
+			_, _ = fmt.Fprintf(h, "%s %d %d", v.pci(card), v.st.Cards[card].Serial, partition)
+			id := h.Sum32() & 0xffff
+			for used[id] {
+				id = (id + 1) & 0xffff
+			}
+			used[id] = true
+			nodes = append(nodes, node{card: card, partition: partition, gpuID: id})
+		}
+	}
+	return nodes
+}
+
+// processes are the processes that use KFD, whoever started them.
+func (v *view) processes() []Process {
+	return slices.Concat(v.st.Processes, v.faults.Processes)
+}
+
+// generation is KFD's number of the topology. Faults that change the topology
+// change it too.
+func (v *view) generation() int {
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, v.faults.Nodes, v.faults.Lost, v.faults.MemoryModes)
+	return v.st.Generation<<20 | int(h.Sum32()&0xfffff)
+}
+
+// tree makes the files of the machine.
+func (v *view) tree() *tree {
+	t := &tree{files: map[string]*file{}, boot: v.st.BootID, loads: v.st.Loads, generation: v.generation()}
+	t.dir("/")
+	t.text("/proc/sys/kernel/random/boot_id", v.st.BootID)
+	for card := range v.inv.AMD {
+		v.pciFiles(t, card)
+	}
+	for i := range v.inv.GPUs {
+		v.otherCardFiles(t, &v.inv.GPUs[i])
+	}
+	if !v.st.Unloaded {
+		v.driverFiles(t)
+	}
+	t.sort()
+	return t
+}
+
+// driverFiles are those that go with the driver.
+func (v *view) driverFiles(t *tree) {
+	v.moduleFiles(t)
+	for card := range v.inv.AMD {
+		if v.bound(card) {
+			v.cardFiles(t, card)
+			v.nodeFiles(t, card)
+		}
+	}
+	t.add("/dev/kfd", v.device(v.st.KFDMajor, 0))
+	nodes := v.nodes()
+	v.topologyFiles(t, nodes)
+	for _, p := range v.processes() {
+		v.processFiles(t, p, nodes)
+	}
+}

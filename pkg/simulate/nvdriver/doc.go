@@ -1,0 +1,32 @@
+// Package nvdriver stands in for NVIDIA's driver: [NVML] answers the calls of
+// go-nvml's nvml.Interface from an inventory file, with the limits, errors,
+// delays and files of the real thing, so that everything above NVML runs
+// unchanged on a machine without a card.
+//
+// It imports pkg/models, pkg/program and its sibling packages: disk, which it
+// shares with the simulator of AMD's cards, and that one (amdgpu), so that a
+// machine with cards of both reboots as one; nvstate, which it shares with the
+// driver's programs (nvtools). The way through it: [New] starts the machine
+// (machine.go), lays out the files that containers and libraries look for
+// (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
+// (nvml.go, device.go, mig.go, …). What may exist side by side is decided in
+// allocate.go. What changes at run time is in state.json below [Options.Root]
+// (nvstate): it survives the process, two processes may share it, and
+// [Reboot] loses it as a machine would.
+//
+// Faults, clients of the cards and XID events are set through
+// <Root>/faults.yaml at any time, by hand or with [SetFaults] (faults.go):
+//
+//	calls:
+//	- {call: CreateComputeInstance, gpu: "0000:1b:00.0", error: INSUFFICIENT_RESOURCES, times: 2}
+//	- {call: GpuInstanceDestroy, gpu: "*", delay: 5s}
+//	processes: [{gpu: "0000:1b:00.0", gpuInstance: 7, pid: 4242, name: python}]
+//	lost: ["0000:43:00.0"]
+//	xids: [{gpu: "0000:52:00.0", xid: 79}]
+//	resets: [{gpu: "0000:52:00.0", refused: true, times: 1}]
+//	recovery: [{gpu: "0000:52:00.0", action: reset}]
+//	amd: … see amdgpu
+//
+// Methods of the NVML interfaces that are not simulated panic with their name:
+// implement them here when something starts to need them.
+package nvdriver

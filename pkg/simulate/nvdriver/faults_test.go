@@ -1,0 +1,185 @@
+package nvdriver
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/models"
+)
+
+func TestCallFailsNTimes(t *testing.T) {
+	root := t.TempDir()
+	n := machineIn(t, "a100-40x8", root)
+	d := card(t, n, 0)
+	gi := makeGI(t, d, "1g.5gb", 0)
+	info := fullCompute(t, gi)
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{
+		{Call: "CreateComputeInstance", GPU: pciOf(d), Error: Return(nvml.ERROR_INSUFFICIENT_RESOURCES), Times: 2},
+	}}))
+	assert.Equal(t, nvml.ERROR_INSUFFICIENT_RESOURCES, second(gi.CreateComputeInstance(&info)))
+	// The count outlives the process.
+	gi, ret := card(t, machineIn(t, "a100-40x8", root), 0).GetGpuInstanceById(7)
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.ERROR_INSUFFICIENT_RESOURCES, second(gi.CreateComputeInstance(&info)))
+	ci, ret := gi.CreateComputeInstance(&info)
+	assert.Equal(t, nvml.SUCCESS, ret)
+
+	other := makeGI(t, card(t, n, 1), "1g.5gb", 0)
+	makeCI(t, other)
+
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{
+		{Call: "ComputeInstanceDestroy", GPU: "*", Error: Return(nvml.ERROR_IN_USE), Times: 1},
+		{Call: "ComputeInstanceDestroy", GPU: "*", Error: Return(nvml.ERROR_UNKNOWN), Times: 1},
+	}}))
+	assert.Equal(t, nvml.ERROR_IN_USE, ci.Destroy())
+	assert.Equal(t, nvml.ERROR_UNKNOWN, ci.Destroy(), "the next entry, once the first is used up")
+	assert.Equal(t, nvml.SUCCESS, ci.Destroy())
+}
+
+func TestFaultWithoutTimesStaysUntilRemoved(t *testing.T) {
+	root := t.TempDir()
+	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "faults.yaml"), []byte(`
+calls:
+- {call: GetMigMode, gpu: "*", error: GPU_IS_LOST}
+- {call: CreateGpuInstance, gpu: "0000:07:00.0", error: 19}
+`), 0o600))
+	for range 3 {
+		_, _, ret := d.GetMigMode()
+		assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret)
+		_, ret = tryGI(t, d, "1g.5gb", 0)
+		assert.Equal(t, nvml.ERROR_IN_USE, ret)
+	}
+	require.NoError(t, os.Remove(filepath.Join(root, "faults.yaml")))
+	assert.Equal(t, [2]int{1, 1}, modes(t, d))
+}
+
+func TestDelayAndHang(t *testing.T) {
+	root := t.TempDir()
+	inv, err := models.LoadInventory("a100-40x8")
+	require.NoError(t, err)
+	var slept time.Duration
+	n, err := New(inv, Options{Root: root, Sleep: func(d time.Duration) { slept += d }})
+	require.NoError(t, err)
+	require.Equal(t, nvml.SUCCESS, n.Init())
+	d := card(t, n, 0)
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "GetUUID", GPU: "*", Delay: metav1.Duration{Duration: time.Hour}}}}))
+	_, ret := d.GetUUID()
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, time.Hour, slept)
+
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "SetMigMode", GPU: pciOf(d), Hang: true, Error: Return(nvml.ERROR_TIMEOUT)}}}))
+	var wg sync.WaitGroup
+	started := make(chan struct{})
+	wg.Go(func() {
+		close(started)
+		_, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
+		assert.Equal(t, nvml.ERROR_TIMEOUT, ret)
+	})
+	<-started
+	assert.Equal(t, [2]int{1, 1}, modes(t, d), "reading goes on")
+	_, ret = card(t, n, 1).SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	assert.Equal(t, nvml.SUCCESS, ret, "so do the other cards")
+	require.NoError(t, SetFaults(root, Faults{}))
+	wg.Wait()
+}
+
+func TestLostCard(t *testing.T) {
+	root := t.TempDir()
+	n := machineIn(t, "a100-40x8", root)
+	d := card(t, n, 2)
+	gi := makeGI(t, d, "1g.5gb", 0)
+	makeCI(t, gi)
+	m, _ := d.GetMigDeviceHandleByIndex(0)
+	require.NoError(t, SetFaults(root, Faults{Lost: []string{pciOf(d)}}))
+	_, _, modeRet := d.GetMigMode()
+	for what, ret := range map[string]nvml.Return{
+		"handle": second(n.DeviceGetHandleByIndex(2)), "name": second(d.GetName()), "mig": second(m.GetUUID()),
+		"destroy": gi.Destroy(), "create": second(tryCreate(d)),
+	} {
+		assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret, what)
+	}
+	assert.Equal(t, nvml.ERROR_UNKNOWN, modeRet, "nvml.h documents no ERROR_GPU_IS_LOST for the mode")
+	count, _ := n.DeviceGetCount()
+	assert.Equal(t, 8, count)
+	assert.Equal(t, [2]int{1, 1}, modes(t, card(t, n, 3)))
+	require.NoError(t, SetFaults(root, Faults{}))
+	assert.Equal(t, nvml.SUCCESS, second(gi.GetInfo()), "back as it was")
+}
+
+func tryCreate(d nvml.Device) (nvml.GpuInstance, nvml.Return) {
+	return d.CreateGpuInstance(&nvml.GpuInstanceProfileInfo{Id: 19})
+}
+
+func TestInitFails(t *testing.T) {
+	root := t.TempDir()
+	n := machineIn(t, "l4x4", root)
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "Init", GPU: "*", Error: Return(nvml.ERROR_DRIVER_NOT_LOADED), Times: 1}}}))
+	assert.Equal(t, nvml.ERROR_DRIVER_NOT_LOADED, n.Init())
+	assert.Equal(t, nvml.SUCCESS, n.Init())
+}
+
+func TestBrokenFaultsNameTheKey(t *testing.T) {
+	for yaml, want := range map[string]string{
+		"calls: [{call: Destroy, gpu: '*', error: 1}]":                `calls[0].call: unknown call "Destroy": choose one of ComputeInstanceDestroy,`,
+		"calls: [{call: Init, gpu: gpu0, error: 1}]":                  `calls[0].gpu: "gpu0" is neither * nor an address`,
+		"calls: [{call: Init, error: 1}]":                             `calls[0].gpu: "" is neither`,
+		"calls: [{call: Init, gpu: '*', error: BROKEN}]":              "is not an NVML error like ERROR_IN_USE",
+		"calls: [{call: Init, gpu: '*', error: 1, times: -1}]":        "calls[0].times: -1 is negative",
+		"calls: [{call: Init, gpu: '*', delay: -1s}]":                 "calls[0].delay: -1s is negative",
+		"calls: [{call: Init, gpu: '*'}]":                             "calls[0]: does nothing",
+		"calls: [{call: Init, gpu: '*', error: 1, time: 2}]":          `unknown field "time"`,
+		"processes: [{gpu: x, pid: 1}]":                               `processes[0].gpu: "x"`,
+		"processes: [{gpu: '0000:07:00.0', pid: 0}]":                  "processes[0].pid: 0",
+		"processes: [{gpu: '0000:07:00.0', pid: 1, gpuInstance: -1}]": "processes[0].gpuInstance: -1",
+		"resets: [{gpu: gpu0, refused: true}]":                        `resets[0].gpu: "gpu0" is neither * nor an address`,
+		"resets: [{gpu: '*'}]":                                        "resets[0].does nothing",
+		"resets: [{gpu: '*', refused: true, times: -1}]":              "resets[0].times: -1 is negative",
+		"resets: [{gpu: '*', delay: -1s}]":                            "resets[0].delay: -1s is negative",
+		"resets: [{gpu: '*', refuse: true}]":                          `unknown field "refuse"`,
+		"lost: [gpu0]":                                                `lost[0]: "gpu0"`,
+		"lost: {":                                                     "not valid faults",
+	} {
+		_, err := ParseFaults([]byte(yaml))
+		assert.ErrorContains(t, err, want, yaml)
+	}
+	assert.Error(t, SetFaults(t.TempDir(), Faults{Lost: []string{"x"}}))
+}
+
+func TestHalfWrittenFaultsChangeNothing(t *testing.T) {
+	root := t.TempDir()
+	n := machineIn(t, "a100-40x8", root)
+	logged := 0
+	n.faults.logf = func(string, ...any) { logged++ }
+	d := card(t, n, 0)
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "GetUUID", GPU: "*", Error: Return(nvml.ERROR_UNKNOWN)}}}))
+	assert.Equal(t, nvml.ERROR_UNKNOWN, second(d.GetUUID()))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "faults.yaml"), []byte("calls: [{"), 0o600))
+	for range 3 {
+		assert.Equal(t, nvml.ERROR_UNKNOWN, second(d.GetUUID()))
+	}
+	assert.Equal(t, 1, logged, "once a file, not once a call")
+}
+
+func TestErrorsByNameAndNumber(t *testing.T) {
+	for text, want := range map[string]nvml.Return{
+		`"ERROR_IN_USE"`: nvml.ERROR_IN_USE, `"IN_USE"`: nvml.ERROR_IN_USE, `19`: nvml.ERROR_IN_USE, `"19"`: nvml.ERROR_IN_USE,
+		`"ERROR_UNKNOWN"`: nvml.ERROR_UNKNOWN, `999`: nvml.ERROR_UNKNOWN,
+	} {
+		var r Return
+		require.NoError(t, r.UnmarshalJSON([]byte(text)), text)
+		assert.Equal(t, want, nvml.Return(r), text)
+	}
+	for _, text := range []string{`"SUCCESS"`, `-1`, `1000`, `""`, `null`} {
+		var r Return
+		assert.Error(t, r.UnmarshalJSON([]byte(text)), text)
+	}
+}

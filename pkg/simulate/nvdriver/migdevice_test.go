@@ -1,0 +1,100 @@
+package nvdriver
+
+import (
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMIGDevice(t *testing.T) {
+	n := machine(t, "h100x8")
+	d := card(t, n, 3)
+	migOn(t, d)
+	gi := makeGI(t, d, "3g.40gb", 4)
+	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetMigDeviceHandleByIndex(0)), "a GPU instance alone is no device")
+	ci := makeCI(t, gi)
+
+	m, ret := d.GetMigDeviceHandleByIndex(0)
+	require.Equal(t, nvml.SUCCESS, ret)
+	isMIG, ret := m.IsMigDeviceHandle()
+	assert.Equal(t, nvml.SUCCESS, ret)
+	assert.True(t, isMIG)
+	uuid, _ := m.GetUUID()
+	assert.Regexp(t, `^MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, uuid)
+	name, _ := m.GetName()
+	assert.Equal(t, "NVIDIA H100 80GB HBM3 MIG 3g.40gb", name)
+	giID, _ := m.GetGpuInstanceId()
+	ciID, _ := m.GetComputeInstanceId()
+	index, _ := m.GetIndex()
+	assert.Equal(t, []int{2, 0, 0}, []int{giID, ciID, index})
+	parent, ret := m.GetDeviceHandleFromMigDeviceHandle()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Same(t, d, parent)
+	attributes, ret := m.GetAttributes()
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, nvml.DeviceAttributes{
+		MultiprocessorCount: 60, SharedCopyEngineCount: 3, SharedDecoderCount: 3, SharedJpegCount: 3,
+		GpuInstanceSliceCount: 3, ComputeInstanceSliceCount: 3, MemorySizeMB: 40448,
+	}, attributes)
+	memory, _ := m.GetMemoryInfo()
+	assert.Equal(t, uint64(40448)<<20, memory.Total)
+	byUUID, ret := n.DeviceGetHandleByUUID(uuid)
+	require.Equal(t, nvml.SUCCESS, ret)
+	assert.Equal(t, m, byUUID)
+
+	ciInfo, _ := ci.GetInfo()
+	parentUUID, _ := ciInfo.Device.GetUUID()
+	assert.NotEqual(t, uuid, parentUUID, "the trap: a compute instance's device is the card")
+	_, _, ret = m.GetMigMode()
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(m.GetMinorNumber()))
+	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(m.GetMaxMigDeviceCount()))
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, second(d.GetMigDeviceHandleByIndex(7)))
+
+	require.Equal(t, nvml.SUCCESS, ci.Destroy())
+	for what, ret := range map[string]nvml.Return{
+		"uuid": second(m.GetUUID()), "name": second(m.GetName()), "gi": second(m.GetGpuInstanceId()), "ci": second(m.GetComputeInstanceId()),
+		"index": second(m.GetIndex()), "memory": second(m.GetMemoryInfo()), "attributes": second(m.GetAttributes()),
+		"parent": second(m.GetDeviceHandleFromMigDeviceHandle()), "processes": second(m.GetComputeRunningProcesses()),
+	} {
+		assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret, what)
+	}
+	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(n.DeviceGetHandleByUUID(uuid)))
+	makeCI(t, gi)
+	m, ret = d.GetMigDeviceHandleByIndex(0)
+	require.Equal(t, nvml.SUCCESS, ret)
+	again, _ := m.GetUUID()
+	assert.Equal(t, uuid, again, "the same ids on the same card have the same UUID")
+}
+
+func TestSmallComputeInstanceHasItsSlicesInTheName(t *testing.T) {
+	d := card(t, machine(t, "a100-40x8"), 0)
+	gi := makeGI(t, d, "3g.20gb", 0)
+	one, _ := gi.GetComputeInstanceProfileInfo(0, 0)
+	_, ret := gi.CreateComputeInstance(&one)
+	require.Equal(t, nvml.SUCCESS, ret)
+	m, _ := d.GetMigDeviceHandleByIndex(0)
+	name, _ := m.GetName()
+	assert.Equal(t, "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", name)
+	attributes, _ := m.GetAttributes()
+	assert.Equal(t, []uint32{14, 3, 1}, []uint32{attributes.MultiprocessorCount, attributes.GpuInstanceSliceCount, attributes.ComputeInstanceSliceCount})
+}
+
+func TestMIGIndexesHaveHoles(t *testing.T) {
+	d := card(t, machine(t, "a100-40x8"), 0)
+	var first nvml.ComputeInstance
+	for start := range uint32(3) {
+		ci := makeCI(t, makeGI(t, d, "1g.5gb", start))
+		if start == 0 {
+			first = ci
+		}
+	}
+	require.Equal(t, nvml.SUCCESS, first.Destroy())
+	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetMigDeviceHandleByIndex(0)))
+	m, ret := d.GetMigDeviceHandleByIndex(2)
+	require.Equal(t, nvml.SUCCESS, ret)
+	gi, _ := m.GetGpuInstanceId()
+	assert.Equal(t, 9, gi)
+}

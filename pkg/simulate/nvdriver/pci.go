@@ -1,0 +1,58 @@
+package nvdriver
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+)
+
+// nvmlBusID is the address as NVML prints it: eight digits of domain, capitals.
+func nvmlBusID(addr string) string { return "0000" + strings.ToUpper(addr) }
+
+// sysfsBusID turns any spelling that NVML accepts (four or eight digits of
+// domain, either case) into sysfs's.
+func sysfsBusID(id string) string {
+	id = strings.ToLower(id)
+	if len(id) == len("00000000:1b:00.0") && strings.HasPrefix(id, "0000") {
+		id = id[4:]
+	}
+	return id
+}
+
+// pciDevicePath is where the card sits below sys/devices: behind a root port
+// of its root complex.
+func pciDevicePath(addr string) string {
+	root := models.PCIeRoot(addr)
+	return filepath.Join("devices", root, strings.TrimPrefix(root, "pci")+":01.1", addr)
+}
+
+// layoutPCI writes the part of sysfs that describes the card:
+// sys/bus/pci/devices/<addr> as a link into sys/devices, so that the PCIe
+// root can be read from its target.
+func layoutPCI(root string, g models.GPU) error {
+	sys := filepath.Join(root, "sys")
+	dir := filepath.Join(sys, pciDevicePath(g.PCI))
+	id := g.Model.DeviceID()
+	for name, content := range map[string]string{
+		"vendor":           fmt.Sprintf("0x%04x", id&0xffff),
+		"device":           fmt.Sprintf("0x%04x", id>>16),
+		"subsystem_vendor": fmt.Sprintf("0x%04x", id&0xffff),
+		"subsystem_device": "0x0000",
+		"class":            "0x030200", // 3D controller
+		"numa_node":        strconv.Itoa(g.NUMANode),
+		"enable":           "1",
+	} {
+		if err := disk.WriteFile(filepath.Join(dir, name), content+"\n"); err != nil {
+			return err
+		}
+	}
+	target, err := filepath.Rel(filepath.Join(sys, "bus/pci/devices"), dir)
+	if err != nil {
+		return err
+	}
+	return disk.Symlink(target, filepath.Join(sys, "bus/pci/devices", g.PCI))
+}

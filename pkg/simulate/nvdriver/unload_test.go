@@ -1,0 +1,61 @@
+package nvdriver
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/models"
+)
+
+// The module stays while somebody uses it. Without it nothing opens, and what was cut
+// is gone; loaded again it is another load.
+func TestUnloadDriver(t *testing.T) {
+	root := t.TempDir()
+	parse := func(version string) *models.Inventory {
+		inv, err := models.ParseInventory([]byte("driverVersion: " + version + "\ngpus: [{model: H100-80GB, migMode: enabled}]"))
+		require.NoError(t, err)
+		return inv
+	}
+	n := open(t, parse("580.159.04"), root)
+	makeGI(t, card(t, n, 0), "1g.10gb", 0)
+	module := filepath.Join(root, "sys/module/nvidia")
+
+	require.ErrorIs(t, UnloadDriver(root), ErrModuleInUse, "NVML is open")
+	require.Equal(t, nvml.SUCCESS, n.Shutdown())
+	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: "0000:1b:00.0", PID: 6}}}))
+	require.ErrorIs(t, UnloadDriver(root), ErrModuleInUse, "a program uses the GPU")
+	require.NoError(t, SetFaults(root, Faults{}))
+	assert.DirExists(t, module)
+	require.NoError(t, UnloadDriver(root))
+	assert.NoDirExists(t, module)
+	assert.Equal(t, nvml.ERROR_DRIVER_NOT_LOADED, n.Init())
+
+	// Another process finds the same, and so does one that brings another version.
+	again, err := New(parse("590.44.01"), Options{Root: root})
+	require.NoError(t, err)
+	assert.Equal(t, nvml.ERROR_DRIVER_NOT_LOADED, again.Init())
+	assert.NoDirExists(t, module)
+
+	require.NoError(t, LoadDriver(root))
+	require.Equal(t, nvml.SUCCESS, again.Init())
+	assert.Equal(t, "590.44.01\n", content(t, root, "sys/module/nvidia/version"))
+	state, err := again.store.Read()
+	require.NoError(t, err)
+	assert.Empty(t, state.GPUs[0].Instances)
+	require.ErrorIs(t, UnloadDriver(root), ErrModuleInUse)
+}
+
+func TestLibraryMissing(t *testing.T) {
+	root := t.TempDir()
+	missing, err := LibraryMissing(root)
+	require.NoError(t, err)
+	assert.False(t, missing)
+	require.NoError(t, SetFaults(root, Faults{LibraryMissing: true}))
+	missing, err = LibraryMissing(root)
+	require.NoError(t, err)
+	assert.True(t, missing)
+}

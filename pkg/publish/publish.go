@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -137,18 +136,18 @@ func devicesOf(card *Card) []resourceapi.Device {
 	return devices
 }
 
-// inOrder puts the whole GPU first. The scheduler evaluates a request's selectors on one
-// device after the other, and with the whole GPU at the end a claim for one would pay
-// for all partitions before it. Partitions keep their order, small before large.
+// inOrder puts the whole GPU behind the first partition. The scheduler evaluates a
+// request's selectors on one device after the other. At the end, a claim for a whole GPU
+// would pay for all partitions before it; at the start, every claim for the smallest
+// partition would pay for the whole GPU, on each node. Partitions keep their order, small
+// before large.
 func inOrder(placements []gpu.Placement) []gpu.Placement {
-	rank := func(p gpu.Placement) int {
-		if p.Type == gpu.TypeGPU {
-			return 0
-		}
-		return 1
-	}
 	all := slices.Clone(placements)
-	slices.SortStableFunc(all, func(a, b gpu.Placement) int { return cmp.Compare(rank(a), rank(b)) })
+	whole := slices.IndexFunc(all, func(p gpu.Placement) bool { return p.Type == gpu.TypeGPU })
+	if whole > 1 {
+		p := all[whole]
+		all = slices.Insert(slices.Delete(all, whole, whole+1), 1, p)
+	}
 	return all
 }
 

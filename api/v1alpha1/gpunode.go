@@ -189,7 +189,13 @@ type Switch struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Shrinking []string `json:"shrinking,omitempty"`
-	// Order counts the changes of Cards and Shrinking. The plugin answers each order
+	// Withhold: the plugin does not publish the devices of Cards that no claim holds. A
+	// claim that is in the way tolerates the taint, so the pod that replaces the evicted
+	// one would get a device of these GPUs again.
+	//
+	// +optional
+	Withhold bool `json:"withhold,omitempty"`
+	// Order counts the changes of Cards, Shrinking and Withhold. The plugin answers each order
 	// in state Tainted with a new plan, after the API server has accepted the taints.
 	//
 	// +optional

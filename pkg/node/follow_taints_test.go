@@ -315,6 +315,32 @@ func TestSwitchWithoutDeviceTaints(t *testing.T) {
 	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick)
 }
 
+// A claim that tolerates the taint would get a free device of a GPU that is drained. So the
+// controller can order that there are none.
+func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
+	s := steer(newMachine(t, newAPI()))
+	s.config.taintSettle = tick
+	k, stop := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	a := allocate(t, s.api, "a", small0)
+	k.mustPrepare(a)
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}, Shrinking: []string{card1}, Withhold: true}
+	task := s.put(v1alpha1.Tainted, sw)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	held := devicesOn(t, s.machine, card0)
+	require.Equal(t, []string{small0}, deviceNames(held), "what a claim holds stays published")
+	assert.NotEmpty(t, repartitioning(&held[0]))
+	assert.Contains(t, strings.Join(deviceNames(devicesOn(t, s.machine, card1)), " "), "-mig-", "the taint is enough for a GPU that is not drained")
+
+	require.Empty(t, k.unprepare(a))
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, patience, tick, "what was released can be allocated again")
+	stop()
+	s.start()
+	assert.Empty(t, devicesOn(t, s.machine, card0))
+	s.order(v1alpha1.Idle, nil)
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick)
+}
+
 // A gate that is turned off later is noticed when slices lose their taints.
 func TestTaintsAreDroppedLater(t *testing.T) {
 	api := newAPI()

@@ -276,10 +276,21 @@ func (p *publisher) card(c *card) publish.Card {
 		LegacyResource: p.legacyResources[c.Vendor],
 		Legacy:         p.sharing.of(c.PCIAddress).Legacy.Means,
 	}
-	if p.noTaints {
+	switch {
+	case p.noTaints:
 		p.withholdTainted(&out)
+	case p.order.withhold && p.order.all(c.Name()):
+		p.withholdFree(&out)
 	}
 	return out
+}
+
+// withholdFree leaves out the devices that no claim holds. All devices of the GPU are
+// tainted, so it does not matter that the scheduler forgets what one of them consumes that
+// a claim was allocated and that is not prepared yet. The caller holds the lock.
+func (p *publisher) withholdFree(c *publish.Card) {
+	held := p.heldOn(c.PCIAddress)
+	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
 }
 
 // withholdTainted leaves out the devices that would be tainted, except those that claims
@@ -486,7 +497,7 @@ func (p *publisher) sentFor() (by v1alpha1.PublishedTaints, sent bool) {
 // published.
 func (p *publisher) claimsChanged(ctx context.Context) {
 	p.mu.Lock()
-	depends := p.noTaints
+	depends := p.noTaints || p.order.withhold
 	p.mu.Unlock()
 	if depends {
 		p.publish(ctx)

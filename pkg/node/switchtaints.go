@@ -41,6 +41,8 @@ type taintOrder struct {
 	value string
 	// gpus are the names of the GPUs of which all devices are tainted.
 	gpus []string
+	// withhold: those devices of gpus that no claim holds are not published.
+	withhold bool
 	// offers has, by the name of a GPU, the shape that it is about to get. The devices
 	// that it does not offer are tainted.
 	offers map[string]profile.Shape
@@ -73,7 +75,7 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 	}
 	sw := &v1alpha1.Switch{
 		ID: status.Switch.ID, Order: status.Switch.Order, To: status.Switch.To,
-		Cards: status.Switch.Cards, Shrinking: status.Switch.Shrinking,
+		Cards: status.Switch.Cards, Shrinking: status.Switch.Shrinking, Withhold: status.Switch.Withhold,
 	}
 	if reflect.DeepEqual(sw, f.orderedBy) {
 		return f.order
@@ -83,6 +85,8 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 		by:    v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
 		value: v1alpha1.RepartitioningTaintValue(sw.To.Profile),
 		gpus:  slices.Clone(sw.Cards),
+
+		withhold: sw.Withhold,
 	}
 	f.shrink(ctx, sw)
 	return f.order
@@ -189,6 +193,8 @@ func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) taintOrde
 			}
 		}
 		switch {
+		case total == 0 && len(published) > 0:
+			o.gpus = append(o.gpus, name) // All of its devices may have been withheld.
 		case len(tainted) == 0:
 		case len(tainted) == total:
 			o.gpus = append(o.gpus, name)

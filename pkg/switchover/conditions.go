@@ -218,6 +218,9 @@ func (t *turn) draws(cards string) string {
 	if t.Status.Switch.NodeTaint {
 		text += ", and keeps new pods off the node, since the taints of devices would not keep all of them off"
 	}
+	if t.Status.Switch.Withhold {
+		text += ", whose free devices are not published, since a claim tolerates their taint"
+	}
 	if left := t.inTheWay(); len(left) > 0 {
 		text += ": " + list(left)
 	}

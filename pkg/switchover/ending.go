@@ -175,6 +175,7 @@ func (t *turn) abandon() bool {
 		// The GPUs that were drained stay empty until it is known what the new profile
 		// wants of them. Otherwise their pods would come back to be evicted again.
 		next.Cards, next.Shrinking, next.Order = sw.Cards, sw.Shrinking, sw.Order
+		next.Withhold = sw.Withhold
 		next.Paused, next.NodeTaint = sw.Paused, sw.NodeTaint
 	}
 	return true

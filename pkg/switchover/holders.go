@@ -23,7 +23,8 @@ type Holder struct {
 	// Pod is nil where the claim is reserved for something else, which Other names.
 	Pod   *Pod
 	Other string
-	// Tolerates: the claim tolerates every taint, so a new pod of it may come back.
+	// Tolerates: the claim tolerates the taint of a switch, so the next pod with such a
+	// claim could get a device of the same GPU.
 	Tolerates bool
 	// Outlives: the claim is not of one pod. A pod that comes in place of this one gets
 	// the devices that the claim has, whatever taints they have by then.
@@ -56,7 +57,7 @@ func (h *Holder) text(now time.Time) string {
 		text += " is not evicted: " + h.Pod.Refused
 	}
 	if h.Tolerates {
-		text += "; its claim tolerates every taint, so it may come back"
+		text += "; its claim tolerates the taint"
 	}
 	return text
 }

@@ -2,6 +2,9 @@ package switchover
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +68,34 @@ func TestPodsThatShareAClaimDoNotComeBack(t *testing.T) {
 	require.NoError(t, w.api.Update(t.Context(), &first))
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.Zero(t, pods)
+}
+
+// The pod that replaces one whose claim tolerates every taint would get a tainted device,
+// be evicted in its turn, and so on until the drain's deadline.
+func TestAClaimThatToleratesTheTaintDoesNotComeBack(t *testing.T) {
+	for _, admin := range []bool{false, true} {
+		w, n := begun(t)
+		tolerant := func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
+			result := &c.Status.Allocation.Devices.Results[0]
+			result.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+			result.AdminAccess = ptr.To(admin)
+		}
+		w.pod("node-a", "tolerant", cardA, cardA+"-mig-1g-10gb-6", tolerant)
+		back := 0
+		w.evict = func(pod types.NamespacedName) error {
+			free := slices.ContainsFunc(n.devices(w, cardA), func(d resourceapi.Device) bool { return d.Name == cardA })
+			if strings.HasPrefix(pod.Name, "tolerant") && free {
+				back++
+				w.pod("node-a", fmt.Sprint("tolerant-", back), cardA, cardA, tolerant)
+			}
+			return nil
+		}
+		w.wants("node-a", "cpx")
+		got := w.run("node-a", 5*time.Minute, inProfile("cpx"))
+		assert.Zero(t, back)
+		w.stays(got, "cpx")
+		assert.Empty(t, n.withheld, "everything is published again")
+	}
 }
 
 // Who may create a claim can write any owner, and a second pod can name the claim that

@@ -161,9 +161,9 @@ func TestWhatAHolderIsSaidToDo(t *testing.T) {
 		"pod team/web (" + cardA + "-mig-1g-10gb-0) should have been gone by 11:59:54 UTC: do the node's kubelet and its plugin run, and what do the pod's events say?": func(h *Holder) {
 			h.Pod.Ending, h.Pod.Grace, h.Pod.Over = ptr.To(noon.Add(-6*time.Second)), 30, true
 		},
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is not evicted: no":                                    func(h *Holder) { h.Pod.Refused = "no" },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0); its claim tolerates every taint, so it may come back": func(h *Holder) { h.Tolerates = true },
-		"jobs team/x holds " + cardA + "-mig-1g-10gb-0 for claim team/web-gpu and cannot be evicted":       func(h *Holder) { h.Pod, h.Other = nil, "jobs team/x" },
+		"pod team/web (" + cardA + "-mig-1g-10gb-0) is not evicted: no":                              func(h *Holder) { h.Pod.Refused = "no" },
+		"pod team/web (" + cardA + "-mig-1g-10gb-0); its claim tolerates the taint":                  func(h *Holder) { h.Tolerates = true },
+		"jobs team/x holds " + cardA + "-mig-1g-10gb-0 for claim team/web-gpu and cannot be evicted": func(h *Holder) { h.Pod, h.Other = nil, "jobs team/x" },
 	} {
 		h := webPod()
 		change(&h)

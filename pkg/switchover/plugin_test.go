@@ -52,8 +52,10 @@ type fakeNode struct {
 	// it answered last to an order.
 	taints  *v1alpha1.PublishedTaints
 	tainted []string
-	value   string
-	plan    []v1alpha1.CardChange
+	// withheld are the GPUs of which it publishes only what claims hold.
+	withheld []string
+	value    string
+	plan     []v1alpha1.CardChange
 
 	quick bool // there are no claims, and slices are made when they are asked for
 
@@ -127,10 +129,13 @@ const settles = time.Second
 
 // taint has devices tainted as the controller orders it.
 func (n *fakeNode) taint(s *v1alpha1.GPUNodeStatus) {
-	n.taints, n.tainted, n.value = nil, nil, ""
+	n.taints, n.tainted, n.withheld, n.value = nil, nil, nil, ""
 	if s.OrdersTaints() {
 		n.taints = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order, Withheld: n.dropped}
 		n.value = v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
+		if s.Switch.Withhold {
+			n.withheld = s.Switch.Cards
+		}
 		if !n.dropped {
 			n.tainted = slices.Concat(s.Switch.Cards, s.Switch.Shrinking)
 		}
@@ -210,10 +215,14 @@ func (n *fakeNode) held(w *world, card string) []string {
 }
 
 // devices are what is published of a GPU: itself and a few of its partitions.
-func (n *fakeNode) devices(card string) []resourceapi.Device {
+func (n *fakeNode) devices(w *world, card string) []resourceapi.Device {
 	var all []resourceapi.Device
+	var held []string
+	if len(n.withheld) > 0 {
+		held = n.held(w, card)
+	}
 	for _, name := range []string{card, card + deviceOf, card + "-mig-1g-10gb-6"} {
-		if slices.Contains(n.gone, name) {
+		if slices.Contains(n.gone, name) || slices.Contains(n.withheld, card) && !slices.Contains(held, name) {
 			continue
 		}
 		d := resourceapi.Device{
@@ -250,7 +259,7 @@ func (w *world) taintedGPUs(node string) map[string]string {
 // publish keeps the node's slices.
 func (n *fakeNode) publish(w *world) {
 	for _, card := range n.cards {
-		devices := n.devices(card)
+		devices := n.devices(w, card)
 		if n.wrong {
 			devices[0].Name = "wrong"
 		}
@@ -277,7 +286,7 @@ func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
 		r.Taints = n.taints.DeepCopy()
 	}
 	for _, card := range n.cards {
-		c := v1alpha1.CardReport{Name: card, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(card)), Held: n.held(w, card)}
+		c := v1alpha1.CardReport{Name: card, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(w, card)), Held: n.held(w, card)}
 		r.Cards = append(r.Cards, c)
 		r.Held += int32(len(c.Held))
 	}

@@ -59,7 +59,7 @@ func (f *fleet) lists(list client.ObjectList, o *client.ListOptions) bool {
 		n := f.nodes[name]
 		for _, card := range n.cards {
 			s := resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
-				Driver: gpu.DriverName, NodeName: ptr.To(name), Devices: n.devices(card),
+				Driver: gpu.DriverName, NodeName: ptr.To(name), Devices: n.devices(nil, card),
 				Pool: resourceapi.ResourcePool{Name: gpu.PoolName(name), Generation: 1, ResourceSliceCount: int64(len(n.cards))},
 			}}
 			l.Items = append(l.Items, s)

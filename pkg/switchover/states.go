@@ -43,7 +43,7 @@ func (t *turn) planned(plan *v1alpha1.Task) {
 	}
 	switch {
 	case len(plan.Changes) == 0:
-		sw.Cards, sw.Shrinking, sw.Paused, sw.NodeTaint = nil, nil, nil, false
+		sw.Cards, sw.Shrinking, sw.Withhold, sw.Paused, sw.NodeTaint = nil, nil, false, nil, false
 		t.enter(v1alpha1.Applying)
 	case t.Granted:
 		t.taint(plan)
@@ -113,6 +113,7 @@ func (t *turn) tainted() {
 	switch {
 	case len(plan.Changes) == 0 && !sw.RebootRequired:
 		t.enter(v1alpha1.Applying)
+	case t.withhold():
 	case t.node.Taints.Withheld && !sw.NodeTaint && !t.late():
 		sw.NodeTaint = true
 		t.wake(t.Now)
@@ -150,6 +151,9 @@ func (t *turn) draining() {
 		t.blocked(ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
 		return
 	}
+	if t.withhold() {
+		return
+	}
 	if t.keepOffNode() {
 		t.wake(t.Now)
 		return // Nobody is evicted before the taint is there.
@@ -179,6 +183,19 @@ func (t *turn) keepOffNode() bool {
 		return false
 	}
 	sw.NodeTaint = true
+	return true
+}
+
+// withhold has the plugin publish only those devices of the GPUs that claims hold, if a
+// claim tolerates the taint. It tells whether that is new; the plugin plans again then.
+func (t *turn) withhold() bool {
+	sw := t.Status.Switch
+	already := sw.Withhold || t.node.Taints != nil && t.node.Taints.Withheld
+	if already || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return h.Tolerates && h.Pod != nil }) {
+		return false
+	}
+	sw.Withhold = true
+	t.order(sw.Cards, sw.Shrinking)
 	return true
 }
 

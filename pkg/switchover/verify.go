@@ -34,8 +34,8 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *F
 // back in spite of the taints. They cannot work.
 func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]Holder, error) {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
-	if len(sw.Cards) == 0 || report.Taints != nil && report.Taints.Withheld {
-		// Where the API server drops taints, a device can be withheld that a claim has.
+	if len(sw.Cards) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
+		// A device can be withheld that a claim has and that is not prepared yet.
 		return nil, nil
 	}
 	there := map[string]bool{}

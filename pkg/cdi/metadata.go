@@ -23,6 +23,9 @@ type MetadataFiles struct {
 	// Held tells whether a claim has its devices still.
 	Held func(claim types.UID) bool
 
+	// folders keeps a folder from being removed while a file is written to it: the
+	// removal would find the folder not empty in the end.
+	folders sync.RWMutex
 	// mu protects written.
 	mu sync.Mutex
 	// written has the files by what their names begin with.
@@ -38,14 +41,11 @@ const (
 
 // Operations is what the helper takes.
 func (m *MetadataFiles) Operations() kubeletplugin.MetadataFileOperations {
-	return kubeletplugin.MetadataFileOperations{WriteFile: m.write, Glob: m.glob}
+	return kubeletplugin.MetadataFileOperations{WriteFile: m.write, Glob: m.glob, RemoveAll: m.removeAll}
 }
 
 func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(name), folderMode); err != nil {
-		return err
-	}
-	if err := renameio.WriteFile(name, data, mode, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask()); err != nil {
+	if err := m.writeFile(name, data, mode); err != nil {
 		return err
 	}
 	claim, ok := MetadataClaim(name)
@@ -60,6 +60,21 @@ func (m *MetadataFiles) write(name string, data []byte, mode os.FileMode) error 
 	}
 	m.forget(name)
 	return errors.Join(fmt.Errorf("claim %s was released before its metadata was there", claim), os.Remove(name))
+}
+
+func (m *MetadataFiles) writeFile(name string, data []byte, mode os.FileMode) error {
+	m.folders.RLock()
+	defer m.folders.RUnlock()
+	if err := os.MkdirAll(filepath.Dir(name), folderMode); err != nil {
+		return err
+	}
+	return renameio.WriteFile(name, data, mode, renameio.WithTempDir(filepath.Dir(name)), renameio.IgnoreUmask())
+}
+
+func (m *MetadataFiles) removeAll(path string) error {
+	m.folders.Lock()
+	defer m.folders.Unlock()
+	return os.RemoveAll(path)
 }
 
 // MetadataClaim tells of which claim a CDI file of metadata is. Its name is

@@ -3,6 +3,7 @@ package cdi
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,4 +49,29 @@ func TestMetadataFiles(t *testing.T) {
 
 	require.Error(t, ops.WriteFile(file("metadata.json/d_metadata_u5_r0.json"), nil, 0o644))
 	assert.NotContains(t, m.written, file("metadata.json/d_metadata_u5"))
+}
+
+// The kubelet may release a claim while the answer to its Prepare is still being written.
+func TestMetadataIsRemovedWhileItIsWritten(t *testing.T) {
+	m := MetadataFiles{Held: func(types.UID) bool { return true }}
+	ops := m.Operations()
+	folder := filepath.Join(t.TempDir(), "team_claim-a")
+	var wg sync.WaitGroup
+	for _, request := range []string{"a", "b", "c", "d"} {
+		wg.Go(func() {
+			for range 100 {
+				assert.NoError(t, ops.WriteFile(filepath.Join(folder, request, "metadata.json"), []byte("{}"), 0o644))
+			}
+		})
+	}
+	written := make(chan struct{})
+	go func() { wg.Wait(); close(written) }()
+	for {
+		assert.NoError(t, ops.RemoveAll(folder))
+		select {
+		case <-written:
+			return
+		default:
+		}
+	}
 }

@@ -52,7 +52,7 @@ func (p *plugin) lookAtAll(ctx context.Context) {
 		p.looking.Unlock()
 	}
 	p.lookAfterDaemons(ctx)
-	p.publisher.releaseHeldBack(ctx)
+	p.publisher.claimsChanged(ctx)
 }
 
 func (p *plugin) lookAtCards(ctx context.Context) {

@@ -221,20 +221,6 @@ func (p *publisher) adopt(published []resourceapi.ResourceSlice) {
 	}
 }
 
-// releaseHeldBack publishes GPUs again that were withheld because of claims that are
-// released now.
-func (p *publisher) releaseHeldBack(ctx context.Context) {
-	p.mu.Lock()
-	released := false
-	for pciAddress := range p.heldBack {
-		released = released || !p.holdsBack(pciAddress)
-	}
-	p.mu.Unlock()
-	if released {
-		p.publish(ctx)
-	}
-}
-
 // holdsBack tells whether claims keep a GPU from being published. The caller holds the
 // lock.
 func (p *publisher) holdsBack(pciAddress string) bool {
@@ -498,6 +484,9 @@ func (p *publisher) sentFor() (by v1alpha1.PublishedTaints, sent bool) {
 func (p *publisher) claimsChanged(ctx context.Context) {
 	p.mu.Lock()
 	depends := p.noTaints || p.order.withhold
+	for _, c := range p.cards.list() {
+		depends = depends || p.holdsBack(c.PCIAddress) != p.heldBack[c.PCIAddress]
+	}
 	p.mu.Unlock()
 	if depends {
 		p.publish(ctx)

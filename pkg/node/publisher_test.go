@@ -263,13 +263,16 @@ func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
 	p.isOld = func(pciAddress string) bool { return held && pciAddress == "0000:01:00.0" }
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
-	p.releaseHeldBack(t.Context())
+	p.claimsChanged(t.Context())
 	assert.Len(t, p.sent, 1, "it is still held")
 	held = false
-	p.releaseHeldBack(t.Context())
+	p.claimsChanged(t.Context())
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	p.releaseHeldBack(t.Context())
+	p.claimsChanged(t.Context())
 	assert.Len(t, p.sent, 2)
+	held = true
+	p.claimsChanged(t.Context())
+	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state(), "it was allocated before the upgrade and is prepared after it")
 }
 
 // The slices of GPUs keep their order: one that is lost keeps its slice, one that is found

@@ -59,9 +59,10 @@ build: compiler ## Build the programs into bin/
 	$(GO) build -trimpath -tags osusergo,netgo -ldflags '-s -w $(STATIC)' -o bin/nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 
 .PHONY: generate
-generate: ## Write anew what is generated of the API types: CustomResourceDefinitions, copying
+generate: ## Write what is generated: CustomResourceDefinitions, deep copies, tables of the documentation
 	$(GO) run $(CONTROLLER_GEN) object crd:maxDescLen=400 paths=./api/... output:object:dir=api/v1alpha1 output:crd:dir=$(CRDS)
 	sha256sum $$(ls api/v1alpha1/*.go | grep -v _test.go) $(CRDS)/*.yaml >api/v1alpha1/generated.sha256
+	$(GO) test ./docs -run '^(TestTables|TestModels|TestProfilesOfTheChart)' -update
 
 .PHONY: compiler
 compiler:

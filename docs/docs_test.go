@@ -19,35 +19,28 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// The tables of reference.md are found by their headings; the first column of
-// each is names in code signs.
+// The tables of the reference are found by page and heading; the first column of each is
+// names in code signs.
 func TestReferenceListsWhatThereIs(t *testing.T) {
 	attributes, capacities, counters := published(t)
-	for heading, inCode := range map[string][]string{
-		"Attributes":                   attributes,
-		"Capacities":                   capacities,
-		"Counters":                     counters,
-		"Taints":                       append(constants(t, "../pkg/node", "Taint"), v1alpha1.RepartitioningTaint),
-		"Events":                       eventReasons(t),
-		"Metrics":                      literals(t, "../pkg/node", regexp.MustCompile(`^tranche_[a-z_]+$`)),
-		"Metrics of the controller":    literals(t, "../pkg/switchover", regexp.MustCompile(`^tranche_[a-z_]+$`)),
-		"Flags of the controller":      controllerFlags(t),
-		"Flags of the kubelet plugin":  flagsOf(t, "../cmd/tranche-kubelet-plugin"),
-		"Flags of kubectl tranche":     flagsOf(t, "../cmd/kubectl-tranche"),
-		"Models":                       slices.Concat(models.NVIDIAModels(), models.AMDModels()),
-		"Inventories of the simulator": models.InventoryNames(),
+	for place, inCode := range map[string][]string{
+		"devices.md#Attributes":     attributes,
+		"devices.md#Capacities":     capacities,
+		"devices.md#Counters":       counters,
+		"cluster-objects.md#Events": eventReasons(t),
+		"simulator.md#Inventories":  models.InventoryNames(),
 	} {
-		t.Run(heading, func(t *testing.T) {
+		t.Run(place, func(t *testing.T) {
+			page, heading, _ := strings.Cut(place, "#")
 			require.NotEmpty(t, inCode)
-			inPage := firstColumn(t, "reference.md", heading)
-			assert.ElementsMatch(t, inCode, inPage, "docs/reference.md, table %q (first list: code, second: page)", heading)
+			inPage := firstColumn(t, "reference/"+page, heading)
+			assert.ElementsMatch(t, inCode, inPage, "docs/reference/%s, table %q (first list: code, second: page)", page, heading)
 		})
 	}
 }
@@ -99,7 +92,7 @@ func sources(t *testing.T, folder string) []*ast.File {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 		files = append(files, file)
 		return err
 	}))
@@ -201,38 +194,6 @@ func eventReasons(t *testing.T) (found []string) {
 	return sorted(found)
 }
 
-// flagsOf are the flags that a program defines itself: the second argument of
-// flags.StringVar and its like.
-func flagsOf(t *testing.T, folder string) (found []string) {
-	t.Helper()
-	define := regexp.MustCompile(`VarP?$`)
-	inspect(t, folder, func(n ast.Node) {
-		call, ok := n.(*ast.CallExpr)
-		if !ok || len(call.Args) < 3 {
-			return
-		}
-		selector, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || !define.MatchString(selector.Sel.Name) {
-			return
-		}
-		if s, ok := text(call.Args[1]); ok {
-			found = append(found, "--"+s)
-		}
-	})
-	return sorted(found)
-}
-
-// controllerFlags are those of the controller, also the deadlines, which it defines in
-// a loop.
-func controllerFlags(t *testing.T) []string {
-	t.Helper()
-	found := flagsOf(t, "../cmd/tranche-controller")
-	for _, name := range literals(t, "../cmd/tranche-controller", regexp.MustCompile(`^([a-z-]+-deadline|taint-settle)$`)) {
-		found = append(found, "--"+name)
-	}
-	return sorted(found)
-}
-
 func sorted(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -273,7 +234,9 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("*.md")
 	require.NoError(t, err)
-	return append(found, "../README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../test/hardware/README.md")
+	below, err := filepath.Glob("*/*.md")
+	require.NoError(t, err)
+	return append(append(found, below...), "../README.md", "../CHANGELOG.md", "../SECURITY.md", "../CONTRIBUTING.md", "../test/hardware/README.md")
 }
 
 // toBeWritten are pages that may be linked before they are there.
@@ -349,7 +312,7 @@ func has(values map[string]any, path []string) bool {
 	return ok && (len(inner) == 0 || has(inner, path[1:]))
 }
 
-// Messages that troubleshoot.md quotes, in lines that begin with >, are those of
+// Messages that troubleshooting.md quotes, in lines that begin with >, are those of
 // the programs. … stands for what differs.
 func TestQuotedMessagesAreInTheCode(t *testing.T) {
 	var all strings.Builder
@@ -363,7 +326,7 @@ func TestQuotedMessagesAreInTheCode(t *testing.T) {
 	verb := regexp.MustCompile(`%[a-z]`)
 	in := verb.ReplaceAllString(all.String(), "…")
 	quotes := 0
-	for line := range strings.Lines(read(t, "troubleshoot.md")) {
+	for line := range strings.Lines(read(t, "troubleshooting.md")) {
 		quote, ok := strings.CutPrefix(line, "> ")
 		if !ok {
 			continue
@@ -371,7 +334,7 @@ func TestQuotedMessagesAreInTheCode(t *testing.T) {
 		quotes++
 		for part := range strings.SplitSeq(strings.ToLower(strings.TrimSpace(quote)), "…") {
 			if part = strings.TrimSpace(part); len(part) > 3 {
-				assert.Contains(t, in, part, "docs/troubleshoot.md quotes what no program says")
+				assert.Contains(t, in, part, "docs/troubleshooting.md quotes what no program says")
 			}
 		}
 	}

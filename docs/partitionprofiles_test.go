@@ -26,7 +26,7 @@ func TestMisfitsOfProfiles(t *testing.T) {
 	in := false
 	for line := range strings.Lines(read(t, profilesPage)) {
 		if strings.HasPrefix(line, "#") {
-			in = strings.TrimSpace(line) == "## When it does not fit"
+			in = strings.TrimSpace(line) == "## Profiles that do not fit a node"
 		}
 		cells := code.FindAllStringSubmatch(line, -1)
 		if !in || !strings.HasPrefix(line, "| `") || len(cells) != 3 {
@@ -64,13 +64,13 @@ func TestExampleOfProfiles(t *testing.T) {
 	assert.Equal(t, []string{" 0 [1g.10gb 2g.20gb] true", "CPXNPS4 0 [] false", "Static 5 [] false", "Static 5 [] false"}, shapes)
 }
 
-// The table of the profiles that come with the chart is made of their files.
+// The table of the profiles that come with the chart is made of their files. Each fits one
+// of the simulator's machines.
 func TestProfilesOfTheChart(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("\n| profile | what it says | fits, of the simulator's machines |\n|---|---|---|\n")
 	files, err := filepath.Glob(shippedProfiles + "/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
+	var rows [][]string
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -78,28 +78,44 @@ func TestProfilesOfTheChart(t *testing.T) {
 		require.NoError(t, strict.Decode(file, content, &p))
 		s, err := profile.FromRules(p.Name, p.Spec.Rules)
 		require.NoError(t, err)
-		var fits []string
-		for _, name := range models.InventoryNames() {
+		assert.True(t, slices.ContainsFunc(models.InventoryNames(), func(name string) bool {
 			inv, err := models.LoadInventory(name)
 			require.NoError(t, err)
 			resolved, err := s.Resolve(inv.Cards("node"), nil)
-			selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == p.Name })
-			if err == nil && selects {
-				fits = append(fits, "`"+name+"`")
-			}
+			return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == p.Name })
+		}), "%s fits no machine", p.Name)
+		name, meaning := "`"+p.Name+"`", describe(&p)
+		if i := slices.IndexFunc(rows, func(row []string) bool { return row[1] == meaning }); i >= 0 {
+			rows[i][0] += ", " + name
+			continue
 		}
-		machines := strings.Join(fits, ", ")
-		if len(fits) == len(models.InventoryNames()) {
-			machines = "all"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, describe(&p), machines)
+		rows = append(rows, []string{name, meaning})
 	}
-	b.WriteString("\n")
-	generated(t, profilesPage, "default profiles", b.String())
+	generated(t, profilesPage, "shipped-profiles", table([]string{"profile", "meaning"}, rows))
+}
+
+// likeItsName is what profiles say that differ in their names alone.
+func likeItsName(p *v1alpha1.PartitionProfile) (string, bool) {
+	if len(p.Spec.Rules) != 1 || p.Spec.Rules[0].Sharing != nil {
+		return "", false
+	}
+	m, a := p.Spec.Rules[0].MIG, p.Spec.Rules[0].AMD
+	switch {
+	case m != nil && a == nil && len(m.Partitions) == 1 && m.Partitions[0].Count == nil:
+		return "MIG `Static`, as many partitions of this profile as fit", p.Name == "all-"+strings.ReplaceAll(m.Partitions[0].Profile, "+", ".")
+	case m == nil && a != nil && a.MemoryPartition == "":
+		return "AMD compute mode of this name", p.Name == strings.ToLower(a.ComputePartition)
+	case m == nil && a != nil:
+		return "AMD compute mode and memory mode of this name", p.Name == strings.ToLower(a.ComputePartition+"-"+a.MemoryPartition)
+	}
+	return "", false
 }
 
 // describe says in words what a profile of the chart says.
 func describe(p *v1alpha1.PartitionProfile) string {
+	if meaning, ok := likeItsName(p); ok {
+		return meaning
+	}
 	var texts []string
 	for _, r := range p.Spec.Rules {
 		var text []string
@@ -121,12 +137,12 @@ func describe(p *v1alpha1.PartitionProfile) string {
 			text = append(text, fmt.Sprintf("%s, %d replicas", s.Strategy, *s.Replicas))
 		}
 		if r.LegacyResource != "" {
-			text = append(text, "the old resource is a "+strings.ToLower(r.LegacyResource))
+			text = append(text, "`legacyResource: "+r.LegacyResource+"`")
 		}
 		if r.Cards != nil && len(r.Cards.Products) > 0 {
 			text = append(text, "on `"+strings.Join(r.Cards.Products, "`, `")+"`")
 		}
 		texts = append(texts, strings.Join(text, "; "))
 	}
-	return strings.Join(texts, ". Else: ")
+	return strings.Join(texts, ". Others: ")
 }

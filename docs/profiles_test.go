@@ -1,9 +1,8 @@
 package docs_test
 
 import (
-	"flag"
+	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,75 +13,53 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 )
 
-var update = flag.Bool("update", false, "write the table of profiles anew")
-
 // The tables of profiles and modes are the project's own tables of models.
-func TestProfilesAreThoseOfTheTable(t *testing.T) {
-	generated(t, "choose-a-cut.md", "profiles", profiles())
-	generated(t, "amd.md", "modes", modes(t))
+func TestModels(t *testing.T) {
+	generated(t, "reference/models.md", "mig-profiles", profiles())
+	generated(t, "reference/models.md", "amd-modes", modes(t))
 }
 
-// generated compares the part of a page between two comments, or writes it.
-func generated(t *testing.T, page, what, content string) {
-	t.Helper()
-	begin := "<!-- " + what + ": go test ./docs -update writes what follows -->\n"
-	end := "<!-- end of " + what + " -->"
-	text := read(t, page)
-	before, rest, found := strings.Cut(text, begin)
-	require.True(t, found)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found)
-	wanted := before + begin + content + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(wanted), 0o644))
-		return
-	}
-	require.Equal(t, wanted, text, "run go test ./docs -update, then read the difference")
-}
-
+// profiles has a row for each profile of a model, and one for each model without any.
 func profiles() string {
-	var b strings.Builder
+	var rows [][]string
 	for _, key := range models.NVIDIAModels() {
 		model, _ := models.NVIDIAModelByKey(key)
 		if !model.HasMIG() {
+			rows = append(rows, []string{"`" + key + "`", "no MIG", "", "", ""})
 			continue
 		}
-		fmt.Fprintf(&b, "\n### %s (%s)\n\n| profile | memory | SMs | at most | starts at | decoders / encoders / JPEG / OFA |\n|---|---|---|---|---|---|\n", model.ProductName, key)
 		all := slices.Clone(model.Profiles)
 		slices.SortStableFunc(all, func(a, b models.Profile) int {
-			if a.Size != b.Size {
-				return a.Size - b.Size
-			}
-			return a.ComputeSlices - b.ComputeSlices
+			return cmp.Or(a.Size-b.Size, a.ComputeSlices-b.ComputeSlices)
 		})
+		name := "`" + key + "`"
 		for _, p := range all {
 			note := ""
 			if p.Confidence == "derived" {
 				note = " *"
 			}
-			e := p.Engines
-			fmt.Fprintf(&b, "| `%s`%s | %.1f GiB | %d | %d | %s | %d / %d / %d / %d |\n", p.Name, note, float64(p.MemoryMiB)/1024, p.Multiprocessors, p.MaxInstances,
-				numbers(p.Starts), e[models.EngineDecoder], e[models.EngineEncoder], e[models.EngineJPEG], e[models.EngineOFA])
+			rows = append(rows, []string{name, "`" + p.Name + "`" + note, fmt.Sprintf("%.1f", float64(p.MemoryMiB)/1024), fmt.Sprint(p.Multiprocessors), fmt.Sprint(p.MaxInstances)})
+			name = "" // once is enough
 		}
 	}
-	b.WriteString("\n")
-	return b.String()
+	return table([]string{"model", "profile", "memory, GiB", "SMs", "max"}, rows)
 }
 
-// modes has a row for each AMD model and mode, as the model's cards publish them
-// under NPS1.
+// modes has a row for each AMD model and mode, as the model's GPUs publish them under
+// NPS1.
 func modes(t *testing.T) string {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString("\n| card | class | partitions | memory of each | compute units of each |\n|---|---|---|---|---|\n")
+	var rows [][]string
 	for _, key := range models.AMDModels() {
 		if model, _ := models.AMDModelByKey(key); !model.HasPartitions() {
+			rows = append(rows, []string{"`" + key + "`", "no modes", "", "", ""})
 			continue
 		}
 		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
 		require.NoError(t, err)
 		card := inv.Cards("node")[0]
-		for i, p := range slices.Backward(card.Placements) {
+		name := "`" + key + "`"
+		for _, p := range slices.Backward(card.Placements) {
 			if p.Start > 0 {
 				continue
 			}
@@ -92,29 +69,17 @@ func modes(t *testing.T) string {
 					count++
 				}
 			}
-			name := key
-			if i < len(card.Placements)-1 {
-				name = "" // once is enough
-			}
-			fmt.Fprintf(&b, "| %s | `gpu-xcp-%s` | %d | %d MiB | %d |\n", name, p.Profile, count, p.Memory>>20, p.ComputeUnits)
+			rows = append(rows, []string{name, strings.ToUpper(p.Profile), fmt.Sprint(count), fmt.Sprint(p.Memory >> 20), fmt.Sprint(p.ComputeUnits)})
+			name = "" // once is enough
 		}
 	}
-	b.WriteString("\n")
-	return b.String()
-}
-
-func numbers(all []int) string {
-	texts := make([]string, len(all))
-	for i, n := range all {
-		texts[i] = fmt.Sprint(n)
-	}
-	return strings.Join(texts, ", ")
+	return table([]string{"model", "mode", "partitions", "memory of each, MiB", "compute units of each"}, rows)
 }
 
 // The class that a page names for a profile is that of the chart.
 func TestSlugs(t *testing.T) {
 	for profile, slug := range map[string]string{"1g.10gb": "1g-10gb", "1g.10gb+me": "1g-10gb-me", "1g.24gb-me": "1g-24gb-nome", "1g.24gb+me.all": "1g-24gb-meall"} {
 		require.Equal(t, slug, gpu.ProfileSlug(profile))
-		require.Contains(t, read(t, "choose-a-cut.md"), fmt.Sprintf("| `%s` | `gpu-mig-%s.tranche.dev` |", profile, slug))
+		require.Contains(t, read(t, "reference/devices.md"), fmt.Sprintf("| `%s` | `gpu-mig-%s.tranche.dev` |", profile, slug))
 	}
 }

@@ -18,23 +18,14 @@ import (
 )
 
 const (
-	settingsPage = "sharing-settings.md"
-	profilesPage = "profiles.md"
+	profilesPage  = "reference/partitionprofile.md"
+	migrationPage = "how-to/migrate-from-device-plugin.md"
 )
 
-// The tables of keys have every key of a profile's spec, one those of sharing, the
-// other all others.
+// The table of keys has every key of a profile's spec.
 func TestKeysOfProfiles(t *testing.T) {
-	var sharing, others []string
-	for _, key := range keysOf("", reflect.TypeFor[v1alpha1.PartitionProfileSpec]()) {
-		if strings.HasPrefix(key, "rules[].sharing.") {
-			sharing = append(sharing, key)
-		} else {
-			others = append(others, key)
-		}
-	}
-	assert.ElementsMatch(t, sharing, firstColumn(t, settingsPage, "Keys"))
-	assert.ElementsMatch(t, others, firstColumn(t, profilesPage, "Keys"))
+	keys := keysOf("", reflect.TypeFor[v1alpha1.PartitionProfileSpec]())
+	assert.ElementsMatch(t, keys, firstColumn(t, profilesPage, "Keys"))
 }
 
 // keysOf are the paths of the keys that hold no others.
@@ -59,7 +50,7 @@ func keysOf(path string, t reflect.Type) (found []string) {
 // out does the same as one that says nothing.
 func TestDefaultsOfProfiles(t *testing.T) {
 	rule := map[string]any{}
-	for line := range strings.Lines(read(t, settingsPage) + read(t, profilesPage)) {
+	for line := range strings.Lines(read(t, profilesPage)) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 5 || !strings.Contains(cells[1], "`rules[].") {
 			continue
@@ -113,7 +104,7 @@ var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 // Every example of settings is one that can be used.
 func TestExamplesOfSettings(t *testing.T) {
 	examples := 0
-	for _, page := range []string{settingsPage, profilesPage, "from-device-plugin.md"} {
+	for _, page := range []string{profilesPage, migrationPage} {
 		for _, block := range yamlBlock.FindAllStringSubmatch(read(t, page), -1) {
 			var values struct {
 				Kind     string                                   `json:"kind"`
@@ -138,12 +129,12 @@ func TestExamplesOfSettings(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 5, examples)
+	require.Equal(t, 4, examples)
 }
 
-// The file and the profile of from-device-plugin.md say the same.
+// The file and the profile of the migration page say the same.
 func TestFileAndProfileSayTheSame(t *testing.T) {
-	blocks := yamlBlock.FindAllStringSubmatch(read(t, "from-device-plugin.md"), -1)
+	blocks := yamlBlock.FindAllStringSubmatch(read(t, migrationPage), -1)
 	require.Len(t, blocks, 2)
 	file, err := profile.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
 	require.NoError(t, err)
@@ -159,9 +150,9 @@ func TestFileAndProfileSayTheSame(t *testing.T) {
 func TestRefusalsOfSettings(t *testing.T) {
 	rows := 0
 	in := false
-	for line := range strings.Lines(read(t, settingsPage)) {
+	for line := range strings.Lines(read(t, profilesPage)) {
 		if strings.HasPrefix(line, "#") {
-			in = strings.TrimSpace(line) == "## What is refused"
+			in = strings.TrimSpace(line) == "## Invalid profiles"
 		}
 		cells := code.FindAllStringSubmatch(line, -1)
 		if !in || !strings.HasPrefix(line, "| `") || len(cells) != 2 {
@@ -176,5 +167,5 @@ func TestRefusalsOfSettings(t *testing.T) {
 	misspelt, err := yaml.YAMLToJSON([]byte("{flages: {}, sharing: {timeSlicing: {failRequestGreaterThanOne: true}}}"))
 	require.NoError(t, err)
 	_, err = profile.ParseDevicePlugin("slice-10", "slice-10", misspelt)
-	assert.Contains(t, read(t, "from-device-plugin.md"), "> "+err.Error()+"\n")
+	assert.Contains(t, read(t, migrationPage), "> "+err.Error()+"\n")
 }

@@ -9,19 +9,18 @@ import (
 )
 
 // TestReasonsOfSwitches: every reason why a node may not follow its profile is in
-// troubleshoot.md, and no other.
+// troubleshooting.md, and no other.
 func TestReasonsOfSwitches(t *testing.T) {
 	fine := []string{"Applied", "NoCards", "Switching", "None"}
 	inCode := slices.Concat(constants(t, "../pkg/switchover", "Reason"), constants(t, "../api/v1alpha1", "Reason"))
 	inCode = slices.DeleteFunc(inCode, func(reason string) bool { return slices.Contains(fine, reason) })
-	inPage := firstColumn(t, "troubleshoot.md", "A node does not get to its profile")
-	assert.ElementsMatch(t, sorted(inCode), sorted(inPage), "docs/troubleshoot.md (first list: code, second: page)")
+	inPage := firstColumn(t, "troubleshooting.md", "A node does not reach its profile")
+	assert.ElementsMatch(t, sorted(inCode), sorted(inPage), "docs/troubleshooting.md (first list: code, second: page)")
 }
 
-// TestReferenceOfSwitches: reference.md has the conditions of a GPUNode and the events of
-// the controller that have names of their own.
+// TestReferenceOfSwitches: the reference has the events of the controller that have names
+// of their own.
 func TestReferenceOfSwitches(t *testing.T) {
-	assert.ElementsMatch(t, constants(t, "../api/v1alpha1", "Condition"), firstColumn(t, "reference.md", "In the GPUNode's status"))
 	events := literals(t, "../pkg/switchover", regexp.MustCompile(`^(Switch[A-Z][a-z]+|Repartitioning)$`))
-	assert.ElementsMatch(t, sorted(slices.Compact(sorted(events))), sorted(firstColumn(t, "reference.md", "Events of the controller")))
+	assert.ElementsMatch(t, sorted(slices.Compact(sorted(events))), sorted(firstColumn(t, "reference/cluster-objects.md", "Events of the controller")))
 }

@@ -17,7 +17,7 @@ func TestOldestKubernetes(t *testing.T) {
 	found := regexp.MustCompile(`(?m)^kubeVersion: ">=(1\.\d+)\.0-0"$`).FindSubmatch(chart)
 	require.NotNil(t, found)
 	oldest := string(found[1])
-	for _, page := range []string{"../README.md", "../CHANGELOG.md", "../deployments/helm/tranche/README.md", "install.md"} {
+	for _, page := range []string{"../README.md", "../CHANGELOG.md", "../deployments/helm/tranche/README.md", "how-to/install.md"} {
 		text, err := os.ReadFile(filepath.Clean(page))
 		require.NoError(t, err)
 		assert.Contains(t, string(text), "at least "+oldest, page)

@@ -531,11 +531,12 @@ type CardChange struct {
 
 // The conditions of a GPUNode.
 const (
-	// ConditionReady: the node follows the profile that is wanted of it.
+	// ConditionReady: the node follows its desired profile.
 	ConditionReady = "Ready"
-	// ConditionOverruled: label and spec name different profiles, the label holds.
+	// ConditionOverruled: label and spec name different profiles. The message says which
+	// one applies.
 	ConditionOverruled = "Overruled"
-	// ConditionConflict: another system changes the node's cards, so they are left
+	// ConditionConflict: another system serves GPUs of the node, so Tranche leaves them
 	// alone.
 	ConditionConflict = "Conflict"
 	// ConditionSwitching: a switch is under way.

@@ -11,8 +11,8 @@ import (
 // The marks by which the controller finds its own, and by which they are found when
 // Tranche is uninstalled.
 const (
-	// RepartitioningTaint is the key of the taints on devices, and on nodes, that are
-	// being switched. The node's plugin publishes the former in its ResourceSlices.
+	// RepartitioningTaint marks devices of GPUs that a profile switch changes, and devices
+	// that the new profile does not offer. The value is the profile.
 	RepartitioningTaint = "tranche.dev/repartitioning"
 	// FromChartLabel marks the PartitionProfiles that are made of the chart's files.
 	FromChartLabel = "tranche.dev/from-chart"

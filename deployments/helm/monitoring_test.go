@@ -114,7 +114,7 @@ func alerts(t *testing.T, args ...string) (found []alert) {
 // lists it.
 func TestAlerts(t *testing.T) {
 	known := metricsInCode(t)
-	page, err := os.ReadFile("../../docs/reference.md")
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	require.NoError(t, err)
 	var inPage []string
 	for _, match := range regexp.MustCompile("(?m)^\\| `(Tranche[A-Za-z]+)` \\|").FindAllStringSubmatch(string(page), -1) {
@@ -131,7 +131,7 @@ func TestAlerts(t *testing.T) {
 		assert.NotEmpty(t, a.Annotations["summary"], a.Alert)
 		assert.Contains(t, a.Annotations["description"], "kubectl", a.Alert)
 	}
-	assert.ElementsMatch(t, names, inPage, "docs/reference.md, Alerts")
+	assert.ElementsMatch(t, names, inPage, "docs/reference/metrics.md, Alerts")
 
 	without := alerts(t, "--set", "controller.enabled=false")
 	assert.Len(t, without, 2, "without a controller there is nothing to say of it")

@@ -27,17 +27,17 @@ func newMetrics(records func() []ledger.Record) *metrics {
 		registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "tranche_claim_phase_duration_seconds",
-			Help:    "Time that a phase of Prepare or Unprepare took.",
+			Help:    "Histogram: duration of each phase of Prepare and Unprepare.",
 			Buckets: buckets,
 		}, []string{"operation", "phase", "result"}),
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "tranche_claim_duration_seconds",
-			Help:    "Time that Prepare or Unprepare of one claim took.",
+			Help:    "Histogram: duration of Prepare and Unprepare of a claim.",
 			Buckets: buckets,
 		}, []string{"operation", "result"}),
 		published: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tranche_published_devices",
-			Help: "Devices that the node publishes.",
+			Help: "Devices that the node publishes, overlapping ones included.",
 		}, []string{"type", "profile"}),
 		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tranche_publish_errors_total",
@@ -45,7 +45,7 @@ func newMetrics(records func() []ledger.Record) *metrics {
 		}),
 		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tranche_reconcile_findings_total",
-			Help: "What the comparison of ledger, hardware and API server found, by reason and by whether the repair succeeded.",
+			Help: "Repairs by the reconciler; reasons as in the events.",
 		}, []string{"reason", "result"}),
 	}
 	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, &claimCollector{records: records})
@@ -89,9 +89,9 @@ type claimCollector struct{ records func() []ledger.Record }
 
 var (
 	preparedDesc = prometheus.NewDesc("tranche_prepared_devices",
-		"Devices that are prepared for claims.", []string{"type", "profile"}, nil)
+		"Devices that claims hold.", []string{"type", "profile"}, nil)
 	claimInfoDesc = prometheus.NewDesc("tranche_claim_info",
-		"Which pod holds which device through which claim; the value is always 1.",
+		"1 for each device that a pod holds.",
 		[]string{"namespace", "pod", "claim", "device", "card", "type", "profile", "uuid"}, nil)
 )
 

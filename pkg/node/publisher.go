@@ -24,21 +24,21 @@ import (
 
 // The taints that the plugin puts on devices.
 const (
-	// TaintOwner is on the devices of a card that another system serves.
+	// TaintOwner marks devices of a GPU that another system serves. The value names it.
 	TaintOwner = "gpu.tranche.dev/other-owner"
-	// TaintUnhealthy is on the devices of a card that does not answer, and on
-	// single devices that their card does not offer although it should.
+	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer,
+	// and a single AMD partition that is missing.
 	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
-	// TaintBusy is on the devices that their card cannot be switched to, because
-	// of a process that no claim explains.
+	// TaintBusy marks devices that need another mode of their GPU, while a process without
+	// a claim blocks the change.
 	TaintBusy = "gpu.tranche.dev/busy"
-	// TaintDriverUpgrade is on the devices of cards whose driver is being replaced.
+	// TaintDriverUpgrade marks devices of GPUs whose driver is being replaced.
 	TaintDriverUpgrade = "gpu.tranche.dev/driver-upgrade"
-	// TaintForeign is on the devices of which a partition that Tranche did not
-	// make holds a part.
+	// TaintForeign marks devices that overlap a partition that Tranche did not create. The
+	// value is its profile and position.
 	TaintForeign = "gpu.tranche.dev/foreign-partition"
-	// TaintNotOffered is on the devices that claims hold and that the node's profile
-	// does not offer any more.
+	// TaintNotOffered marks devices that claims hold and that the node's profile no longer
+	// offers.
 	TaintNotOffered = "gpu.tranche.dev/not-offered"
 )
 

@@ -16,14 +16,14 @@ var shareLabels = []string{"namespace", "claim", "device", "share_id"}
 
 var (
 	shareInfoDesc = prometheus.NewDesc("tranche_share_info",
-		"How a claim holds a share: what it is measured in, how turns are taken, and what keeps the claim to its memory; the value is always 1.",
+		"1 for each share that a claim holds.",
 		append(slices.Clone(shareLabels), "share", "sharing", "isolation"), nil)
 	shareMemoryDesc = prometheus.NewDesc("tranche_share_memory_bytes",
-		"Memory that a claim has of a share.", shareLabels, nil)
+		"Memory that a claim was allocated from a share.", shareLabels, nil)
 	shareLimitDesc = prometheus.NewDesc("tranche_share_memory_limit_bytes",
-		"Memory that a claim is kept to; absent where nothing keeps it.", shareLabels, nil)
+		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
 	shareFractionDesc = prometheus.NewDesc("tranche_share_fraction",
-		"What a claim has of a share by fraction, from 0 to 1.", shareLabels, nil)
+		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
 
 func describeShares(ch chan<- *prometheus.Desc) {

@@ -25,21 +25,21 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 	m := &metrics{
 		states: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "tranche_switch_state_duration_seconds",
-			Help:    "Time that nodes spent in a state of a switch.",
+			Help:    "Histogram: time that nodes spent in each state of a switch.",
 			Buckets: buckets,
 		}, []string{"state"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "tranche_switch_duration_seconds",
-			Help:    "Time that switches took, without the wait for other nodes.",
+			Help:    "Histogram: duration of switches, without waiting for other nodes.",
 			Buckets: buckets,
 		}, []string{"result"}),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tranche_switches_total",
-			Help: "Switches that are over, by result, and why those failed that did.",
+			Help: "Finished switches.",
 		}, []string{"result", "reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tranche_switch_evictions_total",
-			Help: "Pods that were asked to leave cards: evicted, refused (mostly by a PodDisruptionBudget), or forced after the deadline.",
+			Help: "Evictions of pods: evicted, refused, forced.",
 		}, []string{"result"}),
 	}
 	registry.MustRegister(m.states, m.durations, m.switches, m.evictions, &nodeCollector{r})
@@ -54,18 +54,18 @@ func (m *metrics) switched(record *v1alpha1.SwitchRecord) {
 
 var (
 	nodesDesc = prometheus.NewDesc("tranche_gpu_nodes",
-		"Nodes with GPUs by the state that they are in.", []string{"state"}, nil)
+		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc("tranche_gpu_nodes_not_ready",
-		"Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
+		"Nodes that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
 	notReadySinceDesc = prometheus.NewDesc("tranche_gpu_node_not_ready_since_seconds",
-		"Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does, or only waits for its turn.",
+		"Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.",
 		[]string{"node", "reason"}, nil)
 	overdueDesc = prometheus.NewDesc("tranche_gpu_nodes_overdue",
-		"Nodes whose switch has stayed in a state longer than the deadline of that: nothing brings them further.", nil, nil)
+		"Nodes whose switch has passed the deadline of its state.", nil, nil)
 	unavailableDesc = prometheus.NewDesc("tranche_switching_nodes",
-		"Nodes whose cards are being switched, as the budget counts them.", nil, nil)
+		"Nodes in a switch, as maxUnavailable counts them.", nil, nil)
 	limitDesc = prometheus.NewDesc("tranche_switching_nodes_limit",
-		"How many nodes may be switched at once.", nil, nil)
+		"Nodes that may be in a switch at once.", nil, nil)
 )
 
 // nodeCollector looks at the nodes when it is asked.

@@ -41,17 +41,17 @@ func TestMetricsOfNodes(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
 	require.NoError(t, w.r.begin(t.Context()))
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
-# HELP tranche_gpu_node_not_ready_since_seconds Since when a node with GPUs does not follow its profile, in seconds since 1970, by the reason of the condition Ready; absent where it does, or only waits for its turn.
+# HELP tranche_gpu_node_not_ready_since_seconds Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.
 # TYPE tranche_gpu_node_not_ready_since_seconds gauge
 tranche_gpu_node_not_ready_since_seconds{node="begins",reason="Switching"} `+unix(noon.Add(-time.Minute))+`
 tranche_gpu_node_not_ready_since_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
 tranche_gpu_node_not_ready_since_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
 tranche_gpu_node_not_ready_since_seconds{node="waits again",reason="Switching"} `+unix(noon.Add(-5*time.Hour))+`
-# HELP tranche_gpu_nodes_not_ready Nodes with GPUs that do not follow their profile, by the reason of the condition Ready.
+# HELP tranche_gpu_nodes_not_ready Nodes that do not follow their profile, by the reason of the condition Ready.
 # TYPE tranche_gpu_nodes_not_ready gauge
 tranche_gpu_nodes_not_ready{reason="DrainDeadline"} 1
 tranche_gpu_nodes_not_ready{reason="Switching"} 4
-# HELP tranche_gpu_nodes_overdue Nodes whose switch has stayed in a state longer than the deadline of that: nothing brings them further.
+# HELP tranche_gpu_nodes_overdue Nodes whose switch has passed the deadline of its state.
 # TYPE tranche_gpu_nodes_overdue gauge
 tranche_gpu_nodes_overdue 1
 `), "tranche_gpu_node_not_ready_since_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))

@@ -183,10 +183,10 @@ func (c *Config) late(ctx context.Context) error {
 			"What to do:\n"+
 			"  - bring these nodes back, or delete their Node objects if they are gone for good, and uninstall again\n"+
 			"  - or keep Tranche:\n%s"+
-			"  - or uninstall all the same, and clean these nodes by hand (docs/upgrade-and-uninstall.md):\n%s",
+			"  - or uninstall all the same, and clean these nodes by hand (docs/how-to/upgrade-and-uninstall.md):\n%s",
 			c.Deadline, reasons, c.keepCommand(), c.forceCommands())
 	}
-	fmt.Fprintf(c.Out, "uninstall.force is set, so what these nodes publish is deleted; their files must be removed by hand (docs/upgrade-and-uninstall.md):\n%s", reasons)
+	fmt.Fprintf(c.Out, "uninstall.force is set, so what these nodes publish is deleted; their files must be removed by hand (docs/how-to/upgrade-and-uninstall.md):\n%s", reasons)
 	for i := range left {
 		if err := c.Client.ResourceV1().ResourceSlices().Delete(ctx, left[i].Name, metav1.DeleteOptions{}); err != nil {
 			return fmt.Errorf("delete ResourceSlice %s: %w", left[i].Name, err)

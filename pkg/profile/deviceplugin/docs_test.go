@@ -13,7 +13,7 @@ import (
 
 // The migration page has a line for every key that a file can have.
 func TestPageHasEveryKey(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/from-device-plugin.md")
+	page, err := os.ReadFile("../../../docs/how-to/migrate-from-device-plugin.md")
 	require.NoError(t, err)
 	var inPage []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {

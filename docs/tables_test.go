@@ -1,0 +1,250 @@
+package docs_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the generated tables")
+
+// generated compares the part of a page between <!-- generated:NAME --> and the next
+// <!-- end -->, or writes it.
+func generated(t *testing.T, page, name, content string) {
+	t.Helper()
+	begin, end := "<!-- generated:"+name+" -->\n", "<!-- end -->"
+	text := read(t, page)
+	before, rest, found := strings.Cut(text, begin)
+	require.True(t, found, "%s has no %s", page, begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	wanted := before + begin + "\n" + strings.TrimSpace(content) + "\n\n" + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(wanted), 0o644))
+		return
+	}
+	require.Equal(t, wanted, text, "run make generate, then read the difference")
+}
+
+// table is rows of Markdown, whose first column is code.
+func table(header []string, rows [][]string) string {
+	var b strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	line(header)
+	line(slices.Repeat([]string{"---"}, len(header)))
+	for _, row := range rows {
+		line(row)
+	}
+	return b.String()
+}
+
+// TestTablesOfConstants: taints and conditions are constants of these prefixes, wherever
+// they are defined; the comments of the constants are the descriptions.
+func TestTablesOfConstants(t *testing.T) {
+	const page = "reference/cluster-objects.md"
+	taints := described(t, "Taint")
+	taints = append(taints, described(t, "RepartitioningTaint")...)
+	require.Greater(t, len(taints), 5)
+	generated(t, page, "taints", table([]string{"taint", "meaning"}, taints))
+	generated(t, page, "conditions", table([]string{"condition", "true means"}, described(t, "Condition")))
+}
+
+// described are the values of exported string constants with a prefix in api and pkg,
+// with their comments.
+func described(t *testing.T, prefix string) (rows [][]string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, folder := range []string{"../api", "../pkg"} {
+		for _, file := range sources(t, folder) {
+			ast.Inspect(file, func(n ast.Node) bool {
+				spec, ok := n.(*ast.ValueSpec)
+				if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, prefix) || spec.Doc == nil {
+					return true
+				}
+				value, ok := text(spec.Values[0])
+				if _, isState := spec.Type.(*ast.Ident); !ok || isState || seen[value] {
+					return true
+				}
+				seen[value] = true
+				comment := strings.TrimPrefix(strings.Join(strings.Fields(spec.Doc.Text()), " "), spec.Names[0].Name)
+				rows = append(rows, []string{"`" + value + "`", strings.TrimLeft(strings.TrimSuffix(comment, "."), ": ")})
+				return true
+			})
+		}
+	}
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	return rows
+}
+
+// TestTablesOfFlags: names and usages of the flags that each program defines itself.
+func TestTablesOfFlags(t *testing.T) {
+	for name, folder := range map[string]string{
+		"kubectl-flags": "../cmd/kubectl-tranche", "plugin-flags": "../cmd/tranche-kubelet-plugin", "controller-flags": "../cmd/tranche-controller",
+	} {
+		generated(t, "reference/commands.md", name, table([]string{"flag", "meaning"}, flagsOf(t, folder)))
+	}
+}
+
+// flagsOf are the flags that a program defines: the second and the last argument of
+// flags.StringVar and its like, and the entries of lists of names and usages.
+func flagsOf(t *testing.T, folder string) (rows [][]string) {
+	t.Helper()
+	define := regexp.MustCompile(`VarP?$`)
+	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	usages := map[string]string{}
+	add := func(flag, usage string) {
+		if !strings.Contains(usages[flag], usage) {
+			usages[flag] = strings.TrimPrefix(usages[flag]+". Or: "+usage, ". Or: ")
+		}
+	}
+	inspect(t, folder, func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			selector, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok || len(n.Args) < 3 || !define.MatchString(selector.Sel.Name) {
+				return
+			}
+			if flag, ok := text(n.Args[1]); ok {
+				add(flag, words(t, n.Args[len(n.Args)-1]))
+			}
+		case *ast.CompositeLit:
+			if len(n.Elts) < 3 {
+				return
+			}
+			flag, ok := text(n.Elts[0])
+			if usage, isText := text(n.Elts[1]); ok && isText && name.MatchString(flag) && strings.Contains(usage, " ") {
+				add(flag, usage)
+			}
+		}
+	})
+	require.NotEmpty(t, usages)
+	for flag, usage := range usages {
+		rows = append(rows, []string{"`--" + flag + "`", strings.ReplaceAll(usage, "|", "\\|")})
+	}
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	return rows
+}
+
+// words is a text that is put together of literals and constants of the project.
+func words(t *testing.T, n ast.Expr) string {
+	t.Helper()
+	if s, ok := text(n); ok {
+		return s
+	}
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		return words(t, n.X) + words(t, n.Y)
+	case *ast.SelectorExpr:
+		return named(t, n.Sel.Name)
+	}
+	require.Fail(t, "a usage that is not put together of texts")
+	return ""
+}
+
+// named is the value of a string constant, also of one that is another's.
+func named(t *testing.T, name string) (found string) {
+	t.Helper()
+	for _, folder := range []string{"../api", "../pkg"} {
+		inspect(t, folder, func(n ast.Node) {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != 1 || spec.Names[0].Name != name {
+				return
+			}
+			if s, ok := text(spec.Values[0]); ok {
+				found = s
+			}
+		})
+	}
+	require.NotEmpty(t, found, name)
+	return found
+}
+
+// TestTablesOfMetrics: names, labels and help texts of all metrics of the project.
+func TestTablesOfMetrics(t *testing.T) {
+	controllers := regexp.MustCompile("^`tranche_(switch|gpu_node)")
+	var ofPlugin, ofController [][]string
+	for _, row := range metrics(t) {
+		if controllers.MatchString(row[0]) {
+			ofController = append(ofController, row)
+		} else {
+			ofPlugin = append(ofPlugin, row)
+		}
+	}
+	header := []string{"metric", "labels", "meaning"}
+	generated(t, "reference/metrics.md", "plugin-metrics", table(header, ofPlugin))
+	generated(t, "reference/metrics.md", "controller-metrics", table(header, ofController))
+}
+
+// metrics are those that calls of prometheus' constructors make.
+func metrics(t *testing.T) (rows [][]string) {
+	t.Helper()
+	lists := map[string][]string{} // variables that are lists of labels
+	inspect(t, "../pkg", func(n ast.Node) {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 && strings.HasSuffix(spec.Names[0].Name, "Labels") {
+			lists[spec.Names[0].Name] = texts(spec.Values[0], nil)
+		}
+	})
+	inspect(t, "../pkg", func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return
+		}
+		var found []string
+		for _, argument := range call.Args[:min(3, len(call.Args))] {
+			if options, ok := argument.(*ast.CompositeLit); ok && option(options, "Name") != "" {
+				found = append(found, option(options, "Name"), option(options, "Help"))
+			}
+		}
+		labels := []string{}
+		switch {
+		case len(found) == 2 && len(call.Args) > 1: // options, then labels
+			labels = texts(call.Args[1], lists)
+		case len(found) == 0 && len(call.Args) == 4: // NewDesc
+			name, _ := text(call.Args[0])
+			help, _ := text(call.Args[1])
+			found, labels = []string{name, help}, texts(call.Args[2], lists)
+		}
+		if len(found) == 2 && strings.HasPrefix(found[0], "tranche_") {
+			rows = append(rows, []string{"`" + found[0] + "`", strings.Join(labels, ", "), strings.TrimSuffix(found[1], ".")})
+		}
+	})
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	names := literals(t, "../pkg", regexp.MustCompile(`^tranche_[a-z_]+$`))
+	require.Len(t, rows, len(names), "each name of a metric is in the table")
+	return rows
+}
+
+// option is a text of a literal's key.
+func option(literal *ast.CompositeLit, key string) (found string) {
+	for _, element := range literal.Elts {
+		if pair, ok := element.(*ast.KeyValueExpr); ok {
+			if name, ok := pair.Key.(*ast.Ident); ok && name.Name == key {
+				found, _ = text(pair.Value)
+			}
+		}
+	}
+	return found
+}
+
+// texts are the texts in an expression, those of the lists that it names included.
+func texts(n ast.Node, lists map[string][]string) (found []string) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
+			value, _ := text(s)
+			found = append(found, value)
+		}
+		if name, ok := n.(*ast.Ident); ok {
+			found = append(found, lists[name.Name]...)
+		}
+		return true
+	})
+	return found
+}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
@@ -78,16 +79,16 @@ func (o *options) show(ctx context.Context, out io.Writer) error {
 	default:
 		return fmt.Errorf("-o %s: there is wide and json", o.output)
 	}
-	in, err := o.read(ctx)
+	in, view, err := o.read(ctx)
 	if err != nil {
 		return err
 	}
-	model := picture.Build(in)
+	summary := cluster.New(in).Summary(view)
 	if o.output == "json" {
-		return picture.WriteJSON(out, model)
+		return picture.WriteJSON(out, summary)
 	}
 	screen := terminalOf(out)
-	return picture.Draw(out, model, picture.Options{
+	return picture.Draw(out, summary, picture.Options{
 		Width: screen.width,
 		Color: screen.color && !o.noColor,
 		ASCII: o.ascii,
@@ -95,16 +96,17 @@ func (o *options) show(ctx context.Context, out io.Writer) error {
 	})
 }
 
-func (o *options) read(ctx context.Context) (picture.Input, error) {
+func (o *options) read(ctx context.Context) (cluster.Objects, cluster.View, error) {
 	c, own, err := o.connect()
 	if err != nil {
-		return picture.Input{}, err
+		return cluster.Objects{}, cluster.View{}, err
 	}
-	r := reader{client: c.kubernetes, ours: c.ours, nodes: o.nodes, own: own, now: time.Now()}
+	view := cluster.View{Nodes: o.nodes}
 	if !o.allNamespaces {
-		r.namespace = *o.config.Namespace
+		view.Namespace = *o.config.Namespace
 	}
-	return r.read(ctx)
+	in, err := reader{connection: c, nodes: o.nodes, namespace: view.Namespace, own: own, now: time.Now()}.read(ctx)
+	return in, view, err
 }
 
 // connection has a client for the kinds of Kubernetes, and one for ours.

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 const profileExamples = `  # What does this node follow?
@@ -131,8 +132,8 @@ type profileRun struct {
 // are.
 type shownNode struct {
 	Name string `json:"node"`
-	progress.Node
-	Modes []progress.Card `json:"modes,omitempty"`
+	cluster.Progress
+	Modes []cluster.CardProgress `json:"modes,omitempty"`
 }
 
 func (r *profileRun) show(ctx context.Context) error {
@@ -140,11 +141,11 @@ func (r *profileRun) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	far := progress.Of(n)
+	far := cluster.ProgressOf(n)
 	if r.flags.output == "json" {
-		return writeJSON(r.out, shownNode{Name: r.node, Node: far, Modes: progress.Cards(n)})
+		return writeJSON(r.out, shownNode{Name: r.node, Progress: far, Modes: cluster.CardsOf(n)})
 	}
-	return writeText(r.out, progress.DrawNode(r.node, far, progress.Cards(n), r.width, r.now()))
+	return writeText(r.out, picture.DrawNode(r.node, far, cluster.CardsOf(n), r.width, r.now()))
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile
@@ -201,7 +202,7 @@ func inGPUNode(node, profile string) string {
 
 // known refuses the name of a profile that there is not.
 func (r *profileRun) known(ctx context.Context, profile string) error {
-	profiles, err := listProfiles(ctx, r.ours)
+	profiles, err := r.listProfiles(ctx)
 	if err != nil {
 		return err
 	}

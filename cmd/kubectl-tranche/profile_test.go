@@ -21,12 +21,12 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
-	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 // follows is a GPUNode that follows a profile.
 func follows(name, profile string) *v1alpha1.GPUNode {
-	return &progresstest.Follows(name, profile).Cards("MIG on", "gpu-a").GPUNode
+	return &gpunodes.Follows(name, profile).Cards("MIG on", "gpu-a").GPUNode
 }
 
 func profileNamed(name string) *v1alpha1.PartitionProfile {
@@ -44,7 +44,7 @@ func nodeNamed(name string, labels ...string) *corev1.Node {
 func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
 	return &profileRun{
 		connection: connection{kubernetes: fake.NewClientset(node), ours: clientfake.New(ours...)},
-		out:        out, width: 80, node: "node-a", now: func() time.Time { return progresstest.Now }, flags: profileFlags{timeout: time.Minute},
+		out:        out, width: 80, node: "node-a", now: func() time.Time { return gpunodes.Now }, flags: profileFlags{timeout: time.Minute},
 	}
 }
 
@@ -138,7 +138,7 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	ours.PrependReactor("list", "partitionprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "partitionprofiles"}, "")
 	})
-	require.ErrorContains(t, r.set(t.Context(), "cpx"), "the API server has no PartitionProfiles: is the chart installed")
+	require.ErrorContains(t, r.set(t.Context(), "cpx"), "the API server does not serve PartitionProfiles: install the chart")
 	ours.PrependReactor("get", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	require.EqualError(t, r.set(t.Context(), ""), "read GPUNode node-a: away")
 	assert.Empty(t, r.labelNow(t))
@@ -200,7 +200,7 @@ func (s *server) serve(path string, object any) {
 // TestAgainstAServer: what the commands print of a cluster with GPUNodes.
 func TestAgainstAServer(t *testing.T) {
 	s := newServer(t, slice("a", "node-a"))
-	failed := progresstest.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the card", false).GPUNode
+	failed := gpunodes.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the card", false).GPUNode
 	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"}
 	s.serve("gpunodes", v1alpha1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1alpha1.GPUNode{failed}})
 	s.serve("gpunodes/node-a", failed)

@@ -14,7 +14,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 // newProfilesCommand lists the PartitionProfiles.
@@ -36,7 +37,7 @@ func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showProfiles(cmd.Context(), c.ours, out, output)
+			return showProfiles(cmd.Context(), c, out, output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
@@ -50,38 +51,20 @@ func textOrJSON(output string) error {
 	return nil
 }
 
-func showProfiles(ctx context.Context, ours client.Interface, out io.Writer, output string) error {
-	profiles, err := listProfiles(ctx, ours)
+func showProfiles(ctx context.Context, c connection, out io.Writer, output string) error {
+	profiles, err := c.listProfiles(ctx)
 	if err != nil {
 		return err
 	}
-	nodes, err := listGPUNodes(ctx, ours)
+	nodes, err := c.listGPUNodes(ctx)
 	if err != nil {
 		return fmt.Errorf("list GPUNodes: %w", err)
 	}
-	all := progress.Profiles(profiles, nodes)
+	all := cluster.Profiles(profiles, nodes)
 	if output == "json" {
 		return writeJSON(out, all)
 	}
-	return writeText(out, progress.DrawProfiles(all, terminalOf(out).width))
-}
-
-// listProfiles reads the PartitionProfiles, which must be readable.
-func listProfiles(ctx context.Context, ours client.Interface) ([]v1alpha1.PartitionProfile, error) {
-	profiles, err := pages("", func(o metav1.ListOptions) ([]v1alpha1.PartitionProfile, string, error) {
-		l, err := ours.PartitionProfiles().List(ctx, o)
-		if err != nil {
-			return nil, "", err
-		}
-		return l.Items, l.Continue, nil
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("the API server has no PartitionProfiles: is the chart installed, with its definitions? %w", err)
-	case err != nil:
-		return nil, fmt.Errorf("list PartitionProfiles: %w", err)
-	}
-	return profiles, nil
+	return writeText(out, picture.DrawProfiles(all, terminalOf(out).width))
 }
 
 func profileNames(profiles []v1alpha1.PartitionProfile) []string {
@@ -125,11 +108,11 @@ func showSwitches(ctx context.Context, ours client.Interface, out io.Writer, nod
 	if err != nil {
 		return err
 	}
-	switches := progress.SwitchesOf(n)
+	switches := cluster.SwitchesOf(n)
 	if output == "json" {
 		return writeJSON(out, switches)
 	}
-	return writeText(out, progress.DrawSwitches(switches, terminalOf(out).width, time.Now()))
+	return writeText(out, picture.DrawSwitches(switches, terminalOf(out).width, time.Now()))
 }
 
 // gpuNode reads the GPUNode of a node.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -54,7 +53,7 @@ func newFake() *fake.Clientset {
 }
 
 func TestReadsAllNamespaces(t *testing.T) {
-	in, err := reader{client: newFake(), ours: clientfake.New(), own: "default"}.read(context.Background())
+	in, err := reader{connection: connection{newFake(), clientfake.New()}, own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, in.Slices, 1)
 	assert.Len(t, in.Claims, 2)
@@ -66,32 +65,31 @@ func TestReadsAllNamespaces(t *testing.T) {
 
 // Otherwise a piece that another namespace holds would look free.
 func TestReadsAllNamespacesEvenForOne(t *testing.T) {
-	in, err := reader{client: newFake(), ours: clientfake.New(), namespace: "team-a"}.read(context.Background())
+	in, err := reader{connection: connection{newFake(), clientfake.New()}, namespace: "team-a"}.read(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, in.Claims, 2)
-	assert.Equal(t, "team-a", in.Namespace)
 }
 
 func TestWithoutClusterWideRightTheOwnNamespaceIsShown(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "")
-	in, err := reader{client: client, ours: clientfake.New(), own: "team-a"}.read(context.Background())
+	in, err := reader{connection: connection{client, clientfake.New()}, own: "team-a"}.read(context.Background())
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	require.Len(t, in.Claims, 1)
 	assert.Equal(t, "two", in.Claims[0].Name)
-	assert.Contains(t, in.Notes[0], `of the namespace "team-a" and not those of all namespaces`)
+	assert.Contains(t, in.Notes[0], `in the namespace "team-a" only`)
 }
 
 func TestWithoutAnyRightToClaimsThePictureHasNoHolders(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceclaims", "", "default")
-	in, err := reader{client: client, ours: clientfake.New(), own: "default"}.read(context.Background())
+	in, err := reader{connection: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.True(t, in.Partial)
 	assert.Empty(t, in.Claims)
 	assert.Len(t, in.Slices, 1)
-	assert.Contains(t, in.Notes[0], "no holders are shown")
+	assert.Contains(t, in.Notes[0], "Holders and free capacity are not shown")
 }
 
 func TestExtrasAreOptional(t *testing.T) {
@@ -99,7 +97,7 @@ func TestExtrasAreOptional(t *testing.T) {
 	for _, resource := range []string{"nodes", "pods", "deviceclasses"} {
 		forbid(client, resource, "", "default")
 	}
-	in, err := reader{client: client, ours: clientfake.New(), own: "default"}.read(context.Background())
+	in, err := reader{connection: connection{client, clientfake.New()}, own: "default"}.read(context.Background())
 	require.NoError(t, err)
 	assert.False(t, in.PodsKnown)
 	assert.Len(t, in.Claims, 2)
@@ -109,19 +107,19 @@ func TestDeviceTaintRules(t *testing.T) {
 	client := newFake()
 	_, err := client.ResourceV1().DeviceTaintRules().Create(t.Context(), &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "fan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	in, err := reader{client: client, ours: clientfake.New()}.read(t.Context())
+	in, err := reader{connection: connection{client, clientfake.New()}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.Rules, 1)
 
 	forbid(client, "devicetaintrules", "")
-	in, err = reader{client: client, ours: clientfake.New()}.read(t.Context())
+	in, err = reader{connection: connection{client, clientfake.New()}}.read(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, in.Notes[0], "taints that they set are not shown")
+	assert.Contains(t, in.Notes[0], "the taints that they add are not shown")
 
 	client.PrependReactor("list", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	in, err = reader{client: client, ours: clientfake.New()}.read(t.Context())
+	in, err = reader{connection: connection{client, clientfake.New()}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, in.Notes, "a cluster that does not serve them has none")
 }
@@ -129,7 +127,7 @@ func TestDeviceTaintRules(t *testing.T) {
 func TestWithoutRightToSlicesTheErrorSaysWhatToAskFor(t *testing.T) {
 	client := newFake()
 	forbid(client, "resourceslices", "")
-	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
+	_, err := reader{connection: connection{client, clientfake.New()}}.read(context.Background())
 	require.ErrorContains(t, err, "ask for a ClusterRole with get and list on resourceslices.resource.k8s.io")
 }
 
@@ -138,7 +136,7 @@ func TestAnOldClusterIsNamed(t *testing.T) {
 	client.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
-	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
+	_, err := reader{connection: connection{client, clientfake.New()}}.read(context.Background())
 	require.ErrorContains(t, err, "Kubernetes 1.36 or later")
 }
 
@@ -147,47 +145,54 @@ func TestAnErrorOtherThanForbiddenIsOne(t *testing.T) {
 	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("etcd is away")
 	})
-	_, err := reader{client: client, ours: clientfake.New()}.read(context.Background())
+	_, err := reader{connection: connection{client, clientfake.New()}}.read(context.Background())
 	require.EqualError(t, err, "list ResourceClaims: etcd is away")
 }
 
-func TestPages(t *testing.T) {
-	list := func(o metav1.ListOptions) ([]int, string, error) {
-		assert.Equal(t, "x=y", o.FieldSelector)
-		assert.EqualValues(t, pageSize, o.Limit)
-		if o.Continue == "" {
-			return []int{1, 2}, "more", nil
-		}
-		return []int{3}, "", nil
+// pods is a page of a list.
+func pods(next string, names ...string) *corev1.PodList {
+	l := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: next}}
+	for _, name := range names {
+		l.Items = append(l.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	got, err := pages("x=y", list)
-	require.NoError(t, err)
-	assert.Equal(t, []int{1, 2, 3}, got)
+	return l
 }
 
-func TestPagesStartsAgainWhenThePlaceIsForgotten(t *testing.T) {
-	list := func(o metav1.ListOptions) ([]int, string, error) {
+func TestListReadsAllPages(t *testing.T) {
+	got, err := list[corev1.Pod](t.Context(), "x=y", func(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+		assert.Equal(t, "x=y", o.FieldSelector)
+		assert.Positive(t, o.Limit)
+		if o.Continue == "" {
+			return pods("more", "a", "b"), nil
+		}
+		return pods("", "c"), nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, pods("", "a", "b", "c").Items, got)
+}
+
+func TestListStartsAgainWhenThePlaceIsForgotten(t *testing.T) {
+	got, err := list[corev1.Pod](t.Context(), "", func(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 		switch {
 		case o.Continue != "":
-			return nil, "", apierrors.NewResourceExpired("too old")
+			return nil, apierrors.NewResourceExpired("too old")
 		case o.Limit == 0:
-			return []int{1, 2, 3}, "", nil
+			return pods("", "a", "b", "c"), nil
 		}
-		return []int{1, 2}, "more", nil
-	}
-	got, err := pages("", list)
+		return pods("more", "a", "b"), nil
+	})
 	require.NoError(t, err)
-	assert.Equal(t, []int{1, 2, 3}, got)
+	assert.Len(t, got, 3)
 
-	_, err = pages("", func(metav1.ListOptions) ([]int, string, error) { return nil, "", fmt.Errorf("away") })
-	require.Error(t, err)
+	_, err = list[corev1.Pod](t.Context(), "", func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errors.New("away") })
+	require.EqualError(t, err, "away")
 }
 
 // A cluster without GPUNodes, or without the right to see them, is shown as it was
 // before there were any.
 func TestReadsGPUNodes(t *testing.T) {
 	ours := clientfake.New(follows("node-a", "cpx"))
-	in, err := reader{client: newFake(), ours: ours}.read(t.Context())
+	in, err := reader{connection: connection{newFake(), ours}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, in.GPUNodes, 1)
 
@@ -197,13 +202,13 @@ func TestReadsGPUNodes(t *testing.T) {
 		apierrors.NewNotFound(schema.GroupResource{Resource: "gpunodes"}, ""),
 		apierrors.NewForbidden(schema.GroupResource{Resource: "gpunodes"}, "", errors.New("no")),
 	} {
-		in, err = reader{client: newFake(), ours: ours}.read(t.Context())
+		in, err = reader{connection: connection{newFake(), ours}}.read(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, in.GPUNodes)
 		assert.Empty(t, in.Notes)
 	}
 	answer = errors.New("away")
-	in, err = reader{client: newFake(), ours: ours}.read(t.Context())
+	in, err = reader{connection: connection{newFake(), ours}}.read(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"GPUNodes cannot be read, so profiles and switches are not shown: away."}, in.Notes)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // errNotFollowed ends the program with an error after a switch that did not succeed.
@@ -31,7 +31,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		case e.Type == watch.Deleted:
 			return false, fmt.Errorf("GPUNode %s was deleted meanwhile", r.node)
 		}
-		far := progress.Of(n)
+		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)
 		if done || err != nil {
 			return done, err
@@ -56,7 +56,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 }
 
 // noticed tells whether the controller has taken notice of the label.
-func noticed(far progress.Node, profile string) bool {
+func noticed(far cluster.Progress, profile string) bool {
 	if profile == "" {
 		return far.Source != v1alpha1.FromLabel
 	}
@@ -64,13 +64,13 @@ func noticed(far progress.Node, profile string) bool {
 }
 
 // arrived tells whether the node follows the profile, or why it is not going to.
-func arrived(far progress.Node, profile string) (bool, error) {
+func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Conflict)
 	}
 	// A message about another profile is from before the label was changed.
-	gone := far.KeptReason == progress.ProfileNotFound && strings.Contains(far.Kept, "PartitionProfile "+profile+",")
-	if gone || far.KeptReason == progress.Disabled {
+	gone := far.KeptReason == cluster.ProfileNotFound && strings.Contains(far.Kept, "PartitionProfile "+profile+",")
+	if gone || far.KeptReason == cluster.Disabled {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Kept)
 	}
 	switch {
@@ -86,7 +86,7 @@ func arrived(far progress.Node, profile string) (bool, error) {
 
 // step is a line of progress. It has no times in it, so that it changes only when
 // something happens.
-func (r *profileRun) step(far progress.Node, profile string) string {
+func (r *profileRun) step(far cluster.Progress, profile string) string {
 	switch {
 	case !noticed(far, profile) && !far.Switching():
 		return "Waits for the controller to take notice."

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
-	"github.com/tranche-dev/tranche/pkg/progress"
-	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 // lines hands over each line that is written.
@@ -61,7 +61,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 	w := startWaiting(t.Context(), "cpx", follows("node-a", "spx"))
 	assert.Equal(t, "Waits for the controller to take notice.", <-w.said)
 	switching := func(state v1alpha1.State, doing string) *v1alpha1.GPUNode {
-		return &progresstest.Follows("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
+		return &gpunodes.Follows("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
 	}
 	draining := switching(v1alpha1.Draining, "asks pods to leave gpu-a: pod team/train-0")
 	w.change(t, draining)
@@ -85,15 +85,15 @@ func TestWaitEnds(t *testing.T) {
 	}{
 		"there already": {"cpx", follows("node-a", "cpx"), "node-a follows profile cpx.", ""},
 		"unset":         {"", spec, "node-a follows what is wanted of it without the label.", ""},
-		"failed": {"cpx", &progresstest.Follows("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
+		"failed": {"cpx", &gpunodes.Follows("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
 			"the node does not follow the profile (DrainDeadline): not all pods left; it is tried again at 13:58:00 UTC"},
-		"never": {"cpx", &progresstest.Follows("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such card", false).GPUNode, "",
+		"never": {"cpx", &gpunodes.Follows("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such card", false).GPUNode, "",
 			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"},
-		"conflict": {"cpx", &progresstest.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
+		"conflict": {"cpx", &gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the node does not follow the profile: mig-manager serves the node"},
-		"disabled meanwhile": {"cpx", &progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, progress.Disabled, "spec.enabled is false").GPUNode, "",
+		"disabled meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, cluster.Disabled, "spec.enabled is false").GPUNode, "",
 			"the node does not follow the profile: spec.enabled is false"},
-		"deleted meanwhile": {"cpx", &progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, progress.ProfileNotFound,
+		"deleted meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound,
 			"the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx").GPUNode, "",
 			"the node does not follow the profile: the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx"},
 	} {
@@ -113,15 +113,15 @@ func TestWaitEnds(t *testing.T) {
 
 // A failure of another profile, before the controller took notice, is not this one's.
 func TestWaitOverlooksWhatWasBefore(t *testing.T) {
-	far := progress.Of(&progresstest.Follows("node-a", "spx").Fails("old", "InUse", "", true).GPUNode)
+	far := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Fails("old", "InUse", "", true).GPUNode)
 	done, err := arrived(far, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)
 	r := &profileRun{}
 	assert.Equal(t, "Waits for the controller to take notice.", r.step(far, "cpx"))
-	assert.Equal(t, "Waits for the switch to begin.", r.step(progress.Node{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
-	far = progress.Of(&progresstest.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
-	gone := progress.Of(&progresstest.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, progress.ProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
+	assert.Equal(t, "Waits for the switch to begin.", r.step(cluster.Progress{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
+	far = cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
+	gone := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
 	done, err = arrived(gone, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)

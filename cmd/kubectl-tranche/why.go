@@ -77,7 +77,7 @@ func (o *options) why(ctx context.Context, out io.Writer, name, output string) e
 	if err != nil {
 		return err
 	}
-	r := whyReader{client: c.kubernetes, ours: c.ours, namespace: namespace, name: name, now: time.Now()}
+	r := whyReader{connection: c, namespace: namespace, name: name, now: time.Now()}
 	in, err := r.read(ctx)
 	var e *why.Explanation
 	switch {

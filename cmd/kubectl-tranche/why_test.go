@@ -30,7 +30,7 @@ func whyFake() *fake.Clientset {
 }
 
 func reading(client *fake.Clientset, name string) whyReader {
-	return whyReader{client: client, ours: clientfake.New(), namespace: "team-a", name: name, now: time.Unix(0, 0)}
+	return whyReader{connection: connection{client, clientfake.New()}, namespace: "team-a", name: name, now: time.Unix(0, 0)}
 }
 
 func TestWhyReadsEverything(t *testing.T) {

@@ -3,6 +3,8 @@ package picture
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 const (
@@ -15,14 +17,14 @@ const (
 )
 
 // marks fill the parts of a bar that nobody holds.
-var marks = map[State]struct {
+var marks = map[cluster.State]struct {
 	char  string
 	style style
 }{
-	Free:     {"·", green},
-	Blocked:  {"!", yellow},
-	Leftover: {"x", dim},
-	Unknown:  {"?", dim},
+	cluster.Free:     {"·", green},
+	cluster.Blocked:  {"!", yellow},
+	cluster.Leftover: {"x", dim},
+	cluster.Unknown:  {"?", dim},
 }
 
 // barWidth is the width of a bar, without its last border, in the given room.
@@ -31,29 +33,29 @@ func barWidth(room int) int {
 }
 
 // drawBar draws a card's bar.
-func (p *page) drawBar(c Card, width int) []span {
+func (p *page) drawBar(c cluster.Card, width int) []span {
 	column := func(position int) int { return position * width / c.Positions }
 	var out []span
 	boxes := 0
 	for i, s := range c.Bar {
 		border := "│"
-		if i > 0 && s.State != Taken && c.Bar[i-1].State == s.State {
+		if i > 0 && s.State != cluster.Taken && c.Bar[i-1].State == s.State {
 			border = "┊" // a place where the card may be cut, and is not
 		}
 		inner := column(s.Start+s.Size) - column(s.Start) - 1
 		out = append(out, plainText(border), p.cell(s, inner, boxes))
-		if s.State == Taken {
+		if s.State == cluster.Taken {
 			boxes++
 		}
 	}
 	return append(out, plainText("│"))
 }
 
-func (p *page) cell(s Segment, inner, nth int) span {
-	if s.State == Taken {
+func (p *page) cell(s cluster.Segment, inner, nth int) span {
+	if s.State == cluster.Taken {
 		st := boxed
 		switch {
-		case s.Label == wholeCard:
+		case s.Label == cluster.WholeGPU:
 			st = boxedGr
 		case nth%2 == 1:
 			st = boxed2

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/progress"
 )
 
 // Options says what the picture is drawn on.
@@ -31,7 +32,7 @@ const MinWidth = 40
 // drawing is a picture under way.
 type drawing struct {
 	page
-	model *Model
+	model *cluster.Summary
 	wide  bool
 	// compacted is set once claims were left out, for the legend to say so.
 	compacted bool
@@ -41,7 +42,7 @@ type drawing struct {
 }
 
 // Draw draws the model as text.
-func Draw(w io.Writer, m *Model, o Options) error {
+func Draw(w io.Writer, m *cluster.Summary, o Options) error {
 	d := &drawing{model: m, wide: o.Wide}
 	d.width, d.color, d.ascii = max(MinWidth, o.Width), o.Color, o.ASCII
 	d.chooseNames()
@@ -82,14 +83,14 @@ var cardName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{
 
 // shortName is the PCI address without the domain that nearly all cards share,
 // or the whole name where that is made of something else.
-func shortName(c Card) string {
+func shortName(c cluster.Card) string {
 	return strings.TrimPrefix(cardName.ReplaceAllString(c.Name, "$1:$2:$3.$4"), "0000:")
 }
 
 // indent is the column of the bars and of everything about a card.
 func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
 
-func (d *drawing) node(n Node) {
+func (d *drawing) node(n cluster.Node) {
 	d.blank()
 	head := []span{{n.Name, bold}, plainText(": ")}
 	var facts []span
@@ -115,7 +116,7 @@ func (d *drawing) node(n Node) {
 }
 
 // nodeFacts is what is said of the whole node: its cards, driver, modes and profile.
-func (d *drawing) nodeFacts(n Node, products []product) []string {
+func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 	var facts []string
 	for _, p := range products {
 		facts = append(facts, fmt.Sprintf("%d × %s", p.count, p.name))
@@ -136,7 +137,7 @@ func (d *drawing) nodeFacts(n Node, products []product) []string {
 }
 
 // memoryModes lists those of the node's cards, of which few vendors have any.
-func memoryModes(n Node) []string {
+func memoryModes(n cluster.Node) []string {
 	var modes []string
 	for _, c := range n.Cards {
 		if c.MemoryMode != "" && !slices.Contains(modes, c.MemoryMode) {
@@ -152,14 +153,14 @@ type product struct {
 	count int
 }
 
-func productName(c Card) string {
+func productName(c cluster.Card) string {
 	if c.ProductName == "" {
 		return "card of unknown model"
 	}
 	return c.ProductName
 }
 
-func products(n Node) []product {
+func products(n cluster.Node) []product {
 	var out []product
 	for _, c := range n.Cards {
 		i := slices.IndexFunc(out, func(p product) bool { return p.name == productName(c) })
@@ -173,7 +174,7 @@ func products(n Node) []product {
 }
 
 // card draws one card: its bar, and below it what the bar cannot say.
-func (d *drawing) card(c Card, nameProduct, sayMode, alone bool) {
+func (d *drawing) card(c cluster.Card, nameProduct, sayMode, alone bool) {
 	name := c.Name
 	if d.short {
 		name = shortName(c)
@@ -213,10 +214,10 @@ var taintWords = map[string]string{
 	gpu.DriverName + "/busy":           "kept in its mode by a process without a claim",
 }
 
-func (d *drawing) taint(t Taint) {
+func (d *drawing) taint(t cluster.Taint) {
 	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
-	if t.Key == progress.TaintKey && t.Value != "" {
-		reason = "being switched to " + progress.TaintProfile(t.Value)
+	if t.Key == v1alpha1.RepartitioningTaint && t.Value != "" {
+		reason = "being switched to " + cluster.TaintProfile(t.Value)
 	}
 	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)
 	if t.Devices == t.Of {
@@ -231,9 +232,9 @@ func (d *drawing) taint(t Taint) {
 }
 
 // fitWords spells "3g.40gb ×1 or 1g.10gb ×3".
-func fitWords(all []Fit) []span {
+func fitWords(all []cluster.Fit) []span {
 	var out []span
-	for i, f := range plain(all) {
+	for i, f := range cluster.Plain(all) {
 		if i > 0 {
 			out = append(out, plainText("or"))
 		}
@@ -243,21 +244,21 @@ func fitWords(all []Fit) []span {
 }
 
 // room says what still fits on a node of several cards, by product.
-func (d *drawing) room(n Node, products []product) {
+func (d *drawing) room(n cluster.Node, products []product) {
 	if d.model.Partial || len(n.Cards) < 2 {
 		return
 	}
 	d.blank()
 	for _, p := range products {
-		cards := slices.DeleteFunc(slices.Clone(n.Cards), func(c Card) bool { return productName(c) != p.name })
+		cards := slices.DeleteFunc(slices.Clone(n.Cards), func(c cluster.Card) bool { return productName(c) != p.name })
 		head := "free on " + n.Name + ": "
 		if len(products) > 1 {
 			head = "free on " + n.Name + " (" + p.name + "): "
 		}
-		if !slices.ContainsFunc(cards, func(c Card) bool { return c.Incomplete == "" }) {
+		if !slices.ContainsFunc(cards, func(c cluster.Card) bool { return c.Incomplete == "" }) {
 			continue
 		}
-		free := fitWords(sum(cards))
+		free := fitWords(cluster.Sum(cards))
 		if len(free) == 0 {
 			free = words("nothing, every card is full or blocked", normal)
 		}

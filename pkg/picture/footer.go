@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // empty says what to check when there is no card to draw.
 func (d *drawing) empty() {
-	if len(d.model.only) > 0 {
-		d.flow(nil, words("No cards are published by "+strings.Join(d.model.only, ", ")+".", bold))
+	if len(d.model.Only) > 0 {
+		d.flow(nil, words("No cards are published by "+strings.Join(d.model.Only, ", ")+".", bold))
 	} else {
 		d.flow(nil, words("No node publishes cards yet.", bold))
 	}
@@ -45,8 +46,8 @@ func (d *drawing) lost() {
 const maxWaiting = 3
 
 func (d *drawing) waiting() {
-	claims := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w Waiting) bool { return w.Claim == "" })
-	pods := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w Waiting) bool { return w.Claim != "" })
+	claims := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w cluster.Waiting) bool { return w.Claim == "" })
+	pods := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w cluster.Waiting) bool { return w.Claim != "" })
 	if len(d.model.Waiting) > 0 {
 		d.blank()
 	}
@@ -55,7 +56,7 @@ func (d *drawing) waiting() {
 }
 
 // waitingLine counts, names a few, and gives the command that tells why.
-func (d *drawing) waitingLine(kind string, all []Waiting) {
+func (d *drawing) waitingLine(kind string, all []cluster.Waiting) {
 	if len(all) == 0 {
 		return
 	}
@@ -91,11 +92,11 @@ func (d *drawing) notes() {
 
 // legend explains the signs that occur, and no others.
 func (d *drawing) legend() {
-	first := slices.IndexFunc(d.model.Nodes, func(n Node) bool { return len(n.Cards) > 0 })
+	first := slices.IndexFunc(d.model.Nodes, func(n cluster.Node) bool { return len(n.Cards) > 0 })
 	if first < 0 {
 		return
 	}
-	seen, choice, modes := map[State]bool{}, false, false
+	seen, choice, modes := map[cluster.State]bool{}, false, false
 	var examples []string
 	var said [2]bool
 	for _, n := range d.model.Nodes {
@@ -103,7 +104,7 @@ func (d *drawing) legend() {
 			for _, s := range c.Bar {
 				seen[s.State] = true
 			}
-			choice = choice || len(plain(c.Fits)) > 1
+			choice = choice || len(cluster.Plain(c.Fits)) > 1
 			modes = modes || (c.MemoryMode != "" && (c.Mode != nil || len(c.Fits) > 1))
 			// One of each kind of card is enough.
 			for i, example := range []string{exampleProfile(c), exampleMode(c)} {
@@ -120,10 +121,10 @@ func (d *drawing) legend() {
 		}
 	}
 	say(true, "A bar is the memory of one card; a box with a name is a piece that somebody holds.")
-	say(seen[Free], "··· is free.")
-	say(seen[Unknown], "??? is not known.")
-	say(seen[Leftover], "xxx is left over: no piece fits there beside those that are held.")
-	say(seen[Blocked], "!!! is blocked by a taint.")
+	say(seen[cluster.Free], "··· is free.")
+	say(seen[cluster.Unknown], "??? is not known.")
+	say(seen[cluster.Leftover], "xxx is left over: no piece fits there beside those that are held.")
+	say(seen[cluster.Blocked], "!!! is blocked by a taint.")
 	for _, example := range examples {
 		say(true, example)
 	}
@@ -143,7 +144,7 @@ var fractions = map[int]string{2: "half", 3: "a third", 4: "a quarter", 6: "a si
 
 // exampleMode explains how much of a card the partitions of a mode are, by the
 // mode that the card is in, or the finest.
-func exampleMode(c Card) string {
+func exampleMode(c cluster.Card) string {
 	if c.MemoryMode == "" {
 		return ""
 	}
@@ -154,20 +155,20 @@ func exampleMode(c Card) string {
 		return fmt.Sprintf("%s is %s of a card.", label, fractions[c.Positions/positions])
 	}
 	for _, h := range c.Held {
-		if h.Label != wholeCard && h.Type != string(gpu.TypeShare) {
+		if h.Label != cluster.WholeGPU && h.Type != string(gpu.TypeShare) {
 			return say(h.Label, len(h.Positions))
 		}
 	}
 	if len(c.Fits) > 0 {
 		last := c.Fits[len(c.Fits)-1]
-		return say(last.Label, len(last.like.positions))
+		return say(last.Label, last.Positions)
 	}
 	return ""
 }
 
 // exampleProfile explains how to read the name of a profile, by one that the
 // card offers or that is held.
-func exampleProfile(c Card) string {
+func exampleProfile(c cluster.Card) string {
 	labels := make([]string, 0, len(c.Held)+len(c.Fits))
 	for _, f := range c.Fits {
 		labels = append(labels, f.Label)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // compactFrom is the number of holders on a card from which on they share lines
@@ -18,7 +20,7 @@ type entry struct {
 }
 
 // holders lists who holds the pieces of a card, in the order of the bar.
-func (d *drawing) holders(held []Held) {
+func (d *drawing) holders(held []cluster.Held) {
 	total := 0
 	for _, h := range held {
 		total += len(h.Holders)
@@ -46,7 +48,7 @@ func (d *drawing) holders(held []Held) {
 }
 
 // entries gives each holder of a device a line.
-func (d *drawing) entries(h Held) []entry {
+func (d *drawing) entries(h cluster.Held) []entry {
 	var out []entry
 	for _, o := range h.Holders {
 		e := entry{what: h.Label, who: who(o)}
@@ -59,7 +61,7 @@ func (d *drawing) entries(h Held) []entry {
 		out = append(out, e)
 	}
 	if len(h.Left) > 0 {
-		e := entry{what: h.Label, who: append(words("left:", green), listed(Amounts(h.Left, true), green)...)}
+		e := entry{what: h.Label, who: append(words("left:", green), listed(cluster.Amounts(h.Left, true), green)...)}
 		if d.wide {
 			e.where = h.Device
 		}
@@ -69,7 +71,7 @@ func (d *drawing) entries(h Held) []entry {
 }
 
 // who names a holder: its pods, and the claim in brackets.
-func who(o Holder) []span {
+func who(o cluster.Holder) []span {
 	var out []span
 	if o.Admin {
 		out = words("watched by", dim)
@@ -88,7 +90,7 @@ func who(o Holder) []span {
 	}
 	out = append(out, listed(pods, normal)...)
 	out = append(out, span{claim + ")", dim})
-	if amounts := Amounts(o.Consumed, false); len(amounts) > 0 {
+	if amounts := cluster.Amounts(o.Consumed, false); len(amounts) > 0 {
 		out = append(append(out, plainText("has")), listed(amounts, normal)...)
 	}
 	return out
@@ -96,7 +98,7 @@ func who(o Holder) []span {
 
 // compactEntries puts neighbours of one kind and namespace on one line:
 // "1g.10gb ×7  default: train-0, train-1, …".
-func (d *drawing) compactEntries(held []Held) []entry {
+func (d *drawing) compactEntries(held []cluster.Held) []entry {
 	var out []entry
 	for len(held) > 0 {
 		ns, ok := simple(held[0])
@@ -120,7 +122,7 @@ func (d *drawing) compactEntries(held []Held) []entry {
 
 // simple tells whether a device has one ordinary holder with a pod, and in
 // which namespace: only such ones can share a line.
-func simple(h Held) (namespace string, ok bool) {
+func simple(h cluster.Held) (namespace string, ok bool) {
 	if len(h.Holders) != 1 || h.Unpublished {
 		return "", false
 	}
@@ -131,7 +133,7 @@ func simple(h Held) (namespace string, ok bool) {
 	return o.Namespace, true
 }
 
-func group(namespace string, held []Held) entry {
+func group(namespace string, held []cluster.Held) entry {
 	what := held[0].Label
 	if len(held) > 1 {
 		what = fmt.Sprintf("%s ×%d", what, len(held))

@@ -4,19 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// WriteJSON writes the model for programs. The list of nodes is there even when
-// it is empty, so that a script need not tell null from none.
-func WriteJSON(w io.Writer, m *Model) error {
-	out := *m
-	if out.Nodes == nil {
-		out.Nodes = []Node{}
-	}
+// WriteJSON writes the summary for programs.
+func WriteJSON(w io.Writer, s *cluster.Summary) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(out); err != nil {
+	if err := enc.Encode(s); err != nil {
 		return fmt.Errorf("write the picture as JSON: %w", err)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -81,26 +80,6 @@ func digests(published [][]resourceapi.Device) Digests {
 		out[card] = Digest(of)
 	}
 	return out
-}
-
-// newest are the slices of the newest generation of a node's pool, in the order in
-// which the scheduler goes through them.
-func newest(node string, all []resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
-	var pool []*resourceapi.ResourceSlice
-	for i := range all {
-		s := &all[i]
-		if s.Spec.Driver != gpu.DriverName || s.Spec.Pool.Name != gpu.PoolName(node) {
-			continue
-		}
-		switch {
-		case len(pool) == 0 || s.Spec.Pool.Generation > pool[0].Spec.Pool.Generation:
-			pool = []*resourceapi.ResourceSlice{s}
-		case s.Spec.Pool.Generation == pool[0].Spec.Pool.Generation:
-			pool = append(pool, s)
-		}
-	}
-	slices.SortFunc(pool, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
-	return pool
 }
 
 // Cards are the names of the GPUs in a node's published pool, in the order of their

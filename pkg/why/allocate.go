@@ -26,13 +26,13 @@ var errNoAnswer = errors.New("whether it fits could not be found out in " + pati
 
 // fits asks the scheduler's allocator whether the claims would all fit on a node
 // now.
-func (c *cluster) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+func (c *world) fits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
 	return c.allocate(ctx, c.held, c.slices, node, claims)
 }
 
 // everFits asks whether they would if nobody held anything and nothing were
 // tainted.
-func (c *cluster) everFits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
+func (c *world) everFits(ctx context.Context, node *corev1.Node, claims ...*resourceapi.ResourceClaim) (bool, error) {
 	if c.bare == nil {
 		for _, s := range c.slices {
 			s = s.DeepCopy()
@@ -45,11 +45,11 @@ func (c *cluster) everFits(ctx context.Context, node *corev1.Node, claims ...*re
 	return c.allocate(ctx, allocation.Nothing(), c.bare, node, claims)
 }
 
-func (c *cluster) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
+func (c *world) allocate(ctx context.Context, held structured.AllocatedState, published []*resourceapi.ResourceSlice,
 	node *corev1.Node, claims []*resourceapi.ResourceClaim) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, c.classes, published, c.cel)
+	allocator, err := structured.NewAllocator(ctx, allocation.Features, held, c.DeviceClasses, published, c.cel)
 	if err != nil {
 		return false, fmt.Errorf("the scheduler gives up: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // wishes is what a pod asks for.
@@ -207,5 +207,5 @@ func (ch choice) named() string {
 	for name, q := range ch.amounts {
 		texts[string(name)] = q.String()
 	}
-	return strings.Join(picture.Amounts(texts, true), ", ")
+	return strings.Join(cluster.Amounts(texts, true), ", ")
 }

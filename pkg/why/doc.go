@@ -8,5 +8,5 @@
 //
 // Explain and Absent make an Explanation of API objects, Draw and WriteJSON write
 // it. Reading the API server is the caller's affair. It may import
-// pkg/allocation, pkg/gpu, pkg/picture, pkg/progress, the API types and the allocator.
+// api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, the API types and the allocator.
 package why

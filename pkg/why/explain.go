@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // Explain tells why the pod does not run.
@@ -19,8 +19,8 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	ctx, cancel := context.WithTimeout(ctx, patienceInAll)
 	defer cancel()
 	e := &Explanation{Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Notes: in.Notes}
-	c, w := newCluster(&in), wishesOf(&in)
-	drawn := picture.Build(picture.Input{Slices: in.Slices, Claims: in.Claims, Rules: in.Rules, Partial: in.Partial})
+	c, w := newWorld(&in), wishesOf(&in)
+	drawn := c.Summary(cluster.View{})
 	e.Holds = holdings(drawn, w)
 	switch pod := in.Pod; {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
@@ -43,13 +43,13 @@ func Explain(ctx context.Context, in Input) *Explanation {
 }
 
 // holdings lists what the pod's claims hold of our cards.
-func holdings(drawn *picture.Model, w wishes) []Holding {
+func holdings(drawn *cluster.Summary, w wishes) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
 	for _, c := range w.given {
 		mine[c.Namespace+"/"+c.Name] = c
 	}
-	take := func(held []picture.Held, gone bool) {
+	take := func(held []cluster.Held, gone bool) {
 		for _, h := range held {
 			for _, o := range h.Holders {
 				claim := mine[o.Namespace+"/"+o.Claim]
@@ -74,7 +74,7 @@ func holdings(drawn *picture.Model, w wishes) []Holding {
 }
 
 // health is what the driver said of a device in the claim's status.
-func health(claim *resourceapi.ResourceClaim, h picture.Held) string {
+func health(claim *resourceapi.ResourceClaim, h cluster.Held) string {
 	var out []string
 	for _, d := range claim.Status.Devices {
 		if d.Pool != h.Pool || d.Device != h.Device {
@@ -112,7 +112,7 @@ func (e *Explanation) gated(pod *corev1.Pod) {
 }
 
 // unscheduled explains a pod without a node.
-func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, drawn *picture.Model) {
+func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn *cluster.Summary) {
 	in := c.in
 	e.Asks = c.asks(ctx, w)
 	e.Quotes = append(e.Quotes, schedulerSays(in)...)
@@ -153,7 +153,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 		if in.Classes == nil {
 			break // nothing can be compared
 		}
-		i := slices.IndexFunc(drawn.Nodes, func(n picture.Node) bool { return n.Name == node.Name })
+		i := slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })
 		n := c.node(ctx, node, drawn.Nodes[i], w)
 		c.addSwitch(&n, node)
 		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
@@ -167,7 +167,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *cluster, w wishes, dra
 }
 
 // asks puts the requests of the open claims into words.
-func (c *cluster) asks(ctx context.Context, w wishes) []Ask {
+func (c *world) asks(ctx context.Context, w wishes) []Ask {
 	var out []Ask
 	for _, claim := range w.open {
 		for _, r := range claim.Spec.Devices.Requests {
@@ -200,7 +200,7 @@ func (c *cluster) asks(ctx context.Context, w wishes) []Ask {
 }
 
 // invalid says what no node could ever satisfy.
-func (c *cluster) invalid(w wishes) []string {
+func (c *world) invalid(w wishes) []string {
 	var out []string
 	for _, claim := range w.open {
 		if claim.DeletionTimestamp != nil {
@@ -208,7 +208,7 @@ func (c *cluster) invalid(w wishes) []string {
 		}
 		for _, r := range claim.Spec.Devices.Requests {
 			for _, ch := range choices(r) {
-				if c.in.Classes != nil && c.classes[ch.class] == nil {
+				if c.in.Classes != nil && c.DeviceClasses[ch.class] == nil {
 					out = union(out, fmt.Sprintf("there is no DeviceClass %s.", ch.class))
 				}
 			}

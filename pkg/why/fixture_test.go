@@ -49,7 +49,8 @@ func newWorld(t *testing.T) *world {
 	classes, err := allocator.Classes("../../deployments/helm/testdata/defaults.yaml")
 	require.NoError(t, err)
 	w := &world{t: t, scheduler: allocator.New(classes, nil)}
-	w.in = why.Input{Now: now, Templates: []resourceapi.ResourceClaimTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "pod"}}}}
+	w.in = why.Input{Templates: []resourceapi.ResourceClaimTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "pod"}}}}
+	w.in.Now = now
 	for _, c := range classes {
 		w.in.Classes = append(w.in.Classes, *c)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // judge sums up what was found about the nodes, and says what can be done.
-func (e *Explanation) judge(c *cluster, w wishes) {
+func (e *Explanation) judge(c *world, w wishes) {
 	who := e.Namespace + "/" + e.Pod
 	with := func(verdicts ...Verdict) []Node {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(n Node) bool { return !slices.Contains(verdicts, n.Verdict) })

@@ -1,41 +1,25 @@
 package why
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/progress"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // Input is what the API server says. Whatever could not be read is left out, and
 // said in Notes.
 type Input struct {
+	cluster.Objects
 	Pod *corev1.Pod
-	// Claims of all namespaces: whoever holds a piece counts.
-	Claims []resourceapi.ResourceClaim
-	// Partial says that Claims is not all there are.
-	Partial bool
-	// Slices of all drivers, since a claim may ask for devices of several.
-	Slices []resourceapi.ResourceSlice
-	Rules  []resourceapi.DeviceTaintRule
-	// Classes and the claim templates of the pod's namespace; nil when they
-	// could not be read.
-	Classes   []resourceapi.DeviceClass
+	// Templates are the claim templates of the pod's namespace, nil if they could not be
+	// read.
 	Templates []resourceapi.ResourceClaimTemplate
-	// Nodes may be missing, then nothing is said about the pod's wishes for them.
-	Nodes []corev1.Node
-	// GPUNodes tell of profiles and switches, if there are any.
-	GPUNodes []v1alpha1.GPUNode
 	// System is the namespace of Tranche's own pods, empty when it is not known.
 	System string
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
-	Notes      []string
-	Now        time.Time
 }
 
 // State is what became of the pod, for programs.
@@ -147,7 +131,7 @@ type Node struct {
 	Free []string `json:"free,omitempty"`
 	// Profile is how far the node is with its partition profile, nil where there is
 	// no GPUNode.
-	Profile *progress.Node `json:"profile,omitempty"`
+	Profile *cluster.Progress `json:"profile,omitempty"`
 	// switching: the switch keeps the pod off. cordoned: so does the node's cordon.
 	// withheld: the plugin publishes nothing of some of its cards.
 	switching, cordoned, withheld bool

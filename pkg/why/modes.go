@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // InMode is cards that have what is asked for, but not in the mode in which the
@@ -32,26 +32,9 @@ const oneMode = "A card changes its mode only when nobody holds a piece of it."
 // whole is the mode of a card that is not cut.
 const whole = "SPX"
 
-// live is the mode in which those who hold pieces of a card keep it, and who
-// they are. A card that nobody holds can be in any.
-func (c *cluster) live(p *pool) (mode string, holders []resourceapi.ResourceClaim) {
-	for _, d := range p.devices {
-		if held := c.holders[d.id]; len(held) > 0 && picture.ModeOf(*d.Device) != "" {
-			mode = picture.ModeOf(*d.Device)
-			for _, claim := range held { // one may hold several pieces
-				same := func(h resourceapi.ResourceClaim) bool { return h.Namespace == claim.Namespace && h.Name == claim.Name }
-				if !slices.ContainsFunc(holders, same) {
-					holders = append(holders, claim)
-				}
-			}
-		}
-	}
-	return mode, holders
-}
-
 // modesClash tells whether requests want modes that no card of the node can be
 // in at the same time.
-func (c *cluster) modesClash(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) bool {
+func (c *world) modesClash(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) bool {
 	var wanted [][]string
 	for _, claim := range claims {
 		for _, r := range claim.Spec.Devices.Requests {
@@ -71,11 +54,11 @@ func (c *cluster) modesClash(ctx context.Context, node *corev1.Node, claims []*r
 	return false
 }
 
-func (c *cluster) wantedModes(ctx context.Context, node *corev1.Node, ch choice) (modes []string) {
-	for _, p := range c.pools {
-		for _, d := range p.devices {
-			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && d.on(node) && picture.ModeOf(*d.Device) != "" {
-				modes = union(modes, picture.ModeOf(*d.Device))
+func (c *world) wantedModes(ctx context.Context, node *corev1.Node, ch choice) (modes []string) {
+	for _, p := range c.Pools {
+		for _, d := range p.Devices {
+			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && d.On(node) && d.Mode() != "" {
+				modes = union(modes, d.Mode())
 			}
 		}
 	}
@@ -84,15 +67,15 @@ func (c *cluster) wantedModes(ctx context.Context, node *corev1.Node, ch choice)
 
 // addModes finds the cards that others keep in a mode which has nothing of what
 // is wanted. of has the modes that are wanted, by card.
-func (s *supply) addModes(c *cluster, of map[*pool][]string) {
+func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 	fewest := 0
-	for _, p := range c.pools {
+	for _, p := range c.Pools {
 		modes, ok := of[p]
 		if !ok {
 			continue
 		}
 		s.cards++
-		mode, holders := c.live(p)
+		mode, holders := p.Users()
 		if mode == "" || slices.Contains(modes, mode) {
 			continue
 		}
@@ -104,7 +87,7 @@ func (s *supply) addModes(c *cluster, of map[*pool][]string) {
 		s.inMode[i].Cards++
 		s.inMode[i].Claims += len(holders)
 		if s.nearest == nil || len(holders) < fewest {
-			s.nearest, fewest = &Nearest{Card: p.card, Holders: names(holders)}, len(holders)
+			s.nearest, fewest = &Nearest{Card: p.GPU, Holders: names(holders)}, len(holders)
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 // node explains one node.
-func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Node, w wishes) Node {
+func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node, w wishes) Node {
 	n := Node{Name: node.Name, Cards: products(drawn), Verdict: Fits}
 	if !c.in.Partial {
 		for _, f := range drawn.Free() {
@@ -80,7 +80,7 @@ func (c *cluster) node(ctx context.Context, node *corev1.Node, drawn picture.Nod
 }
 
 // request explains what a node has for one request.
-func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
+func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, r resourceapi.DeviceRequest) Request {
 	out := Request{Claim: claim.Name, Request: r.Name}
 	unclear := func(err error) Request {
 		out.Verdict, out.Text = Unclear, err.Error()+"."
@@ -89,7 +89,7 @@ func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourc
 		return out
 	}
 	var all []supply
-	var holders []resourceapi.ResourceClaim
+	var holders []cluster.Holder
 	hopeless := true
 	for _, ch := range choices(r) {
 		s, err := c.supplyOf(ctx, node, ch)
@@ -151,7 +151,7 @@ func (c *cluster) request(ctx context.Context, node *corev1.Node, claim *resourc
 }
 
 // together tells whether requests that each would fit alone fit all at once.
-func (c *cluster) together(ctx context.Context, node *corev1.Node, w wishes, n *Node) Verdict {
+func (c *world) together(ctx context.Context, node *corev1.Node, w wishes, n *Node) Verdict {
 	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
 	fits, err := c.fits(ctx, node, w.open...)
 	if err != nil {
@@ -202,20 +202,20 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 
 // cards counts the devices of the node's cards that the scheduler can use, and the cards that
 // are withheld, and says which cards it cannot use.
-func (c *cluster) cards(node *corev1.Node) (devices, withheld int, unusable []string) {
+func (c *world) cards(node *corev1.Node) (devices, withheld int, unusable []string) {
 	var incomplete, all int
-	for _, p := range c.pools {
-		if p.driver != gpu.DriverName || p.parts[0].Spec.NodeName == nil || *p.parts[0].Spec.NodeName != node.Name {
+	for _, p := range c.Pools {
+		if p.GPU == "" || p.Node != node.Name {
 			continue
 		}
 		all++
 		switch {
-		case p.incomplete:
+		case p.Incomplete():
 			incomplete++
-		case len(p.devices) == 0:
+		case len(p.Devices) == 0:
 			withheld++
 		default:
-			devices += len(p.devices)
+			devices += len(p.Devices)
 		}
 	}
 	if withheld > 0 {
@@ -243,16 +243,16 @@ func ofCards(n, all int) string {
 
 // offers lists what the cards of a node have, the largest first, without the
 // variants of a profile.
-func (c *cluster) offers(node *corev1.Node) []string {
+func (c *world) offers(node *corev1.Node) []string {
 	var wholes, labels []string
-	for _, p := range c.pools {
-		for _, d := range slices.Backward(p.devices) {
+	for _, p := range c.Pools {
+		for _, d := range slices.Backward(p.Devices) {
 			switch {
-			case p.driver != gpu.DriverName || !d.on(node):
-			case d.Name == p.card: // the first device of a GPU, and the largest
-				wholes = union(wholes, d.label)
+			case p.Driver != gpu.DriverName || !d.On(node):
+			case d.Name == p.GPU: // the first device of a GPU, and the largest
+				wholes = union(wholes, d.Label)
 			default:
-				labels = union(labels, d.label)
+				labels = union(labels, d.Label)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func (c *cluster) offers(node *corev1.Node) []string {
 	})
 }
 
-func products(n picture.Node) string {
+func products(n cluster.Node) string {
 	count := map[string]int{}
 	for _, card := range n.Cards {
 		count[card.ProductName]++
@@ -282,7 +282,7 @@ func products(n picture.Node) string {
 const cordoned = "the node is cordoned."
 
 // excluded says why the pod may not go to a node, whatever its cards are.
-func (c *cluster) excluded(node *corev1.Node, w wishes) []string {
+func (c *world) excluded(node *corev1.Node, w wishes) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, claim := range w.given {
@@ -294,7 +294,7 @@ func (c *cluster) excluded(node *corev1.Node, w wishes) []string {
 			say("the claim %s has its devices on another node, and the pod must follow.", claim.Name)
 		}
 	}
-	if !c.knownNode(node.Name) {
+	if c.Node(node.Name) == nil {
 		return out
 	}
 	pod := c.in.Pod

@@ -12,8 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/picture"
 )
 
 // supply is what a node has for a choice.
@@ -26,7 +26,7 @@ type supply struct {
 	room, most int64
 	shared     bool // some of them may be given out several times
 	shareSupply
-	holders []resourceapi.ResourceClaim
+	holders []cluster.Holder
 	taints  []string
 	rules   []string
 	// profile is the one that the node follows, if it leaves out what cards could
@@ -40,19 +40,19 @@ type supply struct {
 }
 
 // supplyOf goes through the devices that a node could give.
-func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
+func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (supply, error) {
 	s := supply{choice: ch, what: c.what(ctx, ch)}
-	if far := c.far(node.Name); far != nil && far.Restricts() {
+	if far := c.Progress(node.Name); far != nil && far.Restricts() {
 		s.profile = far.Applied
 	}
-	used, empty := map[*pool]counters{}, map[*pool]counters{}
-	modes := map[*pool][]string{}
-	for _, p := range c.pools {
-		if p.incomplete {
+	used, empty := map[*cluster.Pool]gpu.Counters{}, map[*cluster.Pool]gpu.Counters{}
+	modes := map[*cluster.Pool][]string{}
+	for _, p := range c.Pools {
+		if p.Incomplete() {
 			continue // the scheduler does not use it
 		}
-		for _, d := range p.devices {
-			if !d.on(node) {
+		for _, d := range p.Devices {
+			if !d.On(node) {
 				continue
 			}
 			if ok, err := c.wanted(ctx, d, ch); err != nil || !ok {
@@ -62,13 +62,13 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				continue
 			}
 			s.places++
-			modes[p] = union(modes[p], picture.ModeOf(*d.Device))
+			modes[p] = union(modes[p], d.Mode())
 			if empty[p] == nil {
-				empty[p] = counters{}
+				empty[p] = gpu.Counters{}
 			}
-			if (len(p.short(d, empty[p])) == 0 && d.couldGive(ch)) || ch.admin {
+			if (len(p.Short(d, empty[p])) == 0 && couldGive(d, ch)) || ch.admin {
 				s.most++
-				empty[p].add(d.consumes)
+				empty[p].Add(d.Consumes)
 			}
 			if bad := untolerated(d, ch.tolerates); len(bad) > 0 {
 				s.tainted++
@@ -81,21 +81,21 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 				continue
 			}
 			if used[p] == nil {
-				used[p] = maps.Clone(p.taken)
+				used[p] = maps.Clone(p.Taken)
 			}
-			if d.isShare() {
+			if d.Shared() {
 				s.addShare(c, d, used[p])
 				continue
 			}
-			if len(c.holders[d.id]) > 0 || len(p.short(d, p.taken)) > 0 {
+			if d.Held() || len(p.Short(d, p.Taken)) > 0 {
 				s.taken++
-				s.holders = append(s.holders, c.inTheWay(d)...)
+				s.holders = append(s.holders, d.Pool.InTheWay(d)...)
 				continue
 			}
 			s.free++
-			if len(p.short(d, used[p])) == 0 {
+			if len(p.Short(d, used[p])) == 0 {
 				s.room++
-				used[p].add(d.consumes)
+				used[p].Add(d.Consumes)
 			}
 		}
 	}
@@ -105,8 +105,8 @@ func (c *cluster) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (s
 	return s, nil
 }
 
-func (c *cluster) wanted(ctx context.Context, d *device, ch choice) (bool, error) {
-	class := c.classes[ch.class]
+func (c *world) wanted(ctx context.Context, d *cluster.Device, ch choice) (bool, error) {
+	class := c.DeviceClasses[ch.class]
 	if class == nil {
 		return false, nil
 	}
@@ -117,7 +117,7 @@ func (c *cluster) wanted(ctx context.Context, d *device, ch choice) (bool, error
 }
 
 // untolerated lists the taints of a device that keep a claim away.
-func untolerated(d *device, tolerations []resourceapi.DeviceToleration) []resourceapi.DeviceTaint {
+func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) []resourceapi.DeviceTaint {
 	return slices.DeleteFunc(slices.Clone(d.Taints), func(t resourceapi.DeviceTaint) bool {
 		if t.Effect != resourceapi.DeviceTaintEffectNoSchedule && t.Effect != resourceapi.DeviceTaintEffectNoExecute {
 			return true
@@ -126,14 +126,14 @@ func untolerated(d *device, tolerations []resourceapi.DeviceToleration) []resour
 	})
 }
 
-func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *device, taints []resourceapi.DeviceTaint) {
+func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
 	for _, t := range taints {
 		text := t.Key
 		if t.Value != "" {
 			text += "=" + t.Value
 		}
 		text += ":" + string(t.Effect)
-		if by := picture.RulesBehind(rules, d.pool.driver, d.pool.name, d.Name, t); len(by) > 0 {
+		if by := cluster.RulesBehind(rules, d, t); len(by) > 0 {
 			text += " (DeviceTaintRule " + strings.Join(by, ", ") + ")"
 			s.rules = union(s.rules, by...)
 		}
@@ -159,19 +159,19 @@ var shareInText = regexp.MustCompile(`\?share\.orValue\(""\) == "(\w+)"`)
 
 // what names what a choice asks for: the profile when it can only be one, else
 // the class.
-func (c *cluster) what(ctx context.Context, ch choice) string {
+func (c *world) what(ctx context.Context, ch choice) string {
 	var labels []string
-	for _, p := range c.pools {
-		for _, d := range p.devices {
-			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && p.driver == gpu.DriverName {
-				labels = union(labels, d.label)
+	for _, p := range c.Pools {
+		for _, d := range p.Devices {
+			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && p.Driver == gpu.DriverName {
+				labels = union(labels, d.Label)
 			}
 		}
 	}
 	if len(labels) == 1 {
 		return labels[0]
 	}
-	if class := c.classes[ch.class]; class != nil && len(labels) == 0 {
+	if class := c.DeviceClasses[ch.class]; class != nil && len(labels) == 0 {
 		for _, s := range class.Spec.Selectors {
 			if s.CEL != nil {
 				if m := profileInText.FindStringSubmatch(s.CEL.Expression); m != nil {
@@ -292,16 +292,13 @@ func (s supply) states() string {
 const maxNames = 4
 
 // names lists pods that hold what is asked for, by namespace, shortened.
-func names(claims []resourceapi.ResourceClaim) []string {
+func names(holders []cluster.Holder) []string {
 	byNamespace := map[string][]string{}
-	for _, c := range claims {
-		users := c.Status.ReservedFor
-		if len(users) == 0 {
-			byNamespace[c.Namespace] = union(byNamespace[c.Namespace], "claim "+c.Name+" without a pod")
+	for _, h := range holders {
+		if len(h.Pods) == 0 {
+			byNamespace[h.Namespace] = union(byNamespace[h.Namespace], "claim "+h.Claim+" without a pod")
 		}
-		for _, u := range users {
-			byNamespace[c.Namespace] = union(byNamespace[c.Namespace], u.Name)
-		}
+		byNamespace[h.Namespace] = union(byNamespace[h.Namespace], h.Pods...)
 	}
 	var out []string
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {

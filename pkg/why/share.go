@@ -8,9 +8,9 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // shareSupply is what a node has of devices that several claims hold at once.
@@ -27,12 +27,9 @@ type shareSupply struct {
 	left map[string]resource.Quantity
 }
 
-// isShare tells whether several claims can hold the device at once.
-func (d *device) isShare() bool { return ptr.Deref(d.AllowMultipleAllocations, false) }
-
 // asked is how much of each capacity a claim would have: what it names, or the
 // default. Of what the device does not have it returns the names.
-func (d *device) asked(ch choice) (amounts map[string]resource.Quantity, missing []string) {
+func asked(d *cluster.Device, ch choice) (amounts map[string]resource.Quantity, missing []string) {
 	for name := range ch.amounts {
 		if _, ok := d.Capacity[name]; !ok {
 			missing = append(missing, string(name))
@@ -53,8 +50,8 @@ func (d *device) asked(ch choice) (amounts map[string]resource.Quantity, missing
 	return amounts, missing
 }
 
-// couldGive tells whether a device could be given out if nobody held anything.
-func (d *device) couldGive(ch choice) bool { return !d.isShare() || unfitFor(d, ch) == "" }
+// couldGive tells whether a device could be allocated if nobody held anything.
+func couldGive(d *cluster.Device, ch choice) bool { return !d.Shared() || unfitFor(d, ch) == "" }
 
 // enough tells whether what there is has what a claim asks for.
 func enough(amounts, have map[string]resource.Quantity) bool {
@@ -66,24 +63,10 @@ func enough(amounts, have map[string]resource.Quantity) bool {
 	return true
 }
 
-// left is what the claims that hold a shared device leave of it.
-func (c *cluster) left(d *device) map[string]resource.Quantity {
-	out := map[string]resource.Quantity{}
-	taken := c.held.AggregatedCapacity[d.id]
-	for name, capacity := range d.Capacity {
-		n := capacity.Value.DeepCopy()
-		if q := taken[name]; q != nil {
-			n.Sub(*q)
-		}
-		out[string(name)] = n
-	}
-	return out
-}
-
 // unfitFor says why a shared device could never give what is asked for, empty if it
 // could.
-func unfitFor(d *device, ch choice) string {
-	amounts, missing := d.asked(ch)
+func unfitFor(d *cluster.Device, ch choice) string {
+	amounts, missing := asked(d, ch)
 	switch {
 	case slices.Contains(missing, "compute"):
 		return "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's cards, on nodes where MPS works"
@@ -104,38 +87,38 @@ func unfitFor(d *device, ch choice) string {
 
 // amount says an amount in words.
 func amount(name string, q resource.Quantity) string {
-	return strings.Join(picture.Amounts(map[string]string{name: q.String()}, true), ", ")
+	return strings.Join(cluster.Amounts(map[string]string{name: q.String()}, true), ", ")
 }
 
 // addShare counts a shared device, which is not tainted. used is what is taken of its
 // pool, with what was counted before.
-func (s *supply) addShare(c *cluster, d *device, used counters) {
+func (s *supply) addShare(c *world, d *cluster.Device, used gpu.Counters) {
 	s.shared = true
 	if why := unfitFor(d, s.choice); why != "" {
 		s.unfit++
 		s.why = union(s.why, why)
 		return
 	}
-	amounts, _ := d.asked(s.choice)
-	left := c.left(d)
-	held := len(c.holders[d.id]) > 0
+	amounts, _ := asked(d, s.choice)
+	left := d.Left()
+	held := d.Held()
 	switch {
-	case !held && len(d.pool.short(d, d.pool.taken)) > 0:
+	case !held && len(d.Pool.Short(d, d.Pool.Taken)) > 0:
 		s.taken++
 		s.excluded++
-		s.holders = append(s.holders, c.inTheWay(d)...)
+		s.holders = append(s.holders, d.Pool.InTheWay(d)...)
 	case !enough(amounts, left):
 		s.taken++
 		s.addShort(amounts, left)
-		s.holders = append(s.holders, c.holders[d.id]...)
+		s.holders = append(s.holders, d.Holders...)
 	default:
 		s.free++
 		// A request gets one share of a device at most.
-		if held || len(d.pool.short(d, used)) == 0 {
+		if held || len(d.Pool.Short(d, used)) == 0 {
 			s.room++
 		}
 		if !held {
-			used.add(d.consumes)
+			used.Add(d.Consumes)
 		}
 	}
 }

@@ -10,26 +10,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/picture"
-	"github.com/tranche-dev/tranche/pkg/progress"
 )
-
-// far tells how far a node is with its profile, nil where that is not known.
-func (c *cluster) far(node string) *progress.Node {
-	for i := range c.in.GPUNodes {
-		if c.in.GPUNodes[i].Name == node {
-			far := progress.Of(&c.in.GPUNodes[i])
-			return &far
-		}
-	}
-	return nil
-}
 
 // addSwitch says of a node that cannot serve the pod what its profile has to do with
 // it.
-func (c *cluster) addSwitch(n *Node, node *corev1.Node) {
-	n.Profile = c.far(n.Name)
+func (c *world) addSwitch(n *Node, node *corev1.Node) {
+	n.Profile = c.Progress(n.Name)
 	if n.Verdict == Fits {
 		return
 	}
@@ -39,7 +27,7 @@ func (c *cluster) addSwitch(n *Node, node *corev1.Node) {
 	switch far := n.Profile; {
 	case far == nil || (keptOff && !far.Switching()):
 		if keptOff {
-			say(fmt.Sprintf("the node is being switched to %s; its cards come back when that is over.", progress.TaintProfile(profile)))
+			say(fmt.Sprintf("the node is being switched to %s; its cards come back when that is over.", cluster.TaintProfile(profile)))
 		}
 	case far.Switching():
 		n.switching = n.switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && n.Verdict == Unusable
@@ -52,9 +40,9 @@ func (c *cluster) addSwitch(n *Node, node *corev1.Node) {
 }
 
 // switchText says of a switch that is under way what it is doing, and until when.
-func (c *cluster) switchText(n *Node) string {
+func (c *world) switchText(n *Node) string {
 	far := n.Profile
-	to := progress.TaintProfile(far.To)
+	to := cluster.TaintProfile(far.To)
 	if !n.switching {
 		return fmt.Sprintf("the node is to be switched to %s (%s); it may offer other pieces then.", to, far.During(c.in.Now))
 	}
@@ -63,7 +51,7 @@ func (c *cluster) switchText(n *Node) string {
 		text = fmt.Sprintf("the node is being put back to what it was, since %s was not reached (%s); its cards come back when that is over", to, far.During(c.in.Now))
 	}
 	if far.Deadline != nil {
-		text += fmt.Sprintf(", and this step ends at %s at the latest", progress.Clock(*far.Deadline))
+		text += fmt.Sprintf(", and this step ends at %s at the latest", cluster.Clock(*far.Deadline))
 	}
 	return text + "."
 }
@@ -73,7 +61,7 @@ func (c *cluster) switchText(n *Node) string {
 func (n *Node) taintedFor(node *corev1.Node) (profile string, yes bool) {
 	for _, r := range n.Requests {
 		for _, t := range r.Taints {
-			if rest, ok := strings.CutPrefix(t, progress.TaintKey); ok && r.Verdict != Fits {
+			if rest, ok := strings.CutPrefix(t, v1alpha1.RepartitioningTaint); ok && r.Verdict != Fits {
 				profile, _, _ = strings.Cut(strings.TrimPrefix(rest, "="), ":")
 				return profile, true
 			}
@@ -81,7 +69,7 @@ func (n *Node) taintedFor(node *corev1.Node) (profile string, yes bool) {
 	}
 	for _, t := range node.Spec.Taints {
 		said := slices.ContainsFunc(n.Reasons, func(r string) bool { return strings.Contains(r, t.ToString()) })
-		if t.Key == progress.TaintKey && said {
+		if t.Key == v1alpha1.RepartitioningTaint && said {
 			return t.Value, true
 		}
 	}
@@ -90,11 +78,11 @@ func (n *Node) taintedFor(node *corev1.Node) (profile string, yes bool) {
 
 // unpublished are nodes that have no cards in the API now, because they are being
 // switched.
-func (c *cluster) unpublished(shown []Node) []Node {
+func (c *world) unpublished(shown []Node) []Node {
 	var out []Node
 	for i := range c.in.GPUNodes {
 		name := c.in.GPUNodes[i].Name
-		far := c.far(name)
+		far := c.Progress(name)
 		if !far.Switching() || slices.ContainsFunc(shown, func(n Node) bool { return n.Name == name }) {
 			continue
 		}
@@ -110,7 +98,7 @@ func (c *cluster) unpublished(shown []Node) []Node {
 // delete: the controller puts it back, and takes it off in the end.
 func ofSwitch(rules []resourceapi.DeviceTaintRule, name string) bool {
 	return slices.ContainsFunc(rules, func(r resourceapi.DeviceTaintRule) bool {
-		return r.Name == name && r.Spec.Taint.Key == progress.TaintKey
+		return r.Name == name && r.Spec.Taint.Key == v1alpha1.RepartitioningTaint
 	})
 }
 
@@ -141,12 +129,12 @@ func (e *Explanation) remedyProfile() {
 }
 
 // ofTheSwitch says of a pod that runs that a card of it is being switched.
-func (c *cluster) ofTheSwitch(holds []Holding) string {
+func (c *world) ofTheSwitch(holds []Holding) string {
 	for _, h := range holds {
-		card := picture.CardOf(h.Device)
-		if far := c.far(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(card) {
+		card := cluster.GPUOf(h.Device)
+		if far := c.Progress(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(card) {
 			return fmt.Sprintf("Its card %s is being switched to %s (%s); unless its piece is kept, the pod is asked to leave.",
-				card, progress.TaintProfile(far.To), far.During(c.in.Now))
+				card, cluster.TaintProfile(far.To), far.During(c.in.Now))
 		}
 	}
 	return ""

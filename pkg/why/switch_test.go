@@ -12,10 +12,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/progress"
-	"github.com/tranche-dev/tranche/pkg/progress/progresstest"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
 // switched puts the taint of a switch on all cards of a node, as the controller does.
@@ -23,7 +22,7 @@ func (w *world) switched(node, profile string) {
 	for _, card := range w.cardsOf(node) {
 		r := taintRule(gpu.PoolName(node))
 		r.Name = "tranche-" + node + "-" + card
-		r.Spec.Taint = resourceapi.DeviceTaint{Key: progress.TaintKey, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+		r.Spec.Taint = resourceapi.DeviceTaint{Key: v1alpha1.RepartitioningTaint, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 		w.in.Rules = append(w.in.Rules, r)
 	}
 }
@@ -45,8 +44,8 @@ func (w *world) cardOf(node string) string {
 	return cards[0]
 }
 
-func (w *world) gpuNodes(all ...*progresstest.Node) *world {
-	w.in.Now = progresstest.Now
+func (w *world) gpuNodes(all ...*gpunodes.Node) *world {
+	w.in.Now = gpunodes.Now
 	for _, n := range all {
 		w.in.GPUNodes = append(w.in.GPUNodes, n.GPUNode)
 	}
@@ -70,8 +69,8 @@ var static = v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitio
 
 // TestSwitches: how a profile, or the way to one, keeps a pod waiting.
 func TestSwitches(t *testing.T) {
-	draining := func(w *world) *progresstest.Node {
-		return progresstest.Follows("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.cardOf("node-a"))
+	draining := func(w *world) *gpunodes.Node {
+		return gpunodes.Follows("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.cardOf("node-a"))
 	}
 	for name, test := range map[string]struct {
 		state why.State
@@ -80,7 +79,7 @@ func TestSwitches(t *testing.T) {
 		"switch-draining": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "L4-24GB", 1)
 			w.switched("node-a", "all-1g.10gb")
-			w.gpuNodes(draining(w), progresstest.Follows("node-b", "")).pod(request("gpu", small))
+			w.gpuNodes(draining(w), gpunodes.Follows("node-b", "")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-rolls-back": {why.NoRoom, func(t *testing.T) *world {
@@ -99,34 +98,34 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-of-the-whole-node": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
-			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: progress.TaintKey, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.RepartitioningTaint, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
 			w.gpuNodes(draining(w)).pod(request("gpu", small))
 			return w
 		}},
 		"switch-waits": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeCard, 1)
-			w.gpuNodes(progresstest.Follows("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.cardOf("node-a"))).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.Follows("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.cardOf("node-a"))).pod(request("gpu", small))
 			return w
 		}},
 		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is loaded anew
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
-			w.gpuNodes(progresstest.Follows("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
-				progresstest.Follows("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.Follows("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
+				gpunodes.Follows("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-failed": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeCard, 1)
-			w.gpuNodes(progresstest.Follows("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the cards within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.Follows("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the cards within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
 			return w
 		}},
 		"profile-offers-no": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-b", "H100-80GB", 1, only("1g.10gb"))
-			w.gpuNodes(progresstest.Follows("node-b", "all-1g.10gb", static)).pod(request("gpu", three))
+			w.gpuNodes(gpunodes.Follows("node-b", "all-1g.10gb", static)).pod(request("gpu", three))
 			return w
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
-			w.gpuNodes(progresstest.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node: mig-manager")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {
@@ -150,7 +149,7 @@ func TestSwitches(t *testing.T) {
 
 func TestSwitchAsJSON(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1)
-	w.gpuNodes(progresstest.Follows("node-a", "dynamic")).pod(request("gpu", small))
+	w.gpuNodes(gpunodes.Follows("node-a", "dynamic")).pod(request("gpu", small))
 	var b bytes.Buffer
 	require.NoError(t, why.WriteJSON(&b, w.explain()))
 	var e struct {

@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// capacityName leaves out the driver's domain, with or without which a capacity of
+// ours may be spelt.
+func capacityName(name resourceapi.QualifiedName) string {
+	return strings.TrimPrefix(string(name), gpu.DriverName+"/")
+}
+
+func texts(amounts map[string]resource.Quantity) map[string]string {
+	out := map[string]string{}
+	for name, q := range amounts {
+		out[name] = q.String()
+	}
+	return out
+}
+
+// Amounts says in words what a share has: "20Gi of memory, 50% of compute". One
+// client is what everybody has, and no compute is no limit: neither is said, but all
+// says how much is left of everything.
+func Amounts(of map[string]string, all bool) []string {
+	var out []string
+	for _, name := range amountNames(of) {
+		text := of[name]
+		switch {
+		case name == "compute" && text == "0" && !all, name == "clients" && text == "1" && !all:
+		case name == "compute":
+			out = append(out, text+"% of compute")
+		case name == "clients" && text == "1":
+			out = append(out, "1 client")
+		case name == "clients":
+			out = append(out, text+" clients")
+		case name == "fraction":
+			out = append(out, name+" "+decimal(text))
+		default:
+			out = append(out, text+" of "+name)
+		}
+	}
+	return out
+}
+
+// amountNames are the capacities, what shares are measured in first.
+func amountNames(of map[string]string) []string {
+	names := slices.Sorted(maps.Keys(of))
+	known := []string{"memory", "fraction", "compute", "clients"}
+	place := func(name string) int {
+		if i := slices.Index(known, name); i >= 0 {
+			return i
+		}
+		return len(known)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return place(a) - place(b) })
+	return names
+}
+
+// decimal spells a quantity of thousandths as people write fractions: "0.5".
+func decimal(quantity string) string {
+	q, err := resource.ParseQuantity(quantity)
+	if err != nil {
+		return quantity
+	}
+	return strconv.FormatFloat(q.AsApproximateFloat64(), 'f', -1, 64)
+}

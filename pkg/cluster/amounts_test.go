@@ -1,0 +1,69 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+// TestLeft: what nobody has of a share is what it has without what all have,
+// whether or not their names are shown.
+func TestLeft(t *testing.T) {
+	in := scenes.Shared()
+	admin := scenes.Sharer("monitoring", "look", 0, scenes.CardOf(0)+"-memory-share", "memory", "1Gi", "clients", "9")
+	scenes.Result(&admin).AdminAccess = new(true)
+	in.Claims = append(in.Claims, admin)
+	want := map[string]string{"memory": "13005Mi", "compute": "50", "clients": "45"}
+	assert.Equal(t, want, in.Summary().Nodes[0].Cards[0].Held[0].Left)
+	in.View.Namespace = "default"
+	assert.Equal(t, want, in.Summary().Nodes[0].Cards[0].Held[0].Left, "also of those that are not shown")
+
+	in.Partial = true
+	assert.Nil(t, in.Summary().Nodes[0].Cards[0].Held[0].Left, "when not all claims could be read, nobody knows")
+}
+
+// TestSharesInJSON: programs find amounts as quantities.
+func TestSharesInJSON(t *testing.T) {
+	var m cluster.Summary
+	require.NoError(t, json.Unmarshal([]byte(asJSON(t, scenes.Shared().Summary())), &m))
+	h := m.Nodes[0].Cards[1].Held[0]
+	assert.Equal(t, "fraction share", h.Label)
+	assert.Equal(t, "share", h.Type)
+	assert.Equal(t, map[string]string{"fraction": "500m", "compute": "0", "clients": "1"}, h.Holders[0].Consumed)
+	assert.Equal(t, map[string]string{"fraction": "500m", "compute": "100", "clients": "47"}, h.Left)
+}
+
+// TestModeOfShares: a share of a partition keeps its card in the partition's mode,
+// and is no piece beside it.
+func TestModeOfShares(t *testing.T) {
+	assert.Equal(t, &cluster.Mode{Name: "DPX", Held: 1, Of: 2}, scenes.Shared().Summary().Nodes[0].Cards[2].Mode)
+	in := scenes.Shared()
+	in.Claims = []resourceapi.ResourceClaim{scenes.Sharer("default", "x", 2, scenes.CardOf(2)+"-memory-share", "memory", "1Gi")}
+	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, in.Summary().Nodes[0].Cards[2].Mode)
+}
+
+func TestAmounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		of   map[string]string
+		all  bool
+		want string
+	}{
+		"memory":             {map[string]string{"memory": "20Gi", "clients": "1", "compute": "0"}, false, "20Gi of memory"},
+		"everything":         {map[string]string{"clients": "3", "compute": "25", "memory": "20Gi"}, false, "20Gi of memory, 25% of compute, 3 clients"},
+		"fraction":           {map[string]string{"fraction": "333m"}, false, "fraction 0.333"},
+		"all of it":          {map[string]string{"fraction": "1"}, false, "fraction 1"},
+		"left":               {map[string]string{"memory": "0", "clients": "1", "compute": "0"}, true, "0 of memory, 0% of compute, 1 client"},
+		"a capacity to come": {map[string]string{"bandwidth": "5", "clients": "2"}, false, "2 clients, 5 of bandwidth"},
+		"no number":          {map[string]string{"fraction": "x"}, false, "fraction x"},
+		"nothing":            {nil, true, ""},
+	} {
+		assert.Equal(t, test.want, strings.Join(cluster.Amounts(test.of, test.all), ", "), name)
+	}
+}

@@ -1,0 +1,279 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// View limits what a Summary has.
+type View struct {
+	// Nodes are the nodes to show, none for all.
+	Nodes []string
+	// Namespace is the one whose holders are named, empty for all. Others stay in the
+	// summary without a name, since what they hold is not free.
+	Namespace string
+}
+
+func (v View) shows(node string) bool {
+	return len(v.Nodes) == 0 || slices.Contains(v.Nodes, node)
+}
+
+// Summary sums up the GPUs of the nodes.
+func (c *Cluster) Summary(v View) *Summary {
+	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Now: c.Now, Waiting: c.waiting(v.Namespace)}
+	nodes := map[string]*Node{}
+	for _, p := range c.Pools {
+		if p.GPU == "" || !v.shows(p.Node) {
+			continue
+		}
+		if nodes[p.Node] == nil {
+			nodes[p.Node] = &Node{Name: p.Node}
+		}
+		nodes[p.Node].Cards = append(nodes[p.Node].Cards, c.card(p, v))
+	}
+	c.addProgress(nodes, v)
+	for _, n := range nodes {
+		n.finish(c.Node(n.Name))
+		s.Nodes = append(s.Nodes, *n)
+	}
+	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	for _, h := range c.lost {
+		if v.shows(gpu.NodeOfPool(h.pool)) {
+			s.Lost = append(s.Lost, h.unpublished(true, v))
+		}
+	}
+	return s
+}
+
+// addProgress adds what the GPUNodes say. A node that publishes no GPU now is shown if
+// that has to do with its profile.
+func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
+	for i := range c.GPUNodes {
+		g := &c.GPUNodes[i]
+		if !v.shows(g.Name) {
+			continue
+		}
+		progress, n := ProgressOf(g), nodes[g.Name]
+		if n == nil {
+			if none := g.Status.Node != nil && len(g.Status.Node.Cards) == 0; none || len(progress.Sentences(c.Now)) == 0 {
+				continue
+			}
+			n = &Node{Name: g.Name, Cards: []Card{}}
+			nodes[g.Name] = n
+		}
+		n.Profile = &progress
+		for _, said := range CardsOf(g) {
+			if j := slices.IndexFunc(n.Cards, func(c Card) bool { return c.Name == said.Name }); j >= 0 {
+				c := &n.Cards[j]
+				c.HardwareMode, c.Change, c.Pending, c.Problem = said.Mode, said.Change, said.Pending, said.Problem
+			}
+		}
+	}
+}
+
+func (n *Node) finish(known *corev1.Node) {
+	slices.SortFunc(n.Cards, func(a, b Card) int { return cmp.Compare(a.Name, b.Name) })
+	var versions []string
+	for _, c := range n.Cards {
+		if c.driver != "" && !slices.Contains(versions, c.driver) {
+			versions = append(versions, c.driver)
+		}
+	}
+	n.DriverVersion = strings.Join(versions, ", ")
+	if known != nil {
+		n.State = nodeState(known)
+	}
+}
+
+func nodeState(n *corev1.Node) string {
+	var states []string
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			states = append(states, "NotReady")
+		}
+	}
+	if n.Spec.Unschedulable {
+		states = append(states, "cordoned")
+	}
+	return strings.Join(states, ", ")
+}
+
+// card sums up one GPU. Nothing is promised about one that the scheduler does not use, or
+// whose holders are partly unknown.
+func (c *Cluster) card(p *Pool, v View) Card {
+	out := Card{Name: p.GPU, Pool: p.Name, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode()}
+	if p.Incomplete() {
+		out.Incomplete = fmt.Sprintf("%d of %d slices are there", len(p.Parts), p.Parts[0].Spec.Pool.ResourceSliceCount)
+	}
+	out.describe(p)
+	sure := !c.Partial && !p.Incomplete()
+	for _, d := range p.Devices {
+		if len(d.Holders) == 0 {
+			continue
+		}
+		h := Held{Device: d.Name, Pool: p.Name, Label: d.Label, Type: string(d.Type), Positions: d.positions}
+		if sure && d.Shared() {
+			h.Left = texts(d.Left())
+		}
+		out.Held = append(out.Held, h.by(d.Holders, v))
+	}
+	for _, h := range p.gone {
+		// The device may be in the part of the pool that is still to come.
+		out.Held = append(out.Held, h.unpublished(!p.Incomplete(), v))
+	}
+	slices.SortFunc(out.Held, func(a, b Held) int {
+		return cmp.Or(slices.Compare(a.Positions, b.Positions), cmp.Compare(a.Device, b.Device))
+	})
+	out.Bar = p.bar(out.Held)
+	if sure {
+		out.Fits = p.fits()
+	} else {
+		doubt(out.Bar, p.Incomplete())
+	}
+	return out
+}
+
+func (h Held) by(holders []Holder, v View) Held {
+	for _, o := range holders {
+		h.Holders = append(h.Holders, o.seenFrom(v.Namespace))
+	}
+	return h
+}
+
+func (h *held) unpublished(sure bool, v View) Held {
+	return Held{Device: h.device, Pool: h.pool, Label: labelOfName(h.device), Unpublished: sure}.by(h.holders, v)
+}
+
+// onlyAdmin tells whether all holders have admin access, which holds nothing.
+func (h *Held) onlyAdmin() bool {
+	return !slices.ContainsFunc(h.Holders, func(o Holder) bool { return !o.Admin })
+}
+
+// describe copies the facts about the GPU from its devices: all of them carry the
+// product's name, the whole GPU also what only it has.
+func (c *Card) describe(p *Pool) {
+	set := func(to *string, value string) { *to = cmp.Or(*to, value) }
+	for _, d := range p.Devices {
+		set(&c.Vendor, d.text("vendor"))
+		set(&c.ProductName, d.text("productName"))
+		set(&c.driver, d.text("driverVersion"))
+		set(&c.UUID, d.text("parentUUID"))
+		if d.Type == gpu.TypeGPU {
+			set(&c.UUID, d.text("uuid"))
+		}
+		if v, ok := d.Attributes["resource.kubernetes.io/pciBusID"]; ok && v.StringValue != nil {
+			set(&c.PCIBusID, *v.StringValue)
+		}
+		set(&c.MemoryMode, d.text("memoryPartition"))
+		c.MemoryBytes = max(c.MemoryBytes, d.memory())
+	}
+	// Where no whole GPU is published, the counter still tells what it has.
+	c.MemoryBytes = max(c.MemoryBytes, p.Total[gpu.CounterMemory])
+}
+
+// mode is that of the devices that are held, nil if none is or none has a mode.
+func (p *Pool) mode() *Mode {
+	name, _ := p.Users()
+	if name == "" {
+		return nil
+	}
+	m := &Mode{Name: name}
+	for _, d := range p.Devices {
+		// A share is no piece beside the device that it is a share of.
+		if d.Mode() == name && !d.Shared() {
+			m.Of++
+		}
+		if d.Mode() == name && d.Held() {
+			m.Held++
+		}
+	}
+	return m
+}
+
+func (p *Pool) taints(rules []resourceapi.DeviceTaintRule) []Taint {
+	var out []Taint
+	for _, d := range p.Devices {
+		// A device may have one taint twice, from the driver and from a rule.
+		counted := map[int]bool{}
+		for _, t := range d.Taints {
+			i := slices.IndexFunc(out, func(o Taint) bool { return o.Key == t.Key && o.Value == t.Value && o.Effect == string(t.Effect) })
+			if i < 0 {
+				i = len(out)
+				out = append(out, Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect), Of: len(p.Devices)})
+			}
+			if counted[i] {
+				continue
+			}
+			counted[i] = true
+			out[i].Devices++
+			for _, rule := range RulesBehind(rules, d, t) {
+				if !slices.Contains(out[i].Rules, rule) {
+					out[i].Rules = append(out[i].Rules, rule)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Taint) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value), cmp.Compare(a.Effect, b.Effect))
+	})
+	return out
+}
+
+// bar cuts the positions of a GPU into segments from left to right.
+func (p *Pool) bar(held []Held) []Segment {
+	owners := make([][]int, p.positions)
+	for i, h := range held {
+		if !h.onlyAdmin() {
+			for _, at := range h.Positions {
+				owners[at] = append(owners[at], i)
+			}
+		}
+	}
+	var out []Segment
+	for at := 0; at < p.positions; at++ {
+		s := Segment{Start: at, Size: 1, State: p.state(at)}
+		if len(owners[at]) > 0 {
+			for at+1 < p.positions && slices.Equal(owners[at], owners[at+1]) {
+				at++
+			}
+			s = Segment{Start: s.Start, Size: at - s.Start + 1, State: Taken, Label: held[owners[at][0]].Label}
+			if len(owners[at]) > 1 {
+				s.Label = fmt.Sprintf("%d pieces", len(owners[at]))
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// doubt marks what may not be free after all: what looks so, or everything that is not
+// known to be held.
+func doubt(segments []Segment, all bool) {
+	for i, s := range segments {
+		if s.State == Free || (all && s.State != Taken) {
+			segments[i].State = Unknown
+		}
+	}
+}
+
+// state tells what a position is that nobody holds.
+func (p *Pool) state(position int) State {
+	found := Leftover
+	for _, d := range p.Devices {
+		if !slices.Contains(d.positions, position) || !p.Fits(d) {
+			continue
+		}
+		if !d.barred() {
+			return Free
+		}
+		found = Blocked
+	}
+	return found
+}

@@ -1,0 +1,347 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+// only is the one card of a model.
+func only(t *testing.T, in scenes.Scene) cluster.Card {
+	t.Helper()
+	m := in.Summary()
+	require.Len(t, m.Nodes, 1)
+	require.Len(t, m.Nodes[0].Cards, 1)
+	return m.Nodes[0].Cards[0]
+}
+
+func oneH100(claims ...resourceapi.ResourceClaim) scenes.Scene {
+	return scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: claims}}
+}
+
+// counts is the fits by label.
+func counts(all []cluster.Fit) map[string]int {
+	out := map[string]int{}
+	for _, f := range all {
+		out[f.Label] = f.Count
+	}
+	return out
+}
+
+func states(c cluster.Card) []cluster.State {
+	var out []cluster.State
+	for _, s := range c.Bar {
+		for range s.Size {
+			out = append(out, s.State)
+		}
+	}
+	return out
+}
+
+func TestAnIdleCardOffersEveryProfile(t *testing.T) {
+	c := only(t, oneH100())
+	assert.Equal(t, map[string]int{
+		cluster.WholeGPU: 1, "7g.80gb": 1, "4g.40gb": 1, "3g.40gb": 2, "2g.20gb": 3, "1g.20gb": 4,
+		"1g.10gb": 7, "1g.10gb+me": 1, // one OFA engine on the card
+	}, counts(c.Fits))
+	assert.Equal(t, cluster.WholeGPU, c.Fits[0].Label, "the largest comes first")
+	assert.Equal(t, 8, c.Positions)
+	assert.Equal(t, scenes.H100Name, c.ProductName)
+	assert.Equal(t, "0000:0f:00.0", c.PCIBusID)
+	assert.EqualValues(t, scenes.H100Memory, c.MemoryBytes)
+	assert.Empty(t, c.Held)
+}
+
+func TestWhatIsHeldIsNotOffered(t *testing.T) {
+	c := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "3g.40gb", 4))))
+	assert.Equal(t, map[string]int{
+		"4g.40gb": 1, "3g.40gb": 1, "2g.20gb": 2, "1g.20gb": 2, "1g.10gb": 4, "1g.10gb+me": 1,
+	}, counts(c.Fits))
+	assert.Equal(t, []cluster.State{cluster.Free, cluster.Free, cluster.Free, cluster.Free, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken}, states(c))
+	assert.Equal(t, []int{4, 5, 6, 7}, c.Held[0].Positions)
+	assert.Equal(t, []cluster.Holder{{Namespace: "default", Claim: "p-gpu-x7k2p", Pods: []string{"p"}}}, c.Held[0].Holders)
+}
+
+func TestTheEighthSliceBesideSevenSmallOnesIsLeftOver(t *testing.T) {
+	in := oneH100()
+	for start := range 7 {
+		in.Claims = append(in.Claims, scenes.Claim("default", string(rune('a'+start)), "node-a", 0, scenes.MIG(0, "1g.10gb", start)))
+	}
+	c := only(t, in)
+	assert.Empty(t, c.Fits)
+	assert.Equal(t, []cluster.State{cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Leftover}, states(c))
+}
+
+func TestAWholeCardTakesEveryPosition(t *testing.T) {
+	c := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.CardOf(0))))
+	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 8, State: cluster.Taken, Label: cluster.WholeGPU}}, c.Bar)
+	assert.Empty(t, c.Fits)
+}
+
+func TestAdminAccessTakesNothing(t *testing.T) {
+	admin := scenes.Claim("monitoring", "dcgm", "node-a", 0, scenes.CardOf(0))
+	yes := true
+	scenes.Result(&admin).AdminAccess = &yes
+	c := only(t, oneH100(admin))
+	assert.Equal(t, 7, counts(c.Fits)["1g.10gb"])
+	assert.NotContains(t, states(c), cluster.Taken)
+	assert.True(t, c.Held[0].Holders[0].Admin)
+}
+
+func TestTaintedDevicesAreNotOffered(t *testing.T) {
+	in := oneH100()
+	all := func(string) bool { return true }
+	scenes.Taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Value: "v", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	c := only(t, in)
+	assert.Empty(t, c.Fits)
+	assert.Equal(t, cluster.Blocked, c.Bar[0].State)
+	assert.Equal(t, []cluster.Taint{{Key: "k", Value: "v", Effect: "NoSchedule", Devices: 26, Of: 26}}, c.Taints)
+}
+
+func TestATaintWithoutEffectOnlyInforms(t *testing.T) {
+	in := oneH100()
+	all := func(string) bool { return true }
+	scenes.Taint(in.Slices, all, resourceapi.DeviceTaint{Key: "k", Effect: resourceapi.DeviceTaintEffectNone})
+	c := only(t, in)
+	assert.Equal(t, 7, counts(c.Fits)["1g.10gb"])
+	assert.Len(t, c.Taints, 1)
+}
+
+func TestForeignDriversAreIgnored(t *testing.T) {
+	foreignClaim := scenes.Claim("default", "nic", "node-a", 0, scenes.CardOf(0))
+	scenes.Result(&foreignClaim).Driver = "nic.example.com"
+	in := oneH100(foreignClaim)
+	foreignSlice := scenes.H100("node-z", 3)
+	for i := range foreignSlice {
+		foreignSlice[i].Spec.Driver = "gpu.nvidia.com"
+	}
+	in.Slices = append(in.Slices, foreignSlice...)
+	c := only(t, in)
+	assert.Empty(t, c.Held)
+	assert.Empty(t, in.Summary().Lost)
+}
+
+func TestADeviceNoLongerPublishedIsShownAsSuch(t *testing.T) {
+	m := scenes.Unpublished().Summary()
+	held := m.Nodes[0].Cards[0].Held
+	require.Len(t, held, 2)
+	assert.True(t, held[0].Unpublished)
+	assert.Equal(t, "mig-1g-5gb", held[0].Label)
+	assert.False(t, held[1].Unpublished)
+	require.Len(t, m.Lost, 1)
+	assert.Equal(t, "node-z", m.Lost[0].Pool)
+}
+
+func TestOnlyTheNewestGenerationCounts(t *testing.T) {
+	in := oneH100()
+	newer := scenes.H100("node-a", 0)
+	for i := range newer {
+		newer[i].Name += "-new"
+		newer[i].Spec.Pool.Generation = 2
+	}
+	in.Slices = append(in.Slices, newer...)
+	assert.Equal(t, 7, counts(only(t, in).Fits)["1g.10gb"], "not counted twice")
+
+	in.Slices = append(scenes.H100("node-a", 0), newer[0])
+	c := only(t, in)
+	assert.Equal(t, "1 of 2 slices are there", c.Incomplete)
+	assert.Empty(t, c.Fits, "the scheduler would not use it")
+	assert.Equal(t, cluster.Unknown, c.Bar[0].State)
+}
+
+func TestADeviceOfAnIncompletePoolIsNotCalledGone(t *testing.T) {
+	in := scenes.Incomplete()
+	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "1g.10gb", 0))}
+	assert.False(t, in.Summary().Nodes[0].Cards[0].Held[0].Unpublished)
+}
+
+func TestWhatMayNotBeSeenIsNotCalledFree(t *testing.T) {
+	in := oneH100()
+	in.Partial = true
+	c := only(t, in)
+	assert.Empty(t, c.Fits)
+	assert.NotContains(t, states(c), cluster.Free)
+}
+
+func TestOtherNamespacesHoldWithoutAName(t *testing.T) {
+	in := oneH100(scenes.Claim("secret", "p", "node-a", 0, scenes.MIG(0, "3g.40gb", 0)))
+	in.View.Namespace = "team-a"
+	c := only(t, in)
+	assert.Equal(t, []cluster.Holder{{Hidden: true}}, c.Held[0].Holders)
+	assert.Equal(t, cluster.Taken, c.Bar[0].State)
+}
+
+func TestOnlyTheNodesAskedFor(t *testing.T) {
+	in := scenes.TwoNodes()
+	in.View.Nodes = []string{"node-b"}
+	in.Claims = append(in.Claims, scenes.Claim("default", "lost", "node-z", 5, scenes.CardOf(5)))
+	m := in.Summary()
+	require.Len(t, m.Nodes, 1)
+	assert.Equal(t, "node-b", m.Nodes[0].Name)
+	assert.Equal(t, "NotReady, cordoned", m.Nodes[0].State)
+	assert.Empty(t, m.Lost)
+}
+
+func TestACardThatCannotBeCutHasOnePosition(t *testing.T) {
+	c := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.L4("node-a", 0)}})
+	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 1, State: cluster.Free}}, c.Bar)
+	assert.Equal(t, map[string]int{cluster.WholeGPU: 1}, counts(c.Fits))
+}
+
+func TestEqualPartsOfMemoryAreDrawnByTheirIndex(t *testing.T) {
+	in := scenes.UnknownType()
+	for i, s := range in.Slices {
+		for j, d := range s.Spec.Devices {
+			if d.Name == scenes.CardOf(0)+"-cpx-2" { // against the order of publishing
+				seven := int64(7)
+				in.Slices[i].Spec.Devices[j].Attributes["gpu.tranche.dev/partitionIndex"] = resourceapi.DeviceAttribute{IntValue: &seven}
+			}
+		}
+	}
+	c := in.Summary().Nodes[0].Cards[0]
+	assert.Equal(t, 8, c.Positions)
+	assert.Equal(t, []int{7}, c.Held[0].Positions)
+}
+
+// Six parts of an amount of memory that six does not divide.
+func TestPartsThatLeaveAFewBytesAreEqual(t *testing.T) {
+	const total = 131056 << 20
+	require.NotZero(t, total%6)
+	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.Instinct("node-a", 0, "AMD Instinct MI300A", xcp.Facts{XCCs: 6, Memory: total, Modes: []xcp.Mode{xcp.SPX, xcp.TPX, xcp.CPX}})}}
+	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.XCP(0, "tpx", 1))}
+	c := only(t, in)
+	assert.Equal(t, 6, c.Positions)
+	assert.Equal(t, []int{2, 3}, c.Held[0].Positions)
+	assert.Equal(t, map[string]int{"tpx": 2}, counts(c.Fits))
+}
+
+func TestACardInAModeOffersNoOther(t *testing.T) {
+	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.MI300X("node-a", 0)}}
+	c := only(t, in)
+	assert.Nil(t, c.Mode, "nobody holds it in any")
+	assert.Equal(t, "NPS1", c.MemoryMode)
+	assert.Equal(t, map[string]int{cluster.WholeGPU: 1, "dpx": 2, "qpx": 4, "cpx": 8}, counts(c.Fits))
+
+	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.XCP(0, "qpx", 2))}
+	c = only(t, in)
+	assert.Equal(t, &cluster.Mode{Name: "QPX", Held: 1, Of: 4}, c.Mode)
+	assert.Equal(t, map[string]int{"qpx": 3}, counts(c.Fits))
+	assert.Equal(t, []int{4, 5}, c.Held[0].Positions)
+
+	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.CardOf(0))}
+	c = only(t, in)
+	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, c.Mode)
+	assert.Equal(t, cluster.WholeGPU, c.Held[0].Label)
+	assert.Empty(t, c.Fits)
+
+	// Who only looks keeps a card in no mode.
+	yes := true
+	scenes.Result(&in.Claims[0]).AdminAccess = &yes
+	assert.Nil(t, only(t, in).Mode)
+}
+
+// Under NPS4 an MI300X cannot be had whole.
+func TestACardThatIsNeverWhole(t *testing.T) {
+	c := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.Instinct("node-a", 0, scenes.MI300XName, xcp.Facts{
+		XCCs: 8, Memory: 196592 << 20, MemoryMode: xcp.NPS4, Modes: []xcp.Mode{xcp.QPX, xcp.CPX},
+	})}})
+	assert.Equal(t, 8, c.Positions)
+	assert.EqualValues(t, 196592<<20, c.MemoryBytes, "of the card, not of its largest piece")
+	assert.Equal(t, map[string]int{"qpx": 4, "cpx": 8}, counts(c.Fits))
+	assert.Equal(t, "NPS4", c.MemoryMode)
+}
+
+func TestEqualObjectsInAnyOrderGiveAnEqualModel(t *testing.T) {
+	for name, scene := range scenes.All {
+		want := scene().Summary()
+		for range 5 {
+			in := scene()
+			rand.Shuffle(len(in.Slices), func(i, j int) { in.Slices[i], in.Slices[j] = in.Slices[j], in.Slices[i] })
+			rand.Shuffle(len(in.Claims), func(i, j int) { in.Claims[i], in.Claims[j] = in.Claims[j], in.Claims[i] })
+			assert.Equal(t, asJSON(t, want), asJSON(t, in.Summary()), name)
+		}
+	}
+}
+
+func asJSON(t *testing.T, s *cluster.Summary) string {
+	t.Helper()
+	data, err := json.Marshal(s)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestJSON(t *testing.T) {
+	assert.JSONEq(t, `{"nodes": []}`, asJSON(t, scenes.Scene{}.Summary()))
+
+	in := oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "4g.40gb", 0)))
+	var got map[string]any
+	require.NoError(t, json.Unmarshal([]byte(asJSON(t, in.Summary())), &got))
+	node := got["nodes"].([]any)[0].(map[string]any)
+	card := node["cards"].([]any)[0].(map[string]any)
+	held := card["held"].([]any)[0].(map[string]any)
+	assert.Equal(t, "node-a", node["name"])
+	assert.Equal(t, "580.159.04", node["driverVersion"])
+	assert.Equal(t, "gpu-0000-0f-00-0", card["name"])
+	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["device"])
+	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])
+	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, card["fits"].([]any)[0])
+}
+
+func TestModeInJSON(t *testing.T) {
+	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.MI300X("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.XCP(0, "cpx", 0))}}}
+	out := asJSON(t, in.Summary())
+	var got struct {
+		Nodes []struct {
+			Cards []struct {
+				Mode       map[string]any
+				MemoryMode string
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	assert.Equal(t, map[string]any{"name": "CPX", "held": 1.0, "of": 8.0}, got.Nodes[0].Cards[0].Mode)
+	assert.Equal(t, "NPS1", got.Nodes[0].Cards[0].MemoryMode)
+	assert.NotContains(t, asJSON(t, oneH100().Summary()), `ode"`, "cards without modes say nothing of them")
+}
+
+func TestRulesTaintWhatTheySelect(t *testing.T) {
+	pool := gpu.PoolName("node-a")
+	fan := resourceapi.DeviceTaint{Key: "example.com/maintenance", Value: "fan", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	rule := func(name string, s *resourceapi.DeviceTaintSelector) resourceapi.DeviceTaintRule {
+		r := resourceapi.DeviceTaintRule{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: s, Taint: fan}}
+		r.Name = name
+		return r
+	}
+	text := func(s string) *string { return &s }
+	in := oneH100()
+	in.Rules = []resourceapi.DeviceTaintRule{
+		rule("nothing", nil), // without a selector a rule selects nothing
+		rule("elsewhere", &resourceapi.DeviceTaintSelector{Driver: text("other.example.com")}),
+	}
+	assert.Empty(t, only(t, in).Taints)
+
+	in.Rules = append(in.Rules, rule("one", &resourceapi.DeviceTaintSelector{Pool: &pool, Device: text(scenes.MIG(0, "3g.40gb", 4))}))
+	c := only(t, in)
+	require.Len(t, c.Taints, 1)
+	assert.Equal(t, cluster.Taint{Key: fan.Key, Value: fan.Value, Effect: "NoSchedule", Devices: 1, Of: c.Taints[0].Of, Rules: []string{"one"}}, c.Taints[0])
+	assert.Equal(t, 1, counts(c.Fits)["3g.40gb"])
+	assert.Empty(t, in.Slices[1].Spec.Devices[0].Taints, "what was given stays as it was")
+
+	// The driver's own taint and two rules with the same one: counted once.
+	scenes.Taint(in.Slices, func(string) bool { return true }, fan)
+	in.Rules = append(in.Rules, rule("all", &resourceapi.DeviceTaintSelector{}))
+	c = only(t, in)
+	require.Len(t, c.Taints, 1)
+	assert.Equal(t, c.Taints[0].Of, c.Taints[0].Devices)
+	assert.Equal(t, []string{"all", "one"}, c.Taints[0].Rules)
+	assert.Empty(t, c.Fits)
+}

@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// Objects are what was read from the API server. Everything but Slices can be missing.
+type Objects struct {
+	// Slices of all drivers: a claim can ask for devices of several.
+	Slices []resourceapi.ResourceSlice
+	// Claims of all namespaces, unless Partial says that there are others.
+	Claims  []resourceapi.ResourceClaim
+	Partial bool
+	// Classes is nil if they could not be read.
+	Classes []resourceapi.DeviceClass
+	// Rules taint devices in addition to the taints in Slices.
+	Rules    []resourceapi.DeviceTaintRule
+	Nodes    []corev1.Node
+	GPUNodes []v1alpha1.GPUNode
+	// PendingPods are pods without a node, valid if PodsKnown.
+	PendingPods []corev1.Pod
+	PodsKnown   bool
+	// Notes say what could not be read and what follows from that.
+	Notes []string
+	// Now is when the objects were read.
+	Now time.Time
+}
+
+// Cluster is the model. Equal objects give an equal model, in whatever order they are.
+type Cluster struct {
+	Objects
+	// Pools are the GPUs, and the pools of other drivers.
+	Pools []*Pool
+	// Tainted are Slices with the taints of the rules.
+	Tainted []resourceapi.ResourceSlice
+	// DeviceClasses are Classes by name.
+	DeviceClasses allocation.Classes
+	// lost are devices of ours that claims hold and no slice has.
+	lost []*held
+}
+
+// New builds the model.
+func New(o Objects) *Cluster {
+	c := &Cluster{Objects: o, Tainted: withRules(o.Slices, o.Rules), DeviceClasses: allocation.Classes{}}
+	for i := range o.Classes {
+		c.DeviceClasses[o.Classes[i].Name] = &o.Classes[i]
+	}
+	for id, parts := range publish.Newest(c.Tainted) {
+		c.Pools = append(c.Pools, newPools(id, parts)...)
+	}
+	slices.SortFunc(c.Pools, func(a, b *Pool) int {
+		return cmp.Or(cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.Name, b.Name), cmp.Compare(a.GPU, b.GPU))
+	})
+	c.hold()
+	return c
+}
+
+// hold adds to every device who holds it.
+func (c *Cluster) hold() {
+	devices, gpus := map[deviceKey]*Device{}, map[deviceKey]*Pool{}
+	for _, p := range c.Pools {
+		if p.Driver == gpu.DriverName {
+			gpus[deviceKey{p.Driver, gpu.NodeOfPool(p.Name), p.GPU}] = p
+		}
+		for _, d := range p.Devices {
+			devices[keyOf(p.Driver, p.Name, d.Name)] = d
+		}
+	}
+	for key, h := range holdersOf(c.Claims) {
+		switch d := devices[key]; {
+		case d != nil:
+			d.Holders = h.holders
+			if d.Held() {
+				d.Pool.Taken.Add(d.Consumes)
+			}
+		case key.driver != gpu.DriverName:
+		default:
+			if p := gpus[deviceKey{key.driver, key.pool, gpuOf(key.device)}]; p != nil {
+				p.gone = append(p.gone, h)
+			} else {
+				c.lost = append(c.lost, h)
+			}
+		}
+	}
+	slices.SortFunc(c.lost, func(a, b *held) int {
+		return cmp.Or(cmp.Compare(gpu.NodeOfPool(a.pool), gpu.NodeOfPool(b.pool)), cmp.Compare(gpuOf(a.device), gpuOf(b.device)), cmp.Compare(a.device, b.device))
+	})
+}
+
+// Node returns a node, nil if it could not be read.
+func (c *Cluster) Node(name string) *corev1.Node {
+	for i := range c.Nodes {
+		if c.Nodes[i].Name == name {
+			return &c.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// NodeNames returns the names of the nodes that publish GPUs, sorted.
+func (c *Cluster) NodeNames() []string {
+	var names []string
+	for _, p := range c.Pools {
+		if p.GPU != "" && p.onNode() {
+			names = append(names, p.Node)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Progress tells how far a node is with its profile, nil if it has no GPUNode.
+func (c *Cluster) Progress(node string) *Progress {
+	for i := range c.GPUNodes {
+		if c.GPUNodes[i].Name == node {
+			p := ProgressOf(&c.GPUNodes[i])
+			return &p
+		}
+	}
+	return nil
+}

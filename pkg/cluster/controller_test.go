@@ -1,0 +1,46 @@
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/switchover"
+)
+
+// TestWordsOfTheController: what is read here is what the controller writes. It is
+// not imported otherwise, since it is large.
+func TestWordsOfTheController(t *testing.T) {
+	assert.Equal(t, switchover.ReasonDisabled, cluster.Disabled)
+	assert.Equal(t, switchover.ReasonProfileNotFound, cluster.ProfileNotFound)
+	assert.Equal(t, switchover.ReasonNotNamed, cluster.NotNamed)
+
+	card := v1alpha1.CardReport{Name: "gpu-a", Mode: "SPX NPS1"}
+	n := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
+	n.Status.Node = &v1alpha1.NodeReport{Count: 1, Cards: []v1alpha1.CardReport{card}, Applied: "old"}
+	n.Status.Applied = &v1alpha1.Wish{Profile: "spx", Source: v1alpha1.FromLabel, Hash: "old"}
+	pause := false
+	choice := switchover.Choice{
+		Wish:   &v1alpha1.Wish{Profile: "cpx", Source: v1alpha1.FromLabel, Hash: "new"},
+		Policy: v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1alpha1.GiveUp, PauseClients: &pause},
+	}
+	machine := &switchover.Machine{Deadlines: switchover.DefaultDeadlines()}
+	step := machine.Next(n, &switchover.Facts{Now: now, Choice: choice})
+	n.Status = step.Status
+	far := cluster.ProgressOf(n)
+	assert.Equal(t, "profile spx → cpx", far.Title())
+	assert.Equal(t, v1alpha1.Planning, far.State)
+	assert.Contains(t, far.Doings(now), "left: the node's plugin works out which cards have to change")
+
+	n.Status.Node.Task = &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskRefused,
+		Reason: v1alpha1.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}
+	n.Status = machine.Next(n, &switchover.Facts{Now: now, Choice: choice}).Status
+	far = cluster.ProgressOf(n)
+	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be reached: gpu-a has no mode CPX. The node is as before, with profile spx. "+
+		"It is tried again when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)
+	assert.Empty(t, far.Cards)
+}

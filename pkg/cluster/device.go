@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/allocation"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// WholeGPU is the label of the device that is all of a GPU.
+const WholeGPU = "whole card"
+
+// ShareSuffix ends the label of a share.
+const ShareSuffix = " share"
+
+// Device is a published device.
+type Device struct {
+	*resourceapi.Device
+	Pool  *Pool
+	Slice *resourceapi.ResourceSlice
+	// Label names the kind of device for people: the profile, or WholeGPU.
+	Label    string
+	Type     gpu.Type
+	Consumes gpu.Counters
+	Holders  []Holder
+
+	positions []int
+}
+
+func newDevice(p *Pool, s *resourceapi.ResourceSlice, published *resourceapi.Device) *Device {
+	d := &Device{Device: published, Pool: p, Slice: s, Consumes: gpu.Counters{}}
+	d.Type = gpu.Type(d.text("type"))
+	d.Label = d.label()
+	for _, set := range d.ConsumesCounters {
+		for name, c := range set.Counters {
+			d.Consumes[p.counter(set.CounterSet, name)] += c.Value.Value()
+		}
+	}
+	return d
+}
+
+// Shared tells whether several claims can hold the device at once.
+func (d *Device) Shared() bool { return ptr.Deref(d.AllowMultipleAllocations, false) }
+
+// holding are the holders without those that have admin access, which holds nothing.
+func (d *Device) holding() []Holder {
+	return slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool { return h.Admin })
+}
+
+// Held tells whether a claim holds the device.
+func (d *Device) Held() bool {
+	return slices.ContainsFunc(d.Holders, func(h Holder) bool { return !h.Admin })
+}
+
+// barred tells whether a taint keeps new claims away.
+func (d *Device) barred() bool {
+	return slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Effect != resourceapi.DeviceTaintEffectNone })
+}
+
+// On tells whether the device can be used on a node.
+func (d *Device) On(node *corev1.Node) bool {
+	spec := d.Slice.Spec
+	name, all, selector := ptr.Deref(spec.NodeName, ""), ptr.Deref(spec.AllNodes, false), spec.NodeSelector
+	if ptr.Deref(spec.PerDeviceNodeSelection, false) {
+		name, all, selector = ptr.Deref(d.NodeName, ""), ptr.Deref(d.AllNodes, false), d.NodeSelector
+	}
+	matches, err := structured.NodeMatches(allocation.Features, node, name, all, selector)
+	return err == nil && matches
+}
+
+// attribute finds an attribute of ours, with or without the driver's domain.
+func (d *Device) attribute(name string) resourceapi.DeviceAttribute {
+	if v, ok := d.Attributes[resourceapi.QualifiedName(name)]; ok {
+		return v
+	}
+	return d.Attributes[resourceapi.QualifiedName(gpu.DriverName+"/"+name)]
+}
+
+func (d *Device) text(name string) string {
+	switch v := d.attribute(name); {
+	case v.StringValue != nil:
+		return *v.StringValue
+	case v.VersionValue != nil:
+		return *v.VersionValue
+	case v.IntValue != nil:
+		return strconv.FormatInt(*v.IntValue, 10)
+	}
+	return ""
+}
+
+// Mode is the compute mode ("CPX") that the GPU must be in to have the device, empty if
+// its partitions do not follow a mode.
+func (d *Device) Mode() string {
+	profile := d.text("profile")
+	if d.Type.FollowsMode() || d.text("vendor") == string(gpu.AMD) && profile != "" {
+		return strings.ToUpper(profile)
+	}
+	return d.text("computePartition")
+}
+
+// memory is the device's memory in bytes.
+func (d *Device) memory() int64 {
+	for name, c := range d.Capacity {
+		if capacityName(name) == gpu.CounterMemory {
+			return c.Value.Value()
+		}
+	}
+	return 0
+}
+
+func (d *Device) label() string {
+	switch profile, by := d.text("profile"), d.text("share"); {
+	case d.Type == gpu.TypeGPU:
+		return WholeGPU
+	case by != "":
+		return strings.TrimSpace(profile + " " + by + ShareSuffix)
+	case profile != "":
+		return profile
+	}
+	return labelOfName(d.Name)
+}
+
+// labelOfName is the label of a device of which only the name is known.
+func labelOfName(device string) string {
+	card := gpuOf(device)
+	if device == card {
+		return WholeGPU
+	}
+	label := strings.TrimPrefix(device, card+"-")
+	if kind := strings.TrimRight(label, "0123456789"); len(kind) > 1 && strings.HasSuffix(kind, "-") {
+		return strings.TrimSuffix(kind, "-")
+	}
+	return label
+}

@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// fits counts for each kind of device how many more can be allocated if no other kind
+// is, the largest kind first. Placements of one kind are runs of equal length, so taking
+// them from left to right finds the greatest number.
+func (p *Pool) fits() []Fit {
+	kinds := map[string][]*Device{}
+	for _, d := range p.Devices {
+		// How much of a shared device is left is not a number of pieces.
+		if !d.barred() && !d.Shared() && !d.Held() {
+			kinds[d.Label] = append(kinds[d.Label], d)
+		}
+	}
+	var out []Fit
+	for label, of := range kinds {
+		slices.SortStableFunc(of, func(a, b *Device) int {
+			return slices.Compare(a.positions[:min(1, len(a.positions))], b.positions[:min(1, len(b.positions))])
+		})
+		taken, n := maps.Clone(p.Taken), 0
+		for _, d := range of {
+			if len(p.Short(d, taken)) == 0 {
+				taken.Add(d.Consumes)
+				n++
+			}
+		}
+		if n > 0 {
+			out = append(out, Fit{Label: label, Count: n, Whole: label == WholeGPU, Positions: len(of[0].positions)})
+		}
+	}
+	slices.SortFunc(out, largerFirst)
+	return out
+}
+
+// largerFirst orders kinds as a person would list them: the whole GPU, then by memory
+// and compute; a variant ("+me") follows the profile that it varies.
+func largerFirst(a, b Fit) int {
+	if a.Whole != b.Whole {
+		return map[bool]int{true: -1, false: 1}[a.Whole]
+	}
+	return cmp.Or(cmp.Compare(b.Positions, a.Positions), cmp.Compare(computeSlices(b.Label), computeSlices(a.Label)), cmp.Compare(a.Label, b.Label))
+}
+
+// computeSlices is the number in front of a profile's "g": the share of the GPU's
+// compute, whatever the driver says about the number of its units.
+func computeSlices(label string) int {
+	n := 0
+	for _, c := range label {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// BaseProfile is the profile that a variant of a profile ("1g.10gb+me") varies, empty if
+// it is none.
+func BaseProfile(label string) string {
+	if end := strings.IndexAny(label, "+-"); end > 0 {
+		return label[:end]
+	}
+	return ""
+}
+
+// Plain drops the variants of a profile that fit no more often than the profile itself:
+// six names are easier to read than ten.
+func Plain(all []Fit) []Fit {
+	count := map[string]int{}
+	for _, f := range all {
+		count[f.Label] = f.Count
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(f Fit) bool {
+		base := BaseProfile(f.Label)
+		return base != "" && f.Count <= count[base]
+	})
+}
+
+// Sum adds up what fits on several GPUs.
+func Sum(cards []Card) []Fit {
+	var out []Fit
+	for _, c := range cards {
+		for _, f := range c.Fits {
+			if i := slices.IndexFunc(out, func(g Fit) bool { return g.Label == f.Label }); i >= 0 {
+				out[i].Count += f.Count
+			} else {
+				out = append(out, f)
+			}
+		}
+	}
+	slices.SortFunc(out, largerFirst)
+	return out
+}
+
+// Free is what still fits on the GPUs of a node, without the variants that say nothing
+// new.
+func (n Node) Free() []Fit { return Plain(Sum(n.Cards)) }

@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// deviceKey identifies a device. A claim of version 0.1 names a pool of one GPU, which
+// stands for the pool of its node.
+type deviceKey struct{ driver, pool, device string }
+
+func keyOf(driver, pool, device string) deviceKey {
+	if driver == gpu.DriverName {
+		pool = gpu.NodeOfPool(pool)
+	}
+	return deviceKey{driver, pool, device}
+}
+
+// held is a device in the results of claims.
+type held struct {
+	pool, device string // as the claims name them
+	holders      []Holder
+}
+
+// holdersOf sorts what claims hold by device.
+func holdersOf(claims []resourceapi.ResourceClaim) map[deviceKey]*held {
+	out := map[deviceKey]*held{}
+	for i := range claims {
+		c := &claims[i]
+		if c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			key := keyOf(r.Driver, r.Pool, r.Device)
+			if out[key] == nil {
+				out[key] = &held{pool: r.Pool, device: r.Device}
+			}
+			out[key].holders = append(out[key].holders, newHolder(c, r))
+		}
+	}
+	for _, h := range out {
+		slices.SortFunc(h.holders, func(a, b Holder) int {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
+		})
+	}
+	return out
+}
+
+func newHolder(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) Holder {
+	h := Holder{Namespace: c.Namespace, Claim: c.Name, Admin: ptr.Deref(r.AdminAccess, false)}
+	for _, user := range c.Status.ReservedFor {
+		name := user.Name
+		if user.Resource != "pods" {
+			name = user.Resource + "/" + name
+		}
+		h.Pods = append(h.Pods, name)
+	}
+	slices.Sort(h.Pods)
+	if len(r.ConsumedCapacity) > 0 {
+		h.consumed = map[string]resource.Quantity{}
+		for name, q := range r.ConsumedCapacity {
+			h.consumed[capacityName(name)] = q
+		}
+		h.Consumed = texts(h.consumed)
+	}
+	return h
+}
+
+// seenFrom leaves out the names of a holder in another namespace; empty: all are shown.
+func (h Holder) seenFrom(namespace string) Holder {
+	if namespace == "" || h.Namespace == namespace {
+		return h
+	}
+	return Holder{Admin: h.Admin, Hidden: true, consumed: h.consumed}
+}
+
+func (h Holder) sameClaim(o Holder) bool { return h.Namespace == o.Namespace && h.Claim == o.Claim }
+
+// Left is what nobody has of a shared device, by capacity.
+func (d *Device) Left() map[string]resource.Quantity {
+	rest := map[string]resource.Quantity{}
+	for name, capacity := range d.Capacity {
+		n := capacity.Value.DeepCopy()
+		for _, h := range d.holding() {
+			n.Sub(h.consumed[capacityName(name)])
+		}
+		rest[capacityName(name)] = n
+	}
+	return rest
+}
+
+// Users are the claims that hold devices of a GPU in a mode, and that mode; empty if
+// nobody does. A claim that holds several devices is listed once.
+func (p *Pool) Users() (mode string, holders []Holder) {
+	for _, d := range p.Devices {
+		if !d.Held() || d.Mode() == "" {
+			continue
+		}
+		mode = d.Mode()
+		for _, h := range d.holding() {
+			if !slices.ContainsFunc(holders, h.sameClaim) {
+				holders = append(holders, h)
+			}
+		}
+	}
+	return mode, holders
+}

@@ -1,0 +1,34 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestSliceIndexIsByNumber(t *testing.T) {
+	index := sliceIndex(gpu.Counters{"memory-slice-10": 1, "memory-slice-2": 1, "memory-slice-": 1, "memory": 5})
+	assert.Equal(t, map[string]int{"memory-slice-2": 0, "memory-slice-10": 1}, index)
+}
+
+func TestUnevenMemoryFallsBackToOnePosition(t *testing.T) {
+	devices := []*Device{{Consumes: gpu.Counters{"memory": 30}}, {Consumes: gpu.Counters{"memory": 50}}}
+	assert.Equal(t, 1, place(gpu.Counters{"memory": 100}, devices))
+	for _, d := range devices {
+		assert.Equal(t, []int{0}, d.positions)
+	}
+}
+
+func TestNodeState(t *testing.T) {
+	n := &corev1.Node{}
+	assert.Empty(t, nodeState(n))
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	assert.Empty(t, nodeState(n))
+	n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	assert.Equal(t, "NotReady", nodeState(n))
+	n.Spec.Unschedulable = true
+	assert.Equal(t, "NotReady, cordoned", nodeState(n))
+}

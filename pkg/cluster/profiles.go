@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Profile is a PartitionProfile with the nodes that it concerns. Its JSON form is
+// what `kubectl tranche profiles -o json` prints.
+type Profile struct {
+	Name string `json:"name"`
+	// Missing: nodes name it, and there is none of that name.
+	Missing bool `json:"missing,omitempty"`
+	// Says is what it says of cards, in words.
+	Says string `json:"says,omitempty"`
+	// Wanted are the nodes that should follow it, Followed those that do, in any
+	// version of it.
+	Wanted   []string `json:"wanted,omitempty"`
+	Followed []string `json:"followed,omitempty"`
+}
+
+// Profiles are those that there are, and those that nodes follow or want
+// nonetheless, by name.
+func Profiles(profiles []v1alpha1.PartitionProfile, nodes []v1alpha1.GPUNode) []Profile {
+	all := map[string]*Profile{}
+	for i := range profiles {
+		p := &profiles[i]
+		all[p.Name] = &Profile{Name: p.Name, Says: says(p.Spec.Rules)}
+	}
+	get := func(name string) *Profile {
+		if all[name] == nil {
+			all[name] = &Profile{Name: name, Missing: true, Says: "there is no such profile any more"}
+		}
+		return all[name]
+	}
+	for i := range nodes {
+		far := ProgressOf(&nodes[i])
+		if far.Wanted != "" {
+			get(far.Wanted).Wanted = append(get(far.Wanted).Wanted, nodes[i].Name)
+		}
+		if far.Applied != "" {
+			get(far.Applied).Followed = append(get(far.Applied).Followed, nodes[i].Name)
+		}
+	}
+	out := make([]Profile, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		p := all[name]
+		slices.Sort(p.Wanted)
+		slices.Sort(p.Followed)
+		out = append(out, *p)
+	}
+	return out
+}
+
+// says puts rules into words: "nvidia: partitions 1g.10gb; amd: CPX NPS4".
+func says(rules []v1alpha1.Rule) string {
+	var out []string
+	for i := range rules {
+		text := cmp.Or(strings.Join(ruleSays(&rules[i]), ", "), "as it is")
+		if who := selected(rules[i].Cards); who != "" {
+			text = who + ": " + text
+		}
+		out = append(out, text)
+	}
+	return cmp.Or(strings.Join(out, "; "), "nothing: cards are cut on demand")
+}
+
+// selected says which cards a rule is for; empty: all.
+func selected(s *v1alpha1.CardSelector) string {
+	if s == nil {
+		return ""
+	}
+	var out []string
+	if s.Vendor != "" {
+		out = append(out, s.Vendor)
+	}
+	out = append(out, s.Products...)
+	out = append(out, s.PCIAddresses...)
+	out = append(out, s.PCIIDs...)
+	for _, i := range s.Indexes {
+		out = append(out, fmt.Sprintf("index %d", i))
+	}
+	text := strings.Join(out, " ")
+	if s.Count != nil {
+		text = fmt.Sprintf("%d × %s", *s.Count, cmp.Or(text, "any"))
+	}
+	return text
+}
+
+func ruleSays(r *v1alpha1.Rule) []string {
+	var out []string
+	if r.MIG != nil {
+		out = append(out, migSays(r.MIG))
+	}
+	if a := r.AMD; a != nil {
+		if text := strings.TrimSpace(a.ComputePartition + " " + a.MemoryPartition); text != "" {
+			out = append(out, text)
+		}
+	}
+	if r.Sharing != nil {
+		out = append(out, sharingSays(r.Sharing))
+	}
+	if r.LegacyResource != "" {
+		out = append(out, "old resource name means "+r.LegacyResource)
+	}
+	return out
+}
+
+func migSays(m *v1alpha1.MIG) string {
+	switch m.Mode {
+	case v1alpha1.MIGDisabled:
+		return "no MIG"
+	case v1alpha1.MIGStatic:
+		var parts []string
+		for _, p := range m.Partitions {
+			text := p.Profile
+			if p.Count != nil {
+				text += fmt.Sprintf(" × %d", *p.Count)
+			}
+			parts = append(parts, text)
+		}
+		return "partitions " + cmp.Or(strings.Join(parts, " + "), "none")
+	}
+	text := "cut on demand"
+	if len(m.Profiles) > 0 {
+		text += " into " + strings.Join(m.Profiles, " ")
+	}
+	if m.WholeCards != nil && !*m.WholeCards {
+		text += ", not whole"
+	}
+	return text
+}
+
+func sharingSays(s *v1alpha1.Sharing) string {
+	if s.Enabled != nil && !*s.Enabled {
+		return "not shared"
+	}
+	text := "shared"
+	if s.Replicas != nil {
+		text += fmt.Sprintf(" by %d", *s.Replicas)
+	}
+	if s.Strategy != "" {
+		text += " (" + string(s.Strategy) + ")"
+	}
+	return text
+}

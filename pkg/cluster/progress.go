@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Progress is how far a node is with its profile. Its JSON form is part of what
+// `kubectl tranche -o json` prints: fields may be added, and never change their
+// meaning.
+type Progress struct {
+	// Wanted is the profile that the node should follow, Source who named it, and
+	// Applied the profile that it follows. Empty: none.
+	Wanted  string          `json:"wanted,omitempty"`
+	Source  v1alpha1.Source `json:"source,omitempty"`
+	Applied string          `json:"applied,omitempty"`
+	// Follows: the node is what is wanted of it, in the version that is wanted.
+	Follows bool           `json:"follows"`
+	State   v1alpha1.State `json:"state,omitempty"`
+	// Since is when the state was entered, Deadline when it ends at the latest.
+	Since    *time.Time `json:"since,omitempty"`
+	Deadline *time.Time `json:"deadline,omitempty"`
+	// Doing is what the state is about, in the controller's words.
+	Doing string `json:"doing,omitempty"`
+	// From and To are the profiles of the switch that is under way or has failed,
+	// Attempt is which try it is, and Cards are those that change.
+	From    string   `json:"from,omitempty"`
+	To      string   `json:"to,omitempty"`
+	Attempt int32    `json:"attempt,omitempty"`
+	Cards   []string `json:"cards,omitempty"`
+	// Reason and Message say why the switch is rolled back or has failed, Retry when
+	// it is tried again at the earliest; nil: when profile, policy or GPUs change.
+	Reason  string     `json:"reason,omitempty"`
+	Message string     `json:"message,omitempty"`
+	Retry   *time.Time `json:"retry,omitempty"`
+	// Blockers are pods that could not be evicted. It is not tried again while they
+	// cannot. Rebooted: only a change of profile or policy has it tried again.
+	Blockers []v1alpha1.Blocker `json:"blockers,omitempty"`
+	Rebooted bool               `json:"rebooted,omitempty"`
+	// Overruled says whose wish does not count, Conflict which other systems keep the
+	// cards from being changed, and Kept why else the node does not follow.
+	Overruled string `json:"overruled,omitempty"`
+	Conflict  string `json:"conflict,omitempty"`
+	Kept      string `json:"kept,omitempty"`
+	// KeptReason is that of Kept, as the condition Ready has it.
+	KeptReason string `json:"keptReason,omitempty"`
+
+	rules []v1alpha1.Rule // of what is applied
+}
+
+// ProgressOf tells how far a node is.
+func ProgressOf(n *v1alpha1.GPUNode) Progress {
+	s := &n.Status
+	out := Progress{State: s.State}
+	if w := s.Wanted; w != nil {
+		out.Wanted, out.Source = w.Profile, w.Source
+	}
+	if a := s.Applied; a != nil {
+		out.Applied, out.rules = a.Profile, a.Rules
+	}
+	out.Follows = s.State == v1alpha1.Idle && s.Wanted != nil && s.Applied != nil && s.Wanted.Hash == s.Applied.Hash
+	if sw := s.Switch; sw != nil {
+		out.From, out.To, out.Attempt = sw.From.Profile, sw.To.Profile, sw.Attempt
+		out.Since, out.Deadline, out.Retry = timeOf(&sw.Since), timeOf(sw.Deadline), timeOf(sw.Retry)
+		out.Reason, out.Message = sw.Reason, sw.Message
+		out.Blockers, out.Rebooted = sw.Blockers, sw.Rebooted
+		if out.State != v1alpha1.Failed {
+			out.Cards = sw.Cards
+		}
+	}
+	if c := when(s.Conditions, v1alpha1.ConditionSwitching); c != nil && c.Reason == string(s.State) {
+		out.Doing = c.Message
+	}
+	if c := when(s.Conditions, v1alpha1.ConditionOverruled); c != nil {
+		out.Overruled = c.Message
+	}
+	if c := when(s.Conditions, v1alpha1.ConditionConflict); c != nil {
+		out.Conflict = c.Message
+	}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil && out.rests() && out.Conflict == "" {
+		if c.Status != metav1.ConditionTrue || !slices.Contains(contented, c.Reason) {
+			out.Kept, out.KeptReason = c.Message, c.Reason
+		}
+	}
+	return out
+}
+
+// contented are reasons of a node that is ready and of which nothing need be said.
+var contented = []string{"Applied", "NoCards"}
+
+// Reasons of the condition Ready that mean that nothing will change by itself.
+const (
+	Disabled        = "Disabled"
+	ProfileNotFound = "ProfileNotFound"
+	NotNamed        = "ControlPlaneNotNamed"
+)
+
+// when returns a condition that is true.
+func when(all []metav1.Condition, kind string) *metav1.Condition {
+	if c := meta.FindStatusCondition(all, kind); c != nil && c.Status == metav1.ConditionTrue {
+		return c
+	}
+	return nil
+}
+
+func timeOf(t *metav1.MicroTime) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t.Time
+}
+
+func (n Progress) rests() bool { return n.State == "" || n.State == v1alpha1.Idle }
+
+// Switching tells whether a switch is under way.
+func (n Progress) Switching() bool { return !n.rests() && n.State != v1alpha1.Failed }
+
+// KeepsOff tells whether new pods are kept off a card, because it is being switched.
+func (n Progress) KeepsOff(card string) bool {
+	switch n.State {
+	case "", v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Failed:
+		return false
+	}
+	return slices.Contains(n.Cards, card)
+}
+
+// Restricts tells whether the profile that is followed leaves out something that
+// cards could offer.
+func (n Progress) Restricts() bool {
+	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {
+		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeCards != nil && !*m.WholeCards)) {
+			return true
+		}
+		if a := r.AMD; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
+			return true
+		}
+		return r.Sharing != nil && r.Sharing.Enabled != nil && !*r.Sharing.Enabled
+	})
+}
+
+// CardProgress is what a node's plugin and its switch say of a card.
+type CardProgress struct {
+	Name    string `json:"name"`
+	Product string `json:"product,omitempty"`
+	// Mode is that of the hardware now.
+	Mode string `json:"mode,omitempty"`
+	// Change is what the switch changes, in words; empty: the card stays as it is.
+	Change string `json:"change,omitempty"`
+	// Pending is what of the profile waits until claims are released.
+	Pending string `json:"pending,omitempty"`
+	// Problem is what is wrong with the card.
+	Problem string `json:"problem,omitempty"`
+}
+
+// unsaid is a change of which the plugin does not say more now.
+const unsaid = "being switched"
+
+// CardsOf are the GPUs of a node, in PCI order.
+func CardsOf(n *v1alpha1.GPUNode) []CardProgress {
+	s := &n.Status
+	if s.Node == nil {
+		return nil
+	}
+	far := ProgressOf(n)
+	what := map[string]string{}
+	if t := s.Node.Task; t != nil && s.Switch != nil && t.Switch == s.Switch.ID {
+		for i := range t.Changes {
+			what[t.Changes[i].Card] = t.Changes[i].What
+		}
+	}
+	out := make([]CardProgress, 0, len(s.Node.Cards))
+	for i := range s.Node.Cards {
+		r := &s.Node.Cards[i]
+		c := CardProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, Pending: r.Pending, Problem: r.Problem}
+		if far.Switching() && slices.Contains(far.Cards, r.Name) {
+			if c.Change = what[r.Name]; c.Change == "" {
+				c.Change = unsaid
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}

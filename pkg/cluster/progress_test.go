@@ -1,0 +1,142 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+)
+
+var now = gpunodes.Now
+
+const draining = "asks pods to leave gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
+	"until 14:05:00 UTC at the latest, then it is given up and everything stays as it is"
+
+// TestNode: what is said of a node in each state.
+func TestNode(t *testing.T) {
+	for name, test := range map[string]struct {
+		node  *gpunodes.Node
+		title string
+		says  []string
+	}{
+		"follows":  {gpunodes.Follows("n", "cpx"), "profile cpx", nil},
+		"unwanted": {gpunodes.Follows("n", ""), "", nil},
+		"draining": {gpunodes.Follows("n", "spx").Switches(v1alpha1.Draining, "cpx", draining, "gpu-a"), "profile spx → cpx",
+			[]string{"Draining since 2m, 8m left: " + draining + "."}},
+		"first profile": {gpunodes.Follows("n", "").Switches(v1alpha1.Planning, "cpx", "the plan is made"), "profile none → cpx",
+			[]string{"Planning since 2m, 8m left: the plan is made."}},
+		"changed profile": {gpunodes.Follows("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, as it was before it was changed",
+			[]string{"Waiting since 2m, 8m left: waits for other nodes."}},
+		"failed": {gpunodes.Follows("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the cards within 10m0s: pod team/train-0", true), "profile spx → cpx",
+			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be reached: not all pods left the cards within 10m0s: pod team/train-0. " +
+				"The node is as before, with profile spx. Try 2 begins in 60s."}},
+		"does not fit": {gpunodes.Follows("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD card.", false), "profile none → cpx",
+			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be reached: gpu-a is no AMD card. " +
+				"The node is as before, with no profile. It is tried again when the profile, its policy, the GPUs or the plugin's settings change."}},
+		"not rolled back": {gpunodes.Follows("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
+			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be reached: the driver did not load. Try 2 begins in 60s."}},
+		"overruled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
+			[]string{"The node's label holds."}},
+		"conflict": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node").
+			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve cards of the node"), "",
+			[]string{"Other systems serve cards of the node."}},
+		"no such profile": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
+			[]string{"There is no profile typo; it stays with profile cpx."}},
+		"disabled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, true, cluster.Disabled, "spec.enabled is false."), "profile cpx",
+			[]string{"spec.enabled is false."}},
+		"control plane": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionReady, true, cluster.NotNamed, "the node is of the control plane"), "", nil},
+		"empty message": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			far := cluster.ProgressOf(&test.node.GPUNode)
+			assert.Equal(t, test.title, far.Title())
+			var says []string
+			for _, s := range far.Sentences(now) {
+				says = append(says, s.Text)
+			}
+			assert.Equal(t, test.says, says)
+		})
+	}
+	assert.Empty(t, cluster.ProgressOf(&v1alpha1.GPUNode{}).Sentences(now), "a node of which nobody has said anything")
+}
+
+func TestTimes(t *testing.T) {
+	n := gpunodes.Follows("n", "spx").Switches(v1alpha1.Applying, "cpx", "", "gpu-a")
+	n.Status.Switch.Attempt = 3
+	far := cluster.ProgressOf(&n.GPUNode)
+	assert.Equal(t, "Applying since 2m, 8m left, try 3.", far.Doings(now))
+	assert.Equal(t, "Applying since 20m, its time was over 10m ago", far.During(now.Add(18*time.Minute)))
+	assert.Equal(t, "Applying since 0s, 15m left", far.During(now.Add(-7*time.Minute)), "clocks differ")
+	n.Status.Switch.Deadline = nil
+	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
+	assert.Equal(t, "14:05:00 UTC", cluster.Clock(*far.Deadline))
+
+	assert.Equal(t, "no profile", cluster.TaintProfile("none"))
+	assert.Equal(t, "profile cpx", cluster.TaintProfile("cpx"))
+	assert.Equal(t, "when the profile, its policy, the GPUs or the plugin's settings change", far.Again())
+	far.Rebooted = true
+	assert.Equal(t, "when the profile or its policy changes", far.Again())
+	far.Blockers = []v1alpha1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
+	assert.Contains(t, far.Again(), "when what is in the way can leave")
+
+	n.Fails("cpx", "InUse", "", true)
+	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Try 2 begins now.")
+
+	// A message of the state before says nothing of this one.
+	n.Switches(v1alpha1.Applying, "cpx", "").Says(v1alpha1.ConditionSwitching, true, "Draining", "asks pods to leave")
+	assert.Equal(t, "Applying since 2m, 8m left.", cluster.ProgressOf(&n.GPUNode).Doings(now))
+}
+
+func TestCards(t *testing.T) {
+	n := gpunodes.Follows("n", "spx").Cards("SPX NPS1", "gpu-a", "gpu-b").Switches(v1alpha1.Draining, "cpx", "", "gpu-b")
+	n.Status.Node.Cards[0].Pending, n.Status.Node.Cards[0].Problem = "later", "hot"
+	product := "NVIDIA H100 80GB HBM3"
+	want := []cluster.CardProgress{
+		{Name: "gpu-a", Product: product, Mode: "SPX NPS1", Pending: "later", Problem: "hot"},
+		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", Change: "compute mode CPX"},
+	}
+	assert.Equal(t, want, cluster.CardsOf(&n.Plan("compute mode CPX").GPUNode))
+	n.Status.Node.Task.Switch = "another"
+	want[1].Change = "being switched"
+	assert.Equal(t, want, cluster.CardsOf(&n.GPUNode))
+	assert.Nil(t, cluster.CardsOf(&v1alpha1.GPUNode{}))
+
+	for state, keepsOff := range map[v1alpha1.State]bool{
+		v1alpha1.Planning: false, v1alpha1.Waiting: false, v1alpha1.Tainted: true, v1alpha1.Draining: true, v1alpha1.RollingBack: true, v1alpha1.Failed: false,
+	} {
+		n.Status.State = state
+		assert.Equal(t, keepsOff, cluster.ProgressOf(&n.GPUNode).KeepsOff("gpu-b"), state)
+		assert.False(t, cluster.ProgressOf(&n.GPUNode).KeepsOff("gpu-a"), state)
+	}
+}
+
+func TestRestricts(t *testing.T) {
+	for want, rules := range map[bool][]v1alpha1.Rule{
+		true: {
+			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic}}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}, {MIG: &v1alpha1.MIG{Profiles: []string{"1g"}}},
+			{MIG: &v1alpha1.MIG{WholeCards: ptr.To(false)}}, {AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}, {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
+			{Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}},
+		},
+		false: {{}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}}, {AMD: &v1alpha1.AMD{}}, {Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(3))}}},
+	} {
+		for _, rule := range rules {
+			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.Follows("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
+		}
+	}
+}
+
+func TestSwitchInJSON(t *testing.T) {
+	n := gpunodes.Follows("node-a", "spx").
+		Had("spx", "cpx", v1alpha1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
+	text, err := json.Marshal(cluster.SwitchesOf(&n.GPUNode).History[0])
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"from":"spx","to":"cpx","result":"RolledBack","reason":"HardwareFailed","message":"the driver silently kept NPS1",
+		"started":"2026-11-20T12:57:00Z","seconds":92,"evicted":12}`, string(text))
+}

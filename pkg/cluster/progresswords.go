@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Remark is something that a person should know of a node.
+type Remark struct {
+	Text string
+	// Warning: somebody may have to do something, or things are on the move.
+	Warning bool
+}
+
+// Title says which profile the node follows: "profile cpx", or "profile spx → cpx"
+// where another one is wanted. Empty: nobody wants anything.
+func (n Progress) Title() string {
+	switch {
+	case n.Wanted == n.Applied && n.Applied == "":
+		return ""
+	case n.Wanted != n.Applied:
+		return fmt.Sprintf("profile %s → %s", ProfileName(n.Applied), ProfileName(n.Wanted))
+	case !n.Follows && n.Kept == "":
+		return fmt.Sprintf("profile %s, as it was before it was changed", n.Applied)
+	}
+	return "profile " + n.Applied
+}
+
+// ProfileName is the name of a profile for people.
+func ProfileName(profile string) string { return cmp.Or(profile, "none") }
+
+// TaintProfile puts the value of a taint of ours into words: "profile cpx", "no
+// profile".
+func TaintProfile(value string) string {
+	if value == "none" {
+		return profileText("")
+	}
+	return profileText(value)
+}
+
+func profileText(profile string) string {
+	if profile == "" {
+		return "no profile"
+	}
+	return "profile " + profile
+}
+
+// Sentences say what there is to be known beside the title: of a node that follows
+// its profile nothing.
+func (n Progress) Sentences(now time.Time) []Remark {
+	var out []Remark
+	switch {
+	case n.State == v1alpha1.Failed:
+		out = append(out, Remark{n.Failure(now), true})
+	case n.Switching():
+		out = append(out, Remark{n.Doings(now), true})
+	case n.KeptReason == NotNamed && n.Applied == "":
+		// Nobody has asked for anything.
+	case n.Kept != "":
+		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != Disabled && n.KeptReason != NotNamed})
+	}
+	if n.Conflict != "" {
+		out = append(out, Remark{Sentence(n.Conflict), true})
+	}
+	if n.Overruled != "" {
+		out = append(out, Remark{Sentence(n.Overruled), true})
+	}
+	return out
+}
+
+// Doings says what is under way: "Draining since 2m, 8m left: asks pods to leave …".
+func (n Progress) Doings(now time.Time) string {
+	text := n.During(now)
+	if n.Attempt > 1 {
+		text += fmt.Sprintf(", try %d", n.Attempt)
+	}
+	if doing := cmp.Or(n.Doing, n.Message); doing != "" {
+		text += ": " + strings.TrimSuffix(doing, ".")
+	}
+	return text + "."
+}
+
+// During says how long the state lasts and may last: "Draining since 2m, 8m left".
+func (n Progress) During(now time.Time) string {
+	text := string(n.State)
+	if n.Since != nil {
+		text += " since " + long(now.Sub(*n.Since))
+	}
+	if n.Deadline == nil {
+		return text
+	}
+	if left := n.Deadline.Sub(now); left > 0 {
+		return text + ", " + long(left) + " left"
+	}
+	return text + ", its time was over " + long(now.Sub(*n.Deadline)) + " ago"
+}
+
+// Failure says why the last switch failed, what is now, and when it is tried again.
+func (n Progress) Failure(now time.Time) string {
+	head := "Failed"
+	if n.Since != nil {
+		head += " " + long(now.Sub(*n.Since)) + " ago"
+	}
+	if n.Reason != "" {
+		head += " (" + n.Reason + ")"
+	}
+	text := fmt.Sprintf("%s: %s could not be reached", head, profileText(n.To))
+	if n.Message != "" {
+		text += ": " + strings.TrimSuffix(n.Message, ".")
+	}
+	text += "."
+	if n.Reason != rollbackFailed {
+		text += fmt.Sprintf(" The node is as before, with %s.", profileText(n.From))
+	}
+	return text + " " + n.again(now)
+}
+
+// rollbackFailed is the reason of a switch that left the node neither in the old nor
+// in the new profile.
+const rollbackFailed = "RollbackFailed"
+
+// again says when a switch that has failed is tried again.
+func (n Progress) again(now time.Time) string {
+	switch {
+	case len(n.Blockers) > 0:
+		return "It is tried again " + n.Again() + "."
+	case n.Retry != nil && n.Retry.After(now):
+		return fmt.Sprintf("Try %d begins in %s.", n.Attempt+1, long(n.Retry.Sub(now)))
+	case n.Retry != nil:
+		return fmt.Sprintf("Try %d begins now.", n.Attempt+1)
+	}
+	return "It is tried again " + n.Again() + "."
+}
+
+// Again says when a switch that has failed is tried again, in words that hold at any
+// time.
+func (n Progress) Again() string {
+	switch {
+	case len(n.Blockers) > 0:
+		return "when what is in the way can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
+	case n.Retry != nil:
+		return "at " + Clock(*n.Retry)
+	case n.Rebooted:
+		return "when the profile or its policy changes"
+	}
+	return "when the profile, its policy, the GPUs or the plugin's settings change"
+}
+
+// Clock is a time of day as people compare it with the controller's messages.
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// long says a duration in as few signs as do.
+func long(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
+
+// Sentence puts a message of a condition as a sentence. The name of a field
+// (spec.enabled) stays as it is.
+func Sentence(text string) string {
+	r := []rune(strings.TrimSuffix(text, "."))
+	if len(r) == 0 {
+		return ""
+	}
+	if first, _, _ := strings.Cut(string(r), " "); !strings.Contains(first, ".") {
+		r[0] = unicode.ToUpper(r[0])
+	}
+	return string(r) + "."
+}

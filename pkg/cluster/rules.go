@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// withRules returns the slices with the taints of the rules on the devices that
+// they select, as the scheduler sees them. What it was given stays as it is.
+func withRules(all []resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule) []resourceapi.ResourceSlice {
+	if len(rules) == 0 {
+		return all
+	}
+	out := slices.Clone(all)
+	for i := range out {
+		slice, copied := &out[i], false
+		for _, rule := range rules {
+			for j := range slice.Spec.Devices {
+				if !selects(rule, slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[j].Name) {
+					continue
+				}
+				if !copied {
+					*slice, copied = *slice.DeepCopy(), true
+				}
+				d := &slice.Spec.Devices[j]
+				d.Taints = append(d.Taints, rule.Spec.Taint)
+			}
+		}
+	}
+	return out
+}
+
+// selects tells whether a rule is about a device. A selector that says nothing
+// selects every device, no selector selects none.
+func selects(rule resourceapi.DeviceTaintRule, driver, pool, device string) bool {
+	s := rule.Spec.DeviceSelector
+	is := func(want *string, have string) bool { return want == nil || *want == have }
+	return s != nil && is(s.Driver, driver) && is(s.Pool, pool) && is(s.Device, device)
+}
+
+// RulesBehind names the rules that put a taint on a device, none when the driver
+// itself did.
+func RulesBehind(rules []resourceapi.DeviceTaintRule, d *Device, taint resourceapi.DeviceTaint) []string {
+	var names []string
+	for _, rule := range rules {
+		t := rule.Spec.Taint
+		if t.Key == taint.Key && t.Value == taint.Value && t.Effect == taint.Effect && selects(rule, d.Pool.Driver, d.Pool.Name, d.Name) {
+			names = append(names, rule.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// classDomain ends the names of all device classes that the chart installs.
+const classDomain = ".tranche.dev"
+
+// waiting lists who asked for a piece of a card and has none. It is a best
+// effort: a class of the administrator's own is recognized by its text.
+func (c *Cluster) waiting(namespace string) []Waiting {
+	ours, resources := classes(c.Classes)
+	isOurs := func(class string) bool { return ours[class] || strings.HasSuffix(class, classDomain) }
+	inScope := func(of string) bool { return namespace == "" || namespace == of }
+
+	var out []Waiting
+	for _, claim := range c.Claims {
+		if claim.Status.Allocation != nil || claim.DeletionTimestamp != nil || !inScope(claim.Namespace) || !asksFor(claim, isOurs) {
+			continue
+		}
+		w := Waiting{Namespace: claim.Namespace, Claim: claim.Name, Pod: podOf(claim, c.PendingPods)}
+		// A claim that no pod uses waits for its pod, not for a card.
+		if w.Pod == "" && c.PodsKnown {
+			continue
+		}
+		out = append(out, w)
+	}
+	for _, p := range c.PendingPods {
+		if inScope(p.Namespace) && p.DeletionTimestamp == nil && usesResource(p, resources) {
+			out = append(out, Waiting{Namespace: p.Namespace, Pod: p.Name})
+		}
+	}
+	slices.SortFunc(out, func(a, b Waiting) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Pod, b.Pod))
+	})
+	return out
+}
+
+// classes finds the classes that select our devices, and the extended resources
+// that stand for them.
+func classes(all []resourceapi.DeviceClass) (ours map[string]bool, resources map[corev1.ResourceName]bool) {
+	ours, resources = map[string]bool{}, map[corev1.ResourceName]bool{}
+	for _, c := range all {
+		mentions := slices.ContainsFunc(c.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
+			return s.CEL != nil && strings.Contains(s.CEL.Expression, gpu.DriverName)
+		})
+		if !mentions {
+			continue
+		}
+		ours[c.Name] = true
+		resources[corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+c.Name)] = true
+		if c.Spec.ExtendedResourceName != nil {
+			resources[corev1.ResourceName(*c.Spec.ExtendedResourceName)] = true
+		}
+	}
+	return ours, resources
+}
+
+func asksFor(c resourceapi.ResourceClaim, isOurs func(string) bool) bool {
+	for _, r := range c.Spec.Devices.Requests {
+		if r.Exactly != nil && isOurs(r.Exactly.DeviceClassName) {
+			return true
+		}
+		for _, s := range r.FirstAvailable {
+			if isOurs(s.DeviceClassName) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// podOf names the pod that waits for the claim: its owner, when the claim was
+// made from a template, or the first pending pod that names it.
+func podOf(c resourceapi.ResourceClaim, pending []corev1.Pod) string {
+	for _, o := range c.OwnerReferences {
+		if o.Kind == "Pod" {
+			return o.Name
+		}
+	}
+	var names []string
+	for _, p := range pending {
+		uses := slices.ContainsFunc(p.Spec.ResourceClaims, func(r corev1.PodResourceClaim) bool {
+			return r.ResourceClaimName != nil && *r.ResourceClaimName == c.Name
+		})
+		if uses && p.Namespace == c.Namespace {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.Min(names)
+}
+
+func usesResource(p corev1.Pod, ours map[corev1.ResourceName]bool) bool {
+	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range containers {
+			for name, quantity := range c.Resources.Requests {
+				if ours[name] && !quantity.IsZero() {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

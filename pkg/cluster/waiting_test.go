@@ -1,0 +1,87 @@
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/test/scenes"
+)
+
+func pending(namespace, name string) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func asking(p corev1.Pod, name corev1.ResourceName) corev1.Pod {
+	requests := corev1.ResourceList{name: resource.MustParse("1")}
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
+	return p
+}
+
+func class(name, cel, extended string) resourceapi.DeviceClass {
+	c := resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: cel}}}
+	if extended != "" {
+		c.Spec.ExtendedResourceName = &extended
+	}
+	return c
+}
+
+func TestWaiting(t *testing.T) {
+	ours := `device.driver == "gpu.tranche.dev"`
+	classes := []resourceapi.DeviceClass{
+		class("gpu-mig-1g-10gb.tranche.dev", ours, "nvidia.com/mig-1g.10gb"),
+		class("cheap", ours, ""),
+		class("nic", `device.driver == "nic.example.com"`, "example.com/nic"),
+	}
+	choice := scenes.WaitingClaim("a", "choice", "nic", "p")
+	choice.Spec.Devices.Requests = []resourceapi.DeviceRequest{{FirstAvailable: []resourceapi.DeviceSubRequest{
+		{DeviceClassName: "nic"}, {DeviceClassName: "gpu.tranche.dev"},
+	}}}
+	named := "named"
+	user := pending("a", "user")
+	user.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &named}}
+	going := scenes.WaitingClaim("a", "going", "gpu.tranche.dev", "p")
+	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+
+	for name, c := range map[string]struct {
+		in   scenes.Scene
+		want []cluster.Waiting
+	}{
+		"made for a pod":            {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"another driver's class":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "nic", "p")}}}, nil},
+		"the administrator's class": {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "cheap", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"one of several choices":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{choice}}}, []cluster.Waiting{{"a", "choice", "p"}}},
+		"being deleted":             {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{going}}}, nil},
+		"allocated":                 {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.Claim("a", "p", "node-a", 0, "x")}}}, nil},
+		"named by a pending pod": {
+			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", named, "gpu.tranche.dev", "")}, PendingPods: []corev1.Pod{user}, PodsKnown: true}},
+			[]cluster.Waiting{{"a", named, "user"}},
+		},
+		"used by no pod": {
+			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "")}, PodsKnown: true}}, nil,
+		},
+		"of another namespace": {
+			scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "p")}}, View: cluster.View{Namespace: "b"}}, nil,
+		},
+		"a pod by extended resource": {
+			scenes.Scene{Objects: cluster.Objects{PendingPods: []corev1.Pod{asking(pending("a", "old"), "nvidia.com/mig-1g.10gb"), asking(pending("a", "net"), "example.com/nic")}}},
+			[]cluster.Waiting{{Namespace: "a", Pod: "old"}},
+		},
+		"a pod by the class's own resource": {
+			scenes.Scene{Objects: cluster.Objects{PendingPods: []corev1.Pod{asking(pending("a", "old"), "deviceclass.resource.kubernetes.io/cheap")}}},
+			[]cluster.Waiting{{Namespace: "a", Pod: "old"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.in.Classes = classes
+			assert.Equal(t, c.want, c.in.Summary().Waiting)
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package picture
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/test/gpunodes"
+)
+
+var now = gpunodes.Now
+
+const draining = "asks pods to leave gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
+	"until 14:05:00 UTC at the latest, then it is given up and everything stays as it is"
+
+func profile(name string, rules ...v1alpha1.Rule) v1alpha1.PartitionProfile {
+	return v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionProfileSpec{Rules: rules}}
+}
+
+func profiles() []cluster.Profile {
+	nvidia, amd := &v1alpha1.CardSelector{Vendor: "nvidia"}, &v1alpha1.CardSelector{Vendor: "amd"}
+	static := func(p string, n *int32) *v1alpha1.MIG {
+		return &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: p, Count: n}}}
+	}
+	balanced := static("1g.10gb", ptr.To(int32(2)))
+	balanced.Partitions = append(balanced.Partitions, v1alpha1.StaticPartition{Profile: "3g.40gb"})
+	two := int32(2)
+	return cluster.Profiles([]v1alpha1.PartitionProfile{
+		profile("dynamic"),
+		profile("all-1g.10gb", v1alpha1.Rule{Cards: nvidia, MIG: static("1g.10gb", nil)}),
+		profile("all-balanced", v1alpha1.Rule{Cards: nvidia, MIG: balanced}),
+		profile("cpx-nps4", v1alpha1.Rule{Cards: amd, AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
+		profile("whole", v1alpha1.Rule{Cards: nvidia, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}),
+		profile("mixture",
+			v1alpha1.Rule{Cards: &v1alpha1.CardSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1alpha1.MIG{Profiles: []string{"1g", "3g"}, WholeCards: ptr.To(false)}},
+			v1alpha1.Rule{Cards: &v1alpha1.CardSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
+			v1alpha1.Rule{Cards: &v1alpha1.CardSelector{Count: &two}, LegacyResource: "Replica"},
+			v1alpha1.Rule{Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1alpha1.TimeSlicing}}),
+	}, []v1alpha1.GPUNode{
+		gpunodes.Follows("node-b", "all-1g.10gb").GPUNode,
+		gpunodes.Follows("node-a", "all-1g.10gb").GPUNode,
+		gpunodes.Follows("node-c", "deleted").Switches(v1alpha1.Draining, "cpx-nps4", "").GPUNode,
+		gpunodes.Follows("node-d", "").GPUNode,
+	})
+}
+
+func TestProfiles(t *testing.T) {
+	all := profiles()
+	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Wanted: []string{"node-a", "node-b"}, Followed: []string{"node-a", "node-b"}}, all[0])
+	golden(t, "profiles", func(width int) string { return DrawProfiles(all, width) })
+	assert.Equal(t, "There are no PartitionProfiles.\n", DrawProfiles(nil, 80))
+}
+
+func TestSwitches(t *testing.T) {
+	n := gpunodes.Follows("node-a", "spx").
+		Had("", "spx", v1alpha1.ResultSucceeded, "", "", 2300*time.Millisecond, 0).
+		Had("spx", "cpx", v1alpha1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
+	for name, node := range map[string]*gpunodes.Node{
+		"no-switches":     gpunodes.Follows("node-a", "spx"),
+		"switches":        {GPUNode: *n.DeepCopy()},
+		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
+		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the cards within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
+	} {
+		golden(t, name, func(width int) string { return DrawSwitches(cluster.SwitchesOf(&node.GPUNode), width, now) })
+	}
+}
+
+func TestDrawNode(t *testing.T) {
+	spec := gpunodes.Follows("node-a", "dynamic").Cards("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
+	spec.Status.Wanted.Source = v1alpha1.FromSpec
+	spec.Status.Node.Cards[0].Problem = "it does not answer"
+	byDefault := gpunodes.Follows("node-a", "default")
+	byDefault.Status.Wanted.Source = v1alpha1.FromDefault
+	for name, n := range map[string]*gpunodes.Node{
+		"node": spec,
+		"node-switching": gpunodes.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-a", "gpu-b").
+			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
+			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx holds; spec.profile spx of the GPUNode does not, until the label is taken off"),
+		"node-default":       byDefault,
+		"node-control-plane": gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, cluster.NotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
+	} {
+		golden(t, name, func(width int) string {
+			return DrawNode("node-a", cluster.ProgressOf(&n.GPUNode), cluster.CardsOf(&n.GPUNode), width, now)
+		})
+	}
+}
+
+// golden compares what is drawn at some widths with files. To accept a change:
+// go test ./pkg/picture -update
+func golden(t *testing.T, name string, draw func(width int) string) {
+	t.Helper()
+	for _, width := range []int{60, 80, 140} {
+		got := draw(width)
+		path := filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width))
+		if *update {
+			require.NoError(t, os.MkdirAll("testdata", 0o755))
+			require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+		}
+		want, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), got, "%s is out of date: run with -update and read the difference", path)
+		for line := range strings.Lines(got) {
+			if width > 60 {
+				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), width, line)
+			}
+		}
+	}
+}

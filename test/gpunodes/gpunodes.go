@@ -1,0 +1,100 @@
+// Package gpunodes makes GPUNodes for tests: nodes that follow a profile, are
+// being switched, or have failed to. Conditions are worded as the controller does.
+package gpunodes
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Now is the time at which all of them are looked at.
+var Now = time.Date(2026, 11, 20, 13, 57, 0, 0, time.UTC)
+
+// Node is a GPUNode to which things are added.
+type Node struct{ v1alpha1.GPUNode }
+
+// Follows is a node that follows a profile, as its label says; empty: none.
+func Follows(name, profile string, rules ...v1alpha1.Rule) *Node {
+	n := &Node{}
+	n.Name = name
+	wish := v1alpha1.Wish{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash-" + profile, Rules: rules}
+	if profile == "" {
+		wish.Source = v1alpha1.FromDefault
+	}
+	applied := wish
+	n.Status.Wanted, n.Status.Applied, n.Status.State = &wish, &applied, v1alpha1.Idle
+	n.Status.Node = &v1alpha1.NodeReport{}
+	return n.Says(v1alpha1.ConditionReady, true, "Applied", "profile "+profile+" is followed")
+}
+
+// Says sets a condition.
+func (n *Node) Says(kind string, status bool, reason, message string) *Node {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(Now)}
+	if status {
+		c.Status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&n.Status.Conditions, c)
+	return n
+}
+
+// Cards reports cards in one mode.
+func (n *Node) Cards(mode string, names ...string) *Node {
+	for _, name := range names {
+		n.Status.Node.Cards = append(n.Status.Node.Cards, v1alpha1.CardReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
+	}
+	n.Status.Node.Count = int32(len(n.Status.Node.Cards))
+	return n
+}
+
+// Switches is on the way to a profile: in a state since two minutes, with eight
+// left.
+func (n *Node) Switches(state v1alpha1.State, to, doing string, cards ...string) *Node {
+	deadline := at(8 * time.Minute)
+	n.Status.State = state
+	n.Status.Wanted = &v1alpha1.Wish{Profile: to, Source: v1alpha1.FromLabel, Hash: "hash-" + to}
+	n.Status.Switch = &v1alpha1.Switch{
+		ID: "1", From: *n.Status.Applied, To: *n.Status.Wanted, Cards: cards, Attempt: 1,
+		Started: at(-3 * time.Minute), Since: at(-2 * time.Minute), Deadline: &deadline,
+	}
+	n.Says(v1alpha1.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.Profile+" to profile "+to+": "+doing)
+	return n.Says(v1alpha1.ConditionSwitching, true, string(state), doing)
+}
+
+// Plan is what the plugin says has to change, the same on all cards of the switch.
+func (n *Node) Plan(what string) *Node {
+	task := &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskPlanned}
+	for _, card := range n.Status.Switch.Cards {
+		task.Changes = append(task.Changes, v1alpha1.CardChange{Card: card, What: what})
+	}
+	n.Status.Node.Task = task
+	return n
+}
+
+// Fails has failed three minutes ago, and is tried again in a minute if so.
+func (n *Node) Fails(to, reason, message string, again bool) *Node {
+	n.Switches(v1alpha1.Failed, to, "nothing is under way")
+	sw := n.Status.Switch
+	sw.Since, sw.Deadline, sw.Reason, sw.Message = at(-3*time.Minute), nil, reason, message
+	if again {
+		retry := at(time.Minute)
+		sw.Retry = &retry
+	}
+	n.Says(v1alpha1.ConditionReady, false, reason, message)
+	n.Says(v1alpha1.ConditionSwitching, false, string(v1alpha1.Failed), "nothing is under way")
+	return n.Had(n.Status.Applied.Profile, to, v1alpha1.ResultFailed, reason, message, 10*time.Minute, 1)
+}
+
+// Had adds a switch to the history, as the newest.
+func (n *Node) Had(from, to, result, reason, message string, took time.Duration, evicted int32) *Node {
+	n.Status.History = append([]v1alpha1.SwitchRecord{{
+		From: from, To: to, Result: result, Reason: reason, Message: message,
+		Started: at(-time.Hour), Duration: metav1.Duration{Duration: took}, Evicted: evicted,
+	}}, n.Status.History...)
+	return n
+}
+
+func at(later time.Duration) metav1.MicroTime { return metav1.NewMicroTime(Now.Add(later)) }

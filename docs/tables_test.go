@@ -86,16 +86,18 @@ func described(t *testing.T, prefix string) (rows [][]string) {
 
 // TestTablesOfFlags: names and usages of the flags that each program defines itself.
 func TestTablesOfFlags(t *testing.T) {
-	for name, folder := range map[string]string{
-		"kubectl-flags": "../cmd/kubectl-tranche", "plugin-flags": "../cmd/tranche-kubelet-plugin", "controller-flags": "../cmd/tranche-controller",
+	for name, folders := range map[string][]string{
+		"kubectl-flags":    {"../cmd/kubectl-tranche"},
+		"plugin-flags":     {"../cmd/tranche-kubelet-plugin", "../cmd/internal/plugin"},
+		"controller-flags": {"../cmd/tranche-controller"},
 	} {
-		generated(t, "reference/commands.md", name, table([]string{"flag", "meaning"}, flagsOf(t, folder)))
+		generated(t, "reference/commands.md", name, table([]string{"flag", "meaning"}, flagsOf(t, folders...)))
 	}
 }
 
 // flagsOf are the flags that a program defines: the second and the last argument of
 // flags.StringVar and its like, and the entries of lists of names and usages.
-func flagsOf(t *testing.T, folder string) (rows [][]string) {
+func flagsOf(t *testing.T, folders ...string) (rows [][]string) {
 	t.Helper()
 	define := regexp.MustCompile(`VarP?$`)
 	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
@@ -105,7 +107,7 @@ func flagsOf(t *testing.T, folder string) (rows [][]string) {
 			usages[flag] = strings.TrimPrefix(usages[flag]+". Or: "+usage, ". Or: ")
 		}
 	}
-	inspect(t, folder, func(n ast.Node) {
+	look := func(n ast.Node) {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			selector, ok := n.Fun.(*ast.SelectorExpr)
@@ -124,7 +126,12 @@ func flagsOf(t *testing.T, folder string) (rows [][]string) {
 				add(flag, usage)
 			}
 		}
-	})
+	}
+	for _, folder := range folders {
+		if _, err := os.Stat(folder); err == nil {
+			inspect(t, folder, look)
+		}
+	}
 	require.NotEmpty(t, usages)
 	for flag, usage := range usages {
 		rows = append(rows, []string{"`--" + flag + "`", strings.ReplaceAll(usage, "|", "\\|")})

@@ -3,10 +3,8 @@ package helm_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -96,35 +94,79 @@ func TestSchemaIsStrict(t *testing.T) {
 	walk("", readSchema(t))
 }
 
-// TestReadmeListsValues compares the README's table with values.yaml: the keys,
-// and the defaults where they are one word.
+// TestReadmeListsValues: the table of the README has every value, with its default and
+// the comment of values.yaml. With -update it is written.
 func TestReadmeListsValues(t *testing.T) {
-	readme, err := os.ReadFile(chart + "/README.md")
-	require.NoError(t, err)
-	inReadme := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+?) \\| .+ \\|$").FindAllStringSubmatch(string(readme), -1) {
-		inReadme[row[1]] = strings.Trim(row[2], "`")
-	}
-
 	content, err := os.ReadFile(chart + "/values.yaml")
 	require.NoError(t, err)
 	var values map[string]any
 	require.NoError(t, yaml.UnmarshalStrict(content, &values))
-	inValues := map[string]any{}
-	leaves("", values, readSchema(t), inValues)
+	found := map[string]any{}
+	leaves("", values, readSchema(t), found)
 
-	require.Equal(t, slices.Sorted(maps.Keys(inValues)), slices.Sorted(maps.Keys(inReadme)), "keys in values.yaml and in README.md")
-	for key, value := range inValues {
-		switch value := value.(type) {
-		case string:
-			if value == "" {
-				value = `""`
-			}
-			require.Equal(t, value, inReadme[key], key)
-		case bool, float64:
-			require.Equal(t, fmt.Sprint(value), inReadme[key], key)
+	var table strings.Builder
+	table.WriteString("\n| value | default | meaning |\n| --- | --- | --- |\n")
+	for _, c := range comments(string(content)) {
+		value, ok := found[c.key]
+		if !ok {
+			continue
 		}
+		delete(found, c.key)
+		require.NotEmpty(t, c.text, "%s has no comment in values.yaml", c.key)
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", c.key, defaultText(t, value), strings.TrimSuffix(c.text, "."))
 	}
+	require.Empty(t, found, "values without a place in the table")
+
+	const begin, end = "<!-- generated:values -->\n", "\n<!-- end -->"
+	readme, err := os.ReadFile(chart + "/README.md")
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(readme), begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	wanted := before + begin + table.String() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(chart+"/README.md", []byte(wanted), 0o644))
+		return
+	}
+	require.Equal(t, wanted, string(readme), "run make generate, then read the difference")
+}
+
+// commented is a key of values.yaml with the comment above it.
+type commented struct{ key, text string }
+
+// comments reads the keys of a YAML file whose maps are written as blocks.
+func comments(content string) (found []commented) {
+	keyLine := regexp.MustCompile(`^( *)([A-Za-z]+):( |$)`)
+	var path, text []string
+	for line := range strings.Lines(content) {
+		line = strings.TrimRight(line, "\n")
+		if comment, ok := strings.CutPrefix(strings.TrimSpace(line), "#"); ok {
+			text = append(text, strings.TrimSpace(comment))
+			continue
+		}
+		if key := keyLine.FindStringSubmatch(line); key != nil {
+			depth := len(key[1]) / 2
+			path = append(path[:min(depth, len(path))], key[2])
+			found = append(found, commented{strings.Join(path, "."), strings.Join(text, " ")})
+		}
+		text = nil
+	}
+	return found
+}
+
+// defaultText is a value as the table shows it: those that are long are in values.yaml.
+func defaultText(t *testing.T, value any) string {
+	t.Helper()
+	data, err := json.Marshal(value)
+	require.NoError(t, err)
+	if s, ok := value.(string); ok && s != "" {
+		return "`" + s + "`"
+	}
+	if len(data) > 60 {
+		return "see `values.yaml`"
+	}
+	return "`" + string(data) + "`"
 }
 
 // leaves collects the values that are not objects with keys of ours.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const examples = `  # Every card of the cluster, its pieces and who holds them
@@ -74,10 +77,8 @@ func newCommand(out io.Writer) *cobra.Command {
 }
 
 func (o *options) show(ctx context.Context, out io.Writer) error {
-	switch o.output {
-	case "", "wide", "json":
-	default:
-		return fmt.Errorf("-o %s: there is wide and json", o.output)
+	if err := checkFormat(o.output, "wide", "json"); err != nil {
+		return err
 	}
 	in, view, err := o.read(ctx)
 	if err != nil {
@@ -85,15 +86,24 @@ func (o *options) show(ctx context.Context, out io.Writer) error {
 	}
 	summary := cluster.New(in).Summary(view)
 	if o.output == "json" {
-		return picture.WriteJSON(out, summary)
+		return terminal.WriteJSON(out, summary)
 	}
-	screen := terminalOf(out)
-	return picture.Draw(out, summary, picture.Options{
-		Width: screen.width,
-		Color: screen.color && !o.noColor,
-		ASCII: o.ascii,
-		Wide:  o.output == "wide",
-	})
+	return picture.Draw(out, summary, picture.Options{Screen: o.screen(out), Wide: o.output == "wide"})
+}
+
+// screen is what is written to, as the flags say.
+func (o *options) screen(out io.Writer) terminal.Screen {
+	s := terminal.ScreenOf(out)
+	s.Color, s.ASCII = s.Color && !o.noColor, o.ascii
+	return s
+}
+
+// checkFormat refuses an output format that is neither empty nor one of those allowed.
+func checkFormat(format string, allowed ...string) error {
+	if format == "" || slices.Contains(allowed, format) {
+		return nil
+	}
+	return fmt.Errorf("unsupported output format %q: use %s", format, strings.Join(allowed, " or "))
 }
 
 func (o *options) read(ctx context.Context) (cluster.Objects, cluster.View, error) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -130,7 +129,7 @@ func TestOutput(t *testing.T) {
 	assert.Contains(t, out, `"name": "gpu-0000-0f-00-0"`)
 
 	_, err = run(t, append(base, "-o", "xml")...)
-	require.EqualError(t, err, "-o xml: there is wide and json")
+	require.EqualError(t, err, `unsupported output format "xml": use wide or json`)
 
 	out, err = run(t, append(base, "--ascii")...)
 	require.NoError(t, err)
@@ -143,18 +142,4 @@ func TestEmptyCluster(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "No node publishes cards yet.")
 	assert.Contains(t, out, "kubectl -n tranche-system get daemonset tranche-kubelet-plugin")
-}
-
-func TestWidthAndColor(t *testing.T) {
-	t.Setenv("COLUMNS", "")
-	assert.Equal(t, terminal{width: widthElsewhere}, terminalOf(&bytes.Buffer{}), "not a terminal: no colors")
-	t.Setenv("COLUMNS", "132")
-	assert.Equal(t, 132, terminalOf(&bytes.Buffer{}).width)
-	t.Setenv("COLUMNS", "many")
-	assert.Equal(t, widthElsewhere, terminalOf(&bytes.Buffer{}).width)
-
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	require.NoError(t, err)
-	defer file.Close()
-	assert.False(t, terminalOf(file).color)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const profileExamples = `  # What does this node follow?
@@ -68,7 +69,7 @@ func newProfileCommand(o *options, out io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r := profileRun{connection: c, out: out, width: terminalOf(out).width, now: time.Now, node: nodeName(args[0]), flags: f}
+			r := profileRun{connection: c, out: out, screen: o.screen(out), now: time.Now, node: nodeName(args[0]), flags: f}
 			if len(args) == 1 && !f.unset {
 				return r.show(cmd.Context())
 			}
@@ -97,7 +98,7 @@ func (f *profileFlags) check(args []string) error {
 	case len(args) == 2 && args[1] == "":
 		return errors.New("the profile's name is empty; --unset takes the label off")
 	}
-	return textOrJSON(f.output)
+	return checkFormat(f.output, "json")
 }
 
 // oneNode refuses everything but the name of one node.
@@ -121,11 +122,11 @@ func nodeName(arg string) string {
 // profileRun is the command at work for a node.
 type profileRun struct {
 	connection
-	out   io.Writer
-	width int
-	now   func() time.Time
-	node  string
-	flags profileFlags
+	out    io.Writer
+	screen terminal.Screen
+	now    func() time.Time
+	node   string
+	flags  profileFlags
 }
 
 // shownNode is what -o json prints: how far the node is, and in which modes its cards
@@ -143,9 +144,9 @@ func (r *profileRun) show(ctx context.Context) error {
 	}
 	far := cluster.ProgressOf(n)
 	if r.flags.output == "json" {
-		return writeJSON(r.out, shownNode{Name: r.node, Progress: far, Modes: cluster.CardsOf(n)})
+		return terminal.WriteJSON(r.out, shownNode{Name: r.node, Progress: far, Modes: cluster.CardsOf(n)})
 	}
-	return writeText(r.out, picture.DrawNode(r.node, far, cluster.CardsOf(n), r.width, r.now()))
+	return picture.DrawNode(r.out, r.screen, r.node, far, cluster.CardsOf(n), r.now())
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile
@@ -242,5 +243,8 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 }
 
 func (r *profileRun) say(format string, args ...any) error {
-	return writeText(r.out, fmt.Sprintf(format, args...)+"\n")
+	if _, err := fmt.Fprintf(r.out, format+"\n", args...); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -44,7 +45,7 @@ func nodeNamed(name string, labels ...string) *corev1.Node {
 func newRun(out *bytes.Buffer, node *corev1.Node, ours ...runtime.Object) *profileRun {
 	return &profileRun{
 		connection: connection{kubernetes: fake.NewClientset(node), ours: clientfake.New(ours...)},
-		out:        out, width: 80, node: "node-a", now: func() time.Time { return gpunodes.Now }, flags: profileFlags{timeout: time.Minute},
+		out:        out, screen: terminal.Screen{Width: 80}, node: "node-a", now: func() time.Time { return gpunodes.Now }, flags: profileFlags{timeout: time.Minute},
 	}
 }
 
@@ -169,11 +170,11 @@ func TestFlagsOfProfile(t *testing.T) {
 		"--wait is for setting a profile: name one, or say":        {"profile", "node-a", "--wait"},
 		"-o is for showing a profile, not for setting one":         {"profile", "node-a", "cpx", "-o", "json"},
 		"the profile's name is empty; --unset takes the label off": {"profile", "node-a", ""},
-		"-o xml: there is json":                                    {"profile", "node-a", "-o", "xml"},
+		`unsupported output format "xml": use json`:                {"profile", "node-a", "-o", "xml"},
 		"accepts at most 2 arg(s)":                                 {"profile", "a", "b", "c"},
 		"name one node: kubectl tranche switches NODE":             {"switches"},
-		"-o wide: there is json":                                   {"switches", "node-a", "-o", "wide"},
-		"-o yaml: there is json":                                   {"profiles", "-o", "yaml"},
+		`unsupported output format "wide": use json`:               {"switches", "node-a", "-o", "wide"},
+		`unsupported output format "yaml": use json`:               {"profiles", "-o", "yaml"},
 		"list PartitionProfiles: ":                                 {"profiles"}, // the server forbids it
 		"read GPUNode node-a: ":                                    {"switches", "node/node-a"},
 		"read GPUNode node-b: ":                                    {"profile", "gpunode/node-b"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/picture"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // newProfilesCommand lists the PartitionProfiles.
@@ -30,28 +30,21 @@ func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := textOrJSON(output); err != nil {
+			if err := checkFormat(output, "json"); err != nil {
 				return err
 			}
 			c, _, err := o.connect()
 			if err != nil {
 				return err
 			}
-			return showProfiles(cmd.Context(), c, out, output)
+			return showProfiles(cmd.Context(), c, out, o.screen(out), output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
 	return cmd
 }
 
-func textOrJSON(output string) error {
-	if output != "" && output != "json" {
-		return fmt.Errorf("-o %s: there is json", output)
-	}
-	return nil
-}
-
-func showProfiles(ctx context.Context, c connection, out io.Writer, output string) error {
+func showProfiles(ctx context.Context, c connection, out io.Writer, screen terminal.Screen, output string) error {
 	profiles, err := c.listProfiles(ctx)
 	if err != nil {
 		return err
@@ -62,9 +55,9 @@ func showProfiles(ctx context.Context, c connection, out io.Writer, output strin
 	}
 	all := cluster.Profiles(profiles, nodes)
 	if output == "json" {
-		return writeJSON(out, all)
+		return terminal.WriteJSON(out, all)
 	}
-	return writeText(out, picture.DrawProfiles(all, terminalOf(out).width))
+	return picture.DrawProfiles(out, screen, all)
 }
 
 func profileNames(profiles []v1alpha1.PartitionProfile) []string {
@@ -89,30 +82,30 @@ func newSwitchesCommand(o *options, out io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := textOrJSON(output); err != nil {
+			if err := checkFormat(output, "json"); err != nil {
 				return err
 			}
 			c, _, err := o.connect()
 			if err != nil {
 				return err
 			}
-			return showSwitches(cmd.Context(), c.ours, out, nodeName(args[0]), output)
+			return showSwitches(cmd.Context(), c.ours, out, o.screen(out), nodeName(args[0]), output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
 	return cmd
 }
 
-func showSwitches(ctx context.Context, ours client.Interface, out io.Writer, node, output string) error {
+func showSwitches(ctx context.Context, ours client.Interface, out io.Writer, screen terminal.Screen, node, output string) error {
 	n, err := gpuNode(ctx, ours, node)
 	if err != nil {
 		return err
 	}
 	switches := cluster.SwitchesOf(n)
 	if output == "json" {
-		return writeJSON(out, switches)
+		return terminal.WriteJSON(out, switches)
 	}
-	return writeText(out, picture.DrawSwitches(switches, terminalOf(out).width, time.Now()))
+	return picture.DrawSwitches(out, screen, switches, time.Now())
 }
 
 // gpuNode reads the GPUNode of a node.
@@ -125,21 +118,4 @@ func gpuNode(ctx context.Context, ours client.Interface, node string) (*v1alpha1
 		return nil, fmt.Errorf("read GPUNode %s: %w", node, err)
 	}
 	return n, nil
-}
-
-func writeJSON(out io.Writer, v any) error {
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	return nil
-}
-
-func writeText(out io.Writer, text string) error {
-	if _, err := io.WriteString(out, text); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
@@ -21,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const slicesExamples = `  # What a node with eight H100 would publish
@@ -86,25 +86,16 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 
 // indented lists names in lines of a help text.
 func indented(names []string) string {
-	var lines []string
-	line := " "
-	for i, name := range names {
-		if i < len(names)-1 {
-			name += ","
-		}
-		if len(line)+1+len(name) > helpWidth {
-			lines, line = append(lines, line), " "
-		}
-		line += " " + name
-	}
-	return strings.Join(append(lines, line), "\n")
+	p := terminal.Page{Screen: terminal.Screen{Width: helpWidth}}
+	p.Wrap("  ", strings.Join(names, ", "), terminal.Normal)
+	return strings.TrimSuffix(p.String(), "\n")
 }
 
 const helpWidth = 78
 
 func (o *slicesOptions) print(out io.Writer) error {
-	if o.output != "yaml" && o.output != "json" {
-		return fmt.Errorf("-o %s: there is yaml and json", o.output)
+	if err := checkFormat(o.output, "yaml", "json"); err != nil {
+		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
@@ -127,20 +118,12 @@ func (o *slicesOptions) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// A list as kubectl writes it, which kubectl and clients read back.
-	list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: published}
-	var data []byte
+	var printer printers.ResourcePrinter = &printers.YAMLPrinter{}
 	if o.output == "json" {
-		data, err = json.MarshalIndent(list, "", "  ")
-		data = append(data, '\n')
-	} else {
-		data, err = yaml.Marshal(list)
+		printer = &printers.JSONPrinter{}
 	}
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(data)
-	return err
+	// A list as kubectl writes it, which kubectl and clients read back.
+	return printer.PrintObj(&resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: published}, out)
 }
 
 // slicesOf is what the node would publish once it follows the profile. The slices

@@ -123,7 +123,7 @@ func TestSlicesMistakes(t *testing.T) {
 		"no inventory named: choose one of a100-40x8, ":       {},
 		`unknown model "H100": choose one of A100-40GB, `:     {"--inventory", broken},
 		"no such file":                                        {"--inventory", "./none"},
-		"-o wide: there is yaml and json":                     {"--inventory", "l4x4", "-o", "wide"},
+		`unsupported output format "wide": use yaml or json`:  {"--inventory", "l4x4", "-o", "wide"},
 		`--node-name "Node A" is no name`:                     {"--inventory", "l4x4", "--node-name", "Node A"},
 		"unknown command":                                     {"h100x8"},
 	} {

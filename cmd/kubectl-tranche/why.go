@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -68,10 +69,8 @@ func onePod(_ *cobra.Command, args []string) error {
 }
 
 func (o *options) why(ctx context.Context, out io.Writer, name, output string) error {
-	switch output {
-	case "", "wide", "json":
-	default:
-		return fmt.Errorf("-o %s: there is wide and json", output)
+	if err := checkFormat(output, "wide", "json"); err != nil {
+		return err
 	}
 	c, namespace, err := o.connect()
 	if err != nil {
@@ -89,10 +88,9 @@ func (o *options) why(ctx context.Context, out io.Writer, name, output string) e
 		e = why.Explain(ctx, in)
 	}
 	if output == "json" {
-		err = why.WriteJSON(out, e)
+		err = terminal.WriteJSON(out, e)
 	} else {
-		screen := terminalOf(out)
-		err = why.Draw(out, e, why.Options{Width: screen.width, Color: screen.color && !o.noColor, All: output == "wide"})
+		err = why.Draw(out, e, why.Options{Screen: o.screen(out), All: output == "wide"})
 	}
 	if err == nil && e.State == why.Absent {
 		return fmt.Errorf("%w: %s in namespace %s", errNotThere, name, namespace)

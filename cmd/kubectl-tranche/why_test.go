@@ -87,7 +87,7 @@ func TestWhyCommand(t *testing.T) {
 	_, err := run(t, base...)
 	require.EqualError(t, err, "name one pod: kubectl tranche why POD [-n NAMESPACE]")
 	_, err = run(t, append(base, "p", "-o", "xml")...)
-	require.EqualError(t, err, "-o xml: there is wide and json")
+	require.EqualError(t, err, `unsupported output format "xml": use wide or json`)
 	_, err = run(t, append(base, "p")...)
 	require.ErrorContains(t, err, "read pod team-a/p: ")
 

@@ -2,9 +2,11 @@ package picture
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 const (
@@ -19,13 +21,21 @@ const (
 // marks fill the parts of a bar that nobody holds.
 var marks = map[cluster.State]struct {
 	char  string
-	style style
+	style terminal.Style
 }{
-	cluster.Free:     {"·", green},
-	cluster.Blocked:  {"!", yellow},
-	cluster.Leftover: {"x", dim},
-	cluster.Unknown:  {"?", dim},
+	cluster.Free:     {"·", terminal.Green},
+	cluster.Blocked:  {"!", terminal.Yellow},
+	cluster.Leftover: {"x", terminal.Dim},
+	cluster.Unknown:  {"?", terminal.Dim},
 }
+
+// Boxes of a partition, of its neighbour, so that the two do not run together, and of a
+// whole GPU.
+var (
+	boxed      = terminal.On(ansi.BrightWhite, ansi.Blue)
+	boxedNext  = terminal.On(ansi.Black, ansi.Cyan)
+	boxedWhole = terminal.On(ansi.BrightWhite, ansi.Magenta)
+)
 
 // barWidth is the width of a bar, without its last border, in the given room.
 func barWidth(room int) int {
@@ -33,9 +43,9 @@ func barWidth(room int) int {
 }
 
 // drawBar draws a card's bar.
-func (p *page) drawBar(c cluster.Card, width int) []span {
+func (d *drawing) drawBar(c cluster.Card, width int) []terminal.Span {
 	column := func(position int) int { return position * width / c.Positions }
-	var out []span
+	var out []terminal.Span
 	boxes := 0
 	for i, s := range c.Bar {
 		border := "│"
@@ -43,27 +53,27 @@ func (p *page) drawBar(c cluster.Card, width int) []span {
 			border = "┊" // a place where the card may be cut, and is not
 		}
 		inner := column(s.Start+s.Size) - column(s.Start) - 1
-		out = append(out, plainText(border), p.cell(s, inner, boxes))
+		out = append(out, plain(border), d.cell(s, inner, boxes))
 		if s.State == cluster.Taken {
 			boxes++
 		}
 	}
-	return append(out, plainText("│"))
+	return append(out, plain("│"))
 }
 
-func (p *page) cell(s cluster.Segment, inner, nth int) span {
+func (d *drawing) cell(s cluster.Segment, inner, nth int) terminal.Span {
 	if s.State == cluster.Taken {
 		st := boxed
 		switch {
 		case s.Label == cluster.WholeGPU:
-			st = boxedGr
+			st = boxedWhole
 		case nth%2 == 1:
-			st = boxed2
+			st = boxedNext
 		}
-		return span{center(shorten(s.Label, inner), inner, p.color), st}
+		return terminal.Phrase(center(shorten(s.Label, inner), inner, d.Color), st)
 	}
 	m := marks[s.State]
-	return span{strings.Repeat(m.char, inner), m.style}
+	return terminal.Phrase(strings.Repeat(m.char, inner), m.style)
 }
 
 // center puts a label in the middle of a box. Without colors the box is drawn
@@ -74,10 +84,10 @@ func center(label string, width int, color bool) string {
 		fill = " "
 	}
 	// Without room for a blank on either side the label stands alone.
-	if n := utf8.RuneCountInString(label); n > 0 && n+2 <= width {
+	if n := terminal.Width(label); n > 0 && n+2 <= width {
 		label = " " + label + " "
 	}
-	rest := max(0, width-utf8.RuneCountInString(label))
+	rest := max(0, width-terminal.Width(label))
 	if label != "" && rest == 1 {
 		return label + " "
 	}
@@ -86,7 +96,7 @@ func center(label string, width int, color bool) string {
 
 // shorten makes a label fit: "1g.10gb+me", "1g+me", "1g", nothing.
 func shorten(label string, width int) string {
-	fitsIn := func(s string) bool { return utf8.RuneCountInString(s) <= width }
+	fitsIn := func(s string) bool { return terminal.Width(s) <= width }
 	if fitsIn(label) {
 		return label
 	}
@@ -102,8 +112,8 @@ func shorten(label string, width int) string {
 	if word, _, found := strings.Cut(label, " "); found && fitsIn(word) {
 		return word
 	}
-	if runes := []rune(label); width >= 4 {
-		return string(runes[:width-1]) + "…"
+	if width >= 4 {
+		return terminal.Cut(label, width)
 	}
 	return ""
 }

@@ -2,5 +2,6 @@
 // as a bar, cut into the pieces that are held, with who holds them and what still fits;
 // and how far nodes are with their profiles.
 //
-// Everything is pure. The package may import api/v1alpha1, pkg/cluster and pkg/gpu.
+// Everything is pure. The package may import api/v1alpha1, pkg/cluster, pkg/gpu
+// and pkg/terminal.
 package picture

@@ -7,21 +7,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // Options says what the picture is drawn on.
 type Options struct {
-	// Width is the number of columns. Below MinWidth lines may be cut off by
-	// the terminal.
-	Width int
-	Color bool
-	// ASCII avoids all signs outside ASCII.
-	ASCII bool
+	terminal.Screen
 	// Wide gives each holder a line of its own, with device and claim.
 	Wide bool
 }
@@ -31,9 +26,9 @@ const MinWidth = 40
 
 // drawing is a picture under way.
 type drawing struct {
-	page
-	model *cluster.Summary
-	wide  bool
+	terminal.Page
+	summary *cluster.Summary
+	wide    bool
 	// compacted is set once claims were left out, for the legend to say so.
 	compacted bool
 	// short is set when cards are named by their PCI address alone.
@@ -41,40 +36,42 @@ type drawing struct {
 	nameCols int
 }
 
-// Draw draws the model as text.
-func Draw(w io.Writer, m *cluster.Summary, o Options) error {
-	d := &drawing{model: m, wide: o.Wide}
-	d.width, d.color, d.ascii = max(MinWidth, o.Width), o.Color, o.ASCII
+// plain is a phrase without a style.
+func plain(s string) terminal.Span { return terminal.Phrase(s, terminal.Normal) }
+
+// Draw draws the summary as text.
+func Draw(w io.Writer, s *cluster.Summary, o Options) error {
+	d := &drawing{summary: s, wide: o.Wide}
+	d.Screen = o.Screen
+	d.Width = max(MinWidth, o.Width)
 	d.chooseNames()
-	if len(m.Nodes) == 0 {
+	if len(s.Nodes) == 0 {
 		d.empty()
 	}
-	for _, n := range m.Nodes {
+	for _, n := range s.Nodes {
 		d.node(n)
 	}
 	d.lost()
 	d.waiting()
 	d.notes()
 	d.legend()
-	if _, err := io.WriteString(w, d.out.String()); err != nil {
-		return fmt.Errorf("write the picture: %w", err)
-	}
-	return nil
+	_, err := d.WriteTo(w)
+	return err
 }
 
 // chooseNames decides how cards are named: in full where the names of small
 // partitions then still fit into their boxes, else by the PCI address.
 func (d *drawing) chooseNames() {
 	full, short, all := 0, 0, true
-	for _, n := range d.model.Nodes {
+	for _, n := range d.summary.Nodes {
 		for _, c := range n.Cards {
-			full = max(full, utf8.RuneCountInString(c.Name))
-			short = max(short, utf8.RuneCountInString(shortName(c)))
+			full = max(full, terminal.Width(c.Name))
+			short = max(short, terminal.Width(shortName(c)))
 			all = all && shortName(c) != c.Name
 		}
 	}
 	d.nameCols = full
-	if roomForLabels := len(" 1g.10gb") * barParts; all && d.width-full-5 < roomForLabels {
+	if roomForLabels := len(" 1g.10gb") * barParts; all && d.Width-full-5 < roomForLabels {
 		d.short, d.nameCols = true, short
 	}
 }
@@ -91,23 +88,23 @@ func shortName(c cluster.Card) string {
 func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
 
 func (d *drawing) node(n cluster.Node) {
-	d.blank()
-	head := []span{{n.Name, bold}, plainText(": ")}
-	var facts []span
+	d.Blank()
+	head := []terminal.Span{terminal.Phrase(n.Name, terminal.Bold), plain(": ")}
+	var facts []terminal.Span
 	products := products(n)
 	all := d.nodeFacts(n, products)
 	for i, text := range all {
 		if i < len(all)-1 {
 			text += ","
 		}
-		facts = append(facts, words(text, normal)...)
+		facts = append(facts, terminal.Text(text, terminal.Normal))
 	}
 	if n.State != "" {
-		facts = append(facts, span{"(" + n.State + ")", yellow})
+		facts = append(facts, terminal.Phrase("("+n.State+")", terminal.Yellow))
 	}
-	d.flow(head, facts)
+	d.Flow(head, facts...)
 	d.profileLines(n)
-	d.blank()
+	d.Blank()
 	_, sameMode := hardwareMode(n)
 	for _, c := range n.Cards {
 		d.card(c, len(products) > 1, !sameMode, len(n.Cards) == 1)
@@ -131,7 +128,7 @@ func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 		}
 	}
 	if n.Profile != nil && n.Profile.Title() != "" {
-		facts = append(facts, strings.ReplaceAll(n.Profile.Title(), " → ", keep+"→"+keep))
+		facts = append(facts, strings.ReplaceAll(n.Profile.Title(), " → ", terminal.NoBreak+"→"+terminal.NoBreak))
 	}
 	return facts
 }
@@ -179,16 +176,16 @@ func (d *drawing) card(c cluster.Card, nameProduct, sayMode, alone bool) {
 	if d.short {
 		name = shortName(c)
 	}
-	head := []span{plainText("  "), {pad(name, d.nameCols), bold}, plainText("  ")}
-	d.line(append(head, d.drawBar(c, barWidth(d.width-d.indent()))...)...)
+	head := []terminal.Span{plain("  "), terminal.Phrase(terminal.Pad(name, d.nameCols), terminal.Bold), plain("  ")}
+	d.Line(append(head, d.drawBar(c, barWidth(d.Width-d.indent()))...)...)
 
-	before := d.out.Len()
+	before := d.Len()
 	if nameProduct {
-		d.detail("", words(productName(c), normal))
+		d.detail("", terminal.Text(productName(c), terminal.Normal))
 	}
 	if c.Incomplete != "" {
 		text := "not published in full: " + c.Incomplete + ", the scheduler leaves the card alone until all are"
-		d.detail("", words(text, yellow))
+		d.detail("", terminal.Text(text, terminal.Yellow))
 	}
 	d.cardModes(c, sayMode)
 	d.holders(c.Held)
@@ -196,15 +193,15 @@ func (d *drawing) card(c cluster.Card, nameProduct, sayMode, alone bool) {
 		d.taint(t)
 	}
 	if len(c.Fits) > 0 && (alone || len(c.Held) > 0 || len(c.Taints) > 0) {
-		d.detail("free: ", fitWords(c.Fits))
+		d.detail("free: ", fitWords(c.Fits)...)
 	}
-	if d.out.Len() > before {
-		d.blank()
+	if d.Len() > before {
+		d.Blank()
 	}
 }
 
-func (d *drawing) detail(head string, text []span) {
-	d.flow([]span{plainText(strings.Repeat(" ", d.indent()) + head)}, text)
+func (d *drawing) detail(head string, text ...terminal.Span) {
+	d.Flow([]terminal.Span{plain(strings.Repeat(" ", d.indent()) + head)}, text...)
 }
 
 // taintWords say what the plugin means by a taint that has no value.
@@ -223,32 +220,32 @@ func (d *drawing) taint(t cluster.Taint) {
 	if t.Devices == t.Of {
 		extent = "the whole card"
 	}
-	text := words(fmt.Sprintf("%s, %s", reason, extent), yellow)
+	text := terminal.Text(fmt.Sprintf("%s, %s", reason, extent), terminal.Yellow)
 	source := fmt.Sprintf("(%s:%s)", t.Key, t.Effect)
 	if len(t.Rules) > 0 {
 		source = fmt.Sprintf("(%s:%s by DeviceTaintRule %s)", t.Key, t.Effect, strings.Join(t.Rules, ", "))
 	}
-	d.detail("tainted: ", append(text, span{source, dim}))
+	d.detail("tainted: ", text, terminal.Phrase(source, terminal.Dim))
 }
 
 // fitWords spells "3g.40gb ×1 or 1g.10gb ×3".
-func fitWords(all []cluster.Fit) []span {
-	var out []span
+func fitWords(all []cluster.Fit) []terminal.Span {
+	var out []terminal.Span
 	for i, f := range cluster.Plain(all) {
 		if i > 0 {
-			out = append(out, plainText("or"))
+			out = append(out, plain("or"))
 		}
-		out = append(out, span{fmt.Sprintf("%s ×%d", f.Label, f.Count), green})
+		out = append(out, terminal.Phrase(fmt.Sprintf("%s ×%d", f.Label, f.Count), terminal.Green))
 	}
 	return out
 }
 
 // room says what still fits on a node of several cards, by product.
 func (d *drawing) room(n cluster.Node, products []product) {
-	if d.model.Partial || len(n.Cards) < 2 {
+	if d.summary.Partial || len(n.Cards) < 2 {
 		return
 	}
-	d.blank()
+	d.Blank()
 	for _, p := range products {
 		cards := slices.DeleteFunc(slices.Clone(n.Cards), func(c cluster.Card) bool { return productName(c) != p.name })
 		head := "free on " + n.Name + ": "
@@ -260,8 +257,8 @@ func (d *drawing) room(n cluster.Node, products []product) {
 		}
 		free := fitWords(cluster.Sum(cards))
 		if len(free) == 0 {
-			free = words("nothing, every card is full or blocked", normal)
+			free = []terminal.Span{terminal.Text("nothing, every card is full or blocked", terminal.Normal)}
 		}
-		d.flow([]span{plainText("  " + head)}, free)
+		d.Flow([]terminal.Span{plain("  " + head)}, free...)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // modes says in which modes the node's cards are, where one word says it of all, or
@@ -31,12 +32,12 @@ func (d *drawing) profileLines(n cluster.Node) {
 	if n.Profile == nil {
 		return
 	}
-	for _, s := range n.Profile.Sentences(d.model.Now) {
-		st := normal
+	for _, s := range n.Profile.Sentences(d.summary.Now) {
+		st := terminal.Normal
 		if s.Warning {
-			st = yellow
+			st = terminal.Yellow
 		}
-		d.flow([]span{plainText("  ")}, words(s.Text, st))
+		d.Wrap("  ", s.Text, st)
 	}
 }
 
@@ -44,17 +45,17 @@ func (d *drawing) profileLines(n cluster.Node) {
 // becomes of it.
 func (d *drawing) cardModes(c cluster.Card, sayMode bool) {
 	if m := c.Mode; m != nil && m.Of > 1 {
-		d.detail("", words(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), normal))
+		d.detail("", terminal.Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), terminal.Normal))
 	} else if sayMode && c.HardwareMode != "" {
-		d.detail("", words(c.HardwareMode, normal))
+		d.detail("", terminal.Text(c.HardwareMode, terminal.Normal))
 	}
 	if c.Problem != "" {
-		d.detail("problem: ", words(c.Problem, red))
+		d.detail("problem: ", terminal.Text(c.Problem, terminal.Red))
 	}
 	if c.Change != "" {
-		d.detail("changes: ", words(c.Change, yellow))
+		d.detail("changes: ", terminal.Text(c.Change, terminal.Yellow))
 	}
 	if c.Pending != "" {
-		d.detail("pending: ", words(c.Pending, normal))
+		d.detail("pending: ", terminal.Text(c.Pending, terminal.Normal))
 	}
 }

@@ -7,37 +7,38 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // empty says what to check when there is no card to draw.
 func (d *drawing) empty() {
-	if len(d.model.Only) > 0 {
-		d.flow(nil, words("No cards are published by "+strings.Join(d.model.Only, ", ")+".", bold))
+	if len(d.summary.Only) > 0 {
+		d.Flow(nil, terminal.Text("No cards are published by "+strings.Join(d.summary.Only, ", ")+".", terminal.Bold))
 	} else {
-		d.flow(nil, words("No node publishes cards yet.", bold))
+		d.Flow(nil, terminal.Text("No node publishes cards yet.", terminal.Bold))
 	}
-	d.blank()
-	d.line(plainText("What to check:"))
+	d.Blank()
+	d.Line(plain("What to check:"))
 	for _, step := range []struct{ question, command string }{
 		{"Does the plugin run on the nodes with cards?", "kubectl -n tranche-system get daemonset tranche-kubelet-plugin"},
 		{"What does it say about the cards it found?", "kubectl -n tranche-system logs daemonset/tranche-kubelet-plugin"},
 		{"Did it leave an event on the node, such as another owner of the cards?", "kubectl get events -A --field-selector involvedObject.kind=Node"},
 	} {
-		d.flow([]span{plainText("  ")}, words(step.question, normal))
-		d.line(plainText("    " + step.command))
+		d.Wrap("  ", step.question, terminal.Normal)
+		d.Line(plain("    " + step.command))
 	}
 }
 
 // lost lists what claims hold of cards that nobody publishes any more.
 func (d *drawing) lost() {
-	if len(d.model.Lost) == 0 {
+	if len(d.summary.Lost) == 0 {
 		return
 	}
-	d.blank()
-	d.flow(nil, words("Held by claims, but no node publishes the card any more:", red))
-	for _, h := range d.model.Lost {
+	d.Blank()
+	d.Flow(nil, terminal.Text("Held by claims, but no node publishes the card any more:", terminal.Red))
+	for _, h := range d.summary.Lost {
 		for _, o := range h.Holders {
-			d.flow([]span{plainText("  " + h.Label + " of " + h.Pool + "  ")}, who(o))
+			d.Flow([]terminal.Span{plain("  " + h.Label + " of " + h.Pool + "  ")}, who(o)...)
 		}
 	}
 }
@@ -46,10 +47,10 @@ func (d *drawing) lost() {
 const maxWaiting = 3
 
 func (d *drawing) waiting() {
-	claims := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w cluster.Waiting) bool { return w.Claim == "" })
-	pods := slices.DeleteFunc(slices.Clone(d.model.Waiting), func(w cluster.Waiting) bool { return w.Claim != "" })
-	if len(d.model.Waiting) > 0 {
-		d.blank()
+	claims := slices.DeleteFunc(slices.Clone(d.summary.Waiting), func(w cluster.Waiting) bool { return w.Claim == "" })
+	pods := slices.DeleteFunc(slices.Clone(d.summary.Waiting), func(w cluster.Waiting) bool { return w.Claim != "" })
+	if len(d.summary.Waiting) > 0 {
+		d.Blank()
 	}
 	d.waitingLine("claim", claims)
 	d.waitingLine("pod", pods)
@@ -79,27 +80,27 @@ func (d *drawing) waitingLine(kind string, all []cluster.Waiting) {
 	if all[0].Pod == "" {
 		why = fmt.Sprintf("kubectl -n %s describe resourceclaim %s", all[0].Namespace, all[0].Claim)
 	}
-	text := append(words(head, yellow), listed(names, normal)...)
-	d.flow(nil, append(text, span{"(" + why + ")", dim}))
+	text := append([]terminal.Span{terminal.Text(head, terminal.Yellow)}, terminal.List(names, terminal.Normal)...)
+	d.Flow(nil, append(text, terminal.Phrase("("+why+")", terminal.Dim))...)
 }
 
 func (d *drawing) notes() {
-	for _, n := range d.model.Notes {
-		d.blank()
-		d.flow([]span{{"Note: ", yellow}}, words(n, normal))
+	for _, n := range d.summary.Notes {
+		d.Blank()
+		d.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(n, terminal.Normal))
 	}
 }
 
 // legend explains the signs that occur, and no others.
 func (d *drawing) legend() {
-	first := slices.IndexFunc(d.model.Nodes, func(n cluster.Node) bool { return len(n.Cards) > 0 })
+	first := slices.IndexFunc(d.summary.Nodes, func(n cluster.Node) bool { return len(n.Cards) > 0 })
 	if first < 0 {
 		return
 	}
 	seen, choice, modes := map[cluster.State]bool{}, false, false
 	var examples []string
 	var said [2]bool
-	for _, n := range d.model.Nodes {
+	for _, n := range d.summary.Nodes {
 		for _, c := range n.Cards {
 			for _, s := range c.Bar {
 				seen[s.State] = true
@@ -128,15 +129,15 @@ func (d *drawing) legend() {
 	for _, example := range examples {
 		say(true, example)
 	}
-	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", keep)+" is a choice: two a, or three b, or a mixture.")
+	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", terminal.NoBreak)+" is a choice: two a, or three b, or a mixture.")
 	say(modes, "All pieces of one AMD card are of one kind.")
 	if d.short {
-		c := d.model.Nodes[first].Cards[0]
+		c := d.summary.Nodes[first].Cards[0]
 		say(true, fmt.Sprintf("%s is the card %s.", shortName(c), c.Name))
 	}
-	say(d.compacted, "Claims and devices: -o"+keep+"wide.")
-	d.blank()
-	d.flow(nil, words(strings.Join(text, " "), dim))
+	say(d.compacted, "Claims and devices: -o"+terminal.NoBreak+"wide.")
+	d.Blank()
+	d.Flow(nil, terminal.Text(strings.Join(text, " "), terminal.Dim))
 }
 
 // fractions are how people call the parts of a card.
@@ -185,7 +186,7 @@ func exampleProfile(c cluster.Card) string {
 		if compute == 1 {
 			parts = "part"
 		}
-		return fmt.Sprintf("%s has %d compute %s and %d%sGB.", l, compute, parts, memory, keep)
+		return fmt.Sprintf("%s has %d compute %s and %d%sGB.", l, compute, parts, memory, terminal.NoBreak)
 	}
 	return ""
 }

@@ -3,9 +3,9 @@ package picture
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // compactFrom is the number of holders on a card from which on they share lines
@@ -16,7 +16,7 @@ const compactFrom = 5
 type entry struct {
 	what  string
 	where string // the device, in wide form
-	who   []span
+	who   []terminal.Span
 }
 
 // holders lists who holds the pieces of a card, in the order of the bar.
@@ -35,15 +35,15 @@ func (d *drawing) holders(held []cluster.Held) {
 	}
 	what, where := 0, 0
 	for _, e := range entries {
-		what = max(what, utf8.RuneCountInString(e.what))
-		where = max(where, utf8.RuneCountInString(e.where))
+		what = max(what, terminal.Width(e.what))
+		where = max(where, terminal.Width(e.where))
 	}
 	for _, e := range entries {
-		head := pad(e.what, what) + "  "
+		head := terminal.Pad(e.what, what) + "  "
 		if where > 0 {
-			head += pad(e.where, where) + "  "
+			head += terminal.Pad(e.where, where) + "  "
 		}
-		d.detail(head, e.who)
+		d.detail(head, e.who...)
 	}
 }
 
@@ -56,12 +56,12 @@ func (d *drawing) entries(h cluster.Held) []entry {
 			e.where = h.Device
 		}
 		if h.Unpublished {
-			e.who = append(e.who, words("but the device is no longer published", red)...)
+			e.who = append(e.who, terminal.Text("but the device is no longer published", terminal.Red))
 		}
 		out = append(out, e)
 	}
 	if len(h.Left) > 0 {
-		e := entry{what: h.Label, who: append(words("left:", green), listed(cluster.Amounts(h.Left, true), green)...)}
+		e := entry{what: h.Label, who: append([]terminal.Span{terminal.Text("left:", terminal.Green)}, terminal.List(cluster.Amounts(h.Left, true), terminal.Green)...)}
 		if d.wide {
 			e.where = h.Device
 		}
@@ -71,13 +71,13 @@ func (d *drawing) entries(h cluster.Held) []entry {
 }
 
 // who names a holder: its pods, and the claim in brackets.
-func who(o cluster.Holder) []span {
-	var out []span
+func who(o cluster.Holder) []terminal.Span {
+	var out []terminal.Span
 	if o.Admin {
-		out = words("watched by", dim)
+		out = append(out, terminal.Text("watched by", terminal.Dim))
 	}
 	if o.Hidden {
-		return append(out, words("another namespace", dim)...)
+		return append(out, terminal.Text("another namespace", terminal.Dim))
 	}
 	var pods []string
 	for _, p := range o.Pods {
@@ -85,13 +85,13 @@ func who(o cluster.Holder) []span {
 	}
 	claim := "(claim " + o.Claim
 	if len(pods) == 0 {
-		out = append(out, words("no pod", yellow)...)
+		out = append(out, terminal.Text("no pod", terminal.Yellow))
 		claim = "(claim " + o.Namespace + "/" + o.Claim
 	}
-	out = append(out, listed(pods, normal)...)
-	out = append(out, span{claim + ")", dim})
+	out = append(out, terminal.List(pods, terminal.Normal)...)
+	out = append(out, terminal.Phrase(claim+")", terminal.Dim))
 	if amounts := cluster.Amounts(o.Consumed, false); len(amounts) > 0 {
-		out = append(append(out, plainText("has")), listed(amounts, normal)...)
+		out = append(append(out, plain("has")), terminal.List(amounts, terminal.Normal)...)
 	}
 	return out
 }
@@ -139,12 +139,12 @@ func group(namespace string, held []cluster.Held) entry {
 		what = fmt.Sprintf("%s ×%d", what, len(held))
 	}
 	if held[0].Holders[0].Hidden {
-		return entry{what: what, who: words("other namespaces", dim)}
+		return entry{what: what, who: []terminal.Span{terminal.Text("other namespaces", terminal.Dim)}}
 	}
 	var names []string
 	for _, h := range held {
 		// Pods that share a claim stay together.
 		names = append(names, strings.Join(h.Holders[0].Pods, "+"))
 	}
-	return entry{what: what, who: append([]span{plainText(namespace + ":")}, listed(names, normal)...)}
+	return entry{what: what, who: append([]terminal.Span{plain(namespace + ":")}, terminal.List(names, terminal.Normal)...)}
 }

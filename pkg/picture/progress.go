@@ -3,37 +3,37 @@ package picture
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// DrawNode writes how far a node is, with its cards, for a width in columns.
-func DrawNode(node string, n cluster.Progress, cards []cluster.CardProgress, width int, now time.Time) string {
-	var out strings.Builder
-	title := n.Title()
-	if title == "" {
-		title = "no profile is wanted"
-	}
-	out.WriteString(wrap("", node+": "+title+namedBy(n), 0, width))
+// DrawNode writes how far a node is, with its cards.
+func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progress, cards []cluster.CardProgress, now time.Time) error {
+	p := &terminal.Page{Screen: screen}
+	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is wanted")+namedBy(n), terminal.Normal)
 	sentences := n.Sentences(now)
 	for _, s := range sentences {
-		out.WriteString(wrap("  ", s.Text, 2, width))
+		p.Wrap("  ", s.Text, terminal.Normal)
 	}
 	if len(sentences) == 0 && n.Kept != "" {
-		out.WriteString(wrap("  ", cluster.Sentence(n.Kept), 2, width))
+		p.Wrap("  ", cluster.Sentence(n.Kept), terminal.Normal)
 	}
-	if len(cards) == 0 {
-		return out.String()
+	if len(cards) > 0 {
+		var rows [][]string
+		for _, c := range cards {
+			rows = append(rows, []string{c.Name, c.Mode, remarks(c)})
+		}
+		p.Blank()
+		p.Table([]string{"CARD", "MODE", "REMARKS"}, rows)
 	}
-	t := &table{head: []string{"CARD", "MODE", "REMARKS"}}
-	for _, c := range cards {
-		t.rows = append(t.rows, []string{c.Name, c.Mode, remarks(c)})
-	}
-	return out.String() + "\n" + t.draw(width)
+	_, err := p.WriteTo(w)
+	return err
 }
 
 // namedBy says who named the profile that is wanted.
@@ -65,16 +65,20 @@ func remarks(c cluster.CardProgress) string {
 	return strings.Join(out, "; ")
 }
 
-// DrawProfiles writes profiles as a table of a width in columns.
-func DrawProfiles(profiles []cluster.Profile, width int) string {
-	if len(profiles) == 0 {
-		return "There are no PartitionProfiles.\n"
+// DrawProfiles writes profiles as a table.
+func DrawProfiles(w io.Writer, screen terminal.Screen, profiles []cluster.Profile) error {
+	p := &terminal.Page{Screen: screen}
+	var rows [][]string
+	for _, f := range profiles {
+		rows = append(rows, []string{f.Name, count(f.Wanted), count(f.Followed), f.Says})
 	}
-	t := &table{head: []string{"PROFILE", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}}
-	for _, p := range profiles {
-		t.rows = append(t.rows, []string{p.Name, count(p.Wanted), count(p.Followed), p.Says})
+	if len(rows) > 0 {
+		p.Table([]string{"PROFILE", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}, rows)
+	} else {
+		p.Wrap("", "There are no PartitionProfiles.", terminal.Normal)
 	}
-	return t.draw(width)
+	_, err := p.WriteTo(w)
+	return err
 }
 
 func count(nodes []string) string {
@@ -87,21 +91,18 @@ func count(nodes []string) string {
 	return fmt.Sprintf("%d nodes", len(nodes))
 }
 
-// DrawSwitches writes a history as a table of a width in columns, and above it what
-// is under way.
-func DrawSwitches(s cluster.Switches, width int, now time.Time) string {
-	var out strings.Builder
+// DrawSwitches writes a history as a table, and above it what is under way.
+func DrawSwitches(w io.Writer, screen terminal.Screen, s cluster.Switches, now time.Time) error {
+	p := &terminal.Page{Screen: screen}
 	switch {
 	case s.Now.Switching():
-		out.WriteString(wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), 0, width) + "\n")
+		p.Wrap("", fmt.Sprintf("%s, from %s to %s. %s", s.Node, cluster.ProfileName(s.Now.From), cluster.ProfileName(s.Now.To), s.Now.Doings(now)), terminal.Normal)
+		p.Blank()
 	case s.Now.State == v1alpha1.Failed:
-		out.WriteString(wrap("", s.Node+": "+s.Now.Failure(now), 0, width) + "\n")
+		p.Wrap("", s.Node+": "+s.Now.Failure(now), terminal.Normal)
+		p.Blank()
 	}
-	if len(s.History) == 0 {
-		out.WriteString(wrap("", fmt.Sprintf("No switch of %s is over yet.", s.Node), 0, width))
-		return out.String()
-	}
-	t := &table{head: []string{"STARTED (UTC)", "TOOK", "FROM", "TO", "RESULT", "EVICTED", "REASON"}}
+	var rows [][]string
 	for i := range s.History {
 		r := &s.History[i]
 		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Second / 10)
@@ -109,9 +110,14 @@ func DrawSwitches(s cluster.Switches, width int, now time.Time) string {
 		if r.Message != "" {
 			text = strings.TrimPrefix(text+": "+r.Message, ": ")
 		}
-		t.rows = append(t.rows, []string{r.Started.Format(time.DateTime), took.String(), cmp.Or(r.From, "-"), cmp.Or(r.To, "-"),
+		rows = append(rows, []string{r.Started.Format(time.DateTime), took.String(), cmp.Or(r.From, "-"), cmp.Or(r.To, "-"),
 			r.Result, strconv.Itoa(int(r.Evicted)), text})
 	}
-	out.WriteString(t.draw(width))
-	return out.String()
+	if len(rows) > 0 {
+		p.Table([]string{"STARTED (UTC)", "TOOK", "FROM", "TO", "RESULT", "EVICTED", "REASON"}, rows)
+	} else {
+		p.Wrap("", fmt.Sprintf("No switch of %s is over yet.", s.Node), terminal.Normal)
+	}
+	_, err := p.WriteTo(w)
+	return err
 }

@@ -1,7 +1,9 @@
 package picture
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -58,8 +61,10 @@ func profiles() []cluster.Profile {
 func TestProfiles(t *testing.T) {
 	all := profiles()
 	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Wanted: []string{"node-a", "node-b"}, Followed: []string{"node-a", "node-b"}}, all[0])
-	golden(t, "profiles", func(width int) string { return DrawProfiles(all, width) })
-	assert.Equal(t, "There are no PartitionProfiles.\n", DrawProfiles(nil, 80))
+	golden(t, "profiles", func(w io.Writer, screen terminal.Screen) error { return DrawProfiles(w, screen, all) })
+	var none bytes.Buffer
+	require.NoError(t, DrawProfiles(&none, terminal.Screen{Width: 80}, nil))
+	assert.Equal(t, "There are no PartitionProfiles.\n", none.String())
 }
 
 func TestSwitches(t *testing.T) {
@@ -72,7 +77,9 @@ func TestSwitches(t *testing.T) {
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the cards within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
-		golden(t, name, func(width int) string { return DrawSwitches(cluster.SwitchesOf(&node.GPUNode), width, now) })
+		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+			return DrawSwitches(w, screen, cluster.SwitchesOf(&node.GPUNode), now)
+		})
 	}
 }
 
@@ -90,18 +97,20 @@ func TestDrawNode(t *testing.T) {
 		"node-default":       byDefault,
 		"node-control-plane": gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, cluster.NotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
 	} {
-		golden(t, name, func(width int) string {
-			return DrawNode("node-a", cluster.ProgressOf(&n.GPUNode), cluster.CardsOf(&n.GPUNode), width, now)
+		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
+			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.CardsOf(&n.GPUNode), now)
 		})
 	}
 }
 
 // golden compares what is drawn at some widths with files. To accept a change:
 // go test ./pkg/picture -update
-func golden(t *testing.T, name string, draw func(width int) string) {
+func golden(t *testing.T, name string, draw func(io.Writer, terminal.Screen) error) {
 	t.Helper()
 	for _, width := range []int{60, 80, 140} {
-		got := draw(width)
+		var b bytes.Buffer
+		require.NoError(t, draw(&b, terminal.Screen{Width: width}))
+		got := b.String()
 		path := filepath.Join("testdata", fmt.Sprintf("%s.%d.txt", name, width))
 		if *update {
 			require.NoError(t, os.MkdirAll("testdata", 0o755))

@@ -1,18 +1,17 @@
 package why
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
 // Options says what the explanation is written on.
 type Options struct {
-	Width int
-	Color bool
+	terminal.Screen
 	// All writes every node; otherwise the likeliest few and the number of the
 	// others.
 	All bool
@@ -22,22 +21,23 @@ const (
 	minWidth = 40
 	// maxNodes is how many nodes are explained without Options.All.
 	maxNodes = 6
-
-	bold   = "1"
-	yellow = "33"
 )
 
 // writing is a text under way.
 type writing struct {
-	strings.Builder
-	Options
+	terminal.Page
+	all bool
 }
+
+// say writes a paragraph behind a head.
+func (t *writing) say(head, text string) { t.Wrap(head, text, terminal.Normal) }
 
 // Draw writes the explanation as text.
 func Draw(w io.Writer, e *Explanation, o Options) error {
-	o.Width = max(minWidth, o.Width)
-	t := &writing{Options: o}
-	t.flow("", e.Summary, bold)
+	t := &writing{all: o.All}
+	t.Screen = o.Screen
+	t.Width = max(minWidth, o.Width)
+	t.Wrap("", e.Summary, terminal.Bold)
 	t.list("It holds:", len(e.Holds), func(i int) (string, string) {
 		h := e.Holds[i]
 		text := fmt.Sprintf("%s of %s (claim %s)", h.Device, h.Pool, h.Claim)
@@ -58,23 +58,21 @@ func Draw(w io.Writer, e *Explanation, o Options) error {
 		t.quote(q)
 	}
 	if len(e.Remedies) > 0 {
-		t.WriteByte('\n')
-		t.flow("What to do: ", "", bold)
+		t.Blank()
+		t.Wrap("", "What to do:", terminal.Bold)
 		for _, r := range e.Remedies {
-			t.flow("  - ", r.Text, "")
+			t.say("  - ", r.Text)
 			if r.Command != "" { // in one piece, to be copied
-				t.WriteString("      " + r.Command + "\n")
+				t.Line(terminal.Text("      "+r.Command, terminal.Normal))
 			}
 		}
 	}
 	for _, n := range e.Notes {
-		t.WriteByte('\n')
-		t.flow("Note: ", n, yellow)
+		t.Blank()
+		t.Flow([]terminal.Span{terminal.Phrase("Note: ", terminal.Yellow)}, terminal.Text(n, terminal.Yellow))
 	}
-	if _, err := io.WriteString(w, t.String()); err != nil {
-		return fmt.Errorf("write the explanation: %w", err)
-	}
-	return nil
+	_, err := t.WriteTo(w)
+	return err
 }
 
 // list writes a heading and, aligned, what the lines are about and what is said.
@@ -82,42 +80,42 @@ func (t *writing) list(heading string, n int, line func(int) (string, string)) {
 	if n == 0 {
 		return
 	}
-	t.WriteByte('\n')
-	t.flow("", heading, "")
+	t.Blank()
+	t.say("", heading)
 	width := 0
 	for i := range n {
 		what, _ := line(i)
-		width = max(width, utf8.RuneCountInString(what))
+		width = max(width, terminal.Width(what))
 	}
 	for i := range n {
 		what, text := line(i)
-		t.flow("  "+what+strings.Repeat(" ", width-utf8.RuneCountInString(what))+"  ", text, "")
+		t.say("  "+terminal.Pad(what, width)+"  ", text)
 	}
 }
 
 // nodes writes what is said about each node, the likeliest first.
 func (t *writing) nodes(e *Explanation) {
-	shown, left := likeliest(e.Nodes, t.All)
+	shown, left := likeliest(e.Nodes, t.all)
 	for _, n := range shown {
-		t.WriteByte('\n')
+		t.Blank()
 		head := n.Name
 		if n.Cards != "" {
 			head += ": " + n.Cards
 		}
-		t.flow("", head, bold)
+		t.Wrap("", head, terminal.Bold)
 		for _, r := range n.Reasons {
-			t.flow("  ", capital(r), "")
+			t.say("  ", capital(r))
 		}
 		t.requests(n)
 		if n.Verdict == Fits && len(n.Requests) > 0 {
-			t.flow("  ", "The pod's devices fit here now.", "")
+			t.say("  ", "The pod's devices fit here now.")
 		} else if len(n.Free) > 0 && n.Verdict != Fits {
-			t.flow("  ", "Free here: "+strings.Join(n.Free, " or ")+".", "")
+			t.say("  ", "Free here: "+strings.Join(n.Free, " or ")+".")
 		}
 	}
 	if left != "" {
-		t.WriteByte('\n')
-		t.flow("", left, "")
+		t.Blank()
+		t.say("", left)
 	}
 }
 
@@ -132,13 +130,13 @@ func (t *writing) requests(n Node) {
 		if len(n.Requests) > 1 {
 			head, text = "  "+strings.Join(names, ", ")+": ", r.Text
 		}
-		t.flow(head, text, "")
-		hang := strings.Repeat(" ", utf8.RuneCountInString(head))
+		t.say(head, text)
+		hang := strings.Repeat(" ", terminal.Width(head))
 		if len(r.Holders) > 0 && (r.Verdict != Fits || n.Verdict == Together) && n.Verdict != Never {
-			t.flow(hang+"held by ", strings.Join(r.Holders, "; "), "")
+			t.say(hang+"held by ", strings.Join(r.Holders, "; "))
 		}
 		if len(r.Taints) > 0 {
-			t.flow(hang+"tainted ", strings.Join(r.Taints, ", "), "")
+			t.say(hang+"tainted ", strings.Join(r.Taints, ", "))
 		}
 	}
 }
@@ -179,7 +177,7 @@ var verdictWords = map[Verdict]string{
 
 // quote writes what somebody else said, whole.
 func (t *writing) quote(q Quote) {
-	t.WriteByte('\n')
+	t.Blank()
 	head := q.Who + " says"
 	var facts []string
 	if q.Reason != "" && q.Reason != "Unschedulable" {
@@ -194,9 +192,9 @@ func (t *writing) quote(q Quote) {
 	if len(facts) > 0 {
 		head += " (" + strings.Join(facts, ", ") + ")"
 	}
-	t.flow("", capital(head)+":", "")
+	t.say("", capital(head)+":")
 	for line := range strings.SplitSeq(strings.TrimSpace(q.Message), "\n") {
-		t.flow("  ", line, "")
+		t.say("  ", line)
 	}
 }
 
@@ -205,41 +203,4 @@ func capital(s string) string {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
-}
-
-// flow writes a head and, behind it, words, and goes on under the first word
-// when the line is full. A word is never broken: people copy names.
-func (t *writing) flow(head, text, style string) {
-	hang := utf8.RuneCountInString(head)
-	line, at := head, hang
-	write := func() {
-		line = strings.TrimRight(line, " ")
-		if t.Color && style != "" && line != "" {
-			line = "\x1b[" + style + "m" + line + "\x1b[0m"
-		}
-		t.WriteString(line + "\n")
-		line, at = strings.Repeat(" ", hang), hang
-	}
-	for word := range strings.FieldsSeq(text) {
-		n := utf8.RuneCountInString(word)
-		if at > hang && at+1+n > t.Width {
-			write()
-		}
-		if at > hang {
-			line, at = line+" ", at+1
-		}
-		line, at = line+word, at+n
-	}
-	write()
-}
-
-// WriteJSON writes the explanation for programs.
-func WriteJSON(w io.Writer, e *Explanation) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(e); err != nil {
-		return fmt.Errorf("write the explanation as JSON: %w", err)
-	}
-	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -467,9 +468,9 @@ func TestManyNodes(t *testing.T) {
 	}
 	w.pod(request("gpu", small))
 	e := w.explain()
-	golden(t, "many-nodes", e, why.Options{Width: 100})
+	golden(t, "many-nodes", e, why.Options{Screen: terminal.Screen{Width: 100}})
 	var text bytes.Buffer
-	require.NoError(t, why.Draw(&text, e, why.Options{Width: 100, All: true}))
+	require.NoError(t, why.Draw(&text, e, why.Options{Screen: terminal.Screen{Width: 100}, All: true}))
 	for _, n := range e.Nodes {
 		assert.Contains(t, text.String(), "\n"+n.Name+": ")
 	}
@@ -481,8 +482,8 @@ func TestJSON(t *testing.T) {
 	w := twoNodes(t).hold("node-a", "team-b", "train", wholeCard, 2)
 	w.pod(request("gpu", small))
 	var first, second bytes.Buffer
-	require.NoError(t, why.WriteJSON(&first, w.explain()))
-	require.NoError(t, why.WriteJSON(&second, w.explain()))
+	require.NoError(t, terminal.WriteJSON(&first, w.explain()))
+	require.NoError(t, terminal.WriteJSON(&second, w.explain()))
 	assert.Equal(t, first.String(), second.String())
 	var e why.Explanation
 	require.NoError(t, json.Unmarshal(first.Bytes(), &e))

@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
@@ -151,7 +152,7 @@ func TestSwitchAsJSON(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1)
 	w.gpuNodes(gpunodes.Follows("node-a", "dynamic")).pod(request("gpu", small))
 	var b bytes.Buffer
-	require.NoError(t, why.WriteJSON(&b, w.explain()))
+	require.NoError(t, terminal.WriteJSON(&b, w.explain()))
 	var e struct {
 		Nodes []struct {
 			Profile struct{ Wanted, Applied, State string }

@@ -53,7 +53,7 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var cards []publish.Card
-		for _, card := range inv.Cards("node") {
+		for _, card := range inv.Hardware("node") {
 			numa := int64(0)
 			card.NUMANode = &numa
 			shares, err := share.Devices(&card, profile.Default(), true)

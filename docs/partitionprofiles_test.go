@@ -37,7 +37,7 @@ func TestMisfitsOfProfiles(t *testing.T) {
 		require.NoError(t, err, line)
 		inv, err := models.LoadInventory(cells[1][1])
 		require.NoError(t, err)
-		_, err = s.Resolve(inv.Cards("node"), nil)
+		_, err = s.Resolve(inv.Hardware("node"), nil)
 		require.Error(t, err)
 		assert.True(t, strings.HasSuffix(err.Error(), ": "+cells[2][1]), "%s\n%v", line, err)
 	}
@@ -51,7 +51,7 @@ func TestExampleOfProfiles(t *testing.T) {
 	require.NoError(t, err)
 	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 3}, {model: MI300X, count: 1}]"))
 	require.NoError(t, err)
-	cards := inv.Cards("node")
+	cards := inv.Hardware("node")
 	resolved, err := s.Resolve(cards, nil)
 	require.NoError(t, err)
 	var shapes []string
@@ -81,7 +81,7 @@ func TestProfilesOfTheChart(t *testing.T) {
 		assert.True(t, slices.ContainsFunc(models.InventoryNames(), func(name string) bool {
 			inv, err := models.LoadInventory(name)
 			require.NoError(t, err)
-			resolved, err := s.Resolve(inv.Cards("node"), nil)
+			resolved, err := s.Resolve(inv.Hardware("node"), nil)
 			return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == p.Name })
 		}), "%s fits no machine", p.Name)
 		name, meaning := "`"+p.Name+"`", describe(&p)

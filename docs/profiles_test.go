@@ -57,7 +57,7 @@ func modes(t *testing.T) string {
 		}
 		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
 		require.NoError(t, err)
-		card := inv.Cards("node")[0]
+		card := inv.Hardware("node")[0]
 		name := "`" + key + "`"
 		for _, p := range slices.Backward(card.Placements) {
 			if p.Start > 0 {

@@ -159,7 +159,7 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Settings) ([]r
 
 // following are the cards in the modes that a profile wants, and what it says of each.
 func following(inv *models.Inventory, node string, wanted *profile.Settings) ([]gpu.GPU, map[string]profile.Card, error) {
-	cards := inv.Cards(node)
+	cards := inv.Hardware(node)
 	resolved, err := wanted.Resolve(cards, nil)
 	if err != nil {
 		return nil, nil, err
@@ -169,7 +169,7 @@ func following(inv *models.Inventory, node string, wanted *profile.Settings) ([]
 			inv.AMD[i].MemoryMode = xcp.MemoryMode(memory)
 		}
 	}
-	cards = inv.Cards(node)
+	cards = inv.Hardware(node)
 	for i := range cards {
 		switch shape := resolved[cards[i].PCIAddress].Shape; {
 		case shape.Cut == profile.CutOff:

@@ -93,7 +93,7 @@ func TestCardsOfBothVendors(t *testing.T) {
 	inv, err := LoadInventory("h100x2-mi300x2")
 	require.NoError(t, err)
 	require.Len(t, inv.GPUs, 2)
-	cards := inv.Cards("node-a")
+	cards := inv.Hardware("node-a")
 	var order []string
 	for _, c := range cards {
 		order = append(order, c.PCIAddress+" "+string(c.Vendor))
@@ -106,7 +106,7 @@ func TestCardsOfBothVendors(t *testing.T) {
 	assert.Equal(t, 136, second.Minor)
 	assert.Regexp(t, "^GPU-[0-9a-f]{16}$", second.UUID)
 	assert.NotEqual(t, cards[1].UUID, second.UUID)
-	assert.NotEqual(t, inv.Cards("node-b")[3].UUID, second.UUID)
+	assert.NotEqual(t, inv.Hardware("node-b")[3].UUID, second.UUID)
 	assert.Equal(t, "gfx942", second.Architecture)
 	assert.Equal(t, "NPS1", second.MemoryMode)
 	assert.Equal(t, "pci0000:a0", second.PCIeRoot)
@@ -120,7 +120,7 @@ func TestCardsOfBothVendors(t *testing.T) {
 func TestCardsThatCannotBeCut(t *testing.T) {
 	inv, err := ParseInventory([]byte("gpus: [{model: MI210, count: 2}, {model: MI300X}, {model: MI300X, virtualFunction: true, computeMode: DPX}]"))
 	require.NoError(t, err)
-	cards := inv.Cards("node-a")
+	cards := inv.Hardware("node-a")
 	minors := map[int]bool{}
 	for _, c := range cards {
 		minors[c.Minor] = true

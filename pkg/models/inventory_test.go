@@ -177,7 +177,7 @@ func FuzzParse(f *testing.F) {
 			assert.NotEmpty(t, err.Error())
 			return
 		}
-		cards := inv.Cards("fuzz")
+		cards := inv.Hardware("fuzz")
 		assert.Len(t, cards, len(inv.GPUs)+len(inv.AMD))
 		assert.NotEmpty(t, cards)
 		assert.LessOrEqual(t, len(cards), MaxGPUs)

@@ -21,21 +21,21 @@ func resolveCards(files []gpuFile) (gpus []GPU, amd []AMDCard, err error) {
 	if len(files) == 0 {
 		return nil, nil, errors.New("gpus: empty; name at least one card, like {model: H100-80GB, count: 8}")
 	}
-	var cards []card
+	var all []card
 	for i, f := range files {
 		group, err := f.resolve(fmt.Sprintf("gpus[%d]", i))
 		if err != nil {
 			return nil, nil, err
 		}
-		if cards = append(cards, group...); len(cards) > MaxGPUs {
+		if all = append(all, group...); len(all) > MaxGPUs {
 			return nil, nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, MaxGPUs)
 		}
 	}
-	if err := assignAddresses(cards); err != nil {
+	if err := assignAddresses(all); err != nil {
 		return nil, nil, err
 	}
-	slices.SortFunc(cards, func(a, b card) int { return strings.Compare(a.pci, b.pci) })
-	for _, c := range cards {
+	slices.SortFunc(all, func(a, b card) int { return strings.Compare(a.pci, b.pci) })
+	for _, c := range all {
 		switch {
 		case c.nvidia != nil:
 			c.nvidia.PCI, c.nvidia.NUMANode = c.pci, c.numa

@@ -19,7 +19,7 @@ func machine(t testing.TB, name string) []gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	return inv.Cards("node")
+	return inv.Hardware("node")
 }
 
 func rulesOf(t testing.TB, text string) []v1alpha1.Rule {
@@ -201,7 +201,7 @@ func TestWhatDoesNotFit(t *testing.T) {
 func TestAMDCardThatCannotBeCut(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
 	require.NoError(t, err)
-	cards := inv.Cards("node")
+	cards := inv.Hardware("node")
 	got, err := fromRules(t, "[{cards: {products: ['*MI300*']}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {amd: {computePartition: SPX}}]").Resolve(cards, nil)
 	require.NoError(t, err)
 	for _, card := range cards {
@@ -230,7 +230,7 @@ func TestAMDCardThatCannotBeCut(t *testing.T) {
 func TestMemoryModeThatOneCardLacks(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI300A}, {model: MI300X}]"))
 	require.NoError(t, err)
-	_, err = fromRules(t, "[{cards: {products: ['*MI300X*']}, amd: {memoryPartition: NPS4}}]").Resolve(inv.Cards("node"), nil)
+	_, err = fromRules(t, "[{cards: {products: ['*MI300X*']}, amd: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
 	require.ErrorContains(t, err, "spec.rules[0].amd.memoryPartition: card gpu-0000-11-00-0: is NPS4, all AMD cards of a node share the memory mode, and this one has NPS1")
 }
 

@@ -17,7 +17,7 @@ func firstCard(t *testing.T, name string) *gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	card := inv.Cards("node-a")[0]
+	card := inv.Hardware("node-a")[0]
 	return &card
 }
 

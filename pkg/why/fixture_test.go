@@ -63,7 +63,7 @@ func (w *world) node(name, model string, count int, change ...func(*publish.Card
 	w.t.Helper()
 	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
 	require.NoError(w.t, err)
-	found := inv.Cards(name)
+	found := inv.Hardware(name)
 	cards := make([]publish.Card, len(found))
 	for i := range found {
 		cards[i].GPU = found[i]

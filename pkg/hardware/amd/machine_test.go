@@ -178,7 +178,7 @@ var inventories = []string{"mi300x8", "mi300a4", "mi308x8", "mi325x8", "mi350x8"
 // amdCards are what the simulator says of the cards without a driver.
 func (m *machine) amdCards() []gpu.GPU {
 	var cards []gpu.GPU
-	for _, c := range m.inventory.Cards("node") {
+	for _, c := range m.inventory.Hardware("node") {
 		if c.Vendor == gpu.AMD {
 			cards = append(cards, c)
 		}

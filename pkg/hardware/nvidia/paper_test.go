@@ -34,7 +34,7 @@ func TestCardsOnPaper(t *testing.T) {
 				for i := range inv.GPUs {
 					inv.GPUs[i].MIGMode = mode && inv.GPUs[i].Model.HasMIG()
 				}
-				paper := slices.DeleteFunc(inv.Cards("node-a"), func(c gpu.GPU) bool { return c.Vendor != gpu.NVIDIA })
+				paper := slices.DeleteFunc(inv.Hardware("node-a"), func(c gpu.GPU) bool { return c.Vendor != gpu.NVIDIA })
 				assert.Equal(t, readThroughNVML(t, inv, "node-a"), paper)
 			})
 		}

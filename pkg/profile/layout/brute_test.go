@@ -27,7 +27,7 @@ func papers(t testing.TB) []*paper {
 	for _, name := range models.InventoryNames() {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
-		for _, card := range inv.Cards("node") {
+		for _, card := range inv.Hardware("node") {
 			if byProduct[card.ProductName] == nil && len(Profiles(&card)) > 0 {
 				byProduct[card.ProductName] = newPaper(card)
 			}

@@ -17,7 +17,7 @@ func cardOf(t testing.TB, name string) *gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	return &inv.Cards("node")[0]
+	return &inv.Hardware("node")[0]
 }
 
 // names are "profile@start" of placements.

@@ -23,10 +23,10 @@ func (inv *Inventory) CardUUID(seed string, index int) string {
 	return "GPU-" + UUID(fmt.Sprintf("%s/%s/%d", seed, inv.GPUs[index].Model.Key, index))
 }
 
-// Cards are the machine's cards of both vendors as their drivers tell them
+// Hardware is the machine's cards of both vendors as their drivers tell them
 // (nvidia.Driver's and amd.Driver's Inventory), in PCI order. The seed is the
 // node's name on a simulated node.
-func (inv *Inventory) Cards(seed string) []gpu.GPU {
+func (inv *Inventory) Hardware(seed string) []gpu.GPU {
 	cards := append(inv.nvidiaCards(seed), inv.amdCards(seed)...)
 	gpu.SortCards(cards)
 	return cards

@@ -46,7 +46,7 @@ func newCluster(t *testing.T, folder string) *cluster {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var cards []publish.Card
-		for _, card := range inv.Cards(node) {
+		for _, card := range inv.Hardware(node) {
 			shares, err := share.Devices(&card, wanted.For(&card), card.Vendor == gpu.NVIDIA)
 			require.NoError(t, err)
 			card.Placements = append(card.Placements, shares...)

@@ -74,7 +74,7 @@ func TestFaultOfTheRollback(t *testing.T) {
 	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
 	there := false
-	for _, card := range inv.Cards(nvidia) {
+	for _, card := range inv.Hardware(nvidia) {
 		there = there || card.PCIAddress == faults.Calls[0].GPU && card.Vendor == gpu.NVIDIA
 	}
 	assert.True(t, there, faults.Calls[0].GPU)

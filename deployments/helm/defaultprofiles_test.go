@@ -85,7 +85,7 @@ func cardsOf(t *testing.T, name string) []gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	return inv.Cards("node")
+	return inv.Hardware("node")
 }
 
 // The files are those that the inventories ask for; -update writes them.

@@ -129,7 +129,7 @@ func (h *fakeHardware) card(address string) *fakeCard {
 	panic("no card " + address)
 }
 
-func (h *fakeHardware) gpus() []gpu.GPU {
+func (h *fakeHardware) snapshot() []gpu.GPU {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []gpu.GPU

@@ -166,7 +166,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 		shapes, err := n.choose(v1alpha1.Wish{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
 			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
 		}}}, func() []Card {
-			seen, err := n.lookAll(t.Context(), p.hardware.gpus(), p.claims.Held([]string{hopper}))
+			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))
 			require.NoError(t, err)
 			return seen
 		}())
@@ -328,7 +328,7 @@ func TestSettings(t *testing.T) {
 	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})
 	n := p.start()
 	p.follow(n, w)
-	cards, err := n.Settings(p.hardware.gpus())
+	cards, err := n.Settings(p.hardware.snapshot())
 	require.NoError(t, err)
 	assert.Equal(t, "cut", cards[hopper].Profile)
 	assert.Equal(t, static(ones(hopper, 0)...), cards[hopper].Shape)
@@ -336,7 +336,7 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, partitions(ones(hopper, 0)...)[0].Name(), p.there[hopper][0].Name())
 
 	p.unresolved = errScripted
-	cards, err = n.Settings(p.hardware.gpus())
+	cards, err = n.Settings(p.hardware.snapshot())
 	require.ErrorIs(t, err, errScripted)
 	assert.Equal(t, static(ones(hopper, 0)...), cards[hopper].Shape, "the shape is known all the same")
 }

@@ -151,7 +151,7 @@ func (w *walker) change(to v1alpha1.Wish) {
 
 // leave makes those go who have to, and checks what is promised to the others.
 func (w *walker) leave(task v1alpha1.Task) {
-	seen, err := w.node.lookAll(w.t.Context(), w.hardware.gpus(), w.claims.Held(addresses(w.hardware.gpus())))
+	seen, err := w.node.lookAll(w.t.Context(), w.hardware.snapshot(), w.claims.Held(addresses(w.hardware.snapshot())))
 	require.NoError(w.t, err)
 	aim(seen, w.node.planned.Shapes)
 	for _, c := range NewPlan(seen).Cards {

@@ -41,23 +41,23 @@ const (
 	endsWithAnswer
 )
 
-// cure is what a person must do. CARD stands for the PCI address.
+// cure is what a person must do. ADDRESS stands for the PCI address.
 type cure string
 
 // The cures.
 const (
 	cureNone    cure = ""
 	cureRestart cure = "the program must be started again"
-	cureReset   cure = "drain the node, end every program that has the card open, this plugin included, and run nvidia-smi --gpu-reset -i CARD, or reboot the node"
+	cureReset   cure = "drain the node, end every program that has the card open, this plugin included, and run nvidia-smi --gpu-reset -i ADDRESS, or reboot the node"
 	cureReboot  cure = "drain and reboot the node; if it comes back, have the hardware checked"
 	cureCable   cure = "check the card's power cables"
-	cureNVLink  cure = "check the links with nvidia-smi nvlink -e -i CARD, then reset the card or reboot the node"
+	cureNVLink  cure = "check the links with nvidia-smi nvlink -e -i ADDRESS, then reset the card or reboot the node"
 	cureSupport cure = "drain and reboot the node; if it comes back, ask NVIDIA's support"
 	cureVGPU    cure = "bring the guest's and the host's driver to versions that fit together"
 )
 
 func (c cure) on(pciAddress string) string {
-	return strings.ReplaceAll(string(c), "CARD", pciAddress)
+	return strings.ReplaceAll(string(c), "ADDRESS", pciAddress)
 }
 
 // nums are XIDs.

@@ -40,31 +40,31 @@ func defaults() switchover.Options {
 
 func addFlags(flags *pflag.FlagSet, c *config) {
 	o := &c.options
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
-	flags.StringVar(&c.metricsAddress, "metrics-address", ":8080", "address of /metrics; 0: none")
-	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0: none")
-	flags.BoolVar(&c.leaderElect, "leader-elect", true, "work only while no other controller does; without it there must be one only")
-	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the lease that the leader has; default: POD_NAMESPACE of the environment, or that of the pod's service account")
-	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "folders with a file <name>.yaml for each PartitionProfile that is to be there, the first wins; without any, nobody keeps profiles")
-	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "how many nodes may be without some of their GPUs at once because they are switched: a number, or a percentage of the nodes with GPUs (10%), rounded down, at least 1")
-	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "how long pods have to leave GPUs that change, where the profile does not say")
-	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "what happens to pods that are there still, where the profile does not say: GiveUp or Force")
-	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start clients of GPUs; while GPUs change, those that are true are "+switchover.PausedValue)
-	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; the end of their pods is waited for")
-	flags.IntVar(&o.Workers, "workers", o.Workers, "how many nodes are looked at side by side")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
+	flags.StringVar(&c.metricsAddress, "metrics-address", ":8080", "address of /metrics; 0 disables it")
+	flags.StringVar(&c.healthAddress, "health-address", ":8081", "address of /healthz and /readyz; 0 disables it")
+	flags.BoolVar(&c.leaderElect, "leader-elect", true, "use leader election; disable it only for a single controller")
+	flags.StringVar(&c.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the leader election lease; default: POD_NAMESPACE, or that of the service account")
+	flags.StringSliceVar(&c.profilesDirs, "profiles-dir", nil, "directories of PartitionProfiles to create, one file NAME.yaml each; the first directory with a name wins")
+	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes that may be in a disruptive switch at a time: a number, or a percentage of the nodes with GPUs, rounded down, at least 1")
+	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
+	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
+	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+switchover.PausedValue)
+	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
+	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines
 	for _, f := range []struct {
 		name, help string
 		value      *time.Duration
 	}{
-		{"planning-deadline", "how long a node's plugin has to work out what has to change", &d.Planning},
-		{"taint-deadline", "how long a node's plugin has to taint the devices that change and to plan again", &d.Tainted},
-		{"force-deadline", "how long pods have to end that were deleted after the drain's deadline", &d.Force},
-		{"apply-deadline", "how long a node's plugin has to change GPUs; a reload of AMD's driver takes minutes", &d.Applying},
-		{"reboot-deadline", "how long a node has to reboot and finish", &d.Rebooting},
-		{"verify-deadline", "how long node and API server have to agree afterwards", &d.Verifying},
-		{"roll-back-deadline", "how long a node's plugin has to put back what was", &d.RollingBack},
-		{"client-deadline", "how long paused clients have to end before GPUs are changed all the same", &d.Clients},
+		{"planning-deadline", "deadline of the state Planning", &d.Planning},
+		{"taint-deadline", "deadline of the state Tainted", &d.Tainted},
+		{"force-deadline", "time for deleted pods to end after the drain deadline", &d.Force},
+		{"apply-deadline", "deadline of the state Applying; a reload of AMD's driver takes minutes", &d.Applying},
+		{"reboot-deadline", "deadline of the state Rebooting", &d.Rebooting},
+		{"verify-deadline", "deadline of the state Verifying", &d.Verifying},
+		{"roll-back-deadline", "deadline of the state RollingBack", &d.RollingBack},
+		{"client-deadline", "time for paused clients to end; then GPUs are changed anyway", &d.Clients},
 	} {
 		flags.DurationVar(f.value, f.name, *f.value, f.help)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -254,4 +255,21 @@ func texts(n ast.Node, lists map[string][]string) (found []string) {
 		return true
 	})
 	return found
+}
+
+// TestContributingNamesThePackages: the table of packages has each folder of pkg, and
+// nothing that is not there.
+func TestContributingNamesThePackages(t *testing.T) {
+	var inPage []string
+	for _, name := range firstColumn(t, "../CONTRIBUTING.md", "Packages") {
+		require.DirExists(t, "../"+name)
+		if strings.HasPrefix(name, "pkg/") {
+			inPage = append(inPage, strings.Split(name, "/")[1])
+		}
+	}
+	folders, err := os.ReadDir("../pkg")
+	require.NoError(t, err)
+	for _, folder := range folders {
+		assert.Contains(t, inPage, folder.Name(), "CONTRIBUTING.md, Packages")
+	}
 }

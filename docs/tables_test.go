@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -272,4 +273,17 @@ func TestContributingNamesThePackages(t *testing.T) {
 	for _, folder := range folders {
 		assert.Contains(t, inPage, folder.Name(), "CONTRIBUTING.md, Packages")
 	}
+}
+
+// TestDocumentationStaysShort: who adds a page says something else shorter.
+func TestDocumentationStaysShort(t *testing.T) {
+	words := 0
+	for _, pattern := range []string{"../README.md", "*.md", "*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, page := range found {
+			words += len(strings.Fields(read(t, page)))
+		}
+	}
+	assert.LessOrEqual(t, words, 20_000, "words in README.md and docs")
 }

@@ -28,3 +28,4 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 run DRAPartitionableDevices
 run DRAConsumableCapacity
+run DRADeviceTaints

@@ -57,11 +57,14 @@ func TestAPodThatAsksByTheOldNameLeaves(t *testing.T) {
 }
 
 // deploy keeps pods with a claim each on a node, until the test ends.
-func (s *suite) deploy(name, node string, replicas int32, claim corev1.PodResourceClaim) {
+func (s *suite) deploy(name, node string, replicas int32, claim corev1.PodResourceClaim, change ...func(*corev1.PodSpec)) {
 	s.t.Helper()
 	pod := newPod("", claim)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	for _, c := range change {
+		c(&pod.Spec)
+	}
 	labels := map[string]string{"deployment": name}
 	deployments := s.client.AppsV1().Deployments(s.namespace)
 	_, err := deployments.Create(s.ctx, &appsv1.Deployment{

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // An API server without DRAPartitionableDevices drops the counters that keep
@@ -61,4 +63,36 @@ func TestRestrictedWithoutConsumableCapacity(t *testing.T) {
 	s.requireNothingTwice()
 	s.gpuPod("one-more", classWhole)
 	s.waitUnschedulable("one-more")
+}
+
+// Without taints of devices, the devices that a switch would taint are not published,
+// unless a claim holds them, and a taint keeps new pods off the node.
+func TestRestrictedWithoutDeviceTaints(t *testing.T) {
+	s := startRestricted(t, "DRADeviceTaints")
+	s.waitNodeEvent(nodeA, "TaintsNotPublished", "DRADeviceTaints is off", "Turn the gate on")
+	all := s.deviceCount()
+	pod := s.slowPod(nodeA, "held", class1g10gb, 600)
+	t.Cleanup(func() { s.killProcesses(pod) }) // it has so much time to end
+	held := s.allocated(pod, "").Device
+	s.setProfile("cut-in-three", cutInThree)
+	s.labelProfile(nodeA, "cut-in-three")
+	n := s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
+	require.NotNil(t, n.Status.Node.Taints)
+	assert.True(t, n.Status.Node.Taints.Withheld)
+	assert.Equal(t, n.Status.Switch.ID, n.Status.Node.Taints.Switch)
+	assert.Equal(t, []string{"taint " + v1alpha1.RepartitioningTaint + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
+	var published []string
+	for _, slice := range s.slices(nodeA) {
+		for _, d := range slice.Spec.Devices {
+			published = append(published, d.Name)
+		}
+	}
+	assert.Equal(t, []string{held}, published)
+
+	s.killProcesses(pod)
+	s.waitFollows(nodeA, "cut-in-three")
+	assert.Equal(t, 8*3, s.machine(nodeA).instances())
+	s.setProfileLabel(nodeA, "")
+	s.waitFollows(nodeA, "")
+	assert.Equal(t, all, s.deviceCount())
 }

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// The replacement of an evicted pod stays off GPUs that need no change. They used to be
+// left out of the plan and untainted, although they offer the pod's device until the
+// profile is applied. The replacement was scheduled to one of them and switched its mode,
+// applying failed, and the next attempt evicted it again, once per GPU of the node.
+func TestADisplacedPodStaysOffSiblings(t *testing.T) {
+	for name, test := range map[string]struct {
+		node, rule, class string
+	}{
+		"MIG disabled": {nodeA, `{cards: {vendor: nvidia}, mig: {mode: Disabled}}`, class1g10gb},
+		"SPX":          {nodeC, `{cards: {vendor: amd}, amd: {computePartition: SPX}}`, classCPX},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.setProfile("undivided", test.rule)
+			s.template("partition", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(test.class, "")}})
+			s.unlabelAtEnd(test.node)
+			s.deploy("displaced", test.node, 1, fromTemplate("partition"))
+			s.waitReady("displaced", 1)
+
+			s.setProfileLabel(test.node, "undivided")
+			n := s.waitFollows(test.node, "undivided")
+			var results []string
+			for _, r := range n.Status.History {
+				if r.To == "undivided" && r.From == "" {
+					results = append(results, r.Result)
+				}
+			}
+			assert.Equal(t, []string{v1alpha1.ResultSucceeded}, results, "the first attempt succeeds")
+			assert.EqualValues(t, 1, n.Status.History[0].Evicted)
+			assert.Zero(t, s.ready("displaced"))
+			assert.Zero(t, s.machine(nodeA).instances())
+			assert.Empty(t, s.records(test.node))
+		})
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
@@ -59,6 +60,15 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
+// advise adds to an error what its reader can do. The kubelet tries again, with the same
+// devices, and a pod that was scheduled before a busy GPU was tainted would wait for it.
+func advise(err error) error {
+	if errors.Is(err, gpu.ErrInUse) {
+		return fmt.Errorf("%w; this is tried again until the process ends: to have the pod scheduled to another GPU, delete it", err)
+	}
+	return err
+}
+
 // claimsChanged tells those who depend on it that claims have come or gone.
 func (d *driver) claimsChanged(ctx context.Context) {
 	d.publisher.claimsChanged(context.WithoutCancel(ctx))
@@ -79,6 +89,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		if errors.Is(err, cdi.ErrDeleted) {
 			d.stop(fmt.Errorf("the plugin starts again to get its CDI folder back: %w", err))
 		}
+		err = advise(err)
 		d.status.failed(ctx, c, err)
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
 	}

@@ -6,13 +6,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 base=$1
 
-run() { # gate
-  local code=0
+run() { # gate [gates that depend on it]
+  local code=0 gates
   dir=$base-$1
-  echo "with $1=false:"
+  gates=$(IFS=,; echo "${*/%/=false}")
+  echo "with $gates:"
   bin/cluster down --dir "$dir" >/dev/null # what an earlier run may have left
   trap 'bin/cluster down --dir "$dir" || true' EXIT
-  test/up.sh "$dir" h100x8 "$1=false"
+  test/up.sh "$dir" h100x8 "$gates"
   TRANCHE_E2E_RESTRICTED=$1 TRANCHE_E2E_CLUSTER=$dir \
     go test -count=1 -timeout 10m -v -run 'TestRestricted' ./test/e2e | grep -Ev '^=== |SKIP' || code=$?
   trap - EXIT
@@ -28,4 +29,4 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 run DRAPartitionableDevices
 run DRAConsumableCapacity
-run DRADeviceTaints
+run DRADeviceTaints DRADeviceTaintRules

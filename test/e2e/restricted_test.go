@@ -71,7 +71,7 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	s := startRestricted(t, "DRADeviceTaints")
 	s.waitNodeEvent(nodeA, "TaintsNotPublished", "DRADeviceTaints is off", "Turn the gate on")
 	all := s.deviceCount()
-	pod := s.slowPod(nodeA, "held", class1g10gb, 600)
+	pod := s.slowPod(nodeA, "held", classWhole, 600) // the profile keeps no whole GPU
 	t.Cleanup(func() { s.killProcesses(pod) }) // it has so much time to end
 	held := s.allocated(pod, "").Device
 	s.setProfile("cut-in-three", cutInThree)

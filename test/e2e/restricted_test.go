@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,7 +73,7 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	s.waitNodeEvent(nodeA, "TaintsNotPublished", "DRADeviceTaints is off", "Turn the gate on")
 	all := s.deviceCount()
 	pod := s.slowPod(nodeA, "held", classWhole, 600) // the profile keeps no whole GPU
-	t.Cleanup(func() { s.killProcesses(pod) }) // it has so much time to end
+	t.Cleanup(func() { s.killProcesses(pod) })       // it has so much time to end
 	held := s.allocated(pod, "").Device
 	s.setProfile("cut-in-three", cutInThree)
 	s.labelProfile(nodeA, "cut-in-three")
@@ -94,5 +95,8 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 	s.setProfileLabel(nodeA, "")
 	s.waitFollows(nodeA, "")
-	assert.Equal(t, all, s.deviceCount())
+	s.eventually("everything is published again", func() (bool, string) {
+		count := s.deviceCount()
+		return count == all, fmt.Sprintf("%d devices, before %d", count, all)
+	})
 }

@@ -105,8 +105,15 @@ func flagsOf(t *testing.T, folders ...string) (rows [][]string) {
 	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	usages := map[string]string{}
 	add := func(flag, usage string) {
-		if !strings.Contains(usages[flag], usage) {
-			usages[flag] = strings.TrimPrefix(usages[flag]+". Or: "+usage, ". Or: ")
+		// A flag of several subcommands has one row, with all that they say.
+		kind, what, found := strings.Cut(usage, ": ")
+		switch before := usages[flag]; {
+		case before == "":
+			usages[flag] = usage
+		case found && strings.HasPrefix(before, kind+": ") && !strings.Contains(before, what):
+			usages[flag] += " / " + what
+		case !strings.Contains(before, what) && !strings.Contains(before, usage):
+			usages[flag] += "; or " + usage
 		}
 	}
 	look := func(n ast.Node) {

@@ -66,11 +66,11 @@ func newCommand(out io.Writer) *cobra.Command {
 	cmd.SetOut(out)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.nodes, "node", nil, "show this node only; may be given more than once")
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "name the holders of all namespaces (the default without --namespace)")
-	flags.StringVarP(&o.output, "output", "o", "", "wide (a line for each holder, with device and claim) or json")
-	flags.BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
-	flags.BoolVar(&o.ascii, "ascii", false, "draw with ASCII signs only")
+	flags.StringSliceVar(&o.nodes, "node", nil, "show only this node; repeatable")
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show holders of all namespaces (default without --namespace)")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: wide or json")
+	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
+	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out))
 	return cmd

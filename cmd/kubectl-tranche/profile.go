@@ -76,9 +76,9 @@ func newProfileCommand(o *options, out io.Writer) *cobra.Command {
 			return r.set(cmd.Context(), append(args, "")[1])
 		},
 	}
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "json, to show it")
-	cmd.Flags().BoolVar(&f.unset, "unset", false, "take the node's label off")
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the node follows the profile, and tell each step")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
+	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the node follows the profile")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
 	return cmd
 }

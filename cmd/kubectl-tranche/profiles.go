@@ -40,7 +40,7 @@ func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
 			return showProfiles(cmd.Context(), c, out, o.screen(out), output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func newSwitchesCommand(o *options, out io.Writer) *cobra.Command {
 			return showSwitches(cmd.Context(), c.ours, out, o.screen(out), nodeName(args[0]), output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
 	return cmd
 }
 

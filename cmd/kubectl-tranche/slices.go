@@ -77,10 +77,10 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 		RunE:          func(*cobra.Command, []string) error { return o.print(out) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.inventory, "inventory", "", "the cards: a name, or a file (with a slash in it or ending in .yaml)")
-	flags.StringVar(&o.node, "node-name", "node", "the node that would publish them")
-	flags.StringVar(&o.profile, "profile", "", "file of the PartitionProfile that the node would have; empty: none")
-	flags.StringVarP(&o.output, "output", "o", "yaml", "yaml or json")
+	flags.StringVar(&o.inventory, "inventory", "", "GPUs of the node: a name, or a file (a path with a slash, or ending in .yaml)")
+	flags.StringVar(&o.node, "node-name", "node", "name of the node")
+	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
+	flags.StringVarP(&o.output, "output", "o", "yaml", "output format: yaml or json")
 	return cmd
 }
 

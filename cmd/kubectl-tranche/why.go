@@ -56,8 +56,8 @@ func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 			return o.why(cmd.Context(), out, strings.TrimPrefix(strings.TrimPrefix(args[0], "pod/"), "pods/"), output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "wide (every node) or json")
-	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "no colors, not even on a terminal; so does NO_COLOR in the environment")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: wide (every node) or json")
+	cmd.Flags().BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	return cmd
 }
 

@@ -46,8 +46,10 @@ func newCluster(t *testing.T, folder string) *cluster {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var cards []publish.Card
+		desired, err := wanted.Resolve(inv.Hardware(node), nil)
+		require.NoError(t, err)
 		for _, card := range inv.Hardware(node) {
-			shares, err := share.Devices(&card, wanted.For(&card), card.Vendor == gpu.NVIDIA)
+			shares, err := share.Devices(&card, desired[card.PCIAddress], card.Vendor == gpu.NVIDIA)
 			require.NoError(t, err)
 			card.Placements = append(card.Placements, shares...)
 			cards = append(cards, publish.Card{GPU: card})

@@ -92,7 +92,16 @@ func profileFor(t *testing.T, name string, spec any) profile.Card {
 	require.NoError(t, err)
 	s, err := profile.Parse(name, document)
 	require.NoError(t, err)
-	card := s.For(&gpu.GPU{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", PCIAddress: "0000:1b:00.0"})
+	return desiredOf(t, s)
+}
+
+// desiredOf is the desired state of an H100.
+func desiredOf(t *testing.T, s *profile.Settings) profile.Card {
+	t.Helper()
+	const address = "0000:1b:00.0"
+	desired, err := s.Resolve([]gpu.GPU{{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", PCIAddress: address}}, nil)
+	require.NoError(t, err)
+	card := desired[address]
 	if len(card.Partitions) == 0 {
 		card.Partitions = nil
 	}
@@ -138,7 +147,7 @@ func TestFileAndProfileSayTheSame(t *testing.T) {
 	require.Len(t, blocks, 2)
 	file, err := profile.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
 	require.NoError(t, err)
-	card := file.For(&gpu.GPU{Vendor: gpu.NVIDIA})
+	card := desiredOf(t, file)
 	var values map[string]map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(blocks[1][1]), &values))
 	profile := profileFor(t, "slice-10", values["profiles"]["slice-10"])

@@ -55,7 +55,6 @@ func main() {
 func command() *cobra.Command {
 	var config node.Config
 	var kubeconfig string
-	var gpuNode bool
 	logging := logsapi.NewLoggingConfiguration()
 	cmd := &cobra.Command{
 		Use:           "tranche-kubelet-plugin",
@@ -79,13 +78,11 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if gpuNode {
-				ours, err := client.New(api)
-				if err != nil {
-					return err
-				}
-				config.GPUNodes = ours.GPUNodes()
+			ours, err := client.New(api)
+			if err != nil {
+				return err
 			}
+			config.GPUNodes = ours.GPUNodes()
 			if config.MemoryModes {
 				if config.Dynamic, err = dynamic.NewForConfig(api); err != nil {
 					return err
@@ -99,7 +96,6 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	logsapi.AddFlags(logging, flags)
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
-	flags.BoolVar(&gpuNode, "gpu-node", false, "follow the profile that the controller finds for this node, and report in its GPUNode; without it profiles are the files of --profiles-dir, of which only the sharing is followed")
 	addFlags(flags, &config)
 	cmd.AddCommand(hardwareCommand(), uninstallCommand())
 	return cmd

@@ -58,7 +58,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
 		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
-		"--mps-shared-memory=512Mi", "--profiles-dir=/profiles", "--device-plugin-configs-dir=/configs",
+		"--mps-shared-memory=512Mi", "--device-plugin-configs-dir=/configs",
 	}))
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
@@ -66,7 +66,6 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	assert.True(t, config.AdoptForeign)
 	assert.Equal(t, "ns/tranche", config.Installation)
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.LegacyResources)
-	assert.Equal(t, "/profiles", config.ProfilesDir)
 	assert.Equal(t, int64(512<<20), config.MPSSharedMemory)
 	assert.Equal(t, "1Gi", set.Lookup("mps-shared-memory").DefValue)
 	assert.Equal(t, "/configs", config.DevicePluginConfigsDir)

@@ -10,12 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -113,31 +111,14 @@ func TestControllerBudget(t *testing.T) {
 	assert.Empty(t, all[*policyv1.PodDisruptionBudget](decode(t, render(t, chart, "--set", "controller.replicas=1"))))
 }
 
-// TestControllerOff: nothing of it is there, and plugins read profiles from files.
-func TestControllerOff(t *testing.T) {
-	for name, args := range map[string][]string{
-		"off": {"--set", "controller.enabled=false"},
-		// Values that an upgrade keeps from a release without a controller.
-		"unknown": {"--set-json", "controller=null", "--set-json", "crds=null", "--set-json", "defaultProfiles=null", "--set-json", "amd=null"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := decode(t, render(t, chart, args...))
-			for _, object := range objects {
-				switch object.(type) {
-				case *admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-					continue // they also guard what cleans up after a controller
-				}
-				accessor, err := meta.Accessor(object)
-				require.NoError(t, err)
-				assert.NotContains(t, accessor.GetName(), "controller")
-			}
-			for _, rule := range named[*rbacv1.ClusterRole](t, objects, "tranche-kubelet-plugin").Rules {
-				assert.NotContains(t, rule.APIGroups, "tranche.dev")
-			}
-			assert.NotContains(t, one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Args, "--gpu-node")
-		})
-	}
-	assert.Contains(t, one[*appsv1.DaemonSet](t, decode(t, render(t, chart))).Spec.Template.Spec.Containers[0].Args, "--gpu-node")
+// TestNoControllerlessMode: profiles need the controller, so it cannot be left out. Values
+// that an upgrade keeps from an older release may lack other keys.
+func TestNoControllerlessMode(t *testing.T) {
+	_, errOut, err := helm(t, "template", "tranche", chart, "--kube-version", kubeVersion, "--set", "controller.enabled=false")
+	require.Error(t, err)
+	require.Contains(t, errOut, "'enabled' not allowed")
+	objects := decode(t, render(t, chart, "--set-json", "crds=null", "--set-json", "defaultProfiles=null", "--set-json", "amd=null"))
+	require.NotNil(t, deploymentOf(t, objects))
 }
 
 // TestMemoryModes: what AMD's memory modes need is there only with them.
@@ -172,6 +153,5 @@ func TestQuota(t *testing.T) {
 		return quota.Spec.ScopeSelector.MatchExpressions[0].Values
 	}
 	assert.Equal(t, []string{"system-node-critical", "system-cluster-critical"}, values())
-	assert.Equal(t, []string{"system-node-critical"}, values("--set", "controller.enabled=false"))
 	assert.Equal(t, []string{"x"}, values("--set", "controller.priorityClassName=x,kubeletPlugin.priorityClassName=x"))
 }

@@ -132,9 +132,6 @@ func TestAlerts(t *testing.T) {
 		assert.Contains(t, a.Annotations["description"], "kubectl", a.Alert)
 	}
 	assert.ElementsMatch(t, names, inPage, "docs/reference/metrics.md, Alerts")
-
-	without := alerts(t, "--set", "controller.enabled=false")
-	assert.Len(t, without, 2, "without a controller there is nothing to say of it")
 }
 
 // valuesInCode are all texts in the code of the controller and of the API.
@@ -237,7 +234,6 @@ func TestPodMonitors(t *testing.T) {
 	documents := render(t, chart, "--set", "metrics.podMonitor.enabled=true")
 	text := strings.Join(documents, "\n")
 	require.Equal(t, 2, strings.Count(text, "kind: PodMonitor\n"))
-	require.Equal(t, 1, strings.Count(strings.Join(render(t, chart, "--set", "metrics.podMonitor.enabled=true,controller.enabled=false"), "\n"), "kind: PodMonitor\n"))
 	controller := deploymentOf(t, decode(t, documents))
 	for _, d := range documents {
 		if strings.Contains(d, "kind: PodMonitor\n") && strings.Contains(d, "name: tranche-controller\n") {

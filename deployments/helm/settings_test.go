@@ -20,21 +20,25 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// The files that the plugins get are those that they can read, under the names by
-// which labels choose them.
+// The configuration files that the plugins get can be read under the names by which
+// labels choose them, and the controller gets profiles that can be read.
 func TestSettingsAreRead(t *testing.T) {
 	objects := decode(t, render(t, chart, "--values", "testdata/custom.values.yaml"))
 	plugin := one[*appsv1.DaemonSet](t, objects).Spec.Template.Spec
-	source := profile.NewSource(mounted(t, objects, plugin, "--profiles-dir="), mounted(t, objects, plugin, "--device-plugin-configs-dir="))
-	for label, names := range map[string][]string{
-		"tranche.dev/profile":             {"default", "1", "nothing"},
-		"nvidia.com/device-plugin.config": {"slice-10", "Slice_4"},
-	} {
-		for _, name := range names {
-			s, err := source.Read(map[string]string{label: name})
-			require.NoError(t, err)
-			assert.True(t, strings.HasSuffix(s.Profile, " "+name), s.Profile)
-		}
+	source := profile.NewSource(mounted(t, objects, plugin, "--device-plugin-configs-dir="))
+	for _, name := range []string{"slice-10", "Slice_4"} {
+		s, err := source.Read(map[string]string{"nvidia.com/device-plugin.config": name})
+		require.NoError(t, err)
+		assert.True(t, strings.HasSuffix(s.Profile, " "+name), s.Profile)
+	}
+	dir := mounted(t, objects, deploymentOf(t, objects).Spec.Template.Spec, "--profiles-dir=")
+	for _, name := range []string{"default", "1", "nothing"} {
+		file := filepath.Join(dir, name+".yaml")
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		s, err := profile.Parse(file, content)
+		require.NoError(t, err)
+		assert.True(t, strings.HasSuffix(s.Profile, " "+name), s.Profile)
 	}
 }
 
@@ -44,7 +48,7 @@ func mounted(t *testing.T, objects []runtime.Object, plugin corev1.PodSpec, flag
 	container := plugin.Containers[0]
 	i := slices.IndexFunc(container.Args, func(arg string) bool { return strings.HasPrefix(arg, flag) })
 	require.GreaterOrEqual(t, i, 0, flag)
-	path := strings.TrimPrefix(container.Args[i], flag)
+	path, _, _ := strings.Cut(strings.TrimPrefix(container.Args[i], flag), ",")
 	i = slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
 	require.GreaterOrEqual(t, i, 0, path)
 	mount := container.VolumeMounts[i]

@@ -202,15 +202,6 @@ func TestUninstallSlicesPolicy(t *testing.T) {
 	require.Equal(t, refused, writeSlice(t, policy, "UPDATE", "node-b", ours, ours))
 }
 
-// TestUninstallIsGuardedWithoutAController: it may patch nodes, to clean up after a controller
-// that was there once.
-func TestUninstallIsGuardedWithoutAController(t *testing.T) {
-	for _, values := range [][]string{{"--set", "controller.enabled=false"}, {"--set-json", "controller=null"}} {
-		objects := decode(t, render(t, chart, values...))
-		require.True(t, policyNamed(t, objects, "-controller-nodes").appliesTo("system:serviceaccount:tranche-system:tranche-uninstall"))
-	}
-}
-
 // concernsSlice tells whether the policy's conditions let it look at a write.
 func (p policy) concernsSlice(operation string, before, after *resourceapi.ResourceSlice) bool {
 	p.t.Helper()

@@ -53,14 +53,6 @@ func TestUninstallHook(t *testing.T) {
 		require.NotEmpty(t, toleration.Key, "a toleration of every taint would let it go to a dead node")
 	}
 
-	// The hook of an installation without a controller needs no right to stop one.
-	without := hooks(t, "--set", "controller.enabled=false")
-	require.NotContains(t, one[*batchv1.Job](t, without).Spec.Template.Spec.Containers[0].Args, "--controller=tranche-controller")
-	for _, rule := range one[*rbacv1.Role](t, without).Rules {
-		require.NotContains(t, rule.Resources, "deployments/scale")
-	}
-	require.Contains(t, verbsOn(without, t, "gpunodes"), "delete", "there may have been one before")
-
 	forced := hooks(t, "--set", "uninstall.force=true")
 	require.Contains(t, one[*batchv1.Job](t, forced).Spec.Template.Spec.Containers[0].Args, "--force")
 	require.Contains(t, verbsOn(forced, t, "resourceslices"), "delete")

@@ -42,10 +42,8 @@ type Config struct {
 	// LegacyResources are the extended resources that whole cards stand for beside
 	// their classes, by vendor.
 	LegacyResources map[gpu.Vendor]string
-	// ProfilesDir holds the PartitionProfiles, DevicePluginConfigsDir configuration
-	// files of NVIDIA's device plugin: how the cards are shared. Neither needs to be
-	// there.
-	ProfilesDir            string
+	// DevicePluginConfigsDir holds configuration files of NVIDIA's device plugin, which
+	// say how GPUs are shared. It may be missing.
 	DevicePluginConfigsDir string
 	// MPSDir is the folder of the MPS daemons, by the same path here and on the host.
 	MPSDir string
@@ -55,7 +53,7 @@ type Config struct {
 	// MPSLauncher is the command that becomes an MPS daemon; empty: this program.
 	MPSLauncher []string
 	// GPUNodes are where the controller says which profile the node should follow, and
-	// the plugin how the node is. Nil: there is no controller, and profiles are files.
+	// the plugin how the node is.
 	GPUNodes client.GPUNodes `json:"-"`
 	// Dynamic reads and deletes what tells the Kernel Module Management operator to
 	// load AMD's driver. Nil: it does not.

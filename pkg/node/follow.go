@@ -46,7 +46,8 @@ const (
 )
 
 // follower does what the controller asks of the node, and reports how the node is.
-// One goroutine runs it. A nil follower does nothing: there is no controller.
+// One goroutine runs it. Without a controller, or without the definition of GPUNode in
+// the API server, nothing is asked: claims are served and shares stay as they are.
 type follower struct {
 	*plugin
 	nodes    client.GPUNodes
@@ -88,31 +89,23 @@ type follower struct {
 }
 
 func newFollower(p *plugin) *follower {
-	if p.GPUNodes == nil {
-		return nil
-	}
 	return &follower{plugin: p, nodes: p.GPUNodes, informer: watchGPUNode(p.GPUNodes, p.NodeName), wake: make(chan struct{}, 1), turn: make(chan struct{})}
 }
 
 // takeOver lets the follower begin: of two plugins, the one that publishes the cards
 // is the one that changes them, and that reports. It is called once.
 func (f *follower) takeOver() {
-	if f != nil {
-		close(f.turn)
-	}
+	close(f.turn)
 }
 
 // undecided tells whether the controller has yet to bring the node to what it should
-// follow, for the first time. Without a controller nobody has.
+// follow, for the first time.
 func (f *follower) undecided() bool {
-	return f != nil && f.profile.Applied().Hash == "" && !f.decided.Load()
+	return f.profile.Applied().Hash == "" && !f.decided.Load()
 }
 
 // nudge has the follower look at everything again, soon.
 func (f *follower) nudge() {
-	if f == nil {
-		return
-	}
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -122,9 +115,6 @@ func (f *follower) nudge() {
 // run follows until ctx ends. During a rolling update it waits until the older plugin,
 // which may be in the midst of a change, has ended.
 func (f *follower) run(ctx context.Context) {
-	if f == nil {
-		return
-	}
 	nudge := func(any) { f.nudge() }
 	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: nudge, UpdateFunc: func(_, _ any) { f.nudge() }, DeleteFunc: nudge})
 	if err != nil {

@@ -285,5 +285,5 @@ func newDriver(t *testing.T) *driver {
 	records, _, err := ledger.Open(t.TempDir())
 	require.NoError(t, err)
 	claims := claim.NewManager(claim.Config{Node: nodeName, Ledger: records, Cards: p.cards.gpus})
-	return &driver{cards: p.cards, publisher: p.publisher, metrics: p.metrics, claims: claims}
+	return &driver{follow: &follower{wake: make(chan struct{}, 1)}, cards: p.cards, publisher: p.publisher, metrics: p.metrics, claims: claims}
 }

@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,11 +18,17 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
@@ -75,6 +83,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		MPSDir:       filepath.Join(dir, "mps"),
 		// As if there were no MPS, in less time than this program takes to find out.
 		MPSLauncher: []string{"/bin/sh", "-c", "exit 4"},
+		GPUNodes:    withoutDefinitions().GPUNodes(),
 		// Other tests' processes do not matter here.
 		procRoot: fakeProc(t, nil),
 	}}
@@ -82,6 +91,20 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	m.write("hook", "#!/bin/sh\n")
 	m.write("inventories/two.yaml", twoCards)
 	return m
+}
+
+// withoutDefinitions is an API server that does not know the kinds of Tranche.
+func withoutDefinitions() *clientfake.Client {
+	c := clientfake.New()
+	undefine(c, new(atomic.Bool))
+	return c
+}
+
+// undefine has an API server not know the kinds of Tranche until they are defined.
+func undefine(c *clientfake.Client, defined *atomic.Bool) {
+	notFound := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}}
+	c.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return !defined.Load(), nil, notFound })
+	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) { return !defined.Load(), nil, notFound })
 }
 
 // path is that of a file below the machine's folder.

@@ -49,7 +49,7 @@ func (p *plugin) openShares(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Settings that are newer may hold although shares are held")
 	}
-	s.events, s.held, s.heldBy, s.followed = p.events, p.heldShares, p.heldBy, p.GPUNodes != nil
+	s.events, s.held, s.heldBy = p.events, p.heldShares, p.heldBy
 	p.sharing = s
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/reshape"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -59,14 +60,14 @@ type plugin struct {
 	registration registration
 	// node is what the API server knows of the node.
 	node *nodeWatch
-	// sharing decides how the cards are shared, settings is what is wanted, and
+	// sharing decides how the cards are shared, desired is the desired state, and
 	// daemons are those that shares rely on.
-	sharing  *sharing
-	settings nodeSettings
-	daemons  *daemons
-	shares   *share.Sharer
+	sharing *sharing
+	desired desiredState
+	daemons *daemons
+	shares  *share.Sharer
 	// profile brings the cards into the shape that is wanted of them, follow does what
-	// the controller asks; nil: there is none.
+	// the controller asks.
 	profile *reshape.Node
 	follow  *follower
 	// looking is held by who looks at all cards, or changes them. It protects what only
@@ -98,7 +99,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	p := &plugin{Config: c, client: client, cards: &cards{}, drivers: &drivers{}, stop: stop}
-	p.settings = nodeSettings{source: c.settingsSource(ctx)}
+	p.desired = desiredState{configs: profile.NewSource(c.DevicePluginConfigsDir)}
 	p.follow = newFollower(p)
 	if c.NodeLabels {
 		p.labels = &labeler{client: client, node: c.NodeName}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/reshape"
@@ -35,23 +33,13 @@ func (p *plugin) openProfile(ctx context.Context) {
 		Cards:          p.roster.all,
 		Lost:           p.roster.lost,
 		Hardware:       modes{p.hardware},
-		Resolve:        resolve,
+		Resolve:        profile.Resolve,
 		RemovalCommand: p.hardware.RemovalCommand,
 		MemoryModes:    p.MemoryModes,
 	})
 	if err != nil {
 		p.events.warn(ctx, "ProfileUnknown", fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
 	}
-}
-
-// resolve says what a wish comes to on cards.
-func resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Card, error) {
-	s, err := profile.FromRules(w.Profile, w.Rules)
-	if err != nil {
-		return nil, err
-	}
-	resolved, problems := s.Resolve(cards, there)
-	return resolved, problems
 }
 
 // shape takes out of cards that were found what the node's profile does not offer.
@@ -84,38 +72,6 @@ func (p *plugin) preparable() []gpu.GPU {
 		})
 	}
 	return cards
-}
-
-// profileSettings are how the cards are shared by the profile that the node follows;
-// nil where it follows none, or configuration of the device plugin goes before. Where
-// the profile does not fit the cards any more, one was taken out, they stay as they are.
-func (p *plugin) profileSettings(ctx context.Context, other *profile.Settings) map[string]profile.Card {
-	applied := p.profile.Applied()
-	if applied.Profile == "" || applied.Source == v1alpha1.FromDefault && other != nil && other.Profile != "" {
-		return nil
-	}
-	cards, err := p.profile.Settings(p.roster.all())
-	text := ""
-	if err != nil {
-		text = err.Error()
-		for address, card := range cards {
-			if now, known := p.sharing.lookUp(address); known {
-				now.Shape = card.Shape
-				cards[address] = now
-			}
-		}
-	}
-	if p.sharing.first("profile", text) && err != nil {
-		p.events.warn(ctx, "ProfileDoesNotFit", fmt.Sprintf("Profile %s, which this node follows, does not fit its cards any more, so they stay shared as they are: %v", applied.Profile, err))
-	}
-	return cards
-}
-
-// withoutProfile are a node's labels for those who do not ask the controller.
-func withoutProfile(labels map[string]string) map[string]string {
-	labels = maps.Clone(labels)
-	delete(labels, v1alpha1.ProfileLabel)
-	return labels
 }
 
 // bootID identifies this boot of the machine, real or simulated; empty if it does not

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
 // Shares of the cards of these tests.
@@ -24,11 +26,23 @@ const (
 	halfShare0 = half0 + "-memory-share"
 )
 
-// profile makes a PartitionProfile with one rule what the node's cards go by.
+// profile makes a profile with one rule the one that the node has applied, as if the
+// controller had had it applied.
 func (m *machine) profile(rule string) {
 	m.t.Helper()
-	m.config.ProfilesDir = m.path("profiles")
-	m.replace("profiles/default.yaml", "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: default}\nspec: {rules: ["+rule+"]}\n")
+	applied := map[string]any{"version": 1, "applied": map[string]any{"wish": wish(m.t, "default", "["+rule+"]")}}
+	data, err := json.Marshal(applied)
+	require.NoError(m.t, err)
+	name, err := filepath.Rel(m.path(""), m.config.profileFile())
+	require.NoError(m.t, err)
+	m.replace(name, string(data))
+}
+
+// config makes a file the device plugin's configuration for the node.
+func (m *machine) devicePluginConfig(text string) {
+	m.t.Helper()
+	m.config.DevicePluginConfigsDir = m.path("configs")
+	m.replace("configs/shared", text)
 }
 
 // replace writes a file in one step, while somebody may read it.
@@ -171,12 +185,14 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 
 // A misspelt key is named, and the settings before stay.
 func TestBadSettings(t *testing.T) {
+	const shared = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %s}]}}"
 	m := newMachine(t, newAPI())
-	m.profile("{sharing: {replicas: 5}}")
+	m.label(deviceplugin.Label, "shared")
+	m.devicePluginConfig(fmt.Sprintf(shared, "5"))
 	k, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 200)
-	m.profile("{sharing: {replicaz: 2}}")
-	assert.Contains(t, awaitEvent(t, m.api, "BadSettings", "replicaz"), "those before stay")
+	m.devicePluginConfig("sharings: {}")
+	assert.Contains(t, awaitEvent(t, m.api, "BadSettings", "sharings"), "those before stay")
 	k.works(allocate(t, m.api, "a", fraction0))
 	awaitReplicas(t, m.api, fraction0, 200)
 	stop()
@@ -185,27 +201,22 @@ func TestBadSettings(t *testing.T) {
 	k.works(allocate(t, m.api, "b", fraction0))
 	awaitReplicas(t, m.api, fraction0, 200)
 	assert.Equal(t, writes, sliceWrites(m.api), "also over a restart")
-	m.profile("{sharing: {replicas: 2}}")
+	m.devicePluginConfig(fmt.Sprintf(shared, "2"))
 	awaitReplicas(t, m.api, fraction0, 500)
 	awaitEvent(t, m.api, "SettingsGood", "no error any more")
 }
 
-// The node's label chooses the profile, while the plugin runs.
-func TestProfileIsChosenByTheNodesLabel(t *testing.T) {
+// The node's label chooses the device plugin's configuration, while the plugin runs. A
+// profile that a person chose has precedence, the one named default has not.
+func TestConfigurationIsChosenByTheNodesLabel(t *testing.T) {
 	m := newMachine(t, newAPI())
-	m.profile("{}")
-	m.write("profiles/unshared.yaml", "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: unshared}\nspec: {rules: [{sharing: {enabled: false}}]}\n")
+	m.devicePluginConfig("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}")
 	_, _ = m.start()
 	awaitReplicas(t, m.api, fraction0, 100)
-	node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
-	require.NoError(t, err)
-	node.Labels = map[string]string{"tranche.dev/profile": "unshared"}
-	_, err = m.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, shared := publishedDevice(t, m.api, fraction0)
-		return !shared
-	}, patience, tick)
+	m.label(deviceplugin.Label, "shared")
+	awaitReplicas(t, m.api, fraction0, 200)
+	m.profile("{sharing: {replicas: 4}}")
+	awaitReplicas(t, m.api, fraction0, 250)
 }
 
 // What a vendor's old resource means is said by the settings of each card.

@@ -32,8 +32,6 @@ type sharing struct {
 	held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
 	// heldBy says who holds a card, for the end of a message.
 	heldBy func(pciAddress string) string
-	// followed is set where a controller tells which profile the node follows.
-	followed bool
 	// told is what was said last of each card and subject, so that it is said once.
 	// Only the goroutine that looks has it.
 	told map[string]string
@@ -85,7 +83,7 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		if !known || !apiequality.Semantic.DeepEqual(before, now) {
 			changed = true
 			s.set(card.PCIAddress, now)
-			if known && !s.alike(before, now) || !known && now.Profile != "" {
+			if known && !alike(before, now) || !known && now.Profile != "" {
 				text := describe(now)
 				applied[text] = append(applied[text], card.Name())
 			}
@@ -106,6 +104,21 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		s.events.note(ctx, "SettingsWait", fmt.Sprintf("The settings of a card change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
+}
+
+// heldShares lists the shares of a card that claims hold, or are getting,
+// whichever plugin on the node prepares them.
+func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
+	if err := p.claims.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	var held []gpu.Placement
+	for _, d := range p.devicesOn(pciAddress) {
+		if d.IsShare() {
+			held = append(held, d.Placement)
+		}
+	}
+	return held, nil
 }
 
 // decide says what holds for a card from now on, and what is to hold later, when
@@ -196,11 +209,9 @@ func (s *sharing) save(ctx context.Context) {
 }
 
 // alike tells whether people would see no difference between two ways of sharing. To
-// which profile a node comes is for the controller to tell, where there is one.
-func (s *sharing) alike(a, b profile.Card) bool {
-	if s.followed {
-		a.Profile, b.Profile = "", ""
-	}
+// which profile a node comes is for the controller to tell.
+func alike(a, b profile.Card) bool {
+	a.Profile, b.Profile = "", ""
 	return describe(a) == describe(b)
 }
 

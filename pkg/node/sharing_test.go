@@ -90,23 +90,19 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 	awaitEvent(t, c.api, "SettingsApplied", "5 replicas")
 }
 
-// To which profile a node comes is told by the controller, where there is one: the
-// plugin tells of sharing that is another.
+// The controller tells which profile a node follows; the plugin tells of sharing that
+// changes.
 func TestAnotherProfileWithTheSameSharing(t *testing.T) {
-	of := func(profile string, replicas int) profile.Card {
+	of := func(name string, replicas int) profile.Card {
 		c := with(replicas)
-		c.Profile = profile
+		c.Profile = name
 		return c
 	}
-	for _, followed := range []bool{false, true} {
-		c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
-		c.followed = followed
-		assert.Equal(t, followed, c.alike(of("cpx", 4), of("spx", 4)))
-		assert.False(t, c.alike(of("cpx", 4), of("spx", 5)))
-		assert.True(t, c.alike(of("cpx", 4), of("cpx", 4)))
-		c.expect(of("cpx", 4), 4, true)
-		c.expect(of("spx", 4), 4, true)
-	}
+	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
+	assert.True(t, alike(of("cpx", 4), of("spx", 4)))
+	assert.False(t, alike(of("cpx", 4), of("spx", 5)))
+	c.expect(of("cpx", 4), 4, true)
+	c.expect(of("spx", 4), 4, true)
 }
 
 // Without the file, what is held tells how it is shared.

@@ -128,9 +128,6 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 // without a GPUNode, or a cluster without the CRD, orders none. Where the GPUNode cannot
 // be read in time, the taints stay as they are published.
 func (p *plugin) firstOrder(ctx context.Context) {
-	if p.follow == nil {
-		return
-	}
 	patience := time.Now().Add(cmp.Or(p.Config.orderPatience, orderPatience))
 	_ = wait.PollUntilContextCancel(ctx, orderInterval, true, func(ctx context.Context) (bool, error) {
 		err := p.follow.readOrder(ctx)

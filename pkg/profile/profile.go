@@ -38,18 +38,6 @@ type rule struct {
 // Unset is what holds on a node of which nobody has said anything.
 func Unset() *Settings { return &Settings{} }
 
-// For is how a card is shared: by the first rule that selects it, otherwise by the
-// defaults. What the card's vendor does not have is left out. It leaves the shape
-// out, and does not count cards: Resolve does.
-func (s *Settings) For(card *gpu.GPU) Card {
-	for i := range s.rules {
-		if s.rules[i].cards.selects(card) {
-			return fit(s.rules[i].card, card.Vendor)
-		}
-	}
-	return Default()
-}
-
 // fit leaves out what only the other vendor's cards have. A rule without a vendor
 // may speak of both.
 func fit(c Card, vendor gpu.Vendor) Card {

@@ -98,6 +98,17 @@ func TestSelectors(t *testing.T) {
 	assert.Equal(t, Default(), Unset().For(&h100))
 }
 
+// For is what the first rule that selects a card says of it, whatever it counts and
+// whether it fits.
+func (s *Settings) For(card *gpu.GPU) Card {
+	for i := range s.rules {
+		if s.rules[i].cards.selects(card) {
+			return fit(s.rules[i].card, card.Vendor)
+		}
+	}
+	return Default()
+}
+
 // Who changes what one card has does not change what the next has.
 func TestCardsDoNotShareMemory(t *testing.T) {
 	s := parse(t, "{rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx, 3g.40gb]}}}]}")

@@ -112,34 +112,11 @@ func (n *Node) Static(p gpu.Placement) bool {
 	return in.static(p.Base())
 }
 
-// Settings is what the wish that the node follows says of cards, with the shapes that
-// they have. On an error, which names what does not fit, it says what it can.
-func (n *Node) Settings(cards []gpu.GPU) (map[string]profile.Card, error) {
+// AppliedShapes is the wish that the node follows, with the shapes that the cards have, by
+// PCI address. The map must not be changed.
+func (n *Node) AppliedShapes() (v1alpha1.Wish, map[string]profile.Shape) {
 	in := n.intent()
-	resolved, err := n.Resolve(in.Applied.Wish, cards, func(card string) []gpu.Partition {
-		return asPartitions(in.Shapes[card].Layout)
-	})
-	out := map[string]profile.Card{}
-	for i := range cards {
-		address := cards[i].PCIAddress
-		card, ok := resolved[address]
-		if !ok {
-			card = profile.Default()
-			card.Profile = in.Applied.Wish.Profile
-		}
-		card.Shape = in.Shapes[address]
-		out[address] = card
-	}
-	return out, err
-}
-
-// asPartitions are partitions as they would be at placements.
-func asPartitions(placements []gpu.Placement) []gpu.Partition {
-	parts := make([]gpu.Partition, len(placements))
-	for i, p := range placements {
-		parts[i] = gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, Complete: true}
-	}
-	return parts
+	return in.Applied.Wish, in.Shapes
 }
 
 // Plan says what has to change for a wish to be followed. It touches nothing. The

@@ -323,22 +323,16 @@ func TestPlanAnew(t *testing.T) {
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5"}, p.hardware.state())
 }
 
-func TestSettings(t *testing.T) {
+func TestAppliedShapes(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})
 	n := p.start()
 	p.follow(n, w)
-	cards, err := n.Settings(p.hardware.snapshot())
-	require.NoError(t, err)
-	assert.Equal(t, "cut", cards[hopper].Profile)
-	assert.Equal(t, static(ones(hopper, 0)...), cards[hopper].Shape)
-	assert.Equal(t, "CPX", cards[mi300].Shape.Compute)
+	applied, shapes := n.AppliedShapes()
+	assert.Equal(t, "cut", applied.Profile)
+	assert.Equal(t, static(ones(hopper, 0)...), shapes[hopper])
+	assert.Equal(t, "CPX", shapes[mi300].Compute)
 	assert.Equal(t, partitions(ones(hopper, 0)...)[0].Name(), p.there[hopper][0].Name())
-
-	p.unresolved = errScripted
-	cards, err = n.Settings(p.hardware.snapshot())
-	require.ErrorIs(t, err, errScripted)
-	assert.Equal(t, static(ones(hopper, 0)...), cards[hopper].Shape, "the shape is known all the same")
 }
 
 func TestBrokenFileIsSetAside(t *testing.T) {

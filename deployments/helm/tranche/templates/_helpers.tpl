@@ -27,11 +27,6 @@ all take it from here: a policy that guards another account guards nothing.
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "tranche.kubeletPlugin.serviceAccountName" . }}
 {{- end }}
 
-{{/* The controller: "true" or nothing. Values that an upgrade keeps from a release without one have no such key. */}}
-{{- define "tranche.controller.enabled" -}}
-{{- if (.Values.controller).enabled }}true{{ end }}
-{{- end }}
-
 {{- define "tranche.controller.name" -}}
 {{- include "tranche.fullname" . }}-controller
 {{- end }}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// desiredState is the desired state of the node's GPUs, and what it was read from. Only
+// the goroutine that looks at the GPUs uses it.
+type desiredState struct {
+	// configs reads the device plugin's configuration. config is what it last read
+	// without error, nil if there is none; read is set once it did so in this run.
+	configs *profile.Source
+	config  *profile.Settings
+	read    bool
+	// toldBad is the last error that was reported, empty if there is none.
+	toldBad string
+	// gpus is by PCI address.
+	gpus map[string]profile.Card
+}
+
+// share adds to cards that were found the devices by which they are shared. It
+// tells whether that has changed.
+func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
+	p.readDesired(ctx)
+	sharesNVIDIA := slices.ContainsFunc(found, func(card gpu.GPU) bool {
+		return card.Vendor == gpu.NVIDIA && p.desiredOf(&card).Shared
+	})
+	limits := p.daemons.limits(ctx, p.hardware.loadOf(gpu.NVIDIA), sharesNVIDIA)
+	if ctx.Err() != nil {
+		return false // the plugin ends: that a daemon was not seen to work says nothing
+	}
+	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) profile.Card {
+		want := p.desiredOf(card)
+		want.Limits = limits && card.Vendor == gpu.NVIDIA
+		return want
+	})
+}
+
+// desiredOf is the desired state of one GPU.
+func (p *plugin) desiredOf(card *gpu.GPU) profile.Card {
+	if c, ok := p.desired.gpus[card.PCIAddress]; ok {
+		return c
+	}
+	if now, known := p.sharing.lookUp(card.PCIAddress); known {
+		return now
+	}
+	return profile.Default()
+}
+
+// readDesired works out the desired state of all GPUs anew.
+func (p *plugin) readDesired(ctx context.Context) {
+	p.readConfig(ctx)
+	sources := profile.Sources{
+		Config:    p.desired.config,
+		Undecided: !p.desired.read || p.follow.undecided(),
+		Current:   p.sharing.lookUp,
+	}
+	sources.Applied, sources.Shapes = p.profile.AppliedShapes()
+	gpus, err := sources.Desired(p.roster.all())
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if p.sharing.first("profile", text) && err != nil {
+		p.events.warn(ctx, "ProfileDoesNotFit", fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
+	}
+	p.desired.gpus = gpus
+}
+
+// readConfig reads the device plugin's configuration for the node. One with an error
+// changes nothing.
+func (p *plugin) readConfig(ctx context.Context) {
+	d := &p.desired
+	now, err := d.configs.Read(p.node.labels())
+	if err != nil {
+		if text := err.Error(); text != d.toldBad {
+			d.toldBad = text
+			p.events.warn(ctx, "BadSettings", fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
+		}
+		return
+	}
+	if d.toldBad != "" {
+		d.toldBad = ""
+		p.events.note(ctx, "SettingsGood", "The settings of this node's GPUs have no error any more")
+	}
+	if now != nil && now != d.config && len(now.Notes) > 0 {
+		p.events.note(ctx, "SettingsWithoutEffect", fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
+	}
+	d.config, d.read = now, true
+}

@@ -1,0 +1,99 @@
+package profile
+
+import (
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Sources are all that determine the desired state of the GPUs of a node.
+type Sources struct {
+	// Applied is the profile that the node has applied, without a name where it has
+	// applied none. Shapes says how it partitions the GPUs, by PCI address.
+	Applied v1alpha1.Wish
+	Shapes  map[string]Shape
+	// Config is the configuration of NVIDIA's device plugin that the node's label names,
+	// nil if there is none. A profile that a person chose for the node has precedence.
+	Config *Settings
+	// Undecided is set while none of them is known for certain: the configuration could
+	// not be read, or the controller has yet to look at the node. GPUs then stay as they
+	// are: Current is the state of a GPU that is in force.
+	Undecided bool
+	Current   func(pciAddress string) (state Card, known bool)
+}
+
+// Desired returns the desired state of GPUs, by PCI address. GPUs that do not answer
+// should be among them as they were last known, because rules count GPUs.
+//
+// An error says what does not fit the GPUs. Those then stay as they are.
+func (s *Sources) Desired(gpus []gpu.GPU) (map[string]Card, error) {
+	switch {
+	case s.usesProfile():
+		return s.byProfile(gpus)
+	case s.Config != nil:
+		resolved, err := s.Config.Resolve(gpus, nil)
+		if err != nil {
+			return s.current(gpus, Default()), err
+		}
+		return resolved, nil
+	case s.Undecided:
+		return s.current(gpus, Default()), nil
+	}
+	return Unset().Resolve(gpus, nil)
+}
+
+// usesProfile tells whether the applied profile counts. The one named default yields to
+// a configuration of the device plugin, also to one that cannot be read yet.
+func (s *Sources) usesProfile() bool {
+	return s.Applied.Profile != "" && (s.Applied.Source != v1alpha1.FromDefault || s.Config == nil && !s.Undecided)
+}
+
+// byProfile is the desired state by the applied profile. Partitions have been placed when
+// it was applied, so they are not placed again.
+func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Card, error) {
+	desired, err := Resolve(s.Applied, gpus, func(pciAddress string) []gpu.Partition {
+		return asPartitions(s.Shapes[pciAddress].Layout)
+	})
+	if err != nil {
+		missing := Default()
+		missing.Profile = s.Applied.Profile
+		desired = s.current(gpus, missing)
+	}
+	for address, state := range desired {
+		state.Shape = s.Shapes[address]
+		desired[address] = state
+	}
+	return desired, err
+}
+
+// current is the state of GPUs that is in force; those of which none is known get another.
+func (s *Sources) current(gpus []gpu.GPU, unknown Card) map[string]Card {
+	states := make(map[string]Card, len(gpus))
+	for i := range gpus {
+		address := gpus[i].PCIAddress
+		state, known := s.Current(address)
+		if !known {
+			state = unknown
+		}
+		states[address] = state
+	}
+	return states
+}
+
+// Resolve returns the desired state of GPUs by the rules of a profile, by PCI address; see
+// Settings.Resolve.
+func Resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Card, error) {
+	p, err := FromRules(w.Profile, w.Rules)
+	if err != nil {
+		return nil, err
+	}
+	return p.Resolve(gpus, there)
+}
+
+// asPartitions are partitions as they would be at placements.
+func asPartitions(placements []gpu.Placement) []gpu.Partition {
+	parts := make([]gpu.Partition, len(placements))
+	for i, p := range placements {
+		parts[i] = gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, Complete: true}
+	}
+	return parts
+}

@@ -66,25 +66,24 @@ func TestDelayAndHang(t *testing.T) {
 	root := t.TempDir()
 	inv, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
-	var slept time.Duration
-	n, err := New(inv, Options{Root: root, Sleep: func(d time.Duration) { slept += d }})
+	delays := make(chan time.Duration, 2)
+	n, err := New(inv, Options{Root: root, Sleep: func(d time.Duration) { delays <- d }})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
 	d := card(t, n, 0)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "GetUUID", GPU: "*", Delay: metav1.Duration{Duration: time.Hour}}}}))
 	_, ret := d.GetUUID()
 	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, time.Hour, slept)
+	assert.Equal(t, time.Hour, <-delays)
 
-	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "SetMigMode", GPU: pciOf(d), Hang: true, Error: Return(nvml.ERROR_TIMEOUT)}}}))
+	hang := CallFault{Call: "SetMigMode", GPU: pciOf(d), Delay: metav1.Duration{Duration: time.Minute}, Hang: true, Error: Return(nvml.ERROR_TIMEOUT)}
+	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{hang}}))
 	var wg sync.WaitGroup
-	started := make(chan struct{})
 	wg.Go(func() {
-		close(started)
 		_, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 		assert.Equal(t, nvml.ERROR_TIMEOUT, ret)
 	})
-	<-started
+	assert.Equal(t, time.Minute, <-delays, "the call has met its fault")
 	assert.Equal(t, [2]int{1, 1}, modes(t, d), "reading goes on")
 	_, ret = card(t, n, 1).SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, nvml.SUCCESS, ret, "so do the other cards")

@@ -141,5 +141,5 @@ func TestEmptyCluster(t *testing.T) {
 	out, err := run(t, "--kubeconfig", file, "--context", "one")
 	require.NoError(t, err)
 	assert.Contains(t, out, "No node publishes cards yet.")
-	assert.Contains(t, out, "kubectl -n tranche-system get daemonset tranche-kubelet-plugin")
+	assert.Contains(t, out, "kubectl get pods -o wide -A -l app.kubernetes.io/component=kubelet-plugin")
 }

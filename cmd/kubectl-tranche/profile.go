@@ -185,7 +185,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	case r.flags.wait:
 		return r.wait(ctx, profile)
 	}
-	return r.say("How far it is: kubectl tranche profile %s", r.node)
+	return r.say("To see its progress: kubectl tranche profile %s", r.node)
 }
 
 // unlessInGPUNode tells who may not label nodes of the other way, which takes no right to
@@ -212,9 +212,9 @@ func (r *profileRun) known(ctx context.Context, profile string) error {
 	case slices.Contains(names, profile):
 		return nil
 	case len(names) == 0:
-		return fmt.Errorf("there is no PartitionProfile %s, nor any other", profile)
+		return fmt.Errorf("PartitionProfile %s does not exist, and no other does", profile)
 	}
-	return fmt.Errorf("there is no PartitionProfile %s; there are: %s", profile, strings.Join(names, ", "))
+	return fmt.Errorf("PartitionProfile %s does not exist; there are: %s", profile, strings.Join(names, ", "))
 }
 
 // label changes the node's label, if need be.

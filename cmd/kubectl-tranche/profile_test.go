@@ -75,24 +75,24 @@ func TestSetProfile(t *testing.T) {
 		wantLabel string
 	}{
 		"set": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpx", wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\nHow far it is: kubectl tranche profile node-a\n"},
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"set again": {node: nodeNamed("node-a", v1alpha1.ProfileLabel, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",
-			says: "node-a has the label tranche.dev/profile=cpx already.\nHow far it is: kubectl tranche profile node-a\n"},
+			says: "node-a has the label tranche.dev/profile=cpx already.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"unset": {node: nodeNamed("node-a", v1alpha1.ProfileLabel, "cpx", "other", "stays"), ours: objects(follows("node-a", "cpx")),
-			says: "Took the label tranche.dev/profile=cpx off node-a.\nHow far it is: kubectl tranche profile node-a\n"},
+			says: "Took the label tranche.dev/profile=cpx off node-a.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"unset nothing": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "")),
-			says: "node-a has no label tranche.dev/profile.\nHow far it is: kubectl tranche profile node-a\n"},
+			says: "node-a has no label tranche.dev/profile.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"no such profile": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpxx",
-			err: "there is no PartitionProfile cpxx; there are: cpx, spx"},
+			err: "PartitionProfile cpxx does not exist; there are: cpx, spx"},
 		"no profiles": {node: nodeNamed("node-a"), ours: []runtime.Object{follows("node-a", "old")}, profile: "cpx",
-			err: "there is no PartitionProfile cpx, nor any other"},
+			err: "PartitionProfile cpx does not exist, and no other does"},
 		"no such node": {node: nodeNamed("node-b"), ours: objects(nil), profile: "cpx", err: `read node node-a: nodes "node-a" not found`},
 		"control plane": {node: nodeNamed("node-a", controlPlaneLabel, ""), ours: objects(follows("node-a", "old")), profile: "cpx",
 			err: `node-a is of the control plane, where the label tranche.dev/profile does not count; name the profile in its GPUNode: ` +
 				`kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`},
 		"no GPUNode": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nThere is no GPUNode node-a yet; the node follows its label as soon as the plugin runs there.\n"},
-		"no GPUNode to wait for": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wait: true, err: "there is no GPUNode node-a; the plugin on the node makes it: kubectl get gpunodes lists those there are: "},
+		"no GPUNode to wait for": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wait: true, err: "GPUNode node-a does not exist; the plugin on the node creates it (see kubectl get gpunodes): "},
 		"disabled": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nspec.enabled of GPUNode node-a is false, so the node keeps what it has.\n"},
 		"disabled, and wait": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wait: true, wantLabel: "cpx",
@@ -159,7 +159,7 @@ func TestShowProfile(t *testing.T) {
 	assert.Equal(t, "cpx", shown.Applied)
 	assert.Equal(t, "MIG on", shown.Modes[0].Mode)
 	r.node = "node-x"
-	require.ErrorContains(t, r.show(t.Context()), "there is no GPUNode node-x; ")
+	require.ErrorContains(t, r.show(t.Context()), "GPUNode node-x does not exist; ")
 }
 
 func TestFlagsOfProfile(t *testing.T) {

@@ -113,7 +113,7 @@ func gpuNode(ctx context.Context, ours client.Interface, node string) (*v1alpha1
 	n, err := ours.GPUNodes().Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no GPUNode %s; the plugin on the node makes it: kubectl get gpunodes lists those there are: %w", node, err)
+		return nil, fmt.Errorf("GPUNode %s does not exist; the plugin on the node creates it (see kubectl get gpunodes): %w", node, err)
 	case err != nil:
 		return nil, fmt.Errorf("read GPUNode %s: %w", node, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/watch"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -29,10 +28,14 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		case !ok || n.Name != r.node:
 			return false, nil
 		case e.Type == watch.Deleted:
-			return false, fmt.Errorf("GPUNode %s was deleted meanwhile", r.node)
+			return false, fmt.Errorf("GPUNode %s was deleted", r.node)
 		}
 		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)
+		if profile != "" && far.KeptReason == cluster.ProfileNotFound {
+			// It may be another profile, that of before the label was changed.
+			err = r.known(ctx, profile)
+		}
 		if done || err != nil {
 			return done, err
 		}
@@ -44,7 +47,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 	})
 	switch {
 	case err == nil && profile == "":
-		return r.say("%s follows what is wanted of it without the label.", r.node)
+		return r.say("%s follows the profile that applies without the label.", r.node)
 	case err == nil:
 		return r.say("%s follows profile %s.", r.node, profile)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -68,9 +71,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Conflict)
 	}
-	// A message about another profile is from before the label was changed.
-	gone := far.KeptReason == cluster.ProfileNotFound && strings.Contains(far.Kept, "PartitionProfile "+profile+",")
-	if gone || far.KeptReason == cluster.Disabled {
+	if far.KeptReason == cluster.Disabled {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Kept)
 	}
 	switch {
@@ -79,7 +80,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	case far.Follows:
 		return true, nil
 	case far.State == v1alpha1.Failed && far.To == far.Wanted:
-		return false, fmt.Errorf("%w (%s): %s; it is tried again %s", errNotFollowed, far.Reason, far.Message, far.Again())
+		return false, fmt.Errorf("%w (%s): %s; it is retried %s", errNotFollowed, far.Reason, far.Message, far.Again())
 	}
 	return false, nil
 }
@@ -89,9 +90,9 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 func (r *profileRun) step(far cluster.Progress, profile string) string {
 	switch {
 	case !noticed(far, profile) && !far.Switching():
-		return "Waits for the controller to take notice."
+		return "Waiting for the controller."
 	case !far.Switching():
-		return "Waits for the switch to begin."
+		return "Waiting for the switch to start."
 	case far.Doing == "":
 		return string(far.State) + "."
 	}

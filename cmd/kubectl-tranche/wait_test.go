@@ -59,7 +59,7 @@ func (w *waiting) change(t *testing.T, n *v1alpha1.GPUNode) {
 
 func TestWaitTellsEachStep(t *testing.T) {
 	w := startWaiting(t.Context(), "cpx", follows("node-a", "spx"))
-	assert.Equal(t, "Waits for the controller to take notice.", <-w.said)
+	assert.Equal(t, "Waiting for the controller.", <-w.said)
 	switching := func(state v1alpha1.State, doing string) *v1alpha1.GPUNode {
 		return &gpunodes.Follows("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
 	}
@@ -84,18 +84,18 @@ func TestWaitEnds(t *testing.T) {
 		says, err string
 	}{
 		"there already": {"cpx", follows("node-a", "cpx"), "node-a follows profile cpx.", ""},
-		"unset":         {"", spec, "node-a follows what is wanted of it without the label.", ""},
+		"unset":         {"", spec, "node-a follows the profile that applies without the label.", ""},
 		"failed": {"cpx", &gpunodes.Follows("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
-			"the node does not follow the profile (DrainDeadline): not all pods left; it is tried again at 13:58:00 UTC"},
+			"the node does not follow the profile (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
 		"never": {"cpx", &gpunodes.Follows("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such card", false).GPUNode, "",
-			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"},
+			"the node does not follow the profile (ProfileDoesNotFit): no such card; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
 		"conflict": {"cpx", &gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the node does not follow the profile: mig-manager serves the node"},
 		"disabled meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, cluster.Disabled, "spec.enabled is false").GPUNode, "",
 			"the node does not follow the profile: spec.enabled is false"},
 		"deleted meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound,
 			"the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx").GPUNode, "",
-			"the node does not follow the profile: the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx"},
+			"PartitionProfile cpx does not exist, and no other does"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := startWaiting(t.Context(), test.profile, test.node)
@@ -118,8 +118,8 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, done)
 	r := &profileRun{}
-	assert.Equal(t, "Waits for the controller to take notice.", r.step(far, "cpx"))
-	assert.Equal(t, "Waits for the switch to begin.", r.step(cluster.Progress{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
+	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
+	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
 	far = cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
 	gone := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
 	done, err = arrived(gone, "cpx")
@@ -146,5 +146,5 @@ func TestWaitForADeletedNode(t *testing.T) {
 	<-w.said
 	w.watches(t)
 	require.NoError(t, w.ours.GPUNodes().Delete(t.Context(), "node-a", metav1.DeleteOptions{}))
-	require.EqualError(t, <-w.done, "GPUNode node-a was deleted meanwhile")
+	require.EqualError(t, <-w.done, "GPUNode node-a was deleted")
 }

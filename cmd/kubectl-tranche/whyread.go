@@ -43,7 +43,6 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 	note(err, "without the ResourceSlices nothing can be said about the cards")
 	in.Classes, err = r.listClasses(ctx)
 	note(err, "without the DeviceClasses it cannot be told which devices would do")
-	in.System = why.SystemOf(in.Classes)
 	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)
 	note(err, "it cannot be told whether the pod's claim templates exist")
 	in.Rules, err = r.listRules(ctx)

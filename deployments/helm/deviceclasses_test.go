@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tranche-dev/tranche/pkg/why"
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 const driver = "gpu.tranche.dev"
@@ -202,5 +202,5 @@ func TestClassesTellTheNamespace(t *testing.T) {
 	for _, class := range all[*resourceapi.DeviceClass](decode(t, render(t, chart, "--namespace", "gpu-drivers"))) {
 		classes = append(classes, *class)
 	}
-	require.Equal(t, "gpu-drivers", why.SystemOf(classes))
+	require.Equal(t, "gpu-drivers", cluster.SystemNamespace(classes))
 }

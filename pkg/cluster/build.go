@@ -27,7 +27,7 @@ func (v View) shows(node string) bool {
 
 // Summary sums up the GPUs of the nodes.
 func (c *Cluster) Summary(v View) *Summary {
-	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Now: c.Now, Waiting: c.waiting(v.Namespace)}
+	s := &Summary{Nodes: []Node{}, Partial: c.Partial, Notes: c.Notes, Only: v.Nodes, Now: c.Now, System: SystemNamespace(c.Classes), Waiting: c.waiting(v.Namespace)}
 	nodes := map[string]*Node{}
 	for _, p := range c.Pools {
 		if p.GPU == "" || !v.shows(p.Node) {

@@ -40,7 +40,7 @@ func TestWordsOfTheController(t *testing.T) {
 		Reason: v1alpha1.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}
 	n.Status = machine.Next(n, &switchover.Facts{Now: now, Choice: choice}).Status
 	far = cluster.ProgressOf(n)
-	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be reached: gpu-a has no mode CPX. The node is as before, with profile spx. "+
-		"It is tried again when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)
+	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a has no mode CPX. The node is unchanged, with profile spx. "+
+		"It is retried when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)
 	assert.Empty(t, far.Cards)
 }

@@ -23,6 +23,8 @@ type Summary struct {
 
 	// Only are the nodes that were asked for, none for all.
 	Only []string `json:"-"`
+	// System is the namespace of Tranche, empty if it is not known.
+	System string `json:"-"`
 	// Now is when the objects were read.
 	Now time.Time `json:"-"`
 }

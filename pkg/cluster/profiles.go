@@ -34,7 +34,7 @@ func Profiles(profiles []v1alpha1.PartitionProfile, nodes []v1alpha1.GPUNode) []
 	}
 	get := func(name string) *Profile {
 		if all[name] == nil {
-			all[name] = &Profile{Name: name, Missing: true, Says: "there is no such profile any more"}
+			all[name] = &Profile{Name: name, Missing: true, Says: "it does not exist any more"}
 		}
 		return all[name]
 	}

@@ -32,16 +32,16 @@ func TestNode(t *testing.T) {
 			[]string{"Draining since 2m, 8m left: " + draining + "."}},
 		"first profile": {gpunodes.Follows("n", "").Switches(v1alpha1.Planning, "cpx", "the plan is made"), "profile none → cpx",
 			[]string{"Planning since 2m, 8m left: the plan is made."}},
-		"changed profile": {gpunodes.Follows("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, as it was before it was changed",
+		"changed profile": {gpunodes.Follows("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, in an older version",
 			[]string{"Waiting since 2m, 8m left: waits for other nodes."}},
 		"failed": {gpunodes.Follows("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the cards within 10m0s: pod team/train-0", true), "profile spx → cpx",
-			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be reached: not all pods left the cards within 10m0s: pod team/train-0. " +
-				"The node is as before, with profile spx. Try 2 begins in 60s."}},
+			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be applied: not all pods left the cards within 10m0s: pod team/train-0. " +
+				"The node is unchanged, with profile spx. Attempt 2 starts in 60s."}},
 		"does not fit": {gpunodes.Follows("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD card.", false), "profile none → cpx",
-			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be reached: gpu-a is no AMD card. " +
-				"The node is as before, with no profile. It is tried again when the profile, its policy, the GPUs or the plugin's settings change."}},
+			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a is no AMD card. " +
+				"The node is unchanged, with no profile. It is retried when the profile, its policy, the GPUs or the plugin's settings change."}},
 		"not rolled back": {gpunodes.Follows("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
-			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be reached: the driver did not load. Try 2 begins in 60s."}},
+			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
 		"overruled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
 		"conflict": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node").
@@ -71,8 +71,8 @@ func TestTimes(t *testing.T) {
 	n := gpunodes.Follows("n", "spx").Switches(v1alpha1.Applying, "cpx", "", "gpu-a")
 	n.Status.Switch.Attempt = 3
 	far := cluster.ProgressOf(&n.GPUNode)
-	assert.Equal(t, "Applying since 2m, 8m left, try 3.", far.Doings(now))
-	assert.Equal(t, "Applying since 20m, its time was over 10m ago", far.During(now.Add(18*time.Minute)))
+	assert.Equal(t, "Applying since 2m, 8m left, attempt 3.", far.Doings(now))
+	assert.Equal(t, "Applying since 20m, overdue by 10m", far.During(now.Add(18*time.Minute)))
 	assert.Equal(t, "Applying since 0s, 15m left", far.During(now.Add(-7*time.Minute)), "clocks differ")
 	n.Status.Switch.Deadline = nil
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
@@ -84,10 +84,10 @@ func TestTimes(t *testing.T) {
 	far.Rebooted = true
 	assert.Equal(t, "when the profile or its policy changes", far.Again())
 	far.Blockers = []v1alpha1.Blocker{{Namespace: "team", Name: "web", UID: "u"}}
-	assert.Contains(t, far.Again(), "when what is in the way can leave")
+	assert.Contains(t, far.Again(), "when the blocking pods can be evicted")
 
 	n.Fails("cpx", "InUse", "", true)
-	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Try 2 begins now.")
+	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Attempt 2 starts now.")
 
 	// A message of the state before says nothing of this one.
 	n.Switches(v1alpha1.Applying, "cpx", "").Says(v1alpha1.ConditionSwitching, true, "Draining", "asks pods to leave")

@@ -28,7 +28,7 @@ func (n Progress) Title() string {
 	case n.Wanted != n.Applied:
 		return fmt.Sprintf("profile %s → %s", ProfileName(n.Applied), ProfileName(n.Wanted))
 	case !n.Follows && n.Kept == "":
-		return fmt.Sprintf("profile %s, as it was before it was changed", n.Applied)
+		return fmt.Sprintf("profile %s, in an older version", n.Applied)
 	}
 	return "profile " + n.Applied
 }
@@ -79,7 +79,7 @@ func (n Progress) Sentences(now time.Time) []Remark {
 func (n Progress) Doings(now time.Time) string {
 	text := n.During(now)
 	if n.Attempt > 1 {
-		text += fmt.Sprintf(", try %d", n.Attempt)
+		text += fmt.Sprintf(", attempt %d", n.Attempt)
 	}
 	if doing := cmp.Or(n.Doing, n.Message); doing != "" {
 		text += ": " + strings.TrimSuffix(doing, ".")
@@ -99,7 +99,7 @@ func (n Progress) During(now time.Time) string {
 	if left := n.Deadline.Sub(now); left > 0 {
 		return text + ", " + long(left) + " left"
 	}
-	return text + ", its time was over " + long(now.Sub(*n.Deadline)) + " ago"
+	return text + ", overdue by " + long(now.Sub(*n.Deadline))
 }
 
 // Failure says why the last switch failed, what is now, and when it is tried again.
@@ -111,13 +111,13 @@ func (n Progress) Failure(now time.Time) string {
 	if n.Reason != "" {
 		head += " (" + n.Reason + ")"
 	}
-	text := fmt.Sprintf("%s: %s could not be reached", head, profileText(n.To))
+	text := fmt.Sprintf("%s: %s could not be applied", head, profileText(n.To))
 	if n.Message != "" {
 		text += ": " + strings.TrimSuffix(n.Message, ".")
 	}
 	text += "."
 	if n.Reason != rollbackFailed {
-		text += fmt.Sprintf(" The node is as before, with %s.", profileText(n.From))
+		text += fmt.Sprintf(" The node is unchanged, with %s.", profileText(n.From))
 	}
 	return text + " " + n.again(now)
 }
@@ -130,13 +130,13 @@ const rollbackFailed = "RollbackFailed"
 func (n Progress) again(now time.Time) string {
 	switch {
 	case len(n.Blockers) > 0:
-		return "It is tried again " + n.Again() + "."
+		return "It is retried " + n.Again() + "."
 	case n.Retry != nil && n.Retry.After(now):
-		return fmt.Sprintf("Try %d begins in %s.", n.Attempt+1, long(n.Retry.Sub(now)))
+		return fmt.Sprintf("Attempt %d starts in %s.", n.Attempt+1, long(n.Retry.Sub(now)))
 	case n.Retry != nil:
-		return fmt.Sprintf("Try %d begins now.", n.Attempt+1)
+		return fmt.Sprintf("Attempt %d starts now.", n.Attempt+1)
 	}
-	return "It is tried again " + n.Again() + "."
+	return "It is retried " + n.Again() + "."
 }
 
 // Again says when a switch that has failed is tried again, in words that hold at any
@@ -144,7 +144,7 @@ func (n Progress) again(now time.Time) string {
 func (n Progress) Again() string {
 	switch {
 	case len(n.Blockers) > 0:
-		return "when what is in the way can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
+		return "when the blocking pods can be evicted, which is checked at least every 30 minutes, or when the profile or its policy changes"
 	case n.Retry != nil:
 		return "at " + Clock(*n.Retry)
 	case n.Rebooted:

@@ -119,7 +119,7 @@ func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 		facts = append(facts, fmt.Sprintf("%d × %s", p.count, p.name))
 	}
 	if len(products) == 0 {
-		facts = append(facts, "no cards are published now")
+		facts = append(facts, "no cards are published")
 	}
 	if n.DriverVersion != "" {
 		facts = append(facts, "driver "+n.DriverVersion)
@@ -184,7 +184,7 @@ func (d *drawing) card(c cluster.Card, nameProduct, sayMode, alone bool) {
 		d.detail("", terminal.Text(productName(c), terminal.Normal))
 	}
 	if c.Incomplete != "" {
-		text := "not published in full: " + c.Incomplete + ", the scheduler leaves the card alone until all are"
+		text := "not published in full: " + c.Incomplete + ", the scheduler ignores the card until all are"
 		d.detail("", terminal.Text(text, terminal.Yellow))
 	}
 	d.cardModes(c, sayMode)
@@ -257,7 +257,7 @@ func (d *drawing) room(n cluster.Node, products []product) {
 		}
 		free := fitWords(cluster.Sum(cards))
 		if len(free) == 0 {
-			free = []terminal.Span{terminal.Text("nothing, every card is full or blocked", terminal.Normal)}
+			free = []terminal.Span{terminal.Text("nothing, all cards are full or blocked", terminal.Normal)}
 		}
 		d.Flow([]terminal.Span{plain("  " + head)}, free...)
 	}

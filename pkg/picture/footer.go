@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,10 +20,11 @@ func (d *drawing) empty() {
 	}
 	d.Blank()
 	d.Line(plain("What to check:"))
+	plugin := cluster.InSystem(d.summary.System) + " -l " + cluster.PluginLabel
 	for _, step := range []struct{ question, command string }{
-		{"Does the plugin run on the nodes with cards?", "kubectl -n tranche-system get daemonset tranche-kubelet-plugin"},
-		{"What does it say about the cards it found?", "kubectl -n tranche-system logs daemonset/tranche-kubelet-plugin"},
-		{"Did it leave an event on the node, such as another owner of the cards?", "kubectl get events -A --field-selector involvedObject.kind=Node"},
+		{"Does the plugin run on the nodes with GPUs?", "kubectl get pods -o wide " + plugin},
+		{"Which GPUs did it find?", "kubectl logs --prefix -n " + cmp.Or(d.summary.System, "NAMESPACE") + " -l " + cluster.PluginLabel},
+		{"Did it leave an event on the node, for example that another system owns the GPUs?", "kubectl get events -A --field-selector involvedObject.kind=Node"},
 	} {
 		d.Wrap("  ", step.question, terminal.Normal)
 		d.Line(plain("    " + step.command))
@@ -35,7 +37,7 @@ func (d *drawing) lost() {
 		return
 	}
 	d.Blank()
-	d.Flow(nil, terminal.Text("Held by claims, but no node publishes the card any more:", terminal.Red))
+	d.Flow(nil, terminal.Text("Held by claims, but no longer published by any node:", terminal.Red))
 	for _, h := range d.summary.Lost {
 		for _, o := range h.Holders {
 			d.Flow([]terminal.Span{plain("  " + h.Label + " of " + h.Pool + "  ")}, who(o)...)

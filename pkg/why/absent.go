@@ -31,13 +31,9 @@ func ExplainAbsence(in NotThere) *Explanation {
 	e.Quotes = quotes(in.Events, in.Now, func(event corev1.Event) bool {
 		return event.Reason == "FailedCreate" && related(event.InvolvedObject.Name)
 	})
-	switch {
-	case e.quota():
-		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: a ResourceQuota refuses it.", in.Name, in.Namespace)
-		e.remedy("delete something of the namespace that counts against the quota, or have the quota raised:", "kubectl describe quota -n "+in.Namespace)
-	case len(e.Quotes) > 0:
+	if len(e.Quotes) > 0 {
 		e.Summary = fmt.Sprintf("There is no pod %s in the namespace %s: it cannot be created.", in.Name, in.Namespace)
-		e.remedy("see what the message says; the pod is tried again by itself.", "")
+		e.remedy("fix what the message says; the pod is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+in.Namespace)
 	}
 	var others []string
 	for _, p := range in.Pods {

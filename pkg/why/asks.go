@@ -81,7 +81,7 @@ func notMade(in *Input, want *corev1.PodResourceClaim, err error) string {
 	if in.Templates != nil && !slices.ContainsFunc(in.Templates, named) {
 		return fmt.Sprintf("the pod names the ResourceClaimTemplate %s, which does not exist in the namespace %s.", template, in.Pod.Namespace)
 	}
-	return fmt.Sprintf("the claim of %q is not made of the ResourceClaimTemplate %s yet; kube-controller-manager makes it.", want.Name, template)
+	return fmt.Sprintf("the claim of %q has not been created from the ResourceClaimTemplate %s yet; kube-controller-manager creates it.", want.Name, template)
 }
 
 // addExtended adds what is asked for by resource name. The scheduler makes the

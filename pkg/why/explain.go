@@ -106,9 +106,9 @@ func (e *Explanation) gated(pod *corev1.Pod) {
 	for _, g := range pod.Spec.SchedulingGates {
 		gates = append(gates, g.Name)
 	}
-	e.Summary = fmt.Sprintf("%s/%s is held back by its scheduling gates (%s); the scheduler does not look at it yet.",
+	e.Summary = fmt.Sprintf("%s/%s has scheduling gates (%s); the scheduler ignores it until they are removed.",
 		e.Namespace, e.Pod, strings.Join(gates, ", "))
-	e.remedy("whoever set the gates (a queue such as Kueue, for instance) has to take them off.", "")
+	e.remedy("the component that set the gates, for example Kueue, must remove them.", "")
 }
 
 // unscheduled explains a pod without a node.
@@ -121,9 +121,6 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn
 	case len(w.missing) > 0:
 		e.State = ClaimMissing
 		e.Summary = fmt.Sprintf("%s/%s waits for a claim: %s", e.Namespace, e.Pod, strings.Join(w.missing, " "))
-		if e.quota() {
-			e.Summary = fmt.Sprintf("%s/%s waits for a claim that a ResourceQuota refuses.", e.Namespace, e.Pod)
-		}
 		e.remedyMissing()
 		return
 	case len(w.open) == 0 && len(w.given) == 0:
@@ -155,7 +152,7 @@ func (e *Explanation) unscheduled(ctx context.Context, c *world, w wishes, drawn
 		}
 		i := slices.IndexFunc(drawn.Nodes, func(n cluster.Node) bool { return n.Name == node.Name })
 		n := c.node(ctx, node, drawn.Nodes[i], w)
-		c.addSwitch(&n, node)
+		c.addSwitch(&n)
 		tainted := slices.ContainsFunc(n.Requests, func(r Request) bool { return r.Verdict != Fits && len(r.Taints) > 0 })
 		if n.Verdict == Unusable || tainted || len(n.Reasons) > 0 {
 			e.Quotes = append(e.Quotes, nodeWarnings(in, node.Name)...)
@@ -173,23 +170,12 @@ func (c *world) asks(ctx context.Context, w wishes) []Ask {
 		for _, r := range claim.Spec.Devices.Requests {
 			a := Ask{Claim: claim.Name, Request: r.Name}
 			var texts []string
-			for _, ch := range choices(r) {
-				text := fmt.Sprintf("%d × %s", ch.count, c.what(ctx, ch))
-				if ch.all {
-					text = "every " + c.what(ctx, ch) + " of the node"
+			for i, ch := range choices(r) {
+				what := want{kind: c.what(ctx, ch), count: ch.count, all: ch.all}
+				if i == 0 {
+					a.first = what
 				}
-				if amounts := ch.named(); amounts != "" {
-					text += " (" + amounts + ")"
-				}
-				if ch.admin {
-					text += ", to look at only (adminAccess)"
-				}
-				if claim.Name == "" { // asked for by resource name
-					text += " (" + w.resource(ch.class) + ", class " + ch.class + ")"
-				} else if !strings.Contains(text, ch.class) {
-					text += " (class " + ch.class + ")"
-				}
-				texts = append(texts, text)
+				texts = append(texts, what.text()+c.details(claim, ch, what.kind, w))
 				a.Class = ch.class
 			}
 			a.Text = strings.Join(texts, ", or else ")
@@ -197,6 +183,38 @@ func (c *world) asks(ctx context.Context, w wishes) []Ask {
 		}
 	}
 	return out
+}
+
+// want is what a choice asks for, and how much of it.
+type want struct {
+	kind  kind
+	count int64
+	all   bool
+}
+
+func (a want) text() string {
+	if a.all {
+		return fmt.Sprintf("every %s of the node", a.kind)
+	}
+	return fmt.Sprintf("%d × %s", a.count, a.kind)
+}
+
+// details says in brackets what else a choice asks for, and by which class.
+func (c *world) details(claim *resourceapi.ResourceClaim, ch choice, what kind, w wishes) string {
+	text := ""
+	if amounts := ch.named(); amounts != "" {
+		text += " (" + amounts + ")"
+	}
+	if ch.admin {
+		text += ", to look at only (adminAccess)"
+	}
+	switch {
+	case claim.Name == "": // asked for by resource name
+		text += " (" + w.resource(ch.class) + ", class " + ch.class + ")"
+	case !what.byClass:
+		text += " (class " + ch.class + ")"
+	}
+	return text
 }
 
 // invalid says what no node could ever satisfy.
@@ -265,7 +283,7 @@ func (e *Explanation) running(in *Input) {
 // starting explains a pod that has a node and does not run there yet.
 func (e *Explanation) starting(in *Input, w wishes) {
 	e.State = Starting
-	e.Summary = fmt.Sprintf("%s/%s has its place on %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
+	e.Summary = fmt.Sprintf("%s/%s is scheduled to %s and is being started.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
 	if len(w.missing) > 0 {
 		e.Summary += " But " + strings.Join(w.missing, " ")
 	}
@@ -282,11 +300,11 @@ func (e *Explanation) starting(in *Input, w wishes) {
 	prepare := slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedPrepareDynamicResources" })
 	switch {
 	case prepare:
-		e.Summary = fmt.Sprintf("%s/%s has its place on %s, but the node could not make its devices ready.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
-		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet tries again by itself.", "")
-		e.remedyLog(in, "the whole story is in the plugin's log")
+		e.Summary = fmt.Sprintf("%s/%s is scheduled to %s, but the node could not prepare its devices.", e.Namespace, e.Pod, in.Pod.Spec.NodeName)
+		e.remedy("do what the message of FailedPrepareDynamicResources says; the kubelet retries automatically.", "")
+		e.remedyLog(in, "see the plugin's log for details")
 	case len(waits) == 0 && len(e.Quotes) == 0:
-		e.remedyLog(in, "wait: making a partition ready takes seconds. If it lasts, see the plugin's log")
+		e.remedyLog(in, "wait: preparing a partition takes seconds. If it takes longer, see the plugin's log")
 	}
 }
 
@@ -301,13 +319,13 @@ func (e *Explanation) terminating(in *Input) {
 	case len(e.Holds) > 0:
 		e.Summary += fmt.Sprintf(" and %s has not released its devices yet.", pod.Spec.NodeName)
 	default:
-		e.Summary += fmt.Sprintf("; it holds no card, so it waits for something else on %s.", pod.Spec.NodeName)
+		e.Summary += fmt.Sprintf("; it holds no GPU, so it waits for something else on %s.", pod.Spec.NodeName)
 	}
 	over := in.Now.Sub(pod.DeletionTimestamp.Time)
 	if over > 0 && !in.Now.IsZero() {
-		e.Summary += fmt.Sprintf(" Its time to stop ended %s ago.", age(over))
+		e.Summary += fmt.Sprintf(" Its grace period ended %s ago.", age(over))
 	} else {
-		e.Summary += " Its containers still have time to stop."
+		e.Summary += " Its grace period has not ended."
 	}
 	if len(pod.Finalizers) > 0 {
 		e.Summary += " It also waits for its finalizers: " + strings.Join(pod.Finalizers, ", ") + "."
@@ -316,10 +334,10 @@ func (e *Explanation) terminating(in *Input) {
 	if pod.Spec.NodeName != "" {
 		e.Quotes = append(e.Quotes, nodeWarnings(in, pod.Spec.NodeName)...)
 		if over < patienceToRelease {
-			e.remedy("wait: to release a partition takes seconds.", "")
+			e.remedy("wait: releasing a partition takes seconds.", "")
 			return
 		}
-		e.remedyLog(in, "a process that still uses the card keeps it from being released; the plugin's log names it")
+		e.remedyLog(in, "a process that still uses the GPU prevents its release; the plugin's log names it")
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
 // judge sums up what was found about the nodes, and says what can be done.
@@ -20,18 +21,18 @@ func (e *Explanation) judge(c *world, w wishes) {
 	switch {
 	case c.in.Classes == nil:
 		e.State = Unknown
-		e.Summary = who + " has no node yet. Without the DeviceClasses it cannot be told why."
+		e.Summary = who + " has no node yet. The reason cannot be determined without the DeviceClasses."
 		e.remedyClasses()
 	case c.in.Slices == nil:
 		e.State = Unknown
-		e.Summary = who + " has no node yet. Without the ResourceSlices it cannot be told why."
+		e.Summary = who + " has no node yet. The reason cannot be determined without the ResourceSlices."
 	case len(e.Nodes) == 0:
 		e.State = NoRoom
-		e.Summary = who + " waits for a card, and no node publishes any."
-		e.remedy("see whether the plugin runs on the nodes with cards:", "kubectl get daemonsets "+c.in.inSystem()+" -l "+pluginLabel)
+		e.Summary = who + " waits for a GPU, and no node publishes any."
+		e.remedy("see whether the plugin runs on the nodes with cards:", "kubectl get daemonsets "+cluster.InSystem(cluster.SystemNamespace(c.Classes))+" -l "+cluster.PluginLabel)
 	case c.in.Partial:
 		e.State = Unknown
-		e.Summary = who + " has no node yet. Not all claims may be seen, so what looks free may be held."
+		e.Summary = who + " has no node yet. You are not allowed to see all claims, so what looks free may be held."
 		if len(fit) == 0 {
 			e.State, e.Summary = NoRoom, who+" waits for a device: "+e.reason()
 		}
@@ -52,7 +53,7 @@ func (e *Explanation) judge(c *world, w wishes) {
 		}
 	}
 	if e.State == NoRoom || e.State == Unknown {
-		e.remedies(c.in.Rules, with)
+		e.remedies(with)
 	}
 }
 
@@ -79,9 +80,15 @@ func (e *Explanation) remedyClasses() {
 type phrase struct{ one, many, all string }
 
 // phrases are the verdicts about what was asked for.
-func phrases(what string) map[Verdict]phrase {
+func phrases(of want) map[Verdict]phrase {
+	what := of.kind.text
 	a := "a " + what
-	if strings.Contains(what, "×") {
+	switch {
+	case of.all:
+		what = "every " + what
+		a = what
+	case of.count > 1:
+		what = fmt.Sprintf("%d × %s", of.count, what)
 		a = what
 	}
 	out := map[Verdict]phrase{
@@ -90,13 +97,13 @@ func phrases(what string) map[Verdict]phrase {
 		Tainted:  {"has " + what + " on tainted cards only", "have " + what + " on tainted cards only", "all nodes have " + what + " on tainted cards only"},
 		Excluded: {"is not open to this pod", "are not open to this pod", "no node is open to this pod"},
 		Together: {"cannot give everything at once", "cannot give everything at once", "no node can give everything at once"},
-		Never: {"could not give all this even if nobody held anything", "could not give all this even if nobody held anything",
+		Never: {"could not give all this even if all devices were free", "could not give all this even if all devices were free",
 			"no node could give all this even if nobody held anything"},
 		Unusable: {"has no usable card", "have no usable card", "no node has a usable card"},
 		Unclear:  {"cannot be judged", "cannot be judged", "no node can be judged"},
 		Fits:     {"may have room", "may have room", "all nodes may have room"},
 	}
-	if strings.HasPrefix(what, "every ") {
+	if of.all {
 		out[Full] = phrase{"cannot give " + what, "cannot give " + what, "no node can give " + what}
 	}
 	return out
@@ -127,19 +134,16 @@ func (e *Explanation) reason() string {
 	return strings.Join(parts, "; ") + "."
 }
 
-// wanted names the request that fails first on some node.
-func (e *Explanation) wanted() string {
+// wanted is the request that fails first on some node.
+func (e *Explanation) wanted() want {
 	for _, n := range e.Nodes {
 		for i, r := range n.Requests {
 			if r.Verdict != Fits && i < len(e.Asks) {
-				what, _, _ := strings.Cut(e.Asks[i].Text, " (")
-				what = strings.TrimSuffix(what, " of the node")
-				what, _, _ = strings.Cut(what, ", or else ")
-				return strings.TrimPrefix(what, "1 × ")
+				return e.Asks[i].first
 			}
 		}
 	}
-	return "such device"
+	return want{kind: kind{text: "such device"}, count: 1}
 }
 
 // unclear is why a node could not be judged.
@@ -165,7 +169,7 @@ func nodeNames(nodes []Node) string {
 }
 
 // remedies says what a person can do, the least effort first.
-func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with func(...Verdict) []Node) {
+func (e *Explanation) remedies(with func(...Verdict) []Node) {
 	add := func(format string, args ...any) { e.remedy(fmt.Sprintf(format, args...), "") }
 	e.remedySwitch()
 	if full := with(Full, Together); len(full) > 0 {
@@ -185,17 +189,16 @@ func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with fu
 	for _, n := range e.Nodes {
 		for _, r := range n.Requests {
 			rules = union(rules, r.Rules...)
-			if len(r.Taints) > 0 && len(r.Rules) == 0 && r.Verdict != Fits {
+			if len(r.Taints) > 0 && len(r.Rules) == 0 && r.Verdict != Fits && !n.switching {
 				driverTainted = cmp.Or(driverTainted, n.Name)
 			}
 		}
 	}
-	rules = slices.DeleteFunc(rules, func(name string) bool { return ofSwitch(taintRules, name) })
 	for _, rule := range rules {
 		e.remedy("when the reason for the taint is over, remove it:", "kubectl delete devicetaintrule "+rule)
 	}
 	if driverTainted != "" {
-		e.remedy("Tranche's plugin set the taint and takes it off when the reason is gone; the node's events tell it:", "kubectl describe node "+driverTainted)
+		e.remedy("Tranche's plugin set the taint and removes it when the reason is gone; see the node's events:", "kubectl describe node "+driverTainted)
 	}
 	badSelector := func(n Node) bool {
 		return slices.ContainsFunc(n.Requests, func(r Request) bool { return r.badSelector })
@@ -216,7 +219,7 @@ func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with fu
 		})
 		if i >= 0 {
 			if excluded[i].cordoned {
-				e.remedy(excluded[i].Name+" has the devices; when the reason for its cordon is over:", "kubectl uncordon "+excluded[i].Name)
+				e.remedy(excluded[i].Name+" has the devices; when it no longer needs to be cordoned:", "kubectl uncordon "+excluded[i].Name)
 			} else {
 				add("%s has the devices: let the pod go there (its nodeSelector, affinity and tolerations).", excluded[i].Name)
 			}
@@ -226,15 +229,9 @@ func (e *Explanation) remedies(taintRules []resourceapi.DeviceTaintRule, with fu
 
 // remedyMissing is for a pod whose claim is not there.
 func (e *Explanation) remedyMissing() {
-	if e.quota() {
-		e.remedy("delete something of the namespace that counts against the quota, or have it raised:",
-			"kubectl describe quota -n "+e.Namespace)
+	if slices.ContainsFunc(e.Quotes, func(q Quote) bool { return q.Reason == "FailedResourceClaimCreation" }) {
+		e.remedy("fix what the message says; the claim is created again automatically. If a quota is exceeded, see:", "kubectl describe quota -n "+e.Namespace)
 		return
 	}
-	e.remedy("create what is missing; the pod goes on by itself then.", "")
-}
-
-// quota tells whether a ResourceQuota refused something.
-func (e *Explanation) quota() bool {
-	return slices.ContainsFunc(e.Quotes, func(q Quote) bool { return strings.Contains(q.Message, "exceeded quota") })
+	e.remedy("create what is missing; the pod continues automatically.", "")
 }

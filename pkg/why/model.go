@@ -15,8 +15,6 @@ type Input struct {
 	// Templates are the claim templates of the pod's namespace, nil if they could not be
 	// read.
 	Templates []resourceapi.ResourceClaimTemplate
-	// System is the namespace of Tranche's own pods, empty when it is not known.
-	System string
 	// Events of the pod's namespace, NodeEvents those about nodes.
 	Events     []corev1.Event
 	NodeEvents []corev1.Event
@@ -101,6 +99,8 @@ type Ask struct {
 	Class   string `json:"class,omitempty"`
 	// Text says the request in words: "2 × 1g.10gb".
 	Text string `json:"text"`
+	// first is the first choice.
+	first want
 }
 
 // Verdict is whether a node can serve the pod.
@@ -132,6 +132,8 @@ type Node struct {
 	// Profile is how far the node is with its partition profile, nil where there is
 	// no GPUNode.
 	Profile *cluster.Progress `json:"profile,omitempty"`
+	// switchTo is the profile of the switch that has tainted the node, nil if none has.
+	switchTo *string
 	// switching: the switch keeps the pod off. cordoned: so does the node's cordon.
 	// withheld: the plugin publishes nothing of some of its cards.
 	switching, cordoned, withheld bool
@@ -159,6 +161,8 @@ type Request struct {
 	// them that would be free first.
 	InMode  []InMode `json:"inMode,omitempty"`
 	Nearest *Nearest `json:"nearest,omitempty"`
+	// switchTo is the profile of the switch that has tainted the devices, nil if none has.
+	switchTo *string
 	// badSelector: it cannot be judged because a selector cannot be evaluated.
 	badSelector bool
 	// sameMode: some cards are in the right mode, or have no modes.

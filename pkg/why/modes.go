@@ -27,7 +27,7 @@ type Nearest struct {
 }
 
 // oneMode is why a card that has room may have none for a partition.
-const oneMode = "A card changes its mode only when nobody holds a piece of it."
+const oneMode = "A card changes its mode only when no claim holds a part of it."
 
 // whole is the mode of a card that is not cut.
 const whole = "SPX"
@@ -152,15 +152,15 @@ func (e *Explanation) remedyFull(full []Node) {
 		}
 	}
 	if near == nil || !only {
-		e.remedy("wait until one of the holders ends, or delete one of them: the device goes to this pod by itself.", "")
+		e.remedy("wait until one of the holders ends, or delete one of them: this pod then gets the device automatically.", "")
 	}
 	if near == nil {
 		return
 	}
-	text := "wait until nobody holds a piece of one of the cards, or see to it: "
+	text := "wait until one of the cards is free, or free one: "
 	if !only {
-		text = "or see to it that nobody holds a piece of one of the cards in another mode: "
+		text = "or free one of the cards in another mode: "
 	}
-	e.remedy(fmt.Sprintf("%s%s on %s has the fewest holders (%s). The card is switched for this pod by itself.",
+	e.remedy(fmt.Sprintf("%s%s on %s has the fewest holders (%s). The card is then switched for this pod automatically.",
 		text, near.Card, node, strings.Join(near.Holders, "; ")), "")
 }

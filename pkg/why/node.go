@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -25,9 +27,8 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 			n.Free = append(n.Free, fmt.Sprintf("%s ×%d", f.Label, f.Count))
 		}
 	}
-	if n.Reasons = c.excluded(node, w); len(n.Reasons) > 0 {
+	if c.exclude(&n, node, w); len(n.Reasons) > 0 {
 		n.Verdict = Excluded
-		n.cordoned = slices.Contains(n.Reasons, cordoned)
 	}
 	devices, withheld, unusable := c.cards(node)
 	n.withheld = withheld > 0
@@ -69,7 +70,7 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 	if n.Verdict == Full || n.Verdict == Together {
 		if ever, err := c.everFits(ctx, node, w.open...); err == nil && !ever {
 			n.Verdict = Never
-			reason := "it would not fit here even if nobody held anything."
+			reason := "it would not fit here even if all devices were free."
 			if c.modesClash(ctx, node, w.open) {
 				reason += " All pieces of one AMD card are of one kind."
 			}
@@ -101,6 +102,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		holders = append(holders, s.holders...)
 		out.Places, out.Free, out.Taken, out.Tainted = out.Places+s.places, out.Free+s.free, out.Taken+s.taken, out.Tainted+s.tainted
 		out.Taints, out.Rules = union(out.Taints, s.taints...), union(out.Rules, s.rules...)
+		out.switchTo = cmp.Or(out.switchTo, s.switchTo)
 	}
 	out.Holders = names(holders)
 	fits := false
@@ -279,12 +281,9 @@ func products(n cluster.Node) string {
 	return strings.Join(out, ", ")
 }
 
-const cordoned = "the node is cordoned."
-
-// excluded says why the pod may not go to a node, whatever its cards are.
-func (c *world) excluded(node *corev1.Node, w wishes) []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+// exclude says why the pod may not go to a node, whatever its cards are.
+func (c *world) exclude(n *Node, node *corev1.Node, w wishes) {
+	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
 	for _, claim := range w.given {
 		selector := claim.Status.Allocation.NodeSelector
 		if selector == nil {
@@ -295,7 +294,7 @@ func (c *world) excluded(node *corev1.Node, w wishes) []string {
 		}
 	}
 	if c.Node(node.Name) == nil {
-		return out
+		return
 	}
 	pod := c.in.Pod
 	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
@@ -315,12 +314,15 @@ func (c *world) excluded(node *corev1.Node, w wishes) []string {
 			continue
 		}
 		if t.Key == corev1.TaintNodeUnschedulable {
-			say(cordoned)
+			say("the node is cordoned.")
+			n.cordoned = true
 			continue
+		}
+		if t.Key == v1alpha1.RepartitioningTaint {
+			n.switchTo = &t.Value
 		}
 		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())
 	}
-	return out
 }
 
 // wanted puts a required node affinity into words.

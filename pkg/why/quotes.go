@@ -53,10 +53,14 @@ func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	})
 }
 
-// nodeWarnings quotes what our plugin says about a node.
+// controllerName is the component that the controller writes events as.
+const controllerName = "tranche-controller"
+
+// nodeWarnings quotes what the plugin and the controller say about a node.
 func nodeWarnings(in *Input, node string) []Quote {
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
-		ours := strings.Contains(e.ReportingController+e.Source.Component, "tranche")
+		component := cmp.Or(e.ReportingController, e.Source.Component)
+		ours := component == gpu.DriverName || component == controllerName
 		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node
 	})
 }

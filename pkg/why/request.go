@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -19,7 +20,7 @@ import (
 // supply is what a node has for a choice.
 type supply struct {
 	choice
-	what                         string
+	what                         kind
 	places, free, taken, tainted int
 	// room is how many can be had at once now, most how many if nobody held
 	// anything.
@@ -29,6 +30,8 @@ type supply struct {
 	holders []cluster.Holder
 	taints  []string
 	rules   []string
+	// switchTo is the profile of the switch that has tainted devices, nil if none has.
+	switchTo *string
 	// profile is the one that the node follows, if it leaves out what cards could
 	// offer.
 	profile string
@@ -128,6 +131,9 @@ func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) 
 
 func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
 	for _, t := range taints {
+		if t.Key == v1alpha1.RepartitioningTaint {
+			s.switchTo = &t.Value
+		}
 		text := t.Key
 		if t.Value != "" {
 			text += "=" + t.Value
@@ -157,33 +163,45 @@ var profileInText = regexp.MustCompile(`"(\d+g\.\d+gb[^"]*|[a-z]px)"`)
 // shareInText finds there in what shares are measured, for shares that no node has.
 var shareInText = regexp.MustCompile(`\?share\.orValue\(""\) == "(\w+)"`)
 
+// kind is what a choice asks for, in words.
+type kind struct {
+	text string
+	// share and whole: it is a share, or a whole GPU. byClass: only its class is known.
+	share, whole, byClass bool
+}
+
+func (k kind) String() string { return k.text }
+
 // what names what a choice asks for: the profile when it can only be one, else
 // the class.
-func (c *world) what(ctx context.Context, ch choice) string {
-	var labels []string
+func (c *world) what(ctx context.Context, ch choice) kind {
+	var found []kind
 	for _, p := range c.Pools {
 		for _, d := range p.Devices {
-			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && p.Driver == gpu.DriverName {
-				labels = union(labels, d.Label)
+			if ok, err := c.wanted(ctx, d, ch); err == nil && ok && p.GPU != "" {
+				k := kind{text: d.Label, share: d.Type == gpu.TypeShare, whole: d.Type == gpu.TypeGPU}
+				if !slices.Contains(found, k) {
+					found = append(found, k)
+				}
 			}
 		}
 	}
-	if len(labels) == 1 {
-		return labels[0]
+	if len(found) == 1 {
+		return found[0]
 	}
-	if class := c.DeviceClasses[ch.class]; class != nil && len(labels) == 0 {
+	if class := c.DeviceClasses[ch.class]; class != nil && len(found) == 0 {
 		for _, s := range class.Spec.Selectors {
 			if s.CEL != nil {
 				if m := profileInText.FindStringSubmatch(s.CEL.Expression); m != nil {
-					return m[1]
+					return kind{text: m[1]}
 				}
 				if m := shareInText.FindStringSubmatch(s.CEL.Expression); m != nil {
-					return m[1] + " share"
+					return kind{text: m[1] + cluster.ShareSuffix, share: true}
 				}
 			}
 		}
 	}
-	return "device of class " + ch.class
+	return kind{text: "device of class " + ch.class, byClass: true}
 }
 
 // verdict is what a node can do for a choice, when it alone were asked for.
@@ -222,13 +240,13 @@ func (s supply) sentence(verdict Verdict, offers []string) string {
 	case s.places == 0 && s.profile != "":
 		return fmt.Sprintf("the node follows profile %s, which offers no %s; its cards have %s.", s.profile, s.what, strings.Join(offers, ", "))
 	case s.places == 0 && len(offers) == 0:
-		return "there is no " + s.what + " here."
-	case s.places == 0 && len(offers) == 1 && strings.HasSuffix(offers[0], " card"):
-		return "there is no " + s.what + " here; its cards can only be had whole."
+		return fmt.Sprintf("there is no %s here.", s.what)
+	case s.places == 0 && len(offers) == 1 && offers[0] == cluster.WholeGPU:
+		return fmt.Sprintf("there is no %s here; its cards can only be had whole.", s.what)
 	case s.places == 0:
-		return "there is no " + s.what + " here; its cards have " + strings.Join(offers, ", ") + "."
+		return fmt.Sprintf("there is no %s here; its cards have %s.", s.what, strings.Join(offers, ", "))
 	case verdict == Lacking:
-		return fmt.Sprintf("it asks for %d × %s at once, and the node has %d even when nobody holds anything.", s.count, s.what, s.most)
+		return fmt.Sprintf("it asks for %d × %s at once, and the node has only %d in total.", s.count, s.what, s.most)
 	case verdict == Fits && s.free == s.places:
 		return every("free") + "."
 	case verdict == Tainted:
@@ -253,13 +271,13 @@ func (s supply) noun(n int) string {
 	if n == 1 {
 		plural = ""
 	}
-	if rest, ok := strings.CutPrefix(s.what, "device "); ok {
-		return "device" + plural + " " + rest
+	switch {
+	case s.what.byClass:
+		return "device" + plural + " of class " + s.class
+	case s.what.whole:
+		return s.what.text + plural
 	}
-	if strings.HasSuffix(s.what, " card") {
-		return s.what + plural
-	}
-	return "place" + plural + " for " + s.what
+	return fmt.Sprintf("place%s for %s", plural, s.what)
 }
 
 // states says how many are taken, tainted and free: "13 are taken, 2 tainted and

@@ -145,10 +145,10 @@ func (s *supply) addShort(amounts, left map[string]resource.Quantity) {
 // do.
 func (s supply) shareSentence(verdict Verdict, offers []string) string {
 	switch {
-	case s.places == 0 && isShareName(s.what) && slices.Contains(offers, s.what):
-		return "it has " + s.what + "s, and none that the claim's class and selectors choose (shares of whole cards and of partitions have classes of their own)."
-	case s.places == 0 && isShareName(s.what):
-		text := "no " + s.what + " is published here: the node's settings share no such card, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell."
+	case s.places == 0 && s.what.share && slices.Contains(offers, s.what.text):
+		return "it has " + s.what.text + "s, and none that the claim's class and selectors choose (shares of whole cards and of partitions have classes of their own)."
+	case s.places == 0 && s.what.share:
+		text := "no " + s.what.text + " is published here: the node's settings share no such card, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell."
 		if len(offers) > 0 {
 			text += " Its cards have " + strings.Join(offers, ", ") + "."
 		}
@@ -189,5 +189,3 @@ func (s supply) shareSentence(verdict Verdict, offers []string) string {
 	}
 	return fmt.Sprintf("of %d shared devices, %s.", s.places, strings.Join(parts, "; "))
 }
-
-func isShareName(what string) bool { return strings.HasSuffix(what, " share") }

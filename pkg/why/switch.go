@@ -4,10 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
-
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
@@ -16,18 +12,18 @@ import (
 
 // addSwitch says of a node that cannot serve the pod what its profile has to do with
 // it.
-func (c *world) addSwitch(n *Node, node *corev1.Node) {
+func (c *world) addSwitch(n *Node) {
 	n.Profile = c.Progress(n.Name)
 	if n.Verdict == Fits {
 		return
 	}
-	profile, keptOff := n.taintedFor(node)
+	profile, keptOff := n.taintedFor()
 	n.switching = keptOff
 	say := func(text string) { n.Reasons = append(n.Reasons, text) }
 	switch far := n.Profile; {
 	case far == nil || (keptOff && !far.Switching()):
 		if keptOff {
-			say(fmt.Sprintf("the node is being switched to %s; its cards come back when that is over.", cluster.TaintProfile(profile)))
+			say(fmt.Sprintf("the node is being switched to %s; its cards are available again when the switch ends.", cluster.TaintProfile(profile)))
 		}
 	case far.Switching():
 		n.switching = n.switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && n.Verdict == Unusable
@@ -44,11 +40,11 @@ func (c *world) switchText(n *Node) string {
 	far := n.Profile
 	to := cluster.TaintProfile(far.To)
 	if !n.switching {
-		return fmt.Sprintf("the node is to be switched to %s (%s); it may offer other pieces then.", to, far.During(c.in.Now))
+		return fmt.Sprintf("a switch of the node to %s is planned (%s); it may offer other devices afterwards.", to, far.During(c.in.Now))
 	}
-	text := fmt.Sprintf("the node is being switched to %s (%s); its cards come back when that is over", to, far.During(c.in.Now))
+	text := fmt.Sprintf("the node is being switched to %s (%s); its cards are available again when the switch ends", to, far.During(c.in.Now))
 	if far.State == v1alpha1.RollingBack {
-		text = fmt.Sprintf("the node is being put back to what it was, since %s was not reached (%s); its cards come back when that is over", to, far.During(c.in.Now))
+		text = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s); its cards are available again when the switch ends", to, far.During(c.in.Now))
 	}
 	if far.Deadline != nil {
 		text += fmt.Sprintf(", and this step ends at %s at the latest", cluster.Clock(*far.Deadline))
@@ -58,20 +54,14 @@ func (c *world) switchText(n *Node) string {
 
 // taintedFor tells whether taints of a switch keep the pod from the node or from
 // cards of it, and names the profile that the node is switched to.
-func (n *Node) taintedFor(node *corev1.Node) (profile string, yes bool) {
+func (n *Node) taintedFor() (profile string, yes bool) {
 	for _, r := range n.Requests {
-		for _, t := range r.Taints {
-			if rest, ok := strings.CutPrefix(t, v1alpha1.RepartitioningTaint); ok && r.Verdict != Fits {
-				profile, _, _ = strings.Cut(strings.TrimPrefix(rest, "="), ":")
-				return profile, true
-			}
+		if r.switchTo != nil && r.Verdict != Fits {
+			return *r.switchTo, true
 		}
 	}
-	for _, t := range node.Spec.Taints {
-		said := slices.ContainsFunc(n.Reasons, func(r string) bool { return strings.Contains(r, t.ToString()) })
-		if t.Key == v1alpha1.RepartitioningTaint && said {
-			return t.Value, true
-		}
+	if n.switchTo != nil {
+		return *n.switchTo, true
 	}
 	return "", false
 }
@@ -87,32 +77,24 @@ func (c *world) unpublished(shown []Node) []Node {
 			continue
 		}
 		n := Node{Name: name, Verdict: Unusable}
-		c.addSwitch(&n, &corev1.Node{})
+		c.addSwitch(&n)
 		out = append(out, n)
 	}
 	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
-// ofSwitch tells whether a DeviceTaintRule is that of a switch, which nobody should
-// delete: the controller puts it back, and takes it off in the end.
-func ofSwitch(rules []resourceapi.DeviceTaintRule, name string) bool {
-	return slices.ContainsFunc(rules, func(r resourceapi.DeviceTaintRule) bool {
-		return r.Name == name && r.Spec.Taint.Key == v1alpha1.RepartitioningTaint
-	})
-}
-
 // remedySwitch says what a person can do where profiles and switches are in the way.
 func (e *Explanation) remedySwitch() {
 	for _, n := range e.Nodes {
 		if n.switching {
-			e.remedy(fmt.Sprintf("wait: the switch of %s ends by itself. How far it is:", n.Name), "kubectl tranche switches "+n.Name)
+			e.remedy(fmt.Sprintf("wait until the switch of %s ends. To see its progress:", n.Name), "kubectl tranche switches "+n.Name)
 			break
 		}
 	}
 	for _, n := range e.Nodes {
 		if n.Profile != nil && n.Profile.State == v1alpha1.Failed && n.Verdict != Fits {
-			e.remedy(fmt.Sprintf("see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
+			e.remedy(fmt.Sprintf("to see why %s could not be switched:", n.Name), "kubectl tranche switches "+n.Name)
 			break
 		}
 	}
@@ -133,7 +115,7 @@ func (c *world) ofTheSwitch(holds []Holding) string {
 	for _, h := range holds {
 		card := cluster.GPUOf(h.Device)
 		if far := c.Progress(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(card) {
-			return fmt.Sprintf("Its card %s is being switched to %s (%s); unless its piece is kept, the pod is asked to leave.",
+			return fmt.Sprintf("Its card %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
 				card, cluster.TaintProfile(far.To), far.During(c.in.Now))
 		}
 	}

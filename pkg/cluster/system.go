@@ -1,0 +1,28 @@
+package cluster
+
+import resourceapi "k8s.io/api/resource/v1"
+
+// PluginLabel selects the plugin's objects, whatever the release and its namespace are called.
+const PluginLabel = "app.kubernetes.io/component=kubelet-plugin"
+
+// namespaceAnnotation of a DeviceClass of the chart names the namespace of Tranche.
+const namespaceAnnotation = "tranche.dev/namespace"
+
+// SystemNamespace returns the namespace of Tranche, as the classes of its chart name it,
+// empty if none does.
+func SystemNamespace(classes []resourceapi.DeviceClass) string {
+	for i := range classes {
+		if namespace := classes[i].Annotations[namespaceAnnotation]; namespace != "" {
+			return namespace
+		}
+	}
+	return ""
+}
+
+// InSystem is the option of kubectl for the namespace of Tranche.
+func InSystem(namespace string) string {
+	if namespace == "" {
+		return "-A"
+	}
+	return "-n " + namespace
+}

@@ -20,7 +20,7 @@ import (
 
 // settingsOf is how cards are shared in the demo of a folder: as the profile in
 // its settings says, by default if there is none.
-func settingsOf(t *testing.T, folder string) *profile.Settings {
+func settingsOf(t *testing.T, folder string) *profile.Profile {
 	t.Helper()
 	file := filepath.Join(folder, "settings", "values.yaml")
 	data, err := os.ReadFile(file)
@@ -33,7 +33,7 @@ func settingsOf(t *testing.T, folder string) *profile.Settings {
 	}
 	require.NoError(t, yaml.Unmarshal(data, &values))
 	require.Len(t, values.Profiles, 1, file)
-	var read *profile.Settings
+	var read *profile.Profile
 	for name, spec := range values.Profiles {
 		text, err := yaml.Marshal(map[string]any{
 			"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,

@@ -82,7 +82,7 @@ func TestProfilesOfTheChart(t *testing.T) {
 			inv, err := models.LoadInventory(name)
 			require.NoError(t, err)
 			resolved, err := s.Resolve(inv.Hardware("node"), nil)
-			return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == p.Name })
+			return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Desired) bool { return c.Profile == p.Name })
 		}), "%s fits no machine", p.Name)
 		name, meaning := "`"+p.Name+"`", describe(&p)
 		if i := slices.IndexFunc(rows, func(row []string) bool { return row[1] == meaning }); i >= 0 {

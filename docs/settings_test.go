@@ -83,7 +83,7 @@ func TestDefaultsOfProfiles(t *testing.T) {
 }
 
 // profileFor is what the spec of a profile says of an H100.
-func profileFor(t *testing.T, name string, spec any) profile.Card {
+func profileFor(t *testing.T, name string, spec any) profile.Desired {
 	t.Helper()
 	document, err := yaml.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ProfileKind,
@@ -96,7 +96,7 @@ func profileFor(t *testing.T, name string, spec any) profile.Card {
 }
 
 // desiredOf is the desired state of an H100.
-func desiredOf(t *testing.T, s *profile.Settings) profile.Card {
+func desiredOf(t *testing.T, s *profile.Profile) profile.Desired {
 	t.Helper()
 	const address = "0000:1b:00.0"
 	desired, err := s.Resolve([]gpu.GPU{{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", PCIAddress: address}}, nil)

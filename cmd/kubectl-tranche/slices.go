@@ -129,7 +129,7 @@ func (o *slicesOptions) print(out io.Writer) error {
 // slicesOf is what the node would publish once it follows the profile. The slices
 // have no owner: a reference to a node that is not there would have them refused or
 // collected.
-func slicesOf(inv *models.Inventory, node string, wanted *profile.Settings) ([]resourceapi.ResourceSlice, error) {
+func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]resourceapi.ResourceSlice, error) {
 	found, resolved, err := following(inv, node, wanted)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Settings) ([]r
 }
 
 // following are the cards in the modes that a profile wants, and what it says of each.
-func following(inv *models.Inventory, node string, wanted *profile.Settings) ([]gpu.GPU, map[string]profile.Card, error) {
+func following(inv *models.Inventory, node string, wanted *profile.Profile) ([]gpu.GPU, map[string]profile.Desired, error) {
 	cards := inv.Hardware(node)
 	resolved, err := wanted.Resolve(cards, nil)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestDefaultProfilesFit(t *testing.T) {
 			for _, machine := range models.InventoryNames() {
 				cards := machines[machine]
 				resolved, err := parsed.Resolve(cards, nil)
-				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Card) bool { return c.Profile == name })
+				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Desired) bool { return c.Profile == name })
 				if err != nil || !selects {
 					continue
 				}

@@ -16,12 +16,12 @@ type desiredState struct {
 	// configs reads the device plugin's configuration. config is what it last read
 	// without error, nil if there is none; read is set once it did so in this run.
 	configs *profile.Source
-	config  *profile.Settings
+	config  *profile.Profile
 	read    bool
 	// toldBad is the last error that was reported, empty if there is none.
 	toldBad string
 	// gpus is by PCI address.
-	gpus map[string]profile.Card
+	gpus map[string]profile.Desired
 }
 
 // share adds to cards that were found the devices by which they are shared. It
@@ -35,7 +35,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	if ctx.Err() != nil {
 		return false // the plugin ends: that a daemon was not seen to work says nothing
 	}
-	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) profile.Card {
+	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) profile.Desired {
 		want := p.desiredOf(card)
 		want.Limits = limits && card.Vendor == gpu.NVIDIA
 		return want
@@ -43,7 +43,7 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 }
 
 // desiredOf is the desired state of one GPU.
-func (p *plugin) desiredOf(card *gpu.GPU) profile.Card {
+func (p *plugin) desiredOf(card *gpu.GPU) profile.Desired {
 	if c, ok := p.desired.gpus[card.PCIAddress]; ok {
 		return c
 	}

@@ -74,7 +74,7 @@ func (p *plugin) expectSilent(ctx context.Context) {
 func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
 	p.hardware.expect(before)
 	p.shape(before)
-	p.sharing.addShares(ctx, before, func(card *gpu.GPU) profile.Card {
+	p.sharing.addShares(ctx, before, func(card *gpu.GPU) profile.Desired {
 		now, _ := p.sharing.lookUp(card.PCIAddress)
 		return now
 	})

@@ -39,7 +39,7 @@ type sharing struct {
 	// mu protects what follows, and the file.
 	mu sync.Mutex
 	// inForce is by PCI address.
-	inForce map[string]profile.Card
+	inForce map[string]profile.Desired
 	// later is how a card is to be shared once no share of it is held, by its name.
 	later map[string]string
 }
@@ -48,7 +48,7 @@ type sharing struct {
 // cannot be read is reported: the settings of today then hold for all cards but
 // those of which shares are held, whose devices tell.
 func openSharing(path string) (*sharing, error) {
-	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]profile.Card{}, later: map[string]string{}}
+	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{}}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -57,14 +57,14 @@ func openSharing(path string) (*sharing, error) {
 		err = json.Unmarshal(data, &s.inForce)
 	}
 	if err != nil {
-		s.inForce = map[string]profile.Card{}
+		s.inForce = map[string]profile.Desired{}
 		return s, fmt.Errorf("read how the cards are shared from %s: %w", path, err)
 	}
 	return s, nil
 }
 
 // of is how a card is shared.
-func (s *sharing) of(pciAddress string) profile.Card {
+func (s *sharing) of(pciAddress string) profile.Desired {
 	if s == nil {
 		return profile.Default()
 	}
@@ -74,7 +74,7 @@ func (s *sharing) of(pciAddress string) profile.Card {
 
 // addShares adds to cards that were found the devices by which they are shared.
 // wanted says what is wanted of a card. It tells whether anything has changed.
-func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Card) (changed bool) {
+func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
 	applied, waiting := map[string][]string{}, map[string][]string{}
 	for i := range found {
 		card := &found[i]
@@ -123,7 +123,7 @@ func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 
 // decide says what holds for a card from now on, and what is to hold later, when
 // nobody holds a share of it.
-func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before profile.Card, known bool, want profile.Card) (now profile.Card, later string) {
+func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before profile.Desired, known bool, want profile.Desired) (now profile.Desired, later string) {
 	if known && apiequality.Semantic.DeepEqual(before, want) {
 		return want, ""
 	}
@@ -142,12 +142,12 @@ func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before profile.Card
 
 // remembered is how a card is shared of which only that is known which shares are
 // held: as far as they tell, and beyond that as is wanted.
-func remembered(want profile.Card, held []gpu.Placement) profile.Card {
+func remembered(want profile.Desired, held []gpu.Placement) profile.Desired {
 	want.Sharing = held[0].Share.Sharing
 	return want
 }
 
-func (s *sharing) add(ctx context.Context, card *gpu.GPU, now profile.Card) {
+func (s *sharing) add(ctx context.Context, card *gpu.GPU, now profile.Desired) {
 	shares, err := share.Devices(card, now, now.Limits)
 	text := ""
 	if err != nil {
@@ -182,14 +182,14 @@ func (s *sharing) first(subject, text string) bool {
 	return true
 }
 
-func (s *sharing) lookUp(pciAddress string) (profile.Card, bool) {
+func (s *sharing) lookUp(pciAddress string) (profile.Desired, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, known := s.inForce[pciAddress]
 	return now, known
 }
 
-func (s *sharing) set(pciAddress string, now profile.Card) {
+func (s *sharing) set(pciAddress string, now profile.Desired) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inForce[pciAddress] = now
@@ -210,13 +210,13 @@ func (s *sharing) save(ctx context.Context) {
 
 // alike tells whether people would see no difference between two ways of sharing. To
 // which profile a node comes is for the controller to tell.
-func alike(a, b profile.Card) bool {
+func alike(a, b profile.Desired) bool {
 	a.Profile, b.Profile = "", ""
 	return describe(a) == describe(b)
 }
 
 // describe says how a card is shared, for people.
-func describe(c profile.Card) string {
+func describe(c profile.Desired) string {
 	var what []string
 	if c.Shared {
 		what = append(what, "the whole card")

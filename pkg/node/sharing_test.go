@@ -40,21 +40,21 @@ func newSharingCase(t *testing.T, path string) *sharingCase {
 }
 
 // with is settings with so many replicas.
-func with(replicas int) profile.Card {
+func with(replicas int) profile.Desired {
 	c := profile.Default()
 	c.Replicas = replicas
 	return c
 }
 
 // look shares the card as is wanted, and returns how many replicas it has then.
-func (c *sharingCase) look(want profile.Card) (replicas int, changed bool) {
+func (c *sharingCase) look(want profile.Desired) (replicas int, changed bool) {
 	c.t.Helper()
 	card := cardAt(sharedCard)
 	for i := range card.Placements {
 		card.Placements[i].Memory = 80 << 30
 	}
 	found := []gpu.GPU{card}
-	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) profile.Card { return want })
+	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
 	for _, p := range found[0].Placements {
 		if p.Share != nil {
 			replicas = p.Share.Replicas
@@ -63,7 +63,7 @@ func (c *sharingCase) look(want profile.Card) (replicas int, changed bool) {
 	return replicas, changed
 }
 
-func (c *sharingCase) expect(want profile.Card, replicas int, changed bool) {
+func (c *sharingCase) expect(want profile.Desired, replicas int, changed bool) {
 	c.t.Helper()
 	got, now := c.look(want)
 	assert.Equal(c.t, replicas, got)
@@ -93,7 +93,7 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 // The controller tells which profile a node follows; the plugin tells of sharing that
 // changes.
 func TestAnotherProfileWithTheSameSharing(t *testing.T) {
-	of := func(name string, replicas int) profile.Card {
+	of := func(name string, replicas int) profile.Desired {
 		c := with(replicas)
 		c.Profile = name
 		return c
@@ -135,7 +135,7 @@ func TestDescribeSettings(t *testing.T) {
 	off.Shared = false
 	parts := off
 	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
-	for want, c := range map[string]profile.Card{
+	for want, c := range map[string]profile.Desired{
 		"the whole card shared by MPS, 10 replicas, at most 48 clients, memory of whole cards limited by MPS, the vendor's old resource is a replica (profile training)": mps,
 		"not shared": off,
 		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's old resource is a partition 1g.10gb": parts,

@@ -28,7 +28,7 @@ type Source struct {
 
 	// What was read last, and what came of it.
 	read     file
-	settings *Settings
+	settings *Profile
 	err      error
 }
 
@@ -48,7 +48,7 @@ func (f *file) equal(g *file) bool {
 // Read returns the configuration for a node with these labels, nil if there is none. As
 // long as nothing has changed it is the same as before, pointer and error. An error names
 // the file or the label; what was read before should stay in force.
-func (s *Source) Read(labels map[string]string) (*Settings, error) {
+func (s *Source) Read(labels map[string]string) (*Profile, error) {
 	f, err := s.choose(labels)
 	if err != nil {
 		if s.err == nil || s.err.Error() != err.Error() {

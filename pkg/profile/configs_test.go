@@ -121,7 +121,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 func TestChanges(t *testing.T) {
 	m := newMount(t, map[string]string{"a": configOf("2"), "b": configOf("3")})
 	source := NewSource(m.dir)
-	read := func(name string) *Settings {
+	read := func(name string) *Profile {
 		t.Helper()
 		s, err := source.Read(map[string]string{deviceplugin.Label: name})
 		require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestDevicePluginConfig(t *testing.T) {
 	})
 	s, err := NewSource(m.dir).Read(map[string]string{deviceplugin.Label: "mps"})
 	require.NoError(t, err)
-	assert.Equal(t, Card{
+	assert.Equal(t, Desired{
 		Profile: "device-plugin config mps", Shared: true,
 		Sharing: gpu.Sharing{Strategy: gpu.MPS, Replicas: 4, MaxClients: DefaultMaxClients, OneClient: true, ExclusiveProcess: true},
 		Legacy:  Legacy{Kind: LegacyReplica},

@@ -13,19 +13,19 @@ type Sources struct {
 	Shapes  map[string]Shape
 	// Config is the configuration of NVIDIA's device plugin that the node's label names,
 	// nil if there is none. A profile that a person chose for the node has precedence.
-	Config *Settings
+	Config *Profile
 	// Undecided is set while none of them is known for certain: the configuration could
 	// not be read, or the controller has yet to look at the node. GPUs then stay as they
 	// are: Current is the state of a GPU that is in force.
 	Undecided bool
-	Current   func(pciAddress string) (state Card, known bool)
+	Current   func(pciAddress string) (state Desired, known bool)
 }
 
 // Desired returns the desired state of GPUs, by PCI address. GPUs that do not answer
 // should be among them as they were last known, because rules count GPUs.
 //
 // An error says what does not fit the GPUs. Those then stay as they are.
-func (s *Sources) Desired(gpus []gpu.GPU) (map[string]Card, error) {
+func (s *Sources) Desired(gpus []gpu.GPU) (map[string]Desired, error) {
 	switch {
 	case s.usesProfile():
 		return s.byProfile(gpus)
@@ -49,7 +49,7 @@ func (s *Sources) usesProfile() bool {
 
 // byProfile is the desired state by the applied profile. Partitions have been placed when
 // it was applied, so they are not placed again.
-func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Card, error) {
+func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Desired, error) {
 	desired, err := Resolve(s.Applied, gpus, func(pciAddress string) []gpu.Partition {
 		return asPartitions(s.Shapes[pciAddress].Layout)
 	})
@@ -66,8 +66,8 @@ func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Card, error) {
 }
 
 // current is the state of GPUs that is in force; those of which none is known get another.
-func (s *Sources) current(gpus []gpu.GPU, unknown Card) map[string]Card {
-	states := make(map[string]Card, len(gpus))
+func (s *Sources) current(gpus []gpu.GPU, unknown Desired) map[string]Desired {
+	states := make(map[string]Desired, len(gpus))
 	for i := range gpus {
 		address := gpus[i].PCIAddress
 		state, known := s.Current(address)
@@ -80,8 +80,8 @@ func (s *Sources) current(gpus []gpu.GPU, unknown Card) map[string]Card {
 }
 
 // Resolve returns the desired state of GPUs by the rules of a profile, by PCI address; see
-// Settings.Resolve.
-func Resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Card, error) {
+// Profile.Resolve.
+func Resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
 	p, err := FromRules(w.Profile, w.Rules)
 	if err != nil {
 		return nil, err

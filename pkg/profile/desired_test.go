@@ -44,7 +44,7 @@ func TestDesired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := Default()
 			before.Profile, before.Replicas = "before", 7
-			tt.sources.Current = func(string) (Card, bool) { return before, tt.known }
+			tt.sources.Current = func(string) (Desired, bool) { return before, tt.known }
 			gpus := machine(t, "h100x8")[:1]
 			desired, err := tt.sources.Desired(gpus)
 			if tt.err == "" {
@@ -71,7 +71,7 @@ func TestDesiredKeepsPartitions(t *testing.T) {
 			applied.Rules[0].MIG = &v1alpha1.MIG{Profiles: profiles}
 			s := Sources{
 				Applied: applied, Shapes: map[string]Shape{hopper.PCIAddress: placed},
-				Current: func(string) (Card, bool) { return Card{}, false },
+				Current: func(string) (Desired, bool) { return Desired{}, false },
 			}
 			desired, _ := s.Desired([]gpu.GPU{hopper})
 			assert.Equal(t, placed, desired[hopper.PCIAddress].Shape)

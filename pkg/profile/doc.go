@@ -1,10 +1,15 @@
-// Package profile is what administrators want of the cards of a node: how they are
-// cut and in which modes they are, who shares them and how, and what old resource
-// names mean. It reads PartitionProfiles and the configuration files of NVIDIA's
-// device plugin, strictly (profile.go, rules.go, cutting.go, selector.go), says for
-// each card of a node what holds, or why a profile does not fit (resolve.go), and
-// what a card then offers (shape.go).
+// Package profile turns profiles into the desired state of each GPU of a node.
 //
-// It may import the vocabulary (pkg/gpu), where partitions fit (layout), the API
-// types, strict and the reader of other formats (deviceplugin).
+// profile.go, rules.go, cutting.go and selector.go read PartitionProfiles strictly;
+// configs.go reads the configuration files of NVIDIA's device plugin, which the package
+// deviceplugin translates into rules. resolve.go applies rules to the GPUs of a node, or
+// says why they do not fit. desired.go decides what applies where a profile, a
+// configuration or nothing is known. state.go and shape.go are the result, the desired
+// state; hash.go tells two versions of a profile apart.
+//
+// layout finds the places of partitions, strict refuses what it does not know, and
+// provision creates PartitionProfiles from the files of the chart.
+//
+// It may import the vocabulary (pkg/gpu), the API types, and its own packages layout,
+// strict and deviceplugin.
 package profile

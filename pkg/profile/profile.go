@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
-// Settings is what administrators want of all cards of a node.
-type Settings struct {
+// Profile is a parsed and checked profile: rules for the GPUs of a node.
+type Profile struct {
 	// Profile says for people where it is from: "PartitionProfile training",
 	// "device-plugin config slice-10". Empty: nobody has said anything.
 	Profile string
@@ -28,7 +28,7 @@ type rule struct {
 	// path is where it is in the profile, for errors.
 	path  string
 	cards selector
-	card  Card
+	card  Desired
 	// mig and amd are how the cards are cut, as far as it can be said without a
 	// card. Nil: the rule does not speak of it.
 	mig *v1alpha1.MIG
@@ -36,11 +36,11 @@ type rule struct {
 }
 
 // Unset is what holds on a node of which nobody has said anything.
-func Unset() *Settings { return &Settings{} }
+func Unset() *Profile { return &Profile{} }
 
 // fit leaves out what only the other vendor's cards have. A rule without a vendor
 // may speak of both.
-func fit(c Card, vendor gpu.Vendor) Card {
+func fit(c Desired, vendor gpu.Vendor) Desired {
 	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
 	if c.Legacy.Kind == LegacyPartition && vendorOf(c.Legacy.Profile) != vendor {
 		c.Legacy = Legacy{Kind: LegacyWhole}
@@ -52,7 +52,7 @@ func fit(c Card, vendor gpu.Vendor) Card {
 }
 
 // Parse reads a PartitionProfile. The file's name is for errors.
-func Parse(file string, data []byte) (*Settings, error) {
+func Parse(file string, data []byte) (*Profile, error) {
 	var p v1alpha1.PartitionProfile
 	if err := strict.Decode(file, data, &p); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func Parse(file string, data []byte) (*Settings, error) {
 	if p.Name == "" {
 		problems.Add("metadata.name", "is missing")
 	}
-	s := &Settings{Profile: profileOrigin(p.Name), rules: rules(problems, p.Name, p.Spec.Rules)}
+	s := &Profile{Profile: profileOrigin(p.Name), rules: rules(problems, p.Name, p.Spec.Rules)}
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func Parse(file string, data []byte) (*Settings, error) {
 
 // FromRules reads the rules of a PartitionProfile that the API server has. The name
 // is for people, empty where nothing is wanted.
-func FromRules(profile string, in []v1alpha1.Rule) (*Settings, error) {
-	s := &Settings{}
+func FromRules(profile string, in []v1alpha1.Rule) (*Profile, error) {
+	s := &Profile{}
 	if profile != "" {
 		s.Profile = profileOrigin(profile)
 	}
@@ -93,14 +93,14 @@ func profileOrigin(name string) string { return "PartitionProfile " + name }
 
 // ParseDevicePlugin reads a configuration file of NVIDIA's device plugin. The
 // file's name is for errors, that of the configuration for people.
-func ParseDevicePlugin(file, name string, data []byte) (*Settings, error) {
+func ParseDevicePlugin(file, name string, data []byte) (*Profile, error) {
 	spec, notes, err := deviceplugin.Read(file, data)
 	if err != nil {
 		return nil, err
 	}
 	problems := strict.NewProblems(file)
 	name = "device-plugin config " + name
-	s := &Settings{Profile: name, Notes: notes, rules: rules(problems, name, spec.Rules)}
+	s := &Profile{Profile: name, Notes: notes, rules: rules(problems, name, spec.Rules)}
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 const head = "apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\n"
 
-func parse(t *testing.T, spec string) *Settings {
+func parse(t *testing.T, spec string) *Profile {
 	t.Helper()
 	s, err := Parse("p.yaml", []byte(head+"spec: "+spec))
 	require.NoError(t, err)
@@ -28,29 +28,29 @@ func TestSettingsOfARule(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rule string
 		card gpu.GPU
-		want func(*Card)
+		want func(*Desired)
 	}{
-		"nothing":            {"{}", h100, func(*Card) {}},
-		"empty sharing":      {"{sharing: {}}", h100, func(*Card) {}},
-		"off":                {"{sharing: {enabled: false}}", h100, func(c *Card) { c.Shared = false }},
-		"one replica":        {"{sharing: {replicas: 1}}", h100, func(c *Card) { c.Replicas = 1 }},
-		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Card) { c.Replicas, c.MaxClients = 100, 100 }},
-		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Card) { c.Replicas, c.MaxClients = 4, 4 }},
-		"one client":         {"{sharing: {oneClient: true}}", h100, func(c *Card) { c.OneClient = true }},
-		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Card) { c.TimeSlice = gpu.LongSlice }},
-		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Card) { c.TimeSlice = gpu.DefaultSlice }},
-		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Card) {
+		"nothing":            {"{}", h100, func(*Desired) {}},
+		"empty sharing":      {"{sharing: {}}", h100, func(*Desired) {}},
+		"off":                {"{sharing: {enabled: false}}", h100, func(c *Desired) { c.Shared = false }},
+		"one replica":        {"{sharing: {replicas: 1}}", h100, func(c *Desired) { c.Replicas = 1 }},
+		"many replicas":      {"{sharing: {replicas: 100}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 100, 100 }},
+		"as many clients":    {"{sharing: {replicas: 4, maxClients: 4}}", h100, func(c *Desired) { c.Replicas, c.MaxClients = 4, 4 }},
+		"one client":         {"{sharing: {oneClient: true}}", h100, func(c *Desired) { c.OneClient = true }},
+		"time slice":         {"{sharing: {timeSlice: Long}}", h100, func(c *Desired) { c.TimeSlice = gpu.LongSlice }},
+		"default time slice": {"{sharing: {strategy: TimeSlicing, timeSlice: Default}}", h100, func(c *Desired) { c.TimeSlice = gpu.DefaultSlice }},
+		"MPS": {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 48, maxClients: 48}}", h100, func(c *Desired) {
 			c.Strategy, c.ExclusiveProcess, c.Replicas = gpu.MPS, true, 48
 		}},
-		"partitions":   {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Card) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
-		"by fraction":  {"{sharing: {partitions: {profiles: [1g.24gb-me], fractions: true}}}", h100, func(c *Card) { c.Partitions, c.PartitionFractions = []string{"1g.24gb-me"}, true }},
-		"whole":        {"{legacyResource: Whole}", h100, func(*Card) {}},
-		"replica":      {"{legacyResource: Replica}", h100, func(c *Card) { c.Legacy.Kind = LegacyReplica }},
-		"partition":    {"{legacyResource: 1g.10gb+me}", h100, func(c *Card) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
-		"AMD":          {"{cards: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Card) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
-		"both vendors": {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Card) { c.Partitions = []string{"cpx"} }},
-		"MPS for all":  {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Card) { c.Replicas = 4 }},
-		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Card) {
+		"partitions":   {"{sharing: {partitions: {profiles: [1g.10gb, 3g.40gb]}}}", h100, func(c *Desired) { c.Partitions = []string{"1g.10gb", "3g.40gb"} }},
+		"by fraction":  {"{sharing: {partitions: {profiles: [1g.24gb-me], fractions: true}}}", h100, func(c *Desired) { c.Partitions, c.PartitionFractions = []string{"1g.24gb-me"}, true }},
+		"whole":        {"{legacyResource: Whole}", h100, func(*Desired) {}},
+		"replica":      {"{legacyResource: Replica}", h100, func(c *Desired) { c.Legacy.Kind = LegacyReplica }},
+		"partition":    {"{legacyResource: 1g.10gb+me}", h100, func(c *Desired) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
+		"AMD":          {"{cards: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
+		"both vendors": {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
+		"MPS for all":  {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Desired) { c.Replicas = 4 }},
+		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Desired) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestSelectors(t *testing.T) {
 
 // For is what the first rule that selects a card says of it, whatever it counts and
 // whether it fits.
-func (s *Settings) For(card *gpu.GPU) Card {
+func (s *Profile) For(card *gpu.GPU) Desired {
 	for i := range s.rules {
 		if s.rules[i].cards.selects(card) {
 			return fit(s.rules[i].card, card.Vendor)
@@ -228,7 +228,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func sane(t *testing.T, c Card, vendor gpu.Vendor) {
+func sane(t *testing.T, c Desired, vendor gpu.Vendor) {
 	t.Helper()
 	require.True(t, c.Replicas >= 1 && c.Replicas <= maxReplicas)
 	require.True(t, c.MaxClients >= c.Replicas && c.MaxClients <= maxClients)

@@ -22,7 +22,7 @@ import (
 // otherwise a rule that counts cards goes over to others.
 //
 // An error tells everything that does not fit: rule, cards, and what would fit.
-func (s *Settings) Resolve(cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Card, error) {
+func (s *Profile) Resolve(cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
 	cards = slices.Clone(cards)
 	gpu.SortCards(cards)
 	r := resolver{there: there, told: map[problem][]string{}}
@@ -31,7 +31,7 @@ func (s *Settings) Resolve(cards []gpu.GPU, there func(pciAddress string) []gpu.
 	}
 	selected := r.choose(s.rules, cards)
 	memory := r.memoryMode(cards, selected)
-	resolved := make(map[string]Card, len(cards))
+	resolved := make(map[string]Desired, len(cards))
 	for i := range cards {
 		resolved[cards[i].PCIAddress] = r.card(&cards[i], selected[i], memory)
 	}
@@ -128,7 +128,7 @@ func (r *resolver) memoryMode(cards []gpu.GPU, selected []*rule) memoryWish {
 type memoryWish struct{ mode, path string }
 
 // card is what holds for one card.
-func (r *resolver) card(card *gpu.GPU, rule *rule, memory memoryWish) Card {
+func (r *resolver) card(card *gpu.GPU, rule *rule, memory memoryWish) Desired {
 	resolved := Default()
 	if rule != nil {
 		resolved = fit(rule.card, card.Vendor)
@@ -255,7 +255,7 @@ func instead(card *gpu.GPU, compute string, legal []string) string {
 }
 
 // legacy refuses an old resource name that stands for what the card does not offer.
-func (r *resolver) legacy(card *gpu.GPU, path string, resolved Card) {
+func (r *resolver) legacy(card *gpu.GPU, path string, resolved Desired) {
 	switch resolved.Legacy.Kind {
 	case LegacyReplica:
 		if !resolved.Shape.Offers(gpu.Placement{Type: gpu.TypeGPU}) {

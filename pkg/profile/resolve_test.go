@@ -29,7 +29,7 @@ func rulesOf(t testing.TB, text string) []v1alpha1.Rule {
 	return rules
 }
 
-func fromRules(t testing.TB, text string) *Settings {
+func fromRules(t testing.TB, text string) *Profile {
 	t.Helper()
 	s, err := FromRules("p", rulesOf(t, text))
 	require.NoError(t, err)

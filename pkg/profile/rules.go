@@ -39,7 +39,7 @@ type compiler struct {
 	vendor gpu.Vendor
 }
 
-func (c *compiler) card(path, profile string, r *v1alpha1.Rule) Card {
+func (c *compiler) card(path, profile string, r *v1alpha1.Rule) Desired {
 	card := Default()
 	card.Profile = profile
 	if r.Sharing != nil {
@@ -49,7 +49,7 @@ func (c *compiler) card(path, profile string, r *v1alpha1.Rule) Card {
 	return card
 }
 
-func (c *compiler) sharing(path string, s *v1alpha1.Sharing, card *Card) {
+func (c *compiler) sharing(path string, s *v1alpha1.Sharing, card *Desired) {
 	if s.Enabled != nil {
 		card.Shared = *s.Enabled
 	}
@@ -76,7 +76,7 @@ func (c *compiler) sharing(path string, s *v1alpha1.Sharing, card *Card) {
 }
 
 // numbers are how many share a card.
-func (c *compiler) numbers(path string, s *v1alpha1.Sharing, card *Card) {
+func (c *compiler) numbers(path string, s *v1alpha1.Sharing, card *Desired) {
 	if n := s.Replicas; n != nil {
 		card.Replicas = int(*n)
 		if *n < 1 || *n > maxReplicas {
@@ -101,7 +101,7 @@ func (c *compiler) numbers(path string, s *v1alpha1.Sharing, card *Card) {
 	}
 }
 
-func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, card *Card) {
+func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, card *Desired) {
 	card.TimeSlice = slice
 	switch slice {
 	case "":
@@ -118,7 +118,7 @@ func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, card *Card) {
 	}
 }
 
-func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, card *Card) {
+func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, card *Desired) {
 	card.Partitions, card.PartitionFractions = p.Profiles, p.Fractions
 	profiles := strict.Key(path, "profiles")
 	if p.Profiles == nil {
@@ -140,7 +140,7 @@ func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, card *C
 	})
 }
 
-func (c *compiler) legacy(path, value string, card *Card) {
+func (c *compiler) legacy(path, value string, card *Desired) {
 	vendor := vendorOf(value)
 	switch {
 	case value == "" || value == string(LegacyWhole):

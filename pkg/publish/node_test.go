@@ -64,7 +64,7 @@ func cardsOf(t *testing.T, inv *models.Inventory) []publish.Card {
 
 // withShares adds the share devices to cards, as the settings want them and on a
 // node where MPS works, and says what the vendor's old resource means.
-func withShares(t *testing.T, cards []publish.Card, c profile.Card) []publish.Card {
+func withShares(t *testing.T, cards []publish.Card, c profile.Desired) []publish.Card {
 	t.Helper()
 	for i := range cards {
 		devices, err := share.Devices(&cards[i].GPU, c, true)

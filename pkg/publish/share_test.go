@@ -19,7 +19,7 @@ import (
 
 // everyShare publishes all shares that there are, those of partitions of these
 // profiles included.
-func everyShare(profiles ...string) profile.Card {
+func everyShare(profiles ...string) profile.Desired {
 	c := profile.Default()
 	c.Profile, c.Partitions, c.PartitionFractions = "all", profiles, true
 	return c
@@ -40,13 +40,13 @@ func deviceNamed(t *testing.T, cards []publish.Card, suffix string) resourceapi.
 // TestShares: what is published of each kind of share, in the form in which the
 // API server gets it.
 func TestShares(t *testing.T) {
-	h100 := func(change func(*profile.Card)) []publish.Card {
+	h100 := func(change func(*profile.Desired)) []publish.Card {
 		c := everyShare("3g.40gb")
 		change(&c)
 		return withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
 	}
 	mi300x := withShares(t, amdMachines[0].cards(t, 1), everyShare("dpx"))
-	unchanged := func(*profile.Card) {}
+	unchanged := func(*profile.Desired) {}
 	for name, test := range map[string]struct {
 		cards      []publish.Card
 		suffix     string
@@ -58,12 +58,12 @@ func TestShares(t *testing.T) {
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "memory": {"value": "80348Mi", "requestPolicy": {"default": "8034Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
-		"fraction of a card, by MPS": {h100(func(c *profile.Card) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
+		"fraction of a card, by MPS": {h100(func(c *profile.Desired) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
 			map[string]string{"type": "share", "share": "fraction", "sharing": "mps", "isolation": "cooperative"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "333m"}}}`},
-		"memory of a partition, one client each": {h100(func(c *profile.Card) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
+		"memory of a partition, one client each": {h100(func(c *profile.Desired) { c.OneClient, c.MaxClients = true, 7 }), "-mig-3g-40gb-4-memory-share",
 			map[string]string{"type": "share", "profile": "3g.40gb", "share": "memory", "sharing": "timeslicing", "isolation": "none"},
 			`{"clients": {"value": "7", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "1"}}},
 			  "memory": {"value": "40448Mi", "requestPolicy": {"default": "4044Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},

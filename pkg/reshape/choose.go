@@ -86,7 +86,7 @@ func (n *Node) allThere(seen []Card) error {
 
 // resolve says what a wish comes to on cards. As many partitions as possible stay where
 // they are, those that claims hold above all.
-func (n *Node) resolve(to v1alpha1.Wish, cards []gpu.GPU, seen []Card) (map[string]profile.Card, error) {
+func (n *Node) resolve(to v1alpha1.Wish, cards []gpu.GPU, seen []Card) (map[string]profile.Desired, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
 		c := &seen[i]
@@ -117,7 +117,7 @@ func (c *Card) holds(q gpu.Partition) bool {
 }
 
 // kept is how many of the partitions have a place in the card's layout.
-func kept(parts []gpu.Partition, card profile.Card) int {
+func kept(parts []gpu.Partition, card profile.Desired) int {
 	n := 0
 	for _, q := range parts {
 		if slices.ContainsFunc(card.Shape.Layout, q.Is) {

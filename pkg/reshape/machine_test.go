@@ -140,7 +140,7 @@ func (m *machine) restart() {
 	require.NoError(m.t, err)
 	m.node, err = reshape.New(reshape.Config{
 		File: filepath.Join(m.root, "profile.json"), Cards: m.cards, Hardware: m, MemoryModes: true, At: m.point,
-		Resolve: func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Card, error) {
+		Resolve: func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 			s, err := profile.FromRules(w.Profile, w.Rules)
 			if err != nil {
 				return nil, err

@@ -26,7 +26,7 @@ type Claims interface {
 // Resolve says what a wish comes to on cards, by PCI address. there tells which
 // partitions a card has: they keep their places where that is possible. An error
 // names everything that does not fit.
-type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Card, error)
+type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
 
 // Config is what a Node works with. All fields but Lost, RemovalCommand,
 // MemoryModes and At are needed. Claims may be set after New, before anything but Static, Shape and

@@ -155,7 +155,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	p.hardware.card(hopper).setMIG(gpu.MIGOn)
 	p.hardware.card(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
-	n.Resolve = func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Card, error) {
+	n.Resolve = func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 		s, err := profile.FromRules(w.Profile, w.Rules)
 		require.NoError(t, err)
 		return s.Resolve(cards, there)

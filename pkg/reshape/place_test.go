@@ -61,12 +61,12 @@ func wish(name string) v1alpha1.Wish {
 	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
 }
 
-func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Card, error) {
+func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 	if p.unresolved != nil {
 		return nil, p.unresolved
 	}
 	p.there = map[string][]gpu.Partition{}
-	all := map[string]profile.Card{}
+	all := map[string]profile.Desired{}
 	memory := "" // is that of all
 	for _, shape := range p.profiles[w.Profile] {
 		memory = cmp.Or(memory, shape.Memory)

@@ -28,7 +28,7 @@ const (
 //
 // What cannot be had is left out, and the error says what that is and why; what is
 // returned beside it can be published all the same.
-func Devices(card *gpu.GPU, c profile.Card, limits bool) ([]gpu.Placement, error) {
+func Devices(card *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
 	if !c.Shared && len(c.Partitions) == 0 {
 		return nil, nil
 	}
@@ -52,7 +52,7 @@ func Devices(card *gpu.GPU, c profile.Card, limits bool) ([]gpu.Placement, error
 }
 
 // shareable finds what keeps every share off a card.
-func shareable(card *gpu.GPU, c profile.Card) error {
+func shareable(card *gpu.GPU, c profile.Desired) error {
 	switch {
 	case c.Strategy == gpu.MPS && card.Vendor != gpu.NVIDIA:
 		return fmt.Errorf("card %s: profile %q shares it by strategy %s, which NVIDIA's cards know only: no shares of it are published; give the cards of %s a rule of their own with strategy %s",
@@ -68,7 +68,7 @@ func shareable(card *gpu.GPU, c profile.Card) error {
 }
 
 // ofWhole are the shares of the whole card, if it can be had whole.
-func ofWhole(card *gpu.GPU, c profile.Card, limits bool) ([]gpu.Placement, error) {
+func ofWhole(card *gpu.GPU, c profile.Desired, limits bool) ([]gpu.Placement, error) {
 	base, ok := card.Placement(card.Name())
 	if !c.Shared || !ok {
 		return nil, nil
@@ -84,7 +84,7 @@ func ofWhole(card *gpu.GPU, c profile.Card, limits bool) ([]gpu.Placement, error
 // ofPartitions are the shares of the partitions of the profiles that the settings
 // name. Nothing but taking turns is known of those: no MPS daemon serves them, and
 // a time slice is set for a card.
-func ofPartitions(card *gpu.GPU, c profile.Card) ([]gpu.Placement, error) {
+func ofPartitions(card *gpu.GPU, c profile.Desired) ([]gpu.Placement, error) {
 	sharing := gpu.Sharing{
 		Strategy: gpu.TimeSlicing, Replicas: c.Replicas, MaxClients: c.MaxClients, OneClient: c.OneClient,
 	}
@@ -116,7 +116,7 @@ func ofPartitions(card *gpu.GPU, c profile.Card) ([]gpu.Placement, error) {
 }
 
 // sharesOf are the share devices of one placement.
-func sharesOf(card *gpu.GPU, c profile.Card, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
+func sharesOf(card *gpu.GPU, c profile.Desired, base gpu.Placement, s gpu.Sharing, bases []gpu.Basis) ([]gpu.Placement, error) {
 	kept := keptByMPS(s)
 	base.Memory = (base.Memory - kept) / gpu.MiB * gpu.MiB
 	// The API wants room for two steps.

@@ -21,14 +21,14 @@ func firstCard(t *testing.T, name string) *gpu.GPU {
 	return &card
 }
 
-func with(change func(*profile.Card)) profile.Card {
+func with(change func(*profile.Desired)) profile.Desired {
 	c := profile.Default()
 	c.Profile = "default"
 	change(&c)
 	return c
 }
 
-func unchanged(*profile.Card) {}
+func unchanged(*profile.Desired) {}
 
 // names are those of the devices without the card's.
 func names(card *gpu.GPU, devices []gpu.Placement) []string {
@@ -43,30 +43,30 @@ func TestDevices(t *testing.T) {
 	ofWhole := []string{"-memory-share", "-fraction-share"}
 	for name, test := range map[string]struct {
 		inventory string
-		settings  profile.Card
+		settings  profile.Desired
 		want      []string
 	}{
 		"by default":         {"h100x8", with(unchanged), ofWhole},
 		"AMD, by default":    {"mi300x8", with(unchanged), ofWhole},
 		"a card with no MIG": {"l4x4", with(unchanged), ofWhole},
-		"not shared":         {"h100x8", with(func(c *profile.Card) { c.Shared = false }), []string{}},
-		"partitions": {"h100x8", with(func(c *profile.Card) { c.Partitions = []string{"3g.40gb"} }),
+		"not shared":         {"h100x8", with(func(c *profile.Desired) { c.Shared = false }), []string{}},
+		"partitions": {"h100x8", with(func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }),
 			[]string{"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share", "-memory-share", "-fraction-share"}},
 		"partitions in the order of the settings, by fraction too, and no whole cards": {"h100x8",
-			with(func(c *profile.Card) {
+			with(func(c *profile.Desired) {
 				c.Shared, c.PartitionFractions = false, true
 				c.Partitions = []string{"4g.40gb", "3g.40gb"}
 			}),
 			[]string{"-mig-4g-40gb-0-memory-share", "-mig-4g-40gb-0-fraction-share",
 				"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-4-fraction-share",
 				"-mig-3g-40gb-0-memory-share", "-mig-3g-40gb-0-fraction-share"}},
-		"a mode": {"mi300x8", with(func(c *profile.Card) { c.Partitions = []string{"dpx"} }),
+		"a mode": {"mi300x8", with(func(c *profile.Desired) { c.Partitions = []string{"dpx"} }),
 			[]string{"-dpx-0-memory-share", "-dpx-1-memory-share", "-memory-share", "-fraction-share"}},
 		"profiles that are no partitions, or of another vendor": {"mi300x8",
-			with(func(c *profile.Card) { c.Partitions = []string{"spx", "3g.40gb"} }), ofWhole},
-		"a profile twice": {"mi300x8", with(func(c *profile.Card) { c.Shared, c.Partitions = false, []string{"dpx", "dpx"} }),
+			with(func(c *profile.Desired) { c.Partitions = []string{"spx", "3g.40gb"} }), ofWhole},
+		"a profile twice": {"mi300x8", with(func(c *profile.Desired) { c.Shared, c.Partitions = false, []string{"dpx", "dpx"} }),
 			[]string{"-dpx-0-memory-share", "-dpx-1-memory-share"}},
-		"a variant": {"h100x8", with(func(c *profile.Card) { c.Partitions = []string{"1g.10gb+me"} }), ofWhole},
+		"a variant": {"h100x8", with(func(c *profile.Desired) { c.Partitions = []string{"1g.10gb+me"} }), ofWhole},
 	} {
 		t.Run(name, func(t *testing.T) {
 			card := firstCard(t, test.inventory)
@@ -87,7 +87,7 @@ func TestNoWholeCard(t *testing.T) {
 		}
 	}
 	card.Placements = cut
-	devices, err := share.Devices(card, with(func(c *profile.Card) { c.Partitions = []string{"cpx"} }), false)
+	devices, err := share.Devices(card, with(func(c *profile.Desired) { c.Partitions = []string{"cpx"} }), false)
 	require.NoError(t, err)
 	assert.Len(t, devices, 8)
 	for _, d := range devices {
@@ -97,11 +97,11 @@ func TestNoWholeCard(t *testing.T) {
 
 // What a share says of itself, and what is left of the memory to share.
 func TestWhatSharesAre(t *testing.T) {
-	mps := with(func(c *profile.Card) { c.Strategy, c.Replicas, c.TimeSlice = gpu.MPS, 4, "" })
-	long := with(func(c *profile.Card) { c.TimeSlice = gpu.LongSlice; c.OneClient = true })
+	mps := with(func(c *profile.Desired) { c.Strategy, c.Replicas, c.TimeSlice = gpu.MPS, 4, "" })
+	long := with(func(c *profile.Desired) { c.TimeSlice = gpu.LongSlice; c.OneClient = true })
 	for name, test := range map[string]struct {
 		inventory string
-		settings  profile.Card
+		settings  profile.Desired
 		limits    bool
 		kept      int64 // in MiB
 		isolation gpu.Isolation
@@ -141,7 +141,7 @@ func TestWhatSharesAre(t *testing.T) {
 // Shares of partitions only take turns, whatever holds for the whole card.
 func TestSharesOfPartitions(t *testing.T) {
 	card := firstCard(t, "h100x8")
-	devices, err := share.Devices(card, with(func(c *profile.Card) {
+	devices, err := share.Devices(card, with(func(c *profile.Desired) {
 		c.Partitions, c.TimeSlice, c.MaxClients = []string{"3g.40gb"}, gpu.ShortSlice, 7
 	}), true)
 	require.NoError(t, err)
@@ -157,23 +157,23 @@ func TestSharesOfPartitions(t *testing.T) {
 func TestDevicesThatCannotBe(t *testing.T) {
 	for name, test := range map[string]struct {
 		inventory string
-		change    func(*profile.Card)
+		change    func(*profile.Desired)
 		memory    int64 // of the whole card, if another than its own
 		want      string
 		left      []string
 	}{
-		"MPS on AMD": {"mi300x8", func(c *profile.Card) { c.Strategy = gpu.MPS }, 0,
+		"MPS on AMD": {"mi300x8", func(c *profile.Desired) { c.Strategy = gpu.MPS }, 0,
 			`shares it by strategy MPS, which NVIDIA's cards know only: no shares of it are published; give the cards of AMD a rule of their own with strategy TimeSlicing`, []string{}},
-		"no replicas": {"h100x8", func(c *profile.Card) { c.Replicas = 0 }, 0,
+		"no replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 0 }, 0,
 			`profile "default" wants 0 replicas, and a card has from 1 to 1000`, []string{}},
-		"too many replicas": {"h100x8", func(c *profile.Card) { c.Replicas = 1001 }, 0,
+		"too many replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 1001 }, 0,
 			`profile "default" wants 1001 replicas, and a card has from 1 to 1000`, []string{}},
-		"no clients": {"h100x8", func(c *profile.Card) { c.MaxClients = 0 }, 0,
+		"no clients": {"h100x8", func(c *profile.Desired) { c.MaxClients = 0 }, 0,
 			`profile "default" allows 0 clients, and a share takes one`, []string{}},
-		"no memory left": {"h100x8", func(c *profile.Card) { c.Partitions = []string{"4g.40gb"} }, 663 << 20,
+		"no memory left": {"h100x8", func(c *profile.Desired) { c.Partitions = []string{"4g.40gb"} }, 663 << 20,
 			`card gpu-0000-1b-00-0: gpu-0000-1b-00-0 has 3 MiB to share after what MPS keeps (660 MiB), too little for the 10 replicas of profile "default": it is not shared`,
 			[]string{"-mig-4g-40gb-0-memory-share"}},
-		"no memory at all": {"h100x8", func(*profile.Card) {}, 1,
+		"no memory at all": {"h100x8", func(*profile.Desired) {}, 1,
 			`has 0 MiB to share after what MPS keeps (660 MiB)`, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestDevicesThatCannotBe(t *testing.T) {
 // as the API allows. With one more cut, shares of partitions are left out.
 func TestTooManyDevices(t *testing.T) {
 	card := firstCard(t, "h100x8")
-	wanted := with(func(c *profile.Card) {
+	wanted := with(func(c *profile.Desired) {
 		c.PartitionFractions = true
 		c.Partitions = []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}
 	})

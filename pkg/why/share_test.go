@@ -21,7 +21,7 @@ const (
 )
 
 // sharing publishes shares of the cards of a node, as the settings want them.
-func sharing(limits bool, change ...func(*profile.Card)) func(*publish.Card) {
+func sharing(limits bool, change ...func(*profile.Desired)) func(*publish.Card) {
 	return func(c *publish.Card) {
 		wanted := profile.Default()
 		for _, f := range change {
@@ -58,8 +58,8 @@ func (w *world) holdShare(node, pod string, r resourceapi.DeviceRequest) *world 
 
 // TestShares: each way in which a pod can wait for a share, and the words for it.
 func TestShares(t *testing.T) {
-	partitions := func(c *profile.Card) { c.Partitions = []string{"3g.40gb"} }
-	oneClient := func(c *profile.Card) { c.OneClient = true }
+	partitions := func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }
+	oneClient := func(c *profile.Desired) { c.OneClient = true }
 	for name, test := range map[string]struct {
 		world   *world
 		ask     resourceapi.DeviceRequest

@@ -4,8 +4,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Card is what an administrator wants of one card.
-type Card struct {
+// Desired is the desired state of one GPU.
+type Desired struct {
 	// Profile is the name of the PartitionProfile that says so, for people.
 	Profile string
 	// Shape is how the card is cut.
@@ -47,10 +47,10 @@ const (
 	LegacyPartition LegacyKind = "Partition"
 )
 
-// Default is what is wanted of cards of which no profile says anything: shares of
-// whole cards, ten of which fill one, that take turns.
-func Default() Card {
-	return Card{
+// Default is the desired state of a GPU that no rule selects: shares of the whole GPU,
+// ten of which fill it, that take turns.
+func Default() Desired {
+	return Desired{
 		Shared:  true,
 		Sharing: gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: DefaultReplicas, MaxClients: DefaultMaxClients},
 		Legacy:  Legacy{Kind: LegacyWhole},

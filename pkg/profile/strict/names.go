@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/agnivade/levenshtein"
 )
 
 // fieldsOf are the fields of a struct by their JSON names, those of embedded
@@ -29,7 +31,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 }
 
 // near is the name that was probably meant by a key, empty where none is near:
-// another case, or at most one wrong letter in four.
+// another case, or at most one wrong letter in four. Two swapped letters count as two.
 func near(key string, names []string) string {
 	if len(key) > longestKey {
 		return ""
@@ -39,38 +41,11 @@ func near(key string, names []string) string {
 		if strings.EqualFold(key, name) {
 			return name
 		}
-		if d := distance(strings.ToLower(key), strings.ToLower(name)); d < least && d < min(len(key), len(name)) {
+		if d := levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(name)); d < least && d < min(len(key), len(name)) {
 			best, least = name, d
 		}
 	}
 	return best
-}
-
-// distance is how many letters must be put in, taken out, exchanged or swapped
-// with their neighbour to make b of a.
-func distance(a, b string) int {
-	ra, rb := []rune(a), []rune(b)
-	rows := make([][]int, len(ra)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(rb)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(ra); i++ {
-		for j := 1; j <= len(rb); j++ {
-			cost := 1
-			if ra[i-1] == rb[j-1] {
-				cost = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
-			if i > 1 && j > 1 && ra[i-1] == rb[j-2] && ra[i-2] == rb[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(ra)][len(rb)]
 }
 
 // longestKey is the longest key for which a near name is looked for: the time that

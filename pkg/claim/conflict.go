@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // ConflictError says that somebody else has what a claim was given. It goes
@@ -74,9 +75,5 @@ func podList(pods []string) string {
 
 // listSome names the first few, and counts the others.
 func listSome(names []string) string {
-	names = slices.Sorted(slices.Values(names))
-	if len(names) > few {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-	}
-	return strings.Join(names, ", ")
+	return text.List(slices.Sorted(slices.Values(names)), few)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // allocated lists what the scheduler gave to the claim from our driver, and
@@ -76,22 +77,14 @@ func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
 			kind.Kind = "without a kind"
 		}
 		return fmt.Errorf("driver %s takes no opaque configuration, but the %s has one of kind %q: remove spec.devices.config from it",
-			gpu.DriverName, configSource(config.Source), shorten(strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/")))
+			gpu.DriverName, configSource(config.Source), text.Cut(strings.TrimPrefix(kind.APIVersion+"/"+kind.Kind, "/"), longestKind))
 	}
 	return nil
 }
 
 // longestKind is how much of a text that users choose an error quotes, in bytes. The
 // API server allows 10 KiB of parameters.
-const longestKind = 100
-
-func shorten(text string) string {
-	if len(text) <= longestKind {
-		return text
-	}
-	// A character that is cut in two is left out.
-	return strings.ToValidUTF8(text[:longestKind], "") + "..."
-}
+const longestKind = 103
 
 func configSource(source resourceapi.AllocationConfigSource) string {
 	if source == resourceapi.AllocationConfigSourceClass {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // eventSink writes events about the node, which is where an admin looks for
@@ -112,13 +112,4 @@ func (e *eventSink) lastWords(ctx context.Context, reason, message string) {
 const lastWordsTimeout = 5 * time.Second
 
 // truncate keeps a message within what the API server takes as an event's note.
-func truncate(message string) string { return cut(message, 1024) }
-
-// cut keeps a message within so many bytes.
-func cut(message string, limit int) string {
-	if len(message) <= limit {
-		return message
-	}
-	// A character that is cut in two would make the note invalid.
-	return strings.ToValidUTF8(message[:limit-3], "") + "..."
-}
+func truncate(message string) string { return text.Cut(message, 1024) }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
@@ -244,7 +245,7 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 	default:
 		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
 	}
-	task.Switch, task.State, task.Message = s.ID, state, cut(task.Message, maxTaskMessage)
+	task.Switch, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
 	if state == v1alpha1.Tainted {
 		task.Order = s.Order
 	}

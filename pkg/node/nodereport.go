@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // modesTimeout is how long a card may take to tell its modes, for a report.
@@ -70,8 +71,8 @@ func (f *follower) cardReport(c *card, modes *gpu.Modes) v1alpha1.CardReport {
 		Partitions: f.partitionsOf(c),
 		Held:       f.heldOf(c),
 		Slice:      f.publisher.digestOf(c.PCIAddress),
-		Problem:    cut(c.problem, v1alpha1.MaxReportText),
-		Pending:    cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
+		Problem:    text.Cut(c.problem, v1alpha1.MaxReportText),
+		Pending:    text.Cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // The taints that the plugin puts on devices.
@@ -377,8 +378,8 @@ func (p *publisher) ownersFound() []string {
 	var found []string
 	for _, o := range p.owners {
 		if vendors[o.vendor] {
-			text := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.found, o.vendor.Title(), o.remedy)
-			found = append(found, cut(text, v1alpha1.MaxReportText))
+			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.found, o.vendor.Title(), o.remedy)
+			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
 		}
 	}
 	return found

@@ -11,6 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile/layout"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Resolve is what holds for each card of a node, by its PCI address: the first rule
@@ -71,16 +72,14 @@ const mostCards = 4
 func (r *resolver) err(profile string) error {
 	problems := strict.NewProblems(profile)
 	for _, p := range r.order {
-		text := p.text
+		problem := p.text
 		switch cards := r.told[p]; {
 		case len(cards) == 1:
-			text = "card " + cards[0] + ": " + text
-		case len(cards) > mostCards:
-			text = fmt.Sprintf("cards %s and %d more: %s", strings.Join(cards[:mostCards], ", "), len(cards)-mostCards, text)
+			problem = "card " + cards[0] + ": " + problem
 		case len(cards) > 1:
-			text = "cards " + strings.Join(cards, ", ") + ": " + text
+			problem = "cards " + text.List(cards, mostCards) + ": " + problem
 		}
-		problems.Add(p.path, "%s", text)
+		problems.Add(p.path, "%s", problem)
 	}
 	return problems.Err()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
@@ -110,5 +111,5 @@ func (t *turn) stuck() []v1alpha1.Blocker {
 }
 
 func blockerOf(h *Holder, why string) v1alpha1.Blocker {
-	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: cut(why, mostBlockerText)}
+	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
 }

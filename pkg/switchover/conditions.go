@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Reasons of conditions, beside those of failures, states and choices.
@@ -31,7 +32,7 @@ const (
 func (t *turn) describe(generation int64) {
 	set := func(kind string, status bool, reason, message string) {
 		c := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reasonWord(reason), Message: cut(message, mostMessage),
+			Type: kind, Status: metav1.ConditionFalse, Reason: reasonWord(reason), Message: text.Cut(message, mostMessage),
 			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(t.Now),
 		}
 		if status {
@@ -72,14 +73,6 @@ func reasonWord(reason string) string {
 
 // mostMessage is how long a message gets: people read it in one piece.
 const mostMessage = 4096
-
-// cut shortens a text, not within a character.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-3], "") + "..."
-}
 
 func (t *turn) conflictText() string {
 	return fmt.Sprintf("other systems serve cards of the node, so their modes and partitions are left alone: %s", strings.Join(t.node.Owners, "; "))
@@ -278,12 +271,7 @@ func clockText(at time.Time) string { return at.UTC().Format("15:04:05 UTC") }
 const most = 5
 
 // list names a few things and counts the rest.
-func list(all []string) string {
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
-}
+func list(all []string) string { return text.List(all, most) }
 
 // compact leaves out what was there before.
 func compact(all []string) []string {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // tryEvictions finds who could not leave, before anybody is asked to.
@@ -95,7 +96,7 @@ func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNo
 		}
 		if why != "" {
 			still := *b
-			still.Message = cut(why, mostBlockerText)
+			still.Message = text.Cut(why, mostBlockerText)
 			f.Blockers = append(f.Blockers, still)
 		}
 	}

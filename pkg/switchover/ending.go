@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Why a switch ends without the profile, beside what the plugin says
@@ -83,7 +84,7 @@ func (t *turn) rollBack(reason, message string) {
 // because writes down why a switch ends without its profile. Much of it comes from the
 // plugin, and is kept in the history ten times.
 func (t *turn) because(reason, message string) {
-	t.Status.Switch.Reason, t.Status.Switch.Message = reasonWord(reason), cut(message, mostMessage)
+	t.Status.Switch.Reason, t.Status.Switch.Message = reasonWord(reason), text.Cut(message, mostMessage)
 }
 
 // fail ends a switch whose profile is not reached.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // planOf is the plugin's answer to the current order of a switch, nil if there is none
@@ -115,7 +116,7 @@ func (t *turn) invalid(plan *v1alpha1.Task) string {
 	for _, name := range slices.Concat(changing(plan), plan.Shrinking) {
 		if !known[name] {
 			return fmt.Sprintf("the node's plugin plans to change GPU %q, which the node does not report; restart the plugin's pod on the node, and report it as a bug if it happens again",
-				cut(name, mostName))
+				text.Cut(name, mostName))
 		}
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // tell says what a node has come to: in the log, in metrics, and by an event where
@@ -59,7 +60,7 @@ func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
 const mostNote = 1024
 
 func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
-	note = cut(note, mostNote)
+	note = text.Cut(note, mostNote)
 	o := &v1alpha1.GPUNode{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
 		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // NotThere is what is known about a pod that does not exist: what else there is
@@ -43,11 +45,7 @@ func ExplainAbsence(in NotThere) *Explanation {
 	}
 	slices.Sort(others)
 	if len(others) > 0 {
-		more := ""
-		if n := len(others) - maxNames; n > 0 {
-			more = fmt.Sprintf(" and %d more", n)
-		}
-		e.remedy(fmt.Sprintf("ask about one of its pods: %s%s", strings.Join(others[:min(len(others), maxNames)], ", "), more), "")
+		e.remedy("ask about one of its pods: "+text.List(others, maxNames), "")
 	} else if len(e.Quotes) == 0 {
 		e.remedy("see which pods there are:", "kubectl get pods -n "+in.Namespace)
 	}

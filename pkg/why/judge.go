@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // judge sums up what was found about the nodes, and says what can be done.
@@ -159,13 +160,10 @@ func (n Node) unclear() string {
 func nodeNames(nodes []Node) string {
 	const most = 3
 	var names []string
-	for _, n := range nodes[:min(len(nodes), most)] {
+	for _, n := range nodes {
 		names = append(names, n.Name)
 	}
-	if more := len(nodes) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names, ", "), more)
-	}
-	return strings.Join(names, ", ")
+	return text.List(names, most)
 }
 
 // remedies says what a person can do, the least effort first.

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // supply is what a node has for a choice.
@@ -322,11 +323,7 @@ func names(holders []cluster.Holder) []string {
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
 		all := byNamespace[namespace]
 		slices.Sort(all)
-		text := namespace + ": " + strings.Join(all[:min(len(all), maxNames)], ", ")
-		if more := len(all) - maxNames; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-		out = append(out, text)
+		out = append(out, namespace+": "+text.List(all, maxNames))
 	}
 	if more := len(out) - maxNames; more > 0 {
 		out = append(out[:maxNames], fmt.Sprintf("%d more namespaces", more))

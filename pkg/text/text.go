@@ -1,0 +1,26 @@
+// Package text has the phrases that messages of all programs share. It imports nothing
+// but the standard library.
+package text
+
+import (
+	"fmt"
+	"strings"
+)
+
+// List names up to most things and counts the rest: "a, b and 3 more".
+func List(all []string, most int) string {
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}
+
+const ellipsis = "..."
+
+// Cut shortens a text to at most so many bytes, and not within a character.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(ellipsis)], "") + ellipsis
+}

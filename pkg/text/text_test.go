@@ -1,0 +1,22 @@
+package text_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+func TestList(t *testing.T) {
+	assert.Empty(t, text.List(nil, 2))
+	assert.Equal(t, "a, b", text.List([]string{"a", "b"}, 2))
+	assert.Equal(t, "a, b and 1 more", text.List([]string{"a", "b", "c"}, 2))
+}
+
+func TestCut(t *testing.T) {
+	assert.Equal(t, "abcdef", text.Cut("abcdef", 6))
+	assert.Equal(t, "abc...", text.Cut("abcdefg", 6))
+	assert.Equal(t, "aä...", text.Cut("aäöü", 6))
+	assert.Equal(t, "a...", text.Cut("aäöü", 5), "not within a character")
+}

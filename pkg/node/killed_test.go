@@ -61,7 +61,7 @@ func runChild(text string) {
 	var c child
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
-		c.Config.beforeStep = dieBefore(c.DieBefore)
+		c.Config.beforeStep, c.Config.GPUNodes = dieBefore(c.DieBefore), withoutDefinitions().GPUNodes()
 		err = Run(quiet(context.Background()), c.Config, newAPI(c.Claim))
 	}
 	fmt.Fprintln(os.Stderr, err)

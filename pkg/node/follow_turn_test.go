@@ -116,7 +116,7 @@ func TestReportInAnotherGPUNode(t *testing.T) {
 // While cards are changed, which may take minutes, who looks does not wait: it still
 // looks after daemons.
 func TestNobodyWaitsForAChange(t *testing.T) {
-	p := &plugin{publisher: &publisher{}}
+	p := &plugin{publisher: &publisher{cards: &cards{}}}
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	done := make(chan struct{})

@@ -53,6 +53,7 @@ test: test-unit test-e2e ## Run every test there is (the end-to-end tests need r
 build: compiler ## Build the programs into bin/
 	@mkdir -p bin
 	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-kubelet-plugin ./cmd/tranche-kubelet-plugin
+	$(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS) $(LAZY)' -o bin/tranche-simulator ./cmd/tranche-simulator
 	CGO_ENABLED=0 $(GO) build -trimpath $(SMALL) -ldflags '$(LDFLAGS)' -o bin/tranche-controller ./cmd/tranche-controller
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-tranche ./cmd/kubectl-tranche
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/simulated-nvidia-tools ./cmd/simulated-nvidia-tools

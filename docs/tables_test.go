@@ -91,6 +91,7 @@ func TestTablesOfFlags(t *testing.T) {
 	for name, folders := range map[string][]string{
 		"kubectl-flags":    {"../cmd/kubectl-tranche"},
 		"plugin-flags":     {"../cmd/tranche-kubelet-plugin", "../cmd/internal/plugin"},
+		"simulator-flags":  {"../cmd/tranche-simulator"},
 		"controller-flags": {"../cmd/tranche-controller"},
 	} {
 		generated(t, "reference/commands.md", name, table([]string{"flag", "meaning"}, flagsOf(t, folders...)))

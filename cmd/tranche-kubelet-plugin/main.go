@@ -3,133 +3,17 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"runtime/debug"
-	"syscall"
-
-	"github.com/spf13/cobra"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
-	"k8s.io/klog/v2"
-
-	"github.com/tranche-dev/tranche/pkg/client"
-	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/node"
+	"github.com/tranche-dev/tranche/cmd/internal/plugin"
 )
 
 // version is set when the program is linked.
 var version = "dev"
 
-// gcPercent makes the collector run when the heap has grown by a quarter, not by all:
-// the plugin runs on every node, and its own memory is what it costs there. It is idle
-// most of the time, and of some 6 MB of heap a round takes 10 ms of a processor.
-const gcPercent = 25
-
 func main() {
-	// Not a command like the others: this process is on its way to being another
-	// program, and needs nothing of what they need.
-	if len(os.Args) > 1 && os.Args[1] == mps.LaunchCommand {
-		os.Exit(mps.Launch(os.Args[2:]))
-	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
-	stop()
-	logs.FlushLogs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
-	}
-}
-
-func command() *cobra.Command {
-	var config node.Config
-	var kubeconfig string
-	logging := logsapi.NewLoggingConfiguration()
-	cmd := &cobra.Command{
-		Use:           "tranche-kubelet-plugin",
-		Short:         "The kubelet plugin of Tranche, a DRA driver that cuts GPUs",
-		Version:       version,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if config.NodeName == "" {
-				return errors.New("--node-name is not set, and neither is NODE_NAME in the environment")
-			}
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
-			}
-			api, err := connect(kubeconfig)
-			if err != nil {
-				return err
-			}
-			kube, err := kubernetes.NewForConfig(api)
-			if err != nil {
-				return err
-			}
-			ours, err := client.New(api)
-			if err != nil {
-				return err
-			}
-			config.GPUNodes = ours.GPUNodes()
-			if config.MemoryModes {
-				if config.Dynamic, err = dynamic.NewForConfig(api); err != nil {
-					return err
-				}
-			}
-			ctx := klog.NewContext(cmd.Context(), klog.LoggerWithValues(klog.Background(), "node", config.NodeName))
-			klog.FromContext(ctx).Info("Starting", "version", version)
-			return node.Run(ctx, &config, kube)
-		},
-	}
-	flags := cmd.Flags()
-	logsapi.AddFlags(logging, flags)
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
-	addFlags(flags, &config)
-	cmd.AddCommand(hardwareCommand(), uninstallCommand())
-	return cmd
-}
-
-// hardwareCommand prints what the hardware of the node says now.
-func hardwareCommand() *cobra.Command {
-	var config node.Config
-	var output string
-	cmd := &cobra.Command{
-		Use:   "hardware",
-		Short: "Print what the GPUs of this node say now: modes, partitions, memory, processes, load, health",
-		Example: "  kubectl -n tranche-system get pods -o wide     # which plugin is on the node\n" +
-			"  kubectl -n tranche-system exec POD -- tranche-kubelet-plugin hardware",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return fmt.Errorf("--output is %q, it can be json", output)
-			}
-			return node.PrintHardware(cmd.Context(), &config, cmd.OutOrStdout(), output == "json")
-		},
-	}
-	addKubeletDir(cmd.Flags(), &config)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or a text for people")
-	return cmd
-}
-
-// connect says how to reach the API server. The limits leave room for a batch of
-// claims: each takes one read.
-func connect(kubeconfig string) (*rest.Config, error) {
-	api, err := client.Config(kubeconfig, "tranche-kubelet-plugin/"+version)
-	if err != nil {
-		return nil, err
-	}
-	api.QPS, api.Burst = 50, 100
-	return api, nil
+	plugin.Main(plugin.Program{
+		Name:    "tranche-kubelet-plugin",
+		Short:   "The kubelet plugin of Tranche, a DRA driver that cuts GPUs",
+		Version: version,
+		Machine: plugin.Host,
+	})
 }

@@ -13,6 +13,6 @@
 // is set up by a Sharer. wait.go waits, with no lock held, for what it has only
 // started; running.go ends what no record explains and brings back what died.
 //
-// It may import the vocabulary (pkg/gpu), the ledger and the CDI files. A
-// vendor is known only through the Hardware interface.
+// It may import the vocabulary (pkg/gpu), the contract of vendors (pkg/hardware), the
+// ledger and the CDI files, and no vendor.
 package claim

@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 const (
@@ -41,7 +42,7 @@ type Observer interface {
 type Config struct {
 	// Node is the name of the node.
 	Node     string
-	Hardware Hardware
+	Hardware hardware.Partitioner
 	Ledger   *ledger.Ledger
 	CDI      *cdi.Dir
 	// Shares sets up shares. Nil: claims of shares are refused.

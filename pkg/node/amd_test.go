@@ -58,7 +58,7 @@ func newMixedMachine(t *testing.T, api *fake.Clientset) *machine {
 // kernel is the simulated kernel, as another process sees it.
 func (m *machine) kernel() amd.Files {
 	m.t.Helper()
-	kernel, err := amdgpu.New(m.inventory(), amdgpu.Options{Root: m.config.SimulateRoot, Seed: nodeName})
+	kernel, err := amdgpu.New(m.inventory(), amdgpu.Options{Root: m.simulated.Root, Seed: nodeName})
 	require.NoError(m.t, err)
 	return kernel
 }
@@ -74,7 +74,7 @@ func (m *machine) mode() string {
 // amdFaults makes the simulated kernel fail from now on.
 func (m *machine) amdFaults(f amdgpu.Faults) {
 	m.t.Helper()
-	require.NoError(m.t, amdgpu.SetFaults(m.config.SimulateRoot, f))
+	require.NoError(m.t, amdgpu.SetFaults(m.simulated.Root, f))
 }
 
 // A claim of an AMD partition is prepared: the card is switched, the container
@@ -85,7 +85,7 @@ func TestAMDClaim(t *testing.T) {
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	assert.Len(t, published(t, m.api), 2*(15+2), "partitions, the whole card, its shares")
-	assert.NoFileExists(t, m.config.hookPath(), "that is NVIDIA's")
+	assert.NoFileExists(t, m.hookPath(), "that is NVIDIA's")
 	require.Equal(t, "SPX", m.mode())
 
 	c := allocate(t, m.api, "a", cpx3)
@@ -98,7 +98,7 @@ func TestAMDClaim(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(spec, `"hostPath"`), "two device nodes")
 	assert.NotContains(t, spec, "/dev/dri/card")
 	assert.NotContains(t, spec, "nvidia")
-	data, err := os.ReadFile(filepath.Join(m.config.dataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
+	data, err := os.ReadFile(filepath.Join(m.config.DataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
 	require.NoError(t, err)
 	for _, part := range []string{`"profile":{"string":"cpx"}`, `"memoryPartition":{"string":"NPS1"}`, `"partitionIndex":{"int":3}`, `"memoryBytes":{"int":`} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), ""), part)
@@ -164,7 +164,7 @@ func TestBusyCard(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	require.NoError(t, amdgpu.StartProcess(m.config.SimulateRoot, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}}))
+	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}}))
 	message := k.refused(allocate(t, m.api, "a", cpx3))
 	assert.Contains(t, message, "make "+cpx3+": card "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
 	m.nothingHeld()
@@ -193,7 +193,7 @@ func TestBusyCard(t *testing.T) {
 	assert.Zero(t, sliceWrites(m.api))
 	k.works(allocate(t, m.api, "d", amdCard0)) // in the mode that the card is in
 
-	require.NoError(t, amdgpu.EndProcess(m.config.SimulateRoot, 4711))
+	require.NoError(t, amdgpu.EndProcess(m.simulated.Root, 4711))
 	awaitDevices(t, m.api, false, untainted)
 	awaitEvent(t, m.api, "GPUBusyOver", "python3")
 	k.works(allocate(t, m.api, "c", cpx3))
@@ -213,7 +213,7 @@ func TestBusyHostOnOldKernel(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	whole := allocate(t, m.api, "a", amdCard1)
 	k.mustPrepare(whole)
-	require.NoError(t, amdgpu.StartProcess(m.config.SimulateRoot, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{"0000:26:00.0"}}))
+	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{"0000:26:00.0"}}))
 	c := allocate(t, m.api, "b", cpx3)
 	message := k.refused(c)
 	assert.Contains(t, message, "this kernel switches no card while any process of the host uses KFD, and process 4711 (python3) does")
@@ -222,7 +222,7 @@ func TestBusyHostOnOldKernel(t *testing.T) {
 	k.mustPrepare(sameMode)
 	require.Empty(t, k.unprepare(sameMode))
 
-	require.NoError(t, amdgpu.EndProcess(m.config.SimulateRoot, 4711))
+	require.NoError(t, amdgpu.EndProcess(m.simulated.Root, 4711))
 	require.Empty(t, k.unprepare(whole))
 	awaitDevices(t, m.api, false, untainted)
 	k.works(c)
@@ -237,7 +237,7 @@ func TestHoldersAreNoObstacle(t *testing.T) {
 	c := allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	index := 3
-	require.NoError(t, amdgpu.StartProcess(m.config.SimulateRoot, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}, Partition: &index}))
+	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}, Partition: &index}))
 	before := sliceWrites(m.api)
 	// Something else is seen on the other card after some looks, and nothing here.
 	m.amdFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4712, Name: "stress", Cards: []string{"0000:26:00.0"}}}})
@@ -251,7 +251,7 @@ func TestBothVendorsOnOneNode(t *testing.T) {
 	m := newMixedMachine(t, newAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	assert.FileExists(t, m.config.hookPath())
+	assert.FileExists(t, m.hookPath())
 	c := allocate(t, m.api, "a", small0, cpx3)
 	k.mustPrepare(c)
 	assert.Equal(t, []string{small0}, m.partitions())

@@ -2,11 +2,8 @@ package node
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,7 +32,7 @@ func TestAMDReboot(t *testing.T) {
 			k.mustPrepare(c)
 			before := m.records()[0].Devices[0].LoadID
 			stop()
-			require.NoError(t, end(m.config.SimulateRoot))
+			require.NoError(t, end(m.simulated.Root))
 			require.Equal(t, "SPX", m.mode())
 
 			k, _ = m.start()
@@ -76,7 +73,7 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	k.mustPrepare(nvidia)
 	k.mustPrepare(amd)
 	uuid := m.record("nvidia").Devices[0].UUID
-	require.NoError(t, amdgpu.ReloadDriver(m.config.SimulateRoot))
+	require.NoError(t, amdgpu.ReloadDriver(m.simulated.Root))
 	require.Equal(t, "SPX", m.mode())
 
 	load := m.record("amd").Devices[0].LoadID
@@ -91,7 +88,7 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	// And the other way round. NVIDIA's driver cannot go while the plugin runs.
 	stop()
 	before := m.record("amd")
-	require.NoError(t, nvdriver.ReloadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.ReloadDriver(m.simulated.Root))
 	k, _ = m.start()
 	k.mustPrepare(amd)
 	assert.Equal(t, before, m.record("amd"))
@@ -113,7 +110,7 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	k.mustPrepare(c)
 
 	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: amdAddress, Mode: "NPS4"}}})
-	require.NoError(t, amdgpu.ReloadDriver(m.config.SimulateRoot))
+	require.NoError(t, amdgpu.ReloadDriver(m.simulated.Root))
 	fenced := func(d resourceapi.Device) bool {
 		return (onCard(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == TaintUnhealthy)
 	}
@@ -181,7 +178,7 @@ func TestSwitchFails(t *testing.T) {
 			require.Empty(t, k.unprepare(other))
 
 			m.amdFaults(amdgpu.Faults{})
-			_ = amdgpu.EndProcess(m.config.SimulateRoot, 77)
+			_ = amdgpu.EndProcess(m.simulated.Root, 77)
 			require.Eventually(t, func() bool { return k.prepare(c)["a"].Error == "" }, patience, tick, "the next try works")
 			assert.Equal(t, "CPX", m.mode())
 			require.Empty(t, k.unprepare(c))
@@ -309,8 +306,8 @@ func TestAMDUninstall(t *testing.T) {
 	require.Empty(t, k.unprepare(c))
 	awaitNoSlices(t, m.api)
 	stop()
-	assert.NoDirExists(t, m.config.dataDir())
-	assert.NoDirExists(t, m.config.SimulateRoot)
+	assert.NoDirExists(t, m.config.DataDir())
+	assert.NoDirExists(t, m.simulated.Root)
 	assert.Empty(t, m.files(m.config.CDIDir, "*"))
 }
 
@@ -369,20 +366,6 @@ func TestDriverInstalledLater(t *testing.T) {
 	require.Empty(t, k.unprepare(d))
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()
-}
-
-// A card with nothing but screens behind it is not ours.
-func TestNoAMDCardForUs(t *testing.T) {
-	root := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/bus/pci/drivers/amdgpu"), 0o750))
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/module/amdgpu"), 0o750))
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "proc/sys/kernel/random"), 0o750))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("x\n"), 0o600))
-	ctx, cancel := context.WithTimeout(quiet(t.Context()), time.Minute)
-	defer cancel()
-	_, err := (&Config{HostRoot: root}).openAMD(ctx)
-	require.ErrorIs(t, err, errNoHardware)
-	require.ErrorContains(t, err, "no card that is made for computing")
 }
 
 // Somebody changes a GPU's mode under a claim.

@@ -30,10 +30,10 @@ const (
 
 func TestUnknownInventory(t *testing.T) {
 	m := newMachine(t, newAPI())
-	m.config.Simulate = "h1000x8"
+	m.simulated.Inventory = "h1000x8"
 	require.ErrorContains(t, m.run(), `unknown inventory "h1000x8": choose one of `)
 	assert.Contains(t, awaitEvent(t, m.api, "HardwareUnusable", ""), `Tranche cannot use the GPUs of this node: unknown inventory "h1000x8"`)
-	m.config.Simulate = "two"
+	m.simulated.Inventory = "two"
 	k, _ := m.start()
 	k.works(allocate(t, m.api, "a", small0))
 }
@@ -160,7 +160,7 @@ func TestBrokenLedgerFile(t *testing.T) {
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	stop()
-	record := filepath.Join(m.config.dataDir(), "claims", "a.json")
+	record := filepath.Join(m.config.DataDir(), "claims", "a.json")
 	require.NoError(t, os.WriteFile(record, []byte(`{"version":1,"cla`), 0o600))
 
 	k, _ = m.start()
@@ -176,7 +176,7 @@ func TestBrokenLedgerFile(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	for name, folder := range map[string]func(*Config) string{
 		"for CDI":    func(c *Config) string { return c.CDIDir },
-		"for ledger": func(c *Config) string { return filepath.Join(c.dataDir(), "claims") },
+		"for ledger": func(c *Config) string { return filepath.Join(c.DataDir(), "claims") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newAPI())

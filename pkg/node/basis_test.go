@@ -48,7 +48,7 @@ func TestBasisOfNVIDIA(t *testing.T) {
 	same := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
 	assert.Equal(t, basis, same.Basis, "a restart changes nothing")
 	stop()
-	s.config.MemoryModes = true
+	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
 	s.start()
 	s.await("a setting of the plugin does not count", func(r *v1alpha1.NodeReport) bool { return r.Basis != basis })
 }

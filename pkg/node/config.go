@@ -7,16 +7,18 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // Config is what the plugin is started with.
 type Config struct {
+	// Machine is what the plugin runs on.
+	Machine  hardware.Machine `json:"-"`
 	NodeName string
 	// PodUID tells the plugin's sockets from those of another plugin that works
 	// on the node during a rolling update. Empty: there is no other.
@@ -28,11 +30,7 @@ type Config struct {
 	KubeletDir string
 	CDIDir     string
 	// HostRoot is where the host's root folder is mounted.
-	HostRoot string
-	// NVIDIADriverRoot is the driver's folder on the host, empty to search.
-	NVIDIADriverRoot string
-	// CDIHook is the program that CDI hooks run.
-	CDIHook     string
+	HostRoot    string
 	HTTPAddress string
 	// IgnoreOtherOwners publishes cards that another system serves, too.
 	IgnoreOtherOwners bool
@@ -55,9 +53,6 @@ type Config struct {
 	// GPUNodes are where the controller says which profile the node should follow, and
 	// the plugin how the node is.
 	GPUNodes client.GPUNodes `json:"-"`
-	// Dynamic reads and deletes what tells the Kernel Module Management operator to
-	// load AMD's driver. Nil: it does not.
-	Dynamic dynamic.Interface `json:"-"`
 	// MemoryModes allows to load AMD's driver anew, which a change of the memory mode
 	// takes.
 	MemoryModes bool
@@ -66,21 +61,8 @@ type Config struct {
 	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
 	// that Tranche is being uninstalled. Empty: nothing does.
 	UninstallOrder string
-	// Simulate names the inventory to simulate, SimulateNodes that of single
-	// nodes. SimulateDir holds inventories of the user's own, SimulateRoot the
-	// simulated machine's files, by the same path here and on the host.
-	Simulate      string
-	SimulateNodes map[string]string
-	SimulateDir   string
-	SimulateRoot  string
-	// SimulateTools is the program that stands in for those of NVIDIA's driver, empty
-	// for none.
-	SimulateTools string
 	// LookInterval is how often the cards are looked at; zero: every 5 s.
 	LookInterval time.Duration
-	// BusyPatience is how long the switch of an AMD card waits for processes to
-	// end; zero: amd.Config's.
-	BusyPatience time.Duration
 
 	// procRoot is the host's /proc; empty: the plugin's own, which is the same, because its
 	// pod is in the host's PID namespace.
@@ -106,12 +88,13 @@ func (c *Config) idleInterval() time.Duration {
 	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)
 }
 
-func (c *Config) dataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
+// DataDir is the plugin's own folder.
+func (c *Config) DataDir() string { return filepath.Join(c.KubeletDir, "plugins", gpu.DriverName) }
 
-func (c *Config) healthFile() string { return filepath.Join(c.dataDir(), "health.json") }
+func (c *Config) healthFile() string { return filepath.Join(c.DataDir(), "health.json") }
 
-func (c *Config) sharingFile() string { return filepath.Join(c.dataDir(), "sharing.json") }
+func (c *Config) sharingFile() string { return filepath.Join(c.DataDir(), "sharing.json") }
 
-func (c *Config) rosterFile() string { return filepath.Join(c.dataDir(), "cards.json") }
+func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "cards.json") }
 
 func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }

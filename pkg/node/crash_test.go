@@ -84,14 +84,14 @@ var aftermaths = []aftermath{
 		if len(m.inventory().GPUs) > 0 {
 			reboot = nvdriver.Reboot // of all cards
 		}
-		require.NoError(m.t, reboot(m.config.SimulateRoot))
+		require.NoError(m.t, reboot(m.simulated.Root))
 	}},
 	{name: "driver reload", hardware: true, meanwhile: func(m *machine) {
 		if len(m.inventory().GPUs) > 0 {
-			require.NoError(m.t, nvdriver.ReloadDriver(m.config.SimulateRoot))
+			require.NoError(m.t, nvdriver.ReloadDriver(m.simulated.Root))
 		}
 		if len(m.inventory().AMD) > 0 {
-			require.NoError(m.t, amdgpu.ReloadDriver(m.config.SimulateRoot))
+			require.NoError(m.t, amdgpu.ReloadDriver(m.simulated.Root))
 		}
 	}},
 }
@@ -202,7 +202,7 @@ func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, c
 // claim's life.
 func (m *machine) dieAt(c *resourceapi.ResourceClaim, n int) {
 	m.t.Helper()
-	process := m.startProcess(child{Config: m.config, Claim: c, DieBefore: n})
+	process := m.startProcess(child{Claim: c, DieBefore: n})
 	m.t.Cleanup(func() { _ = process.Process.Kill() })
 	k := m.register()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -255,7 +255,7 @@ func (m *machine) requirePrepared(c crashCase) {
 
 // idle tells whether neither the cards nor the folders know of a claim.
 func (m *machine) idle() bool {
-	return len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0 &&
+	return len(m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0 &&
 		len(m.runningDaemons())+len(m.partitions()) == 0
 }
 
@@ -285,7 +285,7 @@ func TestRecordOfALaterVersion(t *testing.T) {
 			a := allocate(t, m.api, "a", small0, card1)
 			k.mustPrepare(a)
 			stop()
-			file := filepath.Join(m.config.dataDir(), "claims", "a.json")
+			file := filepath.Join(m.config.DataDir(), "claims", "a.json")
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
 			changed := change(data)
@@ -310,7 +310,7 @@ func TestRecordThatNeedsALaterVersion(t *testing.T) {
 	a := allocate(t, m.api, "a", small0)
 	k.mustPrepare(a)
 	stop()
-	file := filepath.Join(m.config.dataDir(), "claims", "a.json")
+	file := filepath.Join(m.config.DataDir(), "claims", "a.json")
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
 	later := bytes.Replace(before, []byte(`"version":1`), []byte(`"version":2`), 1)

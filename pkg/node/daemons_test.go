@@ -46,7 +46,7 @@ func newMPSMachine(t *testing.T, api *fake.Clientset) *machine {
 	m := newMachine(t, api)
 	tools, err := buildTools()
 	require.NoError(t, err)
-	m.config.SimulateTools, m.config.MPSLauncher = tools, nil
+	m.simulated.Tools, m.config.MPSLauncher = tools, nil
 	t.Cleanup(func() { assert.NoError(t, m.config.endDaemons(quiet(context.Background()))) })
 	return m
 }
@@ -200,7 +200,7 @@ func TestStrayDaemons(t *testing.T) {
 	m := newMPSMachine(t, newAPI())
 	_, stop := m.start() // installs the driver
 	stop()
-	s := m.config.supervisor(t.Context(), filepath.Join(m.config.SimulateRoot, "driver"))
+	s := m.config.supervisor(t.Context(), filepath.Join(m.simulated.Root, "driver"))
 	stray := mps.Spec{ID: "stray", Devices: []mps.Device{{UUID: "GPU-0"}}}
 	require.NoError(t, s.Start(t.Context(), stray))
 	require.NoError(t, s.Wait(t.Context(), stray.ID))
@@ -212,7 +212,7 @@ func TestStrayDaemons(t *testing.T) {
 	require.NoError(t, s.Start(t.Context(), stray))
 	require.NoError(t, m.config.leave(quiet(t.Context())))
 	assert.NoDirExists(t, m.config.mpsDir())
-	assert.NoDirExists(t, m.config.dataDir())
+	assert.NoDirExists(t, m.config.DataDir())
 }
 
 // A claim whose daemon does not start is refused with the reason, and the next one

@@ -1,10 +1,10 @@
 // Package node is the kubelet plugin: it ties cards, slices and claims to the
 // kubelet and the API server, and shows how it is doing.
 //
-// node.go starts and stops everything, driver.go answers the kubelet. vendor.go
-// says what a vendor is, hardware.go makes one of the cards of all,
-// openhardware.go finds their drivers; beside these only hook.go, owners.go and
-// labels.go know a vendor by name. look.go looks at the cards, health.go at how
+// node.go starts and stops everything, driver.go answers the kubelet. vendor.go is a
+// vendor whose driver is there, hardware.go makes one of the cards of all, and
+// openhardware.go opens their drivers; only owners.go, upgrade.go and labels.go know a
+// vendor by name. look.go looks at the cards, health.go at how
 // they are, obstacles.go at what cannot be had of them now, cards.go keeps what is
 // known of them, publisher.go publishes it.
 //
@@ -19,5 +19,6 @@
 // is said of the node. lock.go, turn.go, sockets.go and registration.go let one
 // plugin follow another. uninstall.go and leave.go end it all.
 //
-// It may import everything but the commands.
+// It may import everything but the commands, pkg/simulate and the vendors in
+// pkg/hardware: these come with the Config.
 package node

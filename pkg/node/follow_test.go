@@ -326,7 +326,7 @@ func TestRebootForProfile(t *testing.T) {
 	s.start()
 	first := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	assert.Equal(t, "MIG off", first.Cards[0].Mode)
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	task := s.ask(v1alpha1.Applying, nothing, sevens)
@@ -350,7 +350,7 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	s := steer(m)
 	s.start()
 	before := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{
 		Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}},
 		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
@@ -440,18 +440,18 @@ func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 2)
 	inUse := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)}}}
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, inUse))
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
 	order(t, s.api, "uninstalling", "false", "1")
 	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
 	assert.Len(t, slicesOf(t, s.api, gpu.DriverName), slicesOfTwoCards)
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	awaitNoSlices(t, s.api)
 	assert.Empty(t, s.partitions())
 
 	order(t, s.api, "cancelled", "false", "2")
 	task = s.ask(v1alpha1.Applying, one, one)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, inUse))
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
 	order(t, s.api, "uninstalling", "true", "3")
 	awaitNoSlices(t, s.api)
 	assert.Len(t, s.partitions(), 2)

@@ -16,7 +16,7 @@ const cpxNPS4 = "[{cards: {vendor: amd}, amd: {computePartition: CPX, memoryPart
 // steerAMD is a machine with AMD cards whose memory mode may be changed.
 func steerAMD(t *testing.T) *steered {
 	s := steer(newAMDMachine(t, newAPI()))
-	s.config.MemoryModes = true
+	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
 	return s
 }
 
@@ -53,7 +53,7 @@ func TestMemoryModeOfProfile(t *testing.T) {
 	k.works(allocate(t, s.api, "a", cpx3))
 
 	stop()
-	require.NoError(t, amdgpu.Reboot(s.config.SimulateRoot))
+	require.NoError(t, amdgpu.Reboot(s.simulated.Root))
 	k, _ = s.start()
 	require.Eventually(t, nps4, patience, tick, "a reboot has lost the modes")
 	k.works(allocate(t, s.api, "b", cpx3))
@@ -73,7 +73,7 @@ func TestMemoryModeLost(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
 	assert.Equal(t, "SPX NPS1", s.modes())
-	require.NoError(t, amdgpu.SetFaults(s.config.SimulateRoot, amdgpu.Faults{MemoryModeLost: true}))
+	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{MemoryModeLost: true}))
 	to := wish(t, "cpx-nps4", cpxNPS4)
 	task := s.ask(v1alpha1.Applying, nothing, to)
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
@@ -116,7 +116,7 @@ func TestDriverLeftOut(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
 	assert.Equal(t, "SPX NPS1", s.modes())
-	require.NoError(t, amdgpu.SetFaults(s.config.SimulateRoot, amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 40}}}))
+	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Error: "no device", Times: 40}}}))
 	to := wish(t, "cpx-nps4", cpxNPS4)
 	task := s.ask(v1alpha1.Applying, nothing, to)
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
@@ -126,7 +126,7 @@ func TestDriverLeftOut(t *testing.T) {
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "gone from the PCI bus, or amdgpu has let go of it")
 
-	require.NoError(t, amdgpu.SetFaults(s.config.SimulateRoot, amdgpu.Faults{}))
+	require.NoError(t, amdgpu.SetFaults(s.simulated.Root, amdgpu.Faults{}))
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		return len(devices) > 0 && untainted(devices[0])

@@ -4,22 +4,22 @@ import (
 	"context"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // settable finds the vendor of a card; nil if there is nothing to set on it.
-func (h *hardware) settable(pciAddress string) (share.Cards, error) {
+func (h *nodeGPUs) settable(pciAddress string) (hardware.TimeSlicer, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
 		return nil, err
 	}
-	s, _ := o.vendor.(share.Cards)
+	s, _ := o.Driver.(hardware.TimeSlicer)
 	return s, nil
 }
 
 // SetTimeSlice sets how long a turn on a card is. On cards that take no such
 // setting it does nothing.
-func (h *hardware) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
+func (h *nodeGPUs) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
 		return err
@@ -28,7 +28,7 @@ func (h *hardware) SetTimeSlice(ctx context.Context, pciAddress string, slice gp
 }
 
 // Settings reads how a card is set, as far as sharing changes that.
-func (h *hardware) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
+func (h *nodeGPUs) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
 		return gpu.CardSettings{}, err
@@ -37,7 +37,7 @@ func (h *hardware) Settings(ctx context.Context, pciAddress string) (gpu.CardSet
 }
 
 // SetComputeMode says who may start programs on a card, where it can be said.
-func (h *hardware) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
+func (h *nodeGPUs) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
 		return err
@@ -46,7 +46,7 @@ func (h *hardware) SetComputeMode(ctx context.Context, pciAddress, mode string) 
 }
 
 // loadOf identifies the load of a vendor's driver; empty where it cannot be used.
-func (h *hardware) loadOf(name gpu.Vendor) string {
+func (h *nodeGPUs) loadOf(name gpu.Vendor) string {
 	for _, o := range h.all() {
 		if o.name == name {
 			return o.load()

@@ -11,15 +11,15 @@ import (
 	"k8s.io/klog/v2"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
-// hardware is the cards of all vendors on the node. It implements
-// claim.Hardware: what is asked about a card goes to its vendor.
-type hardware struct {
+// nodeGPUs is the cards of all vendors on the node. It implements
+// hardware.Partitioner: what is asked about a card goes to its vendor.
+type nodeGPUs struct {
 	// mu protects what follows.
 	mu sync.RWMutex
 	// vendors are those whose drivers were looked for.
@@ -29,10 +29,10 @@ type hardware struct {
 	owners map[string]*opened
 }
 
-var _ claim.Hardware = (*hardware)(nil)
+var _ hardware.Partitioner = (*nodeGPUs)(nil)
 
 // add takes in a vendor, or replaces the one of its name that could not be used.
-func (h *hardware) add(o *opened) {
+func (h *nodeGPUs) add(o *opened) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.vendors = slices.DeleteFunc(slices.Clone(h.vendors), func(v *opened) bool { return v.name == o.name })
@@ -46,15 +46,15 @@ func (h *hardware) add(o *opened) {
 }
 
 // all lists the vendors whose drivers can be used.
-func (h *hardware) all() []*opened {
+func (h *nodeGPUs) all() []*opened {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *opened) bool { return o.vendor == nil })
+	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *opened) bool { return o.Driver == nil })
 }
 
 // find finds a vendor, whether its driver can be used or not; nil: it was never looked
 // for.
-func (h *hardware) find(name gpu.Vendor) *opened {
+func (h *nodeGPUs) find(name gpu.Vendor) *opened {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, o := range h.vendors {
@@ -67,7 +67,7 @@ func (h *hardware) find(name gpu.Vendor) *opened {
 
 // cannotUse takes in that a vendor's driver cannot be used, and why. o is what is known
 // of it now, nil for nothing new.
-func (h *hardware) cannotUse(name gpu.Vendor, o *opened, err error) {
+func (h *nodeGPUs) cannotUse(name gpu.Vendor, o *opened, err error) {
 	if o == nil {
 		o = h.find(name)
 	}
@@ -80,22 +80,22 @@ func (h *hardware) cannotUse(name gpu.Vendor, o *opened, err error) {
 }
 
 // whyNot says why the driver of a vendor cannot be used, nil if it can.
-func (h *hardware) whyNot(name gpu.Vendor) error {
-	if o := h.find(name); o != nil && o.vendor == nil {
+func (h *nodeGPUs) whyNot(name gpu.Vendor) error {
+	if o := h.find(name); o != nil && o.Driver == nil {
 		return o.err
 	}
 	return nil
 }
 
 // has tells whether a vendor's driver can be used.
-func (h *hardware) has(name gpu.Vendor) bool {
+func (h *nodeGPUs) has(name gpu.Vendor) bool {
 	return slices.ContainsFunc(h.all(), func(o *opened) bool { return o.name == name })
 }
 
 // learn remembers whose the cards are that the ledger knows: one that does not
 // answer today is in no inventory, and its claims must be released all the
 // same. What was handed out under a load that is over needs nobody.
-func (h *hardware) learn(records []ledger.Record) {
+func (h *nodeGPUs) learn(records []ledger.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range records {
@@ -110,7 +110,7 @@ func (h *hardware) learn(records []ledger.Record) {
 }
 
 // own remembers whose a card is. The caller holds the lock.
-func (h *hardware) own(pciAddress string, o *opened) {
+func (h *nodeGPUs) own(pciAddress string, o *opened) {
 	if h.owners == nil {
 		h.owners = map[string]*opened{}
 	}
@@ -120,21 +120,21 @@ func (h *hardware) own(pciAddress string, o *opened) {
 }
 
 // of finds the vendor of a card.
-func (h *hardware) of(pciAddress string) (*opened, error) {
+func (h *nodeGPUs) of(pciAddress string) (*opened, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	o := h.owners[pciAddress]
 	if o == nil {
 		return nil, fmt.Errorf("no driver on this node serves card %s", gpu.CardName(pciAddress))
 	}
-	if o.vendor == nil {
+	if o.Driver == nil {
 		return nil, &gpu.DriverError{PCIAddress: pciAddress, Vendor: o.name, Err: o.err}
 	}
 	return o, nil
 }
 
 // expect remembers whose cards are that were here before and whose driver cannot be used.
-func (h *hardware) expect(cards []gpu.GPU) {
+func (h *nodeGPUs) expect(cards []gpu.GPU) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range cards {
@@ -148,7 +148,7 @@ func (h *hardware) expect(cards []gpu.GPU) {
 
 // LoadID identifies this boot and this load of the driver that serves a card;
 // empty for a card that none does.
-func (h *hardware) LoadID(pciAddress string) string {
+func (h *nodeGPUs) LoadID(pciAddress string) string {
 	h.mu.RLock()
 	o := h.owners[pciAddress]
 	h.mu.RUnlock()
@@ -159,7 +159,7 @@ func (h *hardware) LoadID(pciAddress string) string {
 }
 
 // Close ends the use of all drivers.
-func (h *hardware) Close(ctx context.Context) error {
+func (h *nodeGPUs) Close(ctx context.Context) error {
 	var errs []error
 	for _, o := range h.all() {
 		errs = append(errs, o.Close(ctx))
@@ -167,17 +167,17 @@ func (h *hardware) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Inventory implements claim.Hardware. A vendor that fails takes only its own
+// Inventory implements hardware.Partitioner. A vendor that fails takes only its own
 // cards out: those that are known are named in the error. If nothing is known of
 // any card, that is the error.
-func (h *hardware) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+func (h *nodeGPUs) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	cards, _, err := h.inventory(ctx)
 	return cards, err
 }
 
 // inventory is Inventory with the vendors that have told of all of their cards, if only
 // that one does not answer.
-func (h *hardware) inventory(ctx context.Context) (cards []gpu.GPU, told []gpu.Vendor, err error) {
+func (h *nodeGPUs) inventory(ctx context.Context) (cards []gpu.GPU, told []gpu.Vendor, err error) {
 	vendors := h.all()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
 	var wg sync.WaitGroup
@@ -214,7 +214,7 @@ func (h *hardware) inventory(ctx context.Context) (cards []gpu.GPU, told []gpu.V
 }
 
 // found remembers whose the cards of an inventory are.
-func (h *hardware) found(o *opened, cards []gpu.GPU, broken *gpu.InventoryError) {
+func (h *nodeGPUs) found(o *opened, cards []gpu.GPU, broken *gpu.InventoryError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range cards {
@@ -228,7 +228,7 @@ func (h *hardware) found(o *opened, cards []gpu.GPU, broken *gpu.InventoryError)
 }
 
 // allBroken blames a vendor's failure on each of its cards.
-func (h *hardware) allBroken(o *opened, err error) []*gpu.CardError {
+func (h *nodeGPUs) allBroken(o *opened, err error) []*gpu.CardError {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	var broken []*gpu.CardError
@@ -243,8 +243,8 @@ func (h *hardware) allBroken(o *opened, err error) []*gpu.CardError {
 	return broken
 }
 
-// Live implements claim.Hardware.
-func (h *hardware) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+// Live implements hardware.Partitioner.
+func (h *nodeGPUs) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
 		return nil, err
@@ -252,8 +252,8 @@ func (h *hardware) Live(ctx context.Context, pciAddress string) ([]gpu.Partition
 	return o.Live(ctx, pciAddress)
 }
 
-// Create implements claim.Hardware.
-func (h *hardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+// Create implements hardware.Partitioner.
+func (h *nodeGPUs) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
 	o, err := h.of(p.GPU)
 	if err != nil {
 		return gpu.Partition{}, err
@@ -261,8 +261,8 @@ func (h *hardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, 
 	return o.Create(ctx, p)
 }
 
-// Destroy implements claim.Hardware.
-func (h *hardware) Destroy(ctx context.Context, p gpu.Placement) error {
+// Destroy implements hardware.Partitioner.
+func (h *nodeGPUs) Destroy(ctx context.Context, p gpu.Placement) error {
 	o, err := h.of(p.GPU)
 	if err != nil {
 		return err
@@ -270,8 +270,8 @@ func (h *hardware) Destroy(ctx context.Context, p gpu.Placement) error {
 	return o.Destroy(ctx, p)
 }
 
-// Edits implements claim.Hardware.
-func (h *hardware) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+// Edits implements hardware.Partitioner.
+func (h *nodeGPUs) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	o, err := h.of(p.GPU)
 	if err != nil {
 		return nil, err
@@ -279,9 +279,9 @@ func (h *hardware) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Contai
 	return o.Edits(ctx, p)
 }
 
-// CommonEdits implements claim.Hardware: a container with cards of two vendors
+// CommonEdits implements hardware.Partitioner: a container with cards of two vendors
 // needs what either asks for.
-func (h *hardware) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
+func (h *nodeGPUs) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
 	byVendor := map[*opened][]string{}
 	for _, address := range pciAddresses {
 		o, err := h.of(address)
@@ -314,7 +314,7 @@ func addEdits(to, more *cdispecs.ContainerEdits) {
 }
 
 // CheckHealth says what is wrong with a card.
-func (h *hardware) CheckHealth(ctx context.Context, pciAddress string) error {
+func (h *nodeGPUs) CheckHealth(ctx context.Context, pciAddress string) error {
 	o, err := h.of(pciAddress)
 	if err != nil {
 		return err
@@ -323,7 +323,7 @@ func (h *hardware) CheckHealth(ctx context.Context, pciAddress string) error {
 }
 
 // Recovered tells whether what a fatal event reported is over.
-func (h *hardware) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
+func (h *nodeGPUs) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	o, err := h.of(e.PCIAddress)
 	if err != nil {
 		return false, err
@@ -333,12 +333,12 @@ func (h *hardware) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, erro
 
 // Obstacles says what cannot be had of a card now; nothing on cards without
 // modes.
-func (h *hardware) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
+func (h *nodeGPUs) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
 		return nil, err
 	}
-	s, ok := o.vendor.(switcher)
+	s, ok := o.Driver.(hardware.Obstructed)
 	if !ok {
 		return nil, nil
 	}
@@ -347,12 +347,12 @@ func (h *hardware) Obstacles(ctx context.Context, pciAddress string, held bool) 
 
 // RemovalCommand is what a person types on the node to remove a partition; empty
 // if there is no such command.
-func (h *hardware) RemovalCommand(p gpu.Partition) string {
+func (h *nodeGPUs) RemovalCommand(p gpu.Partition) string {
 	o, err := h.of(p.GPU)
 	if err != nil {
 		return ""
 	}
-	r, ok := o.vendor.(remover)
+	r, ok := o.Driver.(hardware.ForeignRemover)
 	if !ok {
 		return ""
 	}
@@ -360,7 +360,7 @@ func (h *hardware) RemovalCommand(p gpu.Partition) string {
 }
 
 // Report says what all cards say.
-func (h *hardware) Report(ctx context.Context) (report.Report, error) {
+func (h *nodeGPUs) Report(ctx context.Context) (report.Report, error) {
 	vendors := h.all()
 	sources := make([]report.Source, len(vendors))
 	var wg sync.WaitGroup
@@ -377,7 +377,7 @@ func (h *hardware) Report(ctx context.Context) (report.Report, error) {
 // list asks the hardware what is there. Cards that did not answer come back as
 // problems by PCI address; told are the vendors of which all cards are in one of the
 // two. An error means that nothing is known.
-func (h *hardware) list(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
+func (h *nodeGPUs) list(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
 	found, told, err = h.inventory(ctx)
 	problems = map[string]string{}
 	if err == nil {

@@ -32,7 +32,7 @@ const (
 // serveReport answers `tranche-kubelet-plugin hardware` until ctx ends. It is a
 // socket that only root on the node reaches, because the report names processes.
 func (p *plugin) serveReport(ctx context.Context) error {
-	path := filepath.Join(p.dataDir(), "report-"+cmp.Or(string(p.PodUID), strconv.Itoa(os.Getpid()))+".sock")
+	path := filepath.Join(p.DataDir(), "report-"+cmp.Or(string(p.PodUID), strconv.Itoa(os.Getpid()))+".sock")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("make room for the report's socket: %w", err)
 	}
@@ -123,7 +123,7 @@ func sharesOf(device string) []string {
 // PrintHardware asks the plugin of this node what the hardware says and prints
 // it. It is for a shell in the plugin's pod.
 func PrintHardware(ctx context.Context, c *Config, out io.Writer, asJSON bool) error {
-	sockets, err := filepath.Glob(filepath.Join(c.dataDir(), reportSockets))
+	sockets, err := filepath.Glob(filepath.Join(c.DataDir(), reportSockets))
 	if err != nil {
 		return fmt.Errorf("look for the plugin: %w", err)
 	}
@@ -136,7 +136,7 @@ func PrintHardware(ctx context.Context, c *Config, out io.Writer, asJSON bool) e
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return fmt.Errorf("no plugin with GPUs is at work on this node (no %s in %s); if the kubelet's folder is another one, name it with --kubelet-dir", reportSockets, c.dataDir())
+		return fmt.Errorf("no plugin with GPUs is at work on this node (no %s in %s); if the kubelet's folder is another one, name it with --kubelet-dir", reportSockets, c.DataDir())
 	}
 	return errors.Join(errs...)
 }

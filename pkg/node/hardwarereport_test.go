@@ -31,7 +31,7 @@ func TestPrintHardware(t *testing.T) {
 	require.Len(t, told.Cards, 2)
 	assert.Len(t, told.Cards[0].Partitions, 2)
 
-	sockets := m.files(m.config.dataDir(), reportSockets)
+	sockets := m.files(m.config.DataDir(), reportSockets)
 	require.Len(t, sockets, 1)
 	info, err := os.Stat(sockets[0])
 	require.NoError(t, err)
@@ -39,6 +39,6 @@ func TestPrintHardware(t *testing.T) {
 
 	stop()
 	require.ErrorContains(t, PrintHardware(t.Context(), m.config, &text, false), "no plugin with GPUs is at work on this node")
-	require.NoError(t, os.WriteFile(filepath.Join(m.config.dataDir(), "report-x.sock"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(m.config.DataDir(), "report-x.sock"), nil, 0o600))
 	require.ErrorContains(t, PrintHardware(t.Context(), m.config, &text, false), "ask the plugin")
 }

@@ -130,7 +130,7 @@ func TestFatalXID(t *testing.T) {
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
 
 	stop()
-	require.NoError(t, nvdriver.ResetGPU(m.config.SimulateRoot, address0))
+	require.NoError(t, nvdriver.ResetGPU(m.simulated.Root, address0))
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(c), "the reset took the partition")
 	awaitDevices(t, m.api, false, untainted)

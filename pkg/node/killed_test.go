@@ -20,6 +20,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/simulate"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -27,8 +28,9 @@ import (
 const childEnv = "TRANCHE_TEST_PLUGIN"
 
 type child struct {
-	Config *Config
-	Claim  *resourceapi.ResourceClaim
+	Config    *Config
+	Simulated *simulate.Machine
+	Claim     *resourceapi.ResourceClaim
 	// DieBefore is the number of the step, of all that the plugin takes for
 	// claims, before which it kills itself; none if negative.
 	DieBefore int
@@ -61,6 +63,7 @@ func runChild(text string) {
 	var c child
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
+		c.Config.Machine = c.Simulated.Hardware()
 		c.Config.beforeStep, c.Config.GPUNodes = dieBefore(c.DieBefore), withoutDefinitions().GPUNodes()
 		err = Run(quiet(context.Background()), c.Config, newAPI(c.Claim))
 	}
@@ -126,7 +129,7 @@ func TestPluginKilledDuringPrepareAndClaimGone(t *testing.T) {
 // startChild runs the plugin as a process; kill ends it with SIGKILL.
 func (m *machine) startChild(c *resourceapi.ResourceClaim) (kill func()) {
 	m.t.Helper()
-	cmd := m.startProcess(child{Config: m.config, Claim: c, DieBefore: -1})
+	cmd := m.startProcess(child{Claim: c, DieBefore: -1})
 	kill = func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -137,6 +140,7 @@ func (m *machine) startChild(c *resourceapi.ResourceClaim) (kill func()) {
 
 func (m *machine) startProcess(c child) *exec.Cmd {
 	m.t.Helper()
+	c.Config, c.Simulated = m.config, m.simulated
 	text, err := json.Marshal(c)
 	require.NoError(m.t, err)
 	program, err := os.Executable()
@@ -155,7 +159,7 @@ func (m *machine) awaitHang() { m.awaitHangIn("state.json") }
 func (m *machine) awaitHangIn(stateFile string) {
 	m.t.Helper()
 	require.Eventually(m.t, func() bool {
-		data, err := os.ReadFile(filepath.Join(m.config.SimulateRoot, stateFile))
+		data, err := os.ReadFile(filepath.Join(m.simulated.Root, stateFile))
 		require.NoError(m.t, err)
 		// By the key of the fault in the one simulator, by its place in the other.
 		var state struct {

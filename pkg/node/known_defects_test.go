@@ -27,7 +27,7 @@ import (
 func (m *machine) records() []ledger.Record {
 	m.t.Helper()
 	var all []ledger.Record
-	for _, path := range m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json") {
+	for _, path := range m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json") {
 		data, err := os.ReadFile(path)
 		require.NoError(m.t, err)
 		r, err := ledger.Decode(data)
@@ -135,7 +135,7 @@ func TestDefectOneBrokenRecordLosesAll(t *testing.T) {
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	stop()
-	require.NoError(t, os.Truncate(filepath.Join(m.config.dataDir(), "claims", "a.json"), 0))
+	require.NoError(t, os.Truncate(filepath.Join(m.config.DataDir(), "claims", "a.json"), 0))
 	require.NoError(t, os.Remove(filepath.Join(m.config.CDIDir, "gpu.tranche.dev-claim_a.json")))
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(b))
@@ -162,9 +162,9 @@ func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
 // makeForeign makes a partition as an administrator would, behind our back.
 func (m *machine) makeForeign(name string) {
 	m.t.Helper()
-	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
+	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodeName, Tools: m.simulated.Tools})
 	require.NoError(m.t, err)
-	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.config.SimulateRoot})
+	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.simulated.Root})
 	require.NoError(m.t, err)
 	require.NoError(m.t, driver.Open(m.t.Context()))
 	cards, err := driver.Inventory(m.t.Context())
@@ -248,7 +248,7 @@ func TestDefectDeadPartitionFromRecord(t *testing.T) {
 			c := allocate(t, m.api, "a", small0)
 			k.mustPrepare(c)
 			stop()
-			require.NoError(t, end(m.config.SimulateRoot))
+			require.NoError(t, end(m.simulated.Root))
 			require.Empty(t, m.partitions())
 			k, _ = m.start()
 			k.mustPrepare(c)

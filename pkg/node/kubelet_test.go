@@ -30,7 +30,10 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
@@ -54,7 +57,9 @@ gpus:
 type machine struct {
 	t      *testing.T
 	config *Config
-	api    *fake.Clientset
+	// simulated is the machine that the plugin runs on.
+	simulated *simulate.Machine
+	api       *fake.Clientset
 }
 
 func newMachine(t *testing.T, api *fake.Clientset) *machine {
@@ -70,16 +75,11 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	m := &machine{t: t, api: api, config: &Config{
 		LookInterval: 100 * time.Millisecond,
-		BusyPatience: 300 * time.Millisecond,
 		NodeName:     nodeName,
 		KubeletDir:   filepath.Join(dir, "kubelet"),
 		CDIDir:       filepath.Join(dir, "cdi"),
 		HostRoot:     "/",
-		CDIHook:      filepath.Join(dir, "hook"),
 		HTTPAddress:  "127.0.0.1:0",
-		Simulate:     "two",
-		SimulateDir:  filepath.Join(dir, "inventories"),
-		SimulateRoot: filepath.Join(dir, "sim"),
 		MPSDir:       filepath.Join(dir, "mps"),
 		// As if there were no MPS, in less time than this program takes to find out.
 		MPSLauncher: []string{"/bin/sh", "-c", "exit 4"},
@@ -87,6 +87,12 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		// Other tests' processes do not matter here.
 		procRoot: fakeProc(t, nil),
 	}}
+	m.simulated = &simulate.Machine{
+		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: filepath.Join(dir, "sim"), Node: nodeName,
+		NVIDIA: nvidia.Vendor{HostRoot: "/", CDIHook: filepath.Join(dir, "hook"), CDIHookPath: m.hookPath()},
+		AMD:    amd.Vendor{HostRoot: "/", Marker: filepath.Join(m.config.DataDir(), "amdgpu-is-out"), BusyPatience: 300 * time.Millisecond},
+	}
+	m.config.Machine = m.simulated.Hardware()
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
 	m.write("hook", "#!/bin/sh\n")
 	m.write("inventories/two.yaml", twoCards)
@@ -107,9 +113,12 @@ func undefine(c *clientfake.Client, defined *atomic.Bool) {
 	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) { return !defined.Load(), nil, notFound })
 }
 
+// hookPath is where the plugin puts the program for CDI hooks.
+func (m *machine) hookPath() string { return filepath.Join(m.config.DataDir(), "nvidia-cdi-hook") }
+
 // path is that of a file below the machine's folder.
 func (m *machine) path(name string) string {
-	return filepath.Join(filepath.Dir(m.config.CDIHook), name)
+	return filepath.Join(filepath.Dir(m.config.CDIDir), name)
 }
 
 // write writes a file below the machine's folder.
@@ -271,7 +280,7 @@ func (m *machine) nothingHeld() {
 	m.t.Helper()
 	require.Empty(m.t, m.partitions())
 	require.Empty(m.t, m.runningDaemons())
-	require.Empty(m.t, m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))
+	require.Empty(m.t, m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))
 	require.Empty(m.t, m.files(m.config.CDIDir, "*.json"))
 }
 
@@ -285,7 +294,7 @@ func (m *machine) files(dir, pattern string) []string {
 // inventory is the machine's hardware.
 func (m *machine) inventory() *models.Inventory {
 	m.t.Helper()
-	inv, err := models.LoadInventory("two", m.config.SimulateDir)
+	inv, err := models.LoadInventory("two", m.simulated.InventoryDir)
 	require.NoError(m.t, err)
 	return inv
 }
@@ -299,7 +308,7 @@ func (m *machine) partitions() []string {
 	if len(inv.GPUs) == 0 {
 		return nil
 	}
-	state, err := nvstate.Store(m.config.SimulateRoot).Read()
+	state, err := nvstate.Store(m.simulated.Root).Read()
 	require.NoError(m.t, err)
 	if state == nil {
 		return nil // nobody has started the machine yet
@@ -320,5 +329,5 @@ func (m *machine) partitions() []string {
 // faults makes the simulated cards fail from now on.
 func (m *machine) faults(f nvdriver.Faults) {
 	m.t.Helper()
-	require.NoError(m.t, nvdriver.SetFaults(m.config.SimulateRoot, f))
+	require.NoError(m.t, nvdriver.SetFaults(m.simulated.Root, f))
 }

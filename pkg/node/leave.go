@@ -18,7 +18,7 @@ import (
 // for good. What claims hold stays, with all that it takes to release it: the
 // next installation does so.
 func (c *Config) leave(ctx context.Context) error {
-	lock, err := os.OpenFile(filepath.Join(c.dataDir(), lockFile), os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(c.DataDir(), lockFile), os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (c *Config) leave(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Another plugin works on this node, so nothing is removed")
 		return nil //nolint:nilerr // said
 	}
-	held, err := filepath.Glob(filepath.Join(c.dataDir(), "claims", "*.json"))
+	held, err := filepath.Glob(filepath.Join(c.DataDir(), "claims", "*.json"))
 	if err != nil {
 		return fmt.Errorf("look what claims hold: %w", err)
 	}
@@ -54,10 +54,10 @@ func (c *Config) leave(ctx context.Context) error {
 			}
 		}
 	}
-	if c.inventory() != "" {
-		errs = append(errs, os.RemoveAll(c.SimulateRoot))
+	if c.Machine.Remove != nil {
+		errs = append(errs, c.Machine.Remove())
 	}
-	errs = append(errs, c.endDaemons(ctx), os.RemoveAll(c.dataDir()))
+	errs = append(errs, c.endDaemons(ctx), os.RemoveAll(c.DataDir()))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what is left on node %s, which is now up to you: %w", c.NodeName, err)
 	}

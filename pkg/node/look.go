@@ -74,7 +74,7 @@ func (p *plugin) look(ctx context.Context) error {
 	}
 	p.drivers.setUnlisted(nil)
 	maps.Copy(problems, p.driverProblems())
-	for _, address := range p.roster.update(ctx, found, problems, told, p.bootID()) {
+	for _, address := range p.roster.update(ctx, found, problems, told, p.Machine.BootID()) {
 		p.events.note(ctx, "GPURemoved", fmt.Sprintf("Card %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.CardName(address)))
 	}
 	p.shape(found)

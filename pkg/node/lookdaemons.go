@@ -12,7 +12,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -40,7 +39,7 @@ func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervi
 func (p *plugin) openShares(ctx context.Context) {
 	root := ""
 	for _, o := range p.hardware.all() {
-		root = cmp.Or(root, o.driverRoot)
+		root = cmp.Or(root, o.programRoot)
 	}
 	p.daemons = newDaemons(p.supervisor(ctx, root), p.events)
 	p.shares = share.New(share.Config{Cards: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.whyNot})
@@ -55,8 +54,8 @@ func (p *plugin) openShares(ctx context.Context) {
 
 // driverFound goes by a driver that was not there before.
 func (p *plugin) driverFound(ctx context.Context, o *opened) {
-	if o.name == gpu.NVIDIA {
-		p.daemons.supervisor.Store(p.supervisor(ctx, o.driverRoot))
+	if o.programRoot != "" {
+		p.daemons.supervisor.Store(p.supervisor(ctx, o.programRoot))
 	}
 }
 

@@ -99,7 +99,7 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 // removeAllPartitions destroys what is on the first GPU as nvidia-smi does.
 func (m *machine) removeAllPartitions() {
 	m.t.Helper()
-	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.config.SimulateRoot, Seed: nodeName, Tools: m.config.SimulateTools})
+	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodeName, Tools: m.simulated.Tools})
 	require.NoError(m.t, err)
 	require.Equal(m.t, nvml.SUCCESS, library.Init())
 	defer library.Shutdown()

@@ -78,7 +78,7 @@ func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the CDI files of metadata: %w", err)
 	}
-	folders, err := filepath.Glob(filepath.Join(p.dataDir(), "dra-device-metadata", "*_*"))
+	folders, err := filepath.Glob(filepath.Join(p.DataDir(), "dra-device-metadata", "*_*"))
 	if err != nil {
 		return fmt.Errorf("list the metadata: %w", err)
 	}

@@ -46,7 +46,7 @@ type plugin struct {
 	metrics  *metrics
 	cards    *cards
 	troubles *troubles
-	hardware *hardware
+	hardware *nodeGPUs
 	// drivers knows which drivers should be open and are not.
 	drivers *drivers
 	// serving is set once there is something to serve.
@@ -90,7 +90,7 @@ type plugin struct {
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unlock, err := lockFolder(ctx, c.dataDir(), c.Installation)
+	unlock, err := lockFolder(ctx, c.DataDir(), c.Installation)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	defer p.events.close()
-	records, broken, err := ledger.Open(filepath.Join(p.dataDir(), "claims"))
+	records, broken, err := ledger.Open(filepath.Join(p.DataDir(), "claims"))
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endTurn, err := takeTurn(ctx, p.dataDir(), func() {
+	endTurn, err := takeTurn(ctx, p.DataDir(), func() {
 		p.firstOrder(ctx)
 		p.publisher.takeOver(ctx)
 		p.follow.takeOver()
@@ -184,7 +184,7 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	if err != nil {
 		return err
 	}
-	locks := filepath.Join(p.dataDir(), "locks")
+	locks := filepath.Join(p.DataDir(), "locks")
 	if err := os.MkdirAll(locks, 0o700); err != nil {
 		return fmt.Errorf("create the folder for the locks of cards: %w", err)
 	}
@@ -290,7 +290,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.events.node.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
-		kubeletplugin.PluginDataDirectoryPath(p.dataDir()),
+		kubeletplugin.PluginDataDirectoryPath(p.DataDir()),
 		// Our own locks let claims on different cards proceed at the same time.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCInterceptor(p.registration.interceptor),

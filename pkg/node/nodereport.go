@@ -27,7 +27,7 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	}
 	cards := f.cards.list()
 	report := &v1alpha1.NodeReport{
-		BootID:  f.bootID(),
+		BootID:  f.Machine.BootID(),
 		Count:   int32(len(cards)),
 		Held:    int32(len(claim.InUse(f.claims.Ledger.List()))),
 		Owners:  f.publisher.ownersFound(),

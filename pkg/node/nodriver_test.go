@@ -71,7 +71,7 @@ func (m *machine) awaitPublished() int {
 func (m *machine) publishedCount() int { return len(published(m.t, m.api)) }
 
 func (m *machine) recordCount() int {
-	return len(m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"))
+	return len(m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))
 }
 
 // A plugin whose driver's library is gone serves the kubelet: pods can leave, whatever
@@ -119,14 +119,14 @@ func TestModuleNotLoadedAtStart(t *testing.T) {
 	k.mustPrepare(c)
 	stop()
 
-	require.NoError(t, nvdriver.UnloadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root))
 	k, _ = m.start()
 	m.requireNotReady("the NVIDIA driver of this node cannot be used")
 	assert.Contains(t, k.refused(allocate(t, m.api, "b", card1)), "no GPU driver on this node")
 	assert.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 
-	require.NoError(t, nvdriver.LoadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	m.awaitReady()
 	k.works(allocate(t, m.api, "c", small0))
 }

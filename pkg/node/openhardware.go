@@ -1,54 +1,34 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd"
-	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
-	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
-
-// errNoHardware says that the node has no card that we could serve, or no
-// driver for it yet.
-var errNoHardware = errors.New("no GPU driver on this node")
-
-// notThere says that a vendor's driver is not there.
-func notThere(v gpu.Vendor, err error) error {
-	return fmt.Errorf("%w (%s): %w", errNoHardware, v.Title(), err)
-}
 
 // opener opens the driver of one vendor.
 type opener struct {
 	name gpu.Vendor
-	// open fails with errNoHardware when there is no driver yet. A driver that is
-	// loaded and cannot be used comes back beside the error.
-	open func(context.Context) (*opened, error)
+	// open is hardware.Vendor's Open.
+	open func(context.Context) (*hardware.Opened, error)
 	// underWay brings what open answers, while it has not; nil: it is not running.
 	underWay chan attempt
 }
 
 // attempt is what came of opening a driver.
 type attempt struct {
-	driver *opened
+	driver *hardware.Opened
 	err    error
 }
 
@@ -58,7 +38,7 @@ const openPatience = 30 * time.Second
 
 // try opens the driver, and returns when that is done or patience ends. A driver
 // that hangs is not opened a second time: the next try waits for the same answer.
-func (o *opener) try(ctx context.Context, patience <-chan time.Time) (*opened, error) {
+func (o *opener) try(ctx context.Context, patience <-chan time.Time) (*hardware.Opened, error) {
 	if o.underWay == nil {
 		answer := make(chan attempt, 1)
 		o.underWay = answer
@@ -72,23 +52,24 @@ func (o *opener) try(ctx context.Context, patience <-chan time.Time) (*opened, e
 		o.underWay = nil
 		return a.driver, a.err
 	case <-patience:
-		return nil, notThere(o.name, errors.New("its driver hangs while it is opened; look for it in dmesg"))
+		return nil, hardware.NoDriver(o.name, errors.New("its driver hangs while it is opened; look for it in dmesg"))
 	case <-ctx.Done():
-		return nil, notThere(o.name, ctx.Err())
+		return nil, hardware.NoDriver(o.name, ctx.Err())
 	}
 }
 
-// vendors are those that the node may have cards of.
-func (c *Config) vendors(ctx context.Context) ([]*opener, error) {
-	if name := c.inventory(); name != "" {
-		return c.simulated(ctx, name)
+// openersOf are the openers of vendors.
+func openersOf(vendors []hardware.Vendor) []*opener {
+	openers := make([]*opener, len(vendors))
+	for i, v := range vendors {
+		openers[i] = &opener{name: v.Name(), open: v.Open}
 	}
-	return []*opener{{name: gpu.NVIDIA, open: c.openNVIDIA}, {name: gpu.AMD, open: c.openAMD}}, nil
+	return openers
 }
 
 // openMissing opens the drivers that are not open yet, all at once. It returns
 // those that now are, and why the others are not, by vendor.
-func (h *hardware) openMissing(ctx context.Context, openers []*opener, patience time.Duration) (added []*opened, failed map[gpu.Vendor]error) {
+func (h *nodeGPUs) openMissing(ctx context.Context, openers []*opener, patience time.Duration) (added []*opened, failed map[gpu.Vendor]error) {
 	failed = map[gpu.Vendor]error{}
 	attempts := make([]attempt, len(openers))
 	var wg sync.WaitGroup
@@ -99,12 +80,11 @@ func (h *hardware) openMissing(ctx context.Context, openers []*opener, patience 
 	}
 	wg.Wait()
 	for i, vendor := range openers {
-		switch o, err := attempts[i].driver, attempts[i].err; {
+		switch o, err := openedBy(vendor.name, attempts[i].driver), attempts[i].err; {
 		case err != nil:
 			h.cannotUse(vendor.name, o, err)
 			failed[vendor.name] = err
 		case o != nil:
-			o.name = vendor.name
 			h.add(o)
 			added = append(added, o)
 		}
@@ -134,13 +114,13 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*opened) {
 // pods that hold cards must be able to leave, which may be what the driver waits for.
 // Most nodes of a cluster have none of that; there the plugin idles.
 func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) error {
-	openers, err := p.vendors(ctx)
+	vendors, err := p.Machine.Vendors()
 	if err != nil {
 		p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
 		return err
 	}
-	p.openers = openers
-	p.hardware = &hardware{}
+	p.openers = openersOf(vendors)
+	p.hardware = &nodeGPUs{}
 	said := ""
 	err = wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
 		if added := p.openDrivers(ctx); len(added) > 0 || p.drivers.problem() != nil || len(records.List()) > 0 {
@@ -202,7 +182,7 @@ func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) 
 // expects tells whether the node should have a driver that can be used: it had cards of
 // the vendor, or the driver's module is loaded.
 func (p *plugin) expects(vendor gpu.Vendor, err error) bool {
-	if !errors.Is(err, errNoHardware) && !errors.As(err, new(*upgradeError)) {
+	if !errors.Is(err, hardware.ErrNoDriver) && !errors.As(err, new(*upgradeError)) {
 		return true
 	}
 	if slices.ContainsFunc(p.roster.all(), func(g gpu.GPU) bool { return g.Vendor == vendor }) {
@@ -225,159 +205,4 @@ func (p *plugin) resumeDrivers(ctx context.Context) {
 			}
 		}
 	}, p.idleInterval())
-}
-
-func (c *Config) openNVIDIA(ctx context.Context) (*opened, error) {
-	root, library, err := nvidia.FindDriverRoot(c.HostRoot, c.NVIDIADriverRoot)
-	if err != nil {
-		return withoutLibrary("/", "/sys", err)
-	}
-	devRoot := nvidia.FindDevRoot(c.HostRoot, root)
-	return c.useNVIDIA(ctx, nvidia.Config{
-		NVML:           nvml.New(nvml.WithLibraryPath(library)),
-		DriverRoot:     filepath.Join(c.HostRoot, root),
-		HostDriverRoot: root,
-		DevRoot:        filepath.Join(c.HostRoot, devRoot),
-		HostDevRoot:    devRoot,
-	})
-}
-
-// withoutLibrary is an NVIDIA driver whose library is not there, and whose module is
-// maybe loaded: while an upgrade installs another one, or after one that went wrong.
-func withoutLibrary(procRoot, sysRoot string, err error) (*opened, error) {
-	read := func() (string, error) { return nvidia.LoadID(procRoot, sysRoot) }
-	if id, notLoaded := read(); notLoaded == nil {
-		return &opened{loadID: id, readLoad: read}, fmt.Errorf("its kernel module is loaded, but there is %w", err)
-	}
-	return nil, notThere(gpu.NVIDIA, err)
-}
-
-// useNVIDIA opens an NVIDIA driver, real or simulated.
-func (c *Config) useNVIDIA(ctx context.Context, config nvidia.Config) (*opened, error) {
-	config.Logger = klog.FromContext(ctx)
-	config.CDIHookPath = c.hookPath()
-	driverRoot := cmp.Or(config.HostDriverRoot, config.DriverRoot)
-	config.Run = mps.New(mps.Config{HostRoot: c.HostRoot, DriverRoot: driverRoot}).Run
-	driver, err := nvidia.New(config)
-	if err != nil {
-		return nil, err
-	}
-	loadID, err := driver.LoadID()
-	if err != nil {
-		return nil, notThere(gpu.NVIDIA, err)
-	}
-	if err := driver.Open(ctx); err != nil {
-		return &opened{loadID: loadID, readLoad: driver.LoadID}, err
-	}
-	if err := c.installHook(); err != nil {
-		return &opened{loadID: loadID, readLoad: driver.LoadID}, errors.Join(err, driver.Close(ctx))
-	}
-	return &opened{vendor: driver, loadID: loadID, driverRoot: driverRoot}, nil
-}
-
-// openAMD opens amdgpu. Its files are the host's: a container's own /proc knows
-// the container's processes only.
-func (c *Config) openAMD(ctx context.Context) (*opened, error) {
-	module := c.amdgpu(ctx)
-	// The host's programs, not those of a driver: modprobe.
-	module.Run = mps.New(mps.Config{HostRoot: c.HostRoot}).Run
-	module.ReadFile = func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(c.HostRoot, name)) }
-	if c.Dynamic != nil {
-		module.Manager = &kmod.KMM{Client: c.Dynamic, Node: c.NodeName, Module: module.Name}
-	}
-	return c.useAMD(ctx, amd.Config{Files: amd.Host(c.HostRoot), HostDevRoot: "/"}, module)
-}
-
-// amdgpu is AMD's driver as a module of the kernel.
-func (c *Config) amdgpu(ctx context.Context) *kmod.Module {
-	return &kmod.Module{Name: "amdgpu", Marker: filepath.Join(c.dataDir(), "amdgpu-is-out"), Logger: klog.FromContext(ctx)}
-}
-
-// useAMD opens an amdgpu, real or simulated. A machine whose screen is driven by
-// one has no card for us. The module is loaded anew where a profile may ask for it.
-func (c *Config) useAMD(ctx context.Context, config amd.Config, module *kmod.Module) (*opened, error) {
-	config.Logger, config.BusyPatience = klog.FromContext(ctx), c.BusyPatience
-	if c.MemoryModes {
-		config.Reload = module.Reload
-		if err := module.Resume(ctx); err != nil {
-			return nil, notThere(gpu.AMD, err)
-		}
-	}
-	driver, err := amd.New(config)
-	if err != nil {
-		return nil, err
-	}
-	if err := driver.Open(ctx); err != nil {
-		return nil, notThere(gpu.AMD, err)
-	}
-	loadID, err := driver.LoadID() //nolint:contextcheck // it has a deadline of its own
-	if err != nil {
-		return nil, notThere(gpu.AMD, err)
-	}
-	if cards, err := driver.Inventory(ctx); err == nil && len(cards) == 0 {
-		return nil, notThere(gpu.AMD, errors.New("amdgpu drives no card that is made for computing"))
-	}
-	o := &opened{vendor: driver, loadID: loadID}
-	if c.MemoryModes {
-		o.resume = module.Resume
-	}
-	return o, nil
-}
-
-// simulatedLookPause is kmod.Module's LookPause for a driver that is loaded at once.
-const simulatedLookPause = 100 * time.Millisecond
-
-// simulated opens the cards of an inventory.
-func (c *Config) simulated(ctx context.Context, name string) ([]*opener, error) {
-	inv, err := models.LoadInventory(name, c.SimulateDir)
-	if err != nil {
-		return nil, err
-	}
-	klog.FromContext(ctx).V(2).Info("The GPUs of this node are simulated", "inventory", name, "root", c.SimulateRoot)
-	var openers []*opener
-	if len(inv.GPUs) > 0 {
-		openers = append(openers, &opener{name: gpu.NVIDIA, open: func(ctx context.Context) (*opened, error) {
-			// Who replaces the driver brings another version.
-			inv, err := models.LoadInventory(name, c.SimulateDir)
-			if err != nil {
-				return nil, err
-			}
-			switch missing, err := nvdriver.LibraryMissing(c.SimulateRoot); {
-			case err != nil:
-				return nil, err
-			case missing:
-				return withoutLibrary(c.SimulateRoot, filepath.Join(c.SimulateRoot, "sys"), errors.New("no library: faults.yaml says that it is missing"))
-			}
-			library, err := nvdriver.New(inv, nvdriver.Options{Root: c.SimulateRoot, Seed: c.NodeName, Tools: c.SimulateTools})
-			if err != nil {
-				return nil, fmt.Errorf("simulate %s: %w", name, err)
-			}
-			return c.useNVIDIA(ctx, nvidia.Config{
-				NVML:       library,
-				DriverRoot: filepath.Join(c.SimulateRoot, "driver"),
-				ProcRoot:   c.SimulateRoot,
-				SysRoot:    filepath.Join(c.SimulateRoot, "sys"),
-			})
-		}})
-	}
-	if len(inv.AMD) > 0 {
-		openers = append(openers, &opener{name: gpu.AMD, open: func(ctx context.Context) (*opened, error) {
-			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: c.SimulateRoot, Seed: c.NodeName})
-			if err != nil {
-				return nil, fmt.Errorf("simulate %s: %w", name, err)
-			}
-			module := c.amdgpu(ctx)
-			module.Run, module.ReadFile, module.LookPause = kernel.Modprobe, kernel.ReadFile, simulatedLookPause
-			return c.useAMD(ctx, amd.Config{Files: kernel, HostDevRoot: c.SimulateRoot}, module)
-		}})
-	}
-	return openers, nil
-}
-
-// inventory names what to simulate on this node, nothing for real hardware.
-func (c *Config) inventory() string {
-	if name, ok := c.SimulateNodes[c.NodeName]; ok {
-		return name
-	}
-	return c.Simulate
 }

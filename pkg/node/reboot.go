@@ -14,18 +14,11 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
-	"github.com/tranche-dev/tranche/pkg/hardware/mps"
-	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // rebootPatience is how long it is waited for a machine to go down before it is told
 // to once more.
 const rebootPatience = 5 * time.Minute
-
-// rebootAnswer is how long the machine may take to say that it will.
-const rebootAnswer = time.Minute
 
 // rebootOrder is what is written down before the machine is told to reboot: the plugin
 // that starts on it next must know that it was.
@@ -50,7 +43,7 @@ func rebootTarget(s *v1alpha1.Switch) (string, error) {
 	return s.To.Hash + " " + string(policy), err
 }
 
-func (c *Config) rebootFile() string { return filepath.Join(c.dataDir(), "reboot.json") }
+func (c *Config) rebootFile() string { return filepath.Join(c.DataDir(), "reboot.json") }
 
 // reboot has the machine reboot for a switch, once, and finishes the switch when it is
 // up again. It returns nil as long as that is not so.
@@ -59,18 +52,18 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	switch {
 	case err != nil:
 		return rebootFailed(err)
-	case f.bootID() == "":
+	case f.Machine.BootID() == "":
 		return rebootFailed(errors.New("it does not tell its boot id, so it could not be told whether it was rebooted"))
-	case order.Switch == s.ID && order.BootID != f.bootID():
+	case order.Switch == s.ID && order.BootID != f.Machine.BootID():
 		return f.afterReboot(ctx, s)
-	case order.Switch == s.ID && time.Since(order.At) < rebootPatience:
+	case order.Switch == s.ID && f.Machine.Now().Sub(order.At) < rebootPatience:
 		return nil
 	}
 	target, err := rebootTarget(s)
 	if err != nil {
 		return rebootFailed(err)
 	}
-	next := rebootOrder{Switch: s.ID, BootID: f.bootID(), At: time.Now(), Target: target, Count: 1}
+	next := rebootOrder{Switch: s.ID, BootID: f.Machine.BootID(), At: f.Machine.Now(), Target: target, Count: 1}
 	if order.Target == target {
 		next.Count = order.Count
 		if order.Switch != s.ID {
@@ -85,7 +78,7 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}
-	if err := f.rebootMachine(ctx); err != nil {
+	if err := f.Machine.Reboot(ctx); err != nil {
 		return rebootFailed(errors.Join(err, os.Remove(f.rebootFile())))
 	}
 	f.nudge()
@@ -131,27 +124,5 @@ func (f *follower) writeReboot(order rebootOrder) error {
 	if err != nil {
 		return fmt.Errorf("write down that it is told to: %w", err)
 	}
-	return nil
-}
-
-// rebootMachine tells the machine to reboot, real or simulated.
-func (c *Config) rebootMachine(ctx context.Context) error {
-	if name := c.inventory(); name != "" {
-		inv, err := models.LoadInventory(name, c.SimulateDir)
-		if err != nil {
-			return err
-		}
-		if len(inv.GPUs) > 0 {
-			return nvdriver.Reboot(c.SimulateRoot)
-		}
-		return amdgpu.Reboot(c.SimulateRoot)
-	}
-	ctx, cancel := context.WithTimeout(ctx, rebootAnswer)
-	defer cancel()
-	said, err := mps.New(mps.Config{HostRoot: c.HostRoot}).Run(ctx, "systemctl", "reboot")
-	if err != nil {
-		return fmt.Errorf("systemctl reboot: %w: %s", err, said)
-	}
-	klog.FromContext(ctx).Info("The machine was told to reboot")
 	return nil
 }

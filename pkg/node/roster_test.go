@@ -151,7 +151,7 @@ func TestLostCardKeepsItsPlace(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, shared).Phase)
 	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
 	s.await("the lost card is not noticed", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Problem != "" })
 	cut := wish(t, "cut", "[{cards: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	both := wish(t, "both", "[{cards: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
@@ -168,12 +168,12 @@ func TestLostCardKeepsItsPlace(t *testing.T) {
 		_, stop = s.start()
 	}
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, shared, cut).Phase)
-	require.NoError(t, nvdriver.SetFaults(s.config.SimulateRoot, nvdriver.Faults{}))
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 7 }, patience, tick, "it does not follow the profile")
 
 	stop()
 	s.write("inventories/two.yaml", "gpus: [{model: H100-80GB, pci: [\"0000:43:00.0\"]}]\n")
-	require.NoError(t, os.RemoveAll(s.config.SimulateRoot))
+	require.NoError(t, os.RemoveAll(s.simulated.Root))
 	_, stop = s.start()
 	defer stop()
 	require.Eventually(t, func() bool {

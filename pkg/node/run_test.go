@@ -33,7 +33,7 @@ func TestMetadata(t *testing.T) {
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
-	data, err := os.ReadFile(filepath.Join(m.config.dataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
+	data, err := os.ReadFile(filepath.Join(m.config.DataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
 	require.NoError(t, err)
 	for _, part := range []string{`"profile":{"string":"1g.10gb"}`, `"memoryBytes":{"int":`, `"parentUUID":{"string":"GPU-`, `"uuid":{"string":"MIG-`} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), ""), part)
@@ -54,7 +54,7 @@ func TestMetadataOfForgottenClaim(t *testing.T) {
 	m.start()
 	require.Eventually(t, func() bool {
 		return len(m.files(m.config.CDIDir, "*.json")) == 0 &&
-			len(m.files(filepath.Join(m.config.dataDir(), "dra-device-metadata"), "*")) == 0
+			len(m.files(filepath.Join(m.config.DataDir(), "dra-device-metadata"), "*")) == 0
 	}, patience, tick)
 	m.nothingHeld()
 }

@@ -3,10 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -15,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/reshape"
 )
 
-func (c *Config) profileFile() string { return filepath.Join(c.dataDir(), "profile.json") }
+func (c *Config) profileFile() string { return filepath.Join(c.DataDir(), "profile.json") }
 
 // openRoster reads which cards the node has.
 func (p *plugin) openRoster(ctx context.Context) {
@@ -72,18 +70,4 @@ func (p *plugin) preparable() []gpu.GPU {
 		})
 	}
 	return cards
-}
-
-// bootID identifies this boot of the machine, real or simulated; empty if it does not
-// tell.
-func (c *Config) bootID() string {
-	root := "/"
-	if c.inventory() != "" {
-		root = c.SimulateRoot
-	}
-	data, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
 }

@@ -146,7 +146,7 @@ func TestMetadataOfAShare(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 	k.mustPrepare(allocate(t, m.api, "a", memory0))
 	var told strings.Builder
-	for _, file := range m.files(m.config.dataDir()+"/dra-device-metadata", "team_claim-a*/*/*") {
+	for _, file := range m.files(m.config.DataDir()+"/dra-device-metadata", "team_claim-a*/*/*") {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		told.Write(data)

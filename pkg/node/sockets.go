@@ -22,8 +22,8 @@ import (
 func removeStaleSockets(ctx context.Context, c *Config) error {
 	patterns := []string{
 		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
-		filepath.Join(c.dataDir(), "dra*.sock"),
-		filepath.Join(c.dataDir(), reportSockets),
+		filepath.Join(c.DataDir(), "dra*.sock"),
+		filepath.Join(c.DataDir(), reportSockets),
 	}
 	for _, pattern := range patterns {
 		sockets, err := filepath.Glob(pattern)

@@ -16,18 +16,18 @@ func TestRemoveStaleSockets(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	c := &Config{KubeletDir: dir}
-	require.NoError(t, os.MkdirAll(c.dataDir(), 0o750))
+	require.NoError(t, os.MkdirAll(c.DataDir(), 0o750))
 	require.NoError(t, os.MkdirAll(c.registrarDir(), 0o750))
 
 	living := []string{
 		filepath.Join(c.registrarDir(), "gpu.tranche.dev-b-reg.sock"),
 		filepath.Join(c.registrarDir(), "other.example.com-reg.sock"),
-		filepath.Join(c.dataDir(), "dra-b.sock"),
+		filepath.Join(c.DataDir(), "dra-b.sock"),
 	}
 	dead := []string{
 		filepath.Join(c.registrarDir(), "gpu.tranche.dev-a-reg.sock"),
 		filepath.Join(c.registrarDir(), "gpu.tranche.dev-reg.sock"),
-		filepath.Join(c.dataDir(), "dra-a.sock"),
+		filepath.Join(c.DataDir(), "dra-a.sock"),
 	}
 	for _, path := range living {
 		l, err := net.Listen("unix", path)

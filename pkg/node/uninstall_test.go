@@ -73,8 +73,8 @@ func TestUninstall(t *testing.T) {
 	order(t, m.api, "uninstalling", "false", "1")
 	awaitNoSlices(t, m.api)
 	stop()
-	assert.NoDirExists(t, m.config.dataDir())
-	assert.NoDirExists(t, m.config.SimulateRoot)
+	assert.NoDirExists(t, m.config.DataDir())
+	assert.NoDirExists(t, m.simulated.Root)
 	assert.Empty(t, m.files(m.config.CDIDir, "*"))
 	assert.Empty(t, m.files(m.config.registrarDir(), "*"))
 }
@@ -96,8 +96,8 @@ func TestUninstallWithHeldClaims(t *testing.T) {
 	awaitNoSlices(t, m.api)
 	stop()
 	assert.Equal(t, []string{small0}, m.partitions())
-	assert.Len(t, m.files(filepath.Join(m.config.dataDir(), "claims"), "*.json"), 1)
-	assert.FileExists(t, filepath.Join(m.config.dataDir(), "nvidia-cdi-hook"))
+	assert.Len(t, m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"), 1)
+	assert.FileExists(t, filepath.Join(m.config.DataDir(), "nvidia-cdi-hook"))
 
 	// The next installation releases it.
 	m.config.UninstallOrder = ""
@@ -114,7 +114,7 @@ func TestStartDuringUninstallation(t *testing.T) {
 	assert.Contains(t, k.refused(allocate(t, m.api, "a", small0)), "Tranche is being uninstalled")
 	stop()
 	assert.Zero(t, sliceWrites(m.api))
-	assert.NoDirExists(t, m.config.dataDir())
+	assert.NoDirExists(t, m.config.DataDir())
 }
 
 // Whoever uninstalls may die: its order is good for a while only.
@@ -140,18 +140,18 @@ func TestLeaveIdleNode(t *testing.T) {
 	c := &Config{NodeName: nodeName, KubeletDir: filepath.Join(dir, "kubelet"), CDIDir: filepath.Join(dir, "cdi")}
 	ctx := quiet(t.Context())
 	require.NoError(t, c.leave(ctx), "there is nothing")
-	unlock, err := lockFolder(ctx, c.dataDir(), "a/b")
+	unlock, err := lockFolder(ctx, c.DataDir(), "a/b")
 	require.NoError(t, err)
 	require.NoError(t, c.leave(ctx))
-	assert.DirExists(t, c.dataDir())
+	assert.DirExists(t, c.DataDir())
 	unlock()
 
-	record := filepath.Join(c.dataDir(), "claims", "uid.json")
+	record := filepath.Join(c.DataDir(), "claims", "uid.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(record), 0o700))
 	require.NoError(t, os.WriteFile(record, nil, 0o600))
 	require.NoError(t, c.leave(ctx))
 	assert.FileExists(t, record, "a claim holds something")
 	require.NoError(t, os.Remove(record))
 	require.NoError(t, c.leave(ctx))
-	assert.NoDirExists(t, c.dataDir())
+	assert.NoDirExists(t, c.DataDir())
 }

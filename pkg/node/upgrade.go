@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // LabelDriverUpgrade is the label by which an administrator asks the plugin to release
@@ -129,7 +130,7 @@ func (p *plugin) watchVendors(ctx context.Context) {
 // step releases the drivers that are to be replaced, and opens those that can be opened.
 func (w *vendorWatch) step(ctx context.Context) {
 	for vendor, signal := range w.node.upgrades() {
-		if o := w.hardware.find(vendor); o != nil && o.vendor != nil {
+		if o := w.hardware.find(vendor); o != nil && o.Driver != nil {
 			w.release(ctx, o, signal)
 		}
 	}
@@ -188,7 +189,7 @@ func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
 	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := error(nil)
-	if r, ok := o.vendor.(releaser); ok {
+	if r, ok := o.Driver.(hardware.Releaser); ok {
 		err = r.Release(closing)
 	} else {
 		err = o.Close(closing)

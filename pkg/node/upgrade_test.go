@@ -35,7 +35,7 @@ func (m *machine) label(key, value string) {
 // awaitModuleUnloaded takes NVIDIA's module out as soon as nobody uses it.
 func (m *machine) awaitModuleUnloaded() {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool { return nvdriver.UnloadDriver(m.config.SimulateRoot) == nil }, patience, tick, "the module stays in use")
+	require.Eventually(m.t, func() bool { return nvdriver.UnloadDriver(m.simulated.Root) == nil }, patience, tick, "the module stays in use")
 }
 
 func TestUpgradeSignals(t *testing.T) {
@@ -87,7 +87,7 @@ func TestDriverUpgrade(t *testing.T) {
 	}
 	m.awaitReady()
 	all := m.awaitPublished()
-	require.ErrorIs(t, nvdriver.UnloadDriver(m.config.SimulateRoot), nvdriver.ErrModuleInUse)
+	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
 	m.label(LabelDriverUpgrade, "true")
 	awaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
@@ -106,7 +106,7 @@ func TestDriverUpgrade(t *testing.T) {
 
 	// Another version comes. It is not touched before the label is gone.
 	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoCards)
-	require.NoError(t, nvdriver.LoadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	assert.Never(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) < all }, 20*tick, tick)
 	m.label(LabelDriverUpgrade, "")
 	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
@@ -153,11 +153,11 @@ func TestStartDuringAnUpgrade(t *testing.T) {
 	stop()
 	m.label(LabelDriverUpgrade, "nvidia")
 	k, _ = m.start()
-	require.NoError(t, nvdriver.UnloadDriver(m.config.SimulateRoot), "nobody has the driver open")
+	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root), "nobody has the driver open")
 	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == all }, patience, tick)
 	m.requireNotReady("tranche.dev/driver-upgrade=nvidia")
 	assert.Empty(t, k.unprepare(c))
-	require.NoError(t, nvdriver.LoadDriver(m.config.SimulateRoot))
+	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	m.label(LabelDriverUpgrade, "")
 	m.awaitReady()
 	k.works(allocate(t, m.api, "b", small0))

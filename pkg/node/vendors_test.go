@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
@@ -129,13 +128,13 @@ const (
 )
 
 // bothVendors is hardware of two vendors whose cards alternate on the bus.
-func bothVendors(t *testing.T) (h *hardware, nv, amd *fakeVendor) {
+func bothVendors(t *testing.T) (h *nodeGPUs, nv, amd *fakeVendor) {
 	t.Helper()
 	nv = &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", cards: []gpu.GPU{cardAt(nvidia1), cardAt(nvidia2)}}
 	amd = &fakeVendor{name: gpu.AMD, loadID: "boot/amd", cards: []gpu.GPU{amdCardAt(amd1, "NPS1")}}
-	h = &hardware{}
-	h.add(&opened{name: gpu.AMD, vendor: fakeSwitcher{amd}, loadID: "boot/amd"})
-	h.add(&opened{name: gpu.NVIDIA, vendor: fakeRemover{nv}, loadID: "boot/nvidia"})
+	h = &nodeGPUs{}
+	h.add(&opened{name: gpu.AMD, Driver: fakeSwitcher{amd}, loadID: "boot/amd"})
+	h.add(&opened{name: gpu.NVIDIA, Driver: fakeRemover{nv}, loadID: "boot/nvidia"})
 	_, err := h.Inventory(t.Context())
 	require.NoError(t, err)
 	return h, nv, amd
@@ -283,22 +282,24 @@ func TestDriverThatComesLater(t *testing.T) {
 	amd := &fakeVendor{name: gpu.AMD, loadID: "boot/amd", cards: []gpu.GPU{amdCardAt(amd1, "NPS1")}}
 	var state error
 	openers := []*opener{
-		{name: gpu.NVIDIA, open: func(context.Context) (*opened, error) { return &opened{vendor: nv, loadID: nv.loadID}, nil }},
-		{name: gpu.AMD, open: func(context.Context) (*opened, error) {
-			if errors.Is(state, errNoHardware) {
+		{name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) {
+			return &hardware.Opened{Driver: nv, LoadID: nv.loadID}, nil
+		}},
+		{name: gpu.AMD, open: func(context.Context) (*hardware.Opened, error) {
+			if errors.Is(state, hardware.ErrNoDriver) {
 				return nil, state
 			}
 			if state != nil {
-				return &opened{loadID: amd.loadID}, state
+				return &hardware.Opened{LoadID: amd.loadID}, state
 			}
-			return &opened{vendor: amd, loadID: amd.loadID}, nil
+			return &hardware.Opened{Driver: amd, LoadID: amd.loadID}, nil
 		}},
 	}
-	h := &hardware{}
-	state = errNoHardware
+	h := &nodeGPUs{}
+	state = hardware.ErrNoDriver
 	added, failed := h.openMissing(ctx, openers, patience)
 	require.Len(t, added, 1)
-	assert.Equal(t, map[gpu.Vendor]error{gpu.AMD: errNoHardware}, failed)
+	assert.Equal(t, map[gpu.Vendor]error{gpu.AMD: hardware.ErrNoDriver}, failed)
 	h.learn([]ledger.Record{{Devices: []ledger.Device{{Placement: gpu.Placement{GPU: amd1}, LoadID: "boot/amd"}}}})
 	assert.Empty(t, h.LoadID(amd1))
 
@@ -326,14 +327,6 @@ func TestDriverThatComesLater(t *testing.T) {
 	assert.Empty(t, added, "all are open")
 }
 
-// The hook is NVIDIA's: a node without its cards does not get it.
-func TestNoHookWithoutNVIDIA(t *testing.T) {
-	c := &Config{HostRoot: t.TempDir(), KubeletDir: t.TempDir(), CDIHook: "/does/not/exist"}
-	assert.Empty(t, pluginOf(c).openDrivers(quiet(t.Context())))
-	require.NoError(t, os.MkdirAll(c.dataDir(), 0o700))
-	assert.NoFileExists(t, filepath.Join(c.dataDir(), "nvidia-cdi-hook"))
-}
-
 // A driver that hangs while it is opened holds up nobody else, and is not opened
 // again and again.
 func TestDriverThatHangs(t *testing.T) {
@@ -341,17 +334,17 @@ func TestDriverThatHangs(t *testing.T) {
 	release, calls := make(chan struct{}), 0
 	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia"}
 	openers := []*opener{
-		{name: gpu.NVIDIA, open: func(context.Context) (*opened, error) { return &opened{vendor: nv}, nil }},
-		{name: gpu.AMD, open: func(context.Context) (*opened, error) {
+		{name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) { return &hardware.Opened{Driver: nv}, nil }},
+		{name: gpu.AMD, open: func(context.Context) (*hardware.Opened, error) {
 			calls++
 			<-release
-			return &opened{vendor: &fakeVendor{name: gpu.AMD}}, nil
+			return &hardware.Opened{Driver: &fakeVendor{name: gpu.AMD}}, nil
 		}},
 	}
-	h := &hardware{}
+	h := &nodeGPUs{}
 	added, failed := h.openMissing(ctx, openers, tick)
 	require.Len(t, added, 1)
-	require.ErrorIs(t, failed[gpu.AMD], errNoHardware)
+	require.ErrorIs(t, failed[gpu.AMD], hardware.ErrNoDriver)
 	require.ErrorContains(t, failed[gpu.AMD], "hangs while it is opened")
 	_, failed = h.openMissing(ctx, openers, tick)
 	assert.Len(t, failed, 1)

@@ -315,9 +315,9 @@ func (g *group) take(ctx context.Context, s Step) error {
 func (g *group) do(ctx context.Context, s Step) error {
 	switch s.Op {
 	case OpMemory:
-		return g.Hardware.SetMemoryMode(ctx, s.Vendor, s.Mode)
+		return g.Hardware.SetMemoryPartition(ctx, s.Vendor, s.Mode)
 	case OpCompute:
-		return g.Hardware.SetComputeMode(ctx, s.Card, s.Mode)
+		return g.Hardware.SetComputePartition(ctx, s.Card, s.Mode)
 	case OpMIG:
 		return g.Hardware.SetMIG(ctx, s.Card, s.Mode == string(gpu.MIGOn), g.leavePending)
 	case OpDestroy:

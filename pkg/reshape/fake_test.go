@@ -240,7 +240,7 @@ func (c *fakeCard) setMIG(want gpu.MIGMode) {
 	c.GPU = c.WithMIG(want)
 }
 
-func (h *fakeHardware) SetComputeMode(ctx context.Context, card, mode string) error {
+func (h *fakeHardware) SetComputePartition(ctx context.Context, card, mode string) error {
 	return h.changes(ctx, fmt.Sprintf("compute %s %s", gpu.CardName(card), mode), func() error {
 		c := h.card(card)
 		if !slices.Contains(c.modes.Computes, mode) {
@@ -251,7 +251,7 @@ func (h *fakeHardware) SetComputeMode(ctx context.Context, card, mode string) er
 	})
 }
 
-func (h *fakeHardware) SetMemoryMode(ctx context.Context, vendor gpu.Vendor, mode string) error {
+func (h *fakeHardware) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode string) error {
 	return h.changes(ctx, fmt.Sprintf("memory %s %s", vendor, mode), func() error {
 		for _, c := range h.cards {
 			if c.Vendor != vendor || c.modes.Memory == "" {

@@ -7,11 +7,11 @@ import (
 )
 
 // Hardware is the cards of a node, as far as their shape goes. The caller holds the
-// locks of the cards, or of all cards of the vendor for SetMemoryMode.
+// locks of the cards, or of all cards of the vendor for SetMemoryPartition.
 //
 // Every call returns when ctx ends, with an error that says what it was waiting for.
 type Hardware interface {
-	// Live, Create and Destroy are those of claim.Hardware.
+	// Live, Create and Destroy are those of hardware.Partitioner.
 	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
 	Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error)
 	Destroy(ctx context.Context, p gpu.Placement) error
@@ -25,13 +25,13 @@ type Hardware interface {
 	// coming. A card in use fails with gpu.ErrInUse, named.
 	SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error
 
-	// SetComputeMode puts an AMD card into a mode and reads it back: mode, number of
+	// SetComputePartition puts an AMD card into a mode and reads it back: mode, number of
 	// partitions, render nodes.
-	SetComputeMode(ctx context.Context, pciAddress, mode string) error
+	SetComputePartition(ctx context.Context, pciAddress, mode string) error
 
-	// SetMemoryMode puts all cards of the vendor into a memory mode by loading the
+	// SetMemoryPartition puts all cards of the vendor into a memory mode by loading the
 	// driver anew, and reads it back. One that came up in the mode before fails with
 	// gpu.ErrModeLost. Whatever happens, a driver is loaded at the end, or the error
 	// says that none could be.
-	SetMemoryMode(ctx context.Context, vendor gpu.Vendor, mode string) error
+	SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode string) error
 }

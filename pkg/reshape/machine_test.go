@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
@@ -38,7 +39,7 @@ var errKilled = errors.New("killed")
 // machine is a simulated machine with the plugin's drivers, its claims and what it
 // follows.
 type machine struct {
-	claim.Hardware
+	hardware.Partitioner
 	t        *testing.T
 	root     string
 	nvidia   *nvidia.Driver
@@ -77,7 +78,7 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 		})
 		require.NoError(t, err)
 		require.NoError(t, m.nvidia.Open(t.Context()))
-		m.Hardware = m.nvidia
+		m.Partitioner = m.nvidia
 	}
 	m.restart()
 	t.Cleanup(func() { _ = m.nvidia.Close(context.Background()) })
@@ -105,7 +106,7 @@ func amdMachine(t *testing.T, name string) *machine {
 		})
 		require.NoError(t, err)
 		require.NoError(t, m.amd.Open(t.Context()))
-		m.Hardware = m.amd
+		m.Partitioner = m.amd
 	}
 	m.restart()
 	return m
@@ -151,7 +152,7 @@ func (m *machine) restart() {
 	})
 	require.NoError(m.t, err)
 	m.manager = claim.NewManager(claim.Config{
-		Node: "node-a", Hardware: m.Hardware, Ledger: records, CDI: files, Cards: m.cards, Static: m.node.Static,
+		Node: "node-a", Hardware: m.Partitioner, Ledger: records, CDI: files, Cards: m.cards, Static: m.node.Static,
 		LoadID: func(string) string { return m.load() },
 	})
 	m.node.Claims = m.manager
@@ -201,21 +202,21 @@ func (m *machine) SetMIG(ctx context.Context, card string, on, leavePending bool
 	return errors.Join(m.nvidia.SetMIG(ctx, card, on, leavePending), m.point("after"))
 }
 
-func (m *machine) SetComputeMode(ctx context.Context, card, mode string) error {
-	return errors.Join(m.amd.SetComputeMode(ctx, card, mode), m.point("after"))
+func (m *machine) SetComputePartition(ctx context.Context, card, mode string) error {
+	return errors.Join(m.amd.SetComputePartition(ctx, card, mode), m.point("after"))
 }
 
-func (m *machine) SetMemoryMode(ctx context.Context, _ gpu.Vendor, mode string) error {
-	return errors.Join(m.amd.SetMemoryMode(ctx, mode), m.point("after"))
+func (m *machine) SetMemoryPartition(ctx context.Context, _ gpu.Vendor, mode string) error {
+	return errors.Join(m.amd.SetMemoryPartition(ctx, mode), m.point("after"))
 }
 
 func (m *machine) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	part, err := m.Hardware.Create(ctx, p)
+	part, err := m.Partitioner.Create(ctx, p)
 	return part, errors.Join(err, m.point("after"))
 }
 
 func (m *machine) Destroy(ctx context.Context, p gpu.Placement) error {
-	return errors.Join(m.Hardware.Destroy(ctx, p), m.point("after"))
+	return errors.Join(m.Partitioner.Destroy(ctx, p), m.point("after"))
 }
 
 // state is what the cards are like, in short.

@@ -49,7 +49,7 @@ func (b *bench) figures(ctx context.Context) []figures.Figure {
 
 func main() {
 	b := &bench{}
-	flag.StringVar(&b.plugin, "plugin", "bin/tranche-kubelet-plugin", "the kubelet plugin's program, as make build leaves it")
+	flag.StringVar(&b.plugin, "plugin", "bin/tranche-simulator", "the kubelet plugin on simulated machines, as make build leaves it")
 	flag.StringVar(&b.hook, "hook", "bin/nvidia-cdi-hook", "the program for CDI hooks that the plugin installs")
 	flag.StringVar(&b.tools, "tools", "bin/simulated-nvidia-tools", "the program that stands in for those of NVIDIA's driver")
 	folder := flag.String("dir", "/var/tmp", "folder on a real disk for everything that is written")

@@ -11,10 +11,11 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // memory is hardware that answers at once, out of memory. It implements
-// claim.Hardware.
+// hardware.Partitioner.
 type memory struct {
 	cards []gpu.GPU
 	// creation is how long it takes to make a partition.
@@ -28,7 +29,7 @@ type memory struct {
 	made  int
 }
 
-var _ claim.Hardware = (*memory)(nil)
+var _ hardware.Partitioner = (*memory)(nil)
 
 // inMode are cards of AMD's that are in the mode of a profile already.
 func inMode(cards []gpu.GPU, profile string) *memory {
@@ -46,17 +47,17 @@ func inMode(cards []gpu.GPU, profile string) *memory {
 	return h
 }
 
-// Inventory implements claim.Hardware.
+// Inventory implements hardware.Partitioner.
 func (h *memory) Inventory(context.Context) ([]gpu.GPU, error) { return h.cards, nil }
 
-// Live implements claim.Hardware.
+// Live implements hardware.Partitioner.
 func (h *memory) Live(_ context.Context, card string) ([]gpu.Partition, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.parts[card]), nil
 }
 
-// Create implements claim.Hardware.
+// Create implements hardware.Partitioner.
 func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, error) {
 	time.Sleep(h.creation)
 	h.mu.Lock()
@@ -84,7 +85,7 @@ func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, erro
 	return part, nil
 }
 
-// Destroy implements claim.Hardware.
+// Destroy implements hardware.Partitioner.
 func (h *memory) Destroy(_ context.Context, p gpu.Placement) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +96,7 @@ func (h *memory) Destroy(_ context.Context, p gpu.Placement) error {
 	return nil
 }
 
-// Edits implements claim.Hardware.
+// Edits implements hardware.Partitioner.
 func (h *memory) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	if p.Type.FollowsMode() {
 		return renderNodeEdits(p.Start), nil
@@ -103,7 +104,7 @@ func (h *memory) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerE
 	return partitionEdits(), nil
 }
 
-// CommonEdits implements claim.Hardware.
+// CommonEdits implements hardware.Partitioner.
 func (h *memory) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
 	if h.cards[0].Vendor == gpu.AMD {
 		return kfdEdits(), nil

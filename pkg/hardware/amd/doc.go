@@ -18,7 +18,8 @@
 // gfx90a, gfx94x, gfx95x). Graphics cards, the graphics of processors and cards
 // without KFD are not ours.
 //
-// It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/report, pkg/hardware/xcp,
-// pkg/sleep, and pkg/claim for the interface that it implements. It is pure Go and does not
-// know whether the files below it are the host's or a simulated kernel's.
+// vendor.go opens the driver for the plugin.
+//
+// It imports pkg/hardware, which it implements, pkg/gpu, pkg/sleep, and of pkg/hardware
+// the packages gate, kmod, mps, report and xcp. It is pure Go and does not know whether the files below it are the host's or a simulated kernel's.
 package amd

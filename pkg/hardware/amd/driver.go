@@ -9,12 +9,16 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
 
-var _ claim.Hardware = (*Driver)(nil)
+var _ interface {
+	hardware.Driver
+	hardware.PartitionModes
+	hardware.Obstructed
+} = (*Driver)(nil)
 
 // busyPatience is how long a switch waits for processes that hold the card, when
 // Config does not say.
@@ -32,7 +36,7 @@ type Config struct {
 	// Zero: 10 s.
 	BusyPatience time.Duration
 	// Reload takes amdgpu out of the kernel and puts it in again, which
-	// SetMemoryMode needs; pkg/hardware/kmod has what does it. It ends with a driver
+	// SetMemoryPartition needs; pkg/hardware/kmod has what does it. It ends with a driver
 	// that is loaded, whenever ctx ends, or its error says that none is. One that is
 	// in use is left alone, with gpu.ErrInUse. Nil: memory modes cannot be changed.
 	Reload func(ctx context.Context) error
@@ -43,9 +47,9 @@ type Config struct {
 	Logger klog.Logger
 }
 
-// Driver is the machine's AMD Instinct cards. It implements claim.Hardware.
+// Driver is the machine's AMD Instinct cards. It implements hardware.Driver.
 //
-// It outlives loads of amdgpu, its own as by SetMemoryMode and those of others: what
+// It outlives loads of amdgpu, its own as by SetMemoryPartition and those of others: what
 // it knows belongs to one load, and is learnt anew under the next. While there is no
 // driver, calls fail with fs.ErrNotExist, and cards that were known are reported as
 // gone.

@@ -28,7 +28,7 @@ const (
 	backPause = 250 * time.Millisecond
 )
 
-// SetMemoryMode puts all of the machine's AMD cards that can be cut into a memory
+// SetMemoryPartition puts all of the machine's AMD cards that can be cut into a memory
 // mode: it asks amdgpu for it, has Config.Reload take the driver out and put it in
 // again, waits until every card is back, and reads the mode back. If all are in the
 // mode, nothing is done. The caller keeps everybody else from the cards; those who
@@ -41,13 +41,13 @@ const (
 //   - A card that came up in another mode is gpu.ErrModeLost, one that did not come
 //     back an error that names it.
 //   - Once the driver is out it is put in again whenever ctx ends: Config.Reload sees
-//     to it, and SetMemoryMode returns no earlier.
+//     to it, and SetMemoryPartition returns no earlier.
 //
 // Afterwards the cards have the addresses that they had, and are in the compute mode
 // that amdgpu chooses with the memory mode; LoadID is another one, and so are, maybe,
 // render nodes and partitions' numbers. The Driver is the same: it has forgotten what it
 // knew, so ask it again, Inventory first, whose placements are those of the memory mode.
-func (d *Driver) SetMemoryMode(ctx context.Context, mode string) error {
+func (d *Driver) SetMemoryPartition(ctx context.Context, mode string) error {
 	want, err := parseMode("memory", mode, xcp.ParseMemoryModes)
 	if err != nil {
 		return err

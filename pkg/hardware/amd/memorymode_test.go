@@ -36,7 +36,7 @@ func reloadable(t *testing.T, name string, change ...func(*models.Inventory)) *m
 	return m
 }
 
-func (m *machine) setMemory(mode string) error { return m.SetMemoryMode(m.t.Context(), mode) }
+func (m *machine) setMemory(mode string) error { return m.SetMemoryPartition(m.t.Context(), mode) }
 
 // memory is the mode of all cards.
 func (m *machine) memory() string {
@@ -72,7 +72,7 @@ func TestEveryPairOfModes(t *testing.T) {
 					assert.Equal(t, string(memory), card.MemoryMode)
 				}
 				for _, compute := range m.modes(cards[0].PCIAddress).Computes {
-					require.NoError(t, m.SetComputeMode(t.Context(), cards[0].PCIAddress, compute))
+					require.NoError(t, m.SetComputePartition(t.Context(), cards[0].PCIAddress, compute))
 					got := m.modes(cards[0].PCIAddress)
 					assert.Equal(t, []string{string(memory), compute}, []string{got.Memory, got.Compute})
 					paper := simulated(t, name, func(inv *models.Inventory) {
@@ -87,7 +87,7 @@ func TestEveryPairOfModes(t *testing.T) {
 	}
 }
 
-func TestSetMemoryMode(t *testing.T) {
+func TestSetMemoryPartition(t *testing.T) {
 	m := reloadable(t, "mi300x8")
 	m.create(xcpOf(first, "dpx", 1))
 	before := m.load()

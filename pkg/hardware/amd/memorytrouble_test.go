@@ -50,7 +50,7 @@ func TestWriteOfMemoryModeHangs(t *testing.T) {
 		before := m.load()
 		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: first, File: memoryFile, Hang: when}}})
 		ctx, cancel := contextWithin(t, 500*time.Millisecond)
-		err := m.SetMemoryMode(ctx, "NPS4")
+		err := m.SetMemoryPartition(ctx, "NPS4")
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "memory mode NPS4: writing NPS4 to /sys/bus/pci/devices/"+first+"/"+memoryFile+" on card "+first+" has not returned since ")
@@ -70,7 +70,7 @@ func TestCallersTimeEndsDuringReload(t *testing.T) {
 	m.cards()
 	ctx, cancel := context.WithCancel(t.Context())
 	m.onReload = cancel // after the load
-	err := m.SetMemoryMode(ctx, "NPS4")
+	err := m.SetMemoryPartition(ctx, "NPS4")
 	require.ErrorIs(t, err, context.Canceled)
 	assert.ErrorContains(t, err, "amdgpu was loaded anew, and then time was up")
 	m.onReload = nil
@@ -80,7 +80,7 @@ func TestCallersTimeEndsDuringReload(t *testing.T) {
 	ctx, cancel = context.WithCancel(t.Context())
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Delay: metav1.Duration{Duration: time.Nanosecond}}}})
 	m.whileOut = cancel
-	require.ErrorIs(t, m.SetMemoryMode(ctx, "NPS1"), context.Canceled)
+	require.ErrorIs(t, m.SetMemoryPartition(ctx, "NPS1"), context.Canceled)
 	m.whileOut = nil
 	assert.Equal(t, "NPS1", m.memory(), "it was out when time was up, and is in again")
 }

@@ -53,12 +53,12 @@ func texts[T ~string](words []T) []string {
 	return out
 }
 
-// SetComputeMode puts a card into a mode and waits until all of its partitions can
+// SetComputePartition puts a card into a mode and waits until all of its partitions can
 // be used: each has its node in KFD's topology and its device node. A card in use is
 // asked again until Config.BusyPatience or ctx ends; then the error is a *BusyError,
 // which names the processes. One that has fewer partitions than the mode should
 // have stays in the mode, and the error says which is missing.
-func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
+func (d *Driver) SetComputePartition(ctx context.Context, pciAddress, mode string) error {
 	want, err := parseMode("compute", mode, xcp.ParseModes)
 	if err != nil {
 		return err

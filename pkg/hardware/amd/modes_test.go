@@ -77,14 +77,14 @@ func TestModesOfAVirtualFunction(t *testing.T) {
 	})
 	assert.Equal(t, gpu.Modes{Compute: "SPX", Computes: []string{"SPX"}, Memory: "NPS1", Memories: []string{"NPS1"}, Legal: map[string][]string{"NPS1": {"SPX"}}},
 		m.modes(first), "they are the hypervisor's")
-	assert.ErrorContains(t, m.SetComputeMode(t.Context(), first, "CPX"), "cannot be put into mode CPX: in memory mode NPS1 it has SPX")
-	assert.NoError(t, m.SetComputeMode(t.Context(), first, "SPX"))
+	assert.ErrorContains(t, m.SetComputePartition(t.Context(), first, "CPX"), "cannot be put into mode CPX: in memory mode NPS1 it has SPX")
+	assert.NoError(t, m.SetComputePartition(t.Context(), first, "SPX"))
 }
 
-func TestSetComputeMode(t *testing.T) {
+func TestSetComputePartition(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	for _, mode := range []string{"CPX", "QPX", "DPX", "SPX", "SPX"} {
-		require.NoError(t, m.SetComputeMode(t.Context(), first, mode))
+		require.NoError(t, m.SetComputePartition(t.Context(), first, mode))
 		assert.Equal(t, mode, m.modes(first).Compute)
 	}
 	assert.Equal(t, []string{"CPX", "QPX", "DPX", "SPX"}, m.switches(), "a card in the mode is left alone")
@@ -92,18 +92,18 @@ func TestSetComputeMode(t *testing.T) {
 		"cpx": `"cpx" is no compute mode`, "": `"" is no compute mode`, "SPX, CPX": "is no compute mode", "NPS4": `"NPS4" is no compute mode`,
 		"TPX": "cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX",
 	} {
-		assert.ErrorContains(t, m.SetComputeMode(t.Context(), first, mode), want, mode)
+		assert.ErrorContains(t, m.SetComputePartition(t.Context(), first, mode), want, mode)
 	}
-	assert.ErrorContains(t, m.SetComputeMode(t.Context(), "0000:99:00.0", "CPX"), "card 0000:99:00.0 is gone")
+	assert.ErrorContains(t, m.SetComputePartition(t.Context(), "0000:99:00.0", "CPX"), "card 0000:99:00.0 is gone")
 	assert.Empty(t, m.switches())
 }
 
 // A process that is no pod's keeps the card; it is named, and when it has ended the
 // switch goes on.
-func TestSetComputeModeOfACardInUse(t *testing.T) {
+func TestSetComputePartitionOfACardInUse(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}}))
-	err := m.SetComputeMode(t.Context(), first, "CPX")
+	err := m.SetComputePartition(t.Context(), first, "CPX")
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
 	assert.Equal(t, "SPX", m.modes(first).Compute)
@@ -112,11 +112,11 @@ func TestSetComputeModeOfACardInUse(t *testing.T) {
 	m.files.mu.Lock()
 	m.files.onWrite = func() { _ = amdgpu.EndProcess(m.root, 4242) }
 	m.files.mu.Unlock()
-	assert.NoError(t, m.SetComputeMode(t.Context(), first, "CPX"))
+	assert.NoError(t, m.SetComputePartition(t.Context(), first, "CPX"))
 }
 
 // Every partition must be there, not only one.
-func TestSetComputeModeWithPartitionsMissing(t *testing.T) {
+func TestSetComputePartitionWithPartitionsMissing(t *testing.T) {
 	for missing, want := range map[string]string{
 		"kfd":    "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 7",
 		"render": "there is no device node /dev/dri/renderD135",
@@ -124,18 +124,18 @@ func TestSetComputeModeWithPartitionsMissing(t *testing.T) {
 		m := simulated(t, "mi300x8")
 		m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{7}, Missing: missing}}})
 		ctx, cancel := contextWithin(t, 1500*time.Millisecond)
-		assert.ErrorContains(t, m.SetComputeMode(ctx, first, "CPX"), want)
+		assert.ErrorContains(t, m.SetComputePartition(ctx, first, "CPX"), want)
 		cancel()
 		assert.Equal(t, "CPX", m.modes(first).Compute)
 		m.faults(amdgpu.Faults{})
-		assert.NoError(t, m.SetComputeMode(t.Context(), first, "CPX"))
+		assert.NoError(t, m.SetComputePartition(t.Context(), first, "CPX"))
 	}
 }
 
-func TestSetComputeModeWaitsForLateDeviceNodes(t *testing.T) {
+func TestSetComputePartitionWaitsForLateDeviceNodes(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{7}, Missing: "render", Late: metav1.Duration{Duration: 50 * time.Millisecond}}}})
-	require.NoError(t, m.SetComputeMode(t.Context(), first, "CPX"))
+	require.NoError(t, m.SetComputePartition(t.Context(), first, "CPX"))
 	assert.Equal(t, []string{"/dev/kfd", "/dev/dri/renderD135"}, m.nodes(xcpOf(first, "cpx", 7)))
 }
 

@@ -262,7 +262,7 @@ func (c *card) checkMinor(p partition) error {
 }
 
 // Live lists the partitions of the mode that the card is in, none for a card in
-// SPX. Those without a KFD node are incomplete. See claim.Hardware.
+// SPX. Those without a KFD node are incomplete. See hardware.Partitioner.
 func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	return onCard(ctx, d, pciAddress, func(c *card) ([]gpu.Partition, error) {
 		l, err := c.look()

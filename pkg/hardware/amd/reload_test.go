@@ -83,7 +83,7 @@ func TestWhoUsesTheDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files, d := onPaperWithMemory(t, func(*tree) error { return errors.New("not to be called") })
 			test.start(files)
-			err := d.SetMemoryMode(t.Context(), "NPS4")
+			err := d.SetMemoryPartition(t.Context(), "NPS4")
 			if test.want == "" {
 				assert.EqualError(t, err, "memory mode NPS4: not to be called; memory mode NPS4 stays asked for and comes with the next load of amdgpu, whoever loads it, unless another is asked for before")
 				return
@@ -108,23 +108,23 @@ func TestDriverInUseIsAskedAgain(t *testing.T) {
 		})
 		d.cfg.BusyPatience = 10 * time.Second
 		start := time.Now()
-		require.NoError(t, d.SetMemoryMode(t.Context(), "NPS4"))
+		require.NoError(t, d.SetMemoryPartition(t.Context(), "NPS4"))
 		assert.Equal(t, 750*time.Millisecond, time.Since(start))
 	})
 }
 
 func TestReloadThatDoesNothing(t *testing.T) {
 	_, d := onPaperWithMemory(t, func(*tree) error { return nil })
-	assert.ErrorContains(t, d.SetMemoryMode(t.Context(), "NPS4"), "amdgpu was to be loaded anew, and was not; memory mode NPS4 stays asked for")
+	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS4"), "amdgpu was to be loaded anew, and was not; memory mode NPS4 stays asked for")
 }
 
 // A reload that fails and has loaded the driver all the same has done what it should.
 func TestReloadThatFailsAndLoads(t *testing.T) {
 	files, d := onPaperWithMemory(t, func(f *tree) error { loaded(f, "NPS4"); return errors.New("too slow") })
-	require.NoError(t, d.SetMemoryMode(t.Context(), "NPS4"))
+	require.NoError(t, d.SetMemoryPartition(t.Context(), "NPS4"))
 
 	d.cfg.Reload = func(context.Context) error { loaded(files, "NPS4"); return errors.New("too slow") }
-	err := d.SetMemoryMode(t.Context(), "NPS1")
+	err := d.SetMemoryPartition(t.Context(), "NPS1")
 	require.ErrorIs(t, err, gpu.ErrModeLost)
 	assert.ErrorContains(t, err, "too slow")
 }
@@ -158,7 +158,7 @@ func TestEveryHiveIsAsked(t *testing.T) {
 	d.cfg.Reload = func(context.Context) error { return errors.New("not to be called") }
 	other := devicesDir + "/" + second.address + "/" + memoryFile
 	files.refuse("write "+other, unix.EINVAL)
-	err := d.SetMemoryMode(t.Context(), "NPS4")
+	err := d.SetMemoryPartition(t.Context(), "NPS4")
 	require.ErrorContains(t, err, "amdgpu refuses memory mode NPS4: card 0001:0a:00.0: write NPS4 to "+other)
 	assert.ErrorContains(t, err, "stays asked for", "the first one took it, and is in no hive with the other")
 }
@@ -202,15 +202,15 @@ func TestModesOfOlderDrivers(t *testing.T) {
 		Compute: "SPX", Computes: []string{"SPX", "DPX", "QPX", "CPX"}, Memory: "NPS1", Memories: []string{"NPS1"},
 		Legal: map[string][]string{"NPS1": {"SPX", "DPX", "QPX", "CPX"}},
 	}, modes)
-	require.NoError(t, d.SetMemoryMode(t.Context(), "NPS1"))
-	require.ErrorIs(t, d.SetMemoryMode(t.Context(), "NPS4"), gpu.ErrNotSupported)
+	require.NoError(t, d.SetMemoryPartition(t.Context(), "NPS1"))
+	require.ErrorIs(t, d.SetMemoryPartition(t.Context(), "NPS4"), gpu.ErrNotSupported)
 
 	files.remove(modeFile)
 	modes, err = d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Modes{}, modes)
-	assert.ErrorContains(t, d.SetMemoryMode(t.Context(), "NPS1"), "no AMD card of this machine has modes")
-	assert.ErrorContains(t, d.SetComputeMode(t.Context(), paperAddress, "CPX"), "cannot be cut")
+	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS1"), "no AMD card of this machine has modes")
+	assert.ErrorContains(t, d.SetComputePartition(t.Context(), paperAddress, "CPX"), "cannot be cut")
 	files.refuse("stat "+paperMemoryFile, unix.EPERM)
 	files.set(modeFile, "SPX\n")
 	_, err = d.Modes(t.Context(), paperAddress)

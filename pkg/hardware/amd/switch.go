@@ -25,7 +25,7 @@ const (
 // Create makes sure that the card is in the mode of the placement and that the
 // partition can be used. A card that is in the mode already is left alone; so an
 // attempt that was cut short anywhere is finished by the next. See
-// claim.Hardware.
+// hardware.Partitioner.
 //
 // Between two attempts the card's gate is open: looks at a card that waits for a
 // process to end do not wait, too. Nobody else switches it meanwhile, since the

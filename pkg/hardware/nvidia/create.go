@@ -22,7 +22,7 @@ const (
 	settleLooks = 150
 )
 
-// Create makes the placement exist. See claim.Hardware.
+// Create makes the placement exist. See hardware.Partitioner.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
 	return onCard(ctx, d, p.GPU, func(c *card) (gpu.Partition, error) {
 		switch p.Type {

@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Destroy removes the partition at the placement. See claim.Hardware.
+// Destroy removes the partition at the placement. See hardware.Partitioner.
 //
 // A whole card has nothing to remove, and its MIG mode stays: the next claim
 // may want it either way.

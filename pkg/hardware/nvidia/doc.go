@@ -12,7 +12,10 @@
 // because any of them may hang, and every error through errors.go. session.go lets go
 // of NVML while a card is reset.
 //
-// It imports pkg/gpu, pkg/hardware/gate, pkg/hardware/mig, pkg/sleep, and pkg/claim
-// for the interface that it implements. It does not know whether the NVML below it is
-// real or simulated.
+// vendor.go opens the driver for the plugin, and hook.go installs what containers need
+// on the host.
+//
+// It imports pkg/hardware, which it implements, pkg/gpu, pkg/sleep, pkg/program, and of
+// pkg/hardware the packages gate, mig, mps and report. It does not know whether the NVML
+// below it is real or simulated.
 package nvidia

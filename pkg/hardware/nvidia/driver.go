@@ -9,13 +9,20 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/go-logr/logr"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
-var _ claim.Hardware = (*Driver)(nil)
+var _ interface {
+	hardware.Driver
+	hardware.MIGSwitcher
+	hardware.TimeSlicer
+	hardware.Obstructed
+	hardware.ForeignRemover
+	hardware.Releaser
+} = (*Driver)(nil)
 
 // Config says where the driver is. Paths come in pairs where this process, in
 // its container, sees a folder under another name than the host does.
@@ -52,7 +59,7 @@ type Config struct {
 	Logger logr.Logger
 }
 
-// Driver is the machine's NVIDIA cards. It implements claim.Hardware.
+// Driver is the machine's NVIDIA cards. It implements hardware.Driver.
 type Driver struct {
 	cfg     Config
 	library *gate.Gate

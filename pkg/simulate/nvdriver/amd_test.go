@@ -140,7 +140,7 @@ func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
 	module := &kmod.Module{Name: "amdgpu", Run: k.Modprobe, ReadFile: k.ReadFile, Marker: filepath.Join(t.TempDir(), "out")}
 	driver, err := amd.New(amd.Config{Files: k, HostDevRoot: root, Reload: module.Reload})
 	require.NoError(t, err)
-	require.NoError(t, driver.SetMemoryMode(t.Context(), "NPS4"))
+	require.NoError(t, driver.SetMemoryPartition(t.Context(), "NPS4"))
 	assert.Equal(t, "CPX", fileOf(t, k, amdCard))
 
 	after, err := os.ReadFile(filepath.Join(root, "state.json"))

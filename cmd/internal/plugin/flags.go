@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"fmt"
@@ -14,15 +14,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node"
 )
 
-func addFlags(flags *pflag.FlagSet, c *node.Config) {
+func addFlags(flags *pflag.FlagSet, o *Options) {
+	c := &o.Config
 	flags.StringVar(&c.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node; default: NODE_NAME of the environment")
 	flags.StringVar((*string)(&c.PodUID), "pod-uid", os.Getenv("POD_UID"), "UID of the pod, for rolling updates; default: POD_UID of the environment")
 	flags.StringVar(&c.Installation, "installation", "", "what this plugin belongs to (namespace/release); plugins of two installations do not work on one node")
 	addKubeletDir(flags, c)
 	flags.StringVar(&c.CDIDir, "cdi-dir", "/var/run/cdi", "folder that the container runtime reads CDI files from")
 	flags.StringVar(&c.HostRoot, "host-root", "/host", "where the host's root folder is mounted")
-	flags.StringVar(&c.NVIDIADriverRoot, "nvidia-driver-root", "", "folder of the NVIDIA driver on the host; empty: search")
-	flags.StringVar(&c.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program that CDI hooks run; it is copied to the host")
+	flags.StringVar(&o.NVIDIADriverRoot, "nvidia-driver-root", "", "folder of the NVIDIA driver on the host; empty: search")
+	flags.StringVar(&o.CDIHook, "cdi-hook", "/usr/bin/nvidia-cdi-hook", "program that CDI hooks run; it is copied to the host")
 	flags.StringVar(&c.MPSDir, "mps-dir", "/run/tranche/mps", "folder of NVIDIA's MPS daemons, by the same path here and on the host")
 	c.MPSSharedMemory = mps.DefaultShmSize
 	flags.Var((*byteSize)(&c.MPSSharedMemory), "mps-shared-memory", "size of the /dev/shm that the containers of one MPS daemon have together; holds for daemons that start from then on")
@@ -34,11 +35,6 @@ func addFlags(flags *pflag.FlagSet, c *node.Config) {
 	flags.BoolVar(&c.MemoryModes, "amd-memory-modes", false, "load AMD's driver anew where a profile wants another memory mode")
 	flags.BoolVar(&c.NodeLabels, "node-labels", false, "label the node as NVIDIA's feature discovery does: nvidia.com/gpu.product, .count and .memory")
 	flags.StringVar(&c.UninstallOrder, "uninstall-order", "", "ConfigMap (namespace/name) that tells that Tranche is being uninstalled; empty: nothing does")
-	flags.StringVar(&c.Simulate, "simulate", "", "inventory of GPUs to simulate; empty: real ones")
-	flags.StringToStringVar(&c.SimulateNodes, "simulate-nodes", nil, "inventories of single nodes (node-a=h100x8,node-b=l4x4); beats --simulate")
-	flags.StringVar(&c.SimulateDir, "simulate-dir", "/etc/tranche/inventories", "folder with inventories of your own")
-	flags.StringVar(&c.SimulateTools, "simulate-tools", "/usr/bin/simulated-nvidia-tools", "program that stands in for those of NVIDIA's driver; empty: none of them runs, and there is no MPS")
-	flags.StringVar(&c.SimulateRoot, "simulate-root", "/run/tranche/simulate", "folder of the simulated machine, by the same path here and on the host")
 }
 
 func addKubeletDir(flags *pflag.FlagSet, c *node.Config) {

@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 )
 
 // uninstallCommand is what the chart runs before Helm deletes anything.
-func uninstallCommand() *cobra.Command {
+func (p Program) uninstallCommand() *cobra.Command {
 	var config uninstall.Config
 	var kubeconfig string
 	cmd := &cobra.Command{
@@ -26,7 +26,7 @@ func uninstallCommand() *cobra.Command {
 			if config.Namespace == "" {
 				return errors.New("--namespace is not set, and neither is POD_NAMESPACE in the environment")
 			}
-			api, err := connect(kubeconfig)
+			api, err := p.connect(kubeconfig)
 			if err != nil {
 				return err
 			}

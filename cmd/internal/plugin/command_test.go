@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"bytes"
@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/node"
 )
+
+var testProgram = Program{Name: "tranche-kubelet-plugin", Machine: Host}
 
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := command()
+	cmd := testProgram.command()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -32,7 +33,6 @@ func TestBadFlags(t *testing.T) {
 		"no node":         {nil, "--node-name is not set, and neither is NODE_NAME in the environment"},
 		"unknown flag":    {[]string{"--simulat=h100x8"}, "unknown flag: --simulat"},
 		"an argument":     {[]string{"h100x8"}, `unknown command "h100x8"`},
-		"node map":        {[]string{"--simulate-nodes=node-a"}, "node-a must be formatted as key=value"},
 		"shared memory":   {[]string{"--node-name=a", "--mps-shared-memory=1k"}, "1k is less than 1Mi"},
 		"no quantity":     {[]string{"--node-name=a", "--mps-shared-memory=much"}, "mps-shared-memory"},
 		"legacy resource": {[]string{"--node-name=a", "--legacy-resource=gpu"}, `"gpu" is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu`},
@@ -51,18 +51,17 @@ func TestBadFlags(t *testing.T) {
 func TestFlagsReachTheConfig(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-a")
 	t.Setenv("POD_UID", "uid-1")
-	cmd := command()
-	var config node.Config
+	cmd := testProgram.command()
+	var config Options
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	addFlags(set, &config)
 	require.NoError(t, set.Parse([]string{
-		"--simulate-nodes=node-a=h100x8,node-b=l4x4", "--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
+		"--adopt-foreign-partitions", "--installation=ns/tranche", "--legacy-resource=nvidia.com/gpu", "--legacy-resource=amd.com/gpu",
 		"--mps-shared-memory=512Mi", "--device-plugin-configs-dir=/configs",
 	}))
 	assert.Equal(t, "node-a", config.NodeName)
 	assert.Equal(t, "uid-1", string(config.PodUID))
-	assert.Equal(t, map[string]string{"node-a": "h100x8", "node-b": "l4x4"}, config.SimulateNodes)
 	assert.True(t, config.AdoptForeign)
 	assert.Equal(t, "ns/tranche", config.Installation)
 	assert.Equal(t, map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu", gpu.AMD: "amd.com/gpu"}, config.LegacyResources)

@@ -1,0 +1,51 @@
+// Package cmd_test checks what the programs are linked with.
+package cmd_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The programs that run on real GPUs contain no simulator, no mocks and nothing of tests.
+func TestProductIsLinkedWithoutSimulators(t *testing.T) {
+	for program, simulates := range map[string]bool{
+		"tranche-kubelet-plugin": false,
+		"tranche-controller":     false,
+		"kubectl-tranche":        false,
+		"tranche-simulator":      true,
+		"simulated-nvidia-tools": true,
+	} {
+		t.Run(program, func(t *testing.T) {
+			list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+program)
+			out, err := list.Output()
+			require.NoError(t, err)
+			var found []string
+			for _, path := range strings.Fields(string(out)) {
+				if onlySimulated(path) {
+					found = append(found, path)
+				}
+			}
+			if simulates {
+				assert.NotEmpty(t, found, "this test would not notice a simulator")
+			} else {
+				assert.Empty(t, found)
+			}
+		})
+	}
+}
+
+// onlySimulated tells whether a package is for simulated machines or for tests.
+func onlySimulated(path string) bool {
+	for _, prefix := range []string{
+		"github.com/tranche-dev/tranche/pkg/simulate", "github.com/NVIDIA/go-nvml/pkg/nvml/mock", "github.com/stretchr/testify",
+	} {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,14 @@
+// Package hardware is the contract between Tranche and the vendors of GPUs. To
+// support another vendor, implement the interfaces of this package in a folder
+// below it, as nvidia and amd do, and add the vendor to the machine of
+// cmd/internal/plugin:
+//
+//   - vendor.go: [Vendor] names the vendor, opens its driver and recognises what
+//     other software on the node does with its GPUs.
+//   - driver.go: [Driver] is what every driver does, with optional interfaces for
+//     what only some GPUs can do.
+//   - machine.go: [Machine] is what the plugin runs on: the vendors and what is
+//     asked of the machine itself, real or simulated.
+//
+// It imports pkg/gpu and pkg/hardware/report, and no vendor.
+package hardware

@@ -1,0 +1,22 @@
+package hardware
+
+import (
+	"context"
+	"time"
+)
+
+// Machine is what the plugin runs on, real or simulated.
+type Machine struct {
+	// Vendors lists the vendors whose GPUs the machine may have.
+	Vendors func() ([]Vendor, error)
+	// BootID identifies this boot of the machine. It is empty if it cannot be read.
+	BootID func() string
+	// Reboot tells the machine to reboot. It returns as soon as the machine has
+	// accepted that.
+	Reboot func(ctx context.Context) error
+	// Now is the machine's clock.
+	Now func() time.Time
+	// Remove deletes the machine's own files when Tranche leaves the node. Nil: there
+	// are none.
+	Remove func() error
+}

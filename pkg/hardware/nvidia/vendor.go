@@ -1,0 +1,83 @@
+package nvidia
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+)
+
+// Vendor is NVIDIA on this machine.
+type Vendor struct {
+	// HostRoot is where the host's root folder is mounted.
+	HostRoot string
+	// DriverRoot is the folder of the driver on the host. Empty: it is searched for.
+	DriverRoot string
+	// CDIHook is the program that CDI hooks run, CDIHookPath where it is put for the
+	// host.
+	CDIHook, CDIHookPath string
+}
+
+var _ hardware.Vendor = Vendor{}
+
+// Name implements hardware.Vendor.
+func (v Vendor) Name() gpu.Vendor { return gpu.NVIDIA }
+
+// Open implements hardware.Vendor.
+func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
+	root, library, err := FindDriverRoot(v.HostRoot, v.DriverRoot)
+	if err != nil {
+		return WithoutLibrary("/", "/sys", err)
+	}
+	devRoot := FindDevRoot(v.HostRoot, root)
+	return v.Use(ctx, Config{
+		NVML:           nvml.New(nvml.WithLibraryPath(library)),
+		DriverRoot:     filepath.Join(v.HostRoot, root),
+		HostDriverRoot: root,
+		DevRoot:        filepath.Join(v.HostRoot, devRoot),
+		HostDevRoot:    devRoot,
+	})
+}
+
+// WithoutLibrary is the answer of Open when the driver's library is missing, for the
+// reason err. Its kernel module may be loaded: while an upgrade installs another
+// driver, or after an upgrade that failed.
+func WithoutLibrary(procRoot, sysRoot string, err error) (*hardware.Opened, error) {
+	read := func() (string, error) { return LoadID(procRoot, sysRoot) }
+	if id, notLoaded := read(); notLoaded == nil {
+		return &hardware.Opened{LoadID: id, ReadLoadID: read}, fmt.Errorf("its kernel module is loaded, but there is %w", err)
+	}
+	return nil, hardware.NoDriver(gpu.NVIDIA, err)
+}
+
+// Use opens a driver that was found, real or simulated. The fields of config that
+// follow from the Vendor need not be set.
+func (v Vendor) Use(ctx context.Context, config Config) (*hardware.Opened, error) {
+	config.Logger = klog.FromContext(ctx)
+	config.CDIHookPath = v.CDIHookPath
+	programs := cmp.Or(config.HostDriverRoot, config.DriverRoot)
+	config.Run = mps.New(mps.Config{HostRoot: v.HostRoot, DriverRoot: programs}).Run
+	driver, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	loadID, err := driver.LoadID()
+	if err != nil {
+		return nil, hardware.NoDriver(gpu.NVIDIA, err)
+	}
+	if err := driver.Open(ctx); err != nil {
+		return &hardware.Opened{LoadID: loadID, ReadLoadID: driver.LoadID}, err
+	}
+	if err := v.installHook(); err != nil {
+		return &hardware.Opened{LoadID: loadID, ReadLoadID: driver.LoadID}, errors.Join(err, driver.Close(ctx))
+	}
+	return &hardware.Opened{Driver: driver, LoadID: loadID, ProgramRoot: programs}, nil
+}

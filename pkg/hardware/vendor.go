@@ -1,0 +1,47 @@
+package hardware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Vendor is one vendor of GPUs on one machine.
+type Vendor interface {
+	// Name identifies the vendor in the API, in the ledger and in slices.
+	Name() gpu.Vendor
+
+	// Open opens the driver. It fails with [ErrNoDriver] when no driver is loaded, or
+	// when the machine has no GPU that Tranche can use. When a driver is loaded and
+	// cannot be used, it returns both an error and an Opened without Driver. The
+	// caller tries again later, never twice at the same time.
+	Open(ctx context.Context) (*Opened, error)
+}
+
+// Opened is a driver that was found.
+type Opened struct {
+	// Driver is nil if the driver is loaded and cannot be used.
+	Driver Driver
+	// LoadID identifies this boot and this load of the driver. ReadLoadID reads it
+	// again if Driver is nil, and fails with fs.ErrNotExist once the driver is not
+	// loaded any more.
+	LoadID     string
+	ReadLoadID func() (string, error)
+	// ProgramRoot is the folder on the host that holds the driver's programs. It is
+	// empty for a driver without MPS.
+	ProgramRoot string
+	// Resume loads the driver's kernel module if Tranche unloaded it and could not
+	// load it again. Nil: Tranche never unloads it.
+	Resume func(ctx context.Context) error
+}
+
+// ErrNoDriver means that a machine has no GPU of a vendor that Tranche can use, or no
+// driver for it yet.
+var ErrNoDriver = errors.New("no GPU driver on this node")
+
+// NoDriver wraps ErrNoDriver with the vendor and the reason.
+func NoDriver(v gpu.Vendor, reason error) error {
+	return fmt.Errorf("%w (%s): %w", ErrNoDriver, v.Title(), reason)
+}

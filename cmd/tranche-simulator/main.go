@@ -39,11 +39,11 @@ type simulation struct {
 }
 
 func (s *simulation) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.inventory, "simulate", "", "inventory of GPUs to simulate; empty: real ones")
-	flags.StringToStringVar(&s.nodes, "simulate-nodes", nil, "inventories of single nodes (node-a=h100x8,node-b=l4x4); beats --simulate")
-	flags.StringVar(&s.inventories, "simulate-dir", "/etc/tranche/inventories", "folder with inventories of your own")
-	flags.StringVar(&s.tools, "simulate-tools", "/usr/bin/simulated-nvidia-tools", "program that stands in for those of NVIDIA's driver; empty: none of them runs, and there is no MPS")
-	flags.StringVar(&s.root, "simulate-root", "/run/tranche/simulate", "folder of the simulated machine, by the same path here and on the host")
+	flags.StringVar(&s.inventory, "simulate", "", "inventory of simulated GPUs; empty: real GPUs")
+	flags.StringToStringVar(&s.nodes, "simulate-nodes", nil, "inventories of single nodes (node-a=h100x8,node-b=l4x4); they override --simulate")
+	flags.StringVar(&s.inventories, "simulate-dir", "/etc/tranche/inventories", "directory with your own inventories")
+	flags.StringVar(&s.tools, "simulate-tools", "/usr/bin/simulated-nvidia-tools", "program that replaces those of NVIDIA's driver; empty: none, and no MPS")
+	flags.StringVar(&s.root, "simulate-root", "/run/tranche/simulate", "directory of the simulated machine, the same path here and on the host")
 }
 
 // inventoryOf names the inventory of a node; empty: the node has real hardware.

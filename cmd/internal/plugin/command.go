@@ -104,7 +104,7 @@ func (p Program) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	logsapi.AddFlags(logging, flags)
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
 	addFlags(flags, &o)
 	if p.Flags != nil {
 		p.Flags(flags)
@@ -131,7 +131,7 @@ func (p Program) hardwareCommand() *cobra.Command {
 		},
 	}
 	addKubeletDir(cmd.Flags(), &config)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or a text for people")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json; empty: text")
 	return cmd
 }
 

@@ -41,14 +41,14 @@ func (p Program) uninstallCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the pod's service account")
-	flags.StringVar(&config.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the installation; default: POD_NAMESPACE of the environment")
-	flags.StringVar(&config.Release, "release", "tranche", "Helm's name of the installation")
-	flags.IntVar(&config.Revision, "revision", 1, "Helm's revision of the installation, for messages")
-	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap by which the plugins are told")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty: the service account of the pod")
+	flags.StringVar(&config.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the installation; default: POD_NAMESPACE")
+	flags.StringVar(&config.Release, "release", "tranche", "Helm release of the installation")
+	flags.IntVar(&config.Revision, "revision", 1, "Helm revision of the installation, for messages")
+	flags.StringVar(&config.ConfigMap, "configmap", "tranche-uninstall", "ConfigMap that announces the uninstallation to the plugins")
 	flags.StringVar(&config.DaemonSet, "daemonset", "tranche-kubelet-plugin", "DaemonSet of the plugins")
-	flags.StringVar(&config.Controller, "controller", "", "Deployment of the controller; empty: there is none")
-	flags.BoolVar(&config.Force, "force", false, "go on although pods hold GPUs, cards are being changed, or nodes do not answer")
-	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "how long the plugins have to withdraw the GPUs")
+	flags.StringVar(&config.Controller, "controller", "", "Deployment of the controller; empty: none")
+	flags.BoolVar(&config.Force, "force", false, "continue although pods hold GPUs, GPUs are being changed, or nodes do not answer")
+	flags.DurationVar(&config.Deadline, "deadline", 2*time.Minute, "time for the plugins to withdraw the GPUs")
 	return cmd
 }

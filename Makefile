@@ -129,5 +129,5 @@ scale: image cluster-parts ## Measure scheduler CPU per pod, and switches, a tho
 	@$(GO) run ./test/scale
 
 .PHONY: hardware-test
-hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA card
+hardware-test: build ## Build bin/hardware-test: checks to copy to a machine with a real NVIDIA GPU
 	$(GO) test -c -trimpath $(SMALL) -ldflags '-s -w $(LAZY)' -o bin/hardware-test ./test/hardware

@@ -34,7 +34,7 @@ type cluster struct {
 	claims int
 }
 
-// newCluster has cards that are shared as a folder's settings say, or by default
+// newCluster has GPUs that are shared as a folder's settings say, or by default
 // if it has none.
 func newCluster(t *testing.T, folder string) *cluster {
 	t.Helper()
@@ -45,16 +45,16 @@ func newCluster(t *testing.T, folder string) *cluster {
 	for node, name := range map[string]string{nvidia: "h100x8", amd: "mi300x8"} {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
-		var cards []publish.Card
+		var gpus []publish.GPU
 		desired, err := wanted.Resolve(inv.Hardware(node), nil)
 		require.NoError(t, err)
-		for _, card := range inv.Hardware(node) {
-			shares, err := share.Devices(&card, desired[card.PCIAddress], card.Vendor == gpu.NVIDIA)
+		for _, g := range inv.Hardware(node) {
+			shares, err := share.Devices(&g, desired[g.PCIAddress], g.Vendor == gpu.NVIDIA)
 			require.NoError(t, err)
-			card.Placements = append(card.Placements, shares...)
-			cards = append(cards, publish.Card{GPU: card})
+			g.Placements = append(g.Placements, shares...)
+			gpus = append(gpus, publish.GPU{GPU: g})
 		}
-		resources, errs := publish.Resources(node, cards)
+		resources, errs := publish.Resources(node, gpus)
 		require.Empty(t, errs)
 		slices = append(slices, allocator.Slices(gpu.DriverName, node, resources)...)
 	}
@@ -141,51 +141,51 @@ func TestEitherVendor(t *testing.T) {
 	}
 }
 
-// TestEightOfOneCard: on a free card, and fast beside cards of which somebody
+// TestEightOfOneGPU: on a free GPU, and fast beside GPUs of which somebody
 // holds a piece.
-func TestEightOfOneCard(t *testing.T) {
-	claim := template(t, "amd-one-card/amd-one-card.yaml")
+func TestEightOfOneGPU(t *testing.T) {
+	claim := template(t, "amd-one-gpu/amd-one-gpu.yaml")
 	small := template(t, "amd-partition/amd-partition.yaml")
-	c := newCluster(t, "amd-one-card")
-	taken := gpu.CardOfDevice(c.ask(amd, small).Result.Devices.Results[0].Device)
+	c := newCluster(t, "amd-one-gpu")
+	taken := gpu.GPUOfDevice(c.ask(amd, small).Result.Devices.Results[0].Device)
 	for range 7 {
 		grant := c.ask(amd, claim)
 		require.NotNil(t, grant)
-		cards := map[string]bool{}
+		gpus := map[string]bool{}
 		for i, r := range grant.Result.Devices.Results {
-			cards[gpu.CardOfDevice(r.Device)] = true
+			gpus[gpu.GPUOfDevice(r.Device)] = true
 			assert.Equal(t, fmt.Sprint("part-", i), r.Request)
 			assert.True(t, strings.HasSuffix(r.Device, fmt.Sprint("-cpx-", i)), "%s for %s", r.Device, r.Request)
 		}
-		require.Len(t, cards, 1)
-		assert.NotContains(t, cards, taken)
+		require.Len(t, gpus, 1)
+		assert.NotContains(t, gpus, taken)
 	}
-	assert.Nil(t, c.ask(amd, claim), "seven free partitions of the first card are not eight")
+	assert.Nil(t, c.ask(amd, claim), "seven free partitions of the first GPU are not eight")
 }
 
-// TestSwitch: eight pods keep eight cards in CPX, so that halves have to wait.
+// TestSwitch: eight pods keep eight GPUs in CPX, so that halves have to wait.
 func TestSwitch(t *testing.T) {
 	eighth := template(t, "amd-switch/amd-switch.yaml")
 	half := template(t, "amd-switch/halves/halves.yaml")
 	c := newCluster(t, "amd-switch")
-	cards := map[string]bool{}
+	gpus := map[string]bool{}
 	var grants []*allocator.Grant
 	for range 8 {
 		grant := c.ask(amd, eighth)
 		require.NotNil(t, grant)
 		grants = append(grants, grant)
-		cards[gpu.CardOfDevice(grant.Result.Devices.Results[0].Device)] = true
+		gpus[gpu.GPUOfDevice(grant.Result.Devices.Results[0].Device)] = true
 	}
-	assert.Len(t, cards, 8)
-	assert.Nil(t, c.ask(amd, eighth), "there is one on each card")
+	assert.Len(t, gpus, 8)
+	assert.Nil(t, c.ask(amd, eighth), "there is one on each GPU")
 	assert.Nil(t, c.ask(amd, half))
 
 	c.Release(grants[3])
-	freed := gpu.CardOfDevice(grants[3].Result.Devices.Results[0].Device)
+	freed := gpu.GPUOfDevice(grants[3].Result.Devices.Results[0].Device)
 	for range 2 {
 		grant := c.ask(amd, half)
 		require.NotNil(t, grant)
-		assert.Equal(t, freed, gpu.CardOfDevice(grant.Result.Devices.Results[0].Device))
+		assert.Equal(t, freed, gpu.GPUOfDevice(grant.Result.Devices.Results[0].Device))
 	}
 	assert.Nil(t, c.ask(amd, half))
 }

@@ -64,7 +64,7 @@ func TestProfilesThatDemosName(t *testing.T) {
 	}
 }
 
-// The fault of the demo is one that the simulator knows, on a card that it has.
+// The fault of the demo is one that the simulator knows, on a GPU that it has.
 func TestFaultOfTheRollback(t *testing.T) {
 	data, err := os.ReadFile("profile-rollback/fault/faults.yaml")
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestFaultOfTheRollback(t *testing.T) {
 	inv, err := models.LoadInventory("h100x8")
 	require.NoError(t, err)
 	there := false
-	for _, card := range inv.Hardware(nvidia) {
-		there = there || card.PCIAddress == faults.Calls[0].GPU && card.Vendor == gpu.NVIDIA
+	for _, g := range inv.Hardware(nvidia) {
+		there = there || g.PCIAddress == faults.Calls[0].GPU && g.Vendor == gpu.NVIDIA
 	}
 	assert.True(t, there, faults.Calls[0].GPU)
 }

@@ -6,7 +6,7 @@ export KUBECONFIG=$PWD/.cluster/kubeconfig
 bins=$(bin/cluster path)
 PATH=$PWD/bin:$bins:$PATH
 
-demos=(whole-card mig device-plugin-pod two-partitions sharing-half-card sharing-memory amd-partition)
+demos=(whole-GPU mig device-plugin-pod two-partitions sharing-half-GPU sharing-memory amd-partition)
 
 echo
 echo "Applying the demos …"
@@ -16,7 +16,7 @@ done
 for demo in "${demos[@]}"; do
   kubectl -n "demo-$demo" wait pod --all --for=condition=Ready --timeout=120s >/dev/null
 done
-kubectl -n demo-sharing-half-card-other wait pod --all --for=condition=Ready --timeout=120s >/dev/null
+kubectl -n demo-sharing-half-gpu-other wait pod --all --for=condition=Ready --timeout=120s >/dev/null
 kubectl -n demo-either-vendor rollout status deployment either --timeout=120s >/dev/null
 
 show() { # namespace pod container
@@ -24,15 +24,15 @@ show() { # namespace pod container
   echo "── $1: what container $3 of pod $2 sees"
   kubectl -n "$1" logs "$2" -c "$3" | sed 's/^/   /'
 }
-show demo-whole-card whole-card main
+show demo-whole-GPU whole-GPU main
 show demo-mig first main
 show demo-mig second main
 show demo-device-plugin-pod unchanged main
 show demo-two-partitions pair large
 show demo-two-partitions pair small
 show demo-two-partitions pair sidecar
-show demo-sharing-half-card mine main
-show demo-sharing-half-card-other theirs main
+show demo-sharing-half-GPU mine main
+show demo-sharing-half-gpu-other theirs main
 show demo-sharing-memory small main
 show demo-amd-partition partition main
 for pod in $(kubectl -n demo-either-vendor get pods -l app=either -o jsonpath='{.items[*].metadata.name}'); do
@@ -48,7 +48,7 @@ cat <<TEXT
 The cluster is up. To look around:
 
   export KUBECONFIG=$PWD/.cluster/kubeconfig PATH=$PWD/bin:$bins:\$PATH
-  kubectl tranche                                  # cards, partitions, holders
+  kubectl tranche                                  # GPUs, partitions, holders
   kubectl get pods -A -o wide
   kubectl get resourceclaims -A
   kubectl -n tranche-system logs ds/tranche-kubelet-plugin
@@ -57,30 +57,30 @@ The cluster is up. To look around:
 
 The other demos, each with a README (demo/NAME/README.md):
 
-  kubectl apply -f demo/one-card                   # four partitions that fill one card
-  kubectl apply -f demo/amd-one-card               # eight partitions of one AMD card
-  kubectl apply -f demo/amd-switch                 # an AMD card changes its mode
+  kubectl apply -f demo/one-GPU                   # four partitions that fill one GPU
+  kubectl apply -f demo/amd-one-GPU               # eight partitions of one AMD GPU
+  kubectl apply -f demo/amd-switch                 # an AMD GPU changes its mode
   kubectl apply -f demo/legacy-gpu                 # nvidia.com/gpu: 1, unchanged
   kubectl apply -f demo/legacy-amd                 # amd.com/gpu: 1, unchanged
-  kubectl apply -f demo/first-available            # a whole card, else half of one
+  kubectl apply -f demo/first-available            # a whole GPU, else half of one
   kubectl apply -f demo/quota                      # three partitions for a namespace
-  kubectl apply -f demo/sharing-replicas           # ten pods that fill one card
-  kubectl apply -f demo/sharing-container          # one container of two has half a card
-  kubectl apply -f demo/sharing-init-container     # an init container has half a card
-  kubectl apply -f demo/sharing-two-cards          # half of each of two cards
+  kubectl apply -f demo/sharing-replicas           # ten pods that fill one GPU
+  kubectl apply -f demo/sharing-container          # one container of two has half a GPU
+  kubectl apply -f demo/sharing-init-container     # an init container has half a GPU
+  kubectl apply -f demo/sharing-two-GPUs          # half of each of two GPUs
   kubectl apply -f demo/sharing-mig                # two pods on one MIG partition
   kubectl apply -f demo/sharing-mps                # two pods side by side, by MPS
   kubectl apply -f demo/sharing-nvidia-gpu         # nvidia.com/gpu: 1 is a replica
   kubectl apply -f demo/sharing-nvidia-gpu-shared  # nvidia.com/gpu.shared: 1
   kubectl apply -f demo/sharing-quota              # three shares for a namespace
   kubectl apply -f demo/admin-access               # a monitor that takes nothing
-  kubectl apply -f demo/vectoradd                  # CUDA, for real cards
+  kubectl apply -f demo/vectoradd                  # CUDA, for real GPUs
 
 What administrators do, step by step (demo/NAME/README.md):
 
-  demo/profile-all-balanced                        # cards cut in advance, by a label
+  demo/profile-all-balanced                        # GPUs cut in advance, by a label
   demo/profile-cpx-nps4                            # an AMD node changes its memory mode
-  demo/profile-time-sliced                         # cards shared by ten, by a label
+  demo/profile-time-sliced                         # GPUs shared by ten, by a label
   demo/profile-legacy-single                       # nvidia.com/gpu: 1 is a partition
   demo/profile-rollback                            # a switch that fails
   demo/profile-budget                              # a budget that holds a switch

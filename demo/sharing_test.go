@@ -18,7 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// settingsOf is how cards are shared in the demo of a folder: as the profile in
+// settingsOf is how GPUs are shared in the demo of a folder: as the profile in
 // its settings says, by default if there is none.
 func settingsOf(t *testing.T, folder string) *profile.Profile {
 	t.Helper()
@@ -54,59 +54,59 @@ func first(t *testing.T, grant *allocator.Grant) resourceapi.DeviceRequestAlloca
 	return grant.Result.Devices.Results[0]
 }
 
-// Two halves fill a card, whichever namespaces they are of; a third begins the
+// Two halves fill a GPU, whichever namespaces they are of; a third begins the
 // next. Partitions have the others.
-func TestHalfCards(t *testing.T) {
-	c := newCluster(t, "sharing-half-card")
-	both := templates(t, "sharing-half-card/sharing-half-card.yaml")
+func TestHalfGPUs(t *testing.T) {
+	c := newCluster(t, "sharing-half-gpu")
+	both := templates(t, "sharing-half-gpu/sharing-half-gpu.yaml")
 	require.Len(t, both, 2)
 	mine, theirs := first(t, c.ask(nvidia, both[0])), first(t, c.ask(nvidia, both[1]))
 	assert.Equal(t, mine.Device, theirs.Device)
 	assert.NotEqual(t, mine.ShareID, theirs.ShareID)
-	assert.NotEqual(t, gpu.CardOfDevice(mine.Device), gpu.CardOfDevice(first(t, c.ask(nvidia, both[0])).Device))
+	assert.NotEqual(t, gpu.GPUOfDevice(mine.Device), gpu.GPUOfDevice(first(t, c.ask(nvidia, both[0])).Device))
 
 	small := template(t, "mig/mig.yaml")
 	for range 6 * 7 {
 		require.NotNil(t, c.ask(nvidia, small))
 	}
-	assert.Nil(t, c.ask(nvidia, small), "two of the eight cards are shared")
+	assert.Nil(t, c.ask(nvidia, small), "two of the eight GPUs are shared")
 }
 
-// What is asked for by memory and by fraction is on two cards.
+// What is asked for by memory and by fraction is on two GPUs.
 func TestMemoryBesideFraction(t *testing.T) {
 	c := newCluster(t, "sharing-memory")
-	half := templates(t, "sharing-half-card/sharing-half-card.yaml")[0]
+	half := templates(t, "sharing-half-gpu/sharing-half-gpu.yaml")[0]
 	memory := template(t, "sharing-memory/sharing-memory.yaml")
-	assert.NotEqual(t, gpu.CardOfDevice(first(t, c.ask(nvidia, half)).Device), gpu.CardOfDevice(first(t, c.ask(nvidia, memory)).Device))
+	assert.NotEqual(t, gpu.GPUOfDevice(first(t, c.ask(nvidia, half)).Device), gpu.GPUOfDevice(first(t, c.ask(nvidia, memory)).Device))
 }
 
-func TestTwoCards(t *testing.T) {
-	c := newCluster(t, "sharing-two-cards")
-	claim := template(t, "sharing-two-cards/sharing-two-cards.yaml")
+func TestTwoGPUs(t *testing.T) {
+	c := newCluster(t, "sharing-two-gpus")
+	claim := template(t, "sharing-two-gpus/sharing-two-gpus.yaml")
 	for range 2 {
 		grant := c.ask(nvidia, claim)
 		require.NotNil(t, grant)
 		require.Len(t, grant.Devices(), 2)
 		assert.NotEqual(t, grant.Devices()[0], grant.Devices()[1])
 	}
-	cards := map[string]bool{}
+	gpus := map[string]bool{}
 	for _, grant := range c.Held() {
 		for _, result := range grant.Result.Devices.Results {
-			cards[gpu.CardOfDevice(result.Device)] = true
+			gpus[gpu.GPUOfDevice(result.Device)] = true
 		}
 	}
-	assert.Len(t, cards, 2, "the second pair has the other halves")
+	assert.Len(t, gpus, 2, "the second pair has the other halves")
 }
 
 func TestReplicas(t *testing.T) {
 	c := newCluster(t, "sharing-replicas")
 	claim := template(t, "sharing-replicas/sharing-replicas.yaml")
-	cards := map[string]int{}
+	gpus := map[string]int{}
 	for range profile.DefaultReplicas {
-		cards[gpu.CardOfDevice(first(t, c.ask(nvidia, claim)).Device)]++
+		gpus[gpu.GPUOfDevice(first(t, c.ask(nvidia, claim)).Device)]++
 	}
-	assert.Len(t, cards, 1)
-	assert.NotContains(t, cards, gpu.CardOfDevice(first(t, c.ask(nvidia, claim)).Device))
+	assert.Len(t, gpus, 1)
+	assert.NotContains(t, gpus, gpu.GPUOfDevice(first(t, c.ask(nvidia, claim)).Device))
 }
 
 // Pods fill one partition before another is cut, each with 10 GiB of 40.

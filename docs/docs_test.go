@@ -45,23 +45,23 @@ func TestReferenceListsWhatThereIs(t *testing.T) {
 	}
 }
 
-// published is what cards carry of attributes, capacities and counters, over all models.
+// published is what GPUs carry of attributes, capacities and counters, over all models.
 // N stands for the numbers in counters' names.
 func published(t *testing.T) (attributes, capacities, counters []string) {
 	t.Helper()
 	for _, name := range models.InventoryNames() {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
-		var cards []publish.Card
-		for _, card := range inv.Hardware("node") {
+		var gpus []publish.GPU
+		for _, g := range inv.Hardware("node") {
 			numa := int64(0)
-			card.NUMANode = &numa
-			shares, err := share.Devices(&card, profile.Default(), true)
+			g.NUMANode = &numa
+			shares, err := share.Devices(&g, profile.Default(), true)
 			require.NoError(t, err)
-			card.Placements = append(card.Placements, shares...)
-			cards = append(cards, publish.Card{GPU: card, LegacyResource: "nvidia.com/gpu"})
+			g.Placements = append(g.Placements, shares...)
+			gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: "nvidia.com/gpu"})
 		}
-		resources, errs := publish.Resources("node", cards)
+		resources, errs := publish.Resources("node", gpus)
 		require.Empty(t, errs)
 		for _, pool := range resources.Pools {
 			for _, slice := range pool.Slices {

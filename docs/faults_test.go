@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-// Every key of the faults of AMD's cards is in the page, with the keys of its
+// Every key of the faults of AMD's GPUs is in the page, with the keys of its
 // entries beside it.
 func TestFaultsAreInTheReference(t *testing.T) {
 	_, section, found := strings.Cut(read(t, "reference/simulator.md"), "## Faults")

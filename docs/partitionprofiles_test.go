@@ -44,19 +44,19 @@ func TestMisfitsOfProfiles(t *testing.T) {
 	assert.Equal(t, 8, rows)
 }
 
-// The example of the page does on a machine with both vendors' cards what it says.
+// The example of the page does on a machine with both vendors' GPUs what it says.
 func TestExampleOfProfiles(t *testing.T) {
 	block := yamlBlock.FindStringSubmatch(read(t, profilesPage))
 	s, err := profile.Parse("training", []byte(block[1]))
 	require.NoError(t, err)
 	inv, err := models.ParseInventory([]byte("gpus: [{model: H100-80GB, count: 3}, {model: MI300X, count: 1}]"))
 	require.NoError(t, err)
-	cards := inv.Hardware("node")
-	resolved, err := s.Resolve(cards, nil)
+	gpus := inv.Hardware("node")
+	resolved, err := s.Resolve(gpus, nil)
 	require.NoError(t, err)
 	var shapes []string
-	for _, card := range cards {
-		shape := resolved[card.PCIAddress].Shape
+	for _, g := range gpus {
+		shape := resolved[g.PCIAddress].Shape
 		shapes = append(shapes, fmt.Sprintf("%s%s%s %d %v %v", shape.Cut, shape.Compute, shape.Memory, len(shape.Layout), shape.Profiles, shape.NoWhole))
 	}
 	slices.Sort(shapes)
@@ -139,8 +139,8 @@ func describe(p *v1alpha1.PartitionProfile) string {
 		if r.LegacyResource != "" {
 			text = append(text, "`legacyResource: "+r.LegacyResource+"`")
 		}
-		if r.Cards != nil && len(r.Cards.Products) > 0 {
-			text = append(text, "on `"+strings.Join(r.Cards.Products, "`, `")+"`")
+		if r.GPUs != nil && len(r.GPUs.Products) > 0 {
+			text = append(text, "on `"+strings.Join(r.GPUs.Products, "`, `")+"`")
 		}
 		texts = append(texts, strings.Join(text, "; "))
 	}

@@ -57,14 +57,14 @@ func modes(t *testing.T) string {
 		}
 		inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, memoryMode: NPS1}]", key))
 		require.NoError(t, err)
-		card := inv.Hardware("node")[0]
+		g := inv.Hardware("node")[0]
 		name := "`" + key + "`"
-		for _, p := range slices.Backward(card.Placements) {
+		for _, p := range slices.Backward(g.Placements) {
 			if p.Start > 0 {
 				continue
 			}
 			count := 0
-			for _, other := range card.Placements {
+			for _, other := range g.Placements {
 				if other.Profile == p.Profile {
 					count++
 				}

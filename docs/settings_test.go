@@ -101,11 +101,11 @@ func desiredOf(t *testing.T, s *profile.Profile) profile.Desired {
 	const address = "0000:1b:00.0"
 	desired, err := s.Resolve([]gpu.GPU{{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", PCIAddress: address}}, nil)
 	require.NoError(t, err)
-	card := desired[address]
-	if len(card.Partitions) == 0 {
-		card.Partitions = nil
+	g := desired[address]
+	if len(g.Partitions) == 0 {
+		g.Partitions = nil
 	}
-	return card
+	return g
 }
 
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
@@ -147,12 +147,12 @@ func TestFileAndProfileSayTheSame(t *testing.T) {
 	require.Len(t, blocks, 2)
 	file, err := profile.ParseDevicePlugin("f", "slice-10", []byte(blocks[0][1]))
 	require.NoError(t, err)
-	card := desiredOf(t, file)
+	g := desiredOf(t, file)
 	var values map[string]map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(blocks[1][1]), &values))
 	profile := profileFor(t, "slice-10", values["profiles"]["slice-10"])
-	card.Profile, card.Partitions = profile.Profile, nil
-	assert.Equal(t, profile, card)
+	g.Profile, g.Partitions = profile.Profile, nil
+	assert.Equal(t, profile, g)
 }
 
 // What the page says is refused is refused in these words.

@@ -11,7 +11,7 @@ import (
 // TestReasonsOfSwitches: every reason why a node may not follow its profile is in
 // troubleshooting.md, and no other.
 func TestReasonsOfSwitches(t *testing.T) {
-	fine := []string{"Applied", "NoCards", "Switching", "None"}
+	fine := []string{"Applied", "NoGPUs", "Switching", "None"}
 	inCode := slices.Concat(constants(t, "../pkg/switchover", "Reason"), constants(t, "../api/v1alpha1", "Reason"))
 	inCode = slices.DeleteFunc(inCode, func(reason string) bool { return slices.Contains(fine, reason) })
 	inPage := firstColumn(t, "troubleshooting.md", "A node does not reach its profile")

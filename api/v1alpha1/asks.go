@@ -18,11 +18,11 @@ func (s *GPUNodeStatus) Asks(last *Task) bool {
 }
 
 // OrdersTaints tells whether the node's plugin must taint devices for the switch: all
-// devices of Switch.Cards, and of Switch.Shrinking those that Switch.To does not offer.
+// devices of Switch.GPUs, and of Switch.Shrinking those that Switch.To does not offer.
 // A switch that replaces another one in the middle of a drain orders the taints of the
 // old one until its own plan is known.
 func (s *GPUNodeStatus) OrdersTaints() bool {
-	if s.Switch == nil || len(s.Switch.Cards)+len(s.Switch.Shrinking) == 0 {
+	if s.Switch == nil || len(s.Switch.GPUs)+len(s.Switch.Shrinking) == 0 {
 		return false
 	}
 	switch s.State {

@@ -51,7 +51,7 @@ func TestTaintsAreOrderedWhileASwitchIsUnderWay(t *testing.T) {
 		assert.False(t, status.OrdersTaints(), "%s without a switch", state)
 		status.Switch = &v1alpha1.Switch{ID: "2", Order: 1}
 		assert.False(t, status.OrdersTaints(), "%s of a switch that changes no GPU", state)
-		status.Switch.Cards = []string{"gpu-0000-01-00-0"}
+		status.Switch.GPUs = []string{"gpu-0000-01-00-0"}
 		assert.Equal(t, orders, status.OrdersTaints(), state)
 	}
 }

@@ -55,13 +55,13 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 	}
 	narrow, wide := row(t, "gpunodes", node)
 	assert.Equal(t, map[string]string{
-		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "9h", "Cards": "8", "Free": "0", "Claims": "0", "Message": "on the way",
+		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "9h", "GPUs": "8", "Free": "0", "Claims": "0", "Message": "on the way",
 	}, narrow)
 	assert.Equal(t, map[string]string{"Named By": "Label", "Deadline": "", "Try": "2", "Next Try": "", "Age": "60m"}, wide)
 
 	// One of which nothing is known yet.
 	narrow, _ = row(t, "gpunodes", &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})
-	assert.Empty(t, strings.Trim(narrow["Profile"]+narrow["State"]+narrow["Since"]+narrow["Cards"]+narrow["Claims"], " "))
+	assert.Empty(t, strings.Trim(narrow["Profile"]+narrow["State"]+narrow["Since"]+narrow["GPUs"]+narrow["Claims"], " "))
 }
 
 // A column has room for one value: of several rules it shows the first that says

@@ -108,7 +108,7 @@ func TestDefinitionsAreTaken(t *testing.T) {
 // The whole of a profile's rules stays far within what the API server spends on one
 // object, also for the largest.
 func TestLargestProfile(t *testing.T) {
-	rule := "{cards: {vendor: nvidia, products: [" + strings.Repeat("x", 128) + "]}, mig: {mode: Static, partitions: ["
+	rule := "{gpus: {vendor: nvidia, products: [" + strings.Repeat("x", 128) + "]}, mig: {mode: Static, partitions: ["
 	for i := range 16 {
 		count := ", count: 16"
 		if i == 0 {
@@ -136,15 +136,15 @@ func profileOf(spec string) string {
 func TestGoodProfiles(t *testing.T) {
 	r := load(t, "partitionprofiles")
 	for _, spec := range []string{
-		"", "rules: []", "rules: [{}]", "rules: [{cards: {vendor: amd}}, {}]",
-		"rules: [{cards: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:c1:00.0', '00000000:C1:00.0'], pciIDs: ['0x233010DE', '0x233010de:0x16C110DE'], indexes: [0, 7], count: 8, vendor: nvidia}}]",
-		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeCards: false}}]",
-		"rules: [{mig: {profiles: [1g], wholeCards: false}}]", "rules: [{mig: {mode: Disabled}}]",
+		"", "rules: []", "rules: [{}]", "rules: [{gpus: {vendor: amd}}, {}]",
+		"rules: [{gpus: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:c1:00.0', '00000000:C1:00.0'], pciIDs: ['0x233010DE', '0x233010de:0x16C110DE'], indexes: [0, 7], count: 8, vendor: nvidia}}]",
+		"rules: [{mig: {}}]", "rules: [{mig: {mode: Dynamic, profiles: [1g, 1g.10gb, 1g.10gb+me, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb+gfx], wholeGPUs: false}}]",
+		"rules: [{mig: {profiles: [1g], wholeGPUs: false}}]", "rules: [{mig: {mode: Disabled}}]",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g.20gb}]}}]",
 		"rules: [{amd: {}}]", "rules: [{amd: {computePartition: CPX, memoryPartition: NPS4}, mig: {mode: Disabled}}]",
-		"rules: [{cards: {vendor: amd}, amd: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, legacyResource: cpx}]",
-		"rules: [{cards: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, legacyResource: Replica}]",
-		"rules: [{cards: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], fractions: true}}, legacyResource: 3g.40gb}]",
+		"rules: [{gpus: {vendor: amd}, amd: {computePartition: SPX}, sharing: {partitions: {profiles: [cpx, dpx]}}, legacyResource: cpx}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {strategy: MPS, replicas: 48, maxClients: 48, exclusiveProcess: true}, legacyResource: Replica}]",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {timeSlice: Long, partitions: {profiles: [3g.40gb, 1g.24gb-me], fractions: true}}, legacyResource: 3g.40gb}]",
 		"rules: [{sharing: {replicas: 1000}}]", "rules: [{sharing: {replicas: 5, maxClients: 5}}]", "rules: [{sharing: {maxClients: 10}}]", "rules: [{sharing: {strategy: MPS}}]",
 		"rules: [{legacyResource: Whole, sharing: {enabled: false}}]", "rules: [{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]",
 		"switch: {}", "switch: {drainDeadline: 10m, afterDeadline: Force, reboot: Allowed, nodeTaint: true, pauseClients: false}", "switch: {drainDeadline: 1h30m}",
@@ -156,33 +156,33 @@ func TestGoodProfiles(t *testing.T) {
 }
 
 // seenLater is what only the API server refuses, or the plugin only when it has
-// seen the cards.
+// seen the GPUs.
 var seenLater = regexp.MustCompile(`^switch|count: 65|legacyResource: Replica, mig|^rules: \[({[^{]*{[^{]*},){65}`)
 
 // Each rule, pattern and limit refuses what it is for, and says so.
 func TestBadProfiles(t *testing.T) {
 	r := load(t, "partitionprofiles")
 	for spec, want := range map[string]string{
-		"rulez: []":                                                      "spec.rulez: unknown",
-		"rules: [{sharing: {replica: 2}}]":                               "spec.rules[0].sharing.replica: unknown",
-		"rules: [{mig: {mode: Off}}]":                                    `spec.rules[0].mig.mode: Invalid value: "boolean"`,
-		"rules: [{mig: {mode: static}}]":                                 `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Disabled"`,
-		"rules: [{}, {cards: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without cards selects every card, so those after it hold for none: put it last`,
-		"rules: [{cards: {vendor: amd}}, {}, {cards: {vendor: amd}}]":    "spec.rules: Invalid value",
-		"rules: [" + strings.Repeat("{cards: {vendor: amd}},", 65) + "]": "spec.rules: Too many: 65: must have at most 64 items",
+		"rulez: []":                                                     "spec.rulez: unknown",
+		"rules: [{sharing: {replica: 2}}]":                              "spec.rules[0].sharing.replica: unknown",
+		"rules: [{mig: {mode: Off}}]":                                   `spec.rules[0].mig.mode: Invalid value: "boolean"`,
+		"rules: [{mig: {mode: static}}]":                                `spec.rules[0].mig.mode: Unsupported value: "static": supported values: "Dynamic", "Static", "Disabled"`,
+		"rules: [{}, {gpus: {vendor: amd}}]":                            `spec.rules: Invalid value: a rule without GPUs selects every GPU, so those after it hold for none: put it last`,
+		"rules: [{gpus: {vendor: amd}}, {}, {gpus: {vendor: amd}}]":     "spec.rules: Invalid value",
+		"rules: [" + strings.Repeat("{gpus: {vendor: amd}},", 65) + "]": "spec.rules: Too many: 65: must have at most 64 items",
 
-		"rules: [{cards: {vendor: NVIDIA}}]":            `spec.rules[0].cards.vendor: Unsupported value: "NVIDIA"`,
-		"rules: [{cards: {products: []}}]":              "spec.rules[0].cards.products: Invalid value: 0: spec.rules[0].cards.products in body should have at least 1 items",
-		"rules: [{cards: {products: ['']}}]":            "spec.rules[0].cards.products[0]: Invalid value",
-		"rules: [{cards: {products: [a, a]}}]":          `spec.rules[0].cards.products[1]: Duplicate value: "a"`,
-		"rules: [{cards: {pciAddresses: ['c1:00.0']}}]": "spec.rules[0].cards.pciAddresses[0]: Invalid value",
-		"rules: [{cards: {pciAddresses: []}}]":          "spec.rules[0].cards.pciAddresses: Invalid value",
-		"rules: [{cards: {pciIDs: ['0x2330']}}]":        "spec.rules[0].cards.pciIDs[0]: Invalid value",
-		"rules: [{cards: {pciIDs: []}}]":                "spec.rules[0].cards.pciIDs: Invalid value",
-		"rules: [{cards: {indexes: [-1]}}]":             "spec.rules[0].cards.indexes[0]: Invalid value: -1: spec.rules[0].cards.indexes[0] in body should be greater than or equal to 0",
-		"rules: [{cards: {indexes: []}}]":               "spec.rules[0].cards.indexes: Invalid value",
-		"rules: [{cards: {count: 0}}]":                  "spec.rules[0].cards.count: Invalid value: 0",
-		"rules: [{cards: {count: 65}}]":                 "spec.rules[0].cards.count: Invalid value: 65",
+		"rules: [{gpus: {vendor: NVIDIA}}]":            `spec.rules[0].gpus.vendor: Unsupported value: "NVIDIA"`,
+		"rules: [{gpus: {products: []}}]":              "spec.rules[0].gpus.products: Invalid value: 0: spec.rules[0].gpus.products in body should have at least 1 items",
+		"rules: [{gpus: {products: ['']}}]":            "spec.rules[0].gpus.products[0]: Invalid value",
+		"rules: [{gpus: {products: [a, a]}}]":          `spec.rules[0].gpus.products[1]: Duplicate value: "a"`,
+		"rules: [{gpus: {pciAddresses: ['c1:00.0']}}]": "spec.rules[0].gpus.pciAddresses[0]: Invalid value",
+		"rules: [{gpus: {pciAddresses: []}}]":          "spec.rules[0].gpus.pciAddresses: Invalid value",
+		"rules: [{gpus: {pciIDs: ['0x2330']}}]":        "spec.rules[0].gpus.pciIDs[0]: Invalid value",
+		"rules: [{gpus: {pciIDs: []}}]":                "spec.rules[0].gpus.pciIDs: Invalid value",
+		"rules: [{gpus: {indexes: [-1]}}]":             "spec.rules[0].gpus.indexes[0]: Invalid value: -1: spec.rules[0].gpus.indexes[0] in body should be greater than or equal to 0",
+		"rules: [{gpus: {indexes: []}}]":               "spec.rules[0].gpus.indexes: Invalid value",
+		"rules: [{gpus: {count: 0}}]":                  "spec.rules[0].gpus.count: Invalid value: 0",
+		"rules: [{gpus: {count: 65}}]":                 "spec.rules[0].gpus.count: Invalid value: 65",
 
 		"rules: [{mig: {mode: Static}}]":                                                       "spec.rules[0].mig.partitions: Required value: is missing: mode Static makes the partitions that it names",
 		"rules: [{mig: {mode: Static, partitions: []}}]":                                       "spec.rules[0].mig.partitions: Invalid value: 0",
@@ -195,12 +195,12 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g, count: 17}]}}]":               "spec.rules[0].mig.partitions[0].count: Invalid value: 17",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1c.3g.40gb}]}}]":                  "spec.rules[0].mig.partitions[0].profile: Invalid value",
 		"rules: [{mig: {mode: Static, partitions: [{profile: 1g}], profiles: [1g]}}]":          "spec.rules[0].mig.profiles: Invalid value: is for mode Dynamic only; for Static say partitions",
-		"rules: [{mig: {mode: Disabled, wholeCards: true}}]":                                   "spec.rules[0].mig.wholeCards: Invalid value: is for mode Dynamic only",
+		"rules: [{mig: {mode: Disabled, wholeGPUs: true}}]":                                    "spec.rules[0].mig.wholeGPUs: Invalid value: is for mode Dynamic only",
 		"rules: [{mig: {profiles: []}}]":                                                       "spec.rules[0].mig.profiles: Invalid value: 0",
 		"rules: [{mig: {profiles: [cpx]}}]":                                                    "spec.rules[0].mig.profiles[0]: Invalid value: \"cpx\"",
 		"rules: [{mig: {profiles: [1g, 1g]}}]":                                                 "spec.rules[0].mig.profiles[1]: Duplicate value",
-		"rules: [{cards: {vendor: amd}, mig: {}}]":                                             "spec.rules[0].mig: Invalid value: is for NVIDIA's cards, and the rule is for those of AMD; say amd.computePartition",
-		"rules: [{cards: {vendor: nvidia}, amd: {}}]":                                          "spec.rules[0].amd: Invalid value: is for AMD's cards, and the rule is for those of NVIDIA; say mig",
+		"rules: [{gpus: {vendor: amd}, mig: {}}]":                                              "spec.rules[0].mig: Invalid value: is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition",
+		"rules: [{gpus: {vendor: nvidia}, amd: {}}]":                                           "spec.rules[0].amd: Invalid value: is for AMD's GPUs, and the rule is for those of NVIDIA; say mig",
 		"rules: [{amd: {computePartition: cpx}}]":                                              "spec.rules[0].amd.computePartition: Unsupported value: \"cpx\"",
 		"rules: [{amd: {memoryPartition: NPS3}}]":                                              "spec.rules[0].amd.memoryPartition: Unsupported value: \"NPS3\"",
 
@@ -216,21 +216,21 @@ func TestBadProfiles(t *testing.T) {
 		"rules: [{sharing: {strategy: MPS, timeSlice: Long}}]":                                 "spec.rules[0].sharing.timeSlice: Invalid value: is for strategy TimeSlicing only",
 		"rules: [{sharing: {timeSlice: Longest}}]":                                             "spec.rules[0].sharing.timeSlice: Unsupported value",
 		"rules: [{sharing: {exclusiveProcess: true}}]":                                         "spec.rules[0].sharing.exclusiveProcess: Invalid value: is for strategy MPS only",
-		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":               "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing",
+		"rules: [{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}]":               "spec.rules[0].sharing.partitions: Invalid value: cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",
 		"rules: [{sharing: {partitions: {profiles: [1g.10gb+me]}}}]":                           "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
 		"rules: [{sharing: {partitions: {profiles: [spx]}}}]":                                  "spec.rules[0].sharing.partitions.profiles[0]: Invalid value",
 		"rules: [{sharing: {partitions: {profiles: []}}}]":                                     "spec.rules[0].sharing.partitions.profiles: Invalid value",
 		"rules: [{sharing: {partitions: {}}}]":                                                 "spec.rules[0].sharing.partitions.profiles: Required value",
-		"rules: [{cards: {vendor: amd}, sharing: {strategy: MPS}}]":                            "spec.rules[0].sharing: Invalid value: AMD's cards have neither strategy MPS nor a timeSlice: leave them out",
-		"rules: [{cards: {vendor: amd}, sharing: {timeSlice: Long}}]":                          "spec.rules[0].sharing: Invalid value",
-		"rules: [{cards: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":        "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's cards",
-		"rules: [{cards: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":         "spec.rules[0].sharing: Invalid value",
+		"rules: [{gpus: {vendor: amd}, sharing: {strategy: MPS}}]":                             "spec.rules[0].sharing: Invalid value: AMD's GPUs have neither strategy MPS nor a timeSlice: leave them out",
+		"rules: [{gpus: {vendor: amd}, sharing: {timeSlice: Long}}]":                           "spec.rules[0].sharing: Invalid value",
+		"rules: [{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}]":         "spec.rules[0].sharing: Invalid value: partitions.profiles has a profile of the other vendor's GPUs",
+		"rules: [{gpus: {vendor: nvidia}, sharing: {partitions: {profiles: [cpx]}}}]":          "spec.rules[0].sharing: Invalid value",
 		"rules: [{legacyResource: Half}]":                                                      "spec.rules[0].legacyResource: Invalid value",
 		"rules: [{legacyResource: 1g}]":                                                        "spec.rules[0].legacyResource: Invalid value",
-		"rules: [{cards: {vendor: nvidia}, legacyResource: cpx}]":                              "spec.rules[0].legacyResource: Invalid value: is a profile of the other vendor's cards",
-		"rules: [{cards: {vendor: amd}, legacyResource: 1g.10gb}]":                             "spec.rules[0].legacyResource: Invalid value",
+		"rules: [{gpus: {vendor: nvidia}, legacyResource: cpx}]":                               "spec.rules[0].legacyResource: Invalid value: is a profile of the other vendor's GPUs",
+		"rules: [{gpus: {vendor: amd}, legacyResource: 1g.10gb}]":                              "spec.rules[0].legacyResource: Invalid value",
 		"rules: [{legacyResource: Replica, sharing: {enabled: false}}]":                        "spec.rules[0].legacyResource: Invalid value: is Replica, and sharing.enabled is false: there are no replicas",
-		"rules: [{legacyResource: Replica, mig: {wholeCards: false}}]":                         "spec.rules[0].legacyResource: Invalid value: is Replica, a share of the whole card, which mig does not offer",
+		"rules: [{legacyResource: Replica, mig: {wholeGPUs: false}}]":                          "spec.rules[0].legacyResource: Invalid value: is Replica, a share of the whole GPU, which mig does not offer",
 		"rules: [{legacyResource: Replica, mig: {mode: Static, partitions: [{profile: 1g}]}}]": "spec.rules[0].legacyResource: Invalid value",
 
 		"switch: {drainDeadline: 600}":  "spec.switch.drainDeadline: Invalid value",
@@ -263,7 +263,7 @@ func TestGPUNodes(t *testing.T) {
 		"status: {state: Draining, wanted: {profile: p, source: Label, hash: a, rules: [{mig: {mode: NotYetInvented}}]}}",
 		// The controller's own default may be longer than what a profile can say.
 		"status: {switch: {id: a, attempt: 1, started: '2026-11-21T20:00:00.000000Z', since: '2026-11-21T20:00:00.000000Z', policy: {drainDeadline: 48h0m0s}, from: {source: Label, hash: a}, to: {source: Label, hash: b}}}",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0}, {name: b, vendor: amd, product: x, index: 0}]}}",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: b, vendor: amd, product: x, index: 0}]}}",
 	} {
 		assert.Empty(t, r.judge(t, node("node-a", rest)), rest)
 	}
@@ -276,13 +276,13 @@ func TestGPUNodes(t *testing.T) {
 		"status: {state: Confused}":                           "status.state: Unsupported value",
 		"status: {wanted: {profile: p, source: Me, hash: a}}": "status.wanted.source: Unsupported value",
 		"status: {wanted: {profile: p, source: Label}}":       "status.wanted.hash: Required value",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                   "status.node.cards[1]: Duplicate value",
-		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                               "status.node.owners: Too many",
-		"status: {node: {owners: [" + strings.Repeat("a", v1alpha1.MaxReportText+1) + "]}}":                                                          "status.node.owners[0]: Too long",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.cards[0].problem: Too long",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.cards[0].pending: Too long",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, held: [" + strings.Repeat("a,", 1025) + "]}]}}":                     "status.node.cards[0].held: Too many",
-		"status: {node: {cards: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                  "status.node.cards[0].partitions[0]: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0}, {name: a, vendor: amd, product: x, index: 0}]}}":                   "status.node.gpus[1]: Duplicate value",
+		"status: {node: {owners: [" + strings.Repeat("a,", 65) + "]}}":                                                                              "status.node.owners: Too many",
+		"status: {node: {owners: [" + strings.Repeat("a", v1alpha1.MaxReportText+1) + "]}}":                                                         "status.node.owners[0]: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, problem: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.gpus[0].problem: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, pending: " + strings.Repeat("a", v1alpha1.MaxReportText+1) + "}]}}": "status.node.gpus[0].pending: Too long",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, held: [" + strings.Repeat("a,", 1025) + "]}]}}":                     "status.node.gpus[0].held: Too many",
+		"status: {node: {gpus: [{name: a, vendor: nvidia, product: x, index: 0, partitions: [" + strings.Repeat("a", 64) + "]}]}}":                  "status.node.gpus[0].partitions[0]: Too long",
 	} {
 		assert.Contains(t, r.judge(t, node("node-a", rest)), want, rest)
 	}

@@ -1,5 +1,5 @@
 // Package v1alpha1 is the first version of the API objects of Tranche: what
-// administrators want of the cards of a node.
+// administrators want of the GPUs of a node.
 //
 // It imports nothing of ours, so that other programs can use it.
 //

@@ -15,7 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.applied.profile`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.since`
-// +kubebuilder:printcolumn:name="Cards",type=integer,JSONPath=`.status.node.count`
+// +kubebuilder:printcolumn:name="GPUs",type=integer,JSONPath=`.status.node.count`
 // +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.node.free`
 // +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.node.held`
 // +kubebuilder:printcolumn:name="Named By",type=string,JSONPath=`.status.wanted.source`,priority=1
@@ -152,7 +152,7 @@ const (
 	Draining State = "Draining"
 	// Applying: the plugin changes them.
 	Applying State = "Applying"
-	// Rebooting: the plugin reboots the node, since a card needs it.
+	// Rebooting: the plugin reboots the node, since a GPU needs it.
 	Rebooting State = "Rebooting"
 	// Verifying: it is looked whether node and API server agree.
 	Verifying State = "Verifying"
@@ -172,30 +172,30 @@ type Switch struct {
 	To Wish `json:"to"`
 	// Policy is To's, with the defaults filled in.
 	Policy SwitchPolicy `json:"policy"`
-	// Cards are the names of the GPUs that change. The node's plugin taints all of
+	// GPUs are the names of the GPUs that change. The node's plugin taints all of
 	// their devices while the switch is under way. From state Tainted on the list only
 	// grows.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
-	Cards []string `json:"cards,omitempty"`
+	GPUs []string `json:"gpus,omitempty"`
 	// Shrinking are the names of other GPUs. They do not change, but To does not offer
 	// all of their devices. The plugin taints those devices, so that no displaced pod
 	// is scheduled to them. From state Tainted on the list only grows, or a GPU of it
-	// becomes one of Cards.
+	// becomes one of GPUs.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Shrinking []string `json:"shrinking,omitempty"`
-	// Withhold: the plugin does not publish the devices of Cards that no claim holds. A
+	// Withhold: the plugin does not publish the devices of GPUs that no claim holds. A
 	// claim that is in the way tolerates the taint, so the pod that replaces the evicted
 	// one would get a device of these GPUs again.
 	//
 	// +optional
 	Withhold bool `json:"withhold,omitempty"`
-	// Order counts the changes of Cards, Shrinking and Withhold. The plugin answers each order
+	// Order counts the changes of GPUs, Shrinking and Withhold. The plugin answers each order
 	// in state Tainted with a new plan, after the API server has accepted the taints.
 	//
 	// +optional
@@ -226,21 +226,21 @@ type Switch struct {
 	Basis string `json:"basis,omitempty"`
 	// Attempt counts the tries for the same wish, the first is 1.
 	Attempt int32 `json:"attempt"`
-	// Started is when the try began, and for one that taints cards when it did: the
+	// Started is when the try began, and for one that taints GPUs when it did: the
 	// wait for other nodes does not count.
 	Started metav1.MicroTime `json:"started"`
 	// Since is when the state was entered, Deadline when it ends at the latest.
 	Since metav1.MicroTime `json:"since"`
 	// +optional
 	Deadline *metav1.MicroTime `json:"deadline,omitempty"`
-	// Paused has the node's labels that were changed to pause clients of the cards,
+	// Paused has the node's labels that were changed to pause clients of the GPUs,
 	// as they were.
 	//
 	// +optional
 	Paused map[string]string `json:"paused,omitempty"`
 	// NodeTaint: the whole node is kept from new pods, whatever the policy says. A claim
-	// on a card that changes is not of one pod, and the next pod that has it would come
-	// to the card in spite of the card's taint.
+	// on a GPU that changes is not of one pod, and the next pod that has it would come
+	// to the GPU in spite of the GPU's taint.
 	//
 	// +optional
 	NodeTaint bool `json:"nodeTaint,omitempty"`
@@ -280,7 +280,7 @@ const (
 	ResultSucceeded = "Succeeded"
 	// ResultRolledBack: it was put back to what was before.
 	ResultRolledBack = "RolledBack"
-	// ResultFailed: the cards were not changed, or could not be put back; Reason and
+	// ResultFailed: the GPUs were not changed, or could not be put back; Reason and
 	// Message tell.
 	ResultFailed = "Failed"
 )
@@ -311,27 +311,27 @@ type NodeReport struct {
 	//
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// Cards are the node's cards in PCI order.
+	// GPUs are the node's GPUs in PCI order.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
-	Cards []CardReport `json:"cards,omitempty"`
-	// Count is the number of cards. It and the numbers that follow are there also if
+	GPUs []GPUReport `json:"gpus,omitempty"`
+	// Count is the number of GPUs. It and the numbers that follow are there also if
 	// they are 0: tables show them.
 	//
 	// +optional
 	Count int32 `json:"count"`
-	// Free is the number of cards that work and of which no claim holds anything.
+	// Free is the number of GPUs that work and of which no claim holds anything.
 	//
 	// +optional
 	Free int32 `json:"free"`
-	// Held is the number of claims that hold something of the cards.
+	// Held is the number of claims that hold something of the GPUs.
 	//
 	// +optional
 	Held int32 `json:"held"`
-	// Owners are other systems that serve cards of the node, in words.
+	// Owners are other systems that serve GPUs of the node, in words.
 	//
 	// +optional
 	// +listType=atomic
@@ -380,8 +380,8 @@ type PublishedTaints struct {
 // problem, what is pending.
 const MaxReportText = 4096
 
-// CardReport is one card.
-type CardReport struct {
+// GPUReport is one GPU.
+type GPUReport struct {
 	// Name is the GPU's: its PCI address as it is spelled in the names of devices.
 	//
 	// +kubebuilder:validation:MaxLength=63
@@ -392,10 +392,10 @@ type CardReport struct {
 	//
 	// +kubebuilder:validation:MaxLength=256
 	Product string `json:"product"`
-	// Index is the card's place in the vendor's own enumeration.
+	// Index is the GPU's place in the vendor's own enumeration.
 	Index int32 `json:"index"`
 	// Mode is that of the hardware now: "MIG on", "MIG off", "CPX NPS1"; empty for a
-	// card without modes.
+	// GPU without modes.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -414,12 +414,12 @@ type CardReport struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=63
 	Held []string `json:"held,omitempty"`
-	// Slice is a digest of the devices that the plugin publishes of the card, to
+	// Slice is a digest of the devices that the plugin publishes of the GPU, to
 	// compare with what the API server has.
 	//
 	// +optional
 	Slice string `json:"slice,omitempty"`
-	// Problem says what is wrong with the card.
+	// Problem says what is wrong with the GPU.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
@@ -455,14 +455,14 @@ const (
 
 // The reasons of a Task that is not Planned or Done.
 const (
-	// ReasonProfileDoesNotFit: the cards cannot be what the profile says.
+	// ReasonProfileDoesNotFit: the GPUs cannot be what the profile says.
 	ReasonProfileDoesNotFit = "ProfileDoesNotFit"
 	// ReasonForeignPartition: partitions that Tranche did not make are in the way.
 	ReasonForeignPartition = "ForeignPartition"
-	// ReasonInUse: a claim or a process still holds a card that has to change. Nothing
-	// was changed on that card; it can be tried again when the holder is gone.
+	// ReasonInUse: a claim or a process still holds a GPU that has to change. Nothing
+	// was changed on that GPU; it can be tried again when the holder is gone.
 	ReasonInUse = "InUse"
-	// ReasonNeedsReset: a card changes only after a reset, which was refused.
+	// ReasonNeedsReset: a GPU changes only after a reset, which was refused.
 	ReasonNeedsReset = "NeedsReset"
 	// ReasonHardwareFailed: the hardware, or its driver, did not do what it was told.
 	ReasonHardwareFailed = "HardwareFailed"
@@ -491,14 +491,14 @@ type Task struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Message string `json:"message,omitempty"`
-	// Changes are the cards whose hardware has to change, for Planned. What changes
+	// Changes are the GPUs whose hardware has to change, for Planned. What changes
 	// without disturbing anybody is not among them.
 	//
 	// +optional
 	// +listType=map
-	// +listMapKey=card
+	// +listMapKey=gpu
 	// +kubebuilder:validation:MaxItems=64
-	Changes []CardChange `json:"changes,omitempty"`
+	Changes []GPUChange `json:"changes,omitempty"`
 	// Shrinking are the names of other GPUs whose hardware stays as it is, and of which
 	// the profile does not offer devices that are offered now, for Planned.
 	//
@@ -509,12 +509,12 @@ type Task struct {
 	Shrinking []string `json:"shrinking,omitempty"`
 }
 
-// CardChange is what has to change on a card.
-type CardChange struct {
-	// Card is the card's name.
+// GPUChange is what has to change on a GPU.
+type GPUChange struct {
+	// GPU is the GPU's name.
 	//
 	// +kubebuilder:validation:MaxLength=253
-	Card string `json:"card"`
+	GPU string `json:"gpu"`
 	// What says it for people: "MIG mode off", "partitions 1g.10gb x 7", "memory
 	// mode NPS4".
 	//

@@ -18,7 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-const examples = `  # Every card of the cluster, its pieces and who holds them
+const examples = `  # Every GPU of the cluster, its pieces and who holds them
   kubectl tranche
 
   # One node, with a line for every holder
@@ -53,8 +53,8 @@ func newCommand(out io.Writer) *cobra.Command {
 	o := &options{config: genericclioptions.NewConfigFlags(true)}
 	cmd := &cobra.Command{
 		Use:   "kubectl-tranche",
-		Short: "Show each card cut into its pieces, and who holds them",
-		Long: "Show each card of the cluster cut into its pieces, who holds them, and what still fits.\n\n" +
+		Short: "Show each GPU cut into its pieces, and who holds them",
+		Long: "Show each GPU of the cluster cut into its pieces, who holds them, and what still fits.\n\n" +
 			"Needs the right to list ResourceSlices; to name the holders, the right to list ResourceClaims.",
 		Example:       examples,
 		Args:          cobra.NoArgs,

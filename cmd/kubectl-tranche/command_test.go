@@ -116,7 +116,7 @@ func TestNodeAsksForThatNodeOnly(t *testing.T) {
 
 	out, err = run(t, "--kubeconfig", file, "--context", "one", "--node", "node-x")
 	require.NoError(t, err)
-	assert.Contains(t, out, "No cards are published by node-x.")
+	assert.Contains(t, out, "No GPUs are published by node-x.")
 }
 
 func TestOutput(t *testing.T) {
@@ -140,6 +140,6 @@ func TestEmptyCluster(t *testing.T) {
 	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
 	out, err := run(t, "--kubeconfig", file, "--context", "one")
 	require.NoError(t, err)
-	assert.Contains(t, out, "No node publishes cards yet.")
+	assert.Contains(t, out, "No node publishes GPUs yet.")
 	assert.Contains(t, out, "kubectl get pods -o wide -A -l app.kubernetes.io/component=kubelet-plugin")
 }

@@ -1,6 +1,6 @@
-// Command kubectl-tranche is a kubectl plugin that draws the cards of a cluster:
+// Command kubectl-tranche is a kubectl plugin that draws the GPUs of a cluster:
 // how each is cut, who holds which piece, and what still fits. `why POD` tells why
-// a pod that wants a piece does not run, `slices` what a node with certain cards
+// a pod that wants a piece does not run, `slices` what a node with certain GPUs
 // would publish.
 //
 // It needs nothing but the API server, and `slices` not even that: no plugin of

@@ -129,12 +129,12 @@ type profileRun struct {
 	flags  profileFlags
 }
 
-// shownNode is what -o json prints: how far the node is, and in which modes its cards
+// shownNode is what -o json prints: how far the node is, and in which modes its GPUs
 // are.
 type shownNode struct {
 	Name string `json:"node"`
 	cluster.Progress
-	Modes []cluster.CardProgress `json:"modes,omitempty"`
+	Modes []cluster.GPUProgress `json:"modes,omitempty"`
 }
 
 func (r *profileRun) show(ctx context.Context) error {
@@ -144,9 +144,9 @@ func (r *profileRun) show(ctx context.Context) error {
 	}
 	far := cluster.ProgressOf(n)
 	if r.flags.output == "json" {
-		return terminal.WriteJSON(r.out, shownNode{Name: r.node, Progress: far, Modes: cluster.CardsOf(n)})
+		return terminal.WriteJSON(r.out, shownNode{Name: r.node, Progress: far, Modes: cluster.GPUsOf(n)})
 	}
-	return picture.DrawNode(r.out, r.screen, r.node, far, cluster.CardsOf(n), r.now())
+	return picture.DrawNode(r.out, r.screen, r.node, far, cluster.GPUsOf(n), r.now())
 }
 
 // controlPlaneLabel marks the nodes of the control plane, whose label for the profile

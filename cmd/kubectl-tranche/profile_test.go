@@ -27,7 +27,7 @@ import (
 
 // follows is a GPUNode that follows a profile.
 func follows(name, profile string) *v1alpha1.GPUNode {
-	return &gpunodes.Follows(name, profile).Cards("MIG on", "gpu-a").GPUNode
+	return &gpunodes.Follows(name, profile).GPUs("MIG on", "gpu-a").GPUNode
 }
 
 func profileNamed(name string) *v1alpha1.PartitionProfile {
@@ -149,7 +149,7 @@ func TestShowProfile(t *testing.T) {
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "cpx"))
 	require.NoError(t, r.show(t.Context()))
-	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile\n\nCARD   MODE    REMARKS\ngpu-a  MIG on\n", out.String())
+	assert.Equal(t, "node-a: profile cpx, named by the node's label tranche.dev/profile\n\nGPU    MODE    REMARKS\ngpu-a  MIG on\n", out.String())
 	out.Reset()
 	r.flags.output = "json"
 	require.NoError(t, r.show(t.Context()))
@@ -201,7 +201,7 @@ func (s *server) serve(path string, object any) {
 // TestAgainstAServer: what the commands print of a cluster with GPUNodes.
 func TestAgainstAServer(t *testing.T) {
 	s := newServer(t, slice("a", "node-a"))
-	failed := gpunodes.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the card", false).GPUNode
+	failed := gpunodes.Follows("node-a", "spx").GPUs("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
 	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"}
 	s.serve("gpunodes", v1alpha1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1alpha1.GPUNode{failed}})
 	s.serve("gpunodes/node-a", failed)

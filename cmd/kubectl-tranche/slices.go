@@ -36,17 +36,17 @@ const slicesExamples = `  # What a node with eight H100 would publish
   echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
   kubectl tranche slices --inventory machine.yaml`
 
-const slicesLong = `Print the ResourceSlices that a node with certain cards would publish, without
+const slicesLong = `Print the ResourceSlices that a node with certain GPUs would publish, without
 hardware and without a cluster: as a template for an autoscaler, or to see what
 device classes and claims can select.
 
 The inventory is one of
 %s
-or a file like that of the example, with cards of the models
+or a file like that of the example, with GPUs of the models
 %s
 
 An A30 or A100 offers its partitions with migMode: enabled in the file, and the
-whole card without; NVIDIA's later cards offer both. An AMD card offers what goes
+whole GPU without; NVIDIA's later GPUs offer both. An AMD GPU offers what goes
 with its memoryMode, NPS1 if the file names none.
 
 Shares are those of a node whose settings say nothing, or those of the profile in
@@ -54,7 +54,7 @@ a file. It is assumed that NVIDIA's driver brings MPS, which all but slim
 installations do; shares of a node without it have isolation "none".
 
 The slices belong to no node and have made-up names and UUIDs; all else is what
-the node's driver says of such cards.`
+the node's driver says of such GPUs.`
 
 // slicesOptions is what the flags say.
 type slicesOptions struct {
@@ -68,7 +68,7 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 	o := &slicesOptions{}
 	cmd := &cobra.Command{
 		Use:           "slices --inventory NAME|FILE",
-		Short:         "Print what a node with certain cards would publish, without having one",
+		Short:         "Print what a node with certain GPUs would publish, without having one",
 		Long:          fmt.Sprintf(slicesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
 		Example:       slicesExamples,
 		Args:          cobra.NoArgs,
@@ -134,19 +134,19 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]re
 	if err != nil {
 		return nil, err
 	}
-	var cards []publish.Card
+	var gpus []publish.GPU
 	var errs []error
-	for _, card := range found {
-		how := resolved[card.PCIAddress]
-		card.Placements = slices.DeleteFunc(card.Placements, func(p gpu.Placement) bool { return !how.Shape.Offers(p) })
-		shares, err := share.Devices(&card, how, card.Vendor == gpu.NVIDIA)
+	for _, g := range found {
+		how := resolved[g.PCIAddress]
+		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Shape.Offers(p) })
+		shares, err := share.Devices(&g, how, g.Vendor == gpu.NVIDIA)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		card.Placements = append(card.Placements, shares...)
-		cards = append(cards, publish.Card{GPU: card})
+		g.Placements = append(g.Placements, shares...)
+		gpus = append(gpus, publish.GPU{GPU: g})
 	}
-	resources, failed := publish.Resources(node, cards)
+	resources, failed := publish.Resources(node, gpus)
 	if errs = append(errs, failed...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -157,10 +157,10 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]re
 	return published, nil
 }
 
-// following are the cards in the modes that a profile wants, and what it says of each.
+// following are the GPUs in the modes that a profile wants, and what it says of each.
 func following(inv *models.Inventory, node string, wanted *profile.Profile) ([]gpu.GPU, map[string]profile.Desired, error) {
-	cards := inv.Hardware(node)
-	resolved, err := wanted.Resolve(cards, nil)
+	gpus := inv.Hardware(node)
+	resolved, err := wanted.Resolve(gpus, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -169,14 +169,14 @@ func following(inv *models.Inventory, node string, wanted *profile.Profile) ([]g
 			inv.AMD[i].MemoryMode = xcp.MemoryMode(memory)
 		}
 	}
-	cards = inv.Hardware(node)
-	for i := range cards {
-		switch shape := resolved[cards[i].PCIAddress].Shape; {
+	gpus = inv.Hardware(node)
+	for i := range gpus {
+		switch shape := resolved[gpus[i].PCIAddress].Shape; {
 		case shape.Cut == profile.CutOff:
-			cards[i] = cards[i].WithMIG(gpu.MIGOff)
+			gpus[i] = gpus[i].WithMIG(gpu.MIGOff)
 		case shape.Cut == profile.CutStatic, shape.Named:
-			cards[i] = cards[i].WithMIG(gpu.MIGOn)
+			gpus[i] = gpus[i].WithMIG(gpu.MIGOn)
 		}
 	}
-	return cards, resolved, nil
+	return gpus, resolved, nil
 }

@@ -62,7 +62,7 @@ func TestSlicesOfEveryInventory(t *testing.T) {
 	}
 }
 
-// TestSlicesOfAProfile: what an administrator wants of the cards is in the slices.
+// TestSlicesOfAProfile: what an administrator wants of the GPUs is in the slices.
 func TestSlicesOfAProfile(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(
@@ -79,9 +79,9 @@ func TestSlicesOfAProfile(t *testing.T) {
 		}
 		return names
 	}
-	const card = "gpu-0000-1b-00-0"
-	assert.Equal(t, []string{card + "-memory-share", card + "-fraction-share"}, shares())
-	assert.Equal(t, []string{card + "-mig-3g-40gb-4-memory-share", card + "-mig-3g-40gb-0-memory-share"}, shares("--profile", profile))
+	const gpuID = "gpu-0000-1b-00-0"
+	assert.Equal(t, []string{gpuID + "-memory-share", gpuID + "-fraction-share"}, shares())
+	assert.Equal(t, []string{gpuID + "-mig-3g-40gb-4-memory-share", gpuID + "-mig-3g-40gb-0-memory-share"}, shares("--profile", profile))
 }
 
 // What the node would offer once it follows a profile, whatever mode it is in now.
@@ -89,7 +89,7 @@ func TestSlicesOfAShape(t *testing.T) {
 	for rule, want := range map[string][]string{
 		"a100-80x8-mig-off {mig: {mode: Static, partitions: [{profile: 3g}]}}":                     {"gpu-0000-07-00-0-mig-3g-40gb-4", "gpu-0000-07-00-0-mig-3g-40gb-0"},
 		"a100-80x8 {mig: {mode: Disabled}, sharing: {enabled: false}}":                             {"gpu-0000-07-00-0"},
-		"h100x8 {mig: {profiles: [4g], wholeCards: false}}":                                        {"gpu-0000-1b-00-0-mig-4g-40gb-0"},
+		"h100x8 {mig: {profiles: [4g], wholeGPUs: false}}":                                         {"gpu-0000-1b-00-0-mig-4g-40gb-0"},
 		"mi300x8 {amd: {computePartition: QPX, memoryPartition: NPS4}}":                            {"gpu-0000-05-00-0-qpx-0", "gpu-0000-05-00-0-qpx-1", "gpu-0000-05-00-0-qpx-2", "gpu-0000-05-00-0-qpx-3"},
 		"mi308x8 {amd: {computePartition: SPX, memoryPartition: NPS1}, sharing: {enabled: false}}": {"gpu-0000-0a-00-0"},
 	} {

@@ -27,8 +27,8 @@ const whyExamples = `  # Why does this pod not run?
   # For programs
   kubectl tranche why train-7 -n team-a -o json`
 
-const whyLong = `Tell why a pod that wants a piece of a card does not run: what it asks for, and
-for every node with cards what is in the way: no such profile, all pieces held
+const whyLong = `Tell why a pod that wants a piece of a GPU does not run: what it asks for, and
+for every node with GPUs what is in the way: no such profile, all pieces held
 (and by whom), a taint, a node that the pod may not use. For a pod that has its
 place: what the kubelet says about its devices.
 
@@ -46,7 +46,7 @@ func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:           "why POD",
-		Short:         "Tell why a pod that wants a piece of a card does not run",
+		Short:         "Tell why a pod that wants a piece of a GPU does not run",
 		Long:          whyLong,
 		Example:       whyExamples,
 		Args:          onePod,

@@ -40,7 +40,7 @@ func (r whyReader) read(ctx context.Context) (why.Input, error) {
 		}
 	}
 	in.Slices, err = r.listSlices(ctx, "")
-	note(err, "without the ResourceSlices nothing can be said about the cards")
+	note(err, "without the ResourceSlices nothing can be said about the GPUs")
 	in.Classes, err = r.listClasses(ctx)
 	note(err, "without the DeviceClasses it cannot be told which devices would do")
 	in.Templates, err = list[resourceapi.ResourceClaimTemplate](ctx, "", r.kubernetes.ResourceV1().ResourceClaimTemplates(r.namespace).List)

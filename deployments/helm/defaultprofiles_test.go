@@ -34,22 +34,22 @@ func defaultProfiles(t *testing.T) map[string]string {
 		// What nobody says anything of, said.
 		"dynamic": "  rules:\n  - mig:\n      mode: Dynamic\n",
 		"all-balanced": "  rules:\n" +
-			"  # Cards of four slices.\n" +
-			"  - cards:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
-			"  # Cards of seven.\n" +
-			"  - cards:\n      vendor: nvidia\n" + static("1g", 2, "2g", 1, "3g", 1),
-		"mps-10": "  rules:\n  - cards:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    legacyResource: Replica\n",
+			"  # GPUs of four slices.\n" +
+			"  - gpus:\n      products: [\"NVIDIA A30*\", \"*RTX PRO 6000*\"]\n" + static("1g", 2, "2g", 1) +
+			"  # GPUs of seven.\n" +
+			"  - gpus:\n      vendor: nvidia\n" + static("1g", 2, "2g", 1, "3g", 1),
+		"mps-10": "  rules:\n  - gpus:\n      vendor: nvidia\n    sharing:\n      strategy: MPS\n      replicas: 10\n    legacyResource: Replica\n",
 	}
 	for _, n := range []int{2, 4, 10} {
 		profiles[fmt.Sprintf("time-sliced-%d", n)] = fmt.Sprintf("  rules:\n  - sharing:\n      strategy: TimeSlicing\n      replicas: %d\n    legacyResource: Replica\n", n)
 	}
 	for _, name := range models.InventoryNames() {
-		for _, card := range cardsOf(t, name) {
-			for _, profile := range layout.Profiles(&card) {
+		for _, g := range gpusOf(t, name) {
+			for _, profile := range layout.Profiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
-				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - cards:\n      vendor: nvidia\n" + static(profile, 0)
+				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      vendor: nvidia\n" + static(profile, 0)
 			}
-			for memory, modes := range card.Modes {
+			for memory, modes := range g.Modes {
 				for _, mode := range modes {
 					profiles[strings.ToLower(mode)] = amd(mode, "")
 					profiles[strings.ToLower(mode+"-"+memory)] = amd(mode, memory)
@@ -61,7 +61,7 @@ func defaultProfiles(t *testing.T) map[string]string {
 }
 
 // static is a list of partitions: profile, count, profile, count … Without a count
-// the profile fills the card.
+// the profile fills the GPU.
 func static(parts ...any) string {
 	text := "    mig:\n      mode: Static\n      partitions:\n"
 	for part := range slices.Chunk(parts, 2) {
@@ -74,14 +74,14 @@ func static(parts ...any) string {
 }
 
 func amd(compute, memory string) string {
-	text := "  rules:\n  - cards:\n      vendor: amd\n    amd:\n      computePartition: " + compute + "\n"
+	text := "  rules:\n  - gpus:\n      vendor: amd\n    amd:\n      computePartition: " + compute + "\n"
 	if memory != "" {
 		text += "      memoryPartition: " + memory + "\n"
 	}
 	return text
 }
 
-func cardsOf(t *testing.T, name string) []gpu.GPU {
+func gpusOf(t *testing.T, name string) []gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
@@ -118,12 +118,12 @@ func TestDefaultProfilesAreThoseOfTheInventories(t *testing.T) {
 	}
 }
 
-// Each is one that the API server takes by its name, and that fits the cards of an
-// inventory; all cards that it names follow it.
+// Each is one that the API server takes by its name, and that fits the GPUs of an
+// inventory; all GPUs that it names follow it.
 func TestDefaultProfilesFit(t *testing.T) {
 	machines := map[string][]gpu.GPU{}
 	for _, machine := range models.InventoryNames() {
-		machines[machine] = cardsOf(t, machine)
+		machines[machine] = gpusOf(t, machine)
 	}
 	for name := range defaultProfiles(t) {
 		t.Run(name, func(t *testing.T) {
@@ -143,20 +143,20 @@ func TestDefaultProfilesFit(t *testing.T) {
 
 			var fits []string
 			for _, machine := range models.InventoryNames() {
-				cards := machines[machine]
-				resolved, err := parsed.Resolve(cards, nil)
+				gpus := machines[machine]
+				resolved, err := parsed.Resolve(gpus, nil)
 				selects := slices.ContainsFunc(slices.Collect(maps.Values(resolved)), func(c profile.Desired) bool { return c.Profile == name })
 				if err != nil || !selects {
 					continue
 				}
-				for i := range cards {
-					card, held := resolved[cards[i].PCIAddress], false
-					for _, p := range cards[i].WithMIG(gpu.MIGOn).Placements {
-						held = held || card.Shape.Offers(p)
+				for i := range gpus {
+					g, held := resolved[gpus[i].PCIAddress], false
+					for _, p := range gpus[i].WithMIG(gpu.MIGOn).Placements {
+						held = held || g.Shape.Offers(p)
 					}
-					// Under another memory mode the card will have other devices.
-					asItIs := card.Shape.Memory == "" || card.Shape.Memory == cards[i].MemoryMode
-					assert.True(t, held || !asItIs || card.Shape.Cut == profile.CutOff, "%s of %s offers something", cards[i].Name(), machine)
+					// Under another memory mode the GPU will have other devices.
+					asItIs := g.Shape.Memory == "" || g.Shape.Memory == gpus[i].MemoryMode
+					assert.True(t, held || !asItIs || g.Shape.Cut == profile.CutOff, "%s of %s offers something", gpus[i].Name(), machine)
 				}
 				fits = append(fits, machine)
 			}
@@ -178,11 +178,11 @@ func TestAllBalanced(t *testing.T) {
 		"a30x4":             {"1g.6gb": 2, "2g.12gb": 1},
 		"rtxpro6000x4":      {"1g.24gb": 2, "2g.48gb": 1},
 	} {
-		resolved, err := parsed.Resolve(cardsOf(t, machine), nil)
+		resolved, err := parsed.Resolve(gpusOf(t, machine), nil)
 		require.NoError(t, err)
-		for _, card := range resolved {
+		for _, g := range resolved {
 			got := map[string]int{}
-			for _, p := range card.Shape.Layout {
+			for _, p := range g.Shape.Layout {
 				got[p.Profile]++
 			}
 			assert.Equal(t, want, got, machine)

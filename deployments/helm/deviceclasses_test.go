@@ -113,11 +113,11 @@ func TestDeviceClassSelection(t *testing.T) {
 		device cel.Device
 		want   []string
 	}{
-		"whole NVIDIA card": {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
-		"legacy card":       {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
-		"AMD card, no cuts": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
-		"AMD card in SPX":   {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
-		"legacy AMD card": {amd("type", "gpu", "computePartition", "SPX", "legacyResource", "amd.com/gpu"),
+		"whole NVIDIA GPU": {device(driver, "type", "gpu", "vendor", "nvidia"), []string{"gpu", "gpu-nvidia"}},
+		"legacy GPU":       {legacy, []string{"gpu", "gpu-legacy-nvidia", "gpu-nvidia"}},
+		"AMD GPU, no cuts": {device(driver, "type", "gpu", "vendor", "amd"), []string{"gpu", "gpu-amd"}},
+		"AMD GPU in SPX":   {amd("type", "gpu", "computePartition", "SPX"), []string{"gpu", "gpu-amd", "gpu-xcp-spx"}},
+		"legacy AMD GPU": {amd("type", "gpu", "computePartition", "SPX", "legacyResource", "amd.com/gpu"),
 			[]string{"gpu", "gpu-amd", "gpu-legacy-amd", "gpu-xcp-spx"}},
 		"partition":       {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.10gb"), []string{"gpu-mig", "gpu-mig-1g-10gb", "gpu-partition"}},
 		"with engines":    {device(driver, "type", "mig", "vendor", "nvidia", "profile", "1g.24gb+me"), []string{"gpu-mig", "gpu-mig-1g-24gb-me", "gpu-partition"}},
@@ -128,11 +128,11 @@ func TestDeviceClassSelection(t *testing.T) {
 		"TPX":             {amd("type", "xcp", "computePartition", "TPX", "profile", "tpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-tpx"}},
 		"DPX":             {amd("type", "xcp", "computePartition", "DPX", "profile", "dpx"), []string{"gpu-partition", "gpu-xcp", "gpu-xcp-dpx"}},
 		"a mode to come":  {amd("type", "xcp", "computePartition", "HPX", "profile", "hpx"), []string{"gpu-partition", "gpu-xcp"}},
-		"share of a card by memory": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia"),
+		"share of a GPU by memory": {device(driver, "type", "share", "share", "memory", "vendor", "nvidia"),
 			[]string{"gpu-memory-share", "gpu-memory-share-nvidia"}},
-		"share of an AMD card": {amd("type", "share", "share", "memory", "computePartition", "SPX"),
+		"share of an AMD GPU": {amd("type", "share", "share", "memory", "computePartition", "SPX"),
 			[]string{"gpu-memory-share", "gpu-memory-share-amd"}},
-		"share of a card by fraction": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia"),
+		"share of a GPU by fraction": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia"}},
 		"replica": {device(driver, "type", "share", "share", "fraction", "vendor", "nvidia", "legacyResource", "nvidia.com/gpu"),
 			[]string{"gpu-fraction-share", "gpu-fraction-share-nvidia", "gpu-legacy-nvidia"}},
@@ -164,7 +164,7 @@ func TestDeviceClassSelection(t *testing.T) {
 	}
 }
 
-// TestEachProfileHasItsClass: every profile of every card that the simulator
+// TestEachProfileHasItsClass: every profile of every GPU that the simulator
 // knows, and no other one.
 func TestEachProfileHasItsClass(t *testing.T) {
 	content, err := os.ReadFile("../../pkg/models/nvidia.yaml")

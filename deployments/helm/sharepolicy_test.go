@@ -144,7 +144,7 @@ func TestSharePolicyLeavesOthersAlone(t *testing.T) {
 		"nothing":           {"spec": object{}},
 		"no requests":       {"spec": object{"devices": object{}}},
 		"another driver's":  claimFor(exactly("nic", "nic.example.com", "bandwidth", "0")),
-		"our whole cards":   claimFor(exactly("gpu", "gpu.tranche.dev")),
+		"our whole GPUs":    claimFor(exactly("gpu", "gpu.tranche.dev")),
 		"somebody's shares": claimFor(exactly("gpu", "my-gpu-memory-share.tranche.dev", "memory", "0")),
 		"a name like ours":  claimFor(exactly("gpu", "gpu-memory-share.tranche.devx", "memory", "0")),
 		"alternatives":      claimFor(firstOf("gpu", ask("gpu.tranche.dev"), ask("gpu-mig.tranche.dev"))),

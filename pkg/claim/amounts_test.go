@@ -51,7 +51,7 @@ func TestAmountOfRefuses(t *testing.T) {
 		"of something else":     {memoryShare(0), []string{"clients", "1"}, "the allocation does not say how much of its memory the claim has"},
 		"0 bytes":               {memoryShare(0), []string{"memory", "0"}, "was given 0 of its memory, and it can have more than 0 and at most 80Gi"},
 		"negative memory":       {memoryShare(0), []string{"memory", "-1Gi"}, "was given -1Gi of its memory"},
-		"more than the card":    {memoryShare(0), []string{"memory", "81Gi"}, "was given 81Gi of its memory"},
+		"more than the GPU":     {memoryShare(0), []string{"memory", "81Gi"}, "was given 81Gi of its memory"},
 		"more than anything":    {memoryShare(0), []string{"memory", "9E"}, "was given 9E of its memory"},
 		"less than a mebibyte":  {memoryShare(0), []string{"memory", "1000k"}, "was given 1000000 bytes of its memory, and less than 1Mi cannot be shared"},
 		"fraction 0":            {fractionShare(0), []string{"fraction", "0"}, "was given 0 of its fraction, and it can have more than 0 and at most 1"},
@@ -90,24 +90,24 @@ func TestAmountOfWithoutShareID(t *testing.T) {
 func TestAllocatedShares(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	whole, part := shareResult("w", memoryShare(0), "memory", "1Gi"), shareResult("p", migShare(0), "memory", "2Gi")
-	got, err := allocated(claimOf("a", whole, part, adminResult("look", fractionShare(0))), node, p.hardware.cards)
+	got, err := allocated(claimOf("a", whole, part, adminResult("look", fractionShare(0))), node, p.hardware.gpus)
 	require.NoError(t, err)
 	assert.Equal(t, *whole.ShareID, got[0].ShareID)
-	assert.False(t, got[0].Made, "nobody makes a card")
+	assert.False(t, got[0].Made, "nobody makes a GPU")
 	assert.True(t, got[1].Made, "of a share, what is shared is made")
 	assert.EqualValues(t, 2*gib, got[1].Amount.Memory)
 	assert.True(t, got[2].Admin)
 	assert.Nil(t, got[2].Amount, "who only looks has nothing")
 
 	bad := claimOf("a", resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: gpu.DriverName, Pool: whole.Pool, Device: whole.Device})
-	_, err = allocated(bad, node, p.hardware.cards)
+	_, err = allocated(bad, node, p.hardware.gpus)
 	require.ErrorContains(t, err, "is a share, but the allocation does not say of how much")
 }
 
 // A share asked of a node that offers none.
 func TestAllocatedShareThatIsGone(t *testing.T) {
-	_, err := allocated(shareClaim("a", memoryShare(0), "1Gi"), node, newFakeHardware(1).cards)
-	require.ErrorContains(t, err, "device gpu-0000-01-00-0-memory-share does not exist on card gpu-0000-01-00-0 (any more)")
+	_, err := allocated(shareClaim("a", memoryShare(0), "1Gi"), node, newFakeHardware(1).gpus)
+	require.ErrorContains(t, err, "device gpu-0000-01-00-0-memory-share does not exist on GPU gpu-0000-01-00-0 (any more)")
 }
 
 // However a quantity is written, what is read of it is never more than it is.

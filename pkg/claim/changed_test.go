@@ -20,17 +20,17 @@ func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 	m := p.start()
 	var changed atomic.Bool
 	asked := make(chan struct{}, 10)
-	before := m.Cards
-	m.Cards = func() []gpu.GPU {
+	before := m.GPUs
+	m.GPUs = func() []gpu.GPU {
 		select {
 		case asked <- struct{}{}:
 		default:
 		}
-		cards := slices.Clone(before())
+		gpus := slices.Clone(before())
 		if changed.Load() {
-			cards[0].Placements = []gpu.Placement{whole(0)}
+			gpus[0].Placements = []gpu.Placement{whole(0)}
 		}
-		return cards
+		return gpus
 	}
 	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
 	failed := make(chan error, 1)
@@ -44,7 +44,7 @@ func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.ErrorContains(t, <-failed, "does not exist on card "+gpu.CardName(address(0))+" (any more)")
+	require.ErrorContains(t, <-failed, "does not exist on GPU "+gpu.GPUName(address(0))+" (any more)")
 	assert.Empty(t, p.hardware.names())
 	p.nothingHeld(m)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Eight claims on eight cards take about as long as one: all are inside Create
+// Eight claims on eight GPUs take about as long as one: all are inside Create
 // at the same time, or none would come out.
-func TestClaimsOnDifferentCardsProceedTogether(t *testing.T) {
-	const cards = 8
-	p := newPlace(t, cards)
+func TestClaimsOnDifferentGPUsProceedTogether(t *testing.T) {
+	const gpus = 8
+	p := newPlace(t, gpus)
 	m := p.start()
 	var inside, outside sync.WaitGroup
-	inside.Add(cards)
+	inside.Add(gpus)
 	meet := func(ctx context.Context, _ gpu.Placement) error {
 		inside.Done()
 		met := make(chan struct{})
@@ -34,7 +34,7 @@ func TestClaimsOnDifferentCardsProceedTogether(t *testing.T) {
 		}
 	}
 	both := func(do func(n int) error) {
-		for n := range cards {
+		for n := range gpus {
 			outside.Go(func() { assert.NoError(t, do(n)) })
 		}
 		outside.Wait()
@@ -44,20 +44,20 @@ func TestClaimsOnDifferentCardsProceedTogether(t *testing.T) {
 		_, err := m.Prepare(t.Context(), claimFor(fmt.Sprint(n), mig(n, "1g.10gb", 5, 1)))
 		return err
 	})
-	inside.Add(cards)
+	inside.Add(gpus)
 	p.hardware.onDestroy = meet
 	both(func(n int) error { return m.Unprepare(t.Context(), refOf(fmt.Sprint(n))) })
 	p.nothingHeld(m)
 }
 
-func TestClaimsOnOneCardTakeTurns(t *testing.T) {
+func TestClaimsOnOneGPUTakeTurns(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
 	var inside, claims atomic.Int32
 	alone := func(context.Context, gpu.Placement) error {
 		defer inside.Add(-1)
 		if n := inside.Add(1); n != 1 {
-			return fmt.Errorf("%d claims work on the card", n)
+			return fmt.Errorf("%d claims work on the GPU", n)
 		}
 		claims.Add(1)
 		return nil
@@ -113,18 +113,18 @@ func TestPrepareGivesUpOnHolder(t *testing.T) {
 	assert.Len(t, m.Ledger.List(), 1)
 }
 
-// Claims come and go at random, several to a card: no place is ever held twice,
+// Claims come and go at random, several to a GPU: no place is ever held twice,
 // and in the end nothing is left.
 func TestManyClaimsAtRandom(t *testing.T) {
-	const cards, workers, rounds = 3, 12, 15
-	p := newPlace(t, cards)
+	const gpus, workers, rounds = 3, 12, 15
+	p := newPlace(t, gpus)
 	m := p.start()
-	var places [cards][7]sync.Mutex // the scheduler: one claim a place
+	var places [gpus][7]sync.Mutex // the scheduler: one claim a place
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
 			for round := range rounds {
-				n, start := (w+round)%cards, (w*5+round*3)%7
+				n, start := (w+round)%gpus, (w*5+round*3)%7
 				places[n][start].Lock()
 				uid := fmt.Sprintf("%d-%d", w, round)
 				_, err := m.Prepare(t.Context(), claimFor(uid, mig(n, "1g.10gb", start, 1)))

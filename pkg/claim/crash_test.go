@@ -103,7 +103,7 @@ func TestCrashDuringUnprepare(t *testing.T) {
 		}
 	}
 	record := recordOfClaim("a", ledger.Prepared, first, second)
-	live, err := newPlaceWith(t, "MIG-a", first, second).start().live(t.Context(), cardsOf(record))
+	live, err := newPlaceWith(t, "MIG-a", first, second).start().live(t.Context(), gpusOf(record))
 	require.NoError(t, err)
 	require.Len(t, planRelease(record, live, nil, nil), 4, "this test dies before each of them")
 }

@@ -17,7 +17,7 @@ import (
 // allocated lists what the scheduler gave to the claim from our driver, and
 // finds the placement that each device name stands for. Results of other
 // drivers are theirs to prepare.
-func allocated(claim *resourceapi.ResourceClaim, node string, cards []gpu.GPU) ([]ledger.Device, error) {
+func allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([]ledger.Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
 	}
@@ -29,7 +29,7 @@ func allocated(claim *resourceapi.ResourceClaim, node string, cards []gpu.GPU) (
 		if result.Driver != gpu.DriverName {
 			continue
 		}
-		placement, err := findPlacement(node, cards, result.Pool, result.Device)
+		placement, err := findPlacement(node, gpus, result.Pool, result.Device)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func shareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 	return *result.ShareID
 }
 
-// refuseConfig refuses parameters for our driver: what two users of a card
+// refuseConfig refuses parameters for our driver: what two users of a GPU
 // could disagree about is a property of the published device, never of a
 // claim, so there are none to give.
 func refuseConfig(configs []resourceapi.DeviceAllocationConfiguration) error {
@@ -93,17 +93,17 @@ func configSource(source resourceapi.AllocationConfigSource) string {
 	return "claim"
 }
 
-func findPlacement(node string, cards []gpu.GPU, pool, device string) (gpu.Placement, error) {
-	name := gpu.CardOfDevice(device)
-	for i := range cards {
-		card := &cards[i]
-		if gpu.NodeOfPool(pool) != node || card.Name() != name {
+func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placement, error) {
+	name := gpu.GPUOfDevice(device)
+	for i := range gpus {
+		g := &gpus[i]
+		if gpu.NodeOfPool(pool) != node || g.Name() != name {
 			continue
 		}
-		if p, ok := card.Placement(device); ok {
+		if p, ok := g.Placement(device); ok {
 			return p, nil
 		}
-		return gpu.Placement{}, fmt.Errorf("device %s does not exist on card %s (any more): the card's mode or driver has changed since the scheduler chose it; delete the pod so that it is scheduled again", device, card.Name())
+		return gpu.Placement{}, fmt.Errorf("device %s does not exist on GPU %s (any more): the GPU's mode or driver has changed since the scheduler chose it; delete the pod so that it is scheduled again", device, g.Name())
 	}
 	return gpu.Placement{}, fmt.Errorf("device %s of pool %s: node %s has no GPU of this device (any more, or its driver is not loaded yet); if that stays so, delete the pod so that it is scheduled again", device, pool, node)
 }

@@ -30,7 +30,7 @@ func TestAllocatedTakesOnlyOurResults(t *testing.T) {
 	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
 		opaque("nic.example.com", `{"kind":"Nic"}`, resourceapi.AllocationConfigSourceClaim), {},
 	}
-	got, err := allocated(c, node, newFakeHardware(2).cards)
+	got, err := allocated(c, node, newFakeHardware(2).gpus)
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Device{
 		{Request: "small", Pool: "node-a", Name: one.Name(), Placement: one, Made: true},
@@ -45,7 +45,7 @@ func TestAllocatedFromAPoolOfVersion01(t *testing.T) {
 	one := mig(0, "1g.10gb", 5, 1)
 	c := claimFor("a", one)
 	c.Status.Allocation.Devices.Results[0].Pool = "node-a/gpu-0000-01-00-0"
-	got, err := allocated(c, node, newFakeHardware(1).cards)
+	got, err := allocated(c, node, newFakeHardware(1).gpus)
 	require.NoError(t, err)
 	assert.Equal(t, "node-a/gpu-0000-01-00-0", got[0].Pool, "as the kubelet knows it")
 	assert.Equal(t, one.Name(), got[0].Placement.Name())
@@ -72,8 +72,8 @@ func TestAllocatedRefuses(t *testing.T) {
 		"not allocated":   {notAllocated, "claim team/claim-a is not allocated"},
 		"nothing of ours": {claimOf("a", foreignResult), "no device of driver gpu.tranche.dev is allocated to the claim"},
 		"a device that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-01-00-0-mig-9g-90gb-0" }),
-			"device gpu-0000-01-00-0-mig-9g-90gb-0 does not exist on card gpu-0000-01-00-0 (any more)"},
-		"a card that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-ff-00-0" }),
+			"device gpu-0000-01-00-0-mig-9g-90gb-0 does not exist on GPU gpu-0000-01-00-0 (any more)"},
+		"a GPU that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-ff-00-0" }),
 			"node node-a has no GPU of this device"},
 		"another node's pool": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = "node-b" }),
 			"pool node-b: node node-a has no GPU of this device"},
@@ -88,7 +88,7 @@ func TestAllocatedRefuses(t *testing.T) {
 		"empty configuration": {configured(opaque(gpu.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := allocated(tt.claim, node, newFakeHardware(1).cards)
+			got, err := allocated(tt.claim, node, newFakeHardware(1).gpus)
 			require.ErrorContains(t, err, tt.message)
 			assert.Empty(t, got)
 		})

@@ -6,7 +6,7 @@
 // taken, and undoes them when one fails. reconcile.go compares the ledger with
 // the hardware and the API server and repairs what is left over.
 //
-// exclusive.go keeps claims off cards whose shape is being changed.
+// exclusive.go keeps claims off GPUs whose shape is being changed.
 //
 // Shares are devices that several claims hold at once: amounts.go reads how much
 // each has, shares.go keeps the sum within the device, and what their holders find

@@ -170,7 +170,7 @@ func TestUnprepareFails(t *testing.T) {
 		},
 		"cannot be listed": {
 			func(p *place) { p.hardware.onLive = func(string) error { return errScripted } }, func(p *place) { p.hardware.onLive = nil },
-			"list the partitions of card gpu-0000-01-00-0: scripted failure",
+			"list the partitions of GPU gpu-0000-01-00-0: scripted failure",
 		},
 		"CDI file cannot be removed": {
 			func(p *place) {
@@ -206,7 +206,7 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 	tries := 0
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error {
 		if tries++; tries < 3 {
-			return fmt.Errorf("card: %w", gpu.ErrInUse)
+			return fmt.Errorf("gpu: %w", gpu.ErrInUse)
 		}
 		return nil
 	}
@@ -218,7 +218,7 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 // However the waiting ends, the message says who is in the way.
 func TestUnprepareInUse(t *testing.T) {
 	for name, atLast := range map[string]func(context.Context) error{
-		"the caller gives up": func(context.Context) error { return fmt.Errorf("card: %w by process 7", gpu.ErrInUse) },
+		"the caller gives up": func(context.Context) error { return fmt.Errorf("gpu: %w by process 7", gpu.ErrInUse) },
 		"the call ends with its time": func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
@@ -234,7 +234,7 @@ func TestUnprepareInUse(t *testing.T) {
 			tries := 0
 			p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error {
 				if tries++; tries == 1 {
-					return fmt.Errorf("card: %w by process 7", gpu.ErrInUse)
+					return fmt.Errorf("gpu: %w by process 7", gpu.ErrInUse)
 				}
 				cancel()
 				return atLast(ctx)

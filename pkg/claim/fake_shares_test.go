@@ -21,8 +21,8 @@ import (
 
 const gib = 1 << 30
 
-// sharing is how the cards of these tests are shared. Their shares of whole cards
-// have a daemon for each claim, and the first one changes the card's mode.
+// sharing is how the GPUs of these tests are shared. Their shares of whole GPUs
+// have a daemon for each claim, and the first one changes the GPU's mode.
 var sharing = gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 10, MaxClients: 48}
 
 // share is a share device of a placement of 80 GiB.
@@ -37,11 +37,11 @@ func memoryShare(n int) gpu.Placement   { return share(whole(n), gpu.ByMemory) }
 func fractionShare(n int) gpu.Placement { return share(whole(n), gpu.ByFraction) }
 func migShare(n int) gpu.Placement      { return share(mig(n, "3g.40gb", 0, 4), gpu.ByMemory) }
 
-// offerShares makes the cards of a node offer shares.
+// offerShares makes the GPUs of a node offer shares.
 func (p *place) offerShares() *place {
-	for n := range p.hardware.cards {
-		card := &p.hardware.cards[n]
-		card.Placements = append(card.Placements, memoryShare(n), fractionShare(n), migShare(n))
+	for n := range p.hardware.gpus {
+		g := &p.hardware.gpus[n]
+		g.Placements = append(g.Placements, memoryShare(n), fractionShare(n), migShare(n))
 	}
 	p.shares = newFakeSharer(p.hardware)
 	return p
@@ -76,7 +76,7 @@ type fakeSharer struct {
 	hardware *fakeHardware
 
 	mu sync.Mutex
-	// modes is how cards are set: "own" before the first share, "shared" after.
+	// modes is how GPUs are set: "own" before the first share, "shared" after.
 	modes map[string]string
 	// joined has what the holders share, by claim and device.
 	joined map[string]string
@@ -96,14 +96,14 @@ func newFakeSharer(h *fakeHardware) *fakeSharer {
 	return &fakeSharer{hardware: h, modes: map[string]string{}, joined: map[string]string{}, daemons: map[string]bool{}}
 }
 
-func (s *fakeSharer) mode(card string) string {
-	if mode := s.modes[card]; mode != "" {
+func (s *fakeSharer) mode(gpuID string) string {
+	if mode := s.modes[gpuID]; mode != "" {
 		return mode
 	}
 	return "own"
 }
 
-func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.CardSettings, error) {
+func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.GPUSettings, error) {
 	if s.onSettings != nil {
 		if err := s.onSettings(); err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.CardSett
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &gpu.CardSettings{ComputeMode: s.mode(p.GPU)}, nil
+	return &gpu.GPUSettings{ComputeMode: s.mode(p.GPU)}, nil
 }
 
 // placeOf is what a holder shares, under which load of its driver.
@@ -141,7 +141,7 @@ func (s *fakeSharer) Join(ctx context.Context, h Holder) error {
 		return nil
 	}
 	if h.Device.Before == nil || h.Device.Before.ComputeMode != "own" {
-		s.mistakes = append(s.mistakes, s.key(h)+" does not know how the card was")
+		s.mistakes = append(s.mistakes, s.key(h)+" does not know how the GPU was")
 	}
 	s.modes[p.GPU] = "shared"
 	if !s.slow || s.daemons[name] {
@@ -240,9 +240,9 @@ func (p *place) nothingShared(m *Manager) {
 	if len(s.joined) > 0 || len(s.daemons) > 0 {
 		p.t.Errorf("left over: holders %v, daemons %v", s.joined, s.daemons)
 	}
-	for card := range s.modes {
-		if s.mode(card) != "own" {
-			p.t.Errorf("card %s is still set for sharing", card)
+	for gpuID := range s.modes {
+		if s.mode(gpuID) != "own" {
+			p.t.Errorf("GPU %s is still set for sharing", gpuID)
 		}
 	}
 }

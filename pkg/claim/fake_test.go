@@ -13,24 +13,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// memorySlices is how many pieces a card of these tests has.
+// memorySlices is how many pieces a GPU of these tests has.
 const memorySlices = 8
 
-// address is the PCI address of the n-th card.
+// address is the PCI address of the n-th GPU.
 func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
 
-// testCard is a card with 1g at each of seven places, 3g at two, and itself.
-func testCard(n int) gpu.GPU {
-	card := gpu.GPU{PCIAddress: address(n), Vendor: gpu.NVIDIA, Index: n, Counters: gpu.Counters{}}
+// testGPU is a GPU with 1g at each of seven places, 3g at two, and itself.
+func testGPU(n int) gpu.GPU {
+	g := gpu.GPU{PCIAddress: address(n), Vendor: gpu.NVIDIA, Index: n, Counters: gpu.Counters{}}
 	for i := range memorySlices {
-		card.Counters[fmt.Sprintf("memory-slice-%d", i)] = 1
+		g.Counters[fmt.Sprintf("memory-slice-%d", i)] = 1
 	}
 	for start := range memorySlices - 1 {
-		card.Placements = append(card.Placements, mig(n, "1g.10gb", start, 1))
+		g.Placements = append(g.Placements, mig(n, "1g.10gb", start, 1))
 	}
-	card.Placements = append(card.Placements, mig(n, "3g.40gb", 0, 4), mig(n, "3g.40gb", 4, 4),
-		gpu.Placement{GPU: address(n), Type: gpu.TypeGPU, Consumes: maps.Clone(card.Counters)})
-	return card
+	g.Placements = append(g.Placements, mig(n, "3g.40gb", 0, 4), mig(n, "3g.40gb", 4, 4),
+		gpu.Placement{GPU: address(n), Type: gpu.TypeGPU, Consumes: maps.Clone(g.Counters)})
+	return g
 }
 
 func mig(n int, profile string, start, size int) gpu.Placement {
@@ -42,14 +42,14 @@ func mig(n int, profile string, start, size int) gpu.Placement {
 }
 
 func whole(n int) gpu.Placement {
-	p, _ := new(testCard(n)).Placement(gpu.CardName(address(n)))
+	p, _ := new(testGPU(n)).Placement(gpu.GPUName(address(n)))
 	return p
 }
 
 // fakeHardware keeps partitions in memory. Hooks run before a call takes effect
 // and make it fail; they may block, to hold a call in its place.
 type fakeHardware struct {
-	cards []gpu.GPU
+	gpus []gpu.GPU
 
 	mu    sync.Mutex
 	parts []gpu.Partition
@@ -59,35 +59,35 @@ type fakeHardware struct {
 	destroyed []string
 
 	onCreate, onDestroy func(ctx context.Context, p gpu.Placement) error
-	onLive              func(card string) error
+	onLive              func(gpuID string) error
 	onEdits             func(p gpu.Placement) error
 	onCommon            func() error
-	// loadID is that of every card's driver, but for those in loads.
+	// loadID is that of every GPU's driver, but for those in loads.
 	loadID string
 	loads  map[string]string
 }
 
-func newFakeHardware(cards int) *fakeHardware {
+func newFakeHardware(gpus int) *fakeHardware {
 	h := &fakeHardware{loadID: "boot-1"}
-	for n := range cards {
-		h.cards = append(h.cards, testCard(n))
+	for n := range gpus {
+		h.gpus = append(h.gpus, testGPU(n))
 	}
 	return h
 }
 
-func (h *fakeHardware) loadOf(card string) string { return cmp.Or(h.loads[card], h.loadID) }
+func (h *fakeHardware) loadOf(gpuID string) string { return cmp.Or(h.loads[gpuID], h.loadID) }
 
-func (h *fakeHardware) Inventory(context.Context) ([]gpu.GPU, error) { return h.cards, nil }
+func (h *fakeHardware) Inventory(context.Context) ([]gpu.GPU, error) { return h.gpus, nil }
 
-func (h *fakeHardware) Live(_ context.Context, card string) ([]gpu.Partition, error) {
+func (h *fakeHardware) Live(_ context.Context, gpuID string) ([]gpu.Partition, error) {
 	if h.onLive != nil {
-		if err := h.onLive(card); err != nil {
+		if err := h.onLive(gpuID); err != nil {
 			return nil, err
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.parts), func(p gpu.Partition) bool { return p.GPU != card }), nil
+	return slices.DeleteFunc(slices.Clone(h.parts), func(p gpu.Partition) bool { return p.GPU != gpuID }), nil
 }
 
 func (h *fakeHardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {

@@ -33,8 +33,8 @@ type place struct {
 	shares *fakeSharer
 }
 
-func newPlace(t *testing.T, cards int) *place {
-	return &place{t: t, dir: quickDir(t), hardware: newFakeHardware(cards)}
+func newPlace(t *testing.T, gpus int) *place {
+	return &place{t: t, dir: quickDir(t), hardware: newFakeHardware(gpus)}
 }
 
 // quickDir is a folder in memory, where that can be had: a plugin that is killed
@@ -72,7 +72,7 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	require.NoError(p.t, err)
 	config := Config{
 		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
-		Cards: func() []gpu.GPU { return p.hardware.cards },
+		GPUs: func() []gpu.GPU { return p.hardware.gpus },
 	}
 	if p.shares != nil {
 		config.Shares = p.shares
@@ -164,10 +164,10 @@ func newSituation(t *testing.T, c *resourceapi.ResourceClaim) situation {
 	m := newPlace(t, 2).start()
 	wanted, err := m.want(c)
 	require.NoError(t, err)
-	return situation{wanted: wanted, cards: map[string]*gpu.GPU{address(0): new(testCard(0)), address(1): new(testCard(1))}}
+	return situation{wanted: wanted, gpus: map[string]*gpu.GPU{address(0): new(testGPU(0)), address(1): new(testGPU(1))}}
 }
 
-// newPlaceWith is a node of two cards on which some partitions exist.
+// newPlaceWith is a node of two GPUs on which some partitions exist.
 func newPlaceWith(t *testing.T, uuid string, placements ...gpu.Placement) *place {
 	p := newPlace(t, 2)
 	for _, q := range placements {

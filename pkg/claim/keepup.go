@@ -84,7 +84,7 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, podsTimeout, errors.New("its GPUs are busy"))
 	defer cancel()
-	unlock, err := m.lock(ctx, "reconcile", cardsOf(wanted))
+	unlock, err := m.lock(ctx, "reconcile", gpusOf(wanted))
 	if err != nil {
 		return err
 	}

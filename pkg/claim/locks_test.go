@@ -14,14 +14,14 @@ import (
 )
 
 func TestLockSaysWhatItWaitsFor(t *testing.T) {
-	var l cardLocks
+	var l gpuLocks
 	unlock, err := l.lock(t.Context(), []string{address(1), address(0), address(1)})
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the 30s for one Prepare are used up"))
 	_, err = l.lock(ctx, []string{address(2), address(1)})
-	require.EqualError(t, err, "wait for another claim that is being prepared or released on card gpu-0000-02-00-0: the 30s for one Prepare are used up")
+	require.EqualError(t, err, "wait for another claim that is being prepared or released on GPU gpu-0000-02-00-0: the 30s for one Prepare are used up")
 
 	// What it had taken before it gave up is free again, and so is the rest
 	// after unlock.
@@ -36,18 +36,18 @@ func TestLockSaysWhatItWaitsFor(t *testing.T) {
 	unlock()
 }
 
-// In whatever order cards are named, nobody waits in a circle, and nobody is on
-// a card beside somebody else.
-func TestLocksOfRandomCards(t *testing.T) {
-	const cards, workers, rounds = 6, 24, 200
-	var l cardLocks
-	var busy [cards]atomic.Int32
+// In whatever order GPUs are named, nobody waits in a circle, and nobody is on
+// a GPU beside somebody else.
+func TestLocksOfRandomGPUs(t *testing.T) {
+	const gpus, workers, rounds = 6, 24, 200
+	var l gpuLocks
+	var busy [gpus]atomic.Int32
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
 			for range rounds {
 				var wanted []string
-				chosen := rand.Perm(cards)[:1+rand.IntN(cards)]
+				chosen := rand.Perm(gpus)[:1+rand.IntN(gpus)]
 				for _, n := range chosen {
 					wanted = append(wanted, address(n))
 				}
@@ -56,7 +56,7 @@ func TestLocksOfRandomCards(t *testing.T) {
 					return
 				}
 				for _, n := range chosen {
-					assert.EqualValues(t, 1, busy[n].Add(1), "workers on card %d", n)
+					assert.EqualValues(t, 1, busy[n].Add(1), "workers on GPU %d", n)
 				}
 				for _, n := range chosen {
 					busy[n].Add(-1)
@@ -69,10 +69,10 @@ func TestLocksOfRandomCards(t *testing.T) {
 }
 
 // Two plugins that work on one node during a rolling update wait for each other
-// on a card, and not on different cards.
+// on a GPU, and not on different GPUs.
 func TestLocksKeepOtherProcessesOut(t *testing.T) {
 	dir := t.TempDir()
-	older, newer := cardLocks{dir: dir}, cardLocks{dir: dir}
+	older, newer := gpuLocks{dir: dir}, gpuLocks{dir: dir}
 	unlock, err := older.lock(t.Context(), []string{address(0)})
 	require.NoError(t, err)
 

@@ -16,9 +16,9 @@ import (
 // loseGPU makes every question about the first GPU fail, until the returned function
 // is called.
 func (p *place) loseGPU(err error) (back func()) {
-	fail := func(card string) error {
-		if card == address(0) {
-			return fmt.Errorf("card %s: %w", card, err)
+	fail := func(gpuID string) error {
+		if gpuID == address(0) {
+			return fmt.Errorf("GPU %s: %w", gpuID, err)
 		}
 		return nil
 	}

@@ -47,14 +47,14 @@ type Config struct {
 	CDI      *cdi.Dir
 	// Shares sets up shares. Nil: claims of shares are refused.
 	Shares Sharer
-	// Cards returns the cards of the node, as they are published.
-	Cards func() []gpu.GPU
-	// LoadID identifies this boot and this load of the driver that serves a card.
+	// GPUs returns the GPUs of the node, as they are published.
+	GPUs func() []gpu.GPU
+	// LoadID identifies this boot and this load of the driver that serves a GPU.
 	// Partitions outlive neither.
 	LoadID func(pciAddress string) string
 	// Static tells whether the partition at a placement is there whatever claims
 	// do: they neither destroy it nor is it foreign, and one that is missing is made
-	// and left. It looks at the placement's card, type, profile and start. Nil: none
+	// and left. It looks at the placement's GPU, type, profile and start. Nil: none
 	// is.
 	Static func(gpu.Placement) bool
 	// Running returns those of some pods of which processes still run on this node. Nil:
@@ -71,10 +71,10 @@ type Config struct {
 }
 
 // Manager prepares and releases claims. It is safe for concurrent use; claims
-// on different cards proceed at the same time.
+// on different GPUs proceed at the same time.
 type Manager struct {
 	Config
-	locks    cardLocks
+	locks    gpuLocks
 	prepares underWay
 
 	// mu protects released.
@@ -85,7 +85,7 @@ type Manager struct {
 
 // NewManager returns a Manager that has touched nothing yet.
 func NewManager(c Config) *Manager {
-	return &Manager{Config: c, locks: cardLocks{dir: c.LockDir}, released: make(chan struct{})}
+	return &Manager{Config: c, locks: gpuLocks{dir: c.LockDir}, released: make(chan struct{})}
 }
 
 // Prepare makes what was allocated to the claim, and returns its record. It is
@@ -141,7 +141,7 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 
 // want is the record as it should be once the claim is prepared.
 func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
-	devices, err := allocated(claim, m.Node, m.Cards())
+	devices, err := allocated(claim, m.Node, m.GPUs())
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -167,11 +167,11 @@ func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) 
 // of the GPUs, which may have changed meanwhile. started says that an earlier one wrote
 // the record down and let go of the locks.
 func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, wanted ledger.Record, started bool) (ledger.Record, error) {
-	cards := cardsOf(wanted)
+	gpus := gpusOf(wanted)
 	if held, ok := m.Ledger.Get(wanted.Claim.UID); ok {
-		cards = append(cards, cardsOf(held)...)
+		gpus = append(gpus, gpusOf(held)...)
 	}
-	unlock, err := m.lock(ctx, "prepare", cards)
+	unlock, err := m.lock(ctx, "prepare", gpus)
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -217,7 +217,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 // starts again by such a file would have it, too. Reconcile prepares their claims
 // again. The caller holds the locks of the GPUs.
 func (m *Manager) removeStaleFiles(wanted ledger.Record) error {
-	for _, r := range m.Ledger.On(cardsOf(wanted)) {
+	for _, r := range m.Ledger.On(gpusOf(wanted)) {
 		if !m.isStale(r) {
 			continue
 		}
@@ -240,24 +240,24 @@ func (m *Manager) isStale(r ledger.Record) bool {
 // planRun looks at the ledger and the hardware and decides what to do.
 func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []Step, error) {
 	wanted = wanted.Clone()
-	s := situation{wanted: wanted, cards: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil, static: m.static}
+	s := situation{wanted: wanted, gpus: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil, static: m.static}
 	s.others, s.sharers = m.others(wanted)
 	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
 		s.before, s.held = &r, m.current(&r)
 		carryOver(s.held, wanted)
 		wanted.KeepUnknown(r)
 	}
-	cards := m.Cards()
-	for i := range cards {
-		s.cards[cards[i].PCIAddress] = &cards[i]
+	gpus := m.GPUs()
+	for i := range gpus {
+		s.gpus[gpus[i].PCIAddress] = &gpus[i]
 	}
-	for _, card := range cardsOf(wanted) {
-		if s.cards[card] == nil {
-			return nil, nil, fmt.Errorf("card %s has vanished from node %s", gpu.CardName(card), m.Node)
+	for _, gpuID := range gpusOf(wanted) {
+		if s.gpus[gpuID] == nil {
+			return nil, nil, fmt.Errorf("GPU %s has vanished from node %s", gpu.GPUName(gpuID), m.Node)
 		}
 	}
 	var err error
-	if s.live, err = m.live(ctx, cardsOf(wanted)); err != nil {
+	if s.live, err = m.live(ctx, gpusOf(wanted)); err != nil {
 		if withoutDriver(err) && preparedOnPaper(s) {
 			return &run{Manager: m, operation: "prepare", record: *s.held}, nil, nil
 		}
@@ -275,10 +275,10 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []St
 	return r, steps, nil
 }
 
-// others are the records of other claims on a record's cards, and what is still
+// others are the records of other claims on a record's GPUs, and what is still
 // true of them.
 func (m *Manager) others(r ledger.Record) (all, current []ledger.Record) {
-	for _, other := range m.Ledger.On(cardsOf(r)) {
+	for _, other := range m.Ledger.On(gpusOf(r)) {
 		if other.Claim.UID == r.Claim.UID {
 			continue
 		}
@@ -304,7 +304,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim ledger.ClaimRef) error {
 }
 
 // unprepare releases the claim's record if it is, once nobody else works on its
-// cards, the one that is meant.
+// GPUs, the one that is meant.
 func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant func(ledger.Record) bool, release func(context.Context, ledger.Record) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for one Unprepare are used up", Budget))
 	defer cancel()
@@ -319,7 +319,7 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	if !ok {
 		return m.CDI.Remove(claim.UID)
 	}
-	unlock, err := m.lock(ctx, "unprepare", cardsOf(held))
+	unlock, err := m.lock(ctx, "unprepare", gpusOf(held))
 	if err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (m *Manager) unprepare(ctx context.Context, claim ledger.ClaimRef, meant fu
 	return release(ctx, held)
 }
 
-// release undoes a record. The caller holds the locks of its cards.
+// release undoes a record. The caller holds the locks of its GPUs.
 func (m *Manager) release(ctx context.Context, held ledger.Record) error {
 	if err := m.checkNewerSharers(held); err != nil {
 		return err
@@ -363,21 +363,21 @@ func (m *Manager) current(r *ledger.Record) *ledger.Record {
 	return &now
 }
 
-func (m *Manager) live(ctx context.Context, cards []string) (map[string][]gpu.Partition, error) {
+func (m *Manager) live(ctx context.Context, gpus []string) (map[string][]gpu.Partition, error) {
 	live := map[string][]gpu.Partition{}
-	for _, card := range cards {
-		partitions, err := m.Hardware.Live(ctx, card)
+	for _, gpuID := range gpus {
+		partitions, err := m.Hardware.Live(ctx, gpuID)
 		if err != nil {
-			return nil, fmt.Errorf("list the partitions of card %s: %w", gpu.CardName(card), err)
+			return nil, fmt.Errorf("list the partitions of GPU %s: %w", gpu.GPUName(gpuID), err)
 		}
-		live[card] = partitions
+		live[gpuID] = partitions
 	}
 	return live, nil
 }
 
-func (m *Manager) lock(ctx context.Context, operation string, cards []string) (func(), error) {
+func (m *Manager) lock(ctx context.Context, operation string, gpus []string) (func(), error) {
 	start := time.Now()
-	unlock, err := m.locks.lock(ctx, cards)
+	unlock, err := m.locks.lock(ctx, gpus)
 	if err == nil {
 		if err = m.Refresh(ctx); err != nil {
 			unlock()
@@ -415,26 +415,26 @@ func (m *Manager) announceRelease() {
 	m.released = make(chan struct{})
 }
 
-// cardsOf lists the cards of a record's devices.
-func cardsOf(r ledger.Record) []string {
-	var cards []string
+// gpusOf lists the GPUs of a record's devices.
+func gpusOf(r ledger.Record) []string {
+	var gpus []string
 	for _, d := range r.Devices {
-		cards = append(cards, d.Placement.GPU)
+		gpus = append(gpus, d.Placement.GPU)
 	}
-	return cards
+	return gpus
 }
 
 // static tells whether the partition at a placement is there whatever claims do.
 func (m *Manager) static(p gpu.Placement) bool { return m.Static != nil && m.Static(p.Base()) }
 
-// madeOn lists the cards on which a record's partitions were made. Only they
+// madeOn lists the GPUs on which a record's partitions were made. Only they
 // need to answer when the claim is released.
 func madeOn(r ledger.Record) []string {
-	var cards []string
+	var gpus []string
 	for _, d := range r.Devices {
 		if ours(d) {
-			cards = append(cards, d.Placement.GPU)
+			gpus = append(gpus, d.Placement.GPU)
 		}
 	}
-	return cards
+	return gpus
 }

@@ -14,7 +14,7 @@ func xcp(mode string, index int) gpu.Placement {
 	return gpu.Placement{GPU: address(0), Type: gpu.TypeXCP, Profile: mode, Start: index, Consumes: gpu.Counters{}}
 }
 
-// Partitions that follow the mode of their card are nobody's: those that are
+// Partitions that follow the mode of their GPU are nobody's: those that are
 // there stand in no claim's way, and none is destroyed.
 func TestPlanForPartitionsThatFollowTheMode(t *testing.T) {
 	live := map[string][]gpu.Partition{address(0): {partitionAt(xcp("cpx", 0), "x"), partitionAt(xcp("cpx", 1), "x")}}
@@ -30,7 +30,7 @@ func TestPlanForPartitionsThatFollowTheMode(t *testing.T) {
 	}
 }
 
-// A claim is prepared as long as its card is in the mode of its device.
+// A claim is prepared as long as its GPU is in the mode of its device.
 func TestPlanWhenTheModeHasChanged(t *testing.T) {
 	cpx := partitionAt(xcp("cpx", 0), "x")
 	for name, tt := range map[string]struct {
@@ -42,8 +42,8 @@ func TestPlanWhenTheModeHasChanged(t *testing.T) {
 		"partition, whole now":    {xcp("cpx", 0), nil, false},
 		"partition, another mode": {xcp("dpx", 0), []gpu.Partition{cpx}, false},
 		"partition, missing now":  {xcp("cpx", 1), []gpu.Partition{cpx}, false},
-		"whole card, whole":       {whole(0), nil, true},
-		"whole card, cut now":     {whole(0), []gpu.Partition{cpx}, false},
+		"whole GPU, whole":        {whole(0), nil, true},
+		"whole GPU, cut now":      {whole(0), []gpu.Partition{cpx}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := situationOf(tt.held)
@@ -65,7 +65,7 @@ func TestPlanWhenTheModeHasChanged(t *testing.T) {
 }
 
 // The drivers of two vendors are loaded anew each for itself: what a claim holds
-// on the cards of the other one is still its own.
+// on the GPUs of the other one is still its own.
 func TestPrepareAfterOneDriverWasLoadedAnew(t *testing.T) {
 	stays, goes := mig(0, "1g.10gb", 5, 1), mig(1, "1g.10gb", 2, 1)
 	p := newPlace(t, 2)

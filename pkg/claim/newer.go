@@ -15,7 +15,7 @@ func (m *Manager) checkNewer(wanted ledger.Record) error {
 	if err := m.Ledger.CheckClaim(wanted.Claim.UID); err != nil {
 		return err
 	}
-	err := m.Ledger.CheckGPUs(cardsOf(wanted))
+	err := m.Ledger.CheckGPUs(gpusOf(wanted))
 	newer := (*ledger.NewerError)(nil)
 	if !errors.As(err, &newer) {
 		return err
@@ -63,7 +63,7 @@ func (m *Manager) reportNewer() []Finding {
 func (m *Manager) explainedByNewer(name string) bool {
 	return slices.ContainsFunc(m.Ledger.Newer(), func(n ledger.Newer) bool {
 		return len(n.GPUs) == 0 || string(n.Claim.UID) == name ||
-			slices.ContainsFunc(n.GPUs, func(g string) bool { return gpu.CardName(g) == name })
+			slices.ContainsFunc(n.GPUs, func(g string) bool { return gpu.GPUName(g) == name })
 	})
 }
 

@@ -57,9 +57,9 @@ type situation struct {
 	// sharers are those of them, and of their devices, that are still true: who else
 	// has a share.
 	sharers []ledger.Record
-	// cards are the cards of the wanted devices, by PCI address.
-	cards map[string]*gpu.GPU
-	// live is what exists on those cards.
+	// GPUs are the GPUs of the wanted devices, by PCI address.
+	gpus map[string]*gpu.GPU
+	// live is what exists on those GPUs.
 	live map[string][]gpu.Partition
 	// cdi tells whether the claim's CDI file is there.
 	cdi bool
@@ -99,7 +99,7 @@ func planPrepare(s situation) ([]Step, error) {
 }
 
 // checkItself refuses devices of one claim that exclude each other. The hardware
-// would refuse most of them, but a card that is first given out whole and then
+// would refuse most of them, but a GPU that is first given out whole and then
 // cut for the same claim is a device on which nothing runs.
 func checkItself(s situation) error {
 	for i, d := range s.wanted.Devices {
@@ -107,7 +107,7 @@ func checkItself(s situation) error {
 			if d.Admin || e.Admin || d.Placement.GPU != e.Placement.GPU {
 				continue
 			}
-			if s.cards[d.Placement.GPU].Conflict(d.Placement, e.Placement) {
+			if s.gpus[d.Placement.GPU].Conflict(d.Placement, e.Placement) {
 				return fmt.Errorf("the claim was given %s and %s, which cannot exist at the same time; delete the pod so that it is scheduled again", e.Name, d.Name)
 			}
 		}
@@ -115,7 +115,7 @@ func checkItself(s situation) error {
 	return nil
 }
 
-// checkHolders is the last line of defence against using a piece of a card
+// checkHolders is the last line of defence against using a piece of a GPU
 // twice. It counts as the scheduler does, from the ledger instead of the API.
 func checkHolders(s situation) error {
 	for _, d := range s.wanted.Devices {
@@ -127,9 +127,9 @@ func checkHolders(s situation) error {
 				if theirs.Admin || theirs.Placement.GPU != d.Placement.GPU {
 					continue
 				}
-				if s.cards[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
+				if s.gpus[d.Placement.GPU].Conflict(d.Placement, theirs.Placement) {
 					return conflict(s.wanted, []ledger.Record{other}, func(holder string) string {
-						return fmt.Sprintf("%s cannot be given out: %s still holds %s on the same card and its release is not finished; this is tried again",
+						return fmt.Sprintf("%s cannot be given out: %s still holds %s on the same GPU and its release is not finished; this is tried again",
 							d.Name, holder, theirs.Name)
 					})
 				}
@@ -157,16 +157,16 @@ func checkForeign(s situation) error {
 				if part.Is(d.Placement) {
 					continue // it is there for whoever is given it
 				}
-				return fmt.Errorf("%s cannot be given out: the profile of the node keeps card %s cut, and %s is in its place; delete the pod so that it is scheduled again",
-					d.Name, d.Placement.CardName(), part.Name())
+				return fmt.Errorf("%s cannot be given out: the profile of the node keeps GPU %s cut, and %s is in its place; delete the pod so that it is scheduled again",
+					d.Name, d.Placement.GPUName(), part.Name())
 			}
 			if owner := recordOf(part, s.others); owner != nil {
 				return conflict(s.wanted, []ledger.Record{*owner}, func(holder string) string {
 					return fmt.Sprintf("%s cannot be given out: partition %s of %s is still there; this is tried again", d.Name, part.Name(), holder)
 				})
 			}
-			return fmt.Errorf("%s cannot be given out: card %s holds partition %s (%s) that Tranche did not make; whoever made it must remove it",
-				d.Name, d.Placement.CardName(), part.Name(), part.ID)
+			return fmt.Errorf("%s cannot be given out: GPU %s holds partition %s (%s) that Tranche did not make; whoever made it must remove it",
+				d.Name, d.Placement.GPUName(), part.Name(), part.ID)
 		}
 	}
 	return nil
@@ -225,7 +225,7 @@ func allExist(s situation) bool {
 	return true
 }
 
-// exists tells whether a card still has what was handed out. A whole card is
+// exists tells whether a GPU still has what was handed out. A whole GPU is
 // there as long as nothing is cut from it.
 func exists(d ledger.Device, live []gpu.Partition) bool {
 	if d.Placement.Base().Type == gpu.TypeGPU {
@@ -244,7 +244,7 @@ func sameDevices(a, b ledger.Record) bool {
 
 // planRelease lists the steps that undo a record. Only partitions that are
 // still the ones that we made, and of which no other record has a share, are
-// destroyed, and none that is static; live has those of the cards whose driver has
+// destroyed, and none that is static; live has those of the GPUs whose driver has
 // not been loaded anew since, sharers what is still true of the other records.
 func planRelease(r ledger.Record, live map[string][]gpu.Partition, sharers []ledger.Record, static func(gpu.Placement) bool) []Step {
 	steps := []Step{{Op: OpRemoveCDI}}

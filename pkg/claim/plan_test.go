@@ -11,11 +11,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// situationOf is a claim that wants some placements on an idle card 0.
+// situationOf is a claim that wants some placements on an idle GPU 0.
 func situationOf(placements ...gpu.Placement) situation {
 	return situation{
 		wanted: recordOfClaim("a", ledger.Preparing, placements...),
-		cards:  map[string]*gpu.GPU{address(0): new(testCard(0)), address(1): new(testCard(1))},
+		gpus:   map[string]*gpu.GPU{address(0): new(testGPU(0)), address(1): new(testGPU(1))},
 		live:   map[string][]gpu.Partition{},
 	}
 }
@@ -52,7 +52,7 @@ func TestPlanPrepare(t *testing.T) {
 	}{
 		"new claim":             {situationOf(one), all},
 		"two devices":           {situationOf(one, three), []Step{{Op: OpIntent}, {Op: OpCreate}, {Op: OpCreate, Device: 1}, {Op: OpWriteCDI}, {Op: OpDone}}},
-		"whole card":            {situationOf(whole(0)), all},
+		"whole GPU":             {situationOf(whole(0)), all},
 		"nothing left to do":    {prepared, nil},
 		"its CDI file is gone":  {prepared.with(func(s *situation) { s.cdi = false }), again},
 		"its partition is gone": {prepared.with(func(s *situation) { s.live = nil }), all},
@@ -63,7 +63,7 @@ func TestPlanPrepare(t *testing.T) {
 		"crashed before done": {situationOf(one).with(hold(ledger.Preparing, "")), again},
 		"crashed, half made":  {situationOf(one).with(hold(ledger.Preparing, "")).with(func(s *situation) { s.live = live(partitionAt(one, "")) }), again},
 		"others beside it":    {situationOf(one).with(func(s *situation) { s.others = []ledger.Record{recordOfClaim("b", ledger.Prepared, three)} }), all},
-		"same place, other card": {situationOf(one).with(func(s *situation) {
+		"same place, other GPU": {situationOf(one).with(func(s *situation) {
 			s.others = []ledger.Record{recordOfClaim("b", ledger.Prepared, mig(1, "1g.10gb", 5, 1))}
 		}), all},
 		"foreign, elsewhere": {situationOf(one).with(func(s *situation) { s.live = live(partitionAt(three, "MIG-x")) }), all},
@@ -114,22 +114,22 @@ func TestPlanPrepareRefuses(t *testing.T) {
 	}{
 		"held by another claim": {
 			situationOf(one).with(func(s *situation) { s.others = holder(three, "p1", "p2") }),
-			"gpu-0000-01-00-0-mig-1g-10gb-2 cannot be given out: claim team/claim-b (pod p1, p2) still holds gpu-0000-01-00-0-mig-3g-40gb-0 on the same card and its release is not finished; this is tried again", true,
+			"gpu-0000-01-00-0-mig-1g-10gb-2 cannot be given out: claim team/claim-b (pod p1, p2) still holds gpu-0000-01-00-0-mig-3g-40gb-0 on the same GPU and its release is not finished; this is tried again", true,
 		},
 		"held, no pod known": {
 			situationOf(one).with(func(s *situation) { s.others = holder(one) }), "claim team/claim-b still holds", true,
 		},
-		"whole card is cut by a claim": {
+		"whole GPU is cut by a claim": {
 			situationOf(whole(0)).with(func(s *situation) { s.others = holder(one) }), "claim team/claim-b still holds", true,
 		},
-		"partition of a whole card that is held": {
+		"partition of a whole GPU that is held": {
 			situationOf(one).with(func(s *situation) { s.others = holder(whole(0)) }), "still holds gpu-0000-01-00-0 on", true,
 		},
 		"foreign partition over it": {
 			situationOf(one).with(func(s *situation) { s.live = live(three, "MIG-x") }),
-			"card gpu-0000-01-00-0 holds partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) that Tranche did not make; whoever made it must remove it", false,
+			"GPU gpu-0000-01-00-0 holds partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) that Tranche did not make; whoever made it must remove it", false,
 		},
-		"foreign partition on a whole card": {
+		"foreign partition on a whole GPU": {
 			situationOf(whole(0)).with(func(s *situation) { s.live = live(three, "MIG-x") }), "did not make", false,
 		},
 		"foreign partition exactly there": {
@@ -151,7 +151,7 @@ func TestPlanPrepareRefuses(t *testing.T) {
 		"devices of the claim that exclude each other": {
 			situationOf(one, three), "the claim was given gpu-0000-01-00-0-mig-1g-10gb-2 and gpu-0000-01-00-0-mig-3g-40gb-0, which cannot exist at the same time", false,
 		},
-		"whole card and a piece of it in one claim": {
+		"whole GPU and a piece of it in one claim": {
 			situationOf(whole(0), one), "cannot exist at the same time", false,
 		},
 	} {
@@ -187,7 +187,7 @@ func TestPlanRelease(t *testing.T) {
 		"gone already":          {record: prepared, want: ends},
 		"somebody else's there": {record: prepared, live: live(partitionAt(one, "MIG-x")), want: ends},
 		"admin access":          {record: admin, live: live(partitionAt(one, "MIG-a")), want: ends},
-		"whole card":            {record: recordOfClaim("a", ledger.Prepared, whole(0)), live: live(partitionAt(one, "MIG-x")), want: ends},
+		"whole GPU":             {record: recordOfClaim("a", ledger.Prepared, whole(0)), live: live(partitionAt(one, "MIG-x")), want: ends},
 		"neighbours stay":       {record: prepared, live: live(partitionAt(three, "MIG-b")), want: ends},
 		"two, the last one first": {
 			record: recordOfClaim("a", ledger.Prepared, one, three),

@@ -63,7 +63,7 @@ func (m *Manager) postpone(ctx context.Context, held ledger.Record) error {
 func (m *Manager) FinishReleases(ctx context.Context, pciAddresses ...string) []Finding {
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
-		if !r.Released || len(pciAddresses) > 0 && !slices.ContainsFunc(cardsOf(r), func(card string) bool { return slices.Contains(pciAddresses, card) }) {
+		if !r.Released || len(pciAddresses) > 0 && !slices.ContainsFunc(gpusOf(r), func(gpuID string) bool { return slices.Contains(pciAddresses, gpuID) }) {
 			continue
 		}
 		err := m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return now.Released }, m.release)

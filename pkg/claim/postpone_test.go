@@ -14,8 +14,8 @@ import (
 
 // withoutTheDriver makes the driver of all GPUs unusable until the result is called.
 func (p *place) withoutTheDriver() (back func()) {
-	p.hardware.onLive = func(card string) error {
-		return &gpu.DriverError{PCIAddress: card, Vendor: gpu.NVIDIA, Err: errors.New("its library is missing")}
+	p.hardware.onLive = func(gpuID string) error {
+		return &gpu.DriverError{PCIAddress: gpuID, Vendor: gpu.NVIDIA, Err: errors.New("its library is missing")}
 	}
 	return func() { p.hardware.onLive = nil }
 }
@@ -113,7 +113,7 @@ func TestPrepareWithoutTheDriver(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, before, again)
 	_, err = m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 1, 1)))
-	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of card %s cannot be used: its library is missing", gpu.CardName(address(0))))
+	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.GPUName(address(0))))
 	assert.Len(t, m.Ledger.List(), 1)
 }
 

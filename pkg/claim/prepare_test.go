@@ -18,9 +18,9 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	m := p.start()
 	seen := &phases{}
 	m.Observer = seen
-	one, card := mig(0, "1g.10gb", 5, 1), whole(1)
+	one, g := mig(0, "1g.10gb", 5, 1), whole(1)
 
-	r, err := m.Prepare(t.Context(), claimFor("a", one, card))
+	r, err := m.Prepare(t.Context(), claimFor("a", one, g))
 	require.NoError(t, err)
 	assert.Equal(t, ledger.Prepared, r.State)
 	assert.Equal(t, "MIG-1", r.Devices[0].UUID)
@@ -210,7 +210,7 @@ func TestPrepareRefusesBeforeTouching(t *testing.T) {
 
 	p.hardware.onLive = func(string) error { return errScripted }
 	_, err = m.Prepare(t.Context(), claimFor("a", one))
-	require.ErrorContains(t, err, "list the partitions of card gpu-0000-01-00-0: scripted failure")
+	require.ErrorContains(t, err, "list the partitions of GPU gpu-0000-01-00-0: scripted failure")
 	p.nothingHeld(m)
 
 	// A pod that is not one, as users of the claim go, is not named.

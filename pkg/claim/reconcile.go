@@ -128,7 +128,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 		findings = append(findings, Finding{
 			Reason:  "LeftoverReleased",
 			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
-			// While this waits for the card, the kubelet may prepare a new
+			// While this waits for the GPU, the kubelet may prepare a new
 			// allocation of the same claim, which is not the one to release.
 			Err: m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return sameDevices(now, r) }, m.release),
 		})
@@ -200,7 +200,7 @@ func (m *Manager) Forgotten(ctx context.Context, uids []types.UID) ([]types.UID,
 	}), nil
 }
 
-// Foreign lists the partitions of a card that no record explains and that are not
+// Foreign lists the partitions of a GPU that no record explains and that are not
 // static.
 func (m *Manager) Foreign(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
 	foreign, _, err := m.Compare(ctx, pciAddress)
@@ -228,19 +228,19 @@ func (m *Manager) Compare(ctx context.Context, pciAddress string) (foreign []gpu
 
 // missing lists what claims hold of a GPU and is not among its partitions. A
 // partition of a mode that is there but incomplete is an obstacle of its own.
-func (m *Manager) missing(card string, live []gpu.Partition) []ledger.Device {
+func (m *Manager) missing(gpuID string, live []gpu.Partition) []ledger.Device {
 	incomplete := func(d ledger.Device) bool {
 		return slices.ContainsFunc(live, func(p gpu.Partition) bool {
 			return p.Is(d.Placement) && p.Type.FollowsMode() && !p.Complete
 		})
 	}
 	var missing []ledger.Device
-	for _, r := range m.Held([]string{card}) {
+	for _, r := range m.Held([]string{gpuID}) {
 		if r.State != ledger.Prepared {
 			continue
 		}
 		for _, d := range r.Devices {
-			if d.Placement.GPU == card && !d.Admin && !exists(d, live) && !incomplete(d) {
+			if d.Placement.GPU == gpuID && !d.Admin && !exists(d, live) && !incomplete(d) {
 				missing = append(missing, d)
 			}
 		}
@@ -270,7 +270,7 @@ func (m *Manager) Adopt(ctx context.Context, p gpu.Partition) error {
 }
 
 // foreign lists the partitions that no record explains and that are not static. The
-// caller holds the card's lock.
+// caller holds the GPU's lock.
 func (m *Manager) foreign(live []gpu.Partition) []gpu.Partition {
 	var records []ledger.Record
 	for _, r := range m.Ledger.List() {

@@ -21,7 +21,7 @@ import (
 // to let go of its partition.
 const inUsePatience = 5 * time.Second
 
-// run takes the steps of one plan. The locks of all its cards are held.
+// run takes the steps of one plan. The locks of all its GPUs are held.
 type run struct {
 	*Manager
 	operation string
@@ -31,7 +31,7 @@ type run struct {
 	before *ledger.Record
 	// live is what existed when the run began.
 	live map[string][]gpu.Partition
-	// sharers is what is still true of the other claims' records on the cards.
+	// sharers is what is still true of the other claims' records on the GPUs.
 	sharers []ledger.Record
 	// left are indexes of the devices of a release that could not be cleaned up,
 	// because their GPU is lost.
@@ -197,7 +197,7 @@ func (r *run) join(ctx context.Context, device int) error {
 	return nil
 }
 
-// leave is there for every share of a record, also where its card's driver has
+// leave is there for every share of a record, also where its GPU's driver has
 // been loaded anew: what was started for it may still run.
 func (r *run) leave(ctx context.Context, device int) error {
 	if r.Shares == nil {
@@ -236,7 +236,7 @@ func (r *run) destroy(ctx context.Context, p gpu.Placement) error {
 }
 
 func (r *run) writeCDI(ctx context.Context) error {
-	common, err := r.Hardware.CommonEdits(ctx, cardsOf(r.record))
+	common, err := r.Hardware.CommonEdits(ctx, gpusOf(r.record))
 	if err != nil {
 		return fmt.Errorf("find out what containers need from the driver: %w", err)
 	}

@@ -36,7 +36,7 @@ func (m *Manager) stopStrays(ctx context.Context) []Finding {
 	return findings
 }
 
-// stopStray stops one if, once nobody else works on its cards, no record explains
+// stopStray stops one if, once nobody else works on its GPUs, no record explains
 // it still.
 func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err error) {
 	if err := m.Refresh(ctx); err != nil || m.explained(name) {
@@ -44,7 +44,7 @@ func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, Budget, fmt.Errorf("the %s for stopping daemon %s are used up", Budget, name))
 	defer cancel()
-	unlock, err := m.lock(ctx, "reconcile", m.cardsServedBy(name))
+	unlock, err := m.lock(ctx, "reconcile", m.gpusServedBy(name))
 	if err != nil {
 		return false, err
 	}
@@ -55,15 +55,15 @@ func (m *Manager) stopStray(ctx context.Context, name string) (stopped bool, err
 	return true, m.Shares.Stop(ctx, name)
 }
 
-// cardsServedBy are the cards whose shares a daemon may be for: the one that it is
+// gpusServedBy are the GPUs whose shares a daemon may be for: the one that it is
 // named for, else all.
-func (m *Manager) cardsServedBy(name string) []string {
+func (m *Manager) gpusServedBy(name string) []string {
 	var all []string
-	for _, card := range m.Cards() {
-		if card.Name() == name {
-			return []string{card.PCIAddress}
+	for _, g := range m.GPUs() {
+		if g.Name() == name {
+			return []string{g.PCIAddress}
 		}
-		all = append(all, card.PCIAddress)
+		all = append(all, g.PCIAddress)
 	}
 	return all
 }
@@ -87,7 +87,7 @@ func (m *Manager) Rejoin(ctx context.Context, uid types.UID) error {
 	if !ok || m.Shares == nil {
 		return nil
 	}
-	unlock, err := m.lock(ctx, "reconcile", cardsOf(held))
+	unlock, err := m.lock(ctx, "reconcile", gpusOf(held))
 	if err != nil {
 		return err
 	}

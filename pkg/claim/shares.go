@@ -23,20 +23,20 @@ type Holder struct {
 	// other claims, and those of this claim that come before it. They join before
 	// it and leave after it.
 	Others []ledger.Device
-	// Lapsed is set when the card's driver was loaded anew since the share was
-	// handed out. How the card was set is gone then, and is not to be brought back;
+	// Lapsed is set when the GPU's driver was loaded anew since the share was
+	// handed out. How the GPU was set is gone then, and is not to be brought back;
 	// what was started for the holder may still run.
 	Lapsed bool
 }
 
-// Sharer sets up what the holders of shares find: how the card is set, and what
-// keeps each to its part. The caller holds the lock of the card while it calls
+// Sharer sets up what the holders of shares find: how the GPU is set, and what
+// keeps each to its part. The caller holds the lock of the GPU while it calls
 // Join or Leave.
 type Sharer interface {
-	// Settings reads how a card is set, before the first share changes it and once
-	// what is shared exists. It is nil for a card on which sharing changes nothing
+	// Settings reads how a GPU is set, before the first share changes it and once
+	// what is shared exists. It is nil for a GPU on which sharing changes nothing
 	// that must come back.
-	Settings(ctx context.Context, p gpu.Placement) (*gpu.CardSettings, error)
+	Settings(ctx context.Context, p gpu.Placement) (*gpu.GPUSettings, error)
 
 	// Join gets a share ready for its holder. It is idempotent. What takes longer
 	// is started, and Join fails with a *NotReadyError until it is there.
@@ -57,11 +57,11 @@ type Sharer interface {
 	Running() ([]string, error)
 
 	// Serves names what Join starts for a device of a claim. It is empty if that is
-	// nothing, and the name of a card (gpu.CardName) if it is for all shares of it.
+	// nothing, and the name of a GPU (gpu.GPUName) if it is for all shares of it.
 	Serves(claim ledger.ClaimRef, d ledger.Device) string
 
 	// Stop ends what runs by a name. It is idempotent. The caller holds the locks
-	// of the cards that it may be for.
+	// of the GPUs that it may be for.
 	Stop(ctx context.Context, name string) error
 }
 
@@ -77,7 +77,7 @@ type NotReadyError struct {
 
 func (e *NotReadyError) Error() string { return fmt.Sprintf("%s is not ready yet", e.What) }
 
-// sameBase tells whether two devices are shares of one piece of a card.
+// sameBase tells whether two devices are shares of one piece of a GPU.
 func sameBase(d, e ledger.Device) bool {
 	return d.IsShare() && e.IsShare() && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
 }
@@ -124,7 +124,7 @@ func checkShares(s situation) error {
 			return fmt.Errorf("the claim was given more of %s than all of its %s; delete the pod so that it is scheduled again", d.Name, what)
 		}
 		if n := sharesOf(d.Request, s.wanted.Devices); d.Placement.Share.OneClient && n > 1 {
-			return fmt.Errorf("request %s asks for %d shares, and the settings of card %s (oneClient) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.CardName())
+			return fmt.Errorf("request %s asks for %d shares, and the settings of GPU %s (oneClient) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.GPUName())
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ type crashCase struct {
 
 func crashCases() map[string]crashCase {
 	cases := map[string]crashCase{}
-	for what, device := range map[string]gpu.Placement{"card": memoryShare(0), "partition": migShare(0)} {
+	for what, device := range map[string]gpu.Placement{"gpu": memoryShare(0), "partition": migShare(0)} {
 		for before, holder := range []string{"only", "second", "third"} {
 			for _, slow := range []bool{false, true} {
 				cases[fmt.Sprintf("%s holder of a %s, slow %t", holder, what, slow)] = crashCase{device, before, slow}
@@ -98,7 +98,7 @@ func TestCrashDuringPrepareOfShare(t *testing.T) {
 					dieBefore(m, n)
 					if !crash(func() { _, _ = m.Prepare(t.Context(), c.mine()) }) {
 						// Intent, create, join, CDI file, done and the answer; a slow daemon
-						// of a whole card makes two of them come twice.
+						// of a whole GPU makes two of them come twice.
 						assert.GreaterOrEqual(t, n, 6)
 						return
 					}

@@ -87,7 +87,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 				prepared("d", memoryShare(0), memory(1)), prepared("e", memoryShare(0), memory(1))),
 			"claims team/claim-b, team/claim-c, team/claim-d and 1 more, and a release", true,
 		},
-		"the other share of it":  {wantsShare(fractionShare(0), fraction(1), prepared("b", memoryShare(0), memory(1))), "claim team/claim-b still holds gpu-0000-01-00-0-memory-share on the same card", true},
+		"the other share of it":  {wantsShare(fractionShare(0), fraction(1), prepared("b", memoryShare(0), memory(1))), "claim team/claim-b still holds gpu-0000-01-00-0-memory-share on the same GPU", true},
 		"the whole of it":        {wantsShare(memoryShare(0), memory(1), prepared("b", whole(0), gpu.Amount{})), "still holds gpu-0000-01-00-0 on", true},
 		"a piece of it":          {wantsShare(memoryShare(0), memory(1), prepared("b", migShare(0), memory(1))), "still holds " + migShare(0).Name(), true},
 		"the same piece, alone":  {wantsShare(migShare(0), memory(1), prepared("b", part, gpu.Amount{})), "still holds " + part.Name(), true},
@@ -144,7 +144,7 @@ func TestPlanReleaseShare(t *testing.T) {
 		"others under way":   {mine, []ledger.Record{holding("b", ledger.Preparing, migShare(0), memory(1))}, live, leave},
 		"others elsewhere":   {mine, []ledger.Record{holding("b", ledger.Prepared, migShare(1), memory(1))}, live, last},
 		"piece is gone":      {mine, nil, nil, leave},
-		"whole card":         {holding("a", ledger.Prepared, memoryShare(0), memory(1)), nil, nil, leave},
+		"whole GPU":          {holding("a", ledger.Prepared, memoryShare(0), memory(1)), nil, nil, leave},
 		"crashed on the way": {holding("a", ledger.Preparing, migShare(0), memory(1)), nil, live, last},
 		"two of one piece":   {twice, nil, live, []Step{{Op: OpRemoveCDI}, {Op: OpLeave, Device: 1}, {Op: OpLeave}, {Op: OpDestroy}, {Op: OpForget}}},
 	} {
@@ -171,7 +171,7 @@ func TestHolderOthers(t *testing.T) {
 	}
 }
 
-// Where the settings say so, a request has one share, whichever cards it is of.
+// Where the settings say so, a request has one share, whichever GPUs it is of.
 // Several requests have several.
 func TestOneShareForEachRequest(t *testing.T) {
 	s := wantsShare(memoryShare(0), memory(1))
@@ -186,7 +186,7 @@ func TestOneShareForEachRequest(t *testing.T) {
 		s.wanted.Devices[i].Placement.Share = &share
 	}
 	_, err = planPrepare(s)
-	require.EqualError(t, err, "request "+s.wanted.Devices[0].Request+" asks for 2 shares, and the settings of card gpu-0000-01-00-0 (oneClient) allow one: ask for one, with the amount that is needed")
+	require.EqualError(t, err, "request "+s.wanted.Devices[0].Request+" asks for 2 shares, and the settings of GPU gpu-0000-01-00-0 (oneClient) allow one: ask for one, with the amount that is needed")
 	s.wanted.Devices[1].Request = "another"
 	_, err = planPrepare(s)
 	require.NoError(t, err)

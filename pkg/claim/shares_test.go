@@ -24,13 +24,13 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	d := r.Devices[0]
 	assert.Equal(t, &gpu.Amount{Memory: 2000 << 20, Clients: 1}, d.Amount)
 	assert.Equal(t, "GPU-"+address(0), d.UUID)
-	assert.Equal(t, &gpu.CardSettings{ComputeMode: "own"}, d.Before)
+	assert.Equal(t, &gpu.GPUSettings{ComputeMode: "own"}, d.Before)
 	assert.False(t, d.Made)
 	assert.Equal(t, []string{"a " + d.Key()}, p.shares.holders())
 	spec, err := os.ReadFile(p.cdiFile("a"))
 	require.NoError(t, err)
 	assert.Contains(t, string(spec), `"name":"`+d.Key()+`_a"`)
-	assert.Contains(t, string(spec), `"/dev/gpu-0000-01-00-0"`, "the containers see the card")
+	assert.Contains(t, string(spec), `"/dev/gpu-0000-01-00-0"`, "the containers see the GPU")
 	assert.Contains(t, string(spec), "_MEMORY_SHARE_"+string(d.ShareID[:8])+"=memory-share 2000Mi GPU-"+address(0))
 	assert.Contains(t, string(spec), `"SHARE=`+d.Key()+`"`)
 	assert.Contains(t, string(spec), `"/pipe"`)
@@ -65,7 +65,7 @@ func TestSharedPartitionGoesWithItsLastHolder(t *testing.T) {
 	p.nothingShared(m)
 }
 
-// How a card was is read before the first share only, and comes back with the last.
+// How a GPU was is read before the first share only, and comes back with the last.
 func TestSettingsComeBackWithLastHolder(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
@@ -86,13 +86,13 @@ func TestSettingsCannotBeRead(t *testing.T) {
 	p.shares.onSettings = func() error { return errScripted }
 	_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
-	require.ErrorContains(t, err, "read how card gpu-0000-01-00-0 is set, before gpu-0000-01-00-0-memory-share changes it")
+	require.ErrorContains(t, err, "read how GPU gpu-0000-01-00-0 is set, before gpu-0000-01-00-0-memory-share changes it")
 	p.nothingShared(m)
 }
 
 // Two shares of one device in one claim are two devices.
 func TestTwoSharesOfOneDeviceInOneClaim(t *testing.T) {
-	for name, device := range map[string]gpu.Placement{"whole card": memoryShare(0), "partition": migShare(0)} {
+	for name, device := range map[string]gpu.Placement{"whole GPU": memoryShare(0), "partition": migShare(0)} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			m := p.start()
@@ -142,7 +142,7 @@ func TestJoinFailsAndIsUndone(t *testing.T) {
 
 // Containers may be running with the share: a repair that fails leaves it joined.
 func TestRepairOfShareFails(t *testing.T) {
-	for name, device := range map[string]gpu.Placement{"whole card": memoryShare(0), "partition": migShare(0)} {
+	for name, device := range map[string]gpu.Placement{"whole GPU": memoryShare(0), "partition": migShare(0)} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			m := p.start()
@@ -174,7 +174,7 @@ func TestLeaveFails(t *testing.T) {
 }
 
 // After a reboot the daemons' folders may still be there: each claim's is ended,
-// and nothing of the card's settings is brought back.
+// and nothing of the GPU's settings is brought back.
 func TestReleaseOfSharesAfterReboot(t *testing.T) {
 	p := newPlace(t, 2).offerShares()
 	m := p.start()
@@ -287,7 +287,7 @@ func TestReconcileStopsStrayDaemons(t *testing.T) {
 	c := shareClaim("a", memoryShare(0), "10Gi")
 	mustPrepare(t, m, c)
 	p.shares.daemons["gone"] = true
-	p.shares.daemons[gpu.CardName(address(0))] = true
+	p.shares.daemons[gpu.GPUName(address(0))] = true
 	findings := m.Reconcile(t.Context(), api(c))
 	require.Len(t, findings, 2)
 	assert.Contains(t, findings, Finding{Reason: "StrayDaemonStopped", Message: "daemon gone served no claim of which there is a record and is stopped"})
@@ -354,7 +354,7 @@ func TestSettingsAreReadOnceTheShareExists(t *testing.T) {
 	p.shares.onJoin = func(h Holder) error {
 		r, ok := m.Ledger.Get(h.Claim.UID)
 		require.True(t, ok)
-		assert.Equal(t, &gpu.CardSettings{ComputeMode: "own"}, r.Devices[0].Before, "in the ledger")
+		assert.Equal(t, &gpu.GPUSettings{ComputeMode: "own"}, r.Devices[0].Before, "in the ledger")
 		return nil
 	}
 	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))

@@ -14,7 +14,7 @@ import (
 )
 
 // A daemon that takes a while is waited for with no lock held: the record says what
-// is held, and everybody else goes on, on this card and on others.
+// is held, and everybody else goes on, on this GPU and on others.
 func TestNobodyWaitsForADaemon(t *testing.T) {
 	p, started, ready := slowPlace(t, 2)
 	m := p.start()
@@ -28,25 +28,25 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, ledger.Preparing, r.State)
 	p.shares.slow = false
-	for _, c := range []string{"same card", "other card"} {
-		n := map[string]int{"same card": 0, "other card": 1}[c]
+	for _, c := range []string{"same GPU", "other GPU"} {
+		n := map[string]int{"same GPU": 0, "other GPU": 1}[c]
 		mustPrepare(t, m, shareClaim(c, memoryShare(n), "20Gi"))
 	}
 	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", memoryShare(0), "20Gi")))
-	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same card (pod pod-same card), and")
-	mustRelease(t, m, "same card")
-	assert.Equal(t, "shared", p.shares.mode(address(0)), "who waits holds the card, too")
+	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same GPU (pod pod-same GPU), and")
+	mustRelease(t, m, "same GPU")
+	assert.Equal(t, "shared", p.shares.mode(address(0)), "who waits holds the GPU, too")
 	close(ready)
 	require.NoError(t, <-done)
 	mustRelease(t, m, "a")
-	mustRelease(t, m, "other card")
+	mustRelease(t, m, "other GPU")
 	p.nothingShared(m)
 }
 
 // slowPlace is a node on which daemons are ready when ready is closed. started tells
 // of each that is waited for.
-func slowPlace(t *testing.T, cards int) (p *place, started chan struct{}, ready chan struct{}) {
-	p = newPlace(t, cards).offerShares()
+func slowPlace(t *testing.T, gpus int) (p *place, started chan struct{}, ready chan struct{}) {
+	p = newPlace(t, gpus).offerShares()
 	p.shares.slow = true
 	started, ready = make(chan struct{}, 64), make(chan struct{})
 	p.shares.onWait = func(ctx context.Context) error {
@@ -220,8 +220,8 @@ func TestGivingUpLeavesWhatAnotherHasFinished(t *testing.T) {
 	p.nothingShared(m)
 }
 
-// 48 claims come to one card at once, and go.
-func TestManySharesOnOneCard(t *testing.T) {
+// 48 claims come to one GPU at once, and go.
+func TestManySharesOnOneGPU(t *testing.T) {
 	const claims = 48
 	p := newPlace(t, 1).offerShares()
 	p.shares.slow = true

@@ -80,13 +80,13 @@ func TestStaticPartitionIsNotForeign(t *testing.T) {
 	assert.Equal(t, []string{one.Name(), other.Name()}, p.hardware.names())
 }
 
-// What was allocated before the profile cut the card for good must not have it.
+// What was allocated before the profile cut the GPU for good must not have it.
 func TestStaticPartitionInTheWay(t *testing.T) {
 	three, one := mig(0, "3g.40gb", 4, 4), mig(0, "1g.10gb", 5, 1)
 	for _, wanted := range []gpu.Placement{three, whole(0)} {
 		p := newPlaceWith(t, "MIG-x", one)
 		_, err := p.startStatic(one).Prepare(t.Context(), claimFor("a", wanted))
-		require.ErrorContains(t, err, "the profile of the node keeps card gpu-0000-01-00-0 cut, and "+one.Name()+" is in its place; delete the pod")
+		require.ErrorContains(t, err, "the profile of the node keeps GPU gpu-0000-01-00-0 cut, and "+one.Name()+" is in its place; delete the pod")
 		var conflict *ConflictError
 		assert.NotErrorAs(t, err, &conflict, "waiting is no use")
 	}
@@ -174,7 +174,7 @@ func TestExclusive(t *testing.T) {
 	err = m.Exclusive(t.Context(), []string{address(1), address(0)}, "is being changed to profile all-balanced", func(held []ledger.Record) error {
 		require.Len(t, held, 1)
 		assert.Equal(t, refOf("a"), held[0].Claim)
-		const why = "card gpu-0000-01-00-0 is being changed to profile all-balanced; this is tried again"
+		const why = "GPU gpu-0000-01-00-0 is being changed to profile all-balanced; this is tried again"
 		_, err := m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 6, 1)))
 		require.EqualError(t, err, why)
 		require.EqualError(t, m.Unprepare(t.Context(), refOf("a")), why)
@@ -197,7 +197,7 @@ func TestExclusive(t *testing.T) {
 	assert.Empty(t, m.locks.exclusive)
 }
 
-// One that needs a card for itself waits for another that does, and for claims,
+// One that needs a GPU for itself waits for another that does, and for claims,
 // until its own time is over.
 func TestExclusiveWaits(t *testing.T) {
 	p := newPlace(t, 1)
@@ -225,7 +225,7 @@ func TestExclusiveWaits(t *testing.T) {
 	require.NoError(t, m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error { return nil }))
 }
 
-// The lock of a card that another process changes is waited for like any other.
+// The lock of a GPU that another process changes is waited for like any other.
 func TestExclusiveKeepsOtherProcessesOut(t *testing.T) {
 	p := newPlace(t, 1)
 	older, newer := p.start(), p.start()

@@ -68,7 +68,7 @@ func (r *run) readSettings(ctx context.Context, device int) error {
 	if before == nil {
 		var err error
 		if before, err = r.Shares.Settings(ctx, d.Placement); err != nil {
-			return fmt.Errorf("read how card %s is set, before %s changes it: %w", d.Placement.CardName(), d.Name, err)
+			return fmt.Errorf("read how GPU %s is set, before %s changes it: %w", d.Placement.GPUName(), d.Name, err)
 		}
 	}
 	if before == nil {
@@ -78,11 +78,11 @@ func (r *run) readSettings(ctx context.Context, device int) error {
 	return r.Ledger.Put(r.record)
 }
 
-// knownBefore is how a card was set before its first share, if a record says so.
-func knownBefore(card string, records []ledger.Record) *gpu.CardSettings {
+// knownBefore is how a GPU was set before its first share, if a record says so.
+func knownBefore(gpuID string, records []ledger.Record) *gpu.GPUSettings {
 	for _, r := range records {
 		for _, d := range r.Devices {
-			if d.IsShare() && d.Placement.GPU == card && d.Before != nil {
+			if d.IsShare() && d.Placement.GPU == gpuID && d.Before != nil {
 				return d.Before
 			}
 		}

@@ -17,36 +17,36 @@ import (
 // whether or not their names are shown.
 func TestLeft(t *testing.T) {
 	in := scenes.Shared()
-	admin := scenes.Sharer("monitoring", "look", 0, scenes.CardOf(0)+"-memory-share", "memory", "1Gi", "clients", "9")
+	admin := scenes.Sharer("monitoring", "look", 0, scenes.GPUOf(0)+"-memory-share", "memory", "1Gi", "clients", "9")
 	scenes.Result(&admin).AdminAccess = new(true)
 	in.Claims = append(in.Claims, admin)
 	want := map[string]string{"memory": "13005Mi", "compute": "50", "clients": "45"}
-	assert.Equal(t, want, in.Summary().Nodes[0].Cards[0].Held[0].Left)
+	assert.Equal(t, want, in.Summary().Nodes[0].GPUs[0].Held[0].Left)
 	in.View.Namespace = "default"
-	assert.Equal(t, want, in.Summary().Nodes[0].Cards[0].Held[0].Left, "also of those that are not shown")
+	assert.Equal(t, want, in.Summary().Nodes[0].GPUs[0].Held[0].Left, "also of those that are not shown")
 
 	in.Partial = true
-	assert.Nil(t, in.Summary().Nodes[0].Cards[0].Held[0].Left, "when not all claims could be read, nobody knows")
+	assert.Nil(t, in.Summary().Nodes[0].GPUs[0].Held[0].Left, "when not all claims could be read, nobody knows")
 }
 
 // TestSharesInJSON: programs find amounts as quantities.
 func TestSharesInJSON(t *testing.T) {
 	var m cluster.Summary
 	require.NoError(t, json.Unmarshal([]byte(asJSON(t, scenes.Shared().Summary())), &m))
-	h := m.Nodes[0].Cards[1].Held[0]
+	h := m.Nodes[0].GPUs[1].Held[0]
 	assert.Equal(t, "fraction share", h.Label)
 	assert.Equal(t, "share", h.Type)
 	assert.Equal(t, map[string]string{"fraction": "500m", "compute": "0", "clients": "1"}, h.Holders[0].Consumed)
 	assert.Equal(t, map[string]string{"fraction": "500m", "compute": "100", "clients": "47"}, h.Left)
 }
 
-// TestModeOfShares: a share of a partition keeps its card in the partition's mode,
+// TestModeOfShares: a share of a partition keeps its GPU in the partition's mode,
 // and is no piece beside it.
 func TestModeOfShares(t *testing.T) {
-	assert.Equal(t, &cluster.Mode{Name: "DPX", Held: 1, Of: 2}, scenes.Shared().Summary().Nodes[0].Cards[2].Mode)
+	assert.Equal(t, &cluster.Mode{Name: "DPX", Held: 1, Of: 2}, scenes.Shared().Summary().Nodes[0].GPUs[2].Mode)
 	in := scenes.Shared()
-	in.Claims = []resourceapi.ResourceClaim{scenes.Sharer("default", "x", 2, scenes.CardOf(2)+"-memory-share", "memory", "1Gi")}
-	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, in.Summary().Nodes[0].Cards[2].Mode)
+	in.Claims = []resourceapi.ResourceClaim{scenes.Sharer("default", "x", 2, scenes.GPUOf(2)+"-memory-share", "memory", "1Gi")}
+	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, in.Summary().Nodes[0].GPUs[2].Mode)
 }
 
 func TestAmounts(t *testing.T) {

@@ -36,7 +36,7 @@ func (c *Cluster) Summary(v View) *Summary {
 		if nodes[p.Node] == nil {
 			nodes[p.Node] = &Node{Name: p.Node}
 		}
-		nodes[p.Node].Cards = append(nodes[p.Node].Cards, c.card(p, v))
+		nodes[p.Node].GPUs = append(nodes[p.Node].GPUs, c.gpu(p, v))
 	}
 	c.addProgress(nodes, v)
 	for _, n := range nodes {
@@ -62,16 +62,16 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 		}
 		progress, n := ProgressOf(g), nodes[g.Name]
 		if n == nil {
-			if none := g.Status.Node != nil && len(g.Status.Node.Cards) == 0; none || len(progress.Sentences(c.Now)) == 0 {
+			if none := g.Status.Node != nil && len(g.Status.Node.GPUs) == 0; none || len(progress.Sentences(c.Now)) == 0 {
 				continue
 			}
-			n = &Node{Name: g.Name, Cards: []Card{}}
+			n = &Node{Name: g.Name, GPUs: []GPU{}}
 			nodes[g.Name] = n
 		}
 		n.Profile = &progress
-		for _, said := range CardsOf(g) {
-			if j := slices.IndexFunc(n.Cards, func(c Card) bool { return c.Name == said.Name }); j >= 0 {
-				c := &n.Cards[j]
+		for _, said := range GPUsOf(g) {
+			if j := slices.IndexFunc(n.GPUs, func(c GPU) bool { return c.Name == said.Name }); j >= 0 {
+				c := &n.GPUs[j]
 				c.HardwareMode, c.Change, c.Pending, c.Problem = said.Mode, said.Change, said.Pending, said.Problem
 			}
 		}
@@ -79,9 +79,9 @@ func (c *Cluster) addProgress(nodes map[string]*Node, v View) {
 }
 
 func (n *Node) finish(known *corev1.Node) {
-	slices.SortFunc(n.Cards, func(a, b Card) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(n.GPUs, func(a, b GPU) int { return cmp.Compare(a.Name, b.Name) })
 	var versions []string
-	for _, c := range n.Cards {
+	for _, c := range n.GPUs {
 		if c.driver != "" && !slices.Contains(versions, c.driver) {
 			versions = append(versions, c.driver)
 		}
@@ -105,10 +105,10 @@ func nodeState(n *corev1.Node) string {
 	return strings.Join(states, ", ")
 }
 
-// card sums up one GPU. Nothing is promised about one that the scheduler does not use, or
+// GPU sums up one GPU. Nothing is promised about one that the scheduler does not use, or
 // whose holders are partly unknown.
-func (c *Cluster) card(p *Pool, v View) Card {
-	out := Card{Name: p.GPU, Pool: p.Name, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode()}
+func (c *Cluster) gpu(p *Pool, v View) GPU {
+	out := GPU{Name: p.GPU, Pool: p.Name, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode()}
 	if p.Incomplete() {
 		out.Incomplete = fmt.Sprintf("%d of %d slices are there", len(p.Parts), p.Parts[0].Spec.Pool.ResourceSliceCount)
 	}
@@ -158,7 +158,7 @@ func (h *Held) onlyAdmin() bool {
 
 // describe copies the facts about the GPU from its devices: all of them carry the
 // product's name, the whole GPU also what only it has.
-func (c *Card) describe(p *Pool) {
+func (c *GPU) describe(p *Pool) {
 	set := func(to *string, value string) { *to = cmp.Or(*to, value) }
 	for _, d := range p.Devices {
 		set(&c.Vendor, d.text("vendor"))

@@ -15,13 +15,13 @@ import (
 	"github.com/tranche-dev/tranche/test/scenes"
 )
 
-// only is the one card of a model.
-func only(t *testing.T, in scenes.Scene) cluster.Card {
+// only is the one GPU of a model.
+func only(t *testing.T, in scenes.Scene) cluster.GPU {
 	t.Helper()
 	m := in.Summary()
 	require.Len(t, m.Nodes, 1)
-	require.Len(t, m.Nodes[0].Cards, 1)
-	return m.Nodes[0].Cards[0]
+	require.Len(t, m.Nodes[0].GPUs, 1)
+	return m.Nodes[0].GPUs[0]
 }
 
 func oneH100(claims ...resourceapi.ResourceClaim) scenes.Scene {
@@ -37,7 +37,7 @@ func counts(all []cluster.Fit) map[string]int {
 	return out
 }
 
-func states(c cluster.Card) []cluster.State {
+func states(c cluster.GPU) []cluster.State {
 	var out []cluster.State
 	for _, s := range c.Bar {
 		for range s.Size {
@@ -47,11 +47,11 @@ func states(c cluster.Card) []cluster.State {
 	return out
 }
 
-func TestAnIdleCardOffersEveryProfile(t *testing.T) {
+func TestAnIdleGPUOffersEveryProfile(t *testing.T) {
 	c := only(t, oneH100())
 	assert.Equal(t, map[string]int{
 		cluster.WholeGPU: 1, "7g.80gb": 1, "4g.40gb": 1, "3g.40gb": 2, "2g.20gb": 3, "1g.20gb": 4,
-		"1g.10gb": 7, "1g.10gb+me": 1, // one OFA engine on the card
+		"1g.10gb": 7, "1g.10gb+me": 1, // one OFA engine on the GPU
 	}, counts(c.Fits))
 	assert.Equal(t, cluster.WholeGPU, c.Fits[0].Label, "the largest comes first")
 	assert.Equal(t, 8, c.Positions)
@@ -81,14 +81,14 @@ func TestTheEighthSliceBesideSevenSmallOnesIsLeftOver(t *testing.T) {
 	assert.Equal(t, []cluster.State{cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Taken, cluster.Leftover}, states(c))
 }
 
-func TestAWholeCardTakesEveryPosition(t *testing.T) {
-	c := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.CardOf(0))))
+func TestAWholeGPUTakesEveryPosition(t *testing.T) {
+	c := only(t, oneH100(scenes.Claim("default", "p", "node-a", 0, scenes.GPUOf(0))))
 	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 8, State: cluster.Taken, Label: cluster.WholeGPU}}, c.Bar)
 	assert.Empty(t, c.Fits)
 }
 
 func TestAdminAccessTakesNothing(t *testing.T) {
-	admin := scenes.Claim("monitoring", "dcgm", "node-a", 0, scenes.CardOf(0))
+	admin := scenes.Claim("monitoring", "dcgm", "node-a", 0, scenes.GPUOf(0))
 	yes := true
 	scenes.Result(&admin).AdminAccess = &yes
 	c := only(t, oneH100(admin))
@@ -117,7 +117,7 @@ func TestATaintWithoutEffectOnlyInforms(t *testing.T) {
 }
 
 func TestForeignDriversAreIgnored(t *testing.T) {
-	foreignClaim := scenes.Claim("default", "nic", "node-a", 0, scenes.CardOf(0))
+	foreignClaim := scenes.Claim("default", "nic", "node-a", 0, scenes.GPUOf(0))
 	scenes.Result(&foreignClaim).Driver = "nic.example.com"
 	in := oneH100(foreignClaim)
 	foreignSlice := scenes.H100("node-z", 3)
@@ -132,7 +132,7 @@ func TestForeignDriversAreIgnored(t *testing.T) {
 
 func TestADeviceNoLongerPublishedIsShownAsSuch(t *testing.T) {
 	m := scenes.Unpublished().Summary()
-	held := m.Nodes[0].Cards[0].Held
+	held := m.Nodes[0].GPUs[0].Held
 	require.Len(t, held, 2)
 	assert.True(t, held[0].Unpublished)
 	assert.Equal(t, "mig-1g-5gb", held[0].Label)
@@ -161,7 +161,7 @@ func TestOnlyTheNewestGenerationCounts(t *testing.T) {
 func TestADeviceOfAnIncompletePoolIsNotCalledGone(t *testing.T) {
 	in := scenes.Incomplete()
 	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "1g.10gb", 0))}
-	assert.False(t, in.Summary().Nodes[0].Cards[0].Held[0].Unpublished)
+	assert.False(t, in.Summary().Nodes[0].GPUs[0].Held[0].Unpublished)
 }
 
 func TestWhatMayNotBeSeenIsNotCalledFree(t *testing.T) {
@@ -183,7 +183,7 @@ func TestOtherNamespacesHoldWithoutAName(t *testing.T) {
 func TestOnlyTheNodesAskedFor(t *testing.T) {
 	in := scenes.TwoNodes()
 	in.View.Nodes = []string{"node-b"}
-	in.Claims = append(in.Claims, scenes.Claim("default", "lost", "node-z", 5, scenes.CardOf(5)))
+	in.Claims = append(in.Claims, scenes.Claim("default", "lost", "node-z", 5, scenes.GPUOf(5)))
 	m := in.Summary()
 	require.Len(t, m.Nodes, 1)
 	assert.Equal(t, "node-b", m.Nodes[0].Name)
@@ -191,7 +191,7 @@ func TestOnlyTheNodesAskedFor(t *testing.T) {
 	assert.Empty(t, m.Lost)
 }
 
-func TestACardThatCannotBeCutHasOnePosition(t *testing.T) {
+func TestAGPUThatCannotBeCutHasOnePosition(t *testing.T) {
 	c := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.L4("node-a", 0)}})
 	assert.Equal(t, []cluster.Segment{{Start: 0, Size: 1, State: cluster.Free}}, c.Bar)
 	assert.Equal(t, map[string]int{cluster.WholeGPU: 1}, counts(c.Fits))
@@ -201,13 +201,13 @@ func TestEqualPartsOfMemoryAreDrawnByTheirIndex(t *testing.T) {
 	in := scenes.UnknownType()
 	for i, s := range in.Slices {
 		for j, d := range s.Spec.Devices {
-			if d.Name == scenes.CardOf(0)+"-cpx-2" { // against the order of publishing
+			if d.Name == scenes.GPUOf(0)+"-cpx-2" { // against the order of publishing
 				seven := int64(7)
 				in.Slices[i].Spec.Devices[j].Attributes["gpu.tranche.dev/partitionIndex"] = resourceapi.DeviceAttribute{IntValue: &seven}
 			}
 		}
 	}
-	c := in.Summary().Nodes[0].Cards[0]
+	c := in.Summary().Nodes[0].GPUs[0]
 	assert.Equal(t, 8, c.Positions)
 	assert.Equal(t, []int{7}, c.Held[0].Positions)
 }
@@ -224,7 +224,7 @@ func TestPartsThatLeaveAFewBytesAreEqual(t *testing.T) {
 	assert.Equal(t, map[string]int{"tpx": 2}, counts(c.Fits))
 }
 
-func TestACardInAModeOffersNoOther(t *testing.T) {
+func TestAGPUInAModeOffersNoOther(t *testing.T) {
 	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.MI300X("node-a", 0)}}
 	c := only(t, in)
 	assert.Nil(t, c.Mode, "nobody holds it in any")
@@ -237,25 +237,25 @@ func TestACardInAModeOffersNoOther(t *testing.T) {
 	assert.Equal(t, map[string]int{"qpx": 3}, counts(c.Fits))
 	assert.Equal(t, []int{4, 5}, c.Held[0].Positions)
 
-	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.CardOf(0))}
+	in.Claims = []resourceapi.ResourceClaim{scenes.Claim("default", "p", "node-a", 0, scenes.GPUOf(0))}
 	c = only(t, in)
 	assert.Equal(t, &cluster.Mode{Name: "SPX", Held: 1, Of: 1}, c.Mode)
 	assert.Equal(t, cluster.WholeGPU, c.Held[0].Label)
 	assert.Empty(t, c.Fits)
 
-	// Who only looks keeps a card in no mode.
+	// Who only looks keeps a GPU in no mode.
 	yes := true
 	scenes.Result(&in.Claims[0]).AdminAccess = &yes
 	assert.Nil(t, only(t, in).Mode)
 }
 
 // Under NPS4 an MI300X cannot be had whole.
-func TestACardThatIsNeverWhole(t *testing.T) {
+func TestAGPUThatIsNeverWhole(t *testing.T) {
 	c := only(t, scenes.Scene{Objects: cluster.Objects{Slices: scenes.Instinct("node-a", 0, scenes.MI300XName, xcp.Facts{
 		XCCs: 8, Memory: 196592 << 20, MemoryMode: xcp.NPS4, Modes: []xcp.Mode{xcp.QPX, xcp.CPX},
 	})}})
 	assert.Equal(t, 8, c.Positions)
-	assert.EqualValues(t, 196592<<20, c.MemoryBytes, "of the card, not of its largest piece")
+	assert.EqualValues(t, 196592<<20, c.MemoryBytes, "of the GPU, not of its largest piece")
 	assert.Equal(t, map[string]int{"qpx": 4, "cpx": 8}, counts(c.Fits))
 	assert.Equal(t, "NPS4", c.MemoryMode)
 }
@@ -286,14 +286,14 @@ func TestJSON(t *testing.T) {
 	var got map[string]any
 	require.NoError(t, json.Unmarshal([]byte(asJSON(t, in.Summary())), &got))
 	node := got["nodes"].([]any)[0].(map[string]any)
-	card := node["cards"].([]any)[0].(map[string]any)
-	held := card["held"].([]any)[0].(map[string]any)
+	g := node["gpus"].([]any)[0].(map[string]any)
+	held := g["held"].([]any)[0].(map[string]any)
 	assert.Equal(t, "node-a", node["name"])
 	assert.Equal(t, "580.159.04", node["driverVersion"])
-	assert.Equal(t, "gpu-0000-0f-00-0", card["name"])
+	assert.Equal(t, "gpu-0000-0f-00-0", g["name"])
 	assert.Equal(t, "gpu-0000-0f-00-0-mig-4g-40gb-0", held["device"])
 	assert.Equal(t, []any{"p"}, held["holders"].([]any)[0].(map[string]any)["pods"])
-	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, card["fits"].([]any)[0])
+	assert.Equal(t, map[string]any{"label": "3g.40gb", "count": 1.0}, g["fits"].([]any)[0])
 }
 
 func TestModeInJSON(t *testing.T) {
@@ -301,16 +301,16 @@ func TestModeInJSON(t *testing.T) {
 	out := asJSON(t, in.Summary())
 	var got struct {
 		Nodes []struct {
-			Cards []struct {
+			GPUs []struct {
 				Mode       map[string]any
 				MemoryMode string
 			}
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
-	assert.Equal(t, map[string]any{"name": "CPX", "held": 1.0, "of": 8.0}, got.Nodes[0].Cards[0].Mode)
-	assert.Equal(t, "NPS1", got.Nodes[0].Cards[0].MemoryMode)
-	assert.NotContains(t, asJSON(t, oneH100().Summary()), `ode"`, "cards without modes say nothing of them")
+	assert.Equal(t, map[string]any{"name": "CPX", "held": 1.0, "of": 8.0}, got.Nodes[0].GPUs[0].Mode)
+	assert.Equal(t, "NPS1", got.Nodes[0].GPUs[0].MemoryMode)
+	assert.NotContains(t, asJSON(t, oneH100().Summary()), `ode"`, "GPUs without modes say nothing of them")
 }
 
 func TestRulesTaintWhatTheySelect(t *testing.T) {

@@ -19,9 +19,9 @@ func TestWordsOfTheController(t *testing.T) {
 	assert.Equal(t, switchover.ReasonProfileNotFound, cluster.ProfileNotFound)
 	assert.Equal(t, switchover.ReasonNotNamed, cluster.NotNamed)
 
-	card := v1alpha1.CardReport{Name: "gpu-a", Mode: "SPX NPS1"}
+	g := v1alpha1.GPUReport{Name: "gpu-a", Mode: "SPX NPS1"}
 	n := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
-	n.Status.Node = &v1alpha1.NodeReport{Count: 1, Cards: []v1alpha1.CardReport{card}, Applied: "old"}
+	n.Status.Node = &v1alpha1.NodeReport{Count: 1, GPUs: []v1alpha1.GPUReport{g}, Applied: "old"}
 	n.Status.Applied = &v1alpha1.Wish{Profile: "spx", Source: v1alpha1.FromLabel, Hash: "old"}
 	pause := false
 	choice := switchover.Choice{
@@ -34,7 +34,7 @@ func TestWordsOfTheController(t *testing.T) {
 	far := cluster.ProgressOf(n)
 	assert.Equal(t, "profile spx → cpx", far.Title())
 	assert.Equal(t, v1alpha1.Planning, far.State)
-	assert.Contains(t, far.Doings(now), "left: the node's plugin works out which cards have to change")
+	assert.Contains(t, far.Doings(now), "left: the node's plugin works out which GPUs have to change")
 
 	n.Status.Node.Task = &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskRefused,
 		Reason: v1alpha1.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}
@@ -42,5 +42,5 @@ func TestWordsOfTheController(t *testing.T) {
 	far = cluster.ProgressOf(n)
 	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a has no mode CPX. The node is unchanged, with profile spx. "+
 		"It is retried when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)
-	assert.Empty(t, far.Cards)
+	assert.Empty(t, far.GPUs)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // WholeGPU is the label of the device that is all of a GPU.
-const WholeGPU = "whole card"
+const WholeGPU = "whole GPU"
 
 // ShareSuffix ends the label of a share.
 const ShareSuffix = " share"
@@ -129,11 +129,11 @@ func (d *Device) label() string {
 
 // labelOfName is the label of a device of which only the name is known.
 func labelOfName(device string) string {
-	card := gpuOf(device)
-	if device == card {
+	gpuID := gpuOf(device)
+	if device == gpuID {
 		return WholeGPU
 	}
-	label := strings.TrimPrefix(device, card+"-")
+	label := strings.TrimPrefix(device, gpuID+"-")
 	if kind := strings.TrimRight(label, "0123456789"); len(kind) > 1 && strings.HasSuffix(kind, "-") {
 		return strings.TrimSuffix(kind, "-")
 	}

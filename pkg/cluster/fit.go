@@ -83,9 +83,9 @@ func Plain(all []Fit) []Fit {
 }
 
 // Sum adds up what fits on several GPUs.
-func Sum(cards []Card) []Fit {
+func Sum(gpus []GPU) []Fit {
 	var out []Fit
-	for _, c := range cards {
+	for _, c := range gpus {
 		for _, f := range c.Fits {
 			if i := slices.IndexFunc(out, func(g Fit) bool { return g.Label == f.Label }); i >= 0 {
 				out[i].Count += f.Count
@@ -100,4 +100,4 @@ func Sum(cards []Card) []Fit {
 
 // Free is what still fits on the GPUs of a node, without the variants that say nothing
 // new.
-func (n Node) Free() []Fit { return Plain(Sum(n.Cards)) }
+func (n Node) Free() []Fit { return Plain(Sum(n.GPUs)) }

@@ -62,10 +62,10 @@ func TestVariantsAreLeftOutUnlessTheyFitMoreOften(t *testing.T) {
 	assert.Len(t, all, 3, "the argument is left alone")
 }
 
-func TestWhatFitsOnSeveralCardsIsAddedUpInOrder(t *testing.T) {
-	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.Cards("node-a", 2, scenes.H100)}}
+func TestWhatFitsOnSeveralGPUsIsAddedUpInOrder(t *testing.T) {
+	in := scenes.Scene{Objects: cluster.Objects{Slices: scenes.GPUs("node-a", 2, scenes.H100)}}
 	in.Claims = append(in.Claims, scenes.Claim("default", "p", "node-a", 0, scenes.MIG(0, "1g.10gb", 0)))
-	all := cluster.Sum(in.Summary().Nodes[0].Cards)
+	all := cluster.Sum(in.Summary().Nodes[0].GPUs)
 	var labels []string
 	for _, f := range all {
 		labels = append(labels, f.Label)
@@ -81,5 +81,5 @@ func TestASharedDeviceThatIsHeldStillFits(t *testing.T) {
 	for _, d := range p.Devices {
 		assert.Equal(t, d.Held(), p.Fits(d), "%s beside the memory share", d.Name)
 	}
-	assert.Empty(t, in.Summary().Nodes[0].Cards[0].Fits, "room on a shared device is not a number of pieces")
+	assert.Empty(t, in.Summary().Nodes[0].GPUs[0].Fits, "room on a shared device is not a number of pieces")
 }

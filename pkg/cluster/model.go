@@ -11,7 +11,7 @@ import (
 // meaning.
 type Summary struct {
 	Nodes []Node `json:"nodes"`
-	// Lost is held by claims and belongs to a card that nobody publishes.
+	// Lost is held by claims and belongs to a GPU that nobody publishes.
 	Lost []Held `json:"lost,omitempty"`
 	// Waiting is the claims and pods that want a piece and have none.
 	Waiting []Waiting `json:"waiting,omitempty"`
@@ -29,7 +29,7 @@ type Summary struct {
 	Now time.Time `json:"-"`
 }
 
-// Node is a machine that publishes cards.
+// Node is a machine that publishes GPUs.
 type Node struct {
 	Name string `json:"name"`
 	// State is what a person should know of the node: "NotReady", "cordoned".
@@ -38,11 +38,11 @@ type Node struct {
 	// Profile is how far the node is with its partition profile, nil where there is
 	// no GPUNode.
 	Profile *Progress `json:"profile,omitempty"`
-	Cards   []Card    `json:"cards"`
+	GPUs    []GPU     `json:"gpus"`
 }
 
-// Card is one physical card with its pieces.
-type Card struct {
+// GPU is one physical GPU with its pieces.
+type GPU struct {
 	Name        string `json:"name"`
 	Pool        string `json:"pool"`
 	Vendor      string `json:"vendor,omitempty"`
@@ -50,39 +50,39 @@ type Card struct {
 	PCIBusID    string `json:"pciBusID,omitempty"`
 	UUID        string `json:"uuid,omitempty"`
 	MemoryBytes int64  `json:"memoryBytes,omitempty"`
-	// driver is the driver's version, which the node shows once for all cards.
+	// driver is the driver's version, which the node shows once for all GPUs.
 	driver string
 	// Positions is into how many equal parts the bar is divided: the memory
-	// slices of the card, or 1 where it cannot be cut.
+	// slices of the GPU, or 1 where it cannot be cut.
 	Positions int `json:"positions"`
 	// Bar covers all positions from left to right, without gaps.
 	Bar []Segment `json:"bar"`
-	// Mode is set while somebody holds a piece of a card all of which is in one
+	// Mode is set while somebody holds a piece of a GPU all of which is in one
 	// mode at a time.
 	Mode *Mode `json:"mode,omitempty"`
-	// MemoryMode is that of a card which knows several: "NPS1".
+	// MemoryMode is that of a GPU which knows several: "NPS1".
 	MemoryMode string `json:"memoryMode,omitempty"`
 	// HardwareMode is that of the hardware now, as the node's plugin reports it:
 	// "MIG on", "CPX NPS1".
 	HardwareMode string `json:"hardwareMode,omitempty"`
-	// Change is what the node's switch changes of the card.
+	// Change is what the node's switch changes of the GPU.
 	Change string `json:"change,omitempty"`
 	// Pending is what of the node's profile waits until claims are released.
 	Pending string `json:"pending,omitempty"`
-	// Problem is what is wrong with the card.
+	// Problem is what is wrong with the GPU.
 	Problem string `json:"problem,omitempty"`
 	// Held is the devices in use, in the order of the bar.
 	Held []Held `json:"held,omitempty"`
 	// Fits says how often each cut would still fit, each counted alone.
 	Fits []Fit `json:"fits,omitempty"`
-	// Taints keeps new claims from (some of) the devices of the card.
+	// Taints keeps new claims from (some of) the devices of the GPU.
 	Taints []Taint `json:"taints,omitempty"`
 	// Incomplete says which part of the pool is missing. The scheduler does not
-	// use such a card.
+	// use such a GPU.
 	Incomplete string `json:"incomplete,omitempty"`
 }
 
-// Mode is how a card is cut now, and with it what else it can give.
+// Mode is how a GPU is cut now, and with it what else it can give.
 type Mode struct {
 	// Name is the vendor's: "CPX".
 	Name string `json:"name"`
@@ -107,7 +107,7 @@ const (
 	// in eight.
 	Leftover State = "leftover"
 	// Unknown is free as far as one may see: not all claims could be read, or
-	// the card is not published in full.
+	// the GPU is not published in full.
 	Unknown State = "unknown"
 )
 
@@ -124,7 +124,7 @@ type Segment struct {
 type Held struct {
 	Device string `json:"device"`
 	Pool   string `json:"pool"`
-	// Label is the name of the cut: the profile, or "whole card".
+	// Label is the name of the cut: the profile, or "whole GPU".
 	Label string `json:"label"`
 	Type  string `json:"type,omitempty"`
 	// Positions of the bar that the device takes.
@@ -164,12 +164,12 @@ type Fit struct {
 	Positions int  `json:"-"`
 }
 
-// Taint is a taint on one or more devices of a card.
+// Taint is a taint on one or more devices of a GPU.
 type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"`
-	// Devices is how many of the card's devices have the taint, Of how many
+	// Devices is how many of the GPU's devices have the taint, Of how many
 	// there are.
 	Devices int `json:"devices"`
 	Of      int `json:"of"`

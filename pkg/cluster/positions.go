@@ -15,7 +15,7 @@ const slicePrefix = "memory-slice-"
 // terminal of 80 columns.
 const maxPositions = 16
 
-// place divides the bar of a card into positions and gives each device its own.
+// place divides the bar of a GPU into positions and gives each device its own.
 // It returns the number of positions.
 func place(total gpu.Counters, devices []*Device) int {
 	if index := sliceIndex(total); len(index) > 0 {
@@ -37,7 +37,7 @@ func place(total gpu.Counters, devices []*Device) int {
 	return placeByMemory(total[gpu.CounterMemory], devices)
 }
 
-// sliceIndex numbers the memory slices of a card from left to right.
+// sliceIndex numbers the memory slices of a GPU from left to right.
 func sliceIndex(total gpu.Counters) map[string]int {
 	var numbers []int
 	for name := range total {
@@ -55,9 +55,9 @@ func sliceIndex(total gpu.Counters) map[string]int {
 	return index
 }
 
-// placeByMemory serves cards without memory slices: those that cannot be cut
+// placeByMemory serves GPUs without memory slices: those that cannot be cut
 // (one position) and those that are cut into equal parts of their memory, where
-// the partition's index says which part it is. A card may have several such
+// the partition's index says which part it is. A GPU may have several such
 // cuts, of two, four and eight parts.
 func placeByMemory(total int64, devices []*Device) int {
 	n := 1
@@ -76,7 +76,7 @@ func placeByMemory(total int64, devices []*Device) int {
 	for _, d := range devices {
 		takes := d.Consumes[gpu.CounterMemory]
 		if n == 1 {
-			// The whole card is all there is to show.
+			// The whole GPU is all there is to show.
 			d.positions = []int{0}
 			continue
 		}
@@ -98,7 +98,7 @@ func placeByMemory(total int64, devices []*Device) int {
 	return n
 }
 
-// partsOf tells into how many equal parts a card is cut when each takes so much,
+// partsOf tells into how many equal parts a GPU is cut when each takes so much,
 // zero when they are not equal. Six parts of a power of two leave a few bytes.
 func partsOf(total, takes int64) int {
 	k := total / takes

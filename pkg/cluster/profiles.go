@@ -16,7 +16,7 @@ type Profile struct {
 	Name string `json:"name"`
 	// Missing: nodes name it, and there is none of that name.
 	Missing bool `json:"missing,omitempty"`
-	// Says is what it says of cards, in words.
+	// Says is what it says of GPUs, in words.
 	Says string `json:"says,omitempty"`
 	// Wanted are the nodes that should follow it, Followed those that do, in any
 	// version of it.
@@ -62,16 +62,16 @@ func says(rules []v1alpha1.Rule) string {
 	var out []string
 	for i := range rules {
 		text := cmp.Or(strings.Join(ruleSays(&rules[i]), ", "), "as it is")
-		if who := selected(rules[i].Cards); who != "" {
+		if who := selected(rules[i].GPUs); who != "" {
 			text = who + ": " + text
 		}
 		out = append(out, text)
 	}
-	return cmp.Or(strings.Join(out, "; "), "nothing: cards are cut on demand")
+	return cmp.Or(strings.Join(out, "; "), "nothing: GPUs are cut on demand")
 }
 
-// selected says which cards a rule is for; empty: all.
-func selected(s *v1alpha1.CardSelector) string {
+// selected says which GPUs a rule is for; empty: all.
+func selected(s *v1alpha1.GPUSelector) string {
 	if s == nil {
 		return ""
 	}
@@ -130,7 +130,7 @@ func migSays(m *v1alpha1.MIG) string {
 	if len(m.Profiles) > 0 {
 		text += " into " + strings.Join(m.Profiles, " ")
 	}
-	if m.WholeCards != nil && !*m.WholeCards {
+	if m.WholeGPUs != nil && !*m.WholeGPUs {
 		text += ", not whole"
 	}
 	return text

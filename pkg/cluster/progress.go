@@ -28,11 +28,11 @@ type Progress struct {
 	// Doing is what the state is about, in the controller's words.
 	Doing string `json:"doing,omitempty"`
 	// From and To are the profiles of the switch that is under way or has failed,
-	// Attempt is which try it is, and Cards are those that change.
+	// Attempt is which try it is, and GPUs are those that change.
 	From    string   `json:"from,omitempty"`
 	To      string   `json:"to,omitempty"`
 	Attempt int32    `json:"attempt,omitempty"`
-	Cards   []string `json:"cards,omitempty"`
+	GPUs    []string `json:"gpus,omitempty"`
 	// Reason and Message say why the switch is rolled back or has failed, Retry when
 	// it is tried again at the earliest; nil: when profile, policy or GPUs change.
 	Reason  string     `json:"reason,omitempty"`
@@ -43,7 +43,7 @@ type Progress struct {
 	Blockers []v1alpha1.Blocker `json:"blockers,omitempty"`
 	Rebooted bool               `json:"rebooted,omitempty"`
 	// Overruled says whose wish does not count, Conflict which other systems keep the
-	// cards from being changed, and Kept why else the node does not follow.
+	// GPUs from being changed, and Kept why else the node does not follow.
 	Overruled string `json:"overruled,omitempty"`
 	Conflict  string `json:"conflict,omitempty"`
 	Kept      string `json:"kept,omitempty"`
@@ -70,7 +70,7 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 		out.Reason, out.Message = sw.Reason, sw.Message
 		out.Blockers, out.Rebooted = sw.Blockers, sw.Rebooted
 		if out.State != v1alpha1.Failed {
-			out.Cards = sw.Cards
+			out.GPUs = sw.GPUs
 		}
 	}
 	if c := when(s.Conditions, v1alpha1.ConditionSwitching); c != nil && c.Reason == string(s.State) {
@@ -91,7 +91,7 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 }
 
 // contented are reasons of a node that is ready and of which nothing need be said.
-var contented = []string{"Applied", "NoCards"}
+var contented = []string{"Applied", "NoGPUs"}
 
 // Reasons of the condition Ready that mean that nothing will change by itself.
 const (
@@ -120,20 +120,20 @@ func (n Progress) rests() bool { return n.State == "" || n.State == v1alpha1.Idl
 // Switching tells whether a switch is under way.
 func (n Progress) Switching() bool { return !n.rests() && n.State != v1alpha1.Failed }
 
-// KeepsOff tells whether new pods are kept off a card, because it is being switched.
-func (n Progress) KeepsOff(card string) bool {
+// KeepsOff tells whether new pods are kept off a GPU, because it is being switched.
+func (n Progress) KeepsOff(gpuID string) bool {
 	switch n.State {
 	case "", v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Failed:
 		return false
 	}
-	return slices.Contains(n.Cards, card)
+	return slices.Contains(n.GPUs, gpuID)
 }
 
 // Restricts tells whether the profile that is followed leaves out something that
-// cards could offer.
+// GPUs could offer.
 func (n Progress) Restricts() bool {
 	return slices.ContainsFunc(n.rules, func(r v1alpha1.Rule) bool {
-		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeCards != nil && !*m.WholeCards)) {
+		if m := r.MIG; m != nil && (m.Mode == v1alpha1.MIGStatic || m.Mode == v1alpha1.MIGDisabled || len(m.Profiles) > 0 || (m.WholeGPUs != nil && !*m.WholeGPUs)) {
 			return true
 		}
 		if a := r.AMD; a != nil && (a.ComputePartition != "" || a.MemoryPartition != "") {
@@ -143,25 +143,25 @@ func (n Progress) Restricts() bool {
 	})
 }
 
-// CardProgress is what a node's plugin and its switch say of a card.
-type CardProgress struct {
+// GPUProgress is what a node's plugin and its switch say of a GPU.
+type GPUProgress struct {
 	Name    string `json:"name"`
 	Product string `json:"product,omitempty"`
 	// Mode is that of the hardware now.
 	Mode string `json:"mode,omitempty"`
-	// Change is what the switch changes, in words; empty: the card stays as it is.
+	// Change is what the switch changes, in words; empty: the GPU stays as it is.
 	Change string `json:"change,omitempty"`
 	// Pending is what of the profile waits until claims are released.
 	Pending string `json:"pending,omitempty"`
-	// Problem is what is wrong with the card.
+	// Problem is what is wrong with the GPU.
 	Problem string `json:"problem,omitempty"`
 }
 
 // unsaid is a change of which the plugin does not say more now.
 const unsaid = "being switched"
 
-// CardsOf are the GPUs of a node, in PCI order.
-func CardsOf(n *v1alpha1.GPUNode) []CardProgress {
+// GPUsOf are the GPUs of a node, in PCI order.
+func GPUsOf(n *v1alpha1.GPUNode) []GPUProgress {
 	s := &n.Status
 	if s.Node == nil {
 		return nil
@@ -170,14 +170,14 @@ func CardsOf(n *v1alpha1.GPUNode) []CardProgress {
 	what := map[string]string{}
 	if t := s.Node.Task; t != nil && s.Switch != nil && t.Switch == s.Switch.ID {
 		for i := range t.Changes {
-			what[t.Changes[i].Card] = t.Changes[i].What
+			what[t.Changes[i].GPU] = t.Changes[i].What
 		}
 	}
-	out := make([]CardProgress, 0, len(s.Node.Cards))
-	for i := range s.Node.Cards {
-		r := &s.Node.Cards[i]
-		c := CardProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, Pending: r.Pending, Problem: r.Problem}
-		if far.Switching() && slices.Contains(far.Cards, r.Name) {
+	out := make([]GPUProgress, 0, len(s.Node.GPUs))
+	for i := range s.Node.GPUs {
+		r := &s.Node.GPUs[i]
+		c := GPUProgress{Name: r.Name, Product: r.Product, Mode: r.Mode, Pending: r.Pending, Problem: r.Problem}
+		if far.Switching() && slices.Contains(far.GPUs, r.Name) {
 			if c.Change = what[r.Name]; c.Change == "" {
 				c.Change = unsaid
 			}

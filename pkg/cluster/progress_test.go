@@ -34,19 +34,19 @@ func TestNode(t *testing.T) {
 			[]string{"Planning since 2m, 8m left: the plan is made."}},
 		"changed profile": {gpunodes.Follows("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, in an older version",
 			[]string{"Waiting since 2m, 8m left: waits for other nodes."}},
-		"failed": {gpunodes.Follows("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the cards within 10m0s: pod team/train-0", true), "profile spx → cpx",
-			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be applied: not all pods left the cards within 10m0s: pod team/train-0. " +
+		"failed": {gpunodes.Follows("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0", true), "profile spx → cpx",
+			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be applied: not all pods left the GPUs within 10m0s: pod team/train-0. " +
 				"The node is unchanged, with profile spx. Attempt 2 starts in 60s."}},
-		"does not fit": {gpunodes.Follows("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD card.", false), "profile none → cpx",
-			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a is no AMD card. " +
+		"does not fit": {gpunodes.Follows("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD GPU.", false), "profile none → cpx",
+			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a is no AMD GPU. " +
 				"The node is unchanged, with no profile. It is retried when the profile, its policy, the GPUs or the plugin's settings change."}},
 		"not rolled back": {gpunodes.Follows("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
 		"overruled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
-		"conflict": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node").
-			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve cards of the node"), "",
-			[]string{"Other systems serve cards of the node."}},
+		"conflict": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
+			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
+			[]string{"Other systems serve GPUs of the node."}},
 		"no such profile": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it stays with profile cpx."}},
 		"disabled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, true, cluster.Disabled, "spec.enabled is false."), "profile cpx",
@@ -94,19 +94,19 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 2m, 8m left.", cluster.ProgressOf(&n.GPUNode).Doings(now))
 }
 
-func TestCards(t *testing.T) {
-	n := gpunodes.Follows("n", "spx").Cards("SPX NPS1", "gpu-a", "gpu-b").Switches(v1alpha1.Draining, "cpx", "", "gpu-b")
-	n.Status.Node.Cards[0].Pending, n.Status.Node.Cards[0].Problem = "later", "hot"
+func TestGPUs(t *testing.T) {
+	n := gpunodes.Follows("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1alpha1.Draining, "cpx", "", "gpu-b")
+	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
 	product := "NVIDIA H100 80GB HBM3"
-	want := []cluster.CardProgress{
+	want := []cluster.GPUProgress{
 		{Name: "gpu-a", Product: product, Mode: "SPX NPS1", Pending: "later", Problem: "hot"},
 		{Name: "gpu-b", Product: product, Mode: "SPX NPS1", Change: "compute mode CPX"},
 	}
-	assert.Equal(t, want, cluster.CardsOf(&n.Plan("compute mode CPX").GPUNode))
+	assert.Equal(t, want, cluster.GPUsOf(&n.Plan("compute mode CPX").GPUNode))
 	n.Status.Node.Task.Switch = "another"
 	want[1].Change = "being switched"
-	assert.Equal(t, want, cluster.CardsOf(&n.GPUNode))
-	assert.Nil(t, cluster.CardsOf(&v1alpha1.GPUNode{}))
+	assert.Equal(t, want, cluster.GPUsOf(&n.GPUNode))
+	assert.Nil(t, cluster.GPUsOf(&v1alpha1.GPUNode{}))
 
 	for state, keepsOff := range map[v1alpha1.State]bool{
 		v1alpha1.Planning: false, v1alpha1.Waiting: false, v1alpha1.Tainted: true, v1alpha1.Draining: true, v1alpha1.RollingBack: true, v1alpha1.Failed: false,
@@ -121,7 +121,7 @@ func TestRestricts(t *testing.T) {
 	for want, rules := range map[bool][]v1alpha1.Rule{
 		true: {
 			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic}}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}}, {MIG: &v1alpha1.MIG{Profiles: []string{"1g"}}},
-			{MIG: &v1alpha1.MIG{WholeCards: ptr.To(false)}}, {AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}, {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
+			{MIG: &v1alpha1.MIG{WholeGPUs: ptr.To(false)}}, {AMD: &v1alpha1.AMD{ComputePartition: "CPX"}}, {AMD: &v1alpha1.AMD{MemoryPartition: "NPS1"}},
 			{Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}},
 		},
 		false: {{}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}}, {AMD: &v1alpha1.AMD{}}, {Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(3))}}},

@@ -14,7 +14,7 @@ import (
 // classDomain ends the names of all device classes that the chart installs.
 const classDomain = ".tranche.dev"
 
-// waiting lists who asked for a piece of a card and has none. It is a best
+// waiting lists who asked for a piece of a GPU and has none. It is a best
 // effort: a class of the administrator's own is recognized by its text.
 func (c *Cluster) waiting(namespace string) []Waiting {
 	ours, resources := classes(c.Classes)
@@ -27,7 +27,7 @@ func (c *Cluster) waiting(namespace string) []Waiting {
 			continue
 		}
 		w := Waiting{Namespace: claim.Namespace, Claim: claim.Name, Pod: podOf(claim, c.PendingPods)}
-		// A claim that no pod uses waits for its pod, not for a card.
+		// A claim that no pod uses waits for its pod, not for a GPU.
 		if w.Pod == "" && c.PodsKnown {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 // every device consumes it. What needs the GPU to itself consumes all of it.
 const CounterMemory = "memory"
 
-// Counters is an amount of each of a card's countable parts: what a card has,
+// Counters is an amount of each of a GPU's countable parts: what a GPU has,
 // or what a placement takes of it. Names are DNS labels ("memory-slice-3").
 type Counters map[string]int64
 
@@ -36,7 +36,7 @@ func (c Counters) Exceeds(total Counters) string {
 
 // Conflict tells whether two placements cannot be in use at the same time, by
 // the same arithmetic as the scheduler's. Partitions of two modes never can, also
-// where one of them is of a mode that the card had once and whose counters are
+// where one of them is of a mode that the GPU had once and whose counters are
 // gone. Shares of one device do not exclude each other here: how much there is of
 // it is for its amounts to say.
 func (g *GPU) Conflict(a, b Placement) bool {

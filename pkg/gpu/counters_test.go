@@ -32,8 +32,8 @@ func TestCountersExceed(t *testing.T) {
 		{"part of it", gpu.Counters{"b": 1}, ""},
 		{"one too many", gpu.Counters{"a": 1, "b": 3}, "b"},
 		{"several: the first by name", gpu.Counters{"b": 9, "a": 9}, "a"},
-		{"what the card does not have", gpu.Counters{"ofa-engines": 1}, "ofa-engines"},
-		{"none of what the card does not have", gpu.Counters{"ofa-engines": 0}, ""},
+		{"what the GPU does not have", gpu.Counters{"ofa-engines": 1}, "ofa-engines"},
+		{"none of what the GPU does not have", gpu.Counters{"ofa-engines": 0}, ""},
 		{"one byte too many", gpu.Counters{gpu.CounterMemory: 80<<30 + 1}, gpu.CounterMemory},
 	} {
 		assert.Equal(t, test.want, test.takes.Exceeds(total), test.name)
@@ -42,13 +42,13 @@ func TestCountersExceed(t *testing.T) {
 
 // h100 is as much of an H100 as the tests below need.
 func h100() gpu.GPU {
-	card := gpu.GPU{PCIAddress: "0000:c1:00.0", Counters: gpu.Counters{"ofa-engines": 1}}
+	g := gpu.GPU{PCIAddress: "0000:c1:00.0", Counters: gpu.Counters{"ofa-engines": 1}}
 	for _, name := range []string{"memory-slice-0", "memory-slice-1", "memory-slice-2", "memory-slice-3"} {
-		card.Counters[name] = 1
+		g.Counters[name] = 1
 	}
 	add := func(kind gpu.Type, profile string, start, size int, takes gpu.Counters) {
-		card.Placements = append(card.Placements, gpu.Placement{
-			GPU: card.PCIAddress, Type: kind, Profile: profile, Start: start, Size: size, Consumes: takes,
+		g.Placements = append(g.Placements, gpu.Placement{
+			GPU: g.PCIAddress, Type: kind, Profile: profile, Start: start, Size: size, Consumes: takes,
 		})
 	}
 	add(gpu.TypeMIG, "1g.10gb", 3, 1, gpu.Counters{"memory-slice-3": 1})
@@ -57,12 +57,12 @@ func h100() gpu.GPU {
 	add(gpu.TypeMIG, "1g.10gb+me", 2, 1, gpu.Counters{"memory-slice-2": 1, "ofa-engines": 1})
 	add(gpu.TypeMIG, "2g.20gb", 2, 2, gpu.Counters{"memory-slice-2": 1, "memory-slice-3": 1})
 	add(gpu.TypeMIG, "2g.20gb", 0, 2, gpu.Counters{"memory-slice-0": 1, "memory-slice-1": 1})
-	add(gpu.TypeGPU, "", 0, 0, card.Counters)
-	return card
+	add(gpu.TypeGPU, "", 0, 0, g.Counters)
+	return g
 }
 
 func TestConflict(t *testing.T) {
-	card := h100()
+	g := h100()
 	for _, test := range []struct {
 		a, b string
 		want bool
@@ -79,34 +79,34 @@ func TestConflict(t *testing.T) {
 		{"", "mig-2g-20gb-0", true},
 		{"", "", true},
 	} {
-		a, b := placement(t, card, test.a), placement(t, card, test.b)
-		assert.Equal(t, test.want, card.Conflict(a, b), "%s with %s", a.Name(), b.Name())
-		assert.Equal(t, test.want, card.Conflict(b, a), "%s with %s", b.Name(), a.Name())
+		a, b := placement(t, g, test.a), placement(t, g, test.b)
+		assert.Equal(t, test.want, g.Conflict(a, b), "%s with %s", a.Name(), b.Name())
+		assert.Equal(t, test.want, g.Conflict(b, a), "%s with %s", b.Name(), a.Name())
 	}
 }
 
 // A record of version 0.1 has what the whole GPU consumed then. It excludes what consumes
 // other counters all the same.
 func TestConflictWithAnOldRecordOfAWholeGPU(t *testing.T) {
-	card := h100()
-	old, part := placement(t, card, ""), placement(t, card, "mig-1g-10gb-3")
+	g := h100()
+	old, part := placement(t, g, ""), placement(t, g, "mig-1g-10gb-3")
 	old.Consumes, part.Consumes = gpu.Counters{"memory-slice-3": 1}, gpu.Counters{gpu.CounterMemory: 10}
-	card.Counters[gpu.CounterMemory] = 80
-	assert.True(t, card.Conflict(old, part))
-	assert.True(t, card.Conflict(part, old))
+	g.Counters[gpu.CounterMemory] = 80
+	assert.True(t, g.Conflict(old, part))
+	assert.True(t, g.Conflict(part, old))
 	shared := gpu.ShareOf(old, gpu.ByMemory, gpu.Sharing{})
-	assert.True(t, card.Conflict(part, shared))
-	assert.False(t, card.Conflict(shared, shared), "two claims hold parts of it")
+	assert.True(t, g.Conflict(part, shared))
+	assert.False(t, g.Conflict(shared, shared), "two claims hold parts of it")
 }
 
 // placement finds a placement by the end of its device name.
-func placement(t *testing.T, card gpu.GPU, end string) gpu.Placement {
+func placement(t *testing.T, g gpu.GPU, end string) gpu.Placement {
 	t.Helper()
-	name := card.Name()
+	name := g.Name()
 	if end != "" {
 		name += "-" + end
 	}
-	p, ok := card.Placement(name)
+	p, ok := g.Placement(name)
 	if !ok {
 		t.Fatalf("no placement %s", name)
 	}

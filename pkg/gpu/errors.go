@@ -10,9 +10,9 @@ import (
 // should be destroyed or switched.
 var ErrInUse = errors.New("in use")
 
-// ErrNotSupported is what a vendor returns, wrapped, when a card cannot be set as
+// ErrNotSupported is what a vendor returns, wrapped, when a GPU cannot be set as
 // it was asked to be, and never will.
-var ErrNotSupported = errors.New("not supported by the card")
+var ErrNotSupported = errors.New("not supported by the GPU")
 
 // ErrLost is what a vendor returns, wrapped, when a GPU is no longer on its bus:
 // nothing on it can be used or changed until it returns. A GPU that only takes long
@@ -29,53 +29,53 @@ type DriverError struct {
 }
 
 func (e *DriverError) Error() string {
-	return fmt.Sprintf("the %s driver of card %s cannot be used: %v", e.Vendor.Title(), CardName(e.PCIAddress), e.Err)
+	return fmt.Sprintf("the %s driver of GPU %s cannot be used: %v", e.Vendor.Title(), GPUName(e.PCIAddress), e.Err)
 }
 
 // Unwrap gives the cause.
 func (e *DriverError) Unwrap() error { return e.Err }
 
-// CardError is a card that could not be read.
-type CardError struct {
-	// PCIAddress is empty when the card did not tell it, now or earlier.
+// GPUError is a GPU that could not be read.
+type GPUError struct {
+	// PCIAddress is empty when the GPU did not tell it, now or earlier.
 	PCIAddress string
 	// ID is the vendor's own handle, for people: "NVML index 3".
 	ID  string
 	Err error
 }
 
-func (e *CardError) Error() string {
+func (e *GPUError) Error() string {
 	if e.PCIAddress == "" {
-		return fmt.Sprintf("card with %s: %v", e.ID, e.Err)
+		return fmt.Sprintf("GPU with %s: %v", e.ID, e.Err)
 	}
-	return fmt.Sprintf("card %s (%s): %v", e.PCIAddress, e.ID, e.Err)
+	return fmt.Sprintf("GPU %s (%s): %v", e.PCIAddress, e.ID, e.Err)
 }
 
 // Unwrap gives the cause.
-func (e *CardError) Unwrap() error { return e.Err }
+func (e *GPUError) Unwrap() error { return e.Err }
 
-// InventoryError is what a vendor returns beside the cards that it could read.
+// InventoryError is what a vendor returns beside the GPUs that it could read.
 // A caller publishes those and marks the ones named here:
 //
-//	cards, err := hardware.Inventory(ctx)
+//	GPUs, err := hardware.Inventory(ctx)
 //	var broken *gpu.InventoryError
 //	if err != nil && !errors.As(err, &broken) { return err } // nothing is known
-//	for _, card := range broken.Cards { … }
-type InventoryError struct{ Cards []*CardError }
+//	for _, GPU := range broken.GPUs { … }
+type InventoryError struct{ GPUs []*GPUError }
 
 func (e *InventoryError) Error() string {
-	texts := make([]string, len(e.Cards))
-	for i, card := range e.Cards {
-		texts[i] = card.Error()
+	texts := make([]string, len(e.GPUs))
+	for i, g := range e.GPUs {
+		texts[i] = g.Error()
 	}
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap gives the error of each card.
+// Unwrap gives the error of each GPU.
 func (e *InventoryError) Unwrap() []error {
-	all := make([]error, len(e.Cards))
-	for i, card := range e.Cards {
-		all[i] = card
+	all := make([]error, len(e.GPUs))
+	for i, g := range e.GPUs {
+		all[i] = g
 	}
 	return all
 }

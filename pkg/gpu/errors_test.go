@@ -9,16 +9,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-func TestInventoryErrorNamesEveryCard(t *testing.T) {
+func TestInventoryErrorNamesEveryGPU(t *testing.T) {
 	lost, odd := errors.New("lost"), errors.New("odd")
-	err := error(&gpu.InventoryError{Cards: []*gpu.CardError{
+	err := error(&gpu.InventoryError{GPUs: []*gpu.GPUError{
 		{ID: "NVML index 2", PCIAddress: "0000:c1:00.0", Err: lost},
 		{ID: "NVML index 5", Err: odd},
 	}})
-	assert.EqualError(t, err, "card 0000:c1:00.0 (NVML index 2): lost; card with NVML index 5: odd")
+	assert.EqualError(t, err, "GPU 0000:c1:00.0 (NVML index 2): lost; GPU with NVML index 5: odd")
 	assert.ErrorIs(t, err, lost)
 	assert.ErrorIs(t, err, odd)
-	var card *gpu.CardError
-	assert.ErrorAs(t, err, &card)
-	assert.Equal(t, "0000:c1:00.0", card.PCIAddress)
+	var g *gpu.GPUError
+	assert.ErrorAs(t, err, &g)
+	assert.Equal(t, "0000:c1:00.0", g.PCIAddress)
 }

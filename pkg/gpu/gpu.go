@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Vendor is who made a card. It is published as the attribute "vendor".
+// Vendor is who made a GPU. It is published as the attribute "vendor".
 type Vendor string
 
 // The vendors.
@@ -26,20 +26,20 @@ type Type string
 
 // The types of devices.
 const (
-	// TypeGPU is a whole card.
+	// TypeGPU is a whole GPU.
 	TypeGPU Type = "gpu"
 	// TypeMIG is an NVIDIA Multi-Instance GPU partition.
 	TypeMIG Type = "mig"
 	// TypeXCP is an AMD compute partition, after the driver's word for it
 	// (accelerator complex partition).
 	TypeXCP Type = "xcp"
-	// TypeShare is a part of a card, or of a partition, that several claims hold
+	// TypeShare is a part of a GPU, or of a partition, that several claims hold
 	// at once.
 	TypeShare Type = "share"
 )
 
 // FollowsMode tells whether partitions of the type are there because the whole
-// card is in the mode that has them. Nobody makes or destroys a single one, so
+// GPU is in the mode that has them. Nobody makes or destroys a single one, so
 // none is ever foreign, and releasing one changes nothing.
 func (t Type) FollowsMode() bool { return t == TypeXCP }
 
@@ -48,10 +48,10 @@ type Isolation string
 
 // The kinds of isolation.
 const (
-	// IsolationHardware is a limit that the card itself enforces.
+	// IsolationHardware is a limit that the GPU itself enforces.
 	IsolationHardware Isolation = "hardware"
 	// IsolationKernel is a limit that the kernel driver enforces, on memory that
-	// the card itself would let everybody reach.
+	// the GPU itself would let everybody reach.
 	IsolationKernel Isolation = "kernel"
 	// IsolationCooperative is a limit that stops accidents and no adversary: a
 	// process can get around it.
@@ -60,20 +60,20 @@ const (
 	IsolationNone Isolation = "none"
 )
 
-// GPU is one physical card with everything that can be cut from it.
+// GPU is one physical GPU with everything that can be cut from it.
 type GPU struct {
-	// PCIAddress identifies the card for as long as it stays in its slot:
+	// PCIAddress identifies the GPU for as long as it stays in its slot:
 	// "0000:c1:00.0". UUID, index and minor are facts about it, never keys.
 	PCIAddress string
 	Vendor     Vendor
-	// Index is the card's place in the vendor's own enumeration.
+	// Index is the GPU's place in the vendor's own enumeration.
 	Index int
 	// Minor is the number in the name of the device node.
 	Minor int
 	UUID  string
 	// ProductName is the marketing name that the vendor's library reports.
 	ProductName string
-	// PCIID is the card's device and vendor number as mig-parted writes them
+	// PCIID is the GPU's device and vendor number as mig-parted writes them
 	// ("0x233010DE"), PCISubsystemID that of the board. Empty when the machine does
 	// not say.
 	PCIID, PCISubsystemID string
@@ -81,42 +81,42 @@ type GPU struct {
 	Architecture string
 	// DriverVersion is the version of the kernel driver, as it prints it.
 	DriverVersion string
-	// MemoryMode is the memory mode that an AMD card is in, as its driver spells
-	// it ("NPS1"); empty for cards that know none.
+	// MemoryMode is the memory mode that an AMD GPU is in, as its driver spells
+	// it ("NPS1"); empty for GPUs that know none.
 	MemoryMode string
-	// Modes are the memory modes that an AMD card can be put into, with the compute
-	// modes ("SPX") that go with each, the whole card first. Nil for cards that cannot be cut.
+	// Modes are the memory modes that an AMD GPU can be put into, with the compute
+	// modes ("SPX") that go with each, the whole GPU first. Nil for GPUs that cannot be cut.
 	Modes map[string][]string
-	// Memory is the card's memory in bytes, with what the driver keeps for
+	// Memory is the GPU's memory in bytes, with what the driver keeps for
 	// itself; what a holder can use is in the placements.
 	Memory int64
-	// NUMANode is the node that the card hangs on, nil when the machine does
+	// NUMANode is the node that the GPU hangs on, nil when the machine does
 	// not say.
 	NUMANode *int64
-	// PCIeRoot is the root complex above the card ("pci0000:00"), empty when
+	// PCIeRoot is the root complex above the GPU ("pci0000:00"), empty when
 	// the machine does not say.
 	PCIeRoot string
-	// Counters is what the card has to give. The placements that are in use
+	// Counters is what the GPU has to give. The placements that are in use
 	// together may never take more.
 	Counters Counters
-	// Placements is every device of the card, the most preferred first.
+	// Placements is every device of the GPU, the most preferred first.
 	Placements []Placement
-	// OtherMIG is what the card offers in the MIG mode that it is not in, where it
+	// OtherMIG is what the GPU offers in the MIG mode that it is not in, where it
 	// changes the mode by a reset only, as on Ampere. It is nil for all others:
 	// their placements are those of both modes, or the mode is not ours to change.
 	OtherMIG *Offer
 }
 
-// Offer is what a card has to give in one of its modes.
+// Offer is what a GPU has to give in one of its modes.
 type Offer struct {
 	Counters   Counters
 	Placements []Placement
 }
 
-// Name is the stable name of the card, made of its PCI address:
-// "gpu-0000-c1-00-0". It is the name of the whole card's device and of its counter
-// set, and the beginning of every device name of the card.
-func (g *GPU) Name() string { return CardName(g.PCIAddress) }
+// Name is the stable name of the GPU, made of its PCI address:
+// "gpu-0000-c1-00-0". It is the name of the whole GPU's device and of its counter
+// set, and the beginning of every device name of the GPU.
+func (g *GPU) Name() string { return GPUName(g.PCIAddress) }
 
 // Placement returns the placement with the given device name.
 func (g *GPU) Placement(name string) (Placement, bool) {
@@ -128,15 +128,15 @@ func (g *GPU) Placement(name string) (Placement, bool) {
 	return Placement{}, false
 }
 
-// Placement is one concrete way to cut a card: a profile at a position. The
-// whole card is the placement that cuts nothing.
+// Placement is one concrete way to cut a GPU: a profile at a position. The
+// whole GPU is the placement that cuts nothing.
 type Placement struct {
-	// GPU is the PCI address of the card.
+	// GPU is the PCI address of the GPU.
 	GPU string `json:"gpu"`
-	// Type tells whole cards from the kinds of partitions.
+	// Type tells whole GPUs from the kinds of partitions.
 	Type Type `json:"type"`
 	// Profile is the vendor's name of the cut ("1g.10gb"; AMD's compute mode in
-	// lower case, "cpx"). A whole NVIDIA card has none, a whole AMD card that can
+	// lower case, "cpx"). A whole NVIDIA GPU has none, a whole AMD GPU that can
 	// be cut has "spx".
 	Profile string `json:"profile,omitempty"`
 	// Start is the first memory slice of a MIG placement, and the index of an AMD
@@ -153,32 +153,32 @@ type Placement struct {
 	Engines map[string]int64 `json:"engines,omitempty"`
 	// Isolation says what guards the memory.
 	Isolation Isolation `json:"isolation,omitempty"`
-	// Consumes is what the placement takes from the counters of its card.
+	// Consumes is what the placement takes from the counters of its GPU.
 	Consumes Counters `json:"consumes,omitempty"`
 	// Share is set on what several claims hold at once. Type is then TypeShare, and
 	// everything else is that of what is shared.
 	Share *Share `json:"share,omitempty"`
 }
 
-// Name is the device name. It alone must say which piece of which card is
+// Name is the device name. It alone must say which piece of which GPU is
 // meant, because an allocation result carries nothing else.
 func (p Placement) Name() string {
 	if p.Share != nil {
 		return ShareName(p.Base().Name(), p.Share.By)
 	}
 	if p.Type == TypeGPU {
-		return CardName(p.GPU)
+		return GPUName(p.GPU)
 	}
 	return partitionName(p.GPU, p.Type, p.Profile, p.Start)
 }
 
-// CardName is the name of the card that the placement is cut from.
-func (p Placement) CardName() string { return CardName(p.GPU) }
+// GPUName is the name of the GPU that the placement is cut from.
+func (p Placement) GPUName() string { return GPUName(p.GPU) }
 
-// Partition is a piece of a card that exists in the hardware right now,
+// Partition is a piece of a GPU that exists in the hardware right now,
 // whoever made it.
 type Partition struct {
-	// GPU is the PCI address of the card.
+	// GPU is the PCI address of the GPU.
 	GPU string
 	// Profile, Start and Size are those of the placement that it fills.
 	Profile     string
@@ -188,7 +188,7 @@ type Partition struct {
 	// UUID is the vendor's identifier, empty while the partition is half made.
 	UUID string
 	// Complete is false for what a crash left half made: it holds room on the
-	// card and nothing can run in it.
+	// GPU and nothing can run in it.
 	Complete bool
 	// ID is the vendor's own handle, for people: "GI 3".
 	ID string
@@ -213,7 +213,7 @@ func (p Partition) Is(q Placement) bool {
 }
 
 // Overlaps tells whether the partition takes room that the placement needs.
-// A whole card needs all of it, and so does another mode.
+// A whole GPU needs all of it, and so does another mode.
 func (p Partition) Overlaps(q Placement) bool {
 	q = q.Base()
 	if p.GPU != q.GPU {
@@ -237,9 +237,9 @@ func PCIIDOf(device, vendor uint16) string {
 	return fmt.Sprintf("0x%04X%04X", device, vendor)
 }
 
-// SortCards puts cards in PCI order, as their names sort. That order is policy:
+// SortGPUs puts GPUs in PCI order, as their names sort. That order is policy:
 // the scheduler goes through a pool's slices in order and takes the first fit, so one
-// card fills up before the next is cut.
-func SortCards(cards []GPU) {
-	slices.SortFunc(cards, func(a, b GPU) int { return cmp.Compare(a.Name(), b.Name()) })
+// GPU fills up before the next is cut.
+func SortGPUs(gpus []GPU) {
+	slices.SortFunc(gpus, func(a, b GPU) int { return cmp.Compare(a.Name(), b.Name()) })
 }

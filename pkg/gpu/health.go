@@ -1,26 +1,26 @@
 package gpu
 
-// HealthEvent is something that happened to a card. A caller that takes a card
+// HealthEvent is something that happened to a GPU. A caller that takes a GPU
 // out of service for a fatal one keeps the event, as it is and in a file, until
 // the vendor says that it is over: the driver tells of it only once.
 type HealthEvent struct {
-	// PCIAddress is the card. A fatal event counts for all of it.
+	// PCIAddress is the GPU. A fatal event counts for all of it.
 	PCIAddress string `json:"pciAddress"`
-	// Fatal means that nothing new may be put on the card.
+	// Fatal means that nothing new may be put on the GPU.
 	Fatal bool `json:"fatal,omitempty"`
 	// Message says to a person what happened and what to do.
 	Message string `json:"message"`
 
 	// LoadID is that of the driver when it happened.
 	LoadID string `json:"loadID,omitempty"`
-	// XID is the error number of NVIDIA's driver, zero when it was none: the card
+	// XID is the error number of NVIDIA's driver, zero when it was none: the GPU
 	// is lost, or cannot be watched.
 	XID uint64 `json:"xid,omitempty"`
 	// GPUInstance is the GPU instance in which it happened, nil when the driver
 	// does not say.
 	GPUInstance *int `json:"gpuInstance,omitempty"`
-	// Energy is what the card had used up by then, in millijoules, zero when it
-	// does not say. It only grows until the card starts anew.
+	// Energy is what the GPU had used up by then, in millijoules, zero when it
+	// does not say. It only grows until the GPU starts anew.
 	Energy uint64 `json:"energy,omitempty"`
 }
 
@@ -28,9 +28,9 @@ type HealthEvent struct {
 type ObstacleKind string
 
 const (
-	// ObstacleBusy is a process that keeps the card from changing its mode.
+	// ObstacleBusy is a process that keeps the GPU from changing its mode.
 	ObstacleBusy ObstacleKind = "busy"
-	// ObstacleMissing is a part of the card that its driver does not offer although
+	// ObstacleMissing is a part of the GPU that its driver does not offer although
 	// it should.
 	ObstacleMissing ObstacleKind = "missing"
 )

@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// Modes is how a whole card is set, as far as a profile can say so. What the card
+// Modes is how a whole GPU is set, as far as a profile can say so. What the GPU
 // does not know is empty.
 type Modes struct {
-	// MIG is whether an NVIDIA card is cut into instances.
+	// MIG is whether an NVIDIA GPU is cut into instances.
 	MIG MIGMode `json:"mig,omitempty"`
-	// PendingMIG is MIG after the next reset of the card.
+	// PendingMIG is MIG after the next reset of the GPU.
 	PendingMIG MIGMode `json:"pendingMIG,omitempty"`
-	// MIGNeedsReset tells whether MIG changes by a reset of the card only, as on
+	// MIGNeedsReset tells whether MIG changes by a reset of the GPU only, as on
 	// Ampere.
 	MIGNeedsReset bool `json:"migNeedsReset,omitempty"`
 	// MIGFixed tells that MIG is not ours to change: in the guest of a vGPU it is the
 	// hypervisor's.
 	MIGFixed bool `json:"migFixed,omitempty"`
-	// Compute is the compute mode of an AMD card in upper case ("CPX"), Computes are
+	// Compute is the compute mode of an AMD GPU in upper case ("CPX"), Computes are
 	// those that it can be put into under its memory mode.
 	Compute  string   `json:"compute,omitempty"`
 	Computes []string `json:"computes,omitempty"`
-	// Memory is the memory mode of an AMD card ("NPS4"), Memories are those that it
+	// Memory is the memory mode of an AMD GPU ("NPS4"), Memories are those that it
 	// has.
 	Memory   string   `json:"memory,omitempty"`
 	Memories []string `json:"memories,omitempty"`
-	// Legal are the compute modes that the card has under each of its memory modes,
+	// Legal are the compute modes that the GPU has under each of its memory modes,
 	// the same as GPU.Modes.
 	Legal map[string][]string `json:"legal,omitempty"`
 }
 
-// MIGMode is whether an NVIDIA card is cut into instances.
+// MIGMode is whether an NVIDIA GPU is cut into instances.
 type MIGMode string
 
 // The MIG modes.
@@ -40,27 +40,27 @@ const (
 	MIGOff MIGMode = "off"
 )
 
-// WithMIG is the card as it is, or would be, in a MIG mode. It shares its placements
+// WithMIG is the GPU as it is, or would be, in a MIG mode. It shares its placements
 // and counters with g.
 func (g *GPU) WithMIG(mode MIGMode) GPU {
-	card := *g
+	other := *g
 	if g.OtherMIG == nil || g.offersCuts() == (mode == MIGOn) {
-		return card
+		return other
 	}
-	card.Counters, card.Placements = g.OtherMIG.Counters, g.OtherMIG.Placements
-	card.OtherMIG = &Offer{Counters: g.Counters, Placements: g.Placements}
-	return card
+	other.Counters, other.Placements = g.OtherMIG.Counters, g.OtherMIG.Placements
+	other.OtherMIG = &Offer{Counters: g.Counters, Placements: g.Placements}
+	return other
 }
 
-// offersCuts tells whether one of the card's placements is a MIG partition.
+// offersCuts tells whether one of the GPU's placements is a MIG partition.
 func (g *GPU) offersCuts() bool {
 	return slices.ContainsFunc(g.Placements, func(p Placement) bool { return p.Type == TypeMIG })
 }
 
 var (
-	// ErrNeedsReset says that a card would change its mode by a reset that was
+	// ErrNeedsReset says that a GPU would change its mode by a reset that was
 	// refused. The mode that was pending is put back.
-	ErrNeedsReset = errors.New("the card needs a reset")
+	ErrNeedsReset = errors.New("the GPU needs a reset")
 	// ErrModeLost says that a driver that was loaded anew came up in the mode before.
 	ErrModeLost = errors.New("the driver came up in the mode before")
 )

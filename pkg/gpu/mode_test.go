@@ -19,13 +19,13 @@ func TestWithMIG(t *testing.T) {
 	}
 	off := gpu.GPU{PCIAddress: "0000:c1:00.0", Counters: whole.Counters, Placements: whole.Placements, OtherMIG: &cuts}
 	on := gpu.GPU{PCIAddress: "0000:c1:00.0", Counters: cuts.Counters, Placements: cuts.Placements, OtherMIG: &whole}
-	for _, card := range []gpu.GPU{off, on} {
-		assert.Equal(t, off, card.WithMIG(gpu.MIGOff))
-		assert.Equal(t, on, card.WithMIG(gpu.MIGOn))
+	for _, g := range []gpu.GPU{off, on} {
+		assert.Equal(t, off, g.WithMIG(gpu.MIGOff))
+		assert.Equal(t, on, g.WithMIG(gpu.MIGOn))
 	}
-	// A card that offers both at once, or that knows no MIG, is the same in any mode.
-	for _, card := range []gpu.GPU{{Placements: append(cuts.Placements, whole.Placements...)}, {Placements: whole.Placements}} {
-		assert.Equal(t, card, card.WithMIG(gpu.MIGOff))
-		assert.Equal(t, card, card.WithMIG(gpu.MIGOn))
+	// A GPU that offers both at once, or that knows no MIG, is the same in any mode.
+	for _, g := range []gpu.GPU{{Placements: append(cuts.Placements, whole.Placements...)}, {Placements: whole.Placements}} {
+		assert.Equal(t, g, g.WithMIG(gpu.MIGOff))
+		assert.Equal(t, g, g.WithMIG(gpu.MIGOn))
 	}
 }

@@ -54,22 +54,22 @@ func FuzzNormalizePCIAddress(f *testing.F) {
 		shouted, err := gpu.NormalizePCIAddress(strings.ToUpper(got))
 		require.NoError(t, err)
 		require.Equal(t, got, shouted)
-		require.Empty(t, validation.IsDNS1123Label(gpu.CardName(got)))
+		require.Empty(t, validation.IsDNS1123Label(gpu.GPUName(got)))
 	})
 }
 
-func TestCardAndPoolName(t *testing.T) {
-	card := gpu.GPU{PCIAddress: "0000:c1:00.0"}
-	assert.Equal(t, "gpu-0000-c1-00-0", card.Name())
-	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: card.PCIAddress, Type: gpu.TypeGPU}.Name())
-	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: card.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.CardName())
+func TestGPUAndPoolName(t *testing.T) {
+	g := gpu.GPU{PCIAddress: "0000:c1:00.0"}
+	assert.Equal(t, "gpu-0000-c1-00-0", g.Name())
+	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeGPU}.Name())
+	assert.Equal(t, "gpu-0000-c1-00-0", gpu.Placement{GPU: g.PCIAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"}.GPUName())
 	assert.Equal(t, "node-a", gpu.PoolName("node-a"))
 	assert.Equal(t, "node-a", gpu.NodeOfPool(gpu.PoolName("node-a")))
 	assert.Equal(t, "node-a.example.com", gpu.NodeOfPool("node-a.example.com/gpu-0000-c1-00-0"), "a pool of version 0.1")
 }
 
 // The device's name alone says which GPU it belongs to.
-func TestCardOfDevice(t *testing.T) {
+func TestGPUOfDevice(t *testing.T) {
 	for _, address := range []string{"0000:c1:00.0", "10000:01:00.7", "ffffffff:ff:1f.0"} {
 		whole := gpu.Placement{GPU: address, Type: gpu.TypeGPU}
 		for _, p := range []gpu.Placement{
@@ -77,16 +77,16 @@ func TestCardOfDevice(t *testing.T) {
 			{GPU: address, Type: gpu.TypeMIG, Profile: "1g.10gb+me", Start: 4},
 			{GPU: address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3},
 		} {
-			assert.Equal(t, gpu.CardName(address), gpu.CardOfDevice(p.Name()), p.Name())
+			assert.Equal(t, gpu.GPUName(address), gpu.GPUOfDevice(p.Name()), p.Name())
 		}
 	}
 	for _, odd := range []string{"", "gpu-0", "gpu-0000-c1-00-0x", "gpu-0000-c1-00-8", "mig-gpu-0000-c1-00-0"} {
-		assert.Empty(t, gpu.CardOfDevice(odd), odd)
+		assert.Empty(t, gpu.GPUOfDevice(odd), odd)
 	}
 }
 
 func TestPlacementNames(t *testing.T) {
-	const card = "0000:c1:00.0"
+	const gpuID = "0000:c1:00.0"
 	for _, test := range []struct {
 		profile string
 		start   int
@@ -103,18 +103,18 @@ func TestPlacementNames(t *testing.T) {
 		{"2g.48gb+gfx", 6, "gpu-0000-c1-00-0-mig-2g-48gb-gfx-6"},
 		{"1g.24gb", 11, "gpu-0000-c1-00-0-mig-1g-24gb-11"},
 	} {
-		placement := gpu.Placement{GPU: card, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
+		placement := gpu.Placement{GPU: gpuID, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
 		assert.Equal(t, test.want, placement.Name(), test.profile)
-		partition := gpu.Partition{GPU: card, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
+		partition := gpu.Partition{GPU: gpuID, Type: gpu.TypeMIG, Profile: test.profile, Start: test.start, Size: 1}
 		assert.Equal(t, test.want, partition.Name(), "the partition at the placement of %s", test.profile)
 	}
 }
 
-// TestNamesOfAllProfiles: every profile of every known card makes a device
-// name that the API accepts and that no other profile of the card makes.
+// TestNamesOfAllProfiles: every profile of every known GPU makes a device
+// name that the API accepts and that no other profile of the GPU makes.
 func TestNamesOfAllProfiles(t *testing.T) {
 	const longestAddress = "ffffffff:ff:1f.7"
-	spelled := map[string]string{} // slug → profile, over all cards
+	spelled := map[string]string{} // slug → profile, over all GPUs
 	for _, key := range models.NVIDIAModels() {
 		model, ok := models.NVIDIAModelByKey(key)
 		require.True(t, ok)
@@ -136,16 +136,16 @@ func TestNamesOfAllProfiles(t *testing.T) {
 	assert.Greater(t, len(spelled), 40)
 }
 
-func TestSortCards(t *testing.T) {
-	var cards []gpu.GPU
+func TestSortGPUs(t *testing.T) {
+	var gpus []gpu.GPU
 	for _, address := range []string{"10000:01:00.0", "0000:df:00.0", "1000:01:00.0", "0000:1b:00.1", "0000:1b:00.0", "0001:00:00.0"} {
-		cards = append(cards, gpu.GPU{PCIAddress: address})
+		gpus = append(gpus, gpu.GPU{PCIAddress: address})
 	}
-	gpu.SortCards(cards)
+	gpu.SortGPUs(gpus)
 	var names, addresses []string
-	for _, card := range cards {
-		names = append(names, card.Name())
-		addresses = append(addresses, card.PCIAddress)
+	for _, g := range gpus {
+		names = append(names, g.Name())
+		addresses = append(addresses, g.PCIAddress)
 	}
 	assert.Equal(t, []string{"0000:1b:00.0", "0000:1b:00.1", "0000:df:00.0", "0001:00:00.0", "1000:01:00.0", "10000:01:00.0"}, addresses)
 	assert.IsIncreasing(t, names, "the scheduler goes through pools by name")

@@ -11,14 +11,14 @@ import (
 )
 
 func TestPlacementByName(t *testing.T) {
-	card := h100()
-	for _, want := range card.Placements {
-		got, ok := card.Placement(want.Name())
+	g := h100()
+	for _, want := range g.Placements {
+		got, ok := g.Placement(want.Name())
 		require.True(t, ok, want.Name())
 		assert.Equal(t, want, got)
 	}
 	for _, name := range []string{"", "gpu-0000-c2-00-0", "gpu-0000-c1-00-0-mig-1g-10gb-7", "gpu-0000-c1-00-0-mig-1g-10gb"} {
-		_, ok := card.Placement(name)
+		_, ok := g.Placement(name)
 		assert.False(t, ok, name)
 	}
 }
@@ -38,31 +38,31 @@ func TestPlacementSurvivesJSON(t *testing.T) {
 }
 
 func TestOverlaps(t *testing.T) {
-	const card, other = "0000:c1:00.0", "0000:c2:00.0"
+	const gpuID, other = "0000:c1:00.0", "0000:c2:00.0"
 	mig := func(address, profile string, start, size int) gpu.Placement {
 		return gpu.Placement{GPU: address, Type: gpu.TypeMIG, Profile: profile, Start: start, Size: size}
 	}
-	whole := gpu.Placement{GPU: card, Type: gpu.TypeGPU}
+	whole := gpu.Placement{GPU: gpuID, Type: gpu.TypeGPU}
 	for _, test := range []struct {
 		name        string
 		start, size int
 		placement   gpu.Placement
 		want        bool
 	}{
-		{"the same piece", 2, 2, mig(card, "2g.20gb", 2, 2), true},
-		{"another profile at the same place", 2, 2, mig(card, "1g.20gb", 2, 2), true},
-		{"inside", 3, 1, mig(card, "2g.20gb", 2, 2), true},
-		{"around", 0, 8, mig(card, "2g.20gb", 2, 2), true},
-		{"over the left end", 1, 2, mig(card, "2g.20gb", 2, 2), true},
-		{"over the right end", 3, 2, mig(card, "2g.20gb", 2, 2), true},
-		{"left neighbour", 1, 1, mig(card, "2g.20gb", 2, 2), false},
-		{"right neighbour", 4, 4, mig(card, "2g.20gb", 2, 2), false},
-		{"far away", 7, 1, mig(card, "1g.10gb", 0, 1), false},
-		{"the same place of another card", 2, 2, mig(other, "2g.20gb", 2, 2), false},
-		{"the whole card", 7, 1, whole, true},
-		{"the whole of another card", 7, 1, gpu.Placement{GPU: other, Type: gpu.TypeGPU}, false},
+		{"the same piece", 2, 2, mig(gpuID, "2g.20gb", 2, 2), true},
+		{"another profile at the same place", 2, 2, mig(gpuID, "1g.20gb", 2, 2), true},
+		{"inside", 3, 1, mig(gpuID, "2g.20gb", 2, 2), true},
+		{"around", 0, 8, mig(gpuID, "2g.20gb", 2, 2), true},
+		{"over the left end", 1, 2, mig(gpuID, "2g.20gb", 2, 2), true},
+		{"over the right end", 3, 2, mig(gpuID, "2g.20gb", 2, 2), true},
+		{"left neighbour", 1, 1, mig(gpuID, "2g.20gb", 2, 2), false},
+		{"right neighbour", 4, 4, mig(gpuID, "2g.20gb", 2, 2), false},
+		{"far away", 7, 1, mig(gpuID, "1g.10gb", 0, 1), false},
+		{"the same place of another GPU", 2, 2, mig(other, "2g.20gb", 2, 2), false},
+		{"the whole GPU", 7, 1, whole, true},
+		{"the whole of another GPU", 7, 1, gpu.Placement{GPU: other, Type: gpu.TypeGPU}, false},
 	} {
-		partition := gpu.Partition{GPU: card, Type: gpu.TypeMIG, Profile: "2g.20gb", Start: test.start, Size: test.size}
+		partition := gpu.Partition{GPU: gpuID, Type: gpu.TypeMIG, Profile: "2g.20gb", Start: test.start, Size: test.size}
 		assert.Equal(t, test.want, partition.Overlaps(test.placement), test.name)
 	}
 }
@@ -72,7 +72,7 @@ func TestIs(t *testing.T) {
 	same := gpu.Placement{GPU: "0000:c1:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 3, Size: 1, Memory: 9984 << 20}
 	assert.True(t, partition.Is(same))
 	for name, change := range map[string]func(*gpu.Placement){
-		"card":     func(p *gpu.Placement) { p.GPU = "0000:c2:00.0" },
+		"gpu":      func(p *gpu.Placement) { p.GPU = "0000:c2:00.0" },
 		"type":     func(p *gpu.Placement) { p.Type = gpu.TypeGPU },
 		"profile":  func(p *gpu.Placement) { p.Profile = "1g.10gb+me" },
 		"position": func(p *gpu.Placement) { p.Start = 4 },

@@ -67,7 +67,7 @@ const (
 // 13 (NVIDIA, Multi-Process Service, "Volta MPS").
 const MaxMPSClients = 48
 
-// Sharing is how a card, or a partition of it, is shared. All holders of its
+// Sharing is how a GPU, or a partition of it, is shared. All holders of its
 // shares find the same, because it is a property of the device.
 type Sharing struct {
 	Strategy Strategy `json:"strategy"`
@@ -81,7 +81,7 @@ type Sharing struct {
 	// OneClient refuses shares that ask for more than one client, and requests for
 	// more than one share.
 	OneClient bool `json:"oneClient,omitempty"`
-	// ExclusiveProcess keeps processes that bypass the MPS daemon off the card, by
+	// ExclusiveProcess keeps processes that bypass the MPS daemon off the GPU, by
 	// NVIDIA's compute mode of that name. For MPS only.
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
 	// Limits is set where holders are kept to their memory by an MPS daemon, which
@@ -92,7 +92,7 @@ type Sharing struct {
 // Share makes of a placement a device that several claims hold at once, each a
 // part of it.
 type Share struct {
-	// Of is the type of what is shared: the whole card or a partition.
+	// Of is the type of what is shared: the whole GPU or a partition.
 	Of Type `json:"of"`
 	// By is what the share is measured in.
 	By Basis `json:"by"`
@@ -110,7 +110,7 @@ type Amount struct {
 	Clients int64 `json:"clients,omitempty"`
 }
 
-// ShareOf returns the share device of a placement. It takes of the card what the
+// ShareOf returns the share device of a placement. It takes of the GPU what the
 // placement does, so that shares keep off the same that the placement keeps off,
 // the other share device of the placement included.
 func ShareOf(p Placement, by Basis, s Sharing) Placement {
@@ -143,13 +143,13 @@ func (p Placement) SharesWith(q Placement) bool {
 	return p.Share != nil && q.Share != nil && p.Name() == q.Name()
 }
 
-// CardSettings is how a card is set, as far as sharing changes it.
-type CardSettings struct {
+// GPUSettings is how a GPU is set, as far as sharing changes it.
+type GPUSettings struct {
 	// ComputeMode is NVIDIA's: "Default", "ExclusiveProcess" or "Prohibited".
 	ComputeMode string `json:"computeMode,omitempty"`
 }
 
-// The compute modes of NVIDIA's cards, as CardSettings spells them.
+// The compute modes of NVIDIA's GPUs, as GPUSettings spells them.
 const (
 	ComputeDefault    = "Default"
 	ComputeExclusive  = "ExclusiveProcess"

@@ -14,22 +14,22 @@ import (
 )
 
 // DRM of the kernels that AMD's driver is made for numbers 64 devices, from 128
-// on; amdgpu takes a row of eight for each card that can be cut, whatever the
+// on; amdgpu takes a row of eight for each GPU that can be cut, whatever the
 // number of its partitions (amdgpu_xcp.c, MAX_XCP; ROCm/k8s-device-plugin
-// testdata/topology-parsing-mi308 shows the row of a card with four).
+// testdata/topology-parsing-mi308 shows the row of a GPU with four).
 const (
 	FirstRenderMinor = 128
 	MaxRenderMinors  = 64
-	MinorsPerCard    = 8
+	MinorsPerGPU     = 8
 )
 
-// AMDCard is one AMD card of an inventory.
-type AMDCard struct {
+// AMDGPU is one AMD GPU of an inventory.
+type AMDGPU struct {
 	Model *AMDModel
 	// PCI is the address as sysfs spells it: 0000:c1:00.0.
 	PCI string
 	// ComputeMode and MemoryMode are those at every start of the machine, empty
-	// for a card that cannot be cut.
+	// for a GPU that cannot be cut.
 	ComputeMode xcp.Mode
 	MemoryMode  xcp.MemoryMode
 	// VF is a virtual function: its modes are the hypervisor's.
@@ -42,17 +42,17 @@ type AMDCard struct {
 type AMDDriver struct {
 	// Version is empty for the driver that comes with the kernel.
 	Version string
-	// BusyHost: no card switches while any process of the host uses KFD. Newer
-	// drivers look at the processes of the card.
+	// BusyHost: no GPU switches while any process of the host uses KFD. Newer
+	// drivers look at the processes of the GPU.
 	BusyHost bool
 	// XCPName comes between amdgpu_xcp and the number: "_" or ".".
 	XCPName string
 	// HighLocationBits: KFD's location_id has the partition in bits 31 to 28, and
 	// not in the lowest three.
 	HighLocationBits bool
-	// UniquePerPartition: KFD's unique_id is the partition's, not the card's.
+	// UniquePerPartition: KFD's unique_id is the partition's, not the GPU's.
 	UniquePerPartition bool
-	// DisplayAdapter is a device beside the cards that takes a DRM number, as the
+	// DisplayAdapter is a device beside the GPUs that takes a DRM number, as the
 	// board's own graphics does (ast), so that of 64 partitions one is missing.
 	DisplayAdapter bool
 	Delays         AMDDelays
@@ -64,7 +64,7 @@ type AMDDelays struct {
 	SwitchMode time.Duration
 	// RenderNodes is from then on until the device nodes are in /dev.
 	RenderNodes time.Duration
-	// LoadDriver is until modprobe has loaded the driver, which resets the cards.
+	// LoadDriver is until modprobe has loaded the driver, which resets the GPUs.
 	LoadDriver time.Duration
 }
 
@@ -112,7 +112,7 @@ func (f amdFile) resolve() (AMDDriver, error) {
 		return value == other, nil
 	}
 	var err error
-	if d.BusyHost, err = choose("busy", f.Busy, "card", "host"); err != nil {
+	if d.BusyHost, err = choose("busy", f.Busy, "gpu", "host"); err != nil {
 		return d, err
 	}
 	if _, err = choose("xcpName", f.XCPName, "_", "."); err != nil {
@@ -122,7 +122,7 @@ func (f amdFile) resolve() (AMDDriver, error) {
 	if d.HighLocationBits, err = choose("locationID", f.LocationID, "low", "high"); err != nil {
 		return d, err
 	}
-	if d.UniquePerPartition, err = choose("uniqueID", f.UniqueID, "card", "partition"); err != nil {
+	if d.UniquePerPartition, err = choose("uniqueID", f.UniqueID, "gpu", "partition"); err != nil {
 		return d, err
 	}
 	d.DisplayAdapter = f.DisplayAdapter
@@ -150,27 +150,27 @@ func (f amdDelaysFile) resolve(d AMDDelays) (AMDDelays, error) {
 	return d, nil
 }
 
-// resolveAMD checks what is said about cards of AMD's and adds what is not.
-func (f gpuFile) resolveAMD(key string, model *AMDModel) (AMDCard, error) {
-	card := AMDCard{Model: model, VF: f.VirtualFunction}
+// resolveAMD checks what is said about GPUs of AMD's and adds what is not.
+func (f gpuFile) resolveAMD(key string, model *AMDModel) (AMDGPU, error) {
+	g := AMDGPU{Model: model, VF: f.VirtualFunction}
 	if f.MIGMode != "" {
-		return card, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
+		return g, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
 	}
 	if !model.HasPartitions() {
 		if mode := f.ComputeMode + f.MemoryMode; mode != "" {
-			return card, fmt.Errorf("%s: %s cannot be cut and has no mode like %s; leave out computeMode and memoryMode", key, f.Model, mode)
+			return g, fmt.Errorf("%s: %s cannot be cut and has no mode like %s; leave out computeMode and memoryMode", key, f.Model, mode)
 		}
-		return card, nil
+		return g, nil
 	}
-	card.MemoryMode = xcp.MemoryMode(cmp.Or(f.MemoryMode, string(model.MemoryModes[0])))
-	if !slices.Contains(model.MemoryModes, card.MemoryMode) {
-		return card, fmt.Errorf("%s.memoryMode: %s has no mode %q: choose one of %s", key, f.Model, f.MemoryMode, joined(model.MemoryModes))
+	g.MemoryMode = xcp.MemoryMode(cmp.Or(f.MemoryMode, string(model.MemoryModes[0])))
+	if !slices.Contains(model.MemoryModes, g.MemoryMode) {
+		return g, fmt.Errorf("%s.memoryMode: %s has no mode %q: choose one of %s", key, f.Model, f.MemoryMode, joined(model.MemoryModes))
 	}
-	card.ComputeMode = xcp.Mode(cmp.Or(f.ComputeMode, string(model.AutoMode(card.MemoryMode))))
-	if legal := xcp.Legal(model.Chip(card.VF), card.MemoryMode); !slices.Contains(legal, card.ComputeMode) {
-		return card, fmt.Errorf("%s.computeMode: %s has no mode %q under %s: choose one of %s", key, f.Model, card.ComputeMode, card.MemoryMode, joined(legal))
+	g.ComputeMode = xcp.Mode(cmp.Or(f.ComputeMode, string(model.AutoMode(g.MemoryMode))))
+	if legal := xcp.Legal(model.Chip(g.VF), g.MemoryMode); !slices.Contains(legal, g.ComputeMode) {
+		return g, fmt.Errorf("%s.computeMode: %s has no mode %q under %s: choose one of %s", key, f.Model, g.ComputeMode, g.MemoryMode, joined(legal))
 	}
-	return card, nil
+	return g, nil
 }
 
 func joined[T ~string](all []T) string {
@@ -181,27 +181,27 @@ func joined[T ~string](all []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// checkRenderMinors refuses more cards than DRM has numbers for.
-func checkRenderMinors(cards []AMDCard) error {
+// checkRenderMinors refuses more GPUs than DRM has numbers for.
+func checkRenderMinors(gpus []AMDGPU) error {
 	minors := 0
-	for i := range cards {
-		minors += cards[i].RenderMinors()
+	for i := range gpus {
+		minors += gpus[i].RenderMinors()
 	}
 	if minors > MaxRenderMinors {
-		return fmt.Errorf("gpus: AMD's cards take %d DRM numbers, %d for each that can be cut; there are %d", minors, MinorsPerCard, MaxRenderMinors)
+		return fmt.Errorf("gpus: AMD's GPUs take %d DRM numbers, %d for each that can be cut; there are %d", minors, MinorsPerGPU, MaxRenderMinors)
 	}
 	return nil
 }
 
-// RenderMinors is how many DRM numbers the card takes.
-func (c *AMDCard) RenderMinors() int {
+// RenderMinors is how many DRM numbers the GPU takes.
+func (c *AMDGPU) RenderMinors() int {
 	if c.Model.HasPartitions() {
-		return MinorsPerCard
+		return MinorsPerGPU
 	}
 	return 1
 }
 
-// RenderMinor is the number of the first render node of the card with an index.
+// RenderMinor is the number of the first render node of the GPU with an index.
 func (inv *Inventory) RenderMinor(index int) int {
 	minor := FirstRenderMinor
 	for i := range inv.AMD[:index] {

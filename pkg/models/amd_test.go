@@ -22,14 +22,14 @@ func TestAMDTableIsConsistent(t *testing.T) {
 		}
 		for _, id := range []uint32{m.PCIDevice(false), m.PCIDevice(true)} {
 			assert.NotZero(t, id, key)
-			assert.Empty(t, ids[id], "%s has the id of another card", key)
+			assert.Empty(t, ids[id], "%s has the id of another GPU", key)
 			ids[id] = key
 		}
 		assert.Zero(t, m.ComputeUnits%m.XCCs, key)
 		assert.NotZero(t, m.MemoryMiB, key)
 		assert.NotZero(t, m.PowerWatts, key)
 		_, both := NVIDIAModelByKey(key)
-		assert.False(t, both, "%s names one card", key)
+		assert.False(t, both, "%s names one GPU", key)
 		for _, memory := range m.MemoryModes {
 			assert.Contains(t, xcp.Legal(m.Chip(false), memory), m.AutoMode(memory), "%s comes up under %s", key, memory)
 		}
@@ -58,7 +58,7 @@ func TestAMDModels(t *testing.T) {
 func TestBuiltInAMDInventories(t *testing.T) {
 	for name, want := range map[string]struct {
 		model   string
-		cards   int
+		gpus    int
 		compute xcp.Mode
 		memory  xcp.MemoryMode
 		finest  int // partitions of the finest mode
@@ -76,7 +76,7 @@ func TestBuiltInAMDInventories(t *testing.T) {
 		require.NoError(t, err)
 		want.driver.Delays = defaultAMDDriver.Delays
 		assert.Equal(t, want.driver, inv.AMDDriver, name)
-		require.Len(t, inv.AMD, want.cards, name)
+		require.Len(t, inv.AMD, want.gpus, name)
 		for i, c := range inv.AMD {
 			assert.Equal(t, want.model, c.Model.Key, name)
 			assert.Equal(t, want.compute, c.ComputeMode, name)
@@ -89,23 +89,23 @@ func TestBuiltInAMDInventories(t *testing.T) {
 	}
 }
 
-func TestCardsOfBothVendors(t *testing.T) {
+func TestGPUsOfBothVendors(t *testing.T) {
 	inv, err := LoadInventory("h100x2-mi300x2")
 	require.NoError(t, err)
 	require.Len(t, inv.GPUs, 2)
-	cards := inv.Hardware("node-a")
+	gpus := inv.Hardware("node-a")
 	var order []string
-	for _, c := range cards {
+	for _, c := range gpus {
 		order = append(order, c.PCIAddress+" "+string(c.Vendor))
 	}
 	assert.Equal(t, []string{"0000:1b:00.0 nvidia", "0000:26:00.0 amd", "0000:9d:00.0 nvidia", "0000:a6:00.0 amd"}, order)
 
-	second := cards[3]
-	assert.Equal(t, 1, second.Index, "among AMD's cards")
-	assert.Equal(t, 1, cards[2].Index, "among NVIDIA's cards")
+	second := gpus[3]
+	assert.Equal(t, 1, second.Index, "among AMD's GPUs")
+	assert.Equal(t, 1, gpus[2].Index, "among NVIDIA's GPUs")
 	assert.Equal(t, 136, second.Minor)
 	assert.Regexp(t, "^GPU-[0-9a-f]{16}$", second.UUID)
-	assert.NotEqual(t, cards[1].UUID, second.UUID)
+	assert.NotEqual(t, gpus[1].UUID, second.UUID)
 	assert.NotEqual(t, inv.Hardware("node-b")[3].UUID, second.UUID)
 	assert.Equal(t, "gfx942", second.Architecture)
 	assert.Equal(t, "NPS1", second.MemoryMode)
@@ -117,21 +117,21 @@ func TestCardsOfBothVendors(t *testing.T) {
 	assert.EqualValues(t, 38, second.Placements[0].ComputeUnits)
 }
 
-func TestCardsThatCannotBeCut(t *testing.T) {
+func TestGPUsThatCannotBeCut(t *testing.T) {
 	inv, err := ParseInventory([]byte("gpus: [{model: MI210, count: 2}, {model: MI300X}, {model: MI300X, virtualFunction: true, computeMode: DPX}]"))
 	require.NoError(t, err)
-	cards := inv.Hardware("node-a")
+	gpus := inv.Hardware("node-a")
 	minors := map[int]bool{}
-	for _, c := range cards {
+	for _, c := range gpus {
 		minors[c.Minor] = true
 	}
 	assert.Equal(t, map[int]bool{128: true, 129: true, 130: true, 138: true}, minors)
-	whole := cards[0]
+	whole := gpus[0]
 	assert.Empty(t, whole.MemoryMode)
 	require.Len(t, whole.Placements, 1)
 	assert.Equal(t, gpu.TypeGPU, whole.Placements[0].Type)
 	assert.Empty(t, whole.Placements[0].Profile)
-	vf := cards[3]
+	vf := gpus[3]
 	require.Len(t, vf.Placements, 2, "the modes of a virtual function are the hypervisor's")
 	assert.Equal(t, "dpx", vf.Placements[0].Profile)
 }
@@ -166,13 +166,13 @@ func TestBrokenAMDInventoriesNameTheKey(t *testing.T) {
 		"gpus: [{model: MI300X, computeMode: cpx}]":                                               `gpus[0].computeMode: MI300X has no mode "cpx"`,
 		"gpus: [{model: MI300A, memoryMode: NPS4}]":                                               `gpus[0].memoryMode: MI300A has no mode "NPS4": choose one of NPS1`,
 		"gpus: [{model: MI210, computeMode: SPX}]":                                                "gpus[0]: MI210 cannot be cut",
-		"gpus: [{model: L4-24GB, computeMode: SPX}]":                                              "gpus[0]: computeMode, memoryMode and virtualFunction are for AMD's cards",
-		"gpus: [{model: L4-24GB, virtualFunction: true}]":                                         "gpus[0]: computeMode, memoryMode and virtualFunction are for AMD's cards",
-		"gpus: [{model: MI300X, count: 9}]":                                                       "gpus: AMD's cards take 72 DRM numbers",
-		"gpus: [{model: MI300X, count: 8}, {model: MI210}]":                                       "gpus: AMD's cards take 65 DRM numbers",
+		"gpus: [{model: L4-24GB, computeMode: SPX}]":                                              "gpus[0]: computeMode, memoryMode and virtualFunction are for AMD's GPUs",
+		"gpus: [{model: L4-24GB, virtualFunction: true}]":                                         "gpus[0]: computeMode, memoryMode and virtualFunction are for AMD's GPUs",
+		"gpus: [{model: MI300X, count: 9}]":                                                       "gpus: AMD's GPUs take 72 DRM numbers",
+		"gpus: [{model: MI300X, count: 8}, {model: MI210}]":                                       "gpus: AMD's GPUs take 65 DRM numbers",
 		"gpus: [{model: MI300X}]\namd: {driverVersion: newest}":                                   `amd.driverVersion: "newest" is neither in-kernel nor`,
 		"gpus: [{model: MI300X}]\namd: {driverVersion: '../../etc'}":                              `amd.driverVersion: "../../etc" is neither in-kernel nor a version`,
-		"gpus: [{model: MI300X}]\namd: {busy: never}":                                             `amd.busy: "never" is neither "card" nor "host"`,
+		"gpus: [{model: MI300X}]\namd: {busy: never}":                                             `amd.busy: "never" is neither "gpu" nor "host"`,
 		"gpus: [{model: MI300X}]\namd: {xcpName: '-'}":                                            `amd.xcpName: "-"`,
 		"gpus: [{model: MI300X}]\namd: {locationID: middle}":                                      `amd.locationID: "middle"`,
 		"gpus: [{model: MI300X}]\namd: {uniqueID: none}":                                          `amd.uniqueID: "none"`,

@@ -10,19 +10,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// UniqueID is the number of the AMD card with an index: another on every
+// UniqueID is the number of the AMD GPU with an index: another on every
 // machine, by the seed, and always the same on one.
 func (inv *Inventory) UniqueID(seed string, index int) uint64 {
 	sum := sha1.Sum(fmt.Appendf(nil, "tranche simulated hardware %s/%s/%d", seed, inv.AMD[index].Model.Key, index))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// amdCards are the cards as pkg/hardware/amd tells them.
-func (inv *Inventory) amdCards(seed string) []gpu.GPU {
-	cards := make([]gpu.GPU, len(inv.AMD))
+// amdGPUs are the GPUs as pkg/hardware/amd tells them.
+func (inv *Inventory) amdGPUs(seed string) []gpu.GPU {
+	gpus := make([]gpu.GPU, len(inv.AMD))
 	for i := range inv.AMD {
 		c := &inv.AMD[i]
-		cards[i] = gpu.GPU{
+		gpus[i] = gpu.GPU{
 			PCIAddress:  c.PCI,
 			Vendor:      gpu.AMD,
 			Index:       i,
@@ -40,13 +40,13 @@ func (inv *Inventory) amdCards(seed string) []gpu.GPU {
 			PCIeRoot:       PCIeRoot(c.PCI),
 			NUMANode:       numaNode(c.NUMANode),
 		}
-		cards[i].Placements, cards[i].Counters = xcp.Devices(c.facts())
+		gpus[i].Placements, gpus[i].Counters = xcp.Devices(c.facts())
 	}
-	return cards
+	return gpus
 }
 
-// facts is what decides what the card offers.
-func (c *AMDCard) facts() xcp.Facts {
+// facts is what decides what the GPU offers.
+func (c *AMDGPU) facts() xcp.Facts {
 	var elsewhere []xcp.Mode
 	for _, names := range c.modesByMemory() {
 		elsewhere = append(elsewhere, xcp.Named(names...)...)
@@ -65,7 +65,7 @@ func (c *AMDCard) facts() xcp.Facts {
 
 // engines are the media engines of a partition of each mode. Of those that
 // partitions share, none is promised. A virtual function does not tell.
-func (c *AMDCard) engines() map[xcp.Mode]map[string]int64 {
+func (c *AMDGPU) engines() map[xcp.Mode]map[string]int64 {
 	if c.VF {
 		return nil
 	}
@@ -81,8 +81,8 @@ func (c *AMDCard) engines() map[xcp.Mode]map[string]int64 {
 	return all
 }
 
-// modes are those that the card can be switched to.
-func (c *AMDCard) modes() []xcp.Mode {
+// modes are those that the GPU can be switched to.
+func (c *AMDGPU) modes() []xcp.Mode {
 	switch {
 	case !c.Model.HasPartitions():
 		return nil
@@ -95,9 +95,9 @@ func (c *AMDCard) modes() []xcp.Mode {
 // amdVendor is AMD's number on the PCI bus.
 const amdVendor = 0x1002
 
-// modesByMemory are the memory modes that the card can be put into, with the
+// modesByMemory are the memory modes that the GPU can be put into, with the
 // compute modes that go with each.
-func (c *AMDCard) modesByMemory() map[string][]string {
+func (c *AMDGPU) modesByMemory() map[string][]string {
 	if !c.Model.HasPartitions() {
 		return nil
 	}

@@ -18,17 +18,17 @@ var amdYAML []byte
 
 // amdTable is the content of amd.yaml.
 type amdTable struct {
-	// Sources names what a card may cite.
+	// Sources names what a GPU may cite.
 	Sources map[string]string    `json:"sources"`
 	Models  map[string]*AMDModel `json:"models"`
 }
 
-// AMDModel is one kind of AMD card.
+// AMDModel is one kind of AMD GPU.
 type AMDModel struct {
 	// Key is the model's name in inventories, like MI300X.
 	Key         string `json:"-"`
 	ProductName string `json:"productName"`
-	// DeviceID is the PCI device of the card and of its virtual function.
+	// DeviceID is the PCI device of the GPU and of its virtual function.
 	DeviceID [2]string `json:"deviceID"`
 	// GFXTargetVersion is KFD's number of the chip generation: 90402 is gfx942.
 	GFXTargetVersion int `json:"gfxTargetVersion"`
@@ -40,10 +40,10 @@ type AMDModel struct {
 	CUsPerArray int `json:"cusPerArray"`
 	// MemoryMiB is what mem_info_vram_total says.
 	MemoryMiB int64 `json:"memoryMiB"`
-	// MemoryModes are those that the card can be put into; none: it cannot be cut.
+	// MemoryModes are those that the GPU can be put into; none: it cannot be cut.
 	MemoryModes []xcp.MemoryMode `json:"memoryModes,omitempty"`
 	Engines     AMDEngines       `json:"engines"`
-	// PowerWatts is what the card may draw.
+	// PowerWatts is what the GPU may draw.
 	PowerWatts int `json:"powerWatts"`
 	// ClocksMHz are the highest of the engine and of the memory.
 	ClocksMHz [2]int   `json:"clocksMHz"`
@@ -72,18 +72,18 @@ var loadAMDTable = sync.OnceValue(func() *amdTable {
 	return t
 })
 
-// AMDModels lists the keys of AMD's cards that an inventory can name.
+// AMDModels lists the keys of AMD's GPUs that an inventory can name.
 func AMDModels() []string {
 	return slices.Sorted(maps.Keys(loadAMDTable().Models))
 }
 
-// AMDModelByKey returns a card of AMD's, or false.
+// AMDModelByKey returns a GPU of AMD's, or false.
 func AMDModelByKey(key string) (*AMDModel, bool) {
 	m, ok := loadAMDTable().Models[key]
 	return m, ok
 }
 
-// HasPartitions says whether the card can be cut.
+// HasPartitions says whether the GPU can be cut.
 func (m *AMDModel) HasPartitions() bool { return len(m.MemoryModes) > 0 }
 
 // Architecture is the chip generation as the compiler names it: gfx942.
@@ -102,10 +102,10 @@ func (m *AMDModel) PCIDevice(vf bool) uint32 {
 	return uint32(n)
 }
 
-// Memory is the card's memory in bytes.
+// Memory is the GPU's memory in bytes.
 func (m *AMDModel) Memory() int64 { return m.MemoryMiB << 20 }
 
-// Chip is what decides which modes the card has.
+// Chip is what decides which modes the GPU has.
 func (m *AMDModel) Chip(vf bool) xcp.Chip {
 	return xcp.Chip{XCCs: m.XCCs, GFX: m.GFXTargetVersion, VF: vf, MemoryModes: m.MemoryModes}
 }

@@ -1,8 +1,8 @@
 // Package models describes GPU models and machines on paper. The tables list the
 // models (nvidiatable.go with nvidia.yaml, amdtable.go with amd.yaml). An
 // inventory (inventory.go, resolve.go, inventories/) names the GPUs of a machine,
-// and pci.go gives them addresses. [Inventory.Cards] returns what the drivers of
-// such a machine would report (cards.go, amdcards.go). `kubectl tranche slices`
+// and pci.go gives them addresses. [Inventory.GPUs] returns what the drivers of
+// such a machine would report (GPUs.go, amdgpus.go). `kubectl tranche slices`
 // prints it; the packages in pkg/simulate bring it to life.
 //
 // The package is pure except for reading inventory files. It imports pkg/gpu,

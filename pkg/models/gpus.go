@@ -17,30 +17,30 @@ func UUID(name string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// CardUUID is the UUID of the card with an index: another on every machine, by
+// GPUUUID is the UUID of the GPU with an index: another on every machine, by
 // the seed, and always the same on one.
-func (inv *Inventory) CardUUID(seed string, index int) string {
+func (inv *Inventory) GPUUUID(seed string, index int) string {
 	return "GPU-" + UUID(fmt.Sprintf("%s/%s/%d", seed, inv.GPUs[index].Model.Key, index))
 }
 
-// Hardware is the machine's cards of both vendors as their drivers tell them
+// Hardware is the machine's GPUs of both vendors as their drivers tell them
 // (nvidia.Driver's and amd.Driver's Inventory), in PCI order. The seed is the
 // node's name on a simulated node.
 func (inv *Inventory) Hardware(seed string) []gpu.GPU {
-	cards := append(inv.nvidiaCards(seed), inv.amdCards(seed)...)
-	gpu.SortCards(cards)
-	return cards
+	gpus := append(inv.nvidiaGPUs(seed), inv.amdGPUs(seed)...)
+	gpu.SortGPUs(gpus)
+	return gpus
 }
 
-func (inv *Inventory) nvidiaCards(seed string) []gpu.GPU {
-	cards := make([]gpu.GPU, len(inv.GPUs))
+func (inv *Inventory) nvidiaGPUs(seed string) []gpu.GPU {
+	gpus := make([]gpu.GPU, len(inv.GPUs))
 	for i, g := range inv.GPUs {
-		cards[i] = gpu.GPU{
+		gpus[i] = gpu.GPU{
 			PCIAddress:    g.PCI,
 			Vendor:        gpu.NVIDIA,
 			Index:         i,
 			Minor:         i,
-			UUID:          inv.CardUUID(seed, i),
+			UUID:          inv.GPUUUID(seed, i),
 			ProductName:   g.Model.ProductName,
 			PCIID:         gpu.PCIIDOf(uint16(g.Model.DeviceID()>>16), uint16(g.Model.DeviceID())), //nolint:gosec // two numbers in one
 			Architecture:  g.Model.Architecture,
@@ -49,13 +49,13 @@ func (inv *Inventory) nvidiaCards(seed string) []gpu.GPU {
 			PCIeRoot:      PCIeRoot(g.PCI),
 			NUMANode:      numaNode(g.NUMANode),
 		}
-		cards[i].Placements, cards[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
-		cards[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
+		gpus[i].Placements, gpus[i].Counters = mig.Devices(g.facts(), g.Model.profiles())
+		gpus[i].OtherMIG = mig.Other(g.facts(), g.Model.profiles())
 	}
-	return cards
+	return gpus
 }
 
-// facts is what decides, beside the profiles, what the card offers.
+// facts is what decides, beside the profiles, what the GPU offers.
 func (g *GPU) facts() mig.Facts {
 	major, _ := g.Model.ComputeCapability()
 	return mig.Facts{
@@ -69,7 +69,7 @@ func (g *GPU) facts() mig.Facts {
 	}
 }
 
-// profiles is what the model's card can be cut into.
+// profiles is what the model's GPU can be cut into.
 func (m *NVIDIAModel) profiles() []mig.Profile {
 	var all []mig.Profile
 	for _, p := range m.Profiles {

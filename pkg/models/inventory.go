@@ -22,12 +22,12 @@ import (
 //go:embed inventories/*.yaml
 var builtIn embed.FS
 
-// MaxGPUs is how many cards the nvidia-caps driver numbers (mig-minors lists
+// MaxGPUs is how many GPUs the nvidia-caps driver numbers (mig-minors lists
 // gpu0 to gpu31).
 const MaxGPUs = 32
 
-// Inventory is a machine: its drivers and its cards in PCI order. A machine may
-// have cards of both vendors or of one; the other's facts mean nothing then.
+// Inventory is a machine: its drivers and its GPUs in PCI order. A machine may
+// have GPUs of both vendors or of one; the other's facts mean nothing then.
 type Inventory struct {
 	// Name is how the inventory was asked for.
 	Name string
@@ -38,13 +38,13 @@ type Inventory struct {
 	// NoMPS is a driver that was installed without MPS.
 	NoMPS  bool
 	Delays Delays
-	// GPUs are NVIDIA's cards.
+	// GPUs are NVIDIA's GPUs.
 	GPUs      []GPU
 	AMDDriver AMDDriver
-	AMD       []AMDCard
+	AMD       []AMDGPU
 }
 
-// GPU is one card of NVIDIA's of an inventory.
+// GPU is one GPU of NVIDIA's of an inventory.
 type GPU struct {
 	Model *NVIDIAModel
 	// PCI is the address as sysfs spells it: 0000:1b:00.0.
@@ -194,7 +194,7 @@ func ParseInventory(data []byte) (*Inventory, error) {
 	if inv.AMDDriver, err = f.AMD.resolve(); err != nil {
 		return nil, err
 	}
-	if inv.GPUs, inv.AMD, err = resolveCards(f.GPUs); err != nil {
+	if inv.GPUs, inv.AMD, err = resolveGPUs(f.GPUs); err != nil {
 		return nil, err
 	}
 	return inv, nil

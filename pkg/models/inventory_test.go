@@ -113,7 +113,7 @@ func TestBrokenInventoriesNameTheKey(t *testing.T) {
 		"count zero":        {"gpus: [{model: L4-24GB, count: 0}]", "gpus[0].count: 0 is not between 1 and 32"},
 		"count text":        {"gpus: [{model: L4-24GB, count: many}]", "gpus.count"},
 		"count too large":   {"gpus: [{model: L4-24GB, count: 33}]", "gpus[0].count: 33"},
-		"cards too many":    {"gpus: [{model: L4-24GB, count: 20}, {model: L4-24GB, count: 20}]", "gpus[1].count: more than 32"},
+		"GPUs too many":     {"gpus: [{model: L4-24GB, count: 20}, {model: L4-24GB, count: 20}]", "gpus[1].count: more than 32"},
 		"mig mode":          {"gpus: [{model: H100-80GB, migMode: on}]", "migMode"},
 		"mig mode word":     {"gpus: [{model: H100-80GB, migMode: yep}]", `gpus[0].migMode: "yep" is neither`},
 		"no mig":            {"gpus: [{model: L4-24GB, migMode: enabled}]", "gpus[0].migMode: L4-24GB has no MIG"},
@@ -177,13 +177,13 @@ func FuzzParse(f *testing.F) {
 			assert.NotEmpty(t, err.Error())
 			return
 		}
-		cards := inv.Hardware("fuzz")
-		assert.Len(t, cards, len(inv.GPUs)+len(inv.AMD))
-		assert.NotEmpty(t, cards)
-		assert.LessOrEqual(t, len(cards), MaxGPUs)
+		gpus := inv.Hardware("fuzz")
+		assert.Len(t, gpus, len(inv.GPUs)+len(inv.AMD))
+		assert.NotEmpty(t, gpus)
+		assert.LessOrEqual(t, len(gpus), MaxGPUs)
 		assert.False(t, strings.ContainsAny(inv.DriverVersion+inv.AMDDriver.Version, "/ "))
 		seen := map[string]bool{}
-		for _, c := range cards {
+		for _, c := range gpus {
 			assert.Regexp(t, pciAddress, c.PCIAddress)
 			assert.False(t, seen[c.PCIAddress])
 			seen[c.PCIAddress] = true

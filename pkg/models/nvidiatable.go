@@ -15,14 +15,14 @@ import (
 //go:embed nvidia.yaml
 var nvidiaYAML []byte
 
-// table is the content of nvidia.yaml: what NVML answers about each card.
+// table is the content of nvidia.yaml: what NVML answers about each GPU.
 type table struct {
 	// Sources names what a row may cite.
 	Sources map[string]string       `json:"sources"`
 	Models  map[string]*NVIDIAModel `json:"models"`
 }
 
-// NVIDIAModel is one kind of card.
+// NVIDIAModel is one kind of GPU.
 type NVIDIAModel struct {
 	// Key is the model's name in inventories, like H100-80GB.
 	Key                   string `json:"-"`
@@ -31,9 +31,9 @@ type NVIDIAModel struct {
 	CUDAComputeCapability string `json:"cudaComputeCapability"`
 	// PCIDeviceID is device and vendor as NVML prints them: 0xDDDDVVVV.
 	PCIDeviceID string `json:"pciDeviceID"`
-	// MemoryMiB is the card's memory as NVML's memory info has it.
+	// MemoryMiB is the GPU's memory as NVML's memory info has it.
 	MemoryMiB uint64 `json:"memoryMiB"`
-	// MemorySlices and ComputeSlices are zero on a card without MIG.
+	// MemorySlices and ComputeSlices are zero on a GPU without MIG.
 	MemorySlices    int       `json:"memorySlices,omitempty"`
 	ComputeSlices   int       `json:"computeSlices,omitempty"`
 	Multiprocessors int       `json:"multiprocessors"`
@@ -43,7 +43,7 @@ type NVIDIAModel struct {
 	Profiles        []Profile `json:"profiles,omitempty"`
 }
 
-// Profile is a kind of GPU instance of a card.
+// Profile is a kind of GPU instance of a GPU.
 type Profile struct {
 	Name string `json:"name"`
 	// Enum is the argument of nvmlDeviceGetGpuInstanceProfileInfo, ID the
@@ -87,21 +87,21 @@ var loadTable = sync.OnceValue(func() *table {
 	return t
 })
 
-// NVIDIAModels lists the keys of NVIDIA's cards that an inventory can name.
+// NVIDIAModels lists the keys of NVIDIA's GPUs that an inventory can name.
 func NVIDIAModels() []string {
 	return slices.Sorted(maps.Keys(loadTable().Models))
 }
 
-// NVIDIAModelByKey returns a card of NVIDIA's, or false.
+// NVIDIAModelByKey returns a GPU of NVIDIA's, or false.
 func NVIDIAModelByKey(key string) (*NVIDIAModel, bool) {
 	m, ok := loadTable().Models[key]
 	return m, ok
 }
 
-// HasMIG says whether the card can be cut by the hardware.
+// HasMIG says whether the GPU can be cut by the hardware.
 func (m *NVIDIAModel) HasMIG() bool { return len(m.Profiles) > 0 }
 
-// KeepsMIGMode says whether the card stores MIG mode and needs a reset to
+// KeepsMIGMode says whether the GPU stores MIG mode and needs a reset to
 // change it. Ampere keeps it in the InfoROM; from Hopper on the mode belongs
 // to the loaded driver (MIG User Guide, "Enable MIG Mode").
 func (m *NVIDIAModel) KeepsMIGMode() bool { return m.Architecture == "ampere" }
@@ -128,7 +128,7 @@ func (m *NVIDIAModel) ProfileByEnum(enum int) (*Profile, bool) {
 
 // MultiprocessorsOf returns the SMs of a compute instance of so many slices
 // below a GPU instance of the profile: all of them for the full size, else
-// those of the card's plain profile of that many slices.
+// those of the GPU's plain profile of that many slices.
 func (m *NVIDIAModel) MultiprocessorsOf(p *Profile, computeSlices int) int {
 	if computeSlices == p.ComputeSlices {
 		return p.Multiprocessors
@@ -167,7 +167,7 @@ func (m *NVIDIAModel) DeviceID() uint32 {
 	return uint32(n)
 }
 
-// ReservedMiB is what the driver keeps of the card's memory. The order of
+// ReservedMiB is what the driver keeps of the GPU's memory. The order of
 // magnitude is nvidia-smi's "Reserved" line (551 MiB of an H100's 81559);
-// no card's exact number is promised.
+// no GPU's exact number is promised.
 func (m *NVIDIAModel) ReservedMiB() uint64 { return m.MemoryMiB / 148 }

@@ -13,35 +13,35 @@ var pciAddress = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7
 // 0000:1b:00.0.
 func IsPCIAddress(s string) bool { return pciAddress.MatchString(s) }
 
-// unassignedNUMA marks a card whose NUMA node the inventory leaves to us.
+// unassignedNUMA marks a GPU whose NUMA node the inventory leaves to us.
 const unassignedNUMA = -2
 
-// assignAddresses gives every card without an address one of an evenly spaced
-// row of buses, spreads cards without a NUMA node over two, and refuses
+// assignAddresses gives every GPU without an address one of an evenly spaced
+// row of buses, spreads GPUs without a NUMA node over two, and refuses
 // addresses used twice.
-func assignAddresses(cards []card) error {
+func assignAddresses(gpus []parsedGPU) error {
 	used := map[string]bool{}
-	for i := range cards {
-		if cards[i].pci == "" {
+	for i := range gpus {
+		if gpus[i].pci == "" {
 			continue
 		}
-		if used[cards[i].pci] {
-			return fmt.Errorf("gpus: address %s is used twice", cards[i].pci)
+		if used[gpus[i].pci] {
+			return fmt.Errorf("gpus: address %s is used twice", gpus[i].pci)
 		}
-		used[cards[i].pci] = true
+		used[gpus[i].pci] = true
 	}
 	// 0x11 + 31 × 7 is the last of 32: all fit on one domain.
 	bus, step := 0x11, 7
-	if len(cards) <= 16 {
+	if len(gpus) <= 16 {
 		step = 13
 	}
-	for i := range cards {
-		if cards[i].numa == unassignedNUMA {
-			cards[i].numa = 2 * i / len(cards)
+	for i := range gpus {
+		if gpus[i].numa == unassignedNUMA {
+			gpus[i].numa = 2 * i / len(gpus)
 		}
-		for cards[i].pci == "" {
+		for gpus[i].pci == "" {
 			if addr := fmt.Sprintf("0000:%02x:00.0", bus); !used[addr] {
-				cards[i].pci, used[addr] = addr, true
+				gpus[i].pci, used[addr] = addr, true
 			}
 			if bus += step; bus > 0xff {
 				bus, step = 0x01, 1
@@ -60,7 +60,7 @@ func ParsePCI(addr string) (domain, bus, device uint32) {
 	return part(addr[0:4]), part(addr[5:7]), part(addr[8:10])
 }
 
-// PCIeRoot is the root complex that a card hangs on. Cards whose buses share
+// PCIeRoot is the root complex that a GPU hangs on. GPUs whose buses share
 // the upper digit share a root, as on HGX boards.
 func PCIeRoot(addr string) string {
 	domain, bus, _ := ParsePCI(addr)

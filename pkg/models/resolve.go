@@ -7,34 +7,34 @@ import (
 	"strings"
 )
 
-// card is a card of either vendor while the file is read.
-type card struct {
+// GPU is a GPU of either vendor while the file is read.
+type parsedGPU struct {
 	nvidia *GPU
-	amd    *AMDCard
+	amd    *AMDGPU
 	pci    string
 	numa   int
 }
 
-// resolveCards unfolds the counts and puts each vendor's cards in PCI order,
+// resolveGPUs unfolds the counts and puts each vendor's GPUs in PCI order,
 // which is the order of their indexes.
-func resolveCards(files []gpuFile) (gpus []GPU, amd []AMDCard, err error) {
+func resolveGPUs(files []gpuFile) (gpus []GPU, amd []AMDGPU, err error) {
 	if len(files) == 0 {
-		return nil, nil, errors.New("gpus: empty; name at least one card, like {model: H100-80GB, count: 8}")
+		return nil, nil, errors.New("gpus: empty; name at least one GPU, like {model: H100-80GB, count: 8}")
 	}
-	var all []card
+	var all []parsedGPU
 	for i, f := range files {
 		group, err := f.resolve(fmt.Sprintf("gpus[%d]", i))
 		if err != nil {
 			return nil, nil, err
 		}
 		if all = append(all, group...); len(all) > MaxGPUs {
-			return nil, nil, fmt.Errorf("gpus[%d].count: more than %d cards; NVIDIA's driver numbers no more", i, MaxGPUs)
+			return nil, nil, fmt.Errorf("gpus[%d].count: more than %d GPUs; NVIDIA's driver numbers no more", i, MaxGPUs)
 		}
 	}
 	if err := assignAddresses(all); err != nil {
 		return nil, nil, err
 	}
-	slices.SortFunc(all, func(a, b card) int { return strings.Compare(a.pci, b.pci) })
+	slices.SortFunc(all, func(a, b parsedGPU) int { return strings.Compare(a.pci, b.pci) })
 	for _, c := range all {
 		switch {
 		case c.nvidia != nil:
@@ -48,8 +48,8 @@ func resolveCards(files []gpuFile) (gpus []GPU, amd []AMDCard, err error) {
 	return gpus, amd, checkRenderMinors(amd)
 }
 
-// resolve checks one entry and makes its cards.
-func (f gpuFile) resolve(key string) ([]card, error) {
+// resolve checks one entry and makes its GPUs.
+func (f gpuFile) resolve(key string) ([]parsedGPU, error) {
 	one, err := f.vendor(key)
 	if err != nil {
 		return nil, err
@@ -70,25 +70,25 @@ func (f gpuFile) resolve(key string) ([]card, error) {
 	if len(f.PCI) != 0 && len(f.PCI) != count {
 		return nil, fmt.Errorf("%s.pci: %d addresses for count %d", key, len(f.PCI), count)
 	}
-	cards := make([]card, count)
-	for i := range cards {
-		cards[i] = one()
-		cards[i].numa = numa
+	gpus := make([]parsedGPU, count)
+	for i := range gpus {
+		gpus[i] = one()
+		gpus[i].numa = numa
 		if len(f.PCI) != 0 {
 			if !IsPCIAddress(f.PCI[i]) {
 				return nil, fmt.Errorf("%s.pci[%d]: %q is not an address like 0000:1b:00.0 (small letters)", key, i, f.PCI[i])
 			}
-			cards[i].pci = f.PCI[i]
+			gpus[i].pci = f.PCI[i]
 		}
 	}
-	return cards, nil
+	return gpus, nil
 }
 
-// vendor checks the keys that are one vendor's and returns what makes its card.
-func (f gpuFile) vendor(key string) (func() card, error) {
+// vendor checks the keys that are one vendor's and returns what makes its GPU.
+func (f gpuFile) vendor(key string) (func() parsedGPU, error) {
 	if model, ok := AMDModelByKey(f.Model); ok {
 		amd, err := f.resolveAMD(key, model)
-		return func() card { c := amd; return card{amd: &c} }, err
+		return func() parsedGPU { c := amd; return parsedGPU{amd: &c} }, err
 	}
 	model, ok := NVIDIAModelByKey(f.Model)
 	if !ok {
@@ -101,7 +101,7 @@ func (f gpuFile) vendor(key string) (func() card, error) {
 		return nil, fmt.Errorf("%s.migMode: %s has no MIG", key, f.Model)
 	}
 	if f.ComputeMode != "" || f.MemoryMode != "" || f.VirtualFunction {
-		return nil, fmt.Errorf("%s: computeMode, memoryMode and virtualFunction are for AMD's cards, %s is NVIDIA's", key, f.Model)
+		return nil, fmt.Errorf("%s: computeMode, memoryMode and virtualFunction are for AMD's GPUs, %s is NVIDIA's", key, f.Model)
 	}
-	return func() card { return card{nvidia: &GPU{Model: model, MIGMode: f.MIGMode == "enabled"}} }, nil
+	return func() parsedGPU { return parsedGPU{nvidia: &GPU{Model: model, MIGMode: f.MIGMode == "enabled"}} }, nil
 }

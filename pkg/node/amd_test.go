@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-// The AMD cards of the simulated machines of these tests.
+// The AMD GPUs of the simulated machines of these tests.
 const (
 	amdAddress = "0000:05:00.0"
 	amdCard0   = "gpu-0000-05-00-0"
@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	twoAMDCards = `
+	twoAMDGPUs = `
 amd: {delays: {switchMode: 0s, renderNodes: 0s}}
 gpus:
 - {model: MI300X, count: 2, pci: ["0000:05:00.0", "0000:26:00.0"]}
@@ -44,7 +44,7 @@ gpus:
 func newAMDMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Helper()
 	m := newMachine(t, api)
-	m.write("inventories/two.yaml", twoAMDCards)
+	m.write("inventories/two.yaml", twoAMDGPUs)
 	return m
 }
 
@@ -63,7 +63,7 @@ func (m *machine) kernel() amd.Files {
 	return kernel
 }
 
-// mode is the compute mode of the first AMD card.
+// mode is the compute mode of the first AMD GPU.
 func (m *machine) mode() string {
 	m.t.Helper()
 	data, err := m.kernel().ReadFile("/sys/bus/pci/devices/" + amdAddress + "/current_compute_partition")
@@ -77,14 +77,14 @@ func (m *machine) amdFaults(f amdgpu.Faults) {
 	require.NoError(m.t, amdgpu.SetFaults(m.simulated.Root, f))
 }
 
-// A claim of an AMD partition is prepared: the card is switched, the container
+// A claim of an AMD partition is prepared: the GPU is switched, the container
 // gets its render node and KFD and nothing else; and it is released, after which
 // the mode stays.
 func TestAMDClaim(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	assert.Len(t, published(t, m.api), 2*(15+2), "partitions, the whole card, its shares")
+	assert.Len(t, published(t, m.api), 2*(15+2), "partitions, the whole GPU, its shares")
 	assert.NoFileExists(t, m.hookPath(), "that is NVIDIA's")
 	require.Equal(t, "SPX", m.mode())
 
@@ -96,7 +96,7 @@ func TestAMDClaim(t *testing.T) {
 		assert.Contains(t, spec, part)
 	}
 	assert.Equal(t, 2, strings.Count(spec, `"hostPath"`), "two device nodes")
-	assert.NotContains(t, spec, "/dev/dri/card")
+	assert.NotContains(t, spec, "/dev/dri/gpu")
 	assert.NotContains(t, spec, "nvidia")
 	data, err := os.ReadFile(filepath.Join(m.config.DataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestAMDClaim(t *testing.T) {
 	}
 	assert.Len(t, m.records(), 1)
 
-	// Another one of the same mode finds it live; a whole card needs nothing.
+	// Another one of the same mode finds it live; a whole GPU needs nothing.
 	other := allocate(t, m.api, "b", amdCard0+"-cpx-4")
 	k.mustPrepare(other)
 	whole := allocate(t, m.api, "c", amdCard1)
@@ -118,8 +118,8 @@ func TestAMDClaim(t *testing.T) {
 	stop()
 }
 
-// Claims of one mode share a card; one of another mode waits until they are gone,
-// and then has the card switched.
+// Claims of one mode share a GPU; one of another mode waits until they are gone,
+// and then has the GPU switched.
 func TestModeSwitch(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, _ := m.start()
@@ -129,7 +129,7 @@ func TestModeSwitch(t *testing.T) {
 	other := allocate(t, m.api, "c", dpx0)
 	assert.False(t, k.granted(other))
 	require.Empty(t, k.unprepare(first))
-	assert.Contains(t, k.refused(other), dpx0+" cannot be given out: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same card")
+	assert.Contains(t, k.refused(other), dpx0+" cannot be given out: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same GPU")
 	assert.Equal(t, "CPX", m.mode())
 	require.Empty(t, k.unprepare(second))
 	k.mustPrepare(other)
@@ -140,8 +140,8 @@ func TestModeSwitch(t *testing.T) {
 	assert.Equal(t, "SPX", m.mode())
 }
 
-// The whole eight of a card are eight render nodes.
-func TestAllPartitionsOfACard(t *testing.T) {
+// The whole eight of a GPU are eight render nodes.
+func TestAllPartitionsOfAGPU(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, _ := m.start()
 	var devices []string
@@ -157,16 +157,16 @@ func TestAllPartitionsOfACard(t *testing.T) {
 	m.nothingHeld()
 }
 
-// A process outside of all claims keeps a card in its mode: who asks for another
+// A process outside of all claims keeps a GPU in its mode: who asks for another
 // one is told who it is, what needs the switch is tainted, and what does not is
 // given out. When it is gone, all is as before.
-func TestBusyCard(t *testing.T) {
+func TestBusyGPU(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}}))
+	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{amdAddress}}))
 	message := k.refused(allocate(t, m.api, "a", cpx3))
-	assert.Contains(t, message, "make "+cpx3+": card "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
+	assert.Contains(t, message, "make "+cpx3+": GPU "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
 	m.nothingHeld()
 
 	busy := func(d resourceapi.Device) bool {
@@ -176,12 +176,12 @@ func TestBusyCard(t *testing.T) {
 	}
 	awaitDevices(t, m.api, false, busy)
 	note := awaitEvent(t, m.api, "GPUBusy", "python3")
-	assert.Contains(t, note, "Card "+amdCard0+" cannot give cpx-0, cpx-1, ")
-	assert.Contains(t, note, "the card stays in mode SPX as long as process 4711 (python3) uses it")
+	assert.Contains(t, note, "GPU "+amdCard0+" cannot give cpx-0, cpx-1, ")
+	assert.Contains(t, note, "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 	var text bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
-	assert.Contains(t, text.String(), "AMD driver 6.16.13, 2 cards")
-	assert.Contains(t, strings.Join(strings.Fields(text.String()), " "), "the card stays in mode SPX as long as process 4711 (python3) uses it")
+	assert.Contains(t, text.String(), "AMD driver 6.16.13, 2 GPUs")
+	assert.Contains(t, strings.Join(strings.Fields(text.String()), " "), "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 
 	// A restart takes no taint away, and writes nothing.
 	stop()
@@ -191,7 +191,7 @@ func TestBusyCard(t *testing.T) {
 	k.works(allocate(t, m.api, "b", amdCard1))
 	awaitDevices(t, m.api, false, busy)
 	assert.Zero(t, sliceWrites(m.api))
-	k.works(allocate(t, m.api, "d", amdCard0)) // in the mode that the card is in
+	k.works(allocate(t, m.api, "d", amdCard0)) // in the mode that the GPU is in
 
 	require.NoError(t, amdgpu.EndProcess(m.simulated.Root, 4711))
 	awaitDevices(t, m.api, false, untainted)
@@ -199,24 +199,24 @@ func TestBusyCard(t *testing.T) {
 	k.works(allocate(t, m.api, "c", cpx3))
 }
 
-// isPartitionOf tells whether a device is a partition of a card, or a share of one.
-func isPartitionOf(d resourceapi.Device, card string) bool {
-	return strings.HasPrefix(d.Name, card+"-") && d.Attributes["profile"].StringValue != nil
+// isPartitionOf tells whether a device is a partition of a GPU, or a share of one.
+func isPartitionOf(d resourceapi.Device, gpuID string) bool {
+	return strings.HasPrefix(d.Name, gpuID+"-") && d.Attributes["profile"].StringValue != nil
 }
 
-// Older kernels switch no card while any process of the host uses KFD, be it that
-// of a pod on another card. That is known once a switch has been refused.
+// Older kernels switch no GPU while any process of the host uses KFD, be it that
+// of a pod on another GPU. That is known once a switch has been refused.
 func TestBusyHostOnOldKernel(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
-	m.write("inventories/two.yaml", strings.Replace(twoAMDCards, "amd: {", "amd: {busy: host, ", 1))
+	m.write("inventories/two.yaml", strings.Replace(twoAMDGPUs, "amd: {", "amd: {busy: host, ", 1))
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	whole := allocate(t, m.api, "a", amdCard1)
 	k.mustPrepare(whole)
-	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{"0000:26:00.0"}}))
+	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{"0000:26:00.0"}}))
 	c := allocate(t, m.api, "b", cpx3)
 	message := k.refused(c)
-	assert.Contains(t, message, "this kernel switches no card while any process of the host uses KFD, and process 4711 (python3) does")
+	assert.Contains(t, message, "this kernel switches no GPU while any process of the host uses KFD, and process 4711 (python3) does")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != isPartitionOf(d, amdCard0) })
 	sameMode := allocate(t, m.api, "c", amdCard0)
 	k.mustPrepare(sameMode)
@@ -228,7 +228,7 @@ func TestBusyHostOnOldKernel(t *testing.T) {
 	k.works(c)
 }
 
-// The pods of a card are not in anybody's way: the counters keep other modes from
+// The pods of a GPU are not in anybody's way: the counters keep other modes from
 // it as long as they are there.
 func TestHoldersAreNoObstacle(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
@@ -237,10 +237,10 @@ func TestHoldersAreNoObstacle(t *testing.T) {
 	c := allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	index := 3
-	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", Cards: []string{amdAddress}, Partition: &index}))
+	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{amdAddress}, Partition: &index}))
 	before := sliceWrites(m.api)
-	// Something else is seen on the other card after some looks, and nothing here.
-	m.amdFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4712, Name: "stress", Cards: []string{"0000:26:00.0"}}}})
+	// Something else is seen on the other GPU after some looks, and nothing here.
+	m.amdFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4712, Name: "stress", GPUs: []string{"0000:26:00.0"}}}})
 	awaitEvent(t, m.api, "GPUBusy", "stress")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == !isPartitionOf(d, amdCard1) })
 	assert.Equal(t, before+1, sliceWrites(m.api))
@@ -262,14 +262,14 @@ func TestBothVendorsOnOneNode(t *testing.T) {
 
 	var text bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
-	for _, part := range []string{"NVIDIA driver 580.159.04, CUDA 13.0, 1 card\nAMD driver 6.16.13, 1 card\n", "claim team/claim-a, pod pod-a", "compute CPX", "memory NPS1"} {
+	for _, part := range []string{"NVIDIA driver 580.159.04, CUDA 13.0, 1 GPU\nAMD driver 6.16.13, 1 GPU\n", "claim team/claim-a, pod pod-a", "compute CPX", "memory NPS1"} {
 		assert.Contains(t, text.String(), part)
 	}
 	assert.NotContains(t, text.String(), "not made by Tranche", "partitions of a mode are nobody's")
 
 	amdOnly := allocate(t, m.api, "b", amdCard0+"-cpx-0")
 	k.mustPrepare(amdOnly)
-	assert.NotContains(t, m.spec("b"), "nvidia", "nothing of NVIDIA's comes with an AMD card")
+	assert.NotContains(t, m.spec("b"), "nvidia", "nothing of NVIDIA's comes with an AMD GPU")
 	require.Empty(t, k.unprepare(amdOnly))
 	require.Empty(t, k.unprepare(c))
 	m.nothingHeld()

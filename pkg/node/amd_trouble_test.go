@@ -18,10 +18,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-// computeFile is what an AMD card is switched by.
+// computeFile is what an AMD GPU is switched by.
 const computeFile = "current_compute_partition"
 
-// After a reboot the cards are in their default mode. The kubelet asks again for
+// After a reboot the GPUs are in their default mode. The kubelet asks again for
 // the claims of its pods, and gets the same.
 func TestAMDReboot(t *testing.T) {
 	for name, end := range map[string]func(root string) error{"driver reloaded": amdgpu.ReloadDriver, "rebooted": amdgpu.Reboot} {
@@ -65,7 +65,7 @@ func TestAMDRestart(t *testing.T) {
 }
 
 // amdgpu holds nothing of us open, so it can be loaded anew under a running
-// plugin. What the other vendor's cards do goes on.
+// plugin. What the other vendor's GPUs do goes on.
 func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	m := newMixedMachine(t, newAPI())
 	k, stop := m.start()
@@ -99,8 +99,8 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	m.nothingHeld()
 }
 
-// A card in another memory mode has other partitions. What a claim holds stays
-// published, fenced with its card, until it is released; to ask for it again is
+// A GPU in another memory mode has other partitions. What a claim holds stays
+// published, fenced with its GPU, until it is released; to ask for it again is
 // refused.
 func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
@@ -109,10 +109,10 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	c := allocate(t, m.api, "a", dpx0)
 	k.mustPrepare(c)
 
-	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: amdAddress, Mode: "NPS4"}}})
+	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: amdAddress, Mode: "NPS4"}}})
 	require.NoError(t, amdgpu.ReloadDriver(m.simulated.Root))
 	fenced := func(d resourceapi.Device) bool {
-		return (onCard(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == TaintUnhealthy)
+		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == TaintUnhealthy)
 	}
 	isPublished := func(name string) bool {
 		for _, d := range published(t, m.api) {
@@ -123,12 +123,12 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 		return false
 	}
 	awaitDevices(t, m.api, false, fenced)
-	require.Eventually(t, func() bool { return !isPublished(amdCard0) }, patience, tick, "NPS4 has no whole card")
+	require.Eventually(t, func() bool { return !isPublished(amdCard0) }, patience, tick, "NPS4 has no whole GPU")
 	assert.True(t, isPublished(dpx0), "it is allocated")
 	note := awaitEvent(t, m.api, "HeldDeviceGone", dpx0)
-	assert.Contains(t, note, "the card's memory mode is now NPS4, in which it does not have it")
+	assert.Contains(t, note, "the GPU's memory mode is now NPS4, in which it does not have it")
 	assert.Contains(t, note, dpx0+" is held by claim team/claim-a, pod pod-a")
-	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on card "+amdCard0+" (any more): the card's mode or driver has changed")
+	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on GPU "+amdCard0+" (any more): the GPU's mode or driver has changed")
 	assert.False(t, k.granted(allocate(t, m.api, "b", cpx3)), "its container may be started anew with what is another partition now")
 
 	// A restart forgets nothing of it.
@@ -148,22 +148,22 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 // try works.
 func TestSwitchFails(t *testing.T) {
 	write := func(f amdgpu.WriteFault) amdgpu.Faults {
-		f.Card, f.File, f.Times = amdAddress, computeFile, 1
+		f.GPU, f.File, f.Times = amdAddress, computeFile, 1
 		return amdgpu.Faults{Writes: []amdgpu.WriteFault{f}}
 	}
 	for name, tt := range map[string]struct {
 		faults  amdgpu.Faults
 		message string
 	}{
-		"a write that succeeds and changes nothing": {write(amdgpu.WriteFault{Ignored: true}), "amdgpu took mode CPX without an error, but the card is in SPX"},
-		"KFD does not come back":                    {write(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EIO)}), "KFD could not be started again on the card"},
-		"fewer KFD nodes than asked": {amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: amdAddress, Partitions: []int{3}, Missing: "kfd"}}},
+		"a write that succeeds and changes nothing": {write(amdgpu.WriteFault{Ignored: true}), "amdgpu took mode CPX without an error, but the GPU is in SPX"},
+		"KFD does not come back":                    {write(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EIO)}), "KFD could not be started again on the GPU"},
+		"fewer KFD nodes than asked": {amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: amdAddress, Partitions: []int{3}, Missing: "kfd"}}},
 			"KFD has only 7 of the 8 partitions of mode CPX, and not that with index 3"},
-		"a process that takes the card between check and write": {
-			amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: amdAddress, File: computeFile, Process: &amdgpu.Process{PID: 77, Name: "rocminfo", Cards: []string{amdAddress}}}}},
+		"a process that takes the GPU between check and write": {
+			amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: amdAddress, File: computeFile, Process: &amdgpu.Process{PID: 77, Name: "rocminfo", GPUs: []string{amdAddress}}}}},
 			"process 77 (rocminfo) uses it"},
-		"a card in reset":      {amdgpu.Faults{Resetting: []string{amdAddress}}, "reset"},
-		"a card that vanishes": {amdgpu.Faults{Lost: []string{amdAddress}}, "card " + amdAddress},
+		"a GPU in reset":      {amdgpu.Faults{Resetting: []string{amdAddress}}, "reset"},
+		"a GPU that vanishes": {amdgpu.Faults{Lost: []string{amdAddress}}, "GPU " + amdAddress},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newAMDMachine(t, newAPI())
@@ -189,10 +189,10 @@ func TestSwitchFails(t *testing.T) {
 }
 
 // A claim for a device of a mode, or of a chip, that there is not.
-func TestModeThatTheCardLacks(t *testing.T) {
+func TestModeThatTheGPULacks(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	k, _ := m.start()
-	assert.Contains(t, k.refused(allocate(t, m.api, "a", amdCard0+"-tpx-1")), "device "+amdCard0+"-tpx-1 does not exist on card "+amdCard0)
+	assert.Contains(t, k.refused(allocate(t, m.api, "a", amdCard0+"-tpx-1")), "device "+amdCard0+"-tpx-1 does not exist on GPU "+amdCard0)
 	m.nothingHeld()
 	k.works(allocate(t, m.api, "b", cpx3))
 }
@@ -205,7 +205,7 @@ func TestMissingPartition(t *testing.T) {
 	c := allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	awaitDevices(t, m.api, false, untainted)
-	m.amdFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: amdAddress, Partitions: []int{3}, Missing: "kfd"}}})
+	m.amdFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: amdAddress, Partitions: []int{3}, Missing: "kfd"}}})
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (d.Name != cpx3) })
 	assert.Contains(t, awaitEvent(t, m.api, "PartitionMissing", "cpx-3"), "KFD has only 7 of the 8 partitions")
 	b := allocate(t, m.api, "b", amdCard0+"-cpx-4")
@@ -216,16 +216,16 @@ func TestMissingPartition(t *testing.T) {
 	awaitEvent(t, m.api, "PartitionMissingOver", "")
 }
 
-// What becomes wrong with an AMD card takes it out of service, tells who is on
-// it, and is over when the card is well again.
+// What becomes wrong with an AMD GPU takes it out of service, tells who is on
+// it, and is over when the GPU is well again.
 func TestAMDHealth(t *testing.T) {
 	for name, tt := range map[string]struct {
 		faults amdgpu.Faults
 		note   string
 	}{
-		"errors":    {amdgpu.Faults{RAS: []amdgpu.RAS{{Card: amdAddress, Uncorrectable: 2}}}, "2 errors that could not be corrected"},
-		"reset":     {amdgpu.Faults{Resetting: []string{amdAddress}}, "reset"},
-		"lost card": {amdgpu.Faults{Lost: []string{amdAddress}}, amdCard0},
+		"errors":   {amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: amdAddress, Uncorrectable: 2}}}, "2 errors that could not be corrected"},
+		"reset":    {amdgpu.Faults{Resetting: []string{amdAddress}}, "reset"},
+		"lost GPU": {amdgpu.Faults{Lost: []string{amdAddress}}, amdCard0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newAMDMachine(t, newAPI())
@@ -233,7 +233,7 @@ func TestAMDHealth(t *testing.T) {
 			k.mustPrepare(allocate(t, m.api, "a", cpx3))
 			awaitDevices(t, m.api, false, untainted)
 			m.amdFaults(tt.faults)
-			awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (onCard(d) != amdAddress) })
+			awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (onGPU(d) != amdAddress) })
 			note := awaitEvent(t, m.api, "GPUUnhealthy", tt.note)
 			assert.Contains(t, note, cpx3+" is held by claim team/claim-a, pod pod-a")
 			m.amdFaults(amdgpu.Faults{})
@@ -242,8 +242,8 @@ func TestAMDHealth(t *testing.T) {
 	}
 }
 
-// Who serves AMD's cards is left alone, and NVIDIA's are given out all the same.
-func TestOwnerOfOneVendorsCards(t *testing.T) {
+// Who serves AMD's GPUs is left alone, and NVIDIA's are given out all the same.
+func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		api  *fake.Clientset
 		gone func(*fake.Clientset) error
@@ -262,7 +262,7 @@ func TestOwnerOfOneVendorsCards(t *testing.T) {
 			_, _ = m.start()
 			ofAMD := func() (n int) {
 				for _, d := range published(t, m.api) {
-					if onCard(d) == amdAddress {
+					if onGPU(d) == amdAddress {
 						n++
 					}
 				}
@@ -322,7 +322,7 @@ func TestPluginKilledDuringSwitch(t *testing.T) {
 			c := allocate(t, m.api, "a", cpx3)
 			kill := m.startChild(c)
 			k := m.register()
-			m.amdFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: amdAddress, File: computeFile, Times: 1, Hang: at}}})
+			m.amdFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: amdAddress, File: computeFile, Times: 1, Hang: at}}})
 			answered := make(chan error, 1)
 			go func() {
 				_, err := k.dra.NodePrepareResources(context.Background(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(c)}})
@@ -347,7 +347,7 @@ func TestPluginKilledDuringSwitch(t *testing.T) {
 }
 
 // A driver that is installed after the plugin has started is taken in, and what
-// the plugin does for the other cards goes on.
+// the plugin does for the other GPUs goes on.
 func TestDriverInstalledLater(t *testing.T) {
 	m := newMixedMachine(t, newAPI())
 	// NVIDIA's driver is there and not loaded.
@@ -357,7 +357,7 @@ func TestDriverInstalledLater(t *testing.T) {
 	k, _ := m.start()
 	c := allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "the NVIDIA driver of card "+card0+" cannot be used: open NVML")
+	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "the NVIDIA driver of GPU "+card0+" cannot be used: open NVML")
 	m.faults(nvdriver.Faults{})
 	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
 	d := allocate(t, m.api, "d", small0)
@@ -377,7 +377,7 @@ func TestAMDModeChangedUnderAClaim(t *testing.T) {
 	k.mustPrepare(c)
 	require.NoError(t, m.kernel().WriteFile("/sys/bus/pci/devices/"+amdAddress+"/current_compute_partition", []byte("SPX")))
 	note := awaitEvent(t, m.api, "HeldDeviceGone", cpx3)
-	assert.Contains(t, note, "somebody other than Tranche has changed how the card is partitioned")
+	assert.Contains(t, note, "somebody other than Tranche has changed how the GPU is partitioned")
 	require.Empty(t, k.unprepare(c))
 	awaitEvent(t, m.api, "HeldDeviceReleased", cpx3)
 	awaitDevices(t, m.api, false, untainted)

@@ -222,7 +222,7 @@ func claimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// someOf is a part of a share device, such that two of them fit on any card.
+// someOf is a part of a share device, such that two of them fit on any GPU.
 func someOf(device string) map[resourceapi.QualifiedName]resource.Quantity {
 	amount := map[resourceapi.QualifiedName]resource.Quantity{"clients": resource.MustParse("1")}
 	if strings.HasSuffix(device, "-fraction-share") {

@@ -61,7 +61,7 @@ func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
 	message := k.refused(allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
-	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on card "+card0+" (any more)")
+	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on GPU "+card0+" (any more)")
 	assert.Contains(t, message, "delete the pod so that it is scheduled again")
 	assert.Contains(t, k.refused(allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no GPU of this device")
 	m.nothingHeld()
@@ -135,8 +135,8 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 		fault   nvdriver.Faults
 		message string
 	}{
-		"a process uses the card": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is tried again until the process ends: to have the pod scheduled to another GPU, delete it"},
-		"the driver refuses":      {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
+		"a process uses the GPU": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is tried again until the process ends: to have the pod scheduled to another GPU, delete it"},
+		"the driver refuses":     {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newAPI())

@@ -31,14 +31,14 @@ func lastingModes(m gpu.Modes) gpu.Modes {
 // that was refused may fit. modes are those of the GPUs that have just answered, by name.
 // A GPU that does not answer counts as it was.
 func (f *follower) basis(modes map[string]gpu.Modes) string {
-	cards := f.roster.all()
-	now := make(map[string]gpuBasis, len(cards))
+	gpus := f.roster.all()
+	now := make(map[string]gpuBasis, len(gpus))
 	all := struct {
 		GPUs        []gpuBasis
 		MemoryModes bool
 	}{MemoryModes: f.MemoryModes}
-	for i := range cards {
-		c := &cards[i]
+	for i := range gpus {
+		c := &gpus[i]
 		b, known := f.gpuBases[c.Name()]
 		if m, answers := modes[c.Name()]; answers || !known {
 			b = gpuBasis{

@@ -30,10 +30,10 @@ func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{}]")) // reports come at once now
 	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.Basis != "" })
-	assert.NotEqual(t, modeWith, before.Cards[0].Mode)
+	assert.NotEqual(t, modeWith, before.GPUs[0].Mode)
 	a := allocate(t, s.api, "basis", device)
 	k.mustPrepare(a)
-	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Cards[0].Mode == modeWith })
+	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.GPUs[0].Mode == modeWith })
 	assert.Equal(t, before.Basis, held.Basis)
 	require.Empty(t, k.unprepare(a))
 	return before.Basis

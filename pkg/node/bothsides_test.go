@@ -327,8 +327,8 @@ func TestDisplacedPodStaysOffASibling(t *testing.T) {
 	b.follows("whole")
 	b.untaintedAgain()
 	assert.Empty(t, b.partitions())
-	report := b.await("a GPU has MIG on", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Mode == "MIG off" })
-	assert.Equal(t, "MIG off", report.Cards[1].Mode)
+	report := b.await("a GPU has MIG on", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Mode == "MIG off" })
+	assert.Equal(t, "MIG off", report.GPUs[1].Mode)
 	assert.Zero(t, report.Held)
 }
 
@@ -339,8 +339,8 @@ func TestDisplacedPodStaysOffAnAMDSibling(t *testing.T) {
 	b.profile("spx", "[{amd: {computePartition: SPX}}]")
 	b.follows("spx")
 	b.untaintedAgain()
-	report := b.await("a GPU is still cut", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Mode == "SPX NPS1" })
-	assert.Equal(t, "SPX NPS1", report.Cards[1].Mode)
+	report := b.await("a GPU is still cut", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Mode == "SPX NPS1" })
+	assert.Equal(t, "SPX NPS1", report.GPUs[1].Mode)
 	assert.Zero(t, report.Held)
 }
 

@@ -32,12 +32,12 @@ type Config struct {
 	// HostRoot is where the host's root folder is mounted.
 	HostRoot    string
 	HTTPAddress string
-	// IgnoreOtherOwners publishes cards that another system serves, too.
+	// IgnoreOtherOwners publishes GPUs that another system serves, too.
 	IgnoreOtherOwners bool
 	// AdoptForeign removes partitions that Tranche did not make when nobody uses
 	// them; otherwise they are left alone.
 	AdoptForeign bool
-	// LegacyResources are the extended resources that whole cards stand for beside
+	// LegacyResources are the extended resources that whole GPUs stand for beside
 	// their classes, by vendor.
 	LegacyResources map[gpu.Vendor]string
 	// DevicePluginConfigsDir holds configuration files of NVIDIA's device plugin, which
@@ -61,7 +61,7 @@ type Config struct {
 	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
 	// that Tranche is being uninstalled. Empty: nothing does.
 	UninstallOrder string
-	// LookInterval is how often the cards are looked at; zero: every 5 s.
+	// LookInterval is how often the GPUs are looked at; zero: every 5 s.
 	LookInterval time.Duration
 
 	// procRoot is the host's /proc; empty: the plugin's own, which is the same, because its
@@ -95,6 +95,6 @@ func (c *Config) healthFile() string { return filepath.Join(c.DataDir(), "health
 
 func (c *Config) sharingFile() string { return filepath.Join(c.DataDir(), "sharing.json") }
 
-func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "cards.json") }
+func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "gpus.json") }
 
 func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }

@@ -44,8 +44,8 @@ type crashCase struct {
 	devices []string
 	// rival overlaps with the claim's first device.
 	rival string
-	// partitions is what exists on NVIDIA cards while the claim is prepared, mode
-	// what the first AMD card is in.
+	// partitions is what exists on NVIDIA GPUs while the claim is prepared, mode
+	// what the first AMD GPU is in.
 	partitions []string
 	mode       string
 	// brief leaves out the aftermaths that are about the hardware: what the case adds
@@ -56,9 +56,9 @@ type crashCase struct {
 
 var crashCases = []crashCase{
 	{name: "two partitions", devices: []string{small0, card1 + "-mig-3g-40gb-0"}, rival: card0 + "-mig-3g-40gb-4", partitions: []string{small0, card1 + "-mig-3g-40gb-0"}, machine: newMachine},
-	{name: "whole card", devices: []string{card0}, rival: small0, machine: newMachine},
-	{name: "AMD partition and whole AMD card", devices: []string{cpx3, amdCard1}, rival: dpx0, mode: "CPX", machine: newAMDMachine},
-	{name: "halves of two cards, by one daemon", devices: []string{fraction0, card1 + "-fraction-share"}, rival: small0, brief: true, machine: newMPSMachine},
+	{name: "whole GPU", devices: []string{card0}, rival: small0, machine: newMachine},
+	{name: "AMD partition and whole AMD GPU", devices: []string{cpx3, amdCard1}, rival: dpx0, mode: "CPX", machine: newAMDMachine},
+	{name: "halves of two GPUs, by one daemon", devices: []string{fraction0, card1 + "-fraction-share"}, rival: small0, brief: true, machine: newMPSMachine},
 	{name: "share of a partition", devices: []string{halfShare0}, rival: card0 + "-mig-1g-10gb-0", partitions: []string{half0}, brief: true, machine: newSharedMachine},
 	{name: "partitions of both vendors", devices: []string{small0, cpx3}, rival: amdCard0, partitions: []string{small0}, mode: "CPX", machine: newMixedMachine},
 }
@@ -82,7 +82,7 @@ var aftermaths = []aftermath{
 	{name: "reboot", hardware: true, meanwhile: func(m *machine) {
 		reboot := amdgpu.Reboot
 		if len(m.inventory().GPUs) > 0 {
-			reboot = nvdriver.Reboot // of all cards
+			reboot = nvdriver.Reboot // of all GPUs
 		}
 		require.NoError(m.t, reboot(m.simulated.Root))
 	}},
@@ -253,7 +253,7 @@ func (m *machine) requirePrepared(c crashCase) {
 	}
 }
 
-// idle tells whether neither the cards nor the folders know of a claim.
+// idle tells whether neither the GPUs nor the folders know of a claim.
 func (m *machine) idle() bool {
 	return len(m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))+len(m.files(m.config.CDIDir, "*.json")) == 0 &&
 		len(m.runningDaemons())+len(m.partitions()) == 0

@@ -86,7 +86,7 @@ func (d *daemons) limits(ctx context.Context, load string, shared bool) bool {
 		d.events.warn(ctx, "SharesNotLimited", fmt.Sprintf("Nothing keeps the holders of shares of this node's NVIDIA GPUs to their memory (isolation is none), because no MPS daemon works here: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is tried again every minute", err))
 	case err == nil && d.toldFailure:
 		d.toldFailure = false
-		d.events.note(ctx, "SharesLimited", "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each card once nobody holds a share of it")
+		d.events.note(ctx, "SharesLimited", "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each GPU once nobody holds a share of it")
 	}
 	return err == nil
 }

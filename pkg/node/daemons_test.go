@@ -178,7 +178,7 @@ func TestStrategyMPSWithoutMPS(t *testing.T) {
 	m.nothingHeld()
 }
 
-// With the strategy MPS one daemon serves all claims of a card.
+// With the strategy MPS one daemon serves all claims of a GPU.
 func TestStrategyMPS(t *testing.T) {
 	m := newMPSMachine(t, newAPI())
 	m.profile("{sharing: {strategy: MPS}}")

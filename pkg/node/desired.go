@@ -24,30 +24,30 @@ type desiredState struct {
 	gpus map[string]profile.Desired
 }
 
-// share adds to cards that were found the devices by which they are shared. It
+// share adds to GPUs that were found the devices by which they are shared. It
 // tells whether that has changed.
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	p.readDesired(ctx)
-	sharesNVIDIA := slices.ContainsFunc(found, func(card gpu.GPU) bool {
-		return card.Vendor == gpu.NVIDIA && p.desiredOf(&card).Shared
+	sharesNVIDIA := slices.ContainsFunc(found, func(g gpu.GPU) bool {
+		return g.Vendor == gpu.NVIDIA && p.desiredOf(&g).Shared
 	})
 	limits := p.daemons.limits(ctx, p.hardware.loadOf(gpu.NVIDIA), sharesNVIDIA)
 	if ctx.Err() != nil {
 		return false // the plugin ends: that a daemon was not seen to work says nothing
 	}
-	return p.sharing.addShares(ctx, found, func(card *gpu.GPU) profile.Desired {
-		want := p.desiredOf(card)
-		want.Limits = limits && card.Vendor == gpu.NVIDIA
+	return p.sharing.addShares(ctx, found, func(g *gpu.GPU) profile.Desired {
+		want := p.desiredOf(g)
+		want.Limits = limits && g.Vendor == gpu.NVIDIA
 		return want
 	})
 }
 
 // desiredOf is the desired state of one GPU.
-func (p *plugin) desiredOf(card *gpu.GPU) profile.Desired {
-	if c, ok := p.desired.gpus[card.PCIAddress]; ok {
+func (p *plugin) desiredOf(g *gpu.GPU) profile.Desired {
+	if c, ok := p.desired.gpus[g.PCIAddress]; ok {
 		return c
 	}
-	if now, known := p.sharing.lookUp(card.PCIAddress); known {
+	if now, known := p.sharing.lookUp(g.PCIAddress); known {
 		return now
 	}
 	return profile.Default()

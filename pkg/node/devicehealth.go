@@ -45,8 +45,8 @@ const daemonDied = "an MPS daemon that serves shares of this device has died and
 // The kubelet knows the health of a device and not that of a share of it, so the
 // message says whose share is meant.
 func (d *driver) health() kubeletplugin.DeviceHealthReport {
-	known := map[string]card{}
-	for _, c := range d.cards.list() {
+	known := map[string]gpuState{}
+	for _, c := range d.gpus.list() {
 		known[c.PCIAddress] = c
 	}
 	var report kubeletplugin.DeviceHealthReport
@@ -58,7 +58,7 @@ func (d *driver) health() kubeletplugin.DeviceHealthReport {
 			if c, ok := known[device.Placement.GPU]; ok {
 				health.Health, health.Message = d.healthOf(&c, r.Claim, &device)
 			} else {
-				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "card "+device.Placement.CardName()+" has not been seen since the driver started"
+				health.Health, health.Message = kubeletplugin.HealthStatusUnknown, "GPU "+device.Placement.GPUName()+" has not been seen since the driver started"
 			}
 			if at, told := places[device.Name]; told {
 				report.Devices[at] = worse(report.Devices[at], health)
@@ -83,11 +83,11 @@ func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 	return a
 }
 
-// healthOf says how a device is that somebody holds. That its card cannot be
+// healthOf says how a device is that somebody holds. That its GPU cannot be
 // switched to it does not matter then.
-func (d *driver) healthOf(c *card, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
+func (d *driver) healthOf(c *gpuState, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
 	if c.problem != "" {
-		return kubeletplugin.HealthStatusUnhealthy, "card " + c.Name() + ": " + c.problem
+		return kubeletplugin.HealthStatusUnhealthy, "GPU " + c.Name() + ": " + c.problem
 	}
 	if gone, ok := c.lacks()[device.Name]; ok {
 		return kubeletplugin.HealthStatusUnhealthy, gone.reason

@@ -1,20 +1,20 @@
-// Package node is the kubelet plugin: it ties cards, slices and claims to the
+// Package node is the kubelet plugin: it ties GPUs, slices and claims to the
 // kubelet and the API server, and shows how it is doing.
 //
 // node.go starts and stops everything, driver.go answers the kubelet. vendor.go is a
-// vendor whose driver is there, hardware.go makes one of the cards of all, and
+// vendor whose driver is there, hardware.go makes one of the GPUs of all, and
 // openhardware.go opens their drivers; only owners.go, upgrade.go and labels.go know a
-// vendor by name. look.go looks at the cards, health.go at how
-// they are, obstacles.go at what cannot be had of them now, cards.go keeps what is
+// vendor by name. look.go looks at the GPUs, health.go at how
+// they are, obstacles.go at what cannot be had of them now, GPUs.go keeps what is
 // known of them, publisher.go publishes it.
 //
-// settings.go reads what is wanted of the cards, sharing.go decides how they are
-// shared now, cardsettings.go sets them for it. daemons.go knows whether MPS daemons
+// settings.go reads what is wanted of the GPUs, sharing.go decides how they are
+// shared now, gpusettings.go sets them for it. daemons.go knows whether MPS daemons
 // work on the node and which are dead, lookdaemons.go brings those back.
 // devicehealth.go tells the kubelet how the devices are that claims hold,
 // claimstatus.go, metadata.go and sharemetrics.go tell others what they have.
 //
-// owners.go and migmanager.go look out for other systems that serve the same cards, features.go and
+// owners.go and migmanager.go look out for other systems that serve the same GPUs, features.go and
 // restrict.go for a cluster that keeps less than we publish, nodewatch.go for what
 // is said of the node. lock.go, turn.go, sockets.go and registration.go let one
 // plugin follow another. uninstall.go and leave.go end it all.

@@ -24,7 +24,7 @@ import (
 // driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
 type driver struct {
 	claims    *claim.Manager
-	cards     *cards
+	gpus      *gpus
 	publisher *publisher
 	metrics   *metrics
 	daemons   *daemons
@@ -42,7 +42,7 @@ type driver struct {
 var _ kubeletplugin.DRAPlugin = (*driver)(nil)
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin. The claims of a
-// batch are prepared at the same time; claims on one card take turns.
+// batch are prepared at the same time; claims on one GPU take turns.
 func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.calls.RLock()
 	defer d.calls.RUnlock()

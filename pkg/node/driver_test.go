@@ -22,7 +22,7 @@ import (
 )
 
 func TestHandleError(t *testing.T) {
-	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "card"}}}}
+	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "gpu"}}}}
 	dropped := &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}
 	for name, tt := range map[string]struct {
 		err   error
@@ -52,38 +52,38 @@ func TestHandleError(t *testing.T) {
 func TestHealth(t *testing.T) {
 	records, _, err := ledger.Open(t.TempDir())
 	require.NoError(t, err)
-	known := &cards{}
-	known.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
-	known.update([]gpu.GPU{cardAt("0000:01:00.0")}, map[string]string{"0000:02:00.0": "fell off the bus"}, nil)
+	known := &gpus{}
+	known.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
+	known.update([]gpu.GPU{gpuAt("0000:01:00.0")}, map[string]string{"0000:02:00.0": "fell off the bus"}, nil)
 	for i, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
-		r := preparedRecord("a", nil, heldDevice(cardAt(address).Placements[0], "", false))
+		r := preparedRecord("a", nil, heldDevice(gpuAt(address).Placements[0], "", false))
 		r.Claim.UID = types.UID("abc"[i : i+1])
 		require.NoError(t, records.Put(r))
 	}
-	amd := amdCardAt("0000:05:00.0", "NPS1")
+	amd := amdGPUAt("0000:05:00.0", "NPS1")
 	for i, held := range amd.Placements[:3] {
 		r := preparedRecord("b", nil, heldDevice(held, "", false))
 		r.Claim.UID = types.UID("xyz"[i : i+1])
 		require.NoError(t, records.Put(r))
 	}
-	known.update([]gpu.GPU{cardAt("0000:01:00.0"), amdCardAt("0000:05:00.0", "NPS4")}, map[string]string{"0000:02:00.0": "fell off the bus"},
+	known.update([]gpu.GPU{gpuAt("0000:01:00.0"), amdGPUAt("0000:05:00.0", "NPS4")}, map[string]string{"0000:02:00.0": "fell off the bus"},
 		map[string][]gpu.Placement{amd.PCIAddress: amd.Placements[:3]})
 	publisher := &publisher{obstacles: map[string][]gpu.Obstacle{amd.PCIAddress: {
 		{Placement: amd.Placements[0].Name(), Kind: gpu.ObstacleBusy, Reason: "who holds it has no need of a switch"},
 		{Placement: amd.Placements[1].Name(), Kind: gpu.ObstacleMissing, Reason: "no KFD node"},
 	}}}
-	d := &driver{cards: known, publisher: publisher, claims: claim.NewManager(claim.Config{Ledger: records})}
+	d := &driver{gpus: known, publisher: publisher, claims: claim.NewManager(claim.Config{Ledger: records})}
 	var got []string
 	for _, h := range d.health().Devices {
 		got = append(got, h.DeviceName+": "+string(h.Health)+" "+h.Message)
 	}
 	assert.Equal(t, []string{
 		"gpu-0000-01-00-0-mig-1g-10gb-2: Healthy ",
-		"gpu-0000-02-00-0-mig-1g-10gb-2: Unhealthy card gpu-0000-02-00-0: fell off the bus",
-		"gpu-0000-03-00-0-mig-1g-10gb-2: Unknown card gpu-0000-03-00-0 has not been seen since the driver started",
+		"gpu-0000-02-00-0-mig-1g-10gb-2: Unhealthy GPU gpu-0000-02-00-0: fell off the bus",
+		"gpu-0000-03-00-0-mig-1g-10gb-2: Unknown GPU gpu-0000-03-00-0 has not been seen since the driver started",
 		"gpu-0000-05-00-0-cpx-0: Healthy ",
 		"gpu-0000-05-00-0-cpx-1: Unhealthy no KFD node",
-		"gpu-0000-05-00-0-dpx-0: Unhealthy the card's memory mode is now NPS4, in which it does not have it",
+		"gpu-0000-05-00-0-dpx-0: Unhealthy the GPU's memory mode is now NPS4, in which it does not have it",
 	}, got)
 }
 

@@ -20,7 +20,7 @@ type drivers struct {
 	mu sync.Mutex
 	// failed is why drivers that are expected cannot be used.
 	failed map[gpu.Vendor]error
-	// unlisted is why the cards could not be listed at the start, until they were.
+	// unlisted is why the GPUs could not be listed at the start, until they were.
 	unlisted error
 }
 
@@ -59,7 +59,7 @@ func (p *plugin) ready() error {
 	return p.drivers.problem()
 }
 
-// expectSilent publishes the cards that were here before and whose driver cannot be
+// expectSilent publishes the GPUs that were here before and whose driver cannot be
 // used, as they were, with what is wrong: claims may hold them.
 func (p *plugin) expectSilent(ctx context.Context) {
 	silent := slices.DeleteFunc(p.roster.all(), func(g gpu.GPU) bool { return p.hardware.whyNot(g.Vendor) == nil })
@@ -69,19 +69,19 @@ func (p *plugin) expectSilent(ctx context.Context) {
 	p.seed(ctx, silent, p.driverProblems())
 }
 
-// seed takes in cards as they were before the plugin started, offered and shared as they
+// seed takes in GPUs as they were before the plugin started, offered and shared as they
 // were then, with what is wrong with them now.
 func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
 	p.hardware.expect(before)
 	p.shape(before)
-	p.sharing.addShares(ctx, before, func(card *gpu.GPU) profile.Desired {
-		now, _ := p.sharing.lookUp(card.PCIAddress)
+	p.sharing.addShares(ctx, before, func(g *gpu.GPU) profile.Desired {
+		now, _ := p.sharing.lookUp(g.PCIAddress)
 		return now
 	})
-	p.cards.seed(before, problems)
+	p.gpus.seed(before, problems)
 }
 
-// driverProblems is what is wrong with the known cards whose driver cannot be used.
+// driverProblems is what is wrong with the known GPUs whose driver cannot be used.
 func (p *plugin) driverProblems() map[string]string {
 	problems := map[string]string{}
 	note := func(g *gpu.GPU) {
@@ -92,7 +92,7 @@ func (p *plugin) driverProblems() map[string]string {
 	for _, g := range p.roster.all() {
 		note(&g)
 	}
-	for _, c := range p.cards.list() {
+	for _, c := range p.gpus.list() {
 		note(&c.GPU)
 	}
 	return problems

@@ -13,8 +13,8 @@ import (
 // Two foreign partitions are two events, not one that happened twice.
 func TestEventsOfOneReason(t *testing.T) {
 	p := newPublishing(t)
-	p.events.warn(t.Context(), "ForeignPartition", "card 1 holds partition x")
-	p.events.warn(t.Context(), "ForeignPartition", "card 2 holds partition y")
+	p.events.warn(t.Context(), "ForeignPartition", "GPU 1 holds partition x")
+	p.events.warn(t.Context(), "ForeignPartition", "GPU 2 holds partition y")
 	awaitEvent(t, p.api, "ForeignPartition", "partition x")
 	awaitEvent(t, p.api, "ForeignPartition", "partition y")
 }

@@ -29,7 +29,7 @@ type features struct {
 
 // detectFeatures asks the API server with dry runs, before anything is published:
 // there must be no moment at which partitions without counters can be allocated,
-// or a share as if it were all of its card.
+// or a share as if it were all of its GPU.
 func detectFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()

@@ -61,7 +61,7 @@ func TestDetectFeatures(t *testing.T) {
 	require.EqualError(t, err, "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
 }
 
-// Where the API server drops counters, whole cards are offered and nothing else,
+// Where the API server drops counters, whole GPUs are offered and nothing else,
 // at no moment, and an event says why.
 func TestClusterWithoutPartitionableDevices(t *testing.T) {
 	api := newAPI()
@@ -86,7 +86,7 @@ func TestClusterWithoutPartitionableDevices(t *testing.T) {
 }
 
 // A gate that is turned off later is noticed when slices lose fields. What
-// claims hold then keeps its card from being given out.
+// claims hold then keeps its GPU from being given out.
 func TestCountersAreDroppedLater(t *testing.T) {
 	api := newAPI()
 	var off atomic.Bool
@@ -109,7 +109,7 @@ func TestCountersAreDroppedLater(t *testing.T) {
 			}
 		}
 		return true
-	}, patience, tick, "the card that is cut is not offered, no more than pieces")
+	}, patience, tick, "the GPU that is cut is not offered, no more than pieces")
 	require.Empty(t, k.unprepare(c))
 	list, err := api.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ type follower struct {
 	taintedAt time.Time
 	// gpuBases are those of the last report, by the names of the GPUs.
 	gpuBases map[string]gpuBasis
-	// restored is the cards and loads of drivers for which it was looked whether
+	// restored is the GPUs and loads of drivers for which it was looked whether
 	// something was lost. What could not be put back is tried again at restoreAgain, a
 	// pause later; notRestored is why.
 	restored     string
@@ -93,7 +93,7 @@ func newFollower(p *plugin) *follower {
 	return &follower{plugin: p, nodes: p.GPUNodes, informer: watchGPUNode(p.GPUNodes, p.NodeName), wake: make(chan struct{}, 1), turn: make(chan struct{})}
 }
 
-// takeOver lets the follower begin: of two plugins, the one that publishes the cards
+// takeOver lets the follower begin: of two plugins, the one that publishes the GPUs
 // is the one that changes them, and that reports. It is called once.
 func (f *follower) takeOver() {
 	close(f.turn)
@@ -266,14 +266,14 @@ func (f *follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.T
 	return f.profile.Plan(ctx, s.To)
 }
 
-// apply changes the cards. Nobody looks at them meanwhile: what they say while they
+// apply changes the GPUs. Nobody looks at them meanwhile: what they say while they
 // change says nothing of their health.
 func (f *follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
 	f.looking.Lock()
 	defer f.looking.Unlock()
 	task := bounded(ctx, budgetOf(s), change)
 	if err := f.look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The cards cannot be listed after they were changed")
+		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed after they were changed")
 	}
 	f.publisher.publish(ctx)
 	f.awaitPublished(ctx)
@@ -298,7 +298,7 @@ func (f *follower) awaitPublished(ctx context.Context) {
 	}
 }
 
-// budgetOf is how long a change of the cards may take: a little less than the controller
+// budgetOf is how long a change of the GPUs may take: a little less than the controller
 // waits for it, so that it hears how far the change came. Its clock need not be ours.
 func budgetOf(s *v1alpha1.Switch) time.Duration {
 	if s.Deadline == nil {
@@ -338,7 +338,7 @@ func (f *follower) restore(ctx context.Context) {
 	}
 	f.tellRestored(ctx, err)
 	if err := f.look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The cards cannot be listed")
+		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed")
 	}
 	f.restored = f.loads()
 }
@@ -357,11 +357,11 @@ func (f *follower) tellRestored(ctx context.Context, err error) {
 	}
 }
 
-// loads identifies the cards that are there, and the loads of their drivers.
+// loads identifies the GPUs that are there, and the loads of their drivers.
 func (f *follower) loads() string {
 	text := ""
-	for _, card := range f.roster.answering() {
-		text += card.PCIAddress + " " + f.hardware.LoadID(card.PCIAddress) + "\n"
+	for _, g := range f.roster.answering() {
+		text += g.PCIAddress + " " + f.hardware.LoadID(g.PCIAddress) + "\n"
 	}
 	return text
 }

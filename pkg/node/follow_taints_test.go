@@ -41,9 +41,9 @@ func repartitioning(d *resourceapi.Device) string {
 
 // taintedOn are the names of a GPU's devices that have the taint of a profile, and of
 // those that have no taint of a switch.
-func taintedOn(t *testing.T, m *machine, card, profile string) (tainted, free []string) {
+func taintedOn(t *testing.T, m *machine, gpuID, profile string) (tainted, free []string) {
 	t.Helper()
-	for _, d := range devicesOn(t, m, card) {
+	for _, d := range devicesOn(t, m, gpuID) {
 		switch repartitioning(&d) {
 		case profile:
 			tainted = append(tainted, d.Name)
@@ -101,13 +101,13 @@ func TestTaintsOfASwitch(t *testing.T) {
 	task := s.ask(v1alpha1.Planning, nothing, whole)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
-	assert.Equal(t, card0, task.Changes[0].Card)
+	assert.Equal(t, card0, task.Changes[0].GPU)
 	assert.Equal(t, []string{card1}, task.Shrinking)
 	tainted, _ := taintedOn(t, s.machine, card0, "whole")
 	assert.Empty(t, tainted, "nothing is ordered yet")
 
 	// GPUs that the node does not have order nothing.
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: whole, Order: 1, Cards: []string{card0, "gpu-ffff-00-00-0"}, Shrinking: []string{card1, "gpu-ffff-01-00-0"}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: whole, Order: 1, GPUs: []string{card0, "gpu-ffff-00-00-0"}, Shrinking: []string{card1, "gpu-ffff-01-00-0"}}
 	task = s.put(v1alpha1.Tainted, sw)
 	mu.Lock()
 	assert.GreaterOrEqual(t, time.Since(lastTaint), s.config.taintSettle, "the plan is made before the taints have settled")
@@ -133,7 +133,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 	b := allocate(t, s.api, "b", strings.Replace(small0, card0, card1, 1))
 	k.mustPrepare(b)
 	next := sw.DeepCopy()
-	next.Order, next.Cards, next.Shrinking = 2, []string{card0, card1}, nil
+	next.Order, next.GPUs, next.Shrinking = 2, []string{card0, card1}, nil
 	task = s.putOrder(next)
 	assert.Len(t, task.Changes, 2)
 	s.await("not tainted by the second order", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Order == 2 })
@@ -190,7 +190,7 @@ func TestTaintsThatAreNotAccepted(t *testing.T) {
 			assert.Nil(t, r.Task)
 		}
 	}
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}}
 	s.order(v1alpha1.Tainted, sw)
 	require.Eventually(t, func() bool { return refused.Load() > 1 }, patience, tick)
 	awaitEvent(t, s.api, "PublishFailed", "no way")
@@ -206,7 +206,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	s.config.taintSettle = tick
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}, Shrinking: []string{card1}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
 	s.putOrder(sw)
 	all := len(devicesOn(t, s.machine, card0))
 	var untaintedWrites atomic.Int32
@@ -298,7 +298,7 @@ func TestSwitchWithoutDeviceTaints(t *testing.T) {
 	assert.Contains(t, awaitEvent(t, api, "TaintsNotPublished", ""), "DRADeviceTaints is off")
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}, Shrinking: []string{card1}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
 	task := s.put(v1alpha1.Tainted, sw)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	node, err := s.get()
@@ -324,7 +324,7 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, Cards: []string{card0}, Shrinking: []string{card1}, Withhold: true}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}, Withhold: true}
 	task := s.put(v1alpha1.Tainted, sw)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	held := devicesOn(t, s.machine, card0)
@@ -382,7 +382,7 @@ func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
 	task := s.ask(v1alpha1.Applying, nothing, wish(t, "whole", wholeOnly))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	refused := k.prepare(late)[string(late.UID)].Error
-	assert.Contains(t, refused, "device "+small0+" does not exist on card "+card0+" (any more)")
+	assert.Contains(t, refused, "device "+small0+" does not exist on GPU "+card0+" (any more)")
 	assert.Contains(t, refused, "delete the pod so that it is scheduled again")
 	require.Empty(t, k.unprepare(late))
 	s.nothingHeld()
@@ -398,8 +398,8 @@ func TestPreparable(t *testing.T) {
 	require.NoError(t, err)
 	records, _, err := ledger.Open(filepath.Join(dir, "claims"))
 	require.NoError(t, err)
-	p := &plugin{cards: &cards{}, profile: profile, claims: claim.NewManager(claim.Config{Ledger: records})}
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	p := &plugin{gpus: &gpus{}, profile: profile, claims: claim.NewManager(claim.Config{Ledger: records})}
+	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
 	names := func() (all []string) {
 		for _, g := range p.preparable() {
 			for _, placement := range g.Placements {
@@ -408,7 +408,7 @@ func TestPreparable(t *testing.T) {
 		}
 		return all
 	}
-	small := cardAt("0000:01:00.0").Placements[0]
+	small := gpuAt("0000:01:00.0").Placements[0]
 	require.Equal(t, gpu.TypeMIG, small.Type)
 	other := strings.Replace(small.Name(), "-01-", "-02-", 1)
 	assert.NotContains(t, names(), small.Name())
@@ -419,5 +419,5 @@ func TestPreparable(t *testing.T) {
 		Devices: []ledger.Device{{Name: small.Name(), Placement: small}},
 	}))
 	assert.Contains(t, names(), small.Name())
-	assert.Len(t, p.cards.gpus()[0].Placements, len(cardAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
+	assert.Len(t, p.gpus.gpus()[0].Placements, len(gpuAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
 }

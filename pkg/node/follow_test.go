@@ -174,31 +174,31 @@ func TestReportInGPUNode(t *testing.T) {
 	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.OwnerReferences[0].UID}, node.OwnerReferences[0])
 	assert.NotEmpty(t, report.BootID)
 	assert.Empty(t, report.Applied)
-	require.Len(t, report.Cards, 2)
-	assert.Equal(t, card0, report.Cards[0].Name)
-	assert.Equal(t, "MIG off", report.Cards[0].Mode)
-	assert.Contains(t, report.Cards[0].Product, "H100")
+	require.Len(t, report.GPUs, 2)
+	assert.Equal(t, card0, report.GPUs[0].Name)
+	assert.Equal(t, "MIG off", report.GPUs[0].Mode)
+	assert.Contains(t, report.GPUs[0].Product, "H100")
 
 	s.last = 41
 	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Free == r.Count-1 })
-	assert.Equal(t, []string{small0}, report.Cards[0].Held)
-	assert.Equal(t, []string{small0}, report.Cards[0].Partitions)
+	assert.Equal(t, []string{small0}, report.GPUs[0].Held)
+	assert.Equal(t, []string{small0}, report.GPUs[0].Partitions)
 	require.Empty(t, k.unprepare(a))
 	s.await("what is released is still reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 && r.Free == r.Count })
 }
 
-// devicesOn are the devices of a card that the API server has.
-func devicesOn(t *testing.T, m *machine, card string) []resourceapi.Device {
+// devicesOn are the devices of a GPU that the API server has.
+func devicesOn(t *testing.T, m *machine, gpuID string) []resourceapi.Device {
 	t.Helper()
 	list, err := m.api.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var devices []resourceapi.Device
 	for _, s := range list.Items {
 		for _, d := range s.Spec.Devices {
-			if gpu.CardOfDevice(d.Name) == card {
+			if gpu.GPUOfDevice(d.Name) == gpuID {
 				devices = append(devices, d)
 			}
 		}
@@ -214,7 +214,7 @@ func deviceNames(devices []resourceapi.Device) []string {
 	return names
 }
 
-// The cards are cut as a static profile wants it; claims get what is there, and leave
+// The GPUs are cut as a static profile wants it; claims get what is there, and leave
 // it; a restart of the plugin and of the machine change nothing; and it goes back.
 func TestStaticProfile(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
@@ -232,7 +232,7 @@ func TestStaticProfile(t *testing.T) {
 	published := func() bool {
 		devices := devicesOn(t, s.machine, card0)
 		node, err := s.get()
-		return err == nil && len(devices) == 7 && node.Status.Node.Applied == sevens.Hash && node.Status.Node.Cards[0].Slice == publish.Digest(devices)
+		return err == nil && len(devices) == 7 && node.Status.Node.Applied == sevens.Hash && node.Status.Node.GPUs[0].Slice == publish.Digest(devices)
 	}
 	require.Eventually(t, published, patience, tick, "the slices have not what the report says")
 
@@ -279,8 +279,8 @@ func TestNoLongerOffered(t *testing.T) {
 		}
 		return true
 	}, patience, tick)
-	report := s.await("that it waits is not said", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Pending != "" })
-	assert.Contains(t, report.Cards[0].Pending, small0+" is not offered any more when it is released")
+	report := s.await("that it waits is not said", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending != "" })
+	assert.Contains(t, report.GPUs[0].Pending, small0+" is not offered any more when it is released")
 	require.Empty(t, k.unprepare(a))
 	require.Eventually(t, func() bool {
 		names := strings.Join(deviceNames(devicesOn(t, s.machine, card0)), " ")
@@ -299,7 +299,7 @@ func TestProfileDoesNotFit(t *testing.T) {
 	assert.Empty(t, s.partitions())
 }
 
-// How the cards are shared comes with the profile.
+// How the GPUs are shared comes with the profile.
 func TestSharingOfProfile(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
 	s.start()
@@ -317,15 +317,15 @@ func TestSharingOfProfile(t *testing.T) {
 	}, patience, tick)
 }
 
-// A card that changes its MIG mode by a reset only, which is refused: the node is
+// A GPU that changes its MIG mode by a reset only, which is refused: the node is
 // rebooted where the profile allows it, and the switch is finished then.
 func TestRebootForProfile(t *testing.T) {
 	m := newMachine(t, newAPI())
-	m.write("inventories/two.yaml", strings.Replace(twoCards, "H100-80GB", "A100-80GB", 1))
+	m.write("inventories/two.yaml", strings.Replace(twoGPUs, "H100-80GB", "A100-80GB", 1))
 	s := steer(m)
 	s.start()
 	first := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	assert.Equal(t, "MIG off", first.Cards[0].Mode)
+	assert.Equal(t, "MIG off", first.GPUs[0].Mode)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
 	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
@@ -334,7 +334,7 @@ func TestRebootForProfile(t *testing.T) {
 	task = s.askAgain(v1alpha1.Rebooting)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	report := s.await("no boot id", func(r *v1alpha1.NodeReport) bool { return r.BootID != first.BootID })
-	assert.Equal(t, "MIG on", report.Cards[0].Mode)
+	assert.Equal(t, "MIG on", report.GPUs[0].Mode)
 	assert.Len(t, s.partitions(), 14)
 
 	// Without the permission the mode is as it was.
@@ -346,7 +346,7 @@ func TestRebootForProfile(t *testing.T) {
 // A GPU that fails after every boot: the node is not rebooted for ever.
 func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	m := newMachine(t, newAPI())
-	m.write("inventories/two.yaml", strings.Replace(twoCards, "H100-80GB", "A100-80GB", 1))
+	m.write("inventories/two.yaml", strings.Replace(twoGPUs, "H100-80GB", "A100-80GB", 1))
 	s := steer(m)
 	s.start()
 	before := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
@@ -395,7 +395,7 @@ func TestGPUNodeWhileUninstalling(t *testing.T) {
 	s.await("it does not come back", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 }
 
-// What a profile has made goes before the cards are withdrawn; who uninstalls and does
+// What a profile has made goes before the GPUs are withdrawn; who uninstalls and does
 // not find that possible after all gets it again.
 func TestStaticProfileWhileUninstalling(t *testing.T) {
 	s := steer(newUninstalled(t))
@@ -443,7 +443,7 @@ func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
 	order(t, s.api, "uninstalling", "false", "1")
 	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
-	assert.Len(t, slicesOf(t, s.api, gpu.DriverName), slicesOfTwoCards)
+	assert.Len(t, slicesOf(t, s.api, gpu.DriverName), slicesOfTwoGPUs)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	awaitNoSlices(t, s.api)
 	assert.Empty(t, s.partitions())

@@ -44,7 +44,7 @@ func (s *steered) other() (second *steered, writes *atomic.Int64) {
 }
 
 // During a rolling update the older plugin finishes what it changes, and only then the
-// newer one touches the cards or the report: it does not put back what is about to
+// newer one touches the GPUs or the report: it does not put back what is about to
 // change, and goes on where the older one ended.
 func TestOnePluginFollows(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
@@ -67,7 +67,7 @@ func TestOnePluginFollows(t *testing.T) {
 	// The newer one serves the kubelet, and the older one says so.
 	a := allocate(t, s.api, "a", half0)
 	require.Eventually(t, func() bool { return k.prepare(a)[string(a.UID)].Error == "" }, patience, tick, "it does not see what the older one has changed")
-	s.await("what the newer one has prepared is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && len(r.Cards[0].Held) == 1 })
+	s.await("what the newer one has prepared is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && len(r.GPUs[0].Held) == 1 })
 	require.Empty(t, k.unprepare(a))
 	s.await("what the newer one has released is reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
 	assert.Zero(t, writes.Load(), "two write how the node is")
@@ -93,12 +93,12 @@ func TestRestoredLater(t *testing.T) {
 	require.Empty(t, s.partitions())
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}}))
 	s.start()
-	report := s.await("it is not said", func(r *v1alpha1.NodeReport) bool { return len(r.Cards) == 2 && r.Cards[0].Pending != "" })
-	assert.Contains(t, report.Cards[0].Pending, "it is not as the profile wants it, which is tried again: make partition "+card0)
-	assert.Empty(t, report.Cards[1].Pending)
+	report := s.await("it is not said", func(r *v1alpha1.NodeReport) bool { return len(r.GPUs) == 2 && r.GPUs[0].Pending != "" })
+	assert.Contains(t, report.GPUs[0].Pending, "it is not as the profile wants it, which is tried again: make partition "+card0)
+	assert.Empty(t, report.GPUs[1].Pending)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, patience, tick, "nobody puts them back")
-	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Pending == "" })
+	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending == "" })
 }
 
 // A GPUNode that somebody has deleted and made anew gets the report, too.
@@ -113,10 +113,10 @@ func TestReportInAnotherGPUNode(t *testing.T) {
 	s.await("no report in the new one", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 }
 
-// While cards are changed, which may take minutes, who looks does not wait: it still
+// While GPUs are changed, which may take minutes, who looks does not wait: it still
 // looks after daemons.
 func TestNobodyWaitsForAChange(t *testing.T) {
-	p := &plugin{publisher: &publisher{cards: &cards{}}}
+	p := &plugin{publisher: &publisher{gpus: &gpus{}}}
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	done := make(chan struct{})

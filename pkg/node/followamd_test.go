@@ -11,9 +11,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-const cpxNPS4 = "[{cards: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}]"
+const cpxNPS4 = "[{gpus: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}]"
 
-// steerAMD is a machine with AMD cards whose memory mode may be changed.
+// steerAMD is a machine with AMD GPUs whose memory mode may be changed.
 func steerAMD(t *testing.T) *steered {
 	s := steer(newAMDMachine(t, newAPI()))
 	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
@@ -21,11 +21,11 @@ func steerAMD(t *testing.T) *steered {
 }
 
 func (s *steered) modes() string {
-	return s.await("no cards", func(r *v1alpha1.NodeReport) bool { return len(r.Cards) == 2 }).Cards[0].Mode
+	return s.await("no GPUs", func(r *v1alpha1.NodeReport) bool { return len(r.GPUs) == 2 }).GPUs[0].Mode
 }
 
 // The memory mode changes by a new load of the driver, and then the compute mode; what
-// is published is of the new modes, on healthy cards. A reboot loses both, and they
+// is published is of the new modes, on healthy GPUs. A reboot loses both, and they
 // are put back.
 func TestMemoryModeOfProfile(t *testing.T) {
 	s := steerAMD(t)
@@ -97,7 +97,7 @@ func TestMemoryModeNotAllowed(t *testing.T) {
 	assert.Contains(t, task.Message, "amd.memoryModes")
 }
 
-// A claim that is there when the cards are about to change keeps them as they are.
+// A claim that is there when the GPUs are about to change keeps them as they are.
 func TestClaimInTheWayOfProfile(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
@@ -121,7 +121,7 @@ func TestDriverLeftOut(t *testing.T) {
 	task := s.ask(v1alpha1.Applying, nothing, to)
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "could not be put in again")
-	s.await("it is not said that the cards are gone", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Problem != "" })
+	s.await("it is not said that the GPUs are gone", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
 	task = s.ask(v1alpha1.RollingBack, nothing, to)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, "gone from the PCI bus, or amdgpu has let go of it")
@@ -130,7 +130,7 @@ func TestDriverLeftOut(t *testing.T) {
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		return len(devices) > 0 && untainted(devices[0])
-	}, patience, tick, "the cards do not come back")
+	}, patience, tick, "the GPUs do not come back")
 	task = s.ask(v1alpha1.RollingBack, nothing, to)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	k.works(allocate(t, s.api, "a", amdCard0))

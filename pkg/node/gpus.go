@@ -12,25 +12,25 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// card is what the node knows about one card.
-type card struct {
+// GPU is what the node knows about one GPU.
+type gpuState struct {
 	gpu.GPU
-	// problem says what is wrong with the card, empty for a healthy one.
+	// problem says what is wrong with the GPU, empty for a healthy one.
 	problem string
 	// wellLooks counts the looks in a row at which nothing was wrong any more.
 	wellLooks int
-	// gone are the placements that claims hold and that the card does not have
+	// gone are the placements that claims hold and that the GPU does not have
 	// any more, with the reason, by device name.
 	gone map[string]gonePlacement
-	// removed are devices that claims hold, that the card still offers, and that
+	// removed are devices that claims hold, that the GPU still offers, and that
 	// somebody else took away: a partition was destroyed, or a mode changed.
 	removed map[string]gonePlacement
 	// published tells whether the API server may have seen devices of the
-	// card. Those may be allocated, so they are tainted and not withdrawn.
+	// GPU. Those may be allocated, so they are tainted and not withdrawn.
 	published bool
 }
 
-// gonePlacement is what a claim holds of a card that has changed since: a reload
+// gonePlacement is what a claim holds of a GPU that has changed since: a reload
 // of its driver may bring up another memory mode, in which other partitions are
 // legal. It stays published, tainted, until the claim is released.
 type gonePlacement struct {
@@ -38,13 +38,13 @@ type gonePlacement struct {
 	reason string
 }
 
-// unhealthy tells whether nothing new may be put on the card. That is so, too,
+// unhealthy tells whether nothing new may be put on the GPU. That is so, too,
 // while a claim holds what is gone: its container may start again with device
 // nodes that are another partition's now.
-func (c *card) unhealthy() bool { return c.problem != "" || len(c.lacks()) > 0 }
+func (c *gpuState) unhealthy() bool { return c.problem != "" || len(c.lacks()) > 0 }
 
-// lacks are all devices that claims hold and the card does not have.
-func (c *card) lacks() map[string]gonePlacement {
+// lacks are all devices that claims hold and the GPU does not have.
+func (c *gpuState) lacks() map[string]gonePlacement {
 	all := maps.Clone(c.gone)
 	if all == nil {
 		all = map[string]gonePlacement{}
@@ -53,8 +53,8 @@ func (c *card) lacks() map[string]gonePlacement {
 	return all
 }
 
-// offer is the card as it is published: with what is gone and still held.
-func (c *card) offer() gpu.GPU {
+// offer is the GPU as it is published: with what is gone and still held.
+func (c *gpuState) offer() gpu.GPU {
 	g := c.GPU
 	g.Placements = slices.Clone(g.Placements)
 	for _, name := range slices.Sorted(maps.Keys(c.gone)) {
@@ -80,16 +80,16 @@ func within(consumes, has gpu.Counters) gpu.Counters {
 	return out
 }
 
-// goneOf lists what claims hold of a card and the card does not have.
+// goneOf lists what claims hold of a GPU and the GPU does not have.
 func goneOf(g *gpu.GPU, held []gpu.Placement) map[string]gonePlacement {
 	var gone map[string]gonePlacement
 	for _, p := range held {
 		if _, ok := g.Placement(p.Name()); ok {
 			continue
 		}
-		reason := "the card's mode or driver has changed, and it does not have it any more"
+		reason := "the GPU's mode or driver has changed, and it does not have it any more"
 		if g.MemoryMode != "" {
-			reason = "the card's memory mode is now " + g.MemoryMode + ", in which it does not have it"
+			reason = "the GPU's memory mode is now " + g.MemoryMode + ", in which it does not have it"
 		}
 		if gone == nil {
 			gone = map[string]gonePlacement{}
@@ -99,20 +99,20 @@ func goneOf(g *gpu.GPU, held []gpu.Placement) map[string]gonePlacement {
 	return gone
 }
 
-// cards is the set of cards that the node ever saw in this run of the plugin. A
-// card that is lost stays, with a problem, because its devices may be allocated.
-type cards struct {
+// GPUs is the set of GPUs that the node ever saw in this run of the plugin. A
+// GPU that is lost stays, with a problem, because its devices may be allocated.
+type gpus struct {
 	// mu protects known.
 	mu    sync.RWMutex
-	known map[string]card
+	known map[string]gpuState
 }
 
-// list returns all cards in PCI order.
-func (c *cards) list() []card {
+// list returns all GPUs in PCI order.
+func (c *gpus) list() []gpuState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := slices.Collect(maps.Values(c.known))
-	slices.SortFunc(all, func(a, b card) int {
+	slices.SortFunc(all, func(a, b gpuState) int {
 		if a.PCIAddress < b.PCIAddress {
 			return -1
 		}
@@ -121,9 +121,9 @@ func (c *cards) list() []card {
 	return all
 }
 
-// gpus returns the cards as they are now, for claims to be prepared: without
+// gpus returns the GPUs as they are now, for claims to be prepared: without
 // what the node adds to them, and without what is gone.
-func (c *cards) gpus() []gpu.GPU {
+func (c *gpus) gpus() []gpu.GPU {
 	all := c.list()
 	out := make([]gpu.GPU, len(all))
 	for i := range all {
@@ -132,36 +132,36 @@ func (c *cards) gpus() []gpu.GPU {
 	return out
 }
 
-// seed takes in cards as they were before the plugin started, with what is wrong with
+// seed takes in GPUs as they were before the plugin started, with what is wrong with
 // them now.
-func (c *cards) seed(before []gpu.GPU, problems map[string]string) {
+func (c *gpus) seed(before []gpu.GPU, problems map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
-		c.known = map[string]card{}
+		c.known = map[string]gpuState{}
 	}
 	for _, g := range before {
-		c.known[g.PCIAddress] = card{GPU: g, problem: problems[g.PCIAddress]}
+		c.known[g.PCIAddress] = gpuState{GPU: g, problem: problems[g.PCIAddress]}
 	}
 }
 
-// recoveredLooks is how often in a row a card must look well before it is given
-// out again. A card that is dying answers now and then.
+// recoveredLooks is how often in a row a GPU must look well before it is given
+// out again. A GPU that is dying answers now and then.
 const recoveredLooks = 3
 
-// change is a card that got a problem, or got rid of it; or a single device of it
+// change is a GPU that got a problem, or got rid of it; or a single device of it
 // that is gone while a claim holds it, or is released.
 type change struct{ pciAddress, device, problem string }
 
-// update takes in what a look at the hardware found: the cards that answered,
-// and what is wrong with these or others. held is what claims hold, by card. It
-// returns the cards whose health has changed, and tells whether there is anything
+// update takes in what a look at the hardware found: the GPUs that answered,
+// and what is wrong with these or others. held is what claims hold, by GPU. It
+// returns the GPUs whose health has changed, and tells whether there is anything
 // to publish.
-func (c *cards) update(found []gpu.GPU, problems map[string]string, held map[string][]gpu.Placement) (changes []change, publish bool) {
+func (c *gpus) update(found []gpu.GPU, problems map[string]string, held map[string][]gpu.Placement) (changes []change, publish bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
-		c.known = map[string]card{}
+		c.known = map[string]gpuState{}
 	}
 	answered := map[string]bool{}
 	for _, g := range found {
@@ -180,7 +180,7 @@ func (c *cards) update(found []gpu.GPU, problems map[string]string, held map[str
 			continue
 		}
 		now := before
-		now.setProblem(cmp.Or(problems[address], "the driver no longer lists the card"), false)
+		now.setProblem(cmp.Or(problems[address], "the driver no longer lists the GPU"), false)
 		c.known[address] = now
 		changes = append(changes, changeOf(before, now)...)
 	}
@@ -188,8 +188,8 @@ func (c *cards) update(found []gpu.GPU, problems map[string]string, held map[str
 }
 
 // trouble takes in an error that the driver has just told of. It returns the
-// card if it was well before.
-func (c *cards) trouble(pciAddress, problem string) []change {
+// GPU if it was well before.
+func (c *gpus) trouble(pciAddress, problem string) []change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, ok := c.known[pciAddress]
@@ -204,7 +204,7 @@ func (c *cards) trouble(pciAddress, problem string) []change {
 
 // setProblem believes in a problem at once, and in its end when it has seen it
 // several times.
-func (c *card) setProblem(problem string, isNew bool) {
+func (c *gpuState) setProblem(problem string, isNew bool) {
 	if problem != "" || isNew || c.problem == "" {
 		c.problem, c.wellLooks = problem, 0
 		return
@@ -215,7 +215,7 @@ func (c *card) setProblem(problem string, isNew bool) {
 	}
 }
 
-func changeOf(before, now card) []change {
+func changeOf(before, now gpuState) []change {
 	var changes []change
 	if before.problem != now.problem {
 		changes = append(changes, change{pciAddress: now.PCIAddress, problem: now.problem})
@@ -234,9 +234,9 @@ func changeOf(before, now card) []change {
 	return changes
 }
 
-// setRemoved takes in which devices of a card claims hold although somebody else took
+// setRemoved takes in which devices of a GPU claims hold although somebody else took
 // them away. It returns those for which this has changed.
-func (c *cards) setRemoved(pciAddress string, missing []ledger.Device) []change {
+func (c *gpus) setRemoved(pciAddress string, missing []ledger.Device) []change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, ok := c.known[pciAddress]
@@ -254,7 +254,7 @@ func (c *cards) setRemoved(pciAddress string, missing []ledger.Device) []change 
 		}
 		reason := "somebody other than Tranche has removed the partition"
 		if base := d.Placement.Base(); base.Type == gpu.TypeGPU || base.Type.FollowsMode() {
-			reason = "somebody other than Tranche has changed how the card is partitioned"
+			reason = "somebody other than Tranche has changed how the GPU is partitioned"
 		}
 		now.removed[d.Name] = gonePlacement{Placement: d.Placement, reason: reason}
 	}
@@ -266,8 +266,8 @@ func sameGone(a, b map[string]gonePlacement) bool {
 	return maps.EqualFunc(a, b, func(x, y gonePlacement) bool { return x.reason == y.reason })
 }
 
-// markPublished remembers that devices of a card have been published.
-func (c *cards) markPublished(pciAddress string) {
+// markPublished remembers that devices of a GPU have been published.
+func (c *gpus) markPublished(pciAddress string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known, ok := c.known[pciAddress]; ok {

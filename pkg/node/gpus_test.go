@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-func cardAt(address string) gpu.GPU {
+func gpuAt(address string) gpu.GPU {
 	return gpu.GPU{
 		PCIAddress: address, Vendor: gpu.NVIDIA, UUID: "GPU-" + address, ProductName: "H100", Architecture: "hopper", DriverVersion: "580", PCIeRoot: "pci0000:00",
 		NUMANode: new(int64(0)), Counters: gpu.Counters{"memory": 80},
@@ -20,8 +20,8 @@ func cardAt(address string) gpu.GPU {
 	}
 }
 
-// amdCardAt is a card with two compute modes, in one memory mode.
-func amdCardAt(address, memoryMode string) gpu.GPU {
+// amdGPUAt is a GPU with two compute modes, in one memory mode.
+func amdGPUAt(address, memoryMode string) gpu.GPU {
 	g := gpu.GPU{
 		PCIAddress: address, Vendor: gpu.AMD, UUID: "e3a9", ProductName: "MI300X", DriverVersion: "6.16.13", MemoryMode: memoryMode,
 		Counters: gpu.Counters{"memory": 80, "cpx-0": 1, "cpx-1": 1},
@@ -41,23 +41,23 @@ func amdCardAt(address, memoryMode string) gpu.GPU {
 
 func publishes(_ []change, publish bool) bool { return publish }
 
-func TestCardsUpdate(t *testing.T) {
-	var c cards
-	assert.True(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0"), cardAt("0000:01:00.0")}, nil, nil)), "new cards")
-	assert.False(t, publishes(c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)), "the same in another order")
-	assert.Equal(t, []gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, c.gpus(), "in PCI order")
+func TestGPUsUpdate(t *testing.T) {
+	var c gpus
+	assert.True(t, publishes(c.update([]gpu.GPU{gpuAt("0000:02:00.0"), gpuAt("0000:01:00.0")}, nil, nil)), "new GPUs")
+	assert.False(t, publishes(c.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)), "the same in another order")
+	assert.Equal(t, []gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, c.gpus(), "in PCI order")
 	c.markPublished("0000:01:00.0")
 
-	// A card that is lost stays, with what is wrong with it.
-	assert.True(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}, nil)))
-	assert.False(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}, nil)))
+	// A GPU that is lost stays, with what is wrong with it.
+	assert.True(t, publishes(c.update([]gpu.GPU{gpuAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}, nil)))
+	assert.False(t, publishes(c.update([]gpu.GPU{gpuAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "fell off the bus"}, nil)))
 	assert.Equal(t, "fell off the bus", c.list()[0].problem)
-	assert.True(t, publishes(c.update([]gpu.GPU{cardAt("0000:02:00.0")}, nil, nil)), "another problem")
-	assert.Equal(t, "the driver no longer lists the card", c.list()[0].problem)
+	assert.True(t, publishes(c.update([]gpu.GPU{gpuAt("0000:02:00.0")}, nil, nil)), "another problem")
+	assert.Equal(t, "the driver no longer lists the GPU", c.list()[0].problem)
 
 	// It comes back, which is believed when it has been seen several times, and
 	// is known to have been published.
-	all := []gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}
+	all := []gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}
 	for range recoveredLooks - 1 {
 		assert.False(t, publishes(c.update(all, nil, nil)))
 	}
@@ -74,13 +74,13 @@ func TestCardsUpdate(t *testing.T) {
 	assert.False(t, c.list()[1].published)
 
 	// What never answered has no name to be listed by.
-	assert.False(t, publishes(c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, map[string]string{"": "dead"}, nil)))
+	assert.False(t, publishes(c.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, map[string]string{"": "dead"}, nil)))
 	c.markPublished("0000:ff:00.0")
 	assert.Len(t, c.list(), 2)
 }
 
 // Whatever is published and changes is noticed.
-func TestCardsUpdateNoticesChange(t *testing.T) {
+func TestGPUsUpdateNoticesChange(t *testing.T) {
 	for name, change := range map[string]func(*gpu.GPU){
 		"UUID":             func(g *gpu.GPU) { g.UUID = "x" },
 		"product":          func(g *gpu.GPU) { g.ProductName = "x" },
@@ -99,9 +99,9 @@ func TestCardsUpdateNoticesChange(t *testing.T) {
 		"consumption":      func(g *gpu.GPU) { g.Placements[0].Consumes["memory"] = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var c cards
-			c.update([]gpu.GPU{cardAt("0000:01:00.0")}, nil, nil)
-			now := cardAt("0000:01:00.0")
+			var c gpus
+			c.update([]gpu.GPU{gpuAt("0000:01:00.0")}, nil, nil)
+			now := gpuAt("0000:01:00.0")
 			change(&now)
 			assert.True(t, publishes(c.update([]gpu.GPU{now}, nil, nil)))
 			assert.False(t, publishes(c.update([]gpu.GPU{now}, nil, nil)))
@@ -109,9 +109,9 @@ func TestCardsUpdateNoticesChange(t *testing.T) {
 	}
 }
 
-func TestCardsAdopt(t *testing.T) {
-	var c cards
-	c.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil, nil)
+func TestGPUsAdopt(t *testing.T) {
+	var c gpus
+	c.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0"), gpuAt("0000:03:00.0")}, nil, nil)
 	slice := func(pool string, devices ...string) resourceapi.ResourceSlice {
 		s := resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Pool: resourceapi.ResourcePool{Name: pool}}}
 		for _, d := range devices {
@@ -124,24 +124,24 @@ func TestCardsAdopt(t *testing.T) {
 		slice("node-a/gpu-0000-02-00-0", "gpu-0000-02-00-0"), slice("node-b", "gpu-0000-03-00-0"),
 	})
 	var published []bool
-	for _, card := range c.list() {
-		published = append(published, card.published)
+	for _, g := range c.list() {
+		published = append(published, g.published)
 	}
 	assert.Equal(t, []bool{true, true, false}, published, "also of version 0.1; other nodes' do not count")
 }
 
-// A card that has another memory mode after a reload of its driver still
+// A GPU that has another memory mode after a reload of its driver still
 // publishes what claims hold, and nothing new comes to it until they let go.
 func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	const address = "0000:05:00.0"
-	var c cards
-	before, now := amdCardAt(address, "NPS1"), amdCardAt(address, "NPS4")
+	var c gpus
+	before, now := amdGPUAt(address, "NPS1"), amdGPUAt(address, "NPS4")
 	c.update([]gpu.GPU{before}, nil, nil)
 	held := map[string][]gpu.Placement{address: {before.Placements[1], before.Placements[2]}}
 
 	changes, publish := c.update([]gpu.GPU{now}, nil, held)
 	assert.True(t, publish)
-	const reason = "the card's memory mode is now NPS4, in which it does not have it"
+	const reason = "the GPU's memory mode is now NPS4, in which it does not have it"
 	assert.Equal(t, []change{{pciAddress: address, device: "gpu-0000-05-00-0-dpx-0", problem: reason}}, changes, "cpx-1 is there in both")
 	known := c.list()[0]
 	assert.True(t, known.unhealthy())
@@ -153,7 +153,7 @@ func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	assert.False(t, publish, "told once")
 
 	// So it is after a restart of the plugin, which has seen nothing of before.
-	var again cards
+	var again gpus
 	again.update([]gpu.GPU{now}, nil, held)
 	assert.True(t, again.list()[0].unhealthy())
 

@@ -7,7 +7,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// settable finds the vendor of a card; nil if there is nothing to set on it.
+// settable finds the vendor of a GPU; nil if there is nothing to set on it.
 func (h *nodeGPUs) settable(pciAddress string) (hardware.TimeSlicer, error) {
 	o, err := h.of(pciAddress)
 	if err != nil {
@@ -17,7 +17,7 @@ func (h *nodeGPUs) settable(pciAddress string) (hardware.TimeSlicer, error) {
 	return s, nil
 }
 
-// SetTimeSlice sets how long a turn on a card is. On cards that take no such
+// SetTimeSlice sets how long a turn on a GPU is. On GPUs that take no such
 // setting it does nothing.
 func (h *nodeGPUs) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	s, err := h.settable(pciAddress)
@@ -27,16 +27,16 @@ func (h *nodeGPUs) SetTimeSlice(ctx context.Context, pciAddress string, slice gp
 	return s.SetTimeSlice(ctx, pciAddress, slice)
 }
 
-// Settings reads how a card is set, as far as sharing changes that.
-func (h *nodeGPUs) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
+// Settings reads how a GPU is set, as far as sharing changes that.
+func (h *nodeGPUs) Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error) {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
-		return gpu.CardSettings{}, err
+		return gpu.GPUSettings{}, err
 	}
 	return s.Settings(ctx, pciAddress)
 }
 
-// SetComputeMode says who may start programs on a card, where it can be said.
+// SetComputeMode says who may start programs on a GPU, where it can be said.
 func (h *nodeGPUs) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {

@@ -71,16 +71,16 @@ func (h *handing) slices() []resourceapi.ResourceSlice {
 	return list.Items
 }
 
-// costs hands cards over, waits until the API server has them, and says how many writes
+// costs hands GPUs over, waits until the API server has them, and says how many writes
 // it took and whether the pool was incomplete meanwhile.
-func (h *handing) costs(cards []publish.Card) (int, bool) {
+func (h *handing) costs(gpus []publish.GPU) (int, bool) {
 	h.t.Helper()
-	resources, errs := publish.Resources(nodeName, cards)
+	resources, errs := publish.Resources(nodeName, gpus)
 	require.Empty(h.t, errs)
 	before := sliceWrites(h.api)
 	require.NoError(h.t, h.give(h.t.Context(), resources))
 	want := publish.DigestsOfResources(nodeName, resources)
-	if len(cards) == 0 {
+	if len(gpus) == 0 {
 		want = nil
 	}
 	require.Eventually(h.t, func() bool { return assert.ObjectsAreEqual(want, publish.DigestsOf(nodeName, h.slices())) }, 20*time.Second, 5*time.Millisecond)
@@ -102,41 +102,41 @@ func (h *handing) observeCompleteness() {
 // slices.
 func TestWritesOfAHandover(t *testing.T) {
 	h := newHanding(t)
-	cards := make([]publish.Card, 8)
-	for i := range cards {
-		cards[i].GPU = cardAt(fmt.Sprintf("0000:%02x:00.0", i+1))
+	gpus := make([]publish.GPU, 8)
+	for i := range gpus {
+		gpus[i].GPU = gpuAt(fmt.Sprintf("0000:%02x:00.0", i+1))
 	}
-	writes, _ := h.costs(cards)
+	writes, _ := h.costs(gpus)
 	assert.EqualValues(t, 9, writes, "the first publication")
 	h.observeCompleteness()
 
 	tainted := func(n int) {
-		for i := range cards[:n] {
-			cards[i].Taints = append(cards[i].Taints, resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: fmt.Sprint(len(cards[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		for i := range gpus[:n] {
+			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 		}
 	}
 	for _, n := range []int{0, 1, 2, 8} {
 		tainted(n)
-		writes, incomplete := h.costs(cards)
+		writes, incomplete := h.costs(gpus)
 		assert.EqualValues(t, n, writes, "%d GPUs change", n)
 		assert.False(t, incomplete, "%d GPUs change", n)
 	}
 
 	// The offer of a GPU and its taints are one write.
-	cards[3].Placements = cards[3].Placements[1:]
-	cards[3].Taints = nil
-	writes, incomplete := h.costs(cards)
+	gpus[3].Placements = gpus[3].Placements[1:]
+	gpus[3].Taints = nil
+	writes, incomplete := h.costs(gpus)
 	assert.EqualValues(t, 1, writes)
 	assert.False(t, incomplete)
 
-	cards[5].Counters = gpu.Counters{"memory": 90}
-	cards[5].Placements = cards[5].Placements[1:]
-	writes, incomplete = h.costs(cards)
+	gpus[5].Counters = gpu.Counters{"memory": 90}
+	gpus[5].Placements = gpus[5].Placements[1:]
+	writes, incomplete = h.costs(gpus)
 	assert.EqualValues(t, 9, writes, "counters and devices of one GPU")
 	assert.True(t, incomplete)
 
-	more := cardAt("0000:0a:00.0")
-	writes, _ = h.costs(append(cards, publish.Card{GPU: more}))
+	more := gpuAt("0000:0a:00.0")
+	writes, _ = h.costs(append(gpus, publish.GPU{GPU: more}))
 	assert.EqualValues(t, 11, writes, "a ninth GPU")
 	writes, _ = h.costs(nil)
 	assert.EqualValues(t, 11, writes, "all slices are deleted")
@@ -151,13 +151,13 @@ func TestHandoverFollowsTheTarget(t *testing.T) {
 		return nil
 	}}
 	target := func(taints ...string) resourceslice.DriverResources {
-		var cards []publish.Card
+		var gpus []publish.GPU
 		for i, value := range taints {
-			c := publish.Card{GPU: cardAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
+			c := publish.GPU{GPU: gpuAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
 			c.Taints = []resourceapi.DeviceTaint{{Key: "k", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-			cards = append(cards, c)
+			gpus = append(gpus, c)
 		}
-		r, errs := publish.Resources(nodeName, cards)
+		r, errs := publish.Resources(nodeName, gpus)
 		require.Empty(t, errs)
 		return r
 	}
@@ -195,13 +195,13 @@ func TestHandoverLosesPatience(t *testing.T) {
 		last = r
 		return nil
 	}}
-	cards := []publish.Card{{GPU: cardAt("0000:01:00.0")}, {GPU: cardAt("0000:02:00.0")}}
-	first, _ := publish.Resources(nodeName, cards)
+	gpus := []publish.GPU{{GPU: gpuAt("0000:01:00.0")}, {GPU: gpuAt("0000:02:00.0")}}
+	first, _ := publish.Resources(nodeName, gpus)
 	require.NoError(t, h.give(t.Context(), first))
-	for i := range cards {
-		cards[i].Withheld = true
+	for i := range gpus {
+		gpus[i].Withheld = true
 	}
-	second, _ := publish.Resources(nodeName, cards)
+	second, _ := publish.Resources(nodeName, gpus)
 	require.NoError(t, h.give(t.Context(), second))
 	assert.Eventually(t, func() bool {
 		mu.Lock()

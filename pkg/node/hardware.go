@@ -17,14 +17,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
-// nodeGPUs is the cards of all vendors on the node. It implements
-// hardware.Partitioner: what is asked about a card goes to its vendor.
+// nodeGPUs is the GPUs of all vendors on the node. It implements
+// hardware.Partitioner: what is asked about a GPU goes to its vendor.
 type nodeGPUs struct {
 	// mu protects what follows.
 	mu sync.RWMutex
 	// vendors are those whose drivers were looked for.
 	vendors []*opened
-	// owners tells whose a card is, by PCI address. Cards stay in it when they are
+	// owners tells whose a GPU is, by PCI address. GPUs stay in it when they are
 	// lost.
 	owners map[string]*opened
 }
@@ -92,7 +92,7 @@ func (h *nodeGPUs) has(name gpu.Vendor) bool {
 	return slices.ContainsFunc(h.all(), func(o *opened) bool { return o.name == name })
 }
 
-// learn remembers whose the cards are that the ledger knows: one that does not
+// learn remembers whose the GPUs are that the ledger knows: one that does not
 // answer today is in no inventory, and its claims must be released all the
 // same. What was handed out under a load that is over needs nobody.
 func (h *nodeGPUs) learn(records []ledger.Record) {
@@ -109,7 +109,7 @@ func (h *nodeGPUs) learn(records []ledger.Record) {
 	}
 }
 
-// own remembers whose a card is. The caller holds the lock.
+// own remembers whose a GPU is. The caller holds the lock.
 func (h *nodeGPUs) own(pciAddress string, o *opened) {
 	if h.owners == nil {
 		h.owners = map[string]*opened{}
@@ -119,13 +119,13 @@ func (h *nodeGPUs) own(pciAddress string, o *opened) {
 	}
 }
 
-// of finds the vendor of a card.
+// of finds the vendor of a GPU.
 func (h *nodeGPUs) of(pciAddress string) (*opened, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	o := h.owners[pciAddress]
 	if o == nil {
-		return nil, fmt.Errorf("no driver on this node serves card %s", gpu.CardName(pciAddress))
+		return nil, fmt.Errorf("no driver on this node serves GPU %s", gpu.GPUName(pciAddress))
 	}
 	if o.Driver == nil {
 		return nil, &gpu.DriverError{PCIAddress: pciAddress, Vendor: o.name, Err: o.err}
@@ -133,21 +133,21 @@ func (h *nodeGPUs) of(pciAddress string) (*opened, error) {
 	return o, nil
 }
 
-// expect remembers whose cards are that were here before and whose driver cannot be used.
-func (h *nodeGPUs) expect(cards []gpu.GPU) {
+// expect remembers whose GPUs are that were here before and whose driver cannot be used.
+func (h *nodeGPUs) expect(gpus []gpu.GPU) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range cards {
+	for i := range gpus {
 		for _, o := range h.vendors {
-			if o.name == cards[i].Vendor && h.owners[cards[i].PCIAddress] == nil {
-				h.own(cards[i].PCIAddress, o)
+			if o.name == gpus[i].Vendor && h.owners[gpus[i].PCIAddress] == nil {
+				h.own(gpus[i].PCIAddress, o)
 			}
 		}
 	}
 }
 
-// LoadID identifies this boot and this load of the driver that serves a card;
-// empty for a card that none does.
+// LoadID identifies this boot and this load of the driver that serves a GPU;
+// empty for a GPU that none does.
 func (h *nodeGPUs) LoadID(pciAddress string) string {
 	h.mu.RLock()
 	o := h.owners[pciAddress]
@@ -168,16 +168,16 @@ func (h *nodeGPUs) Close(ctx context.Context) error {
 }
 
 // Inventory implements hardware.Partitioner. A vendor that fails takes only its own
-// cards out: those that are known are named in the error. If nothing is known of
-// any card, that is the error.
+// GPUs out: those that are known are named in the error. If nothing is known of
+// any GPU, that is the error.
 func (h *nodeGPUs) Inventory(ctx context.Context) ([]gpu.GPU, error) {
-	cards, _, err := h.inventory(ctx)
-	return cards, err
+	gpus, _, err := h.inventory(ctx)
+	return gpus, err
 }
 
-// inventory is Inventory with the vendors that have told of all of their cards, if only
+// inventory is Inventory with the vendors that have told of all of their GPUs, if only
 // that one does not answer.
-func (h *nodeGPUs) inventory(ctx context.Context) (cards []gpu.GPU, told []gpu.Vendor, err error) {
+func (h *nodeGPUs) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor, err error) {
 	vendors := h.all()
 	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
 	var wg sync.WaitGroup
@@ -191,54 +191,54 @@ func (h *nodeGPUs) inventory(ctx context.Context) (cards []gpu.GPU, told []gpu.V
 		part := (*gpu.InventoryError)(nil)
 		switch {
 		case errors.As(errs[i], &part):
-			broken.Cards = append(broken.Cards, part.Cards...)
+			broken.GPUs = append(broken.GPUs, part.GPUs...)
 		case errs[i] != nil:
 			failed++
 			found[i] = nil
-			broken.Cards = append(broken.Cards, h.allBroken(o, errs[i])...)
+			broken.GPUs = append(broken.GPUs, h.allBroken(o, errs[i])...)
 		}
-		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.Cards, func(c *gpu.CardError) bool { return c.PCIAddress == "" }) {
+		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.GPUs, func(c *gpu.GPUError) bool { return c.PCIAddress == "" }) {
 			told = append(told, o.name)
 		}
 		h.found(o, found[i], part)
-		cards = append(cards, found[i]...)
+		gpus = append(gpus, found[i]...)
 	}
 	if failed > 0 && failed == len(vendors) {
 		return nil, nil, errors.Join(errs...)
 	}
-	gpu.SortCards(cards)
-	if len(broken.Cards) > 0 {
-		return cards, told, broken
+	gpu.SortGPUs(gpus)
+	if len(broken.GPUs) > 0 {
+		return gpus, told, broken
 	}
-	return cards, told, nil
+	return gpus, told, nil
 }
 
-// found remembers whose the cards of an inventory are.
-func (h *nodeGPUs) found(o *opened, cards []gpu.GPU, broken *gpu.InventoryError) {
+// found remembers whose the GPUs of an inventory are.
+func (h *nodeGPUs) found(o *opened, gpus []gpu.GPU, broken *gpu.InventoryError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range cards {
-		h.own(cards[i].PCIAddress, o)
+	for i := range gpus {
+		h.own(gpus[i].PCIAddress, o)
 	}
 	if broken != nil {
-		for _, c := range broken.Cards {
+		for _, c := range broken.GPUs {
 			h.own(c.PCIAddress, o)
 		}
 	}
 }
 
-// allBroken blames a vendor's failure on each of its cards.
-func (h *nodeGPUs) allBroken(o *opened, err error) []*gpu.CardError {
+// allBroken blames a vendor's failure on each of its GPUs.
+func (h *nodeGPUs) allBroken(o *opened, err error) []*gpu.GPUError {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	var broken []*gpu.CardError
+	var broken []*gpu.GPUError
 	for address, owner := range h.owners {
 		if owner == o {
-			broken = append(broken, &gpu.CardError{PCIAddress: address, ID: string(o.name), Err: err})
+			broken = append(broken, &gpu.GPUError{PCIAddress: address, ID: string(o.name), Err: err})
 		}
 	}
 	if len(broken) == 0 {
-		return []*gpu.CardError{{ID: fmt.Sprintf("a driver of %s", o.name), Err: err}}
+		return []*gpu.GPUError{{ID: fmt.Sprintf("a driver of %s", o.name), Err: err}}
 	}
 	return broken
 }
@@ -279,7 +279,7 @@ func (h *nodeGPUs) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Contai
 	return o.Edits(ctx, p)
 }
 
-// CommonEdits implements hardware.Partitioner: a container with cards of two vendors
+// CommonEdits implements hardware.Partitioner: a container with GPUs of two vendors
 // needs what either asks for.
 func (h *nodeGPUs) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
 	byVendor := map[*opened][]string{}
@@ -304,7 +304,7 @@ func (h *nodeGPUs) CommonEdits(ctx context.Context, pciAddresses []string) (*cdi
 	return all, nil
 }
 
-// addEdits adds what one vendor's cards need.
+// addEdits adds what one vendor's GPUs need.
 func addEdits(to, more *cdispecs.ContainerEdits) {
 	to.Env = append(to.Env, more.Env...)
 	to.DeviceNodes = append(to.DeviceNodes, more.DeviceNodes...)
@@ -313,7 +313,7 @@ func addEdits(to, more *cdispecs.ContainerEdits) {
 	to.AdditionalGIDs = append(to.AdditionalGIDs, more.AdditionalGIDs...)
 }
 
-// CheckHealth says what is wrong with a card.
+// CheckHealth says what is wrong with a GPU.
 func (h *nodeGPUs) CheckHealth(ctx context.Context, pciAddress string) error {
 	o, err := h.of(pciAddress)
 	if err != nil {
@@ -331,7 +331,7 @@ func (h *nodeGPUs) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, erro
 	return o.Recovered(ctx, e)
 }
 
-// Obstacles says what cannot be had of a card now; nothing on cards without
+// Obstacles says what cannot be had of a GPU now; nothing on GPUs without
 // modes.
 func (h *nodeGPUs) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
 	o, err := h.of(pciAddress)
@@ -359,7 +359,7 @@ func (h *nodeGPUs) RemovalCommand(p gpu.Partition) string {
 	return r.RemovalCommand(p)
 }
 
-// Report says what all cards say.
+// Report says what all GPUs say.
 func (h *nodeGPUs) Report(ctx context.Context) (report.Report, error) {
 	vendors := h.all()
 	sources := make([]report.Source, len(vendors))
@@ -374,8 +374,8 @@ func (h *nodeGPUs) Report(ctx context.Context) (report.Report, error) {
 	return report.Merge(sources...)
 }
 
-// list asks the hardware what is there. Cards that did not answer come back as
-// problems by PCI address; told are the vendors of which all cards are in one of the
+// list asks the hardware what is there. GPUs that did not answer come back as
+// problems by PCI address; told are the vendors of which all GPUs are in one of the
 // two. An error means that nothing is known.
 func (h *nodeGPUs) list(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
 	found, told, err = h.inventory(ctx)
@@ -387,12 +387,12 @@ func (h *nodeGPUs) list(ctx context.Context) (found []gpu.GPU, problems map[stri
 	if !errors.As(err, &broken) {
 		return nil, nil, nil, err
 	}
-	for _, card := range broken.Cards {
-		if card.PCIAddress == "" {
-			klog.FromContext(ctx).Error(card.Err, "A card that has never told its address does not answer", "card", card.ID)
+	for _, g := range broken.GPUs {
+		if g.PCIAddress == "" {
+			klog.FromContext(ctx).Error(g.Err, "A GPU that has never told its address does not answer", "gpu", g.ID)
 			continue
 		}
-		problems[card.PCIAddress] = card.Err.Error()
+		problems[g.PCIAddress] = g.Err.Error()
 	}
 	return found, problems, told, nil
 }

@@ -73,28 +73,28 @@ func (p *plugin) answerReport(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// annotate says whose each partition is, and why a card is out of service.
+// annotate says whose each partition is, and why a GPU is out of service.
 func (p *plugin) annotate(r *report.Report) {
 	holders := p.holders("")
 	problems := map[string]string{}
-	for _, c := range p.cards.list() {
+	for _, c := range p.gpus.list() {
 		problems[c.Name()] = c.problem
 	}
-	for i := range r.Cards {
-		card := &r.Cards[i]
-		obstacles := p.publisher.obstaclesOn(card.PCIAddress)
+	for i := range r.GPUs {
+		g := &r.GPUs[i]
+		obstacles := p.publisher.obstaclesOn(g.PCIAddress)
 		for _, o := range byReason(obstacles) {
-			card.Obstacles = append(card.Obstacles, "not to be had now: "+shortNames(card.Name, devicesOf(obstacles, o))+": "+o.Reason)
+			g.Obstacles = append(g.Obstacles, "not to be had now: "+shortNames(g.Name, devicesOf(obstacles, o))+": "+o.Reason)
 		}
-		card.Note = ofDeviceOrShares(holders, card.Name)
-		if problem := problems[card.Name]; problem != "" && card.Unhealthy == "" {
-			card.Unhealthy = problem
+		g.Note = ofDeviceOrShares(holders, g.Name)
+		if problem := problems[g.Name]; problem != "" && g.Unhealthy == "" {
+			g.Unhealthy = problem
 		}
-		for j := range card.Partitions {
-			part := &card.Partitions[j]
+		for j := range g.Partitions {
+			part := &g.Partitions[j]
 			part.Note = ofDeviceOrShares(holders, part.Name)
 			if part.Note == "" && !part.Type.FollowsMode() {
-				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(part.Partition(card.PCIAddress))
+				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(part.Partition(g.PCIAddress))
 			}
 		}
 	}

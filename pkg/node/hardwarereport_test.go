@@ -28,8 +28,8 @@ func TestPrintHardware(t *testing.T) {
 	var data bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &data, true))
 	require.NoError(t, json.Unmarshal(data.Bytes(), &told))
-	require.Len(t, told.Cards, 2)
-	assert.Len(t, told.Cards[0].Partitions, 2)
+	require.Len(t, told.GPUs, 2)
+	assert.Len(t, told.GPUs[0].Partitions, 2)
 
 	sockets := m.files(m.config.DataDir(), reportSockets)
 	require.Len(t, sockets, 1)

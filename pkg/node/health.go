@@ -40,10 +40,10 @@ func openTroubles(path string) (*troubles, error) {
 		return t, nil
 	}
 	if err != nil {
-		return t, fmt.Errorf("read which cards were in trouble: %w", err)
+		return t, fmt.Errorf("read which GPUs were in trouble: %w", err)
 	}
 	if err := json.Unmarshal(data, &t.events); err != nil {
-		return &troubles{path: path}, fmt.Errorf("read which cards were in trouble from %s: %w", path, err)
+		return &troubles{path: path}, fmt.Errorf("read which GPUs were in trouble from %s: %w", path, err)
 	}
 	return t, nil
 }
@@ -87,7 +87,7 @@ func (t *troubles) save(ctx context.Context) {
 		err = durable.WriteFile(t.path, data)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Which cards are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)
+		klog.FromContext(ctx).Error(err, "Which GPUs are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)
 	}
 }
 
@@ -109,7 +109,7 @@ func (t *troubles) problem(pciAddress string) string {
 	return strings.Join(messages, "; ")
 }
 
-// watchHealth takes a vendor's cards out of service as the driver reports errors.
+// watchHealth takes a vendor's GPUs out of service as the driver reports errors.
 func (p *plugin) watchHealth(ctx context.Context, o *opened) {
 	err := o.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
@@ -117,17 +117,17 @@ func (p *plugin) watchHealth(ctx context.Context, o *opened) {
 			return
 		}
 		p.troubles.add(ctx, e)
-		for _, c := range p.cards.trouble(e.PCIAddress, p.troubles.problem(e.PCIAddress)) {
+		for _, c := range p.gpus.trouble(e.PCIAddress, p.troubles.problem(e.PCIAddress)) {
 			p.tellChange(ctx, c)
 			p.publisher.publish(ctx)
 		}
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Errors of the cards are not watched, only looked for", "vendor", o.name)
+		klog.FromContext(ctx).Error(err, "Errors of the GPUs are not watched, only looked for", "vendor", o.name)
 	}
 }
 
-// problems looks what is wrong with the cards that answer: fatal events that are
+// problems looks what is wrong with the GPUs that answer: fatal events that are
 // not over, and what the driver asks to be done.
 func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
@@ -155,23 +155,23 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 	return problems
 }
 
-// tellChange tells the node's admin that a card is out of service, and who is on
+// tellChange tells the node's admin that a GPU is out of service, and who is on
 // it, or that it is back.
 func (p *plugin) tellChange(ctx context.Context, c change) {
-	name := gpu.CardName(c.pciAddress)
+	name := gpu.GPUName(c.pciAddress)
 	switch {
 	case c.device != "" && c.problem == "":
-		p.events.note(ctx, "HeldDeviceReleased", fmt.Sprintf("%s of card %s, which the card did not have any more, is not held any more", c.device, name))
+		p.events.note(ctx, "HeldDeviceReleased", fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.device, name))
 		return
 	case c.device != "":
-		p.events.warn(ctx, "HeldDeviceGone", fmt.Sprintf("Nothing new is put on card %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.device, c.problem, p.heldBy(c.pciAddress)))
+		p.events.warn(ctx, "HeldDeviceGone", fmt.Sprintf("Nothing new is put on GPU %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.device, c.problem, p.heldBy(c.pciAddress)))
 		return
 	}
 	if c.problem == "" {
-		p.events.note(ctx, "GPUHealthy", fmt.Sprintf("Card %s is well again and is given out", name))
+		p.events.note(ctx, "GPUHealthy", fmt.Sprintf("GPU %s is well again and is given out", name))
 		return
 	}
-	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on card %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
+	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
 }
 
 // nameOf names a claim and its pods.
@@ -184,7 +184,7 @@ func nameOf(r *ledger.Record) string {
 }
 
 // holders names the claims and pods that hold devices, by device name; of one
-// card, or of all if pciAddress is empty. Several claims can hold one device, if
+// GPU, or of all if pciAddress is empty. Several claims can hold one device, if
 // all but one have admin access, or if it is shared.
 func (p *plugin) holders(pciAddress string) map[string]string {
 	holders := map[string]string{}
@@ -219,7 +219,7 @@ func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
 	return " (" + amount + ")"
 }
 
-// heldBy lists the holders of a card, for the end of a message.
+// heldBy lists the holders of a GPU, for the end of a message.
 func (p *plugin) heldBy(pciAddress string) string {
 	var text strings.Builder
 	holders := p.holders(pciAddress)

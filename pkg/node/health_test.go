@@ -45,7 +45,7 @@ func TestTroublesThatCannotBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health.json")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	troubles, err := openTroubles(path)
-	require.ErrorContains(t, err, "read which cards were in trouble from "+path)
+	require.ErrorContains(t, err, "read which GPUs were in trouble from "+path)
 	assert.Empty(t, troubles.list(), "the plugin goes on")
 	troubles.add(quiet(t.Context()), gpu.HealthEvent{PCIAddress: "0000:01:00.0", Message: "x"})
 	troubles, err = openTroubles(path)
@@ -97,10 +97,10 @@ func TestSecondXIDDoesNotHideTheFirst(t *testing.T) {
 	for _, e := range list.Items {
 		assert.NotEqual(t, "GPUHealthy", e.Reason, e.Note)
 	}
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 }
 
-// awaitWatch waits until the plugin listens to what the cards report: of an XID that came
+// awaitWatch waits until the plugin listens to what the GPUs report: of an XID that came
 // before, it would never hear.
 func (m *machine) awaitWatch() {
 	m.t.Helper()
@@ -108,8 +108,8 @@ func (m *machine) awaitWatch() {
 	m.awaitHang()
 }
 
-// A fatal XID takes the card out of service, tells who is on it, survives a
-// restart of the plugin, and is over when the card has started anew.
+// A fatal XID takes the GPU out of service, tells who is on it, survives a
+// restart of the plugin, and is over when the GPU has started anew.
 func TestFatalXID(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, stop := m.start()
@@ -119,15 +119,15 @@ func TestFatalXID(t *testing.T) {
 
 	m.awaitWatch()
 	m.faults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: address0, XID: 119}}})
-	note := awaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on card "+card0)
+	note := awaitEvent(t, m.api, "GPUUnhealthy", "Nothing new is put on GPU "+card0)
 	assert.Contains(t, note, "119")
 	assert.Contains(t, note, small0+" is held by claim team/claim-a, pod pod-a")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
 	stop()
 	m.faults(nvdriver.Faults{})
 	_, stop = m.start()
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
 	stop()
 	require.NoError(t, nvdriver.ResetGPU(m.simulated.Root, address0))
@@ -166,7 +166,7 @@ func TestRecoveryActionIsAskedFor(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 }
 
-func onCard(d resourceapi.Device) string {
+func onGPU(d resourceapi.Device) string {
 	return *d.Attributes["resource.kubernetes.io/pciBusID"].StringValue
 }
 

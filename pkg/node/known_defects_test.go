@@ -58,7 +58,7 @@ func (m *machine) spec(uid string) string {
 }
 
 // It took the parent's UUID for the partition's, so that a second partition on
-// the card counted as the same device, and was never destroyed.
+// the GPU counted as the same device, and was never destroyed.
 func TestDefectUUIDOfParent(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
@@ -167,17 +167,17 @@ func (m *machine) makeForeign(name string) {
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.simulated.Root})
 	require.NoError(m.t, err)
 	require.NoError(m.t, driver.Open(m.t.Context()))
-	cards, err := driver.Inventory(m.t.Context())
+	gpus, err := driver.Inventory(m.t.Context())
 	require.NoError(m.t, err)
-	p, ok := cards[0].Placement(name)
+	p, ok := gpus[0].Placement(name)
 	require.True(m.t, ok)
 	_, err = driver.Create(m.t.Context(), p)
 	require.NoError(m.t, err)
 	require.NoError(m.t, driver.Close(m.t.Context()))
 }
 
-// A whole card was handed out in MIG mode, in which nothing runs on it.
-func TestDefectWholeCardInMIGMode(t *testing.T) {
+// A whole GPU was handed out in MIG mode, in which nothing runs on it.
+func TestDefectWholeGPUInMIGMode(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
 	k.works(allocate(t, m.api, "a", small0)) // leaves MIG mode on
@@ -219,9 +219,9 @@ func TestDefectOneDeviceTwiceInClaim(t *testing.T) {
 	m.nothingHeld()
 }
 
-// One lock for the node: a card that hung held up all others until their lock
+// One lock for the node: a GPU that hung held up all others until their lock
 // timed out.
-func TestDefectHangingCardHoldsUpOthers(t *testing.T) {
+func TestDefectHangingGPUHoldsUpOthers(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
 	m.hangIn("CreateGpuInstance")
@@ -284,6 +284,6 @@ func newDriver(t *testing.T) *driver {
 	p := newPublishing(t)
 	records, _, err := ledger.Open(t.TempDir())
 	require.NoError(t, err)
-	claims := claim.NewManager(claim.Config{Node: nodeName, Ledger: records, Cards: p.cards.gpus})
-	return &driver{follow: &follower{wake: make(chan struct{}, 1)}, cards: p.cards, publisher: p.publisher, metrics: p.metrics, claims: claims}
+	claims := claim.NewManager(claim.Config{Node: nodeName, Ledger: records, GPUs: p.gpus.gpus})
+	return &driver{follow: &follower{wake: make(chan struct{}, 1)}, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics, claims: claims}
 }

@@ -38,21 +38,21 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// The cards of the simulated machine of these tests.
+// The GPUs of the simulated machine of these tests.
 const (
 	pci0  = "0000:1b:00.0"
 	card0 = "gpu-0000-1b-00-0"
 	card1 = "gpu-0000-43-00-0"
 )
 
-// twoCards has no delays, so that tests wait for nothing but themselves.
-const twoCards = `
+// twoGPUs has no delays, so that tests wait for nothing but themselves.
+const twoGPUs = `
 delays: {createGPUInstance: 0s, createComputeInstance: 0s, destroyComputeInstance: 0s, destroyGPUInstance: 0s, setMigMode: 0s}
 gpus:
 - {model: H100-80GB, count: 2, pci: ["0000:1b:00.0", "0000:43:00.0"]}
 `
 
-// machine is a node with simulated cards on which a plugin can be run, and the
+// machine is a node with simulated GPUs on which a plugin can be run, and the
 // kubelet of that node.
 type machine struct {
 	t      *testing.T
@@ -95,7 +95,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	m.config.Machine = m.simulated.Hardware()
 	require.NoError(t, os.MkdirAll(filepath.Join(m.config.KubeletDir, "plugins_registry"), 0o750))
 	m.write("hook", "#!/bin/sh\n")
-	m.write("inventories/two.yaml", twoCards)
+	m.write("inventories/two.yaml", twoGPUs)
 	return m
 }
 
@@ -275,7 +275,7 @@ func (k *kubelet) works(c *resourceapi.ResourceClaim) {
 	k.m.nothingHeld()
 }
 
-// nothingHeld checks that neither the cards nor the folders know of a claim.
+// nothingHeld checks that neither the GPUs nor the folders know of a claim.
 func (m *machine) nothingHeld() {
 	m.t.Helper()
 	require.Empty(m.t, m.partitions())
@@ -299,9 +299,9 @@ func (m *machine) inventory() *models.Inventory {
 	return inv
 }
 
-// partitions are those that the simulated NVIDIA cards have, by what the simulator
+// partitions are those that the simulated NVIDIA GPUs have, by what the simulator
 // keeps: neither the plugin nor its driver is asked.
-// Those of AMD cards come and go with the mode, which stays.
+// Those of AMD GPUs come and go with the mode, which stays.
 func (m *machine) partitions() []string {
 	m.t.Helper()
 	inv := m.inventory()
@@ -326,7 +326,7 @@ func (m *machine) partitions() []string {
 	return names
 }
 
-// faults makes the simulated cards fail from now on.
+// faults makes the simulated GPUs fail from now on.
 func (m *machine) faults(f nvdriver.Faults) {
 	m.t.Helper()
 	require.NoError(m.t, nvdriver.SetFaults(m.simulated.Root, f))

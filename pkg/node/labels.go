@@ -21,34 +21,34 @@ import (
 )
 
 // The labels that NVIDIA's feature discovery puts on a node, as far as tools
-// outside NVIDIA's stack read them. They say nothing about AMD cards: AMD's node
+// outside NVIDIA's stack read them. They say nothing about AMD GPUs: AMD's node
 // labeller has labels of its own, which can run beside us, since it touches no
-// card.
+// GPU.
 const (
 	labelProduct = "nvidia.com/gpu.product"
 	labelCount   = "nvidia.com/gpu.count"
 	labelMemory  = "nvidia.com/gpu.memory"
 )
 
-// labelsOf says what the NVIDIA cards of a node are, in the words of NVIDIA's
-// feature discovery: the product with dashes for spaces, the memory of one card
+// labelsOf says what the NVIDIA GPUs of a node are, in the words of NVIDIA's
+// feature discovery: the product with dashes for spaces, the memory of one GPU
 // in MiB. Where products are mixed, one of them would be a lie to whoever
 // selects by it, so there is none, and the memory is the smallest: what a pod
 // can count on.
-func labelsOf(cards []gpu.GPU) map[string]string {
+func labelsOf(gpus []gpu.GPU) map[string]string {
 	var products []string
 	count, memory := 0, int64(0)
-	for i := range cards {
-		card := &cards[i]
-		if card.Vendor != gpu.NVIDIA {
+	for i := range gpus {
+		g := &gpus[i]
+		if g.Vendor != gpu.NVIDIA {
 			continue
 		}
 		count++
-		if product := strings.Join(strings.Fields(card.ProductName), "-"); !slices.Contains(products, product) {
+		if product := strings.Join(strings.Fields(g.ProductName), "-"); !slices.Contains(products, product) {
 			products = append(products, product)
 		}
-		if memory == 0 || card.Memory < memory {
-			memory = card.Memory
+		if memory == 0 || g.Memory < memory {
+			memory = g.Memory
 		}
 	}
 	if count == 0 {
@@ -77,10 +77,10 @@ type labeler struct {
 	off bool
 }
 
-// watchLabels keeps the node's labels as the cards are, until ctx ends.
+// watchLabels keeps the node's labels as the GPUs are, until ctx ends.
 func (p *plugin) watchLabels(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := p.labels.update(ctx, labelsOf(p.cards.gpus())); err != nil {
+		if err := p.labels.update(ctx, labelsOf(p.gpus.gpus())); err != nil {
 			klog.FromContext(ctx).Error(err, "The node's labels are not up to date")
 		}
 	}, cmp.Or(p.LookInterval, defaultLookInterval))

@@ -13,22 +13,22 @@ import (
 )
 
 func TestLabelsOf(t *testing.T) {
-	card := func(vendor gpu.Vendor, product string, mib int64) gpu.GPU {
+	g := func(vendor gpu.Vendor, product string, mib int64) gpu.GPU {
 		return gpu.GPU{Vendor: vendor, ProductName: product, Memory: mib << 20}
 	}
-	h100, l4 := card(gpu.NVIDIA, "NVIDIA H100 80GB HBM3", 81559), card(gpu.NVIDIA, "NVIDIA L4", 23034)
+	h100, l4 := g(gpu.NVIDIA, "NVIDIA H100 80GB HBM3", 81559), g(gpu.NVIDIA, "NVIDIA L4", 23034)
 	for name, test := range map[string]struct {
-		cards []gpu.GPU
-		want  map[string]string
+		gpus []gpu.GPU
+		want map[string]string
 	}{
-		"no card":          {nil, nil},
-		"one vendor's":     {[]gpu.GPU{card(gpu.AMD, "MI300X", 196592)}, nil},
+		"no GPU":           {nil, nil},
+		"one vendor's":     {[]gpu.GPU{g(gpu.AMD, "MI300X", 196592)}, nil},
 		"two of a kind":    {[]gpu.GPU{h100, h100}, map[string]string{labelProduct: "NVIDIA-H100-80GB-HBM3", labelCount: "2", labelMemory: "81559"}},
 		"mixed":            {[]gpu.GPU{h100, l4}, map[string]string{labelCount: "2", labelMemory: "23034"}},
-		"another's beside": {[]gpu.GPU{l4, card(gpu.AMD, "x", 1)}, map[string]string{labelProduct: "NVIDIA-L4", labelCount: "1", labelMemory: "23034"}},
+		"another's beside": {[]gpu.GPU{l4, g(gpu.AMD, "x", 1)}, map[string]string{labelProduct: "NVIDIA-L4", labelCount: "1", labelMemory: "23034"}},
 		"nothing known":    {[]gpu.GPU{{Vendor: gpu.NVIDIA, ProductName: "NVIDIA L4"}}, map[string]string{labelProduct: "NVIDIA-L4", labelCount: "1"}},
 	} {
-		assert.Equal(t, test.want, labelsOf(test.cards), name)
+		assert.Equal(t, test.want, labelsOf(test.gpus), name)
 	}
 }
 

@@ -23,7 +23,7 @@ const lockPatience = time.Second
 // lockFolder makes sure that only plugins of one installation work on the node's
 // folder. During a rolling update the old and the new one do so together, each
 // with a shared lock; a second installation would publish and cut the same
-// cards again. The kernel lets go of a lock when the process ends, however it
+// GPUs again. The kernel lets go of a lock when the process ends, however it
 // ends.
 func lockFolder(ctx context.Context, dir, installation string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {

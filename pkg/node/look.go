@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// defaultLookInterval is how often the cards are looked at.
+	// defaultLookInterval is how often the GPUs are looked at.
 	defaultLookInterval = 5 * time.Second
-	// lookTimeout is how long the cards may take to tell what they are, and
+	// lookTimeout is how long the GPUs may take to tell what they are, and
 	// healthTimeout how they are: longer than a claim that is being prepared keeps
-	// a card busy. A card that hangs takes all of the first, once, and must leave
+	// a GPU busy. A GPU that hangs takes all of the first, once, and must leave
 	// the others time for the second.
 	lookTimeout   = 30 * time.Second
 	healthTimeout = 20 * time.Second
 	// foreignTimeout is how long the look for foreign partitions waits for a
-	// card on which a claim is being prepared.
+	// GPU on which a claim is being prepared.
 	foreignTimeout = time.Second
 )
 
-// watchCards looks at the cards from time to time until ctx ends.
-func (p *plugin) watchCards(ctx context.Context) {
+// watchGPUs looks at the GPUs from time to time until ctx ends.
+func (p *plugin) watchGPUs(ctx context.Context) {
 	tick := time.NewTicker(cmp.Or(p.LookInterval, defaultLookInterval))
 	defer tick.Stop()
 	for {
@@ -43,27 +43,27 @@ func (p *plugin) watchCards(ctx context.Context) {
 	}
 }
 
-// lookAtAll looks at the cards, unless they are being changed: who changes them looks
+// lookAtAll looks at the GPUs, unless they are being changed: who changes them looks
 // at them afterwards. That takes minutes where a driver is loaded anew, for which the
-// daemons of other cards must not wait.
+// daemons of other GPUs must not wait.
 func (p *plugin) lookAtAll(ctx context.Context) {
 	if p.looking.TryLock() {
-		p.lookAtCards(ctx)
+		p.lookAtGPUs(ctx)
 		p.looking.Unlock()
 	}
 	p.lookAfterDaemons(ctx)
 	p.publisher.claimsChanged(ctx)
 }
 
-func (p *plugin) lookAtCards(ctx context.Context) {
+func (p *plugin) lookAtGPUs(ctx context.Context) {
 	if err := p.look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The cards cannot be listed")
+		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed")
 	}
 	p.lookForForeign(ctx)
 	p.lookForObstacles(ctx)
 }
 
-// look finds out which cards there are and how they are, and publishes what has
+// look finds out which GPUs there are and how they are, and publishes what has
 // changed.
 func (p *plugin) look(ctx context.Context) error {
 	listing, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -75,16 +75,16 @@ func (p *plugin) look(ctx context.Context) error {
 	p.drivers.setUnlisted(nil)
 	maps.Copy(problems, p.driverProblems())
 	for _, address := range p.roster.update(ctx, found, problems, told, p.Machine.BootID()) {
-		p.events.note(ctx, "GPURemoved", fmt.Sprintf("Card %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.CardName(address)))
+		p.events.note(ctx, "GPURemoved", fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.GPUName(address)))
 	}
 	p.shape(found)
 	reshared := p.share(ctx, found)
 	maps.Copy(problems, p.problems(ctx, found))
 	if err := ctx.Err(); err != nil {
-		// The plugin ends: what has failed because of that says nothing about cards.
+		// The plugin ends: what has failed because of that says nothing about GPUs.
 		return err
 	}
-	changes, publish := p.cards.update(found, problems, p.heldPlacements())
+	changes, publish := p.gpus.update(found, problems, p.heldPlacements())
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}
@@ -94,7 +94,7 @@ func (p *plugin) look(ctx context.Context) error {
 	return nil
 }
 
-// heldPlacements is what claims hold, by card.
+// heldPlacements is what claims hold, by GPU.
 func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 	held := map[string][]gpu.Placement{}
 	for _, r := range claim.InUse(p.claims.Ledger.List()) {
@@ -111,15 +111,15 @@ func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 // must not be given out.
 func (p *plugin) lookForForeign(ctx context.Context) {
 	foreign := map[string][]gpu.Partition{}
-	for _, card := range p.cards.list() {
-		p.finishReleases(ctx, card.PCIAddress)
-		partitions, err := p.foreignOn(ctx, &card)
+	for _, g := range p.gpus.list() {
+		p.finishReleases(ctx, g.PCIAddress)
+		partitions, err := p.foreignOn(ctx, &g)
 		if err != nil {
 			// Not known now: what was known before stays.
-			partitions = p.publisher.foreignOn(card.PCIAddress)
+			partitions = p.publisher.foreignOn(g.PCIAddress)
 		}
 		if len(partitions) > 0 {
-			foreign[card.PCIAddress] = partitions
+			foreign[g.PCIAddress] = partitions
 		}
 	}
 	p.publisher.setForeign(ctx, foreign)
@@ -133,9 +133,9 @@ func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
 	p.report(ctx, p.claims.FinishReleases(ctx, pciAddress))
 }
 
-// foreignOn lists the foreign partitions of one card. If the node's settings say
+// foreignOn lists the foreign partitions of one GPU. If the node's settings say
 // so, it takes over those that nobody uses.
-func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error) {
+func (p *plugin) foreignOn(ctx context.Context, c *gpuState) ([]gpu.Partition, error) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
 	partitions, missing, err := p.claims.Compare(ctx, c.PCIAddress)
@@ -148,7 +148,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error
 		if p.AdoptForeign {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
-				p.events.note(ctx, "ForeignPartitionRemoved", fmt.Sprintf("Card %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
+				p.events.note(ctx, "ForeignPartitionRemoved", fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
@@ -160,7 +160,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *card) ([]gpu.Partition, error
 
 // noteMissing takes in what claims hold of a GPU and the GPU does not have any more.
 func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []ledger.Device) {
-	changes := p.cards.setRemoved(pciAddress, missing)
+	changes := p.gpus.setRemoved(pciAddress, missing)
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}
@@ -170,14 +170,14 @@ func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []l
 }
 
 // tellForeign tells the node's admin once about a foreign partition.
-func (p *plugin) tellForeign(ctx context.Context, c *card, f gpu.Partition, adoption error) {
+func (p *plugin) tellForeign(ctx context.Context, c *gpuState, f gpu.Partition, adoption error) {
 	for _, known := range p.publisher.foreignOn(c.PCIAddress) {
 		if known == f {
 			return
 		}
 	}
 	p.metrics.findings.WithLabelValues("ForeignPartition", "success").Inc()
-	message := fmt.Sprintf("Card %s holds partition %s (%s) that Tranche did not make. It is left alone, and what it covers is not given out. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
+	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and what it covers is not given out. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
 	if adoption != nil {
 		message += fmt.Sprintf(" (it could not be taken over: %v)", adoption)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// rejoinTimeout is how long the start of a dead daemon may wait for its cards.
+// rejoinTimeout is how long the start of a dead daemon may wait for its GPUs.
 const rejoinTimeout = 10 * time.Second
 
 // defaultMPSDir is the folder of the MPS daemons. It is short, because the paths of
@@ -35,14 +35,14 @@ func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervi
 	})
 }
 
-// openShares finds what sets up the shares of cards.
+// openShares finds what sets up the shares of GPUs.
 func (p *plugin) openShares(ctx context.Context) {
 	root := ""
 	for _, o := range p.hardware.all() {
 		root = cmp.Or(root, o.programRoot)
 	}
 	p.daemons = newDaemons(p.supervisor(ctx, root), p.events)
-	p.shares = share.New(share.Config{Cards: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.whyNot})
+	p.shares = share.New(share.Config{GPUs: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.whyNot})
 	p.daemons.serves = p.shares.Serves
 	s, err := openSharing(p.sharingFile())
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 }
 
 // currentRecords are the records of the ledger, with what was handed out under the
-// present loads of the cards' drivers.
+// present loads of the GPUs' drivers.
 func (p *plugin) currentRecords() []ledger.Record {
 	records := claim.InUse(p.claims.Ledger.List())
 	for i := range records {

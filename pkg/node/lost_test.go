@@ -29,7 +29,7 @@ func TestReleaseOnALostGPU(t *testing.T) {
 
 	stop()
 	m.start()
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 	m.faults(nvdriver.Faults{})
 	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, patience, tick)
 	awaitDevices(t, m.api, false, untainted)
@@ -62,7 +62,7 @@ func TestBusyGPUIsTainted(t *testing.T) {
 	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address0, PID: 4711}}})
 	assert.Contains(t, awaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
-		if onCard(d) == address0 && strings.Contains(d.Name, "-mig-") {
+		if onGPU(d) == address0 && strings.Contains(d.Name, "-mig-") {
 			return len(d.Taints) == 1 && d.Taints[0].Key == TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
 		}
 		return untainted(d)
@@ -88,7 +88,7 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 	assert.Contains(t, note, "somebody other than Tranche has removed the partition")
 	assert.Contains(t, note, "claim team/claim-a, pod pod-a")
 	assert.Contains(t, m.awaitHealth(stream, small0, drahealth.HealthStatus_UNHEALTHY), "has removed the partition")
-	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onCard(d) == address0) })
+	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
 	require.Empty(t, k.unprepare(c))
 	awaitEvent(t, m.api, "HeldDeviceReleased", small0)

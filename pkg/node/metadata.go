@@ -34,14 +34,14 @@ const (
 // metadata is what the workload is told about its device, in a file of a format
 // that all DRA drivers share.
 func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
-	for _, card := range d.cards.list() {
-		if card.PCIAddress != device.Placement.GPU {
+	for _, g := range d.gpus.list() {
+		if g.PCIAddress != device.Placement.GPU {
 			continue
 		}
 		attributes := map[string]resourceapi.DeviceAttribute{
 			metadataMemory: {IntValue: ptr.To(device.Placement.Memory)},
 		}
-		for name, value := range publish.Attributes(&card.GPU, device.Placement) {
+		for name, value := range publish.Attributes(&g.GPU, device.Placement) {
 			attributes[string(name)] = value
 		}
 		if device.UUID != "" {

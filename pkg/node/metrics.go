@@ -92,7 +92,7 @@ var (
 		"Devices that claims hold.", []string{"type", "profile"}, nil)
 	claimInfoDesc = prometheus.NewDesc("tranche_claim_info",
 		"1 for each device that a pod holds.",
-		[]string{"namespace", "pod", "claim", "device", "card", "type", "profile", "uuid"}, nil)
+		[]string{"namespace", "pod", "claim", "device", "gpu", "type", "profile", "uuid"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -130,7 +130,7 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// profileLabel is the profile of a partition, or of the one that is shared. A whole card has none, whatever its
+// profileLabel is the profile of a partition, or of the one that is shared. A whole GPU has none, whatever its
 // vendor calls the mode that it is in.
 func profileLabel(p gpu.Placement) string {
 	if p.Base().Type == gpu.TypeGPU {
@@ -152,7 +152,7 @@ func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
 	}
 	for _, pod := range pods {
 		info[claimInfo{
-			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.CardName(),
+			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.GPUName(),
 			string(d.Placement.Type), profileLabel(d.Placement), d.UUID,
 		}] = true
 	}

@@ -47,25 +47,25 @@ func heldDevice(p gpu.Placement, uuid string, admin bool) ledger.Device {
 }
 
 func TestMetricsOfClaims(t *testing.T) {
-	one, card := cardAt("0000:01:00.0").Placements[0], cardAt("0000:02:00.0").Placements[1]
-	amd := amdCardAt("0000:05:00.0", "NPS1").Placements
-	unfinished := preparedRecord("unfinished", nil, heldDevice(card, "", false))
+	one, g := gpuAt("0000:01:00.0").Placements[0], gpuAt("0000:02:00.0").Placements[1]
+	amd := amdGPUAt("0000:05:00.0", "NPS1").Placements
+	unfinished := preparedRecord("unfinished", nil, heldDevice(g, "", false))
 	unfinished.State = ledger.Preparing
 	records := []ledger.Record{
 		// Two requests with one device, and a pod that replaces one of its name.
 		preparedRecord("a", []string{"web-0", "web-0", "web-1"}, heldDevice(one, "MIG-1", false), heldDevice(one, "MIG-1", true)),
-		preparedRecord("b", nil, heldDevice(card, "GPU-2", false)),
+		preparedRecord("b", nil, heldDevice(g, "GPU-2", false)),
 		preparedRecord("c", nil, heldDevice(amd[1], "", false)),
 		preparedRecord("d", nil, heldDevice(amd[3], "e3a9", false)),
 		unfinished,
 	}
 	m := newMetrics(func() []ledger.Record { return records })
 	assert.Equal(t, []string{
-		`tranche_claim_info{card="gpu-0000-01-00-0",claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",namespace="team",pod="web-0",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
-		`tranche_claim_info{card="gpu-0000-01-00-0",claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",namespace="team",pod="web-1",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
-		`tranche_claim_info{card="gpu-0000-02-00-0",claim="b",device="gpu-0000-02-00-0",namespace="team",pod="",profile="",type="gpu",uuid="GPU-2"} 1`,
-		`tranche_claim_info{card="gpu-0000-05-00-0",claim="c",device="gpu-0000-05-00-0-cpx-1",namespace="team",pod="",profile="cpx",type="xcp",uuid=""} 1`,
-		`tranche_claim_info{card="gpu-0000-05-00-0",claim="d",device="gpu-0000-05-00-0",namespace="team",pod="",profile="",type="gpu",uuid="e3a9"} 1`,
+		`tranche_claim_info{gpu="gpu-0000-01-00-0",claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",namespace="team",pod="web-0",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
+		`tranche_claim_info{gpu="gpu-0000-01-00-0",claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",namespace="team",pod="web-1",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
+		`tranche_claim_info{gpu="gpu-0000-02-00-0",claim="b",device="gpu-0000-02-00-0",namespace="team",pod="",profile="",type="gpu",uuid="GPU-2"} 1`,
+		`tranche_claim_info{gpu="gpu-0000-05-00-0",claim="c",device="gpu-0000-05-00-0-cpx-1",namespace="team",pod="",profile="cpx",type="xcp",uuid=""} 1`,
+		`tranche_claim_info{gpu="gpu-0000-05-00-0",claim="d",device="gpu-0000-05-00-0",namespace="team",pod="",profile="",type="gpu",uuid="e3a9"} 1`,
 	}, scrape(t, m, "tranche_claim_info{"))
 	assert.Equal(t, []string{
 		`tranche_prepared_devices{profile="",type="gpu"} 2`,
@@ -79,7 +79,7 @@ func TestMetricsOfClaims(t *testing.T) {
 func TestMetricsOfPublishing(t *testing.T) {
 	m := newMetrics(func() []ledger.Record { return nil })
 	for range 2 {
-		resources, errs := publish.Resources("node-a", []publish.Card{{GPU: cardAt("0000:01:00.0")}, {GPU: cardAt("0000:02:00.0"), Withheld: true}})
+		resources, errs := publish.Resources("node-a", []publish.GPU{{GPU: gpuAt("0000:01:00.0")}, {GPU: gpuAt("0000:02:00.0"), Withheld: true}})
 		require.Empty(t, errs)
 		m.publishedDevices(resources)
 	}

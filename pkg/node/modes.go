@@ -15,7 +15,7 @@ type modes struct{ *nodeGPUs }
 
 var _ reshape.Hardware = modes{}
 
-// Modes implements reshape.Hardware. Cards without modes have none.
+// Modes implements reshape.Hardware. GPUs without modes have none.
 func (m modes) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	o, err := m.of(pciAddress)
 	if err != nil {
@@ -60,9 +60,9 @@ func (m modes) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode s
 			return v.SetMemoryPartition(ctx, mode)
 		}
 	}
-	return fmt.Errorf("no driver on this node changes the memory mode of cards of %s", vendor.Title())
+	return fmt.Errorf("no driver on this node changes the memory mode of GPUs of %s", vendor.Title())
 }
 
 func lacks(o *opened, pciAddress, what string) error {
-	return fmt.Errorf("card %s of %s has no %s", gpu.CardName(pciAddress), o.name.Title(), what)
+	return fmt.Errorf("GPU %s of %s has no %s", gpu.GPUName(pciAddress), o.name.Title(), what)
 }

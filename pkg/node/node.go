@@ -44,14 +44,14 @@ type plugin struct {
 	client   kubernetes.Interface
 	events   *eventSink
 	metrics  *metrics
-	cards    *cards
+	gpus     *gpus
 	troubles *troubles
 	hardware *nodeGPUs
 	// drivers knows which drivers should be open and are not.
 	drivers *drivers
 	// serving is set once there is something to serve.
 	serving bool
-	// openers open the drivers of the node's cards, toldFailures is why some are
+	// openers open the drivers of the node's GPUs, toldFailures is why some are
 	// not open. Only the goroutine that opens them has these.
 	openers      []*opener
 	toldFailures map[gpu.Vendor]string
@@ -60,25 +60,25 @@ type plugin struct {
 	registration registration
 	// node is what the API server knows of the node.
 	node *nodeWatch
-	// sharing decides how the cards are shared, desired is the desired state, and
+	// sharing decides how the GPUs are shared, desired is the desired state, and
 	// daemons are those that shares rely on.
 	sharing *sharing
 	desired desiredState
 	daemons *daemons
 	shares  *share.Sharer
-	// profile brings the cards into the shape that is wanted of them, follow does what
+	// profile brings the GPUs into the shape that is wanted of them, follow does what
 	// the controller asks.
 	profile *reshape.Node
 	follow  *follower
-	// looking is held by who looks at all cards, or changes them. It protects what only
+	// looking is held by who looks at all GPUs, or changes them. It protects what only
 	// who looks has.
 	looking sync.Mutex
-	// roster is the cards of the node, uncut, those that do not answer included.
+	// roster is the GPUs of the node, uncut, those that do not answer included.
 	roster *roster
 	// labels keeps the node's labels; nil: they are not ours.
 	labels         *labeler
 	uninstallation uninstallation
-	// seenObstacles is what the last look found to be in the way, by card. Only the
+	// seenObstacles is what the last look found to be in the way, by GPU. Only the
 	// looking goroutine has it.
 	seenObstacles map[string][]gpu.Obstacle
 	// stop ends the run, for errors that only a restart can mend.
@@ -98,7 +98,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	if err := removeStaleSockets(ctx, c); err != nil {
 		return err
 	}
-	p := &plugin{Config: c, client: client, cards: &cards{}, drivers: &drivers{}, stop: stop}
+	p := &plugin{Config: c, client: client, gpus: &gpus{}, drivers: &drivers{}, stop: stop}
 	p.desired = desiredState{configs: profile.NewSource(c.DevicePluginConfigsDir)}
 	p.follow = newFollower(p)
 	if c.NodeLabels {
@@ -109,14 +109,14 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 		return err
 	}
 	unlock()
-	if p.uninstallation.active() || p.neverHadCards() {
+	if p.uninstallation.active() || p.neverHadGPUs() {
 		return c.leave(ctx)
 	}
 	return nil
 }
 
-// neverHadCards tells whether there is nothing to come back to on this node.
-func (p *plugin) neverHadCards() bool {
+// neverHadGPUs tells whether there is nothing to come back to on this node.
+func (p *plugin) neverHadGPUs() bool {
 	_, err := os.Stat(p.healthFile())
 	return !p.serving && errors.Is(err, os.ErrNotExist)
 }
@@ -136,7 +136,7 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	p.openRoster(ctx)
 	if len(p.node.upgrades()) > 0 {
-		// Whether there are cards may only be known when that is over.
+		// Whether there are GPUs may only be known when that is over.
 		if err := p.node.watch(ctx, p.stop); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	p.openShares(ctx)
 	p.openProfile(ctx)
-	if err := p.openCards(ctx, records, broken); err != nil {
+	if err := p.openGPUs(ctx, records, broken); err != nil {
 		return err
 	}
 	if err := p.serveReport(ctx); err != nil {
@@ -177,23 +177,23 @@ func (p *plugin) run(ctx context.Context) error {
 	return p.watchOver(ctx)
 }
 
-// openCards brings together the cards, the claims that hold them, and what is
+// openGPUs brings together the GPUs, the claims that hold them, and what is
 // known of their health.
-func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
+func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
 	files, err := cdi.Open(p.CDIDir)
 	if err != nil {
 		return err
 	}
 	locks := filepath.Join(p.DataDir(), "locks")
 	if err := os.MkdirAll(locks, 0o700); err != nil {
-		return fmt.Errorf("create the folder for the locks of cards: %w", err)
+		return fmt.Errorf("create the folder for the locks of GPUs: %w", err)
 	}
 	p.claims = claim.NewManager(claim.Config{
 		Node:     p.NodeName,
 		Hardware: p.hardware,
 		Ledger:   records,
 		CDI:      files,
-		Cards:    p.preparable,
+		GPUs:     p.preparable,
 		LoadID:   p.hardware.LoadID,
 		LockDir:  locks,
 		Shares:   p.shares,
@@ -206,14 +206,14 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	p.profile.Claims = p.claims
 	p.hardware.learn(records.List())
 	p.publisher = &publisher{
-		node: p.NodeName, cards: p.cards, events: p.events, metrics: p.metrics,
+		node: p.NodeName, gpus: p.gpus, events: p.events, metrics: p.metrics,
 		isUpgrading: p.isUpgrading, unknown: func() bool { return p.drivers.problem() != nil },
 		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared, isOld: p.isOld,
 		heldOn:    p.heldOn,
 		withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	}
 	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
-		klog.FromContext(ctx).Error(err, "Cards that were in trouble may be given out again")
+		klog.FromContext(ctx).Error(err, "GPUs that were in trouble may be given out again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
 	p.expectSilent(ctx)
@@ -228,8 +228,8 @@ func (p *plugin) openCards(ctx context.Context, records *ledger.Ledger, broken [
 	return nil
 }
 
-// cannotList goes by a driver that is open and does not tell of any card: the kubelet is
-// served as without a driver, until a later look finds the cards.
+// cannotList goes by a driver that is open and does not tell of any GPU: the kubelet is
+// served as without a driver, until a later look finds the GPUs.
 func (p *plugin) cannotList(ctx context.Context, err error) {
 	p.drivers.setUnlisted(err)
 	p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
@@ -241,17 +241,17 @@ func (p *plugin) cannotList(ctx context.Context, err error) {
 	p.seed(ctx, silent, problems)
 }
 
-// isCut tells whether claims hold partitions of a card, or shares.
+// isCut tells whether claims hold partitions of a GPU, or shares.
 func (p *plugin) isCut(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
 }
 
-// isShared tells whether claims hold shares of a card.
+// isShared tells whether claims hold shares of a GPU.
 func (p *plugin) isShared(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
 }
 
-// heldOn lists the devices of a card that claims hold, if only to look at them.
+// heldOn lists the devices of a GPU that claims hold, if only to look at them.
 func (p *plugin) heldOn(pciAddress string) []string {
 	var names []string
 	for _, d := range p.devicesOn(pciAddress) {
@@ -260,18 +260,18 @@ func (p *plugin) heldOn(pciAddress string) []string {
 	return names
 }
 
-// isOld tells whether claims hold devices of a card from another pool than the node's:
+// isOld tells whether claims hold devices of a GPU from another pool than the node's:
 // version 0.1 had a pool for each GPU.
 func (p *plugin) isOld(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != gpu.PoolName(p.NodeName) })
 }
 
-// holdsOn tells whether claims hold what is asked for on a card.
+// holdsOn tells whether claims hold what is asked for on a GPU.
 func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
 	return slices.ContainsFunc(p.devicesOn(pciAddress), func(d ledger.Device) bool { return !d.Admin && what(&d) })
 }
 
-// devicesOn are the devices of a card that records of claims name.
+// devicesOn are the devices of a GPU that records of claims name.
 func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
 	return ledger.DevicesOn(p.claims.Ledger.On([]string{pciAddress}), pciAddress)
 }
@@ -291,7 +291,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.NodeUID(p.events.node.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
 		kubeletplugin.PluginDataDirectoryPath(p.DataDir()),
-		// Our own locks let claims on different cards proceed at the same time.
+		// Our own locks let claims on different GPUs proceed at the same time.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCInterceptor(p.registration.interceptor),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
@@ -302,7 +302,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		options = append(options, kubeletplugin.RollingUpdate(p.PodUID))
 	}
 	driver := &driver{
-		claims: p.claims, cards: p.cards, publisher: p.publisher, metrics: p.metrics,
+		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: claimStatus{client: p.client},
 		uninstallation: &p.uninstallation, follow: p.follow, stop: p.stop,
 	}
@@ -320,13 +320,13 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 }
 
 // publishFirst publishes for the first time in this run, once it is known what
-// an earlier run published and who else serves the cards.
+// an earlier run published and who else serves the GPUs.
 func (p *plugin) publishFirst(ctx context.Context) error {
 	published, err := p.ownSlices(ctx)
 	if err != nil {
 		return err
 	}
-	p.cards.adopt(p.NodeName, published)
+	p.gpus.adopt(p.NodeName, published)
 	p.publisher.adopt(published)
 	if err := p.removeOtherPools(ctx, published); err != nil {
 		return err
@@ -410,7 +410,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.watchVendors(ctx) })
 	wg.Go(func() { p.resumeDrivers(ctx) })
-	wg.Go(func() { p.watchCards(ctx) })
+	wg.Go(func() { p.watchGPUs(ctx) })
 	wg.Go(func() { p.follow.run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })

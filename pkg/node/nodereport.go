@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// modesTimeout is how long a card may take to tell its modes, for a report.
+// modesTimeout is how long a GPU may take to tell its modes, for a report.
 const modesTimeout = 2 * time.Second
 
 // nodeReport is how the node is, for its GPUNode. During a rolling update the claims
@@ -25,38 +25,38 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	if err := f.claims.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "What another plugin has prepared on this node is not reported")
 	}
-	cards := f.cards.list()
+	gpus := f.gpus.list()
 	report := &v1alpha1.NodeReport{
 		BootID:  f.Machine.BootID(),
-		Count:   int32(len(cards)),
+		Count:   int32(len(gpus)),
 		Held:    int32(len(claim.InUse(f.claims.Ledger.List()))),
 		Owners:  f.publisher.ownersFound(),
 		Applied: f.profile.Applied().Hash,
 	}
-	if len(cards) == 0 {
+	if len(gpus) == 0 {
 		report.Basis = f.basis(nil)
 		return report
 	}
 	// All at once: those that hang must not hold up the answer to the controller one
 	// after the other.
-	report.Cards = make([]v1alpha1.CardReport, len(cards))
-	modes := make([]*gpu.Modes, len(cards))
+	report.GPUs = make([]v1alpha1.GPUReport, len(gpus))
+	modes := make([]*gpu.Modes, len(gpus))
 	var wg sync.WaitGroup
-	for i := range cards {
+	for i := range gpus {
 		wg.Go(func() {
-			modes[i] = f.modesNow(ctx, &cards[i])
-			report.Cards[i] = f.cardReport(&cards[i], modes[i])
+			modes[i] = f.modesNow(ctx, &gpus[i])
+			report.GPUs[i] = f.gpuReport(&gpus[i], modes[i])
 		})
 	}
 	wg.Wait()
 	answered := map[string]gpu.Modes{}
 	for i, m := range modes {
 		if m != nil {
-			answered[cards[i].Name()] = *m
+			answered[gpus[i].Name()] = *m
 		}
 	}
 	report.Basis = f.basis(answered)
-	for _, c := range report.Cards {
+	for _, c := range report.GPUs {
 		if len(c.Held) == 0 && c.Problem == "" {
 			report.Free++
 		}
@@ -64,8 +64,8 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	return report
 }
 
-func (f *follower) cardReport(c *card, modes *gpu.Modes) v1alpha1.CardReport {
-	return v1alpha1.CardReport{
+func (f *follower) gpuReport(c *gpuState, modes *gpu.Modes) v1alpha1.GPUReport {
+	return v1alpha1.GPUReport{
 		Name: c.Name(), Vendor: string(c.Vendor), Product: c.ProductName, Index: int32(c.Index),
 		Mode:       f.modeText(c, modes),
 		Partitions: f.partitionsOf(c),
@@ -77,19 +77,19 @@ func (f *follower) cardReport(c *card, modes *gpu.Modes) v1alpha1.CardReport {
 }
 
 // modesNow is how a GPU is set, nil if it does not answer.
-func (f *follower) modesNow(ctx context.Context, c *card) *gpu.Modes {
+func (f *follower) modesNow(ctx context.Context, c *gpuState) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
 	m, err := modes{f.hardware}.Modes(ctx, c.PCIAddress)
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("A card does not tell how it is set", "card", c.Name(), "err", err)
+		klog.FromContext(ctx).V(2).Info("A GPU does not tell how it is set", "gpu", c.Name(), "err", err)
 		return nil
 	}
 	return &m
 }
 
-// modeText is how a card is set, for people. One that does not answer is as it was.
-func (f *follower) modeText(c *card, m *gpu.Modes) string {
+// modeText is how a GPU is set, for people. One that does not answer is as it was.
+func (f *follower) modeText(c *gpuState, m *gpu.Modes) string {
 	if m == nil {
 		return f.modeBefore(c.Name())
 	}
@@ -99,21 +99,21 @@ func (f *follower) modeText(c *card, m *gpu.Modes) string {
 	return strings.TrimSpace(m.Compute + " " + m.Memory)
 }
 
-func (f *follower) modeBefore(card string) string {
+func (f *follower) modeBefore(gpuID string) string {
 	if f.reported == nil {
 		return ""
 	}
-	for _, c := range f.reported.Cards {
-		if c.Name == card {
+	for _, c := range f.reported.GPUs {
+		if c.Name == gpuID {
 			return c.Mode
 		}
 	}
 	return ""
 }
 
-// partitionsOf are the partitions of a card that are known: of claims, of the
+// partitionsOf are the partitions of a GPU that are known: of claims, of the
 // profile, and of others.
-func (f *follower) partitionsOf(c *card) []string {
+func (f *follower) partitionsOf(c *gpuState) []string {
 	var names []string
 	for _, d := range f.devicesOn(c.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
@@ -130,8 +130,8 @@ func (f *follower) partitionsOf(c *card) []string {
 	return slices.Compact(names)
 }
 
-// heldOf are the devices of a card that claims hold.
-func (f *follower) heldOf(c *card) []string {
+// heldOf are the devices of a GPU that claims hold.
+func (f *follower) heldOf(c *gpuState) []string {
 	var names []string
 	for _, d := range ledger.DevicesOn(claim.InUse(f.claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
 		if !d.Admin {
@@ -142,11 +142,11 @@ func (f *follower) heldOf(c *card) []string {
 	return slices.Compact(names)
 }
 
-// notRestoredOn is why a card could not be put back, empty if it was.
-func (f *follower) notRestoredOn(card string) string {
+// notRestoredOn is why a GPU could not be put back, empty if it was.
+func (f *follower) notRestoredOn(gpuID string) string {
 	var why []string
 	for _, text := range strings.Split(f.notRestored, "; ") {
-		if strings.Contains(text, card) {
+		if strings.Contains(text, gpuID) {
 			why = append(why, text)
 		}
 	}
@@ -154,10 +154,10 @@ func (f *follower) notRestoredOn(card string) string {
 }
 
 // pendingOf says what of the profile waits until claims are released.
-func (f *follower) pendingOf(c *card) []string {
+func (f *follower) pendingOf(c *gpuState) []string {
 	var pending []string
 	if later := f.sharing.waiting(c.Name()); later != "" {
-		pending = append(pending, "when no share of the card is held: "+later)
+		pending = append(pending, "when no share of the GPU is held: "+later)
 	}
 	switch why := f.notRestoredOn(c.Name()); {
 	case why != "":

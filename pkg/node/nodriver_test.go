@@ -53,7 +53,7 @@ func tainted(t *testing.T, api *fake.Clientset, key string) (n int) {
 	return n
 }
 
-// awaitPublished waits until both cards are published, and counts their devices.
+// awaitPublished waits until both GPUs are published, and counts their devices.
 func (m *machine) awaitPublished() int {
 	m.t.Helper()
 	var names []string
@@ -63,7 +63,7 @@ func (m *machine) awaitPublished() int {
 			names = append(names, d.Name)
 		}
 		return slices.Contains(names, card0) && slices.Contains(names, card1)
-	}, patience, tick, "the cards are not published")
+	}, patience, tick, "the GPUs are not published")
 	return len(names)
 }
 
@@ -95,7 +95,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 	m.requireNotReady("the NVIDIA driver of this node cannot be used: its kernel module is loaded, but there is no library")
 	awaitEvent(t, m.api, "HardwareUnusable", "no library")
 
-	assert.Contains(t, k.refused(allocate(t, m.api, "c", card0+"-mig-1g-10gb-6")), "the NVIDIA driver of card "+card0+" cannot be used: its kernel module is loaded")
+	assert.Contains(t, k.refused(allocate(t, m.api, "c", card0+"-mig-1g-10gb-6")), "the NVIDIA driver of GPU "+card0+" cannot be used: its kernel module is loaded")
 	k.mustPrepare(partition) // a kubelet that starts again asks for running pods, too
 	assert.Empty(t, k.unprepare(partition))
 	assert.Empty(t, k.unprepare(whole))

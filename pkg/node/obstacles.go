@@ -14,44 +14,44 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// obstaclesTimeout is how long the look for obstacles waits for a card.
+// obstaclesTimeout is how long the look for obstacles waits for a GPU.
 const obstaclesTimeout = 5 * time.Second
 
-// lookForObstacles looks what cannot be had of the cards now although no claim is
+// lookForObstacles looks what cannot be had of the GPUs now although no claim is
 // in its way: modes that a process keeps them from, and parts that their driver
 // does not offer.
 func (p *plugin) lookForObstacles(ctx context.Context) {
-	cards := p.cards.list()
-	found, errs := make([][]gpu.Obstacle, len(cards)), make([]error, len(cards))
+	gpus := p.gpus.list()
+	found, errs := make([][]gpu.Obstacle, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
-	for i := range cards {
-		wg.Go(func() { found[i], errs[i] = p.obstaclesOf(ctx, cards[i].PCIAddress) })
+	for i := range gpus {
+		wg.Go(func() { found[i], errs[i] = p.obstaclesOf(ctx, gpus[i].PCIAddress) })
 	}
 	wg.Wait()
 	seen, all := map[string][]gpu.Obstacle{}, map[string][]gpu.Obstacle{}
-	for i, card := range cards {
-		before, last := p.publisher.obstaclesOn(card.PCIAddress), p.seenObstacles[card.PCIAddress]
+	for i, g := range gpus {
+		before, last := p.publisher.obstaclesOn(g.PCIAddress), p.seenObstacles[g.PCIAddress]
 		now, lasting := found[i], found[i]
 		switch {
 		case errs[i] != nil:
 			// Not known now: what was known before stays.
-			klog.FromContext(ctx).V(2).Info("It cannot be told what is in the way on a card", "card", card.Name(), "err", errs[i])
+			klog.FromContext(ctx).V(2).Info("It cannot be told what is in the way on a GPU", "gpu", g.Name(), "err", errs[i])
 			now, lasting = last, before
 		case p.seenObstacles != nil:
 			lasting = lastingObstacles(last, now)
 		}
-		seen[card.PCIAddress] = now
+		seen[g.PCIAddress] = now
 		if len(lasting) > 0 {
-			all[card.PCIAddress] = lasting
+			all[g.PCIAddress] = lasting
 		}
-		p.tellObstacles(ctx, card.Name(), before, lasting)
+		p.tellObstacles(ctx, g.Name(), before, lasting)
 	}
 	p.seenObstacles = seen
 	p.publisher.setObstacles(ctx, all)
 }
 
 // lastingObstacles are those that count. A process that ends, like that of a pod
-// which is deleted, keeps the card a moment longer: it is in the way when it is
+// which is deleted, keeps the GPU a moment longer: it is in the way when it is
 // seen twice. The first look of a run believes what it sees, so that a restart
 // does not take a taint away for a moment.
 func lastingObstacles(before, now []gpu.Obstacle) []gpu.Obstacle {
@@ -68,7 +68,7 @@ func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obst
 	return p.hardware.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
 }
 
-// isHeld tells whether a claim has something on the card. One that is only being
+// isHeld tells whether a claim has something on the GPU. One that is only being
 // prepared has not: what is in its way is in the way of others, too.
 func (p *plugin) isHeld(pciAddress string) bool {
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
@@ -81,17 +81,17 @@ func (p *plugin) isHeld(pciAddress string) bool {
 	return false
 }
 
-// tellObstacles tells the node's admin what is newly in the way on a card, and
+// tellObstacles tells the node's admin what is newly in the way on a GPU, and
 // what is not any more. Devices with the same reason are told of together.
-func (p *plugin) tellObstacles(ctx context.Context, card string, before, now []gpu.Obstacle) {
+func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []gpu.Obstacle) {
 	for _, o := range byReason(now) {
 		if !slices.Equal(devicesOf(before, o), devicesOf(now, o)) {
-			p.events.warn(ctx, eventOf[o.Kind], fmt.Sprintf("Card %s cannot give %s now: %s", card, shortNames(card, devicesOf(now, o)), o.Reason))
+			p.events.warn(ctx, eventOf[o.Kind], fmt.Sprintf("GPU %s cannot give %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
 		}
 	}
 	for _, o := range byReason(before) {
 		if len(devicesOf(now, o)) == 0 {
-			p.events.note(ctx, eventOf[o.Kind]+"Over", fmt.Sprintf("No longer in the way on card %s: %s", card, o.Reason))
+			p.events.note(ctx, eventOf[o.Kind]+"Over", fmt.Sprintf("No longer in the way on GPU %s: %s", gpuID, o.Reason))
 		}
 	}
 }
@@ -99,12 +99,12 @@ func (p *plugin) tellObstacles(ctx context.Context, card string, before, now []g
 // eventOf is the reason of the event that tells of an obstacle.
 var eventOf = map[gpu.ObstacleKind]string{gpu.ObstacleBusy: "GPUBusy", gpu.ObstacleMissing: "PartitionMissing"}
 
-// shortNames names devices without the card that they are of.
-func shortNames(card string, devices []string) string {
+// shortNames names devices without the GPU that they are of.
+func shortNames(gpuID string, devices []string) string {
 	short := make([]string, len(devices))
 	for i, device := range devices {
-		short[i] = strings.TrimPrefix(device, card+"-")
-		if device == card {
+		short[i] = strings.TrimPrefix(device, gpuID+"-")
+		if device == gpuID {
 			short[i] = "itself as a whole"
 		}
 	}

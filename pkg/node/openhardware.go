@@ -33,7 +33,7 @@ type attempt struct {
 }
 
 // openPatience is how long one driver may take to be opened. Opening the library
-// of eight cards that sleep takes a while.
+// of eight GPUs that sleep takes a while.
 const openPatience = 30 * time.Second
 
 // try opens the driver, and returns when that is done or patience ends. A driver
@@ -108,10 +108,10 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*opened) {
 	return added
 }
 
-// waitForHardware returns when there is something to serve: cards and a driver for them,
-// or cards that were here before, claims that hold some, or a driver that is loaded and
+// waitForHardware returns when there is something to serve: GPUs and a driver for them,
+// or GPUs that were here before, claims that hold some, or a driver that is loaded and
 // cannot be used. Then the kubelet is served without that driver until it can be used:
-// pods that hold cards must be able to leave, which may be what the driver waits for.
+// pods that hold GPUs must be able to leave, which may be what the driver waits for.
 // Most nodes of a cluster have none of that; there the plugin idles.
 func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) error {
 	vendors, err := p.Machine.Vendors()
@@ -169,7 +169,7 @@ func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) 
 		switch {
 		case p.toldFailures[vendor] == told[vendor]:
 		case !isExpected:
-			klog.FromContext(ctx).V(2).Info("No cards of this vendor; looking again from time to time", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
+			klog.FromContext(ctx).V(2).Info("No GPUs of this vendor; looking again from time to time", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
 		case errors.As(err, &upgrade): // told when it was released
 		default:
 			p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the %s GPUs of this node, and tries again: %v. Pods that hold some can leave; no new ones get any", vendor.Title(), err))
@@ -179,7 +179,7 @@ func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) 
 	p.drivers.set(expected)
 }
 
-// expects tells whether the node should have a driver that can be used: it had cards of
+// expects tells whether the node should have a driver that can be used: it had GPUs of
 // the vendor, or the driver's module is loaded.
 func (p *plugin) expects(vendor gpu.Vendor, err error) bool {
 	if !errors.Is(err, hardware.ErrNoDriver) && !errors.As(err, new(*upgradeError)) {

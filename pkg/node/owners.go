@@ -11,10 +11,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// owner is another system that serves one vendor's cards of this node. Two
-// systems on one card would give it out twice, or cut it under a running pod.
+// owner is another system that serves one vendor's GPUs of this node. Two
+// systems on one GPU would give it out twice, or cut it under a running pod.
 type owner struct {
-	// vendor is whose cards it serves.
+	// vendor is whose GPUs it serves.
 	vendor gpu.Vendor
 	// name is short enough for a taint's value.
 	name string
@@ -37,7 +37,7 @@ var draDrivers = []owner{
 }
 
 // configManagerLabel is the node label that tells AMD's device config manager
-// which modes to switch the cards to (ROCm/device-config-manager,
+// which modes to switch the GPUs to (ROCm/device-config-manager,
 // internal/constants: it works where the label is set).
 const configManagerLabel = "dcm.amd.com/gpu-config-profile"
 
@@ -125,7 +125,7 @@ func hasDevices(slices []*resourceapi.ResourceSlice, driver string) bool {
 // owners are the other systems on a node.
 type owners []owner
 
-// of are those that serve a vendor's cards.
+// of are those that serve a vendor's GPUs.
 func (all owners) of(v gpu.Vendor) owners {
 	return slices.DeleteFunc(slices.Clone(all), func(o owner) bool { return o.vendor != v })
 }

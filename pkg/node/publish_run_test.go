@@ -19,12 +19,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-// slicesOfTwoCards is one slice with counters and one with devices for each card.
-const slicesOfTwoCards = 3
+// slicesOfTwoGPUs is one slice with counters and one with devices for each GPU.
+const slicesOfTwoGPUs = 3
 
 func awaitSlices(t *testing.T, api *fake.Clientset) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(slicesOf(t, api, gpu.DriverName)) == slicesOfTwoCards }, patience, tick, "not published")
+	require.Eventually(t, func() bool { return len(slicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs }, patience, tick, "not published")
 }
 
 // awaitDevices waits until all devices that are published are as they should
@@ -38,7 +38,7 @@ func awaitDevices(t *testing.T, api *fake.Clientset, none bool, ok func(resource
 				return false
 			}
 		}
-		return none == (len(devices) == 0) && len(slicesOf(t, api, gpu.DriverName)) == slicesOfTwoCards
+		return none == (len(devices) == 0) && len(slicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs
 	}, patience, tick)
 }
 
@@ -67,20 +67,20 @@ func TestRestartOnUnchangedHardwareWritesNothing(t *testing.T) {
 	awaitSlices(t, m.api)
 	k.mustPrepare(allocate(t, m.api, "a", small0))
 	stop()
-	require.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoCards, "the slices stay while the plugin is away")
+	require.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs, "the slices stay while the plugin is away")
 	m.api.ClearActions()
 
 	k, stop = m.start()
 	// When something new has been published, the first publication is through.
 	setAllocatable(t, m.api, "8")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) })
-	assert.Equal(t, 2, sliceWrites(m.api), "one write a card for the taint, and none before")
+	assert.Equal(t, 2, sliceWrites(m.api), "one write a GPU for the taint, and none before")
 	k.registered()
 	stop()
 }
 
-// What a plugin that ends cannot find out any more is no fault of the cards.
-func TestAPluginThatEndsTaintsNoCard(t *testing.T) {
+// What a plugin that ends cannot find out any more is no fault of the GPUs.
+func TestAPluginThatEndsTaintsNoGPU(t *testing.T) {
 	m := newMachine(t, newAPI())
 	m.config.LookInterval = time.Millisecond
 	k, stop := m.start()
@@ -200,9 +200,9 @@ func TestIgnoreOtherOwners(t *testing.T) {
 	awaitDevices(t, m.api, false, untainted)
 }
 
-// A card that falls off the bus keeps its devices, tainted: they may be
+// A GPU that falls off the bus keeps its devices, tainted: they may be
 // allocated. Later publications keep the taint.
-func TestLostCardIsTainted(t *testing.T) {
+func TestLostGPUIsTainted(t *testing.T) {
 	m := newMachine(t, newAPI())
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)

@@ -46,26 +46,26 @@ const (
 // failureInterval is the least time between two reports that publishing failed.
 const failureInterval = 10 * time.Second
 
-// publisher turns what is known about the cards into ResourceSlices.
+// publisher turns what is known about the GPUs into ResourceSlices.
 type publisher struct {
 	node    string
-	cards   *cards
+	gpus    *gpus
 	events  *eventSink
 	metrics *metrics
 	// legacyResources is what the devices stand for, beside their classes, that
-	// sharing says of each card.
+	// sharing says of each GPU.
 	legacyResources map[gpu.Vendor]string
 	sharing         *sharing
-	// shape says what is offered of a card.
+	// shape says what is offered of a GPU.
 	shape func(pciAddress string) profile.Shape
 	// isUpgrading tells whether a vendor's driver is being replaced, unknown whether it
-	// may not be known which cards the node has. Nil: neither is so.
+	// may not be known which GPUs the node has. Nil: neither is so.
 	isUpgrading func(gpu.Vendor) bool
 	unknown     func() bool
-	// isCut tells whether claims hold partitions of a card, or shares; isShared
+	// isCut tells whether claims hold partitions of a GPU, or shares; isShared
 	// whether they hold shares.
 	isCut, isShared func(pciAddress string) bool
-	// heldOn lists the devices of a card that claims hold.
+	// heldOn lists the devices of a GPU that claims hold.
 	heldOn func(pciAddress string) []string
 	// isOld tells whether claims hold devices of a GPU that were allocated from another
 	// pool than the node's, as version 0.1 published it; nil: none do.
@@ -78,11 +78,11 @@ type publisher struct {
 	mu sync.Mutex
 	// send hands resources to the kubeletplugin helper.
 	send func(context.Context, resourceslice.DriverResources) error
-	// known is set once it is known who else serves the cards; nothing is
+	// known is set once it is known who else serves the GPUs; nothing is
 	// published before.
 	known  bool
 	owners owners
-	// toldOwners is what was told of them, by vendor, as far as the node has cards
+	// toldOwners is what was told of them, by vendor, as far as the node has GPUs
 	// of that vendor.
 	toldOwners map[gpu.Vendor]string
 	// wholeOnly is set when the API server drops what keeps partitions apart.
@@ -90,9 +90,9 @@ type publisher struct {
 	// noShares is set when the API server drops what lets several claims hold one
 	// device.
 	noShares bool
-	// foreign lists, by card, the partitions that Tranche did not make.
+	// foreign lists, by GPU, the partitions that Tranche did not make.
 	foreign map[string][]gpu.Partition
-	// obstacles list, by card, what cannot be had of it now.
+	// obstacles list, by GPU, what cannot be had of it now.
 	obstacles map[string][]gpu.Obstacle
 	// order is which devices are tainted for a switch. sent is whose order the last
 	// publication carries out, nil before the first.
@@ -101,7 +101,7 @@ type publisher struct {
 	// noTaints is set when the API server drops taints. Devices that no claim holds are
 	// then not published instead.
 	noTaints bool
-	// mine is set once no other plugin publishes the node's cards.
+	// mine is set once no other plugin publishes the node's GPUs.
 	mine bool
 	// withdrawn is set while Tranche is uninstalled: nothing is published.
 	withdrawn bool
@@ -132,7 +132,7 @@ func (p *publisher) takeOver(ctx context.Context) {
 	p.publish(ctx)
 }
 
-// setWithdrawn withdraws the cards, or publishes them again.
+// setWithdrawn withdraws the GPUs, or publishes them again.
 func (p *publisher) setWithdrawn(ctx context.Context, withdrawn bool) {
 	p.mu.Lock()
 	same := p.withdrawn == withdrawn
@@ -163,7 +163,7 @@ func (p *publisher) sliceCount() int {
 	return p.slices
 }
 
-// publish publishes the cards as they are now. Writing the same again costs no
+// publish publishes the GPUs as they are now. Writing the same again costs no
 // API call.
 func (p *publisher) publish(ctx context.Context) {
 	p.mu.Lock()
@@ -180,30 +180,30 @@ func (p *publisher) publish(ctx context.Context) {
 		return // what an earlier run has published may be held
 	}
 	p.tellOwners(ctx, known)
-	out := make([]publish.Card, len(known))
+	out := make([]publish.GPU, len(known))
 	p.heldBack = map[string]bool{}
 	for i := range known {
-		out[i] = p.card(&known[i])
+		out[i] = p.gpu(&known[i])
 		if !out[i].Withheld {
-			p.cards.markPublished(known[i].PCIAddress)
+			p.gpus.markPublished(known[i].PCIAddress)
 		}
 	}
 	resources, errs := publish.Resources(p.node, out)
 	for _, err := range errs {
-		p.events.warn(ctx, "CardNotPublished", err.Error())
+		p.events.warn(ctx, "GPUNotPublished", err.Error())
 	}
 	p.sendAll(ctx, resources)
 }
 
 // inPlaces lists the GPUs in the order of their slices. The caller holds the lock.
-func (p *publisher) inPlaces() []card {
-	known := p.cards.list()
+func (p *publisher) inPlaces() []gpuState {
+	known := p.gpus.list()
 	for i := range known {
 		if !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
 		}
 	}
-	slices.SortStableFunc(known, func(a, b card) int {
+	slices.SortStableFunc(known, func(a, b gpuState) int {
 		return cmp.Compare(slices.Index(p.places, a.PCIAddress), slices.Index(p.places, b.PCIAddress))
 	})
 	return known
@@ -213,9 +213,9 @@ func (p *publisher) inPlaces() []card {
 func (p *publisher) adopt(published []resourceapi.ResourceSlice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known := p.cards.list()
-	for _, name := range publish.Cards(p.node, published) {
-		i := slices.IndexFunc(known, func(c card) bool { return c.Name() == name })
+	known := p.gpus.list()
+	for _, name := range publish.GPUs(p.node, published) {
+		i := slices.IndexFunc(known, func(c gpuState) bool { return c.Name() == name })
 		if i >= 0 && !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
 		}
@@ -246,18 +246,18 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 	}
 }
 
-// card decides how one card is published. The caller holds the lock.
-func (p *publisher) card(c *card) publish.Card {
+// GPU decides how one GPU is published. The caller holds the lock.
+func (p *publisher) gpu(c *gpuState) publish.GPU {
 	others := p.owners.of(c.Vendor)
 	heldBack := p.holdsBack(c.PCIAddress)
 	if heldBack {
 		p.heldBack[c.PCIAddress] = true
 	}
-	out := publish.Card{
+	out := publish.GPU{
 		GPU:            c.offer(),
 		Withheld:       (len(others) > 0 && !c.published) || heldBack,
 		WholeOnly:      p.wholeOnly,
-		Taints:         p.cardTaints(c, others),
+		Taints:         p.gpuTaints(c, others),
 		DeviceTaints:   p.deviceTaints(c),
 		NoShares:       p.noShares,
 		LegacyResource: p.legacyResources[c.Vendor],
@@ -275,7 +275,7 @@ func (p *publisher) card(c *card) publish.Card {
 // withholdFree leaves out the devices that no claim holds. All devices of the GPU are
 // tainted, so it does not matter that the scheduler forgets what one of them consumes that
 // a claim was allocated and that is not prepared yet. The caller holds the lock.
-func (p *publisher) withholdFree(c *publish.Card) {
+func (p *publisher) withholdFree(c *publish.GPU) {
 	held := p.heldOn(c.PCIAddress)
 	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
 }
@@ -283,7 +283,7 @@ func (p *publisher) withholdFree(c *publish.Card) {
 // withholdTainted leaves out the devices that would be tainted, except those that claims
 // hold: the scheduler forgets what an allocated device consumes as soon as it is not
 // published any more. The caller holds the lock.
-func (p *publisher) withholdTainted(c *publish.Card) {
+func (p *publisher) withholdTainted(c *publish.GPU) {
 	held := p.heldOn(c.PCIAddress)
 	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool {
 		return len(c.Taints)+len(c.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
@@ -292,8 +292,8 @@ func (p *publisher) withholdTainted(c *publish.Card) {
 }
 
 // deviceTaints keeps the scheduler from choosing what somebody else's partitions
-// cover, and what cannot be had of a card now. The caller holds the lock.
-func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
+// cover, and what cannot be had of a GPU now. The caller holds the lock.
+func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
 	taint := func(device, key, value string) {
 		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
@@ -320,7 +320,7 @@ func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
 			switch {
 			case o.Kind == gpu.ObstacleBusy:
 				taint(device, TaintBusy, "")
-			case !c.unhealthy(): // else the whole card has that taint
+			case !c.unhealthy(): // else the whole GPU has that taint
 				taint(device, TaintUnhealthy, "")
 			}
 		}
@@ -330,7 +330,7 @@ func (p *publisher) deviceTaints(c *card) map[string][]resourceapi.DeviceTaint {
 
 // withShares lists a device and the shares of it: what keeps the one from being
 // had keeps the others.
-func withShares(c *card, device string) []string {
+func withShares(c *gpuState, device string) []string {
 	all := []string{device}
 	for _, p := range c.Placements {
 		if p.Share != nil && p.Base().Name() == device {
@@ -340,18 +340,18 @@ func withShares(c *card, device string) []string {
 	return all
 }
 
-// foreignOn lists the partitions of a card that are known not to be ours.
+// foreignOn lists the partitions of a GPU that are known not to be ours.
 func (p *publisher) foreignOn(pciAddress string) []gpu.Partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.foreign[pciAddress]
 }
 
-// digestOf tells what was published last of a card's devices.
+// digestOf tells what was published last of a GPU's devices.
 func (p *publisher) digestOf(pciAddress string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.digests.Of(gpu.CardName(pciAddress))
+	return p.digests.Of(gpu.GPUName(pciAddress))
 }
 
 // matches tells whether the API server has what was published last, of all GPUs, taints
@@ -366,13 +366,13 @@ func (p *publisher) matches(published []resourceapi.ResourceSlice) bool {
 	return there != nil && maps.Equal(there, p.digests)
 }
 
-// ownersFound says who else serves cards that the node has, what gave them away, and
+// ownersFound says who else serves GPUs that the node has, what gave them away, and
 // what to do about it.
 func (p *publisher) ownersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	vendors := map[gpu.Vendor]bool{}
-	for _, c := range p.cards.list() {
+	for _, c := range p.gpus.list() {
 		vendors[c.Vendor] = true
 	}
 	var found []string
@@ -385,14 +385,14 @@ func (p *publisher) ownersFound() []string {
 	return found
 }
 
-// obstaclesOn lists what is known to be in the way on a card.
+// obstaclesOn lists what is known to be in the way on a GPU.
 func (p *publisher) obstaclesOn(pciAddress string) []gpu.Obstacle {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.obstacles[pciAddress]
 }
 
-// setObstacles takes in what cannot be had of the cards now.
+// setObstacles takes in what cannot be had of the GPUs now.
 func (p *publisher) setObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
 	p.mu.Lock()
 	same := maps.EqualFunc(p.obstacles, obstacles, slices.Equal)
@@ -403,7 +403,7 @@ func (p *publisher) setObstacles(ctx context.Context, obstacles map[string][]gpu
 	}
 }
 
-// setForeign takes in which partitions of the cards are not ours.
+// setForeign takes in which partitions of the GPUs are not ours.
 func (p *publisher) setForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
 	p.mu.Lock()
 	same := maps.EqualFunc(p.foreign, foreign, slices.Equal)
@@ -427,7 +427,7 @@ func (p *publisher) failed(ctx context.Context, err error, doing string) {
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 
-// setOwners takes in which other systems serve the cards.
+// setOwners takes in which other systems serve the GPUs.
 func (p *publisher) setOwners(ctx context.Context, all owners) {
 	p.mu.Lock()
 	same := p.known && slices.Equal(p.owners, all)
@@ -438,9 +438,9 @@ func (p *publisher) setOwners(ctx context.Context, all owners) {
 	}
 }
 
-// tellOwners tells the node's admin who else serves the cards that the node has.
+// tellOwners tells the node's admin who else serves the GPUs that the node has.
 // The caller holds the lock.
-func (p *publisher) tellOwners(ctx context.Context, known []card) {
+func (p *publisher) tellOwners(ctx context.Context, known []gpuState) {
 	told := map[gpu.Vendor]string{}
 	for i := range known {
 		told[known[i].Vendor] = p.owners.of(known[i].Vendor).names()
@@ -485,7 +485,7 @@ func (p *publisher) sentFor() (by v1alpha1.PublishedTaints, sent bool) {
 func (p *publisher) claimsChanged(ctx context.Context) {
 	p.mu.Lock()
 	depends := p.noTaints || p.order.withhold
-	for _, c := range p.cards.list() {
+	for _, c := range p.gpus.list() {
 		depends = depends || p.holdsBack(c.PCIAddress) != p.heldBack[c.PCIAddress]
 	}
 	p.mu.Unlock()
@@ -494,9 +494,9 @@ func (p *publisher) claimsChanged(ctx context.Context) {
 	}
 }
 
-// cardTaints says why no claim may be allocated a device of a card. The caller holds the
+// gpuTaints says why no claim may be allocated a device of a GPU. The caller holds the
 // lock.
-func (p *publisher) cardTaints(c *card, others owners) []resourceapi.DeviceTaint {
+func (p *publisher) gpuTaints(c *gpuState, others owners) []resourceapi.DeviceTaint {
 	taints := taintsOf(c, others, p.isUpgrading != nil && p.isUpgrading(c.Vendor))
 	if p.order.all(c.Name()) {
 		taints = append(taints, p.order.taint())
@@ -504,8 +504,8 @@ func (p *publisher) cardTaints(c *card, others owners) []resourceapi.DeviceTaint
 	return taints
 }
 
-// taintsOf says why nothing new may be put on a card.
-func taintsOf(c *card, others owners, isUpgrading bool) []resourceapi.DeviceTaint {
+// taintsOf says why nothing new may be put on a GPU.
+func taintsOf(c *gpuState, others owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
 		taints = append(taints, resourceapi.DeviceTaint{Key: TaintOwner, Value: others.names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
@@ -519,15 +519,15 @@ func taintsOf(c *card, others owners, isUpgrading bool) []resourceapi.DeviceTain
 	return taints
 }
 
-// adopt remembers which cards an earlier run of the plugin has published.
-func (c *cards) adopt(node string, published []resourceapi.ResourceSlice) {
+// adopt remembers which GPUs an earlier run of the plugin has published.
+func (c *gpus) adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {
 		if gpu.NodeOfPool(s.Spec.Pool.Name) != node {
 			continue
 		}
 		for _, d := range s.Spec.Devices {
-			withDevices[gpu.CardOfDevice(d.Name)] = true
+			withDevices[gpu.GPUOfDevice(d.Name)] = true
 		}
 	}
 	for _, known := range c.list() {

@@ -35,10 +35,10 @@ func newPublishing(t *testing.T) *publishing {
 	require.NoError(t, plugin.openEvents(ctx))
 	t.Cleanup(plugin.events.close)
 	p := &publishing{api: api, publisher: &publisher{
-		node: nodeName, cards: &cards{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
+		node: nodeName, gpus: &gpus{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
 		mine: true, heldOn: func(string) []string { return nil }, shape: func(string) profile.Shape { return profile.Shape{} },
 	}}
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
 	p.start(func(_ context.Context, r resourceslice.DriverResources) error {
 		p.sent = append(p.sent, r)
 		return p.fail
@@ -55,7 +55,7 @@ func (p *publishing) state() map[string]string {
 			state[set.Name] = "empty"
 		}
 		for _, d := range slice.Devices {
-			name := gpu.CardOfDevice(d.Name)
+			name := gpu.GPUOfDevice(d.Name)
 			state[name] = "published"
 			for _, taint := range d.Taints {
 				state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
@@ -72,7 +72,7 @@ const gpu1, gpu2 = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 func TestPublisherWaitsForOwners(t *testing.T) {
 	p := newPublishing(t)
 	p.publish(t.Context())
-	assert.Empty(t, p.sent, "nothing is published before it is known who else serves the cards")
+	assert.Empty(t, p.sent, "nothing is published before it is known who else serves the GPUs")
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	assert.Equal(t, 3, p.sliceCount())
@@ -94,7 +94,7 @@ func TestPublisherWithholds(t *testing.T) {
 	awaitEvent(t, p.api, "OtherOwnerGone", "")
 }
 
-// What the GPUNode says of other owners has the remedy, and only those count whose cards
+// What the GPUNode says of other owners has the remedy, and only those count whose GPUs
 // the node has.
 func TestOwnersForTheReport(t *testing.T) {
 	p := newPublishing(t)
@@ -112,25 +112,25 @@ func TestPublisherTaints(t *testing.T) {
 	p.setOwners(t.Context(), nil)
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], tainted)
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), cardAt("0000:03:00.0")}, nil, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0"), gpuAt("0000:03:00.0")}, nil, nil)
 	p.publish(t.Context())
-	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a card that is new was never given out")
+	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a GPU that is new was never given out")
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 
 	again := newPublishing(t)
-	again.cards.markPublished("0000:01:00.0") // adopted from the API server
+	again.gpus.markPublished("0000:01:00.0") // adopted from the API server
 	again.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, again.state()[gpu1], tainted)
 	assert.Equal(t, "empty", again.state()[gpu2])
 }
 
 // No publication forgets a taint that an earlier one had.
-func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
+func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
 	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
 	p := newPublishing(t)
 	p.setOwners(t.Context(), nil)
-	p.cards.update([]gpu.GPU{cardAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
 	for range 2 {
 		p.publish(t.Context())
 		assert.Contains(t, p.state()[gpu1], unhealthy)
@@ -139,7 +139,7 @@ func TestPublisherKeepsTaintOfLostCard(t *testing.T) {
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin:NoSchedule "+unhealthy)
 	for range recoveredLooks {
-		p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+		p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
 	}
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
@@ -153,37 +153,37 @@ func TestPublisherFails(t *testing.T) {
 	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, scrape(t, p.metrics, "tranche_publish_errors_total"))
 }
 
-// A card that the API would refuse does not keep the others from being
+// A GPU that the API would refuse does not keep the others from being
 // published.
-func TestPublisherLeavesOutImpossibleCard(t *testing.T) {
+func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
 	p := newPublishing(t)
-	big := cardAt("0000:03:00.0")
+	big := gpuAt("0000:03:00.0")
 	for start := range 100 {
 		big.Placements = append(big.Placements, gpu.Placement{GPU: big.PCIAddress, Type: gpu.TypeMIG, Profile: "1g", Start: start})
 	}
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), big}, nil, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), big}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
-	assert.Contains(t, awaitEvent(t, p.api, "CardNotPublished", ""), "gpu-0000-03-00-0")
+	assert.Contains(t, awaitEvent(t, p.api, "GPUNotPublished", ""), "gpu-0000-03-00-0")
 }
 
-// Who serves one vendor's cards is not in the way of the other's.
+// Who serves one vendor's GPUs is not in the way of the other's.
 func TestPublisherOwnersPerVendor(t *testing.T) {
-	const amdCard = "gpu-0000-05-00-0"
+	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
 	p.legacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
 	manager := owners{{vendor: gpu.AMD, name: "device-config-manager", found: "its label says so", remedy: "remove it"}}
 	p.setOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), cardAt("0000:02:00.0"), amdCardAt("0000:05:00.0", "NPS1")}, nil, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0"), amdGPUAt("0000:05:00.0", "NPS1")}, nil, nil)
 	p.publish(t.Context())
 	assert.Equal(t, "published", p.state()[gpu1])
-	assert.Equal(t, "empty", p.state()[amdCard])
-	assert.Contains(t, awaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such cards")
+	assert.Equal(t, "empty", p.state()[amdGPU])
+	assert.Contains(t, awaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
 	p.setOwners(t.Context(), append(manager, pluginOwner...))
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin")
 	p.setOwners(t.Context(), nil)
-	assert.Equal(t, "published", p.state()[amdCard])
+	assert.Equal(t, "published", p.state()[amdGPU])
 	awaitEvent(t, p.api, "OtherOwnerGone", "AMD")
 	awaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
 	for _, device := range p.devices() {
@@ -216,7 +216,7 @@ func (p *publishing) taintsByDevice() map[string]string {
 func TestPublisherTaintsObstacles(t *testing.T) {
 	const address, name = "0000:05:00.0", "gpu-0000-05-00-0"
 	p := newPublishing(t)
-	p.cards.update([]gpu.GPU{amdCardAt(address, "NPS1")}, nil, nil)
+	p.gpus.update([]gpu.GPU{amdGPUAt(address, "NPS1")}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	sent := len(p.sent)
 	obstacles := map[string][]gpu.Obstacle{address: {
@@ -228,23 +228,23 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 	p.setObstacles(t.Context(), obstacles)
 	assert.Len(t, p.sent, sent+1, "the same again is not published")
 	without := p.taintsByDevice()
-	delete(without, "gpu-0000-01-00-0-mig-1g-10gb-2") // cards of the other tests, lost by now
+	delete(without, "gpu-0000-01-00-0-mig-1g-10gb-2") // GPUs of the other tests, lost by now
 	delete(without, "gpu-0000-01-00-0")
 	delete(without, "gpu-0000-02-00-0-mig-1g-10gb-2")
 	delete(without, "gpu-0000-02-00-0")
 	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy"}, without)
 
-	p.cards.trouble(address, "in reset")
+	p.gpus.trouble(address, "in reset")
 	p.publish(t.Context())
 	assert.Equal(t, "unhealthy", p.taintsByDevice()[name+"-cpx-1"], "not twice")
 	assert.Equal(t, "unhealthy busy", p.taintsByDevice()[name])
 }
 
-// Without counters, a card of which nothing whole can be had publishes nothing.
+// Without counters, a GPU of which nothing whole can be had publishes nothing.
 func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p := newPublishing(t)
 	p.isCut = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
-	p.cards.update([]gpu.GPU{cardAt("0000:01:00.0"), amdCardAt("0000:05:00.0", "NPS4"), amdCardAt("0000:06:00.0", "NPS1"), amdCardAt("0000:07:00.0", "NPS1")}, nil, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), amdGPUAt("0000:05:00.0", "NPS4"), amdGPUAt("0000:06:00.0", "NPS1"), amdGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	p.restrict(t.Context())
 	assert.Contains(t, awaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
@@ -281,19 +281,19 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 	p := newPublishing(t)
 	order := func(p *publishing) (names []string) {
 		for _, s := range p.sent[len(p.sent)-1].Pools[nodeName].Slices[1:] {
-			names = append(names, gpu.CardOfDevice(s.Devices[0].Name))
+			names = append(names, gpu.GPUOfDevice(s.Devices[0].Name))
 		}
 		return names
 	}
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2}, order(p))
 	const gpu0 = "gpu-0000-00-00-0"
-	p.cards.update([]gpu.GPU{cardAt("0000:00:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	p.gpus.update([]gpu.GPU{gpuAt("0000:00:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
 	p.publish(t.Context())
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(p))
 
 	again := newPublishing(t)
-	again.cards.update([]gpu.GPU{cardAt("0000:00:00.0"), cardAt("0000:01:00.0"), cardAt("0000:02:00.0")}, nil, nil)
+	again.gpus.update([]gpu.GPU{gpuAt("0000:00:00.0"), gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
 	again.adopt(publish.Objects(gpu.DriverName, nodeName, p.sent[len(p.sent)-1]))
 	again.setOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// restrict publishes whole cards only from now on, because the API server drops
+// restrict publishes whole GPUs only from now on, because the API server drops
 // what keeps partitions apart.
 func (p *publisher) restrict(ctx context.Context) {
 	if !p.first(&p.wholeOnly) {
@@ -24,11 +24,11 @@ func (p *publisher) first(restriction *bool) bool {
 	return !already
 }
 
-// withoutWhole names the cards that cannot be had whole in their memory mode, and
+// withoutWhole names the GPUs that cannot be had whole in their memory mode, and
 // of which there is nothing to publish without partitions.
 func (p *publisher) withoutWhole() string {
 	var names []string
-	for _, c := range p.cards.list() {
+	for _, c := range p.gpus.list() {
 		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
 			names = append(names, c.Name()+" ("+c.MemoryMode+")")
 		}

@@ -68,9 +68,9 @@ func TestSharesAreDroppedLater(t *testing.T) {
 	assert.True(t, p.noShares)
 }
 
-// sharedCardAt is a card with shares of its placements.
-func sharedCardAt(address string) gpu.GPU {
-	g := cardAt(address)
+// sharedGPUAt is a GPU with shares of its placements.
+func sharedGPUAt(address string) gpu.GPU {
+	g := gpuAt(address)
 	for _, p := range g.Placements[:2] {
 		p.Memory = 10 << 30
 		g.Placements = append(g.Placements, gpu.ShareOf(p, gpu.ByMemory, profile.Default().Sharing))
@@ -82,9 +82,9 @@ func sharedCardAt(address string) gpu.GPU {
 func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 	p := newPublishing(t)
 	const address = "0000:01:00.0"
-	p.cards.update([]gpu.GPU{sharedCardAt(address), cardAt("0000:02:00.0")}, nil, nil)
+	p.gpus.update([]gpu.GPU{sharedGPUAt(address), gpuAt("0000:02:00.0")}, nil, nil)
 	p.setOwners(t.Context(), nil)
-	partition := cardAt(address).Placements[0].Name()
+	partition := gpuAt(address).Placements[0].Name()
 	p.setObstacles(t.Context(), map[string][]gpu.Obstacle{address: {{Placement: partition, Kind: gpu.ObstacleBusy, Reason: "a process"}}})
 	taints := p.taintsByDevice()
 	assert.Equal(t, "busy", taints[partition])
@@ -98,8 +98,8 @@ func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 	}
 }
 
-// Shares that are held and cannot be published keep everything else off the card.
-func TestHeldSharesWithholdTheirCard(t *testing.T) {
+// Shares that are held and cannot be published keep everything else off the GPU.
+func TestHeldSharesWithholdTheirGPU(t *testing.T) {
 	p := newPublishing(t)
 	p.isCut = func(string) bool { return false }
 	p.isShared = func(address string) bool { return address == "0000:01:00.0" }

@@ -19,23 +19,23 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// goneLooks is how many looks in a row after a boot must not find a card of an earlier
-// boot until it counts as taken out: a driver may bring its cards up one by one.
+// goneLooks is how many looks in a row after a boot must not find a GPU of an earlier
+// boot until it counts as taken out: a driver may bring its GPUs up one by one.
 const goneLooks = 12
 
-// roster is the cards of the node as profiles count them: those that answer, and those
-// that were there and do not answer now. A rule for so many cards, or for the third
-// card, must not go over to others because one has fallen silent. It is kept in a file,
+// roster is the GPUs of the node as profiles count them: those that answer, and those
+// that were there and do not answer now. A rule for so many GPUs, or for the third
+// GPU, must not go over to others because one has fallen silent. It is kept in a file,
 // because a plugin that starts anew does not see the silent ones.
 type roster struct {
 	path string
 	// mu protects the map and the file.
-	mu    sync.RWMutex
-	cards map[string]*rosterCard
+	mu   sync.RWMutex
+	gpus map[string]*rosterGPU
 }
 
-// rosterCard is a card as it was when it answered last.
-type rosterCard struct {
+// rosterGPU is a GPU as it was when it answered last.
+type rosterGPU struct {
 	gpu.GPU
 	// BootID is of the boot in which it was found last.
 	BootID string
@@ -45,39 +45,39 @@ type rosterCard struct {
 	missed  int
 }
 
-// openRoster reads the cards of earlier runs. A file that cannot be read is reported:
-// then the cards are those that answer.
+// openRoster reads the GPUs of earlier runs. A file that cannot be read is reported:
+// then the GPUs are those that answer.
 func openRoster(path string) (*roster, error) {
-	r := &roster{path: path, cards: map[string]*rosterCard{}}
+	r := &roster{path: path, gpus: map[string]*rosterGPU{}}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
-	var known []*rosterCard
+	var known []*rosterGPU
 	if err == nil {
 		err = json.Unmarshal(data, &known)
 	}
 	if err != nil {
-		return r, fmt.Errorf("read which cards the node has from %s: %w", path, err)
+		return r, fmt.Errorf("read which GPUs the node has from %s: %w", path, err)
 	}
 	for _, c := range known {
 		if c != nil && c.PCIAddress != "" {
-			r.cards[c.PCIAddress] = c
+			r.gpus[c.PCIAddress] = c
 		}
 	}
 	return r, nil
 }
 
-// update takes in a look at the hardware: the cards that answered, which of the others
-// a driver still names, and the vendors of which it is known which cards there are. It
-// gives the cards that were found the indexes that they had, as long as one of their
-// vendor is silent: the driver counts without it. It returns the cards that are not
+// update takes in a look at the hardware: the GPUs that answered, which of the others
+// a driver still names, and the vendors of which it is known which GPUs there are. It
+// gives the GPUs that were found the indexes that they had, as long as one of their
+// vendor is silent: the driver counts without it. It returns the GPUs that are not
 // the node's any more.
 func (r *roster) update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := false
-	for _, c := range r.cards {
+	for _, c := range r.gpus {
 		c.answers = slices.ContainsFunc(found, func(g gpu.GPU) bool { return g.PCIAddress == c.PCIAddress })
 		_, named := problems[c.PCIAddress]
 		if c.answers || named || c.BootID == bootID || !slices.Contains(told, c.Vendor) {
@@ -86,17 +86,17 @@ func (r *roster) update(ctx context.Context, found []gpu.GPU, problems map[strin
 		}
 		if c.missed++; c.missed >= goneLooks {
 			removed = append(removed, c.PCIAddress)
-			delete(r.cards, c.PCIAddress)
+			delete(r.gpus, c.PCIAddress)
 			changed = true
 		}
 	}
 	for i := range found {
 		g := &found[i]
 		r.keepIndex(g)
-		before := r.cards[g.PCIAddress]
+		before := r.gpus[g.PCIAddress]
 		if before == nil || before.BootID != bootID || !reflect.DeepEqual(before.GPU, *g) {
 			changed = true
-			r.cards[g.PCIAddress] = &rosterCard{GPU: *g, BootID: bootID, answers: true}
+			r.gpus[g.PCIAddress] = &rosterGPU{GPU: *g, BootID: bootID, answers: true}
 		}
 	}
 	if changed {
@@ -106,11 +106,11 @@ func (r *roster) update(ctx context.Context, found []gpu.GPU, problems map[strin
 	return removed
 }
 
-// keepIndex gives a card the index that it had, and a new one one that no other has,
-// while a card of its vendor is silent. The caller holds the lock.
+// keepIndex gives a GPU the index that it had, and a new one one that no other has,
+// while a GPU of its vendor is silent. The caller holds the lock.
 func (r *roster) keepIndex(g *gpu.GPU) {
 	taken, silent := map[int]bool{}, false
-	for _, c := range r.cards {
+	for _, c := range r.gpus {
 		if c.Vendor == g.Vendor {
 			taken[c.Index] = true
 			silent = silent || !c.answers
@@ -119,7 +119,7 @@ func (r *roster) keepIndex(g *gpu.GPU) {
 	if !silent {
 		return
 	}
-	if before := r.cards[g.PCIAddress]; before != nil {
+	if before := r.gpus[g.PCIAddress]; before != nil {
 		g.Index = before.Index
 		return
 	}
@@ -128,42 +128,42 @@ func (r *roster) keepIndex(g *gpu.GPU) {
 	}
 }
 
-// save writes the file. If it cannot, the cards are still known in this run. The caller
+// save writes the file. If it cannot, the GPUs are still known in this run. The caller
 // holds the lock.
 func (r *roster) save(ctx context.Context) {
-	data, err := json.Marshal(slices.SortedFunc(maps.Values(r.cards), func(a, b *rosterCard) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
+	data, err := json.Marshal(slices.SortedFunc(maps.Values(r.gpus), func(a, b *rosterGPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
 	if err == nil {
 		err = durable.WriteFile(r.path, data)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Which cards the node has could not be written down; a plugin that starts while one is silent does not count it", "file", r.path)
+		klog.FromContext(ctx).Error(err, "Which GPUs the node has could not be written down; a plugin that starts while one is silent does not count it", "file", r.path)
 	}
 }
 
-// all are the cards of the node in PCI order, with everything that can be cut from
+// all are the GPUs of the node in PCI order, with everything that can be cut from
 // them, offered or not.
-func (r *roster) all() []gpu.GPU { return r.those(func(*rosterCard) bool { return true }) }
+func (r *roster) all() []gpu.GPU { return r.those(func(*rosterGPU) bool { return true }) }
 
 // answering are those that the last look found.
-func (r *roster) answering() []gpu.GPU { return r.those(func(c *rosterCard) bool { return c.answers }) }
+func (r *roster) answering() []gpu.GPU { return r.those(func(c *rosterGPU) bool { return c.answers }) }
 
-func (r *roster) those(which func(*rosterCard) bool) []gpu.GPU {
+func (r *roster) those(which func(*rosterGPU) bool) []gpu.GPU {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var cards []gpu.GPU
-	for _, c := range r.cards {
+	var gpus []gpu.GPU
+	for _, c := range r.gpus {
 		if which(c) {
-			cards = append(cards, c.GPU)
+			gpus = append(gpus, c.GPU)
 		}
 	}
-	gpu.SortCards(cards)
-	return cards
+	gpu.SortGPUs(gpus)
+	return gpus
 }
 
-// lost tells whether a card does not answer.
+// lost tells whether a GPU does not answer.
 func (r *roster) lost(pciAddress string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	c := r.cards[pciAddress]
+	c := r.gpus[pciAddress]
 	return c == nil || !c.answers
 }

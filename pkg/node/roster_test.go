@@ -29,7 +29,7 @@ func newRosterCase(t *testing.T, path string) *rosterCase {
 
 var bothTold = []gpu.Vendor{gpu.NVIDIA, gpu.AMD}
 
-// look is one that finds cards.
+// look is one that finds GPUs.
 func (c *rosterCase) look(found ...gpu.GPU) (indexes []int, removed []string) {
 	c.t.Helper()
 	removed = c.update(quiet(c.t.Context()), found, nil, bothTold, c.boot)
@@ -51,13 +51,13 @@ const (
 	slot4 = "0000:04:00.0"
 )
 
-// A card that falls silent keeps its place, and its index, over a restart, whatever the
+// A GPU that falls silent keeps its place, and its index, over a restart, whatever the
 // driver counts by then.
-func TestRosterKeepsSilentCards(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cards.json")
+func TestRosterKeepsSilentGPUs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpus.json")
 	c := newRosterCase(t, path)
-	amd := amdCardAt("0000:c1:00.0", "NPS1")
-	one, two, three := cardAt(slot1), indexed(cardAt(slot2), 1), indexed(cardAt(slot3), 2)
+	amd := amdGPUAt("0000:c1:00.0", "NPS1")
+	one, two, three := gpuAt(slot1), indexed(gpuAt(slot2), 1), indexed(gpuAt(slot3), 2)
 	c.look(one, two, three, amd)
 	assert.Equal(t, []gpu.GPU{one, two, three, amd}, c.all())
 	assert.True(t, c.lost(slot4))
@@ -73,9 +73,9 @@ func TestRosterKeepsSilentCards(t *testing.T) {
 		c = newRosterCase(t, path)
 		assert.Empty(t, c.answering(), "before the first look")
 	}
-	indexes, _ := c.look(one, indexed(three, 1), indexed(cardAt(slot4), 2), amd)
+	indexes, _ := c.look(one, indexed(three, 1), indexed(gpuAt(slot4), 2), amd)
 	assert.Equal(t, []int{0, 2, 3, 0}, indexes, "a new one has none that another has")
-	indexes, _ = c.look(one, two, indexed(three, 2), indexed(cardAt(slot4), 3), amd)
+	indexes, _ = c.look(one, two, indexed(three, 2), indexed(gpuAt(slot4), 3), amd)
 	assert.Equal(t, []int{0, 1, 2, 3, 0}, indexes)
 	assert.False(t, c.lost(slot2))
 
@@ -83,11 +83,11 @@ func TestRosterKeepsSilentCards(t *testing.T) {
 	assert.Equal(t, c.all(), again.all())
 }
 
-// What is not found after a boot was taken out, unless it is not known yet which cards
+// What is not found after a boot was taken out, unless it is not known yet which GPUs
 // there are.
-func TestRosterForgetsRemovedCards(t *testing.T) {
+func TestRosterForgetsRemovedGPUs(t *testing.T) {
 	ctx := quiet(t.Context())
-	one, two := cardAt(slot1), indexed(cardAt(slot2), 1)
+	one, two := gpuAt(slot1), indexed(gpuAt(slot2), 1)
 	for name, test := range map[string]struct {
 		boot     string
 		problems map[string]string
@@ -100,7 +100,7 @@ func TestRosterForgetsRemovedCards(t *testing.T) {
 		"the driver does not say all": {"boot 2", nil, []gpu.Vendor{gpu.AMD}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "cards.json")
+			path := filepath.Join(t.TempDir(), "gpus.json")
 			c := newRosterCase(t, path)
 			c.update(ctx, []gpu.GPU{one, two}, nil, bothTold, "boot 1")
 			c = newRosterCase(t, path)
@@ -125,45 +125,45 @@ func TestRosterForgetsRemovedCards(t *testing.T) {
 }
 
 func TestBrokenRoster(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cards.json")
+	path := filepath.Join(t.TempDir(), "gpus.json")
 	require.NoError(t, os.WriteFile(path, []byte("["), 0o600))
 	r, err := openRoster(path)
-	require.ErrorContains(t, err, "read which cards the node has from "+path)
+	require.ErrorContains(t, err, "read which GPUs the node has from "+path)
 	c := &rosterCase{t: t, roster: r}
-	c.look(cardAt(slot1))
+	c.look(gpuAt(slot1))
 	assert.Len(t, newRosterCase(t, path).all(), 1)
 	require.NoError(t, os.WriteFile(path, []byte("[null, {}]"), 0o600))
 	assert.Empty(t, newRosterCase(t, path).all())
 
 	c.path = t.TempDir()
-	c.look(cardAt(slot1), cardAt(slot2))
+	c.look(gpuAt(slot1), gpuAt(slot2))
 	assert.Len(t, c.all(), 2, "it is known although it cannot be written down")
 }
 
-// A rule that counts cards does not go over to another one when a card falls silent;
-// the card follows the profile when it answers again, and is counted no more when it was
+// A rule that counts GPUs does not go over to another one when a GPU falls silent;
+// the GPU follows the profile when it answers again, and is counted no more when it was
 // taken out.
-func TestLostCardKeepsItsPlace(t *testing.T) {
+func TestLostGPUKeepsItsPlace(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	shared := wish(t, "shared", "[{cards: {count: 1}, sharing: {replicas: 4}}, {sharing: {replicas: 2}}]")
+	shared := wish(t, "shared", "[{gpus: {count: 1}, sharing: {replicas: 4}}, {sharing: {replicas: 2}}]")
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, shared).Phase)
 	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
-	s.await("the lost card is not noticed", func(r *v1alpha1.NodeReport) bool { return r.Cards[0].Problem != "" })
-	cut := wish(t, "cut", "[{cards: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	both := wish(t, "both", "[{cards: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	s.await("the lost GPU is not noticed", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	cut := wish(t, "cut", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	both := wish(t, "both", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	for range 2 {
 		awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 		task := s.ask(v1alpha1.Planning, shared, cut)
 		require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
-		assert.Empty(t, task.Changes, "the rule has gone over to the other card")
+		assert.Empty(t, task.Changes, "the rule has gone over to the other GPU")
 		task = s.ask(v1alpha1.Planning, shared, both)
 		require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 		require.Len(t, task.Changes, 1)
-		assert.Equal(t, card1, task.Changes[0].Card)
+		assert.Equal(t, card1, task.Changes[0].GPU)
 		stop()
 		_, stop = s.start()
 	}
@@ -179,9 +179,9 @@ func TestLostCardKeepsItsPlace(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r, err := openRoster(s.config.rosterFile())
 		return err == nil && len(r.all()) == 1
-	}, patience, tick, "a card that was taken out is counted for ever")
-	task := s.ask(v1alpha1.Planning, cut, wish(t, "halves", "[{cards: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
+	}, patience, tick, "a GPU that was taken out is counted for ever")
+	task := s.ask(v1alpha1.Planning, cut, wish(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
-	assert.Equal(t, card1, task.Changes[0].Card)
+	assert.Equal(t, card1, task.Changes[0].GPU)
 }

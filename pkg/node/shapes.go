@@ -15,11 +15,11 @@ import (
 
 func (c *Config) profileFile() string { return filepath.Join(c.DataDir(), "profile.json") }
 
-// openRoster reads which cards the node has.
+// openRoster reads which GPUs the node has.
 func (p *plugin) openRoster(ctx context.Context) {
 	var err error
 	if p.roster, err = openRoster(p.rosterFile()); err != nil {
-		klog.FromContext(ctx).Error(err, "Rules that count cards count those that answer only")
+		klog.FromContext(ctx).Error(err, "Rules that count GPUs count those that answer only")
 	}
 }
 
@@ -28,7 +28,7 @@ func (p *plugin) openProfile(ctx context.Context) {
 	var err error
 	p.profile, err = reshape.New(reshape.Config{
 		File:           p.profileFile(),
-		Cards:          p.roster.all,
+		GPUs:           p.roster.all,
 		Lost:           p.roster.lost,
 		Hardware:       modes{p.hardware},
 		Resolve:        profile.Resolve,
@@ -40,34 +40,34 @@ func (p *plugin) openProfile(ctx context.Context) {
 	}
 }
 
-// shape takes out of cards that were found what the node's profile does not offer.
+// shape takes out of GPUs that were found what the node's profile does not offer.
 // What a claim holds stays, tainted: the scheduler forgets what an allocated device
 // consumes as soon as it is not published.
 func (p *plugin) shape(found []gpu.GPU) {
 	held := p.heldPlacements()
 	for i := range found {
-		card := &found[i]
-		shape := p.profile.Shape(card.PCIAddress)
-		card.Placements = slices.DeleteFunc(slices.Clone(card.Placements), func(q gpu.Placement) bool {
-			return !shape.Offers(q) && !slices.ContainsFunc(held[card.PCIAddress], func(h gpu.Placement) bool { return h.Base().Name() == q.Name() })
+		g := &found[i]
+		shape := p.profile.Shape(g.PCIAddress)
+		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(q gpu.Placement) bool {
+			return !shape.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool { return h.Base().Name() == q.Name() })
 		})
 	}
 }
 
 // preparable are the GPUs with the devices that claims can be prepared for: those that
 // the profile offers, and those that claims hold. Between a change of a GPU and the next
-// look at it, p.cards still has what it offered before.
+// look at it, p.gpus still has what it offered before.
 func (p *plugin) preparable() []gpu.GPU {
-	cards := p.cards.gpus()
+	gpus := p.gpus.gpus()
 	held := p.heldPlacements()
-	for i := range cards {
-		card := &cards[i]
-		shape := p.profile.Shape(card.PCIAddress)
-		card.Placements = slices.DeleteFunc(slices.Clone(card.Placements), func(q gpu.Placement) bool {
-			return !shape.Offers(q) && !slices.ContainsFunc(held[card.PCIAddress], func(h gpu.Placement) bool {
+	for i := range gpus {
+		g := &gpus[i]
+		shape := p.profile.Shape(g.PCIAddress)
+		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(q gpu.Placement) bool {
+			return !shape.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool {
 				return h.Name() == q.Name() || h.Base().Name() == q.Name()
 			})
 		})
 	}
-	return cards
+	return gpus
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
-// Shares of the cards of these tests.
+// Shares of the GPUs of these tests.
 const (
 	fraction0  = card0 + "-fraction-share"
 	memory0    = card0 + "-memory-share"
@@ -81,10 +81,10 @@ func awaitReplicas(t *testing.T, api *fake.Clientset, device string, thousandths
 	}, patience, tick)
 }
 
-// Two claims of two pods have a part of one card each: they are told apart by the
+// Two claims of two pods have a part of one GPU each: they are told apart by the
 // id of their share, in what the kubelet hears, in the CDI file and in the status.
-// Nothing else gets the card until both are gone.
-func TestTwoSharesOnOneCard(t *testing.T) {
+// Nothing else gets the GPU until both are gone.
+func TestTwoSharesOnOneGPU(t *testing.T) {
 	m := newMachine(t, newAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
@@ -101,15 +101,15 @@ func TestTwoSharesOnOneCard(t *testing.T) {
 	assert.Equal(t, "share-0a", *status.ShareID)
 	var facts deviceFacts
 	require.NoError(t, json.Unmarshal(status.Data.Raw, &facts))
-	card, ok := publishedDevice(t, m.api, card0)
+	g, ok := publishedDevice(t, m.api, card0)
 	require.True(t, ok)
-	assert.Equal(t, *card.Attributes["uuid"].StringValue, facts.UUID)
+	assert.Equal(t, *g.Attributes["uuid"].StringValue, facts.UUID)
 	assert.Equal(t, int64(500), facts.Amount.Fraction)
 	assert.Positive(t, facts.Amount.Memory)
 	assert.Equal(t, gpu.IsolationNone, facts.Isolation, "no MPS on this machine")
 
 	c := allocate(t, m.api, "c", small0)
-	assert.False(t, k.granted(c), "a partition of a card that is shared")
+	assert.False(t, k.granted(c), "a partition of a GPU that is shared")
 	require.Empty(t, k.unprepare(a))
 	assert.False(t, k.granted(c))
 	assert.Contains(t, m.spec("b"), fraction0, "the other is undisturbed")
@@ -156,7 +156,7 @@ func TestMetadataOfAShare(t *testing.T) {
 	assert.Contains(t, text, `"share":{"string":"memory"}`)
 }
 
-// New settings hold for each card from the moment on at which nobody holds a
+// New settings hold for each GPU from the moment on at which nobody holds a
 // share of it, also over a restart of the plugin; and it is told.
 func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	m := newMachine(t, newAPI())
@@ -219,11 +219,11 @@ func TestConfigurationIsChosenByTheNodesLabel(t *testing.T) {
 	awaitReplicas(t, m.api, fraction0, 250)
 }
 
-// What a vendor's old resource means is said by the settings of each card.
+// What a vendor's old resource means is said by the settings of each GPU.
 func TestLegacyResourceIsAReplica(t *testing.T) {
 	m := newMachine(t, newAPI())
 	m.config.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
-	m.profile("{legacyResource: Replica, cards: {pciAddresses: ['" + pci0 + "']}}")
+	m.profile("{legacyResource: Replica, gpus: {pciAddresses: ['" + pci0 + "']}}")
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	var legacy []string
@@ -235,9 +235,9 @@ func TestLegacyResourceIsAReplica(t *testing.T) {
 	assert.ElementsMatch(t, []string{fraction0, card1}, legacy)
 }
 
-// Shares of AMD cards are held side by side, and so are those of partitions: the
-// card is switched for the first.
-func TestSharesOfAMDCards(t *testing.T) {
+// Shares of AMD GPUs are held side by side, and so are those of partitions: the
+// GPU is switched for the first.
+func TestSharesOfAMDGPUs(t *testing.T) {
 	m := newAMDMachine(t, newAPI())
 	m.profile("{sharing: {partitions: {profiles: [cpx]}}}")
 	k, _ := m.start()

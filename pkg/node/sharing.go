@@ -21,18 +21,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// sharing decides how the cards of the node are shared: as is wanted of them, from
-// the moment on at which no claim holds a share of the card. What is in force is
+// sharing decides how the GPUs of the node are shared: as is wanted of them, from
+// the moment on at which no claim holds a share of the GPU. What is in force is
 // kept in a file, because a plugin that starts anew finds claims that hold shares,
 // and settings that may have changed since.
 type sharing struct {
 	path   string
 	events *eventSink
-	// held lists the shares of a card that claims hold, or are getting.
+	// held lists the shares of a GPU that claims hold, or are getting.
 	held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
-	// heldBy says who holds a card, for the end of a message.
+	// heldBy says who holds a GPU, for the end of a message.
 	heldBy func(pciAddress string) string
-	// told is what was said last of each card and subject, so that it is said once.
+	// told is what was said last of each GPU and subject, so that it is said once.
 	// Only the goroutine that looks has it.
 	told map[string]string
 
@@ -40,12 +40,12 @@ type sharing struct {
 	mu sync.Mutex
 	// inForce is by PCI address.
 	inForce map[string]profile.Desired
-	// later is how a card is to be shared once no share of it is held, by its name.
+	// later is how a GPU is to be shared once no share of it is held, by its name.
 	later map[string]string
 }
 
 // openSharing reads what was in force when the last plugin ended. A file that
-// cannot be read is reported: the settings of today then hold for all cards but
+// cannot be read is reported: the settings of today then hold for all GPUs but
 // those of which shares are held, whose devices tell.
 func openSharing(path string) (*sharing, error) {
 	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{}}
@@ -58,12 +58,12 @@ func openSharing(path string) (*sharing, error) {
 	}
 	if err != nil {
 		s.inForce = map[string]profile.Desired{}
-		return s, fmt.Errorf("read how the cards are shared from %s: %w", path, err)
+		return s, fmt.Errorf("read how the GPUs are shared from %s: %w", path, err)
 	}
 	return s, nil
 }
 
-// of is how a card is shared.
+// of is how a GPU is shared.
 func (s *sharing) of(pciAddress string) profile.Desired {
 	if s == nil {
 		return profile.Default()
@@ -72,27 +72,27 @@ func (s *sharing) of(pciAddress string) profile.Desired {
 	return now
 }
 
-// addShares adds to cards that were found the devices by which they are shared.
-// wanted says what is wanted of a card. It tells whether anything has changed.
+// addShares adds to GPUs that were found the devices by which they are shared.
+// wanted says what is wanted of a GPU. It tells whether anything has changed.
 func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
 	applied, waiting := map[string][]string{}, map[string][]string{}
 	for i := range found {
-		card := &found[i]
-		before, known := s.lookUp(card.PCIAddress)
-		now, later := s.decide(ctx, card, before, known, wanted(card))
+		g := &found[i]
+		before, known := s.lookUp(g.PCIAddress)
+		now, later := s.decide(ctx, g, before, known, wanted(g))
 		if !known || !apiequality.Semantic.DeepEqual(before, now) {
 			changed = true
-			s.set(card.PCIAddress, now)
+			s.set(g.PCIAddress, now)
 			if known && !alike(before, now) || !known && now.Profile != "" {
 				text := describe(now)
-				applied[text] = append(applied[text], card.Name())
+				applied[text] = append(applied[text], g.Name())
 			}
 		}
-		s.setWaiting(card.Name(), later)
-		if s.first(card.Name()+" waits", later) && later != "" {
-			waiting[later] = append(waiting[later], card.Name()+s.heldBy(card.PCIAddress))
+		s.setWaiting(g.Name(), later)
+		if s.first(g.Name()+" waits", later) && later != "" {
+			waiting[later] = append(waiting[later], g.Name()+s.heldBy(g.PCIAddress))
 		}
-		s.add(ctx, card, now)
+		s.add(ctx, g, now)
 	}
 	if changed {
 		s.save(ctx)
@@ -101,12 +101,12 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		s.events.note(ctx, "SettingsApplied", fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.events.note(ctx, "SettingsWait", fmt.Sprintf("The settings of a card change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
+		s.events.note(ctx, "SettingsWait", fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }
 
-// heldShares lists the shares of a card that claims hold, or are getting,
+// heldShares lists the shares of a GPU that claims hold, or are getting,
 // whichever plugin on the node prepares them.
 func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
 	if err := p.claims.Refresh(ctx); err != nil {
@@ -121,17 +121,17 @@ func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 	return held, nil
 }
 
-// decide says what holds for a card from now on, and what is to hold later, when
+// decide says what holds for a GPU from now on, and what is to hold later, when
 // nobody holds a share of it.
-func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before profile.Desired, known bool, want profile.Desired) (now profile.Desired, later string) {
+func (s *sharing) decide(ctx context.Context, g *gpu.GPU, before profile.Desired, known bool, want profile.Desired) (now profile.Desired, later string) {
 	if known && apiequality.Semantic.DeepEqual(before, want) {
 		return want, ""
 	}
-	held, err := s.held(ctx, card.PCIAddress)
+	held, err := s.held(ctx, g.PCIAddress)
 	switch {
 	case err != nil && known:
-		klog.FromContext(ctx).Error(err, "It cannot be told whether shares of a card are held, so its settings stay", "card", card.Name())
-		return before, s.told[card.Name()+" waits"]
+		klog.FromContext(ctx).Error(err, "It cannot be told whether shares of a GPU are held, so its settings stay", "gpu", g.Name())
+		return before, s.told[g.Name()+" waits"]
 	case len(held) == 0:
 		return want, ""
 	case !known:
@@ -140,37 +140,37 @@ func (s *sharing) decide(ctx context.Context, card *gpu.GPU, before profile.Desi
 	return before, describe(want)
 }
 
-// remembered is how a card is shared of which only that is known which shares are
+// remembered is how a GPU is shared of which only that is known which shares are
 // held: as far as they tell, and beyond that as is wanted.
 func remembered(want profile.Desired, held []gpu.Placement) profile.Desired {
 	want.Sharing = held[0].Share.Sharing
 	return want
 }
 
-func (s *sharing) add(ctx context.Context, card *gpu.GPU, now profile.Desired) {
-	shares, err := share.Devices(card, now, now.Limits)
+func (s *sharing) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
+	shares, err := share.Devices(g, now, now.Limits)
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if s.first(card.Name()+" refused", text) && err != nil {
+	if s.first(g.Name()+" refused", text) && err != nil {
 		s.events.warn(ctx, "SharesNotPublished", text)
 	}
-	card.Placements = append(slices.Clip(card.Placements), shares...)
+	g.Placements = append(slices.Clip(g.Placements), shares...)
 }
 
-// waiting is how a card is to be shared once no share of it is held, for people;
+// waiting is how a GPU is to be shared once no share of it is held, for people;
 // empty: as it is.
-func (s *sharing) waiting(card string) string {
+func (s *sharing) waiting(gpuID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.later[card]
+	return s.later[gpuID]
 }
 
-func (s *sharing) setWaiting(card, later string) {
+func (s *sharing) setWaiting(gpuID, later string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.later[card] = later
+	s.later[gpuID] = later
 }
 
 // first tells whether a text is new about its subject.
@@ -204,7 +204,7 @@ func (s *sharing) save(ctx context.Context) {
 		err = durable.WriteFile(s.path, data)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "How the cards are shared could not be written down; a plugin that starts while shares are held goes by these", "file", s.path)
+		klog.FromContext(ctx).Error(err, "How the GPUs are shared could not be written down; a plugin that starts while shares are held goes by these", "file", s.path)
 	}
 }
 
@@ -215,11 +215,11 @@ func alike(a, b profile.Desired) bool {
 	return describe(a) == describe(b)
 }
 
-// describe says how a card is shared, for people.
+// describe says how a GPU is shared, for people.
 func describe(c profile.Desired) string {
 	var what []string
 	if c.Shared {
-		what = append(what, "the whole card")
+		what = append(what, "the whole GPU")
 	}
 	if len(c.Partitions) > 0 {
 		what = append(what, "partitions "+strings.Join(c.Partitions, ", "))
@@ -234,7 +234,7 @@ func describe(c profile.Desired) string {
 			parts = append(parts, "time slices "+string(c.TimeSlice))
 		}
 		if c.Limits {
-			parts = append(parts, "memory of whole cards limited by MPS")
+			parts = append(parts, "memory of whole GPUs limited by MPS")
 		}
 	}
 	switch c.Legacy.Kind {

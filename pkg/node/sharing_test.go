@@ -16,9 +16,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-const sharedCard = "0000:01:00.0"
+const sharedGPU = "0000:01:00.0"
 
-// sharingCase is a card that is shared, and what claims hold of it.
+// sharingCase is a GPU that is shared, and what claims hold of it.
 type sharingCase struct {
 	*sharing
 	t    *testing.T
@@ -46,14 +46,14 @@ func with(replicas int) profile.Desired {
 	return c
 }
 
-// look shares the card as is wanted, and returns how many replicas it has then.
+// look shares the GPU as is wanted, and returns how many replicas it has then.
 func (c *sharingCase) look(want profile.Desired) (replicas int, changed bool) {
 	c.t.Helper()
-	card := cardAt(sharedCard)
-	for i := range card.Placements {
-		card.Placements[i].Memory = 80 << 30
+	g := gpuAt(sharedGPU)
+	for i := range g.Placements {
+		g.Placements[i].Memory = 80 << 30
 	}
-	found := []gpu.GPU{card}
+	found := []gpu.GPU{g}
 	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
 	for _, p := range found[0].Placements {
 		if p.Share != nil {
@@ -75,13 +75,13 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 	c := newSharingCase(t, path)
 	c.expect(with(4), 4, true)
 	c.expect(with(4), 4, false)
-	c.held = []gpu.Placement{gpu.ShareOf(cardAt(sharedCard).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.held = []gpu.Placement{gpu.ShareOf(gpuAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
 	c.expect(with(5), 4, false)
 	awaitEvent(t, c.api, "SettingsWait", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
 
 	// The next plugin goes by what was in force.
 	c = newSharingCase(t, path)
-	c.held = []gpu.Placement{gpu.ShareOf(cardAt(sharedCard).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.held = []gpu.Placement{gpu.ShareOf(gpuAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
 	c.expect(with(5), 4, false)
 	c.err = errors.New("the ledger cannot be read")
 	c.expect(with(5), 4, false)
@@ -110,11 +110,11 @@ func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sharing.json")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	_, err := openSharing(path)
-	require.ErrorContains(t, err, "read how the cards are shared from "+path)
+	require.ErrorContains(t, err, "read how the GPUs are shared from "+path)
 	require.NoError(t, os.Remove(path))
 
 	c := newSharingCase(t, path)
-	c.held = []gpu.Placement{gpu.ShareOf(cardAt(sharedCard).Placements[1], gpu.ByMemory, with(7).Sharing)}
+	c.held = []gpu.Placement{gpu.ShareOf(gpuAt(sharedGPU).Placements[1], gpu.ByMemory, with(7).Sharing)}
 	c.expect(with(5), 7, true)
 	c.held = nil
 	c.expect(with(5), 5, true)
@@ -136,7 +136,7 @@ func TestDescribeSettings(t *testing.T) {
 	parts := off
 	parts.Partitions, parts.TimeSlice, parts.Legacy = []string{"3g.40gb"}, gpu.LongSlice, profile.Legacy{Kind: profile.LegacyPartition, Profile: "1g.10gb"}
 	for want, c := range map[string]profile.Desired{
-		"the whole card shared by MPS, 10 replicas, at most 48 clients, memory of whole cards limited by MPS, the vendor's old resource is a replica (profile training)": mps,
+		"the whole GPU shared by MPS, 10 replicas, at most 48 clients, memory of whole GPUs limited by MPS, the vendor's old resource is a replica (profile training)": mps,
 		"not shared": off,
 		"partitions 3g.40gb shared by TimeSlicing, 10 replicas, at most 48 clients, time slices Long, the vendor's old resource is a partition 1g.10gb": parts,
 	} {
@@ -148,8 +148,8 @@ func TestDescribeSettings(t *testing.T) {
 func TestMetricsOfShares(t *testing.T) {
 	limited := profile.Default().Sharing
 	limited.Limits = true
-	card := cardAt(sharedCard).Placements[1]
-	half, some := heldDevice(gpu.ShareOf(card, gpu.ByFraction, limited), "GPU-1", false), heldDevice(gpu.ShareOf(card, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
+	g := gpuAt(sharedGPU).Placements[1]
+	half, some := heldDevice(gpu.ShareOf(g, gpu.ByFraction, limited), "GPU-1", false), heldDevice(gpu.ShareOf(g, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
 	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
 	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
 	again := some

@@ -75,7 +75,7 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 	}
 	sw := &v1alpha1.Switch{
 		ID: status.Switch.ID, Order: status.Switch.Order, To: status.Switch.To,
-		Cards: status.Switch.Cards, Shrinking: status.Switch.Shrinking, Withhold: status.Switch.Withhold,
+		GPUs: status.Switch.GPUs, Shrinking: status.Switch.Shrinking, Withhold: status.Switch.Withhold,
 	}
 	if reflect.DeepEqual(sw, f.orderedBy) {
 		return f.order
@@ -84,7 +84,7 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 	f.order = taintOrder{
 		by:    v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
 		value: v1alpha1.RepartitioningTaintValue(sw.To.Profile),
-		gpus:  slices.Clone(sw.Cards),
+		gpus:  slices.Clone(sw.GPUs),
 
 		withhold: sw.Withhold,
 	}
@@ -167,7 +167,7 @@ func (p *plugin) keepTaints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.publisher.setOrder(ctx, keptTaints(p.cards.gpus(), published))
+	p.publisher.setOrder(ctx, keptTaints(p.gpus.gpus(), published))
 	return nil
 }
 

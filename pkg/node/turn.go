@@ -15,7 +15,7 @@ import (
 // turnInterval is how often a plugin looks whether the other one has ended.
 const turnInterval = 200 * time.Millisecond
 
-// takeTurn makes sure that one plugin at a time publishes the cards of the node,
+// takeTurn makes sure that one plugin at a time publishes the GPUs of the node,
 // changes them for a profile, and reports in the GPUNode. During a rolling update, two
 // that do not publish the same would undo each other's writes without end, and one
 // would put back what the other is about to change. The newer one waits until the

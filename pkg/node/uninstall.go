@@ -125,7 +125,7 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 // uninstallInterval is the time between two looks at the order.
 const uninstallInterval = time.Second
 
-// retire removes what profiles have made of the node's cards, and withdraws them, once no
+// retire removes what profiles have made of the node's GPUs, and withdraws them, once no
 // claim holds any. Who uninstalls waits for that, and so knows that nothing will be left.
 func (p *plugin) retire(ctx context.Context, force bool) {
 	if p.publisher.isWithdrawn() && !p.followsProfile() {
@@ -165,7 +165,7 @@ func (p *plugin) holdingClaims() []ledger.ClaimRef {
 	return claims
 }
 
-// followsProfile tells whether something may be on the cards that a profile has made: it
+// followsProfile tells whether something may be on the GPUs that a profile has made: it
 // is so again if uninstalling was given up for a moment.
 func (p *plugin) followsProfile() bool {
 	return p.profile != nil && (p.profile.Applied().Hash != "" || p.profile.Unfinished() != nil)
@@ -176,7 +176,7 @@ func (p *plugin) followsProfile() bool {
 // finds that the node does not follow its profile.
 func (p *plugin) clearProfile(ctx context.Context) error {
 	if p.profile == nil || !p.publisher.isMine() {
-		return nil // no cards, or another plugin changes them
+		return nil // no GPUs, or another plugin changes them
 	}
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -185,7 +185,7 @@ func (p *plugin) clearProfile(ctx context.Context) error {
 	return p.profile.Clear(ctx)
 }
 
-// clearBudget is how long the partitions of all cards may take to be removed. Who
+// clearBudget is how long the partitions of all GPUs may take to be removed. Who
 // uninstalls waits for two minutes.
 const clearBudget = 90 * time.Second
 

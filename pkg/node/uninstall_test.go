@@ -79,7 +79,7 @@ func TestUninstall(t *testing.T) {
 	assert.Empty(t, m.files(m.config.registrarDir(), "*"))
 }
 
-// Cards are withdrawn when nothing is held, and a node on which something is
+// GPUs are withdrawn when nothing is held, and a node on which something is
 // held keeps what it takes to release it.
 func TestUninstallWithHeldClaims(t *testing.T) {
 	m := newUninstalled(t)
@@ -90,7 +90,7 @@ func TestUninstallWithHeldClaims(t *testing.T) {
 	order(t, m.api, "uninstalling", "false", "1")
 	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
 	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be started anew")
-	assert.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoCards)
+	assert.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs)
 
 	order(t, m.api, "uninstalling", "true", "2")
 	awaitNoSlices(t, m.api)

@@ -42,7 +42,7 @@ const (
 )
 
 // defaultReleasePatience is how long each step of a release may take: claims that are
-// being prepared, the watch for errors of cards, and calls into the driver.
+// being prepared, the watch for errors of GPUs, and calls into the driver.
 const defaultReleasePatience = 30 * time.Second
 
 func (c *Config) patience() time.Duration {
@@ -88,11 +88,11 @@ func (p *plugin) isUpgrading(v gpu.Vendor) bool {
 	return ok
 }
 
-// vendorWatch follows the drivers of all vendors: it watches the health of their cards,
+// vendorWatch follows the drivers of all vendors: it watches the health of their GPUs,
 // releases a driver that is to be replaced, and opens those that are there.
 type vendorWatch struct {
 	*plugin
-	// watches are those for errors of cards.
+	// watches are those for errors of GPUs.
 	watches map[gpu.Vendor]*healthWatch
 }
 
@@ -103,8 +103,8 @@ type healthWatch struct {
 	ended chan struct{}
 }
 
-// watchVendors watches the health of all cards until ctx ends. From time to time, and
-// when the node says that a driver is replaced, it looks at the drivers. Cards of a
+// watchVendors watches the health of all GPUs until ctx ends. From time to time, and
+// when the node says that a driver is replaced, it looks at the drivers. GPUs of a
 // driver that is installed, or loaded, after the plugin has started join the others;
 // what the plugin does for those goes on undisturbed.
 func (p *plugin) watchVendors(ctx context.Context) {
@@ -145,7 +145,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	}
 	w.hardware.learn(w.claims.Ledger.List())
 	w.looking.Lock()
-	w.lookAtCards(ctx)
+	w.lookAtGPUs(ctx)
 	w.looking.Unlock()
 	w.reconcile(ctx) // finishes releases that waited for the driver
 	w.follow.nudge()
@@ -161,7 +161,7 @@ func (w *vendorWatch) watch(ctx context.Context, o *opened) {
 	}()
 }
 
-// stopWatch ends the watch for errors of a vendor's cards, and waits for its end, but
+// stopWatch ends the watch for errors of a vendor's GPUs, and waits for its end, but
 // not for a call that hangs.
 func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 	h := w.watches[vendor]
@@ -173,7 +173,7 @@ func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 	select {
 	case <-h.ended:
 	case <-time.After(w.patience()):
-		klog.FromContext(ctx).Info("The watch for errors of the cards does not end; a call into the driver hangs", "vendor", vendor)
+		klog.FromContext(ctx).Info("The watch for errors of the GPUs does not end; a call into the driver hangs", "vendor", vendor)
 	}
 }
 
@@ -199,21 +199,21 @@ func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
 		return
 	}
 	w.events.note(ctx, "DriverReleased", fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.name.Title(), signal))
-	w.lookAtCards(ctx)
+	w.lookAtGPUs(ctx)
 }
 
 // closeToClaims lets no claim at a driver any more. One that is being prepared is
-// finished first, unless a card hangs.
+// finished first, unless a GPU hangs.
 func (w *vendorWatch) closeToClaims(ctx context.Context, o *opened, why error) {
-	var cards []string
-	for _, c := range w.cards.list() {
+	var gpus []string
+	for _, c := range w.gpus.list() {
 		if c.Vendor == o.name {
-			cards = append(cards, c.PCIAddress)
+			gpus = append(gpus, c.PCIAddress)
 		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
-	err := w.claims.Exclusive(waiting, cards, "has its driver replaced", func([]ledger.Record) error {
+	err := w.claims.Exclusive(waiting, gpus, "has its driver replaced", func([]ledger.Record) error {
 		w.hardware.cannotUse(o.name, o, why)
 		return nil
 	})

@@ -105,7 +105,7 @@ func TestDriverUpgrade(t *testing.T) {
 	assert.Equal(t, 2, m.recordCount())
 
 	// Another version comes. It is not touched before the label is gone.
-	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoCards)
+	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoGPUs)
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	assert.Never(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) < all }, 20*tick, tick)
 	m.label(LabelDriverUpgrade, "")
@@ -163,7 +163,7 @@ func TestStartDuringAnUpgrade(t *testing.T) {
 	k.works(allocate(t, m.api, "b", small0))
 }
 
-// AMD's operator says by a taint that it replaces its driver. Cards of the other vendor
+// AMD's operator says by a taint that it replaces its driver. GPUs of the other vendor
 // are allocated as before.
 func TestUpgradeOfOneVendor(t *testing.T) {
 	m := newMixedMachine(t, newAPI()).withHealth()

@@ -22,7 +22,7 @@ type fakeVendor struct {
 	name gpu.Vendor
 	// mu protects what follows.
 	mu     sync.Mutex
-	cards  []gpu.GPU
+	gpus   []gpu.GPU
 	err    error
 	loadID string
 	asked  []string
@@ -39,7 +39,7 @@ func (f *fakeVendor) note(call, about string) error {
 func (f *fakeVendor) Inventory(context.Context) ([]gpu.GPU, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.cards, f.err
+	return f.gpus, f.err
 }
 
 func (f *fakeVendor) Live(_ context.Context, pciAddress string) ([]gpu.Partition, error) {
@@ -101,13 +101,13 @@ func (f *fakeVendor) Recovered(_ context.Context, e gpu.HealthEvent) (bool, erro
 
 func (f *fakeVendor) Report(context.Context) (report.Report, error) {
 	r := report.Report{Drivers: []report.Driver{{Vendor: f.name}}}
-	for i := range f.cards {
-		r.Cards = append(r.Cards, report.Card{Vendor: f.name, PCIAddress: f.cards[i].PCIAddress})
+	for i := range f.gpus {
+		r.GPUs = append(r.GPUs, report.GPU{Vendor: f.name, PCIAddress: f.gpus[i].PCIAddress})
 	}
 	return r, f.note("Report", "")
 }
 
-// fakeSwitcher is one whose cards have modes, fakeRemover one whose partitions
+// fakeSwitcher is one whose GPUs have modes, fakeRemover one whose partitions
 // others may have made.
 type (
 	fakeSwitcher struct{ *fakeVendor }
@@ -118,7 +118,7 @@ func (f fakeSwitcher) Obstacles(_ context.Context, pciAddress string, held bool)
 	if held {
 		return nil, nil
 	}
-	return []gpu.Obstacle{{Placement: gpu.CardName(pciAddress), Kind: gpu.ObstacleBusy}}, f.note("Obstacles", pciAddress)
+	return []gpu.Obstacle{{Placement: gpu.GPUName(pciAddress), Kind: gpu.ObstacleBusy}}, f.note("Obstacles", pciAddress)
 }
 
 func (fakeRemover) RemovalCommand(p gpu.Partition) string { return "remove " + p.ID }
@@ -127,11 +127,11 @@ const (
 	nvidia1, amd1, nvidia2 = "0000:01:00.0", "0000:05:00.0", "0000:0a:00.0"
 )
 
-// bothVendors is hardware of two vendors whose cards alternate on the bus.
+// bothVendors is hardware of two vendors whose GPUs alternate on the bus.
 func bothVendors(t *testing.T) (h *nodeGPUs, nv, amd *fakeVendor) {
 	t.Helper()
-	nv = &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", cards: []gpu.GPU{cardAt(nvidia1), cardAt(nvidia2)}}
-	amd = &fakeVendor{name: gpu.AMD, loadID: "boot/amd", cards: []gpu.GPU{amdCardAt(amd1, "NPS1")}}
+	nv = &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", gpus: []gpu.GPU{gpuAt(nvidia1), gpuAt(nvidia2)}}
+	amd = &fakeVendor{name: gpu.AMD, loadID: "boot/amd", gpus: []gpu.GPU{amdGPUAt(amd1, "NPS1")}}
 	h = &nodeGPUs{}
 	h.add(&opened{name: gpu.AMD, Driver: fakeSwitcher{amd}, loadID: "boot/amd"})
 	h.add(&opened{name: gpu.NVIDIA, Driver: fakeRemover{nv}, loadID: "boot/nvidia"})
@@ -140,20 +140,20 @@ func bothVendors(t *testing.T) (h *nodeGPUs, nv, amd *fakeVendor) {
 	return h, nv, amd
 }
 
-func addressesOf(cards []gpu.GPU) []string {
+func addressesOf(gpus []gpu.GPU) []string {
 	var addresses []string
-	for i := range cards {
-		addresses = append(addresses, cards[i].PCIAddress)
+	for i := range gpus {
+		addresses = append(addresses, gpus[i].PCIAddress)
 	}
 	return addresses
 }
 
-func TestCardsOfBothVendors(t *testing.T) {
+func TestGPUsOfBothVendors(t *testing.T) {
 	h, nv, amd := bothVendors(t)
 	ctx := t.Context()
-	cards, err := h.Inventory(ctx)
+	gpus, err := h.Inventory(ctx)
 	require.NoError(t, err)
-	assert.Equal(t, []string{nvidia1, amd1, nvidia2}, addressesOf(cards), "in PCI order")
+	assert.Equal(t, []string{nvidia1, amd1, nvidia2}, addressesOf(gpus), "in PCI order")
 
 	var wanted []string
 	for _, address := range []string{nvidia1, amd1} {
@@ -190,18 +190,18 @@ func TestCardsOfBothVendors(t *testing.T) {
 	told, err := h.Report(ctx)
 	require.NoError(t, err)
 	assert.Len(t, told.Drivers, 2)
-	assert.Equal(t, amd1, told.Cards[1].PCIAddress)
+	assert.Equal(t, amd1, told.GPUs[1].PCIAddress)
 
 	assert.Equal(t, "boot/amd", h.LoadID(amd1))
 	assert.Equal(t, "boot/nvidia", h.LoadID(nvidia2))
 	assert.Empty(t, h.LoadID("0000:ff:00.0"))
 	_, err = h.Live(ctx, "0000:ff:00.0")
-	require.EqualError(t, err, "no driver on this node serves card gpu-0000-ff-00-0")
+	require.EqualError(t, err, "no driver on this node serves GPU gpu-0000-ff-00-0")
 	require.NoError(t, h.Close(ctx))
 	assert.True(t, nv.closed && amd.closed)
 }
 
-// A container gets what the vendors of its own cards ask for, and no more.
+// A container gets what the vendors of its own GPUs ask for, and no more.
 func TestCommonEditsOfBothVendors(t *testing.T) {
 	h, nv, amd := bothVendors(t)
 	edits, err := h.CommonEdits(t.Context(), []string{amd1, nvidia1, nvidia2})
@@ -222,7 +222,7 @@ func TestCommonEditsOfBothVendors(t *testing.T) {
 	require.ErrorContains(t, err, "no /dev/kfd")
 }
 
-// One vendor that fails takes out its own cards only.
+// One vendor that fails takes out its own GPUs only.
 func TestOneVendorFails(t *testing.T) {
 	h, nv, amd := bothVendors(t)
 	ctx := quiet(t.Context())
@@ -233,14 +233,14 @@ func TestOneVendorFails(t *testing.T) {
 	assert.Equal(t, map[string]string{nvidia1: "NVML does not answer", nvidia2: "NVML does not answer"}, problems)
 	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told)
 
-	// Some cards of each.
-	nv.err, nv.cards = &gpu.InventoryError{Cards: []*gpu.CardError{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.cards[:1]
-	amd.err, amd.cards = &gpu.InventoryError{Cards: []*gpu.CardError{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
+	// Some GPUs of each.
+	nv.err, nv.gpus = &gpu.InventoryError{GPUs: []*gpu.GPUError{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.gpus[:1]
+	amd.err, amd.gpus = &gpu.InventoryError{GPUs: []*gpu.GPUError{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
 	found, problems, told, err = h.list(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []string{nvidia1}, addressesOf(found))
 	assert.Equal(t, map[string]string{nvidia2: "lost", amd1: "in reset"}, problems)
-	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told, "one card is not named")
+	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told, "one GPU is not named")
 
 	// Nothing is known of anything.
 	nv.err, amd.err = errors.New("NVML does not answer"), errors.New("no sysfs")
@@ -250,7 +250,7 @@ func TestOneVendorFails(t *testing.T) {
 }
 
 // A driver that is loaded anew while the plugin runs is another load for its own
-// cards, and for nobody else's.
+// GPUs, and for nobody else's.
 func TestReloadOfOneVendor(t *testing.T) {
 	h, _, amd := bothVendors(t)
 	amd.loadID = "boot/amd2"
@@ -261,9 +261,9 @@ func TestReloadOfOneVendor(t *testing.T) {
 	assert.Equal(t, "boot/amd2", h.LoadID(amd1), "what it held is gone when it is back, not before")
 }
 
-// A card that does not answer at a start is in no inventory. What claims hold on
+// A GPU that does not answer at a start is in no inventory. What claims hold on
 // it under a load that lasts is known from the ledger.
-func TestVendorOfCardThatDoesNotAnswer(t *testing.T) {
+func TestVendorOfGPUThatDoesNotAnswer(t *testing.T) {
 	h, _, amd := bothVendors(t)
 	const lost, stale = "0000:06:00.0", "0000:07:00.0"
 	h.learn([]ledger.Record{{Devices: []ledger.Device{
@@ -278,8 +278,8 @@ func TestVendorOfCardThatDoesNotAnswer(t *testing.T) {
 // What one driver does does not depend on when the other one comes.
 func TestDriverThatComesLater(t *testing.T) {
 	ctx := quiet(t.Context())
-	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", cards: []gpu.GPU{cardAt(nvidia1)}}
-	amd := &fakeVendor{name: gpu.AMD, loadID: "boot/amd", cards: []gpu.GPU{amdCardAt(amd1, "NPS1")}}
+	nv := &fakeVendor{name: gpu.NVIDIA, loadID: "boot/nvidia", gpus: []gpu.GPU{gpuAt(nvidia1)}}
+	amd := &fakeVendor{name: gpu.AMD, loadID: "boot/amd", gpus: []gpu.GPU{amdGPUAt(amd1, "NPS1")}}
 	var state error
 	openers := []*opener{
 		{name: gpu.NVIDIA, open: func(context.Context) (*hardware.Opened, error) {
@@ -310,19 +310,19 @@ func TestDriverThatComesLater(t *testing.T) {
 	assert.Len(t, failed, 1)
 	h.learn([]ledger.Record{{Devices: []ledger.Device{{Placement: gpu.Placement{GPU: amd1}, LoadID: "boot/amd"}}}})
 	assert.Equal(t, "boot/amd", h.LoadID(amd1))
-	require.EqualError(t, h.Destroy(ctx, gpu.Placement{GPU: amd1}), "the AMD driver of card gpu-0000-05-00-0 cannot be used: no permission")
-	cards, err := h.Inventory(ctx)
+	require.EqualError(t, h.Destroy(ctx, gpu.Placement{GPU: amd1}), "the AMD driver of GPU gpu-0000-05-00-0 cannot be used: no permission")
+	gpus, err := h.Inventory(ctx)
 	require.NoError(t, err)
-	assert.Equal(t, []string{nvidia1}, addressesOf(cards))
+	assert.Equal(t, []string{nvidia1}, addressesOf(gpus))
 
 	state = nil
 	added, failed = h.openMissing(ctx, openers, patience)
 	require.Len(t, added, 1)
 	assert.Empty(t, failed)
 	require.NoError(t, h.Destroy(ctx, gpu.Placement{GPU: amd1}))
-	cards, err = h.Inventory(ctx)
+	gpus, err = h.Inventory(ctx)
 	require.NoError(t, err)
-	assert.Equal(t, []string{nvidia1, amd1}, addressesOf(cards))
+	assert.Equal(t, []string{nvidia1, amd1}, addressesOf(gpus))
 	added, _ = h.openMissing(ctx, openers, patience)
 	assert.Empty(t, added, "all are open")
 }

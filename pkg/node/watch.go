@@ -19,7 +19,7 @@ import (
 )
 
 // watchOwners calls changed, with what it sees, whenever something may have
-// changed about who serves the node's cards. Each watch is limited to this
+// changed about who serves the node's GPUs. Each watch is limited to this
 // node, so a thousand nodes do not watch each other. Processes cannot be watched:
 // they are looked at in intervals.
 func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, processes *migManagers, interval time.Duration, changed func([]owner)) error {

@@ -11,7 +11,7 @@ import (
 
 const (
 	// barParts is what the width of a bar is a multiple of, so that the bars of
-	// cards with 8, 4 and 1 positions end in the same column.
+	// GPUs with 8, 4 and 1 positions end in the same column.
 	barParts = 8
 	// A part is wide enough for the name of a small profile at best, and never
 	// so narrow that its state cannot be seen.
@@ -42,15 +42,15 @@ func barWidth(room int) int {
 	return barParts * min(widestPart, max(narrowestPart, (room-1)/barParts))
 }
 
-// drawBar draws a card's bar.
-func (d *drawing) drawBar(c cluster.Card, width int) []terminal.Span {
+// drawBar draws a GPU's bar.
+func (d *drawing) drawBar(c cluster.GPU, width int) []terminal.Span {
 	column := func(position int) int { return position * width / c.Positions }
 	var out []terminal.Span
 	boxes := 0
 	for i, s := range c.Bar {
 		border := "│"
 		if i > 0 && s.State != cluster.Taken && c.Bar[i-1].State == s.State {
-			border = "┊" // a place where the card may be cut, and is not
+			border = "┊" // a place where the GPU may be cut, and is not
 		}
 		inner := column(s.Start+s.Size) - column(s.Start) - 1
 		out = append(out, plain(border), d.cell(s, inner, boxes))

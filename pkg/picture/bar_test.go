@@ -11,7 +11,7 @@ import (
 
 func TestCenterFillsTheBox(t *testing.T) {
 	for width := range 30 {
-		for _, label := range []string{"", "1g", "1g.10gb", "whole card"} {
+		for _, label := range []string{"", "1g", "1g.10gb", "whole GPU"} {
 			for _, color := range []bool{true, false} {
 				got := center(shorten(label, width), width, color)
 				assert.Equal(t, width, terminal.Width(got), "%q in %d", label, width)

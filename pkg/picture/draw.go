@@ -31,7 +31,7 @@ type drawing struct {
 	wide    bool
 	// compacted is set once claims were left out, for the legend to say so.
 	compacted bool
-	// short is set when cards are named by their PCI address alone.
+	// short is set when GPUs are named by their PCI address alone.
 	short    bool
 	nameCols int
 }
@@ -59,12 +59,12 @@ func Draw(w io.Writer, s *cluster.Summary, o Options) error {
 	return err
 }
 
-// chooseNames decides how cards are named: in full where the names of small
+// chooseNames decides how GPUs are named: in full where the names of small
 // partitions then still fit into their boxes, else by the PCI address.
 func (d *drawing) chooseNames() {
 	full, short, all := 0, 0, true
 	for _, n := range d.summary.Nodes {
-		for _, c := range n.Cards {
+		for _, c := range n.GPUs {
 			full = max(full, terminal.Width(c.Name))
 			short = max(short, terminal.Width(shortName(c)))
 			all = all && shortName(c) != c.Name
@@ -76,15 +76,15 @@ func (d *drawing) chooseNames() {
 	}
 }
 
-var cardName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
+var gpuName = regexp.MustCompile(`^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$`)
 
-// shortName is the PCI address without the domain that nearly all cards share,
+// shortName is the PCI address without the domain that nearly all GPUs share,
 // or the whole name where that is made of something else.
-func shortName(c cluster.Card) string {
-	return strings.TrimPrefix(cardName.ReplaceAllString(c.Name, "$1:$2:$3.$4"), "0000:")
+func shortName(c cluster.GPU) string {
+	return strings.TrimPrefix(gpuName.ReplaceAllString(c.Name, "$1:$2:$3.$4"), "0000:")
 }
 
-// indent is the column of the bars and of everything about a card.
+// indent is the column of the bars and of everything about a GPU.
 func (d *drawing) indent() int { return 2 + d.nameCols + 2 }
 
 func (d *drawing) node(n cluster.Node) {
@@ -106,20 +106,20 @@ func (d *drawing) node(n cluster.Node) {
 	d.profileLines(n)
 	d.Blank()
 	_, sameMode := hardwareMode(n)
-	for _, c := range n.Cards {
-		d.card(c, len(products) > 1, !sameMode, len(n.Cards) == 1)
+	for _, c := range n.GPUs {
+		d.gpu(c, len(products) > 1, !sameMode, len(n.GPUs) == 1)
 	}
 	d.room(n, products)
 }
 
-// nodeFacts is what is said of the whole node: its cards, driver, modes and profile.
+// nodeFacts is what is said of the whole node: its GPUs, driver, modes and profile.
 func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 	var facts []string
 	for _, p := range products {
 		facts = append(facts, fmt.Sprintf("%d × %s", p.count, p.name))
 	}
 	if len(products) == 0 {
-		facts = append(facts, "no cards are published")
+		facts = append(facts, "no GPUs are published")
 	}
 	if n.DriverVersion != "" {
 		facts = append(facts, "driver "+n.DriverVersion)
@@ -133,10 +133,10 @@ func (d *drawing) nodeFacts(n cluster.Node, products []product) []string {
 	return facts
 }
 
-// memoryModes lists those of the node's cards, of which few vendors have any.
+// memoryModes lists those of the node's GPUs, of which few vendors have any.
 func memoryModes(n cluster.Node) []string {
 	var modes []string
-	for _, c := range n.Cards {
+	for _, c := range n.GPUs {
 		if c.MemoryMode != "" && !slices.Contains(modes, c.MemoryMode) {
 			modes = append(modes, c.MemoryMode)
 		}
@@ -150,16 +150,16 @@ type product struct {
 	count int
 }
 
-func productName(c cluster.Card) string {
+func productName(c cluster.GPU) string {
 	if c.ProductName == "" {
-		return "card of unknown model"
+		return "GPU of unknown model"
 	}
 	return c.ProductName
 }
 
 func products(n cluster.Node) []product {
 	var out []product
-	for _, c := range n.Cards {
+	for _, c := range n.GPUs {
 		i := slices.IndexFunc(out, func(p product) bool { return p.name == productName(c) })
 		if i < 0 {
 			i = len(out)
@@ -170,8 +170,8 @@ func products(n cluster.Node) []product {
 	return out
 }
 
-// card draws one card: its bar, and below it what the bar cannot say.
-func (d *drawing) card(c cluster.Card, nameProduct, sayMode, alone bool) {
+// GPU draws one GPU: its bar, and below it what the bar cannot say.
+func (d *drawing) gpu(c cluster.GPU, nameProduct, sayMode, alone bool) {
 	name := c.Name
 	if d.short {
 		name = shortName(c)
@@ -184,10 +184,10 @@ func (d *drawing) card(c cluster.Card, nameProduct, sayMode, alone bool) {
 		d.detail("", terminal.Text(productName(c), terminal.Normal))
 	}
 	if c.Incomplete != "" {
-		text := "not published in full: " + c.Incomplete + ", the scheduler ignores the card until all are"
+		text := "not published in full: " + c.Incomplete + ", the scheduler ignores the GPU until all are"
 		d.detail("", terminal.Text(text, terminal.Yellow))
 	}
-	d.cardModes(c, sayMode)
+	d.gpuModes(c, sayMode)
 	d.holders(c.Held)
 	for _, t := range c.Taints {
 		d.taint(t)
@@ -218,7 +218,7 @@ func (d *drawing) taint(t cluster.Taint) {
 	}
 	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)
 	if t.Devices == t.Of {
-		extent = "the whole card"
+		extent = "the whole GPU"
 	}
 	text := terminal.Text(fmt.Sprintf("%s, %s", reason, extent), terminal.Yellow)
 	source := fmt.Sprintf("(%s:%s)", t.Key, t.Effect)
@@ -240,24 +240,24 @@ func fitWords(all []cluster.Fit) []terminal.Span {
 	return out
 }
 
-// room says what still fits on a node of several cards, by product.
+// room says what still fits on a node of several GPUs, by product.
 func (d *drawing) room(n cluster.Node, products []product) {
-	if d.summary.Partial || len(n.Cards) < 2 {
+	if d.summary.Partial || len(n.GPUs) < 2 {
 		return
 	}
 	d.Blank()
 	for _, p := range products {
-		cards := slices.DeleteFunc(slices.Clone(n.Cards), func(c cluster.Card) bool { return productName(c) != p.name })
+		gpus := slices.DeleteFunc(slices.Clone(n.GPUs), func(c cluster.GPU) bool { return productName(c) != p.name })
 		head := "free on " + n.Name + ": "
 		if len(products) > 1 {
 			head = "free on " + n.Name + " (" + p.name + "): "
 		}
-		if !slices.ContainsFunc(cards, func(c cluster.Card) bool { return c.Incomplete == "" }) {
+		if !slices.ContainsFunc(gpus, func(c cluster.GPU) bool { return c.Incomplete == "" }) {
 			continue
 		}
-		free := fitWords(cluster.Sum(cards))
+		free := fitWords(cluster.Sum(gpus))
 		if len(free) == 0 {
-			free = []terminal.Span{terminal.Text("nothing, all cards are full or blocked", terminal.Normal)}
+			free = []terminal.Span{terminal.Text("nothing, all GPUs are full or blocked", terminal.Normal)}
 		}
 		d.Flow([]terminal.Span{plain("  " + head)}, free...)
 	}

@@ -62,7 +62,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	}
 }
 
-func TestBarsOfAllCardsEndInOneColumn(t *testing.T) {
+func TestBarsOfAllGPUsEndInOneColumn(t *testing.T) {
 	for name, scene := range scenes.All {
 		ends := map[int]bool{}
 		for _, line := range strings.Split(draw(t, scene(), Options{Screen: terminal.Screen{Width: 80}}), "\n") {
@@ -121,7 +121,7 @@ func TestShorten(t *testing.T) {
 	}{
 		{"1g.10gb", 7, "1g.10gb"}, {"1g.10gb", 6, "1g"}, {"1g.10gb", 1, ""},
 		{"1g.10gb+me", 7, "1g+me"}, {"1g.10gb+me", 4, "1g"},
-		{"whole card", 9, "whole"}, {"whole card", 4, "who…"},
+		{"whole GPU", 8, "whole"}, {"whole GPU", 4, "who…"},
 		{"something-else", 6, "somet…"},
 	} {
 		assert.Equal(t, c.want, shorten(c.label, c.width), "%s in %d", c.label, c.width)

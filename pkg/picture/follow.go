@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// modes says in which modes the node's cards are, where one word says it of all, or
+// modes says in which modes the node's GPUs are, where one word says it of all, or
 // where only their memory modes are known.
 func modes(n cluster.Node) string {
 	if mode, same := hardwareMode(n); same && mode != "" {
@@ -18,13 +18,13 @@ func modes(n cluster.Node) string {
 	return strings.Join(memoryModes(n), ", ")
 }
 
-// hardwareMode is that of the first card; same: it is that of all.
+// hardwareMode is that of the first GPU; same: it is that of all.
 func hardwareMode(n cluster.Node) (mode string, same bool) {
-	if len(n.Cards) == 0 {
+	if len(n.GPUs) == 0 {
 		return "", true
 	}
-	mode = n.Cards[0].HardwareMode
-	return mode, !slices.ContainsFunc(n.Cards, func(c cluster.Card) bool { return c.HardwareMode != mode })
+	mode = n.GPUs[0].HardwareMode
+	return mode, !slices.ContainsFunc(n.GPUs, func(c cluster.GPU) bool { return c.HardwareMode != mode })
 }
 
 // profileLines says below the node's head what is to be known of its switch.
@@ -41,9 +41,9 @@ func (d *drawing) profileLines(n cluster.Node) {
 	}
 }
 
-// cardModes says in which mode a card is, unless the node's head does, and what
+// gpuModes says in which mode a GPU is, unless the node's head does, and what
 // becomes of it.
-func (d *drawing) cardModes(c cluster.Card, sayMode bool) {
+func (d *drawing) gpuModes(c cluster.GPU, sayMode bool) {
 	if m := c.Mode; m != nil && m.Of > 1 {
 		d.detail("", terminal.Text(fmt.Sprintf("in %s, %d of %d held", m.Name, m.Held, m.Of), terminal.Normal))
 	} else if sayMode && c.HardwareMode != "" {

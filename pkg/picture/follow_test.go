@@ -20,7 +20,7 @@ func TestProfileAsJSON(t *testing.T) {
 		Nodes []struct {
 			Name    string
 			Profile map[string]any
-			Cards   []map[string]any
+			GPUs    []map[string]any
 		}
 	}
 	require.NoError(t, json.Unmarshal(b.Bytes(), &m))
@@ -32,19 +32,19 @@ func TestProfileAsJSON(t *testing.T) {
 	} {
 		assert.Equal(t, want, far[key], key)
 	}
-	card := m.Nodes[0].Cards[0]
-	assert.Equal(t, "MIG on", card["hardwareMode"])
-	assert.Equal(t, "removal of 3g.40gb x 2, partitions 1g.10gb x 7", card["change"])
-	assert.NotContains(t, m.Nodes[0].Cards[2], "change")
-	assert.Equal(t, "it does not answer", m.Nodes[0].Cards[2]["problem"])
-	assert.NotNil(t, m.Nodes[1].Cards, "none, not null")
-	assert.Equal(t, "other systems serve cards of the node, so their modes and partitions are left alone: mig-manager", m.Nodes[2].Profile["conflict"])
+	g := m.Nodes[0].GPUs[0]
+	assert.Equal(t, "MIG on", g["hardwareMode"])
+	assert.Equal(t, "removal of 3g.40gb x 2, partitions 1g.10gb x 7", g["change"])
+	assert.NotContains(t, m.Nodes[0].GPUs[2], "change")
+	assert.Equal(t, "it does not answer", m.Nodes[0].GPUs[2]["problem"])
+	assert.NotNil(t, m.Nodes[1].GPUs, "none, not null")
+	assert.Equal(t, "other systems serve GPUs of the node, so their modes and partitions are left alone: mig-manager", m.Nodes[2].Profile["conflict"])
 
 	in.View.Nodes = []string{"node-b"}
 	assert.Len(t, in.Summary().Nodes, 1)
 
-	// Nodes without cards have plugins, too, and nothing to show.
-	in.GPUNodes[1].Status.Node.Cards = nil
+	// Nodes without GPUs have plugins, too, and nothing to show.
+	in.GPUNodes[1].Status.Node.GPUs = nil
 	assert.Empty(t, in.Summary().Nodes)
 }
 

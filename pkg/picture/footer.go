@@ -11,12 +11,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// empty says what to check when there is no card to draw.
+// empty says what to check when there is no GPU to draw.
 func (d *drawing) empty() {
 	if len(d.summary.Only) > 0 {
-		d.Flow(nil, terminal.Text("No cards are published by "+strings.Join(d.summary.Only, ", ")+".", terminal.Bold))
+		d.Flow(nil, terminal.Text("No GPUs are published by "+strings.Join(d.summary.Only, ", ")+".", terminal.Bold))
 	} else {
-		d.Flow(nil, terminal.Text("No node publishes cards yet.", terminal.Bold))
+		d.Flow(nil, terminal.Text("No node publishes GPUs yet.", terminal.Bold))
 	}
 	d.Blank()
 	d.Line(plain("What to check:"))
@@ -31,7 +31,7 @@ func (d *drawing) empty() {
 	}
 }
 
-// lost lists what claims hold of cards that nobody publishes any more.
+// lost lists what claims hold of GPUs that nobody publishes any more.
 func (d *drawing) lost() {
 	if len(d.summary.Lost) == 0 {
 		return
@@ -95,7 +95,7 @@ func (d *drawing) notes() {
 
 // legend explains the signs that occur, and no others.
 func (d *drawing) legend() {
-	first := slices.IndexFunc(d.summary.Nodes, func(n cluster.Node) bool { return len(n.Cards) > 0 })
+	first := slices.IndexFunc(d.summary.Nodes, func(n cluster.Node) bool { return len(n.GPUs) > 0 })
 	if first < 0 {
 		return
 	}
@@ -103,13 +103,13 @@ func (d *drawing) legend() {
 	var examples []string
 	var said [2]bool
 	for _, n := range d.summary.Nodes {
-		for _, c := range n.Cards {
+		for _, c := range n.GPUs {
 			for _, s := range c.Bar {
 				seen[s.State] = true
 			}
 			choice = choice || len(cluster.Plain(c.Fits)) > 1
 			modes = modes || (c.MemoryMode != "" && (c.Mode != nil || len(c.Fits) > 1))
-			// One of each kind of card is enough.
+			// One of each kind of GPU is enough.
 			for i, example := range []string{exampleProfile(c), exampleMode(c)} {
 				if example != "" && !said[i] {
 					examples, said[i] = append(examples, example), true
@@ -123,7 +123,7 @@ func (d *drawing) legend() {
 			text = append(text, sentence)
 		}
 	}
-	say(true, "A bar is the memory of one card; a box with a name is a piece that somebody holds.")
+	say(true, "A bar is the memory of one GPU; a box with a name is a piece that somebody holds.")
 	say(seen[cluster.Free], "··· is free.")
 	say(seen[cluster.Unknown], "??? is not known.")
 	say(seen[cluster.Leftover], "xxx is left over: no piece fits there beside those that are held.")
@@ -132,22 +132,22 @@ func (d *drawing) legend() {
 		say(true, example)
 	}
 	say(choice, strings.ReplaceAll(`"a ×2 or b ×3"`, " ", terminal.NoBreak)+" is a choice: two a, or three b, or a mixture.")
-	say(modes, "All pieces of one AMD card are of one kind.")
+	say(modes, "All pieces of one AMD GPU are of one kind.")
 	if d.short {
-		c := d.summary.Nodes[first].Cards[0]
-		say(true, fmt.Sprintf("%s is the card %s.", shortName(c), c.Name))
+		c := d.summary.Nodes[first].GPUs[0]
+		say(true, fmt.Sprintf("%s is the GPU %s.", shortName(c), c.Name))
 	}
 	say(d.compacted, "Claims and devices: -o"+terminal.NoBreak+"wide.")
 	d.Blank()
 	d.Flow(nil, terminal.Text(strings.Join(text, " "), terminal.Dim))
 }
 
-// fractions are how people call the parts of a card.
+// fractions are how people call the parts of a GPU.
 var fractions = map[int]string{2: "half", 3: "a third", 4: "a quarter", 6: "a sixth", 8: "an eighth"}
 
-// exampleMode explains how much of a card the partitions of a mode are, by the
-// mode that the card is in, or the finest.
-func exampleMode(c cluster.Card) string {
+// exampleMode explains how much of a GPU the partitions of a mode are, by the
+// mode that the GPU is in, or the finest.
+func exampleMode(c cluster.GPU) string {
 	if c.MemoryMode == "" {
 		return ""
 	}
@@ -155,7 +155,7 @@ func exampleMode(c cluster.Card) string {
 		if positions == 0 || fractions[c.Positions/positions] == "" {
 			return ""
 		}
-		return fmt.Sprintf("%s is %s of a card.", label, fractions[c.Positions/positions])
+		return fmt.Sprintf("%s is %s of a GPU.", label, fractions[c.Positions/positions])
 	}
 	for _, h := range c.Held {
 		if h.Label != cluster.WholeGPU && h.Type != string(gpu.TypeShare) {
@@ -170,8 +170,8 @@ func exampleMode(c cluster.Card) string {
 }
 
 // exampleProfile explains how to read the name of a profile, by one that the
-// card offers or that is held.
-func exampleProfile(c cluster.Card) string {
+// GPU offers or that is held.
+func exampleProfile(c cluster.GPU) string {
 	labels := make([]string, 0, len(c.Held)+len(c.Fits))
 	for _, f := range c.Fits {
 		labels = append(labels, f.Label)

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// compactFrom is the number of holders on a card from which on they share lines
+// compactFrom is the number of holders on a GPU from which on they share lines
 // and lose the names of their claims.
 const compactFrom = 5
 
@@ -19,7 +19,7 @@ type entry struct {
 	who   []terminal.Span
 }
 
-// holders lists who holds the pieces of a card, in the order of the bar.
+// holders lists who holds the pieces of a GPU, in the order of the bar.
 func (d *drawing) holders(held []cluster.Held) {
 	total := 0
 	for _, h := range held {

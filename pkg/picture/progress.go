@@ -13,8 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-// DrawNode writes how far a node is, with its cards.
-func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progress, cards []cluster.CardProgress, now time.Time) error {
+// DrawNode writes how far a node is, with its GPUs.
+func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) error {
 	p := &terminal.Page{Screen: screen}
 	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is wanted")+namedBy(n), terminal.Normal)
 	sentences := n.Sentences(now)
@@ -24,13 +24,13 @@ func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progre
 	if len(sentences) == 0 && n.Kept != "" {
 		p.Wrap("  ", cluster.Sentence(n.Kept), terminal.Normal)
 	}
-	if len(cards) > 0 {
+	if len(gpus) > 0 {
 		var rows [][]string
-		for _, c := range cards {
+		for _, c := range gpus {
 			rows = append(rows, []string{c.Name, c.Mode, remarks(c)})
 		}
 		p.Blank()
-		p.Table([]string{"CARD", "MODE", "REMARKS"}, rows)
+		p.Table([]string{"GPU", "MODE", "REMARKS"}, rows)
 	}
 	_, err := p.WriteTo(w)
 	return err
@@ -51,8 +51,8 @@ func namedBy(n cluster.Progress) string {
 	return ""
 }
 
-// remarks is what is to be known of a card.
-func remarks(c cluster.CardProgress) string {
+// remarks is what is to be known of a GPU.
+func remarks(c cluster.GPUProgress) string {
 	var out []string
 	say := func(head, text string) {
 		if text != "" {

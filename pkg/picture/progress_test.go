@@ -32,7 +32,7 @@ func profile(name string, rules ...v1alpha1.Rule) v1alpha1.PartitionProfile {
 }
 
 func profiles() []cluster.Profile {
-	nvidia, amd := &v1alpha1.CardSelector{Vendor: "nvidia"}, &v1alpha1.CardSelector{Vendor: "amd"}
+	nvidia, amd := &v1alpha1.GPUSelector{Vendor: "nvidia"}, &v1alpha1.GPUSelector{Vendor: "amd"}
 	static := func(p string, n *int32) *v1alpha1.MIG {
 		return &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: p, Count: n}}}
 	}
@@ -41,14 +41,14 @@ func profiles() []cluster.Profile {
 	two := int32(2)
 	return cluster.Profiles([]v1alpha1.PartitionProfile{
 		profile("dynamic"),
-		profile("all-1g.10gb", v1alpha1.Rule{Cards: nvidia, MIG: static("1g.10gb", nil)}),
-		profile("all-balanced", v1alpha1.Rule{Cards: nvidia, MIG: balanced}),
-		profile("cpx-nps4", v1alpha1.Rule{Cards: amd, AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
-		profile("whole", v1alpha1.Rule{Cards: nvidia, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}),
+		profile("all-1g.10gb", v1alpha1.Rule{GPUs: nvidia, MIG: static("1g.10gb", nil)}),
+		profile("all-balanced", v1alpha1.Rule{GPUs: nvidia, MIG: balanced}),
+		profile("cpx-nps4", v1alpha1.Rule{GPUs: amd, AMD: &v1alpha1.AMD{ComputePartition: "CPX", MemoryPartition: "NPS4"}}),
+		profile("whole", v1alpha1.Rule{GPUs: nvidia, MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDisabled}, Sharing: &v1alpha1.Sharing{Enabled: ptr.To(false)}}),
 		profile("mixture",
-			v1alpha1.Rule{Cards: &v1alpha1.CardSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1alpha1.MIG{Profiles: []string{"1g", "3g"}, WholeCards: ptr.To(false)}},
-			v1alpha1.Rule{Cards: &v1alpha1.CardSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
-			v1alpha1.Rule{Cards: &v1alpha1.CardSelector{Count: &two}, LegacyResource: "Replica"},
+			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Products: []string{"*H100*"}, Count: &two}, MIG: &v1alpha1.MIG{Profiles: []string{"1g", "3g"}, WholeGPUs: ptr.To(false)}},
+			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Indexes: []int32{0}, PCIAddresses: []string{"0000:c1:00.0"}}},
+			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Count: &two}, LegacyResource: "Replica"},
 			v1alpha1.Rule{Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1alpha1.TimeSlicing}}),
 	}, []v1alpha1.GPUNode{
 		gpunodes.Follows("node-b", "all-1g.10gb").GPUNode,
@@ -75,7 +75,7 @@ func TestSwitches(t *testing.T) {
 		"no-switches":     gpunodes.Follows("node-a", "spx"),
 		"switches":        {GPUNode: *n.DeepCopy()},
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
-		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the cards within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
+		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
 	} {
 		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawSwitches(w, screen, cluster.SwitchesOf(&node.GPUNode), now)
@@ -84,21 +84,21 @@ func TestSwitches(t *testing.T) {
 }
 
 func TestDrawNode(t *testing.T) {
-	spec := gpunodes.Follows("node-a", "dynamic").Cards("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
+	spec := gpunodes.Follows("node-a", "dynamic").GPUs("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
 	spec.Status.Wanted.Source = v1alpha1.FromSpec
-	spec.Status.Node.Cards[0].Problem = "it does not answer"
+	spec.Status.Node.GPUs[0].Problem = "it does not answer"
 	byDefault := gpunodes.Follows("node-a", "default")
 	byDefault.Status.Wanted.Source = v1alpha1.FromDefault
 	for name, n := range map[string]*gpunodes.Node{
 		"node": spec,
-		"node-switching": gpunodes.Follows("node-a", "spx").Cards("SPX NPS1", "gpu-a", "gpu-b").
+		"node-switching": gpunodes.Follows("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
 			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
 			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx holds; spec.profile spx of the GPUNode does not, until the label is taken off"),
 		"node-default":       byDefault,
 		"node-control-plane": gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, cluster.NotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
 	} {
 		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
-			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.CardsOf(&n.GPUNode), now)
+			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)
 		})
 	}
 }

@@ -150,7 +150,7 @@ func TestChanges(t *testing.T) {
 	assert.Nil(t, read(""))
 }
 
-// A configuration of the device plugin says nothing of AMD's cards, and what it
+// A configuration of the device plugin says nothing of AMD's GPUs, and what it
 // does not share is not shared.
 func TestDevicePluginConfig(t *testing.T) {
 	m := newMount(t, map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
-// maxPartitions is how many partitions of one profile an entry can ask for. No card
+// maxPartitions is how many partitions of one profile an entry can ask for. No GPU
 // has more than seven.
 const maxPartitions = 16
 
@@ -17,13 +17,13 @@ var (
 	memoryModes  = []string{"NPS1", "NPS2", "NPS4", "NPS8"}
 )
 
-// mig checks what a rule says of MIG, as far as that can be done without a card.
+// mig checks what a rule says of MIG, as far as that can be done without a GPU.
 func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 	if m == nil {
 		return nil
 	}
 	if c.vendor == gpu.AMD {
-		c.Add(path, "is for NVIDIA's cards, and the rule is for those of AMD; say amd.computePartition")
+		c.Add(path, "is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition")
 	}
 	static := false
 	switch m.Mode {
@@ -44,8 +44,8 @@ func (c *compiler) mig(path string, m *v1alpha1.MIG) *v1alpha1.MIG {
 		if m.Profiles != nil {
 			c.Add(strict.Key(path, "profiles"), "is for mode Dynamic only")
 		}
-		if m.WholeCards != nil {
-			c.Add(strict.Key(path, "wholeCards"), "is for mode Dynamic only")
+		if m.WholeGPUs != nil {
+			c.Add(strict.Key(path, "wholeGPUs"), "is for mode Dynamic only")
 		}
 	}
 	list(c, strict.Key(path, "profiles"), m.Profiles, c.migProfile)
@@ -86,13 +86,13 @@ func (c *compiler) migProfile(path, profile string) {
 }
 
 // amd checks what a rule says of AMD's modes, as far as that can be done without a
-// card.
+// GPU.
 func (c *compiler) amd(path string, a *v1alpha1.AMD) *v1alpha1.AMD {
 	if a == nil {
 		return nil
 	}
 	if c.vendor == gpu.NVIDIA {
-		c.Add(path, "is for AMD's cards, and the rule is for those of NVIDIA; say mig")
+		c.Add(path, "is for AMD's GPUs, and the rule is for those of NVIDIA; say mig")
 	}
 	c.oneOf(strict.Key(path, "computePartition"), a.ComputePartition, computeModes)
 	c.oneOf(strict.Key(path, "memoryPartition"), a.MemoryPartition, memoryModes)

@@ -37,12 +37,12 @@ func Hash(profile string, rules []v1alpha1.Rule) string {
 
 // canonicalRule spells a rule in the one way that is hashed. It changes the rule.
 func canonicalRule(r *v1alpha1.Rule) v1alpha1.Rule {
-	r.Cards = canonicalCards(r.Cards)
+	r.GPUs = canonicalGPUs(r.GPUs)
 	if m := r.MIG; m != nil {
 		m.Mode = cmp.Or(m.Mode, v1alpha1.MIGDynamic)
 		slices.Sort(m.Profiles)
-		if m.WholeCards != nil && *m.WholeCards {
-			m.WholeCards = nil
+		if m.WholeGPUs != nil && *m.WholeGPUs {
+			m.WholeGPUs = nil
 		}
 		slices.SortFunc(m.Partitions, func(a, b v1alpha1.StaticPartition) int {
 			return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(count(a), count(b)))
@@ -65,9 +65,9 @@ func count(p v1alpha1.StaticPartition) int32 {
 	return *p.Count
 }
 
-func canonicalCards(c *v1alpha1.CardSelector) *v1alpha1.CardSelector {
+func canonicalGPUs(c *v1alpha1.GPUSelector) *v1alpha1.GPUSelector {
 	if c == nil {
-		return &v1alpha1.CardSelector{}
+		return &v1alpha1.GPUSelector{}
 	}
 	for i := range c.Products {
 		c.Products[i] = strings.ToLower(c.Products[i])

@@ -14,13 +14,13 @@ import (
 func TestSameHash(t *testing.T) {
 	for name, group := range map[string][]string{
 		"nothing": {"[]", ""},
-		"defaults": {"[{}]", "[{cards: {}}]", "[{sharing: {}}]", "[{amd: {}}]", "[{legacyResource: Whole}]",
+		"defaults": {"[{}]", "[{gpus: {}}]", "[{sharing: {}}]", "[{amd: {}}]", "[{legacyResource: Whole}]",
 			"[{sharing: {enabled: true, strategy: TimeSlicing, replicas: 10, maxClients: 48, oneClient: false, exclusiveProcess: false}}]"},
-		"MIG":        {"[{mig: {}}]", "[{mig: {mode: Dynamic}}]", "[{mig: {wholeCards: true}}]"},
+		"MIG":        {"[{mig: {}}]", "[{mig: {mode: Dynamic}}]", "[{mig: {wholeGPUs: true}}]"},
 		"key order":  {"[{mig: {mode: Static, partitions: [{profile: 1g, count: 2}, {profile: 2g}]}, sharing: {replicas: 3}}]", "[{sharing: {replicas: 3}, mig: {partitions: [{profile: 2g}, {count: 2, profile: 1g}], mode: Static}}]"},
 		"list order": {"[{mig: {profiles: [1g, 2g]}}]", "[{mig: {profiles: [2g, 1g]}}]"},
-		"cards": {"[{cards: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:C1:00.0', '00000000:1b:00.0'], pciIDs: ['0x233010DE'], indexes: [1, 0]}}]",
-			"[{cards: {products: [nvidia l4, '*h100*'], pciAddresses: ['0000:1b:00.0', '0000:c1:00.0'], pciIDs: ['0x233010de'], indexes: [0, 1]}}]"},
+		"gpus": {"[{gpus: {products: ['*H100*', NVIDIA L4], pciAddresses: ['0000:C1:00.0', '00000000:1b:00.0'], pciIDs: ['0x233010DE'], indexes: [1, 0]}}]",
+			"[{gpus: {products: [nvidia l4, '*h100*'], pciAddresses: ['0000:1b:00.0', '0000:c1:00.0'], pciIDs: ['0x233010de'], indexes: [0, 1]}}]"},
 		"replicas and clients": {"[{sharing: {replicas: 100}}]", "[{sharing: {replicas: 100, maxClients: 100}}]"},
 		"partitions":           {"[{sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}]", "[{sharing: {partitions: {profiles: [1g.10gb, cpx], fractions: false}}}]"},
 	} {
@@ -36,13 +36,13 @@ func TestSameHash(t *testing.T) {
 func TestOtherHash(t *testing.T) {
 	seen := map[string]string{}
 	for _, rules := range []string{
-		"[]", "[{}]", "[{mig: {}}]", "[{mig: {mode: Disabled}}]", "[{mig: {wholeCards: false}}]", "[{mig: {profiles: [1g]}}]", "[{mig: {profiles: [1g, 2g]}}]",
+		"[]", "[{}]", "[{mig: {}}]", "[{mig: {mode: Disabled}}]", "[{mig: {wholeGPUs: false}}]", "[{mig: {profiles: [1g]}}]", "[{mig: {profiles: [1g, 2g]}}]",
 		"[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]",
 		"[{amd: {computePartition: CPX}}]", "[{amd: {memoryPartition: NPS1}}]", "[{amd: {computePartition: CPX, memoryPartition: NPS1}}]",
 		"[{sharing: {enabled: false}}]", "[{sharing: {strategy: MPS}}]", "[{sharing: {timeSlice: Default}}]", "[{sharing: {timeSlice: Long}}]", "[{sharing: {replicas: 2}}]",
 		"[{sharing: {maxClients: 10}}]", "[{sharing: {oneClient: true}}]", "[{sharing: {partitions: {profiles: [cpx]}}}]", "[{sharing: {partitions: {profiles: [cpx], fractions: true}}}]",
-		"[{legacyResource: Replica}]", "[{cards: {vendor: amd}}]", "[{cards: {count: 1}}]", "[{cards: {indexes: [0]}}]", "[{cards: {indexes: [0, 1]}}]",
-		"[{cards: {vendor: amd}}, {cards: {vendor: nvidia}}]", "[{cards: {vendor: nvidia}}, {cards: {vendor: amd}}]",
+		"[{legacyResource: Replica}]", "[{gpus: {vendor: amd}}]", "[{gpus: {count: 1}}]", "[{gpus: {indexes: [0]}}]", "[{gpus: {indexes: [0, 1]}}]",
+		"[{gpus: {vendor: amd}}, {gpus: {vendor: nvidia}}]", "[{gpus: {vendor: nvidia}}, {gpus: {vendor: amd}}]",
 	} {
 		hash := Hash("p", rulesOf(t, rules))
 		assert.Empty(t, seen[hash], rules)
@@ -52,13 +52,13 @@ func TestOtherHash(t *testing.T) {
 
 // It stays what it is in the cluster's objects over versions of the program.
 func TestHashIsStable(t *testing.T) {
-	assert.Equal(t, "03b6c0daf5f74432", Hash("all-balanced", rulesOf(t, "[{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g, count: 2}]}}]")))
+	assert.Equal(t, "1d2f1bbfb7e11173", Hash("all-balanced", rulesOf(t, "[{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g, count: 2}]}}]")))
 }
 
 // Rules of the same hash are the same on every machine, and hashing changes nothing.
 func FuzzHash(f *testing.F) {
-	f.Add([]byte(`[{"cards":{"vendor":"amd"},"amd":{"computePartition":"CPX"}}]`), []byte(`[{"amd":{"computePartition":"CPX"},"cards":{"vendor":"amd"}}]`))
-	f.Add([]byte(`[{"mig":{"profiles":["1g","2g"]}}]`), []byte(`[{"mig":{"profiles":["2g","1g"],"wholeCards":true},"sharing":{}}]`))
+	f.Add([]byte(`[{"gpus":{"vendor":"amd"},"amd":{"computePartition":"CPX"}}]`), []byte(`[{"amd":{"computePartition":"CPX"},"gpus":{"vendor":"amd"}}]`))
+	f.Add([]byte(`[{"mig":{"profiles":["1g","2g"]}}]`), []byte(`[{"mig":{"profiles":["2g","1g"],"wholeGPUs":true},"sharing":{}}]`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		var x, y []v1alpha1.Rule
 		if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
@@ -79,9 +79,9 @@ func FuzzHash(f *testing.F) {
 			return
 		}
 		for _, name := range models.InventoryNames() {
-			cards := machine(t, name)
-			one, errX := s.Resolve(cards, nil)
-			two, errY := r.Resolve(cards, nil)
+			gpus := machine(t, name)
+			one, errX := s.Resolve(gpus, nil)
+			two, errY := r.Resolve(gpus, nil)
 			require.Equal(t, errX == nil, errY == nil, "%v, %v", errX, errY)
 			for pci := range one {
 				require.Equal(t, one[pci].Shape, two[pci].Shape)

@@ -33,6 +33,6 @@ func TestLegacyMeans(t *testing.T) {
 			assert.Equal(t, p.Name() == test.want.Name(), test.legacy.Means(p), "%s: %s", name, p.Name())
 		}
 	}
-	// The whole AMD card has a profile, and is no partition.
+	// The whole AMD GPU has a profile, and is no partition.
 	assert.False(t, profile.Legacy{Kind: profile.LegacyPartition, Profile: "spx"}.Means(whole))
 }

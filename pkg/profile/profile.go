@@ -23,14 +23,14 @@ type Profile struct {
 	rules []rule
 }
 
-// rule is what is wanted of the cards that it selects.
+// rule is what is wanted of the GPUs that it selects.
 type rule struct {
 	// path is where it is in the profile, for errors.
-	path  string
-	cards selector
-	card  Desired
-	// mig and amd are how the cards are cut, as far as it can be said without a
-	// card. Nil: the rule does not speak of it.
+	path string
+	gpus selector
+	gpu  Desired
+	// mig and amd are how the GPUs are cut, as far as it can be said without a
+	// GPU. Nil: the rule does not speak of it.
 	mig *v1alpha1.MIG
 	amd *v1alpha1.AMD
 }
@@ -38,7 +38,7 @@ type rule struct {
 // Unset is what holds on a node of which nobody has said anything.
 func Unset() *Profile { return &Profile{} }
 
-// fit leaves out what only the other vendor's cards have. A rule without a vendor
+// fit leaves out what only the other vendor's GPUs have. A rule without a vendor
 // may speak of both.
 func fit(c Desired, vendor gpu.Vendor) Desired {
 	c.Partitions = slices.DeleteFunc(slices.Clone(c.Partitions), func(profile string) bool { return vendorOf(profile) != vendor })
@@ -111,11 +111,11 @@ var (
 	migProfile = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?$`)
 	// shortProfile leaves the memory out.
 	shortProfile = regexp.MustCompile(`^[1-9][0-9]*g$`)
-	// The whole card is no partition: spx is not among them.
+	// The whole GPU is no partition: spx is not among them.
 	xcpProfiles = []string{"dpx", "tpx", "qpx", "cpx"}
 )
 
-// vendorOf is whose cards have partitions of the profile, empty where it is spelt
+// vendorOf is whose GPUs have partitions of the profile, empty where it is spelt
 // like none.
 func vendorOf(profile string) gpu.Vendor {
 	switch {

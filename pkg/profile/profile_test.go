@@ -27,7 +27,7 @@ var (
 func TestSettingsOfARule(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rule string
-		card gpu.GPU
+		gpu  gpu.GPU
 		want func(*Desired)
 	}{
 		"nothing":            {"{}", h100, func(*Desired) {}},
@@ -47,7 +47,7 @@ func TestSettingsOfARule(t *testing.T) {
 		"whole":        {"{legacyResource: Whole}", h100, func(*Desired) {}},
 		"replica":      {"{legacyResource: Replica}", h100, func(c *Desired) { c.Legacy.Kind = LegacyReplica }},
 		"partition":    {"{legacyResource: 1g.10gb+me}", h100, func(c *Desired) { c.Legacy = Legacy{LegacyPartition, "1g.10gb+me"} }},
-		"AMD":          {"{cards: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
+		"AMD":          {"{gpus: {vendor: amd}, legacyResource: cpx, sharing: {partitions: {profiles: [cpx, dpx]}}}", mi, func(c *Desired) { c.Legacy, c.Partitions = Legacy{LegacyPartition, "cpx"}, []string{"cpx", "dpx"} }},
 		"both vendors": {"{legacyResource: 1g.10gb, sharing: {partitions: {profiles: [cpx, 1g.10gb]}}}", mi, func(c *Desired) { c.Partitions = []string{"cpx"} }},
 		"MPS for all":  {"{sharing: {strategy: MPS, exclusiveProcess: true, replicas: 4}}", mi, func(c *Desired) { c.Replicas = 4 }},
 		"slice for all": {"{sharing: {timeSlice: Short}}", mi, func(*Desired) {
@@ -57,7 +57,7 @@ func TestSettingsOfARule(t *testing.T) {
 			want := Default()
 			want.Profile = "p"
 			tt.want(&want)
-			got := parse(t, "{rules: ["+tt.rule+"]}").For(&tt.card)
+			got := parse(t, "{rules: ["+tt.rule+"]}").For(&tt.gpu)
 			if len(got.Partitions) == 0 {
 				got.Partitions = nil
 			}
@@ -66,7 +66,7 @@ func TestSettingsOfARule(t *testing.T) {
 	}
 }
 
-// A card has what the first rule says that selects it.
+// A GPU has what the first rule says that selects it.
 func TestSelectors(t *testing.T) {
 	none := Default().Replicas
 	for name, tt := range map[string]struct {
@@ -75,17 +75,17 @@ func TestSelectors(t *testing.T) {
 	}{
 		"no rules":       {"[]", none, none, none},
 		"all":            {"[{sharing: {replicas: 2}}]", 2, 2, 2},
-		"empty selector": {"[{cards: {}, sharing: {replicas: 2}}]", 2, 2, 2},
-		"vendor":         {"[{cards: {vendor: nvidia}, sharing: {replicas: 2}}]", 2, 2, none},
-		"product":        {`[{cards: {products: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
-		"glob":           {`[{cards: {products: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
-		"not a part":     {`[{cards: {products: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
-		"no expression":  {`[{cards: {products: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
-		"address":        {"[{cards: {pciAddresses: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
-		"index":          {"[{cards: {indexes: [0]}, sharing: {replicas: 2}}]", 2, none, 2},
-		"all must fit":   {"[{cards: {indexes: [0], vendor: amd}, sharing: {replicas: 2}}]", none, none, 2},
-		"first wins":     {`[{cards: {indexes: [5]}, sharing: {replicas: 2}}, {cards: {vendor: nvidia}, sharing: {replicas: 3}}, {sharing: {replicas: 4}}]`, 3, 2, 4},
-		"no merging":     {`[{cards: {vendor: nvidia}, legacyResource: Replica}, {sharing: {replicas: 4}}]`, none, none, 4},
+		"empty selector": {"[{gpus: {}, sharing: {replicas: 2}}]", 2, 2, 2},
+		"vendor":         {"[{gpus: {vendor: nvidia}, sharing: {replicas: 2}}]", 2, 2, none},
+		"product":        {`[{gpus: {products: ["NVIDIA H100 80GB HBM3"]}, sharing: {replicas: 2}}]`, 2, none, none},
+		"glob":           {`[{gpus: {products: ["*h100*", "* l?"]}, sharing: {replicas: 2}}]`, 2, 2, none},
+		"not a part":     {`[{gpus: {products: [H100, "NVIDIA L"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"no expression":  {`[{gpus: {products: [".*", "[A-Z]*"]}, sharing: {replicas: 2}}]`, none, none, none},
+		"address":        {"[{gpus: {pciAddresses: [0000:1b:00.0, 00000000:C1:00.0]}, sharing: {replicas: 2}}]", 2, 2, none},
+		"index":          {"[{gpus: {indexes: [0]}, sharing: {replicas: 2}}]", 2, none, 2},
+		"all must fit":   {"[{gpus: {indexes: [0], vendor: amd}, sharing: {replicas: 2}}]", none, none, 2},
+		"first wins":     {`[{gpus: {indexes: [5]}, sharing: {replicas: 2}}, {gpus: {vendor: nvidia}, sharing: {replicas: 3}}, {sharing: {replicas: 4}}]`, 3, 2, 4},
+		"no merging":     {`[{gpus: {vendor: nvidia}, legacyResource: Replica}, {sharing: {replicas: 4}}]`, none, none, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := parse(t, "{rules: "+tt.rules+"}")
@@ -94,23 +94,23 @@ func TestSelectors(t *testing.T) {
 			assert.Equal(t, tt.amd, s.For(&mi).Replicas, mi.ProductName)
 		})
 	}
-	assert.Equal(t, Default(), parse(t, "{rules: [{cards: {vendor: amd}, sharing: {replicas: 2}}]}").For(&h100))
+	assert.Equal(t, Default(), parse(t, "{rules: [{gpus: {vendor: amd}, sharing: {replicas: 2}}]}").For(&h100))
 	assert.Equal(t, Default(), Unset().For(&h100))
 }
 
-// For is what the first rule that selects a card says of it, whatever it counts and
+// For is what the first rule that selects a GPU says of it, whatever it counts and
 // whether it fits.
-func (s *Profile) For(card *gpu.GPU) Desired {
+func (s *Profile) For(g *gpu.GPU) Desired {
 	for i := range s.rules {
-		if s.rules[i].cards.selects(card) {
-			return fit(s.rules[i].card, card.Vendor)
+		if s.rules[i].gpus.selects(g) {
+			return fit(s.rules[i].gpu, g.Vendor)
 		}
 	}
 	return Default()
 }
 
-// Who changes what one card has does not change what the next has.
-func TestCardsDoNotShareMemory(t *testing.T) {
+// Who changes what one GPU has does not change what the next has.
+func TestGPUsDoNotShareMemory(t *testing.T) {
 	s := parse(t, "{rules: [{sharing: {partitions: {profiles: [1g.10gb, cpx, 3g.40gb]}}}]}")
 	s.For(&h100).Partitions[0] = "changed"
 	assert.Equal(t, []string{"cpx"}, s.For(&mi).Partitions)
@@ -133,45 +133,45 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"more than MPS has":      {"{sharing: {strategy: MPS, maxClients: 49}}", "sharing.maxClients: is 49, and an MPS server takes 48 clients"},
 		"more replicas than MPS": {"{sharing: {strategy: MPS, replicas: 49}}", "sharing.replicas: is 49, and an MPS server takes 48 clients"},
 		"strategy":               {"{sharing: {strategy: mps}}", `sharing.strategy: is "mps", it can be TimeSlicing or MPS`},
-		"MPS on AMD":             {"{cards: {vendor: amd}, sharing: {strategy: MPS}}", "sharing.strategy: is MPS, which AMD's cards do not have"},
+		"MPS on AMD":             {"{gpus: {vendor: amd}, sharing: {strategy: MPS}}", "sharing.strategy: is MPS, which AMD's GPUs do not have"},
 		"MPS on partitions": {"{sharing: {strategy: MPS, partitions: {profiles: [1g.10gb]}}}",
-			"sharing.partitions: cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing"},
+			"sharing.partitions: cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing"},
 		"time slice":         {"{sharing: {timeSlice: Longest}}", `sharing.timeSlice: is "Longest", it can be Default, Short, Medium or Long`},
 		"time slice of MPS":  {"{sharing: {strategy: MPS, timeSlice: Long}}", "sharing.timeSlice: is for strategy TimeSlicing only"},
-		"time slice on AMD":  {"{cards: {vendor: amd}, sharing: {timeSlice: Long}}", "sharing.timeSlice: cannot be set on AMD's cards"},
+		"time slice on AMD":  {"{gpus: {vendor: amd}, sharing: {timeSlice: Long}}", "sharing.timeSlice: cannot be set on AMD's GPUs"},
 		"exclusive":          {"{sharing: {exclusiveProcess: true}}", "sharing.exclusiveProcess: is for strategy MPS only"},
 		"plus variant":       {"{sharing: {partitions: {profiles: [1g.10gb+me]}}}", "sharing.partitions.profiles[0]: is 1g.10gb+me: partitions with extra engines are not shared; share those of 1g.10gb"},
 		"gfx variant":        {"{sharing: {partitions: {profiles: [1g.24gb+gfx]}}}", "partitions.profiles[0]: is 1g.24gb+gfx: partitions with extra engines"},
 		"no profile":         {"{sharing: {partitions: {profiles: [1g10gb]}}}", `partitions.profiles[0]: is "1g10gb", which is no profile: they are spelt 1g.10gb as nvidia-smi mig -lgip spells it, or dpx, tpx, qpx, cpx`},
 		"case of a profile":  {"{sharing: {partitions: {profiles: [CPX]}}}", `partitions.profiles[0]: is "CPX"; did you mean cpx?`},
-		"the whole card":     {"{sharing: {partitions: {profiles: [spx]}}}", `partitions.profiles[0]: is "spx", which is no profile`},
+		"the whole GPU":      {"{sharing: {partitions: {profiles: [spx]}}}", `partitions.profiles[0]: is "spx", which is no profile`},
 		"profile twice":      {"{sharing: {partitions: {profiles: [cpx, cpx]}}}", "partitions.profiles[1]: is there twice"},
 		"no profiles":        {"{sharing: {partitions: {fractions: true}}}", "sharing.partitions.profiles: is missing"},
 		"empty profiles":     {"{sharing: {partitions: {profiles: []}}}", "sharing.partitions.profiles: names nothing; leave it out"},
-		"the other vendor's": {"{cards: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}", "partitions.profiles[0]: is 1g.10gb, a profile of NVIDIA's cards, and the rule is for those of AMD"},
+		"the other vendor's": {"{gpus: {vendor: amd}, sharing: {partitions: {profiles: [1g.10gb]}}}", "partitions.profiles[0]: is 1g.10gb, a profile of NVIDIA's GPUs, and the rule is for those of AMD"},
 		"legacy":             {"{legacyResource: Half}", `p.yaml: spec.rules[0].legacyResource: is "Half", it can be Whole, Replica or a profile: 1g.10gb`},
 		"legacy case":        {"{legacyResource: replica}", `legacyResource: is "replica"; did you mean Replica?`},
 		"legacy whole":       {"{legacyResource: SPX}", `legacyResource: is "SPX"; did you mean Whole?`},
 		"legacy no replicas": {"{sharing: {enabled: false}, legacyResource: Replica}", "legacyResource: is Replica, and sharing.enabled is false: there are no replicas"},
-		"legacy of AMD":      {"{cards: {vendor: nvidia}, legacyResource: cpx}", "legacyResource: is cpx, a profile of AMD's cards, and the rule is for those of NVIDIA"},
-		"vendor":             {"{cards: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].cards.vendor: is "NVIDIA", it can be nvidia or amd`},
-		"address":            {"{cards: {pciAddresses: [c1:00.0]}}", `cards.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
-		"no addresses":       {"{cards: {pciAddresses: []}}", "cards.pciAddresses: names nothing; leave it out"},
-		"empty product":      {`{cards: {products: [""]}}`, "cards.products[0]: is empty"},
-		"negative index":     {"{cards: {indexes: [0, -1]}}", "cards.indexes[1]: is -1, the first card is 0"},
-		"index twice":        {"{cards: {indexes: [1, 1]}}", "cards.indexes[1]: is there twice"},
-		"PCI ids":            {"{cards: {pciIDs: [0x2330, '233010DE']}}", `cards.pciIDs[0]: must be a text, not the number 9008: put it in quotes`},
-		"short PCI id":       {"{cards: {pciIDs: ['0x2330']}}", `cards.pciIDs[0]: is "0x2330", it must be device and vendor like 0x233010DE, or with the subsystem's like 0x233010DE:0x16C110DE`},
-		"no cards":           {"{cards: {count: 0}}", "cards.count: is 0, it must be at least 1"},
+		"legacy of AMD":      {"{gpus: {vendor: nvidia}, legacyResource: cpx}", "legacyResource: is cpx, a profile of AMD's GPUs, and the rule is for those of NVIDIA"},
+		"vendor":             {"{gpus: {vendor: NVIDIA}}", `p.yaml: spec.rules[0].gpus.vendor: is "NVIDIA", it can be nvidia or amd`},
+		"address":            {"{gpus: {pciAddresses: [c1:00.0]}}", `gpus.pciAddresses[0]: "c1:00.0" is not a PCI address of the form 0000:c1:00.0`},
+		"no addresses":       {"{gpus: {pciAddresses: []}}", "gpus.pciAddresses: names nothing; leave it out"},
+		"empty product":      {`{gpus: {products: [""]}}`, "gpus.products[0]: is empty"},
+		"negative index":     {"{gpus: {indexes: [0, -1]}}", "gpus.indexes[1]: is -1, the first GPU is 0"},
+		"index twice":        {"{gpus: {indexes: [1, 1]}}", "gpus.indexes[1]: is there twice"},
+		"PCI ids":            {"{gpus: {pciIDs: [0x2330, '233010DE']}}", `gpus.pciIDs[0]: must be a text, not the number 9008: put it in quotes`},
+		"short PCI id":       {"{gpus: {pciIDs: ['0x2330']}}", `gpus.pciIDs[0]: is "0x2330", it must be device and vendor like 0x233010DE, or with the subsystem's like 0x233010DE:0x16C110DE`},
+		"no GPUs":            {"{gpus: {count: 0}}", "gpus.count: is 0, it must be at least 1"},
 		"MIG mode":           {"{mig: {mode: static}}", `mig.mode: is "static", it can be Dynamic, Static or Disabled`},
 		"MIG off as YAML":    {"{mig: {mode: Off}}", `mig.mode: must be a text, not false: put it in quotes`},
-		"MIG on AMD":         {"{cards: {vendor: amd}, mig: {}}", "spec.rules[0].mig: is for NVIDIA's cards, and the rule is for those of AMD; say amd.computePartition"},
-		"AMD on NVIDIA":      {"{cards: {vendor: nvidia}, amd: {}}", "spec.rules[0].amd: is for AMD's cards, and the rule is for those of NVIDIA; say mig"},
+		"MIG on AMD":         {"{gpus: {vendor: amd}, mig: {}}", "spec.rules[0].mig: is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition"},
+		"AMD on NVIDIA":      {"{gpus: {vendor: nvidia}, amd: {}}", "spec.rules[0].amd: is for AMD's GPUs, and the rule is for those of NVIDIA; say mig"},
 		"static nothing":     {"{mig: {mode: Static}}", "mig.partitions: is missing: mode Static makes the partitions that it names"},
 		"static empty":       {"{mig: {mode: Static, partitions: []}}", "mig.partitions: is missing"},
 		"partitions":         {"{mig: {partitions: [{profile: 1g}]}}", "mig.partitions: is for mode Static only; for Dynamic say profiles"},
 		"profiles":           {"{mig: {mode: Static, partitions: [{profile: 1g}], profiles: [1g]}}", "mig.profiles: is for mode Dynamic only"},
-		"wholeCards":         {"{mig: {mode: Disabled, wholeCards: true}}", "mig.wholeCards: is for mode Dynamic only"},
+		"wholeGPUs":          {"{mig: {mode: Disabled, wholeGPUs: true}}", "mig.wholeGPUs: is for mode Dynamic only"},
 		"no MIG profiles":    {"{mig: {profiles: []}}", "mig.profiles: names nothing; leave it out"},
 		"MIG profile":        {"{mig: {profiles: [cpx]}}", `mig.profiles[0]: is "cpx", which is no MIG profile: they are spelt 1g.10gb as nvidia-smi mig -lgip does, or 1g`},
 		"case of MIG":        {"{mig: {profiles: [1G.10GB]}}", `mig.profiles[0]: is "1G.10GB"; did you mean 1g.10gb?`},
@@ -182,7 +182,7 @@ func TestBadProfilesAreRefused(t *testing.T) {
 		"static count":       {"{mig: {mode: Static, partitions: [{profile: 1g, count: 17}]}}", "mig.partitions[0].count: is 17, it can be 1 to 16"},
 		"compute mode":       {"{amd: {computePartition: cpx}}", `amd.computePartition: is "cpx"; did you mean CPX?`},
 		"memory mode":        {"{amd: {memoryPartition: NPS3}}", `amd.memoryPartition: is "NPS3", it can be NPS1, NPS2, NPS4, NPS8`},
-		"never reached":      {"{}, {cards: {vendor: amd}}", "spec.rules[1]: holds for no card, because the rule before it selects every card"},
+		"never reached":      {"{}, {gpus: {vendor: amd}}", "spec.rules[1]: holds for no GPU, because the rule before it selects every GPU"},
 		"two at once":        {"{sharing: {replicas: 0}}, {legacyResource: Half}", "sharing.replicas: is 0, it can be 1 to 1000; spec.rules[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,13 +206,13 @@ func TestOtherObjectsAreRefused(t *testing.T) {
 	}
 }
 
-// What passes makes sense for every card.
+// What passes makes sense for every GPU.
 func FuzzParse(f *testing.F) {
 	for _, spec := range []string{
 		"{}", "{rules: [{}]}",
-		"{rules: [{cards: {vendor: amd, products: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
+		"{rules: [{gpus: {vendor: amd, products: ['*MI300?*'], indexes: [0]}, sharing: {partitions: {profiles: [cpx]}}}, {}]}",
 		"{rules: [{sharing: {strategy: MPS, replicas: 3, exclusiveProcess: true, oneClient: true}, legacyResource: Replica}]}",
-		"{rules: [{cards: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, legacyResource: 1g.10gb}]}",
+		"{rules: [{gpus: {pciAddresses: [0000:1b:00.0]}, sharing: {timeSlice: Short, maxClients: 100}, legacyResource: 1g.10gb}]}",
 	} {
 		f.Add([]byte(head + "spec: " + spec))
 	}
@@ -222,8 +222,8 @@ func FuzzParse(f *testing.F) {
 			require.Nil(t, s)
 			return
 		}
-		for _, card := range []gpu.GPU{h100, l4, mi} {
-			sane(t, s.For(&card), card.Vendor)
+		for _, g := range []gpu.GPU{h100, l4, mi} {
+			sane(t, s.For(&g), g.Vendor)
 		}
 	})
 }

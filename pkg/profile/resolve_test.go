@@ -58,7 +58,7 @@ func TestShapes(t *testing.T) {
 	const sevenOnes = "Static 1g.10gb@6 1g.10gb@5 1g.10gb@4 1g.10gb@3 1g.10gb@2 1g.10gb@1 1g.10gb@0"
 	for name, tt := range map[string]struct {
 		inventory, rules string
-		// want is the shape of each card; one that is missing is like the last.
+		// want is the shape of each GPU; one that is missing is like the last.
 		want []string
 	}{
 		"nothing":              {"h100x8", "[]", []string{""}},
@@ -66,39 +66,39 @@ func TestShapes(t *testing.T) {
 		"off":                  {"h100x8", "[{mig: {mode: Disabled}}]", []string{"Off"}},
 		"dynamic":              {"h100x8", "[{mig: {}}]", []string{"dynamic"}},
 		"profiles":             {"h100x8", "[{mig: {profiles: [3g.40gb, 1g, 1g.10gb]}}]", []string{"dynamic 1g.10gb 3g.40gb"}},
-		"no whole cards":       {"h100x8", "[{mig: {mode: Dynamic, wholeCards: false}}]", []string{"dynamic no whole"}},
-		"whole cards":          {"h100x8", "[{mig: {mode: Dynamic, wholeCards: true}}]", []string{"dynamic"}},
+		"no whole GPUs":        {"h100x8", "[{mig: {mode: Dynamic, wholeGPUs: false}}]", []string{"dynamic no whole"}},
+		"whole GPUs":           {"h100x8", "[{mig: {mode: Dynamic, wholeGPUs: true}}]", []string{"dynamic"}},
 		"static":               {"h100x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{sevenOnes}},
 		"static out of mode":   {"a100-80x8-mig-off", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]", []string{"Static 1g.10gb@6"}},
 		"profiles out of mode": {"a100-80x8-mig-off", "[{mig: {profiles: [1g]}}]", []string{"dynamic 1g.10gb"}},
-		"by count": {"h100x8", "[{cards: {count: 2}, mig: {mode: Static, partitions: [{profile: 7g, count: 1}]}}, {cards: {count: 1}, mig: {mode: Disabled}}, {mig: {}}]",
+		"by count": {"h100x8", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 7g, count: 1}]}}, {gpus: {count: 1}, mig: {mode: Disabled}}, {mig: {}}]",
 			[]string{"Static 7g.80gb@0", "Static 7g.80gb@0", "Off", "dynamic"}},
-		"by PCI ids": {"mixed", `[{cards: {pciIDs: ["0x233010de"]}, mig: {mode: Disabled}}, {cards: {products: ["*A100*"]}, mig: {profiles: [1g]}}]`,
+		"by PCI ids": {"mixed", `[{gpus: {pciIDs: ["0x233010de"]}, mig: {mode: Disabled}}, {gpus: {products: ["*A100*"]}, mig: {profiles: [1g]}}]`,
 			[]string{"Off", "Off", "Off", "Off", "dynamic 1g.10gb", "dynamic 1g.10gb", "dynamic 1g.10gb", "", "", "", ""}},
-		"other PCI ids":      {"h100x8", `[{cards: {pciIDs: ["0x20B010DE", "0x233010DE:0x16C110DE"]}, mig: {mode: Disabled}}]`, []string{""}},
-		"without MIG":        {"l4x4", "[{mig: {}}]", []string{""}},
-		"off without MIG":    {"l4x4", "[{mig: {mode: Disabled}}]", []string{""}},
-		"MIG of AMD's cards": {"mi300x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{""}},
-		"modes of NVIDIA's":  {"h100x8", "[{amd: {computePartition: CPX, memoryPartition: NPS4}}]", []string{""}},
-		"CPX":                {"mi300x8", "[{amd: {computePartition: CPX}}]", []string{"CPX"}},
-		"CPX, NPS4":          {"mi300x8", "[{amd: {computePartition: CPX, memoryPartition: NPS4}}]", []string{"CPXNPS4"}},
-		"NPS4":               {"mi300x8", "[{amd: {memoryPartition: NPS4}}]", []string{"NPS4"}},
-		"all cards share the memory mode": {"mi300x8", "[{cards: {count: 2}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {cards: {count: 1}, amd: {computePartition: QPX}}]",
+		"other PCI ids":     {"h100x8", `[{gpus: {pciIDs: ["0x20B010DE", "0x233010DE:0x16C110DE"]}, mig: {mode: Disabled}}]`, []string{""}},
+		"without MIG":       {"l4x4", "[{mig: {}}]", []string{""}},
+		"off without MIG":   {"l4x4", "[{mig: {mode: Disabled}}]", []string{""}},
+		"MIG of AMD's GPUs": {"mi300x8", "[{mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{""}},
+		"modes of NVIDIA's": {"h100x8", "[{amd: {computePartition: CPX, memoryPartition: NPS4}}]", []string{""}},
+		"CPX":               {"mi300x8", "[{amd: {computePartition: CPX}}]", []string{"CPX"}},
+		"CPX, NPS4":         {"mi300x8", "[{amd: {computePartition: CPX, memoryPartition: NPS4}}]", []string{"CPXNPS4"}},
+		"NPS4":              {"mi300x8", "[{amd: {memoryPartition: NPS4}}]", []string{"NPS4"}},
+		"all GPUs share the memory mode": {"mi300x8", "[{gpus: {count: 2}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {gpus: {count: 1}, amd: {computePartition: QPX}}]",
 			[]string{"CPXNPS4", "CPXNPS4", "QPXNPS4", "NPS4"}},
 		"both vendors": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 7g}]}, amd: {computePartition: SPX}}]",
 			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cards := machine(t, tt.inventory)
-			got, err := fromRules(t, tt.rules).Resolve(cards, nil)
+			gpus := machine(t, tt.inventory)
+			got, err := fromRules(t, tt.rules).Resolve(gpus, nil)
 			require.NoError(t, err)
-			require.Len(t, got, len(cards))
-			for i, card := range cards {
-				shape := got[card.PCIAddress].Shape
+			require.Len(t, got, len(gpus))
+			for i, g := range gpus {
+				shape := got[g.PCIAddress].Shape
 				switch {
 				case tt.want != nil:
-					assert.Equal(t, tt.want[min(i, len(tt.want)-1)], spell(shape), card.Name())
-				case card.Vendor == gpu.AMD:
+					assert.Equal(t, tt.want[min(i, len(tt.want)-1)], spell(shape), g.Name())
+				case g.Vendor == gpu.AMD:
 					assert.Equal(t, "SPX", spell(shape))
 				default:
 					assert.Equal(t, "Static 7g.80gb@0", spell(shape))
@@ -111,40 +111,40 @@ func TestShapes(t *testing.T) {
 // The sharing part is what For says, too.
 func TestResolveSharesAsForDoes(t *testing.T) {
 	for _, name := range models.InventoryNames() {
-		cards := machine(t, name)
-		s := fromRules(t, "[{cards: {products: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {cards: {vendor: nvidia}, legacyResource: Replica}]")
-		got, err := s.Resolve(cards, nil)
+		gpus := machine(t, name)
+		s := fromRules(t, "[{gpus: {products: ['*H100*', '*MI300*']}, sharing: {replicas: 3, timeSlice: Long, partitions: {profiles: [cpx, 1g.10gb]}}}, {gpus: {vendor: nvidia}, legacyResource: Replica}]")
+		got, err := s.Resolve(gpus, nil)
 		require.NoError(t, err)
-		for i := range cards {
-			assert.Equal(t, s.For(&cards[i]), got[cards[i].PCIAddress])
+		for i := range gpus {
+			assert.Equal(t, s.For(&gpus[i]), got[gpus[i].PCIAddress])
 		}
 	}
 }
 
 func TestResolveKeepsWhatIsThere(t *testing.T) {
-	cards := machine(t, "h100x8")
+	gpus := machine(t, "h100x8")
 	there := func(pci string) []gpu.Partition {
-		if pci != cards[1].PCIAddress {
+		if pci != gpus[1].PCIAddress {
 			return nil
 		}
 		return []gpu.Partition{{GPU: pci, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 2, Size: 1, Complete: true}}
 	}
-	got, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]").Resolve(cards, there)
+	got, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]").Resolve(gpus, there)
 	require.NoError(t, err)
-	assert.Equal(t, "Static 1g.10gb@6", spell(got[cards[0].PCIAddress].Shape))
-	assert.Equal(t, "Static 1g.10gb@2", spell(got[cards[1].PCIAddress].Shape))
+	assert.Equal(t, "Static 1g.10gb@6", spell(got[gpus[0].PCIAddress].Shape))
+	assert.Equal(t, "Static 1g.10gb@2", spell(got[gpus[1].PCIAddress].Shape))
 }
 
-// Cards are counted in PCI order, in whatever order they come, and what they are
+// GPUs are counted in PCI order, in whatever order they come, and what they are
 // given in stays as it is.
 func TestCountIsInPCIOrder(t *testing.T) {
-	cards := machine(t, "h100x8")
-	slices.Reverse(cards)
-	got, err := fromRules(t, "[{cards: {count: 1}, mig: {mode: Disabled}}]").Resolve(cards, nil)
+	gpus := machine(t, "h100x8")
+	slices.Reverse(gpus)
+	got, err := fromRules(t, "[{gpus: {count: 1}, mig: {mode: Disabled}}]").Resolve(gpus, nil)
 	require.NoError(t, err)
 	assert.Equal(t, CutOff, got["0000:1b:00.0"].Shape.Cut)
-	assert.Equal(t, CutDynamic, got[cards[0].PCIAddress].Shape.Cut)
-	assert.Equal(t, "0000:df:00.0", cards[0].PCIAddress)
+	assert.Equal(t, CutDynamic, got[gpus[0].PCIAddress].Shape.Cut)
+	assert.Equal(t, "0000:df:00.0", gpus[0].PCIAddress)
 }
 
 func TestWhatDoesNotFit(t *testing.T) {
@@ -153,37 +153,37 @@ func TestWhatDoesNotFit(t *testing.T) {
 		inventory, rules string
 		want             []string
 	}{
-		"unknown profile": {"h100x8", "[{cards: {count: 1}, mig: {profiles: [1g, 1g.5gb]}}]",
-			[]string{"PartitionProfile p: spec.rules[0].mig.profiles[1]: card gpu-0000-1b-00-0: has no profile 1g.5gb; it has " + h100}},
-		"unknown static profile": {"h100x8", "[{cards: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.5gb}]}}]",
-			[]string{"PartitionProfile p: spec.rules[0].mig.partitions: cards gpu-0000-1b-00-0, gpu-0000-43-00-0: has no profile 1g.5gb; it has " + h100}},
+		"unknown profile": {"h100x8", "[{gpus: {count: 1}, mig: {profiles: [1g, 1g.5gb]}}]",
+			[]string{"PartitionProfile p: spec.rules[0].mig.profiles[1]: GPU gpu-0000-1b-00-0: has no profile 1g.5gb; it has " + h100}},
+		"unknown static profile": {"h100x8", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.5gb}]}}]",
+			[]string{"PartitionProfile p: spec.rules[0].mig.partitions: GPUs gpu-0000-1b-00-0, gpu-0000-43-00-0: has no profile 1g.5gb; it has " + h100}},
 		"too many": {"h100x8", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 8}]}}]",
-			[]string{"spec.rules[0].mig.partitions: cards gpu-0000-1b-00-0, gpu-0000-43-00-0, gpu-0000-52-00-0, gpu-0000-61-00-0 and 4 more: 1g.10gb x 8 do not fit: at most 7"}},
-		"no MIG": {"l4x4", "[{cards: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
-			[]string{"spec.rules[0].mig: card gpu-0000-17-00-0: NVIDIA L4 cannot be cut by MIG: put a rule for it before this one, or select other cards"}},
+			[]string{"spec.rules[0].mig.partitions: GPUs gpu-0000-1b-00-0, gpu-0000-43-00-0, gpu-0000-52-00-0, gpu-0000-61-00-0 and 4 more: 1g.10gb x 8 do not fit: at most 7"}},
+		"no MIG": {"l4x4", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g}]}}]",
+			[]string{"spec.rules[0].mig: GPU gpu-0000-17-00-0: NVIDIA L4 cannot be cut by MIG: put a rule for it before this one, or select other GPUs"}},
 		"profiles without MIG":  {"l4x4", "[{mig: {profiles: [1g]}}]", []string{"NVIDIA L4 cannot be cut by MIG"}},
-		"only parts, of an L4":  {"l4x4", "[{mig: {wholeCards: false}}]", []string{"NVIDIA L4 cannot be cut by MIG"}},
-		"too few cards":         {"h100x8", "[{cards: {count: 9}}]", []string{"spec.rules[0].cards.count: is 9, and the node has 8 cards that fit and that no earlier rule takes"}},
-		"too few cards left":    {"h100x8", "[{cards: {indexes: [0, 1]}}, {cards: {count: 7}}]", []string{"spec.rules[1].cards.count: is 7, and the node has 6 cards"}},
-		"no such cards":         {"h100x8", "[{cards: {vendor: amd, count: 1}}]", []string{"spec.rules[0].cards.count: is 1, and the node has 0 cards"}},
-		"mode and memory":       {"mi300x8", "[{amd: {computePartition: SPX, memoryPartition: NPS4}}]", []string{"spec.rules[0].amd.computePartition: cards ", "and 4 more: is SPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1"}},
+		"only parts, of an L4":  {"l4x4", "[{mig: {wholeGPUs: false}}]", []string{"NVIDIA L4 cannot be cut by MIG"}},
+		"too few GPUs":          {"h100x8", "[{gpus: {count: 9}}]", []string{"spec.rules[0].gpus.count: is 9, and the node has 8 GPUs that fit and that no earlier rule takes"}},
+		"too few GPUs left":     {"h100x8", "[{gpus: {indexes: [0, 1]}}, {gpus: {count: 7}}]", []string{"spec.rules[1].gpus.count: is 7, and the node has 6 GPUs"}},
+		"no such GPUs":          {"h100x8", "[{gpus: {vendor: amd, count: 1}}]", []string{"spec.rules[0].gpus.count: is 1, and the node has 0 GPUs"}},
+		"mode and memory":       {"mi300x8", "[{amd: {computePartition: SPX, memoryPartition: NPS4}}]", []string{"spec.rules[0].amd.computePartition: GPUs ", "and 4 more: is SPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1"}},
 		"mode and memory now":   {"mi308x8", "[{amd: {computePartition: SPX}}]", []string{"is SPX, which does not go with memory mode NPS4; CPX does, or set memoryPartition to NPS1"}},
-		"mode of another chip":  {"mi300x8", "[{amd: {computePartition: TPX}}]", []string{"is TPX, which does not go with memory mode NPS1; SPX, DPX, QPX, CPX do, and the card has no TPX"}},
-		"memory mode":           {"mi300a4", "[{amd: {memoryPartition: NPS4}}]", []string{"spec.rules[0].amd.memoryPartition: cards gpu-0000-01-00-0, gpu-0001-01-00-0, gpu-0002-01-00-0, gpu-0003-01-00-0: is NPS4, which the card does not have; it has NPS1"}},
-		"two memory modes":      {"mi300x8", "[{cards: {count: 1}, amd: {memoryPartition: NPS4}}, {cards: {vendor: amd}, amd: {memoryPartition: NPS1}}]", []string{"spec.rules[1].amd.memoryPartition: is NPS1, and spec.rules[0].amd.memoryPartition is NPS4: all AMD cards of a node share the memory mode"}},
-		"memory of all cards":   {"mi300x8", "[{cards: {count: 1}, amd: {memoryPartition: NPS4}}, {cards: {vendor: amd}, amd: {computePartition: DPX}}]", []string{"spec.rules[1].amd.computePartition: cards", "is DPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1 or NPS2"}},
-		"replica of nothing":    {"h100x8", "[{cards: {count: 1}, legacyResource: Replica, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].legacyResource: card gpu-0000-1b-00-0: is Replica, a share of the whole card, which the rule does not offer"}},
-		"old name of nothing":   {"h100x8", "[{cards: {count: 1}, legacyResource: 1g.10gb, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"legacyResource: card gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
-		"old name, not allowed": {"h100x8", "[{cards: {count: 1}, legacyResource: 1g.10gb, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
-		"old name of a mode":    {"mi300x8", "[{cards: {count: 1}, legacyResource: dpx, amd: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
-		"all at once": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 9}]}, amd: {computePartition: TPX}}, {cards: {count: 3}}]",
+		"mode of another chip":  {"mi300x8", "[{amd: {computePartition: TPX}}]", []string{"is TPX, which does not go with memory mode NPS1; SPX, DPX, QPX, CPX do, and the GPU has no TPX"}},
+		"memory mode":           {"mi300a4", "[{amd: {memoryPartition: NPS4}}]", []string{"spec.rules[0].amd.memoryPartition: GPUs gpu-0000-01-00-0, gpu-0001-01-00-0, gpu-0002-01-00-0, gpu-0003-01-00-0: is NPS4, which the GPU does not have; it has NPS1"}},
+		"two memory modes":      {"mi300x8", "[{gpus: {count: 1}, amd: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, amd: {memoryPartition: NPS1}}]", []string{"spec.rules[1].amd.memoryPartition: is NPS1, and spec.rules[0].amd.memoryPartition is NPS4: all AMD GPUs of a node share the memory mode"}},
+		"memory of all GPUs":    {"mi300x8", "[{gpus: {count: 1}, amd: {memoryPartition: NPS4}}, {gpus: {vendor: amd}, amd: {computePartition: DPX}}]", []string{"spec.rules[1].amd.computePartition: GPUs", "is DPX, which does not go with memory mode NPS4; QPX, CPX do, or set memoryPartition to NPS1 or NPS2"}},
+		"replica of nothing":    {"h100x8", "[{gpus: {count: 1}, legacyResource: Replica, mig: {mode: Static, partitions: [{profile: 1g}]}}]", []string{"spec.rules[0].legacyResource: GPU gpu-0000-1b-00-0: is Replica, a share of the whole GPU, which the rule does not offer"}},
+		"old name of nothing":   {"h100x8", "[{gpus: {count: 1}, legacyResource: 1g.10gb, mig: {mode: Static, partitions: [{profile: 7g}]}}]", []string{"legacyResource: GPU gpu-0000-1b-00-0: is 1g.10gb, which the rule does not offer"}},
+		"old name, not allowed": {"h100x8", "[{gpus: {count: 1}, legacyResource: 1g.10gb, mig: {profiles: [2g]}}]", []string{"is 1g.10gb, which the rule does not offer"}},
+		"old name of a mode":    {"mi300x8", "[{gpus: {count: 1}, legacyResource: dpx, amd: {computePartition: CPX}}]", []string{"is dpx, which the rule does not offer"}},
+		"all at once": {"h100x2-mi300x2", "[{mig: {mode: Static, partitions: [{profile: 1g, count: 9}]}, amd: {computePartition: TPX}}, {gpus: {count: 3}}]",
 			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := rulesOf(t, tt.rules)
-			if tt.want == nil { // a rule after one for all cards is refused before
-				rules[0].Cards = &v1alpha1.CardSelector{Products: []string{"*"}}
-				tt.want = []string{"spec.rules[0].mig.partitions: ", "spec.rules[0].amd.computePartition: ", "spec.rules[1].cards.count: is 3, and the node has 0"}
+			if tt.want == nil { // a rule after one for all GPUs is refused before
+				rules[0].GPUs = &v1alpha1.GPUSelector{Products: []string{"*"}}
+				tt.want = []string{"spec.rules[0].mig.partitions: ", "spec.rules[0].amd.computePartition: ", "spec.rules[1].gpus.count: is 3, and the node has 0"}
 			}
 			s, err := FromRules("p", rules)
 			require.NoError(t, err)
@@ -197,27 +197,27 @@ func TestWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A card that cannot be cut beside those that can.
-func TestAMDCardThatCannotBeCut(t *testing.T) {
+// A GPU that cannot be cut beside those that can.
+func TestAMDGPUThatCannotBeCut(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI210}, {model: MI300X}]"))
 	require.NoError(t, err)
-	cards := inv.Hardware("node")
-	got, err := fromRules(t, "[{cards: {products: ['*MI300*']}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {amd: {computePartition: SPX}}]").Resolve(cards, nil)
+	gpus := inv.Hardware("node")
+	got, err := fromRules(t, "[{gpus: {products: ['*MI300*']}, amd: {computePartition: CPX, memoryPartition: NPS4}}, {amd: {computePartition: SPX}}]").Resolve(gpus, nil)
 	require.NoError(t, err)
-	for _, card := range cards {
+	for _, g := range gpus {
 		want := "CPXNPS4"
-		if len(card.Modes) == 0 {
+		if len(g.Modes) == 0 {
 			want = ""
 		}
-		assert.Equal(t, want, spell(got[card.PCIAddress].Shape))
+		assert.Equal(t, want, spell(got[g.PCIAddress].Shape))
 	}
 	for rule, want := range map[string]string{
-		"[{amd: {computePartition: CPX}}]":             "spec.rules[0].amd.computePartition: card gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be cut",
-		"[{amd: {memoryPartition: NPS1}}]":             "spec.rules[0].amd.memoryPartition: card gpu-0000-11-00-0: is NPS1, and AMD Instinct MI210 has no memory modes",
+		"[{amd: {computePartition: CPX}}]":             "spec.rules[0].amd.computePartition: GPU gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be cut",
+		"[{amd: {memoryPartition: NPS1}}]":             "spec.rules[0].amd.memoryPartition: GPU gpu-0000-11-00-0: is NPS1, and AMD Instinct MI210 has no memory modes",
 		"[{amd: {computePartition: SPX}}]":             "",
 		"[{sharing: {partitions: {profiles: [cpx]}}}]": "",
 	} {
-		_, err := fromRules(t, rule).Resolve(cards, nil)
+		_, err := fromRules(t, rule).Resolve(gpus, nil)
 		if want == "" {
 			require.NoError(t, err, rule)
 			continue
@@ -226,18 +226,18 @@ func TestAMDCardThatCannotBeCut(t *testing.T) {
 	}
 }
 
-// Another card's memory mode is not what this one can have.
-func TestMemoryModeThatOneCardLacks(t *testing.T) {
+// Another GPU's memory mode is not what this one can have.
+func TestMemoryModeThatOneGPULacks(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: MI300A}, {model: MI300X}]"))
 	require.NoError(t, err)
-	_, err = fromRules(t, "[{cards: {products: ['*MI300X*']}, amd: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
-	require.ErrorContains(t, err, "spec.rules[0].amd.memoryPartition: card gpu-0000-11-00-0: is NPS4, all AMD cards of a node share the memory mode, and this one has NPS1")
+	_, err = fromRules(t, "[{gpus: {products: ['*MI300X*']}, amd: {memoryPartition: NPS4}}]").Resolve(inv.Hardware("node"), nil)
+	require.ErrorContains(t, err, "spec.rules[0].amd.memoryPartition: GPU gpu-0000-11-00-0: is NPS4, all AMD GPUs of a node share the memory mode, and this one has NPS1")
 }
 
 func TestOffers(t *testing.T) {
 	h100, mi300 := machine(t, "h100x8")[0], machine(t, "mi300x8")[0]
 	for name, tt := range map[string]struct {
-		card  gpu.GPU
+		gpu   gpu.GPU
 		rule  string
 		whole bool
 		// parts are the profiles of the partitions that are offered, static those
@@ -247,7 +247,7 @@ func TestOffers(t *testing.T) {
 		"nothing said": {h100, "{}", true, layout.Profiles(&h100)},
 		"dynamic":      {h100, "{mig: {}}", true, layout.Profiles(&h100)},
 		"allowed":      {h100, "{mig: {profiles: [1g, 2g]}}", true, []string{"1g.10gb", "2g.20gb"}},
-		"no whole":     {h100, "{mig: {wholeCards: false, profiles: [1g]}}", false, []string{"1g.10gb"}},
+		"no whole":     {h100, "{mig: {wholeGPUs: false, profiles: [1g]}}", false, []string{"1g.10gb"}},
 		"off":          {h100, "{mig: {mode: Disabled}}", true, nil},
 		"static":       {h100, "{mig: {mode: Static, partitions: [{profile: 3g, count: 1}]}}", false, []string{"3g.40gb"}},
 		"AMD":          {mi300, "{}", true, []string{"cpx", "qpx", "dpx"}},
@@ -256,12 +256,12 @@ func TestOffers(t *testing.T) {
 		"NPS1":         {mi300, "{amd: {memoryPartition: NPS1}}", true, []string{"cpx", "qpx", "dpx"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := fromRules(t, "["+tt.rule+"]").Resolve([]gpu.GPU{tt.card}, nil)
+			got, err := fromRules(t, "["+tt.rule+"]").Resolve([]gpu.GPU{tt.gpu}, nil)
 			require.NoError(t, err)
-			shape := got[tt.card.PCIAddress].Shape
+			shape := got[tt.gpu.PCIAddress].Shape
 			var parts []string
 			offered := 0
-			for _, p := range tt.card.Placements {
+			for _, p := range tt.gpu.Placements {
 				for _, by := range gpu.Bases() {
 					assert.Equal(t, shape.Offers(p), shape.Offers(gpu.ShareOf(p, by, gpu.Sharing{})), "shares follow")
 				}
@@ -292,7 +292,7 @@ func TestFromRules(t *testing.T) {
 
 	_, err = FromRules("training", rulesOf(t, "[{sharing: {replicas: 0}}, {mig: {mode: Static}}]"))
 	require.EqualError(t, err, "PartitionProfile training: spec.rules[0].sharing.replicas: is 0, it can be 1 to 1000; "+
-		"spec.rules[1]: holds for no card, because the rule before it selects every card; spec.rules[1].mig.partitions: is missing: mode Static makes the partitions that it names")
+		"spec.rules[1]: holds for no GPU, because the rule before it selects every GPU; spec.rules[1].mig.partitions: is missing: mode Static makes the partitions that it names")
 
 	s, err = FromRules("", nil)
 	require.NoError(t, err)

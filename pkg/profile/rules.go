@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxReplicas is how many replicas a card can have: a fraction is counted in
+	// maxReplicas is how many replicas a GPU can have: a fraction is counted in
 	// thousandths.
 	maxReplicas = gpu.WholeFraction
-	// maxClients is how many clients can be counted on a card. Each has a process,
-	// and this many are more than a card was ever seen to run.
+	// maxClients is how many clients can be counted on a GPU. Each has a process,
+	// and this many are more than a GPU was ever seen to run.
 	maxClients = 1000
 )
 
@@ -21,88 +21,88 @@ func rules(problems *strict.Problems, profile string, in []v1alpha1.Rule) []rule
 	var out []rule
 	for i := range in {
 		path := strict.Index("spec.rules", i)
-		if i > 0 && out[i-1].cards.everything() {
-			problems.Add(path, "holds for no card, because the rule before it selects every card")
+		if i > 0 && out[i-1].gpus.everything() {
+			problems.Add(path, "holds for no GPU, because the rule before it selects every GPU")
 		}
 		c := compiler{Problems: problems}
-		r := rule{path: path, cards: c.selector(strict.Key(path, "cards"), in[i].Cards), card: c.card(path, profile, &in[i])}
+		r := rule{path: path, gpus: c.selector(strict.Key(path, "gpus"), in[i].GPUs), gpu: c.gpu(path, profile, &in[i])}
 		r.mig, r.amd = c.mig(strict.Key(path, "mig"), in[i].MIG), c.amd(strict.Key(path, "amd"), in[i].AMD)
 		out = append(out, r)
 	}
 	return out
 }
 
-// compiler turns what one rule says into what is wanted of a card.
+// compiler turns what one rule says into what is wanted of a GPU.
 type compiler struct {
 	*strict.Problems
-	// vendor is whose cards the rule is for, empty: all.
+	// vendor is whose GPUs the rule is for, empty: all.
 	vendor gpu.Vendor
 }
 
-func (c *compiler) card(path, profile string, r *v1alpha1.Rule) Desired {
-	card := Default()
-	card.Profile = profile
+func (c *compiler) gpu(path, profile string, r *v1alpha1.Rule) Desired {
+	g := Default()
+	g.Profile = profile
 	if r.Sharing != nil {
-		c.sharing(strict.Key(path, "sharing"), r.Sharing, &card)
+		c.sharing(strict.Key(path, "sharing"), r.Sharing, &g)
 	}
-	c.legacy(strict.Key(path, "legacyResource"), r.LegacyResource, &card)
-	return card
+	c.legacy(strict.Key(path, "legacyResource"), r.LegacyResource, &g)
+	return g
 }
 
-func (c *compiler) sharing(path string, s *v1alpha1.Sharing, card *Desired) {
+func (c *compiler) sharing(path string, s *v1alpha1.Sharing, g *Desired) {
 	if s.Enabled != nil {
-		card.Shared = *s.Enabled
+		g.Shared = *s.Enabled
 	}
 	switch s.Strategy {
 	case "", v1alpha1.TimeSlicing:
 	case v1alpha1.MPS:
-		card.Strategy = gpu.MPS
+		g.Strategy = gpu.MPS
 		if c.vendor == gpu.AMD {
-			c.Add(strict.Key(path, "strategy"), "is MPS, which AMD's cards do not have")
+			c.Add(strict.Key(path, "strategy"), "is MPS, which AMD's GPUs do not have")
 		}
 	default:
 		c.Add(strict.Key(path, "strategy"), "is %q, it can be %s or %s", s.Strategy, v1alpha1.TimeSlicing, v1alpha1.MPS)
 	}
-	c.numbers(path, s, card)
-	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), card)
-	card.OneClient = s.OneClient
-	card.ExclusiveProcess = s.ExclusiveProcess
-	if s.ExclusiveProcess && card.Strategy != gpu.MPS {
+	c.numbers(path, s, g)
+	c.timeSlice(strict.Key(path, "timeSlice"), gpu.TimeSlice(s.TimeSlice), g)
+	g.OneClient = s.OneClient
+	g.ExclusiveProcess = s.ExclusiveProcess
+	if s.ExclusiveProcess && g.Strategy != gpu.MPS {
 		c.Add(strict.Key(path, "exclusiveProcess"), "is for strategy MPS only")
 	}
 	if s.Partitions != nil {
-		c.partitions(strict.Key(path, "partitions"), s.Partitions, card)
+		c.partitions(strict.Key(path, "partitions"), s.Partitions, g)
 	}
 }
 
-// numbers are how many share a card.
-func (c *compiler) numbers(path string, s *v1alpha1.Sharing, card *Desired) {
+// numbers are how many share a GPU.
+func (c *compiler) numbers(path string, s *v1alpha1.Sharing, g *Desired) {
 	if n := s.Replicas; n != nil {
-		card.Replicas = int(*n)
+		g.Replicas = int(*n)
 		if *n < 1 || *n > maxReplicas {
 			c.Add(strict.Key(path, "replicas"), "is %d, it can be 1 to %d", *n, maxReplicas)
 		}
 	}
-	mps := card.Strategy == gpu.MPS
+	mps := g.Strategy == gpu.MPS
 	n := s.MaxClients
 	switch {
-	case n == nil && mps && card.Replicas > gpu.MaxMPSClients:
-		c.Add(strict.Key(path, "replicas"), "is %d, and an MPS server takes %d clients", card.Replicas, gpu.MaxMPSClients)
+	case n == nil && mps && g.Replicas > gpu.MaxMPSClients:
+		c.Add(strict.Key(path, "replicas"), "is %d, and an MPS server takes %d clients", g.Replicas, gpu.MaxMPSClients)
 	case n == nil:
-		card.MaxClients = max(DefaultMaxClients, card.Replicas)
+		g.MaxClients = max(DefaultMaxClients, g.Replicas)
 	case mps && *n > gpu.MaxMPSClients:
 		c.Add(strict.Key(path, "maxClients"), "is %d, and an MPS server takes %d clients", *n, gpu.MaxMPSClients)
 	case *n < 1 || *n > maxClients:
 		c.Add(strict.Key(path, "maxClients"), "is %d, it can be 1 to %d", *n, maxClients)
-	case int(*n) < card.Replicas:
-		c.Add(strict.Key(path, "maxClients"), "is %d, and there are %d replicas: each takes a client", *n, card.Replicas)
+	case int(*n) < g.Replicas:
+		c.Add(strict.Key(path, "maxClients"), "is %d, and there are %d replicas: each takes a client", *n, g.Replicas)
 	default:
-		card.MaxClients = int(*n)
+		g.MaxClients = int(*n)
 	}
 }
 
-func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, card *Desired) {
-	card.TimeSlice = slice
+func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, g *Desired) {
+	g.TimeSlice = slice
 	switch slice {
 	case "":
 		return
@@ -111,21 +111,21 @@ func (c *compiler) timeSlice(path string, slice gpu.TimeSlice, card *Desired) {
 		c.Add(path, "is %q, it can be %s, %s, %s or %s", slice, gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice)
 	}
 	switch {
-	case card.Strategy != gpu.TimeSlicing:
+	case g.Strategy != gpu.TimeSlicing:
 		c.Add(path, "is for strategy TimeSlicing only")
 	case c.vendor == gpu.AMD:
-		c.Add(path, "cannot be set on AMD's cards")
+		c.Add(path, "cannot be set on AMD's GPUs")
 	}
 }
 
-func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, card *Desired) {
-	card.Partitions, card.PartitionFractions = p.Profiles, p.Fractions
+func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, g *Desired) {
+	g.Partitions, g.PartitionFractions = p.Profiles, p.Fractions
 	profiles := strict.Key(path, "profiles")
 	if p.Profiles == nil {
 		c.Add(profiles, "is missing")
 	}
-	if card.Strategy == gpu.MPS {
-		c.Add(path, "cannot be shared with strategy MPS, which is for whole cards; use TimeSlicing")
+	if g.Strategy == gpu.MPS {
+		c.Add(path, "cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing")
 	}
 	list(c, profiles, p.Profiles, func(path, profile string) {
 		base, _, plus := strings.Cut(profile, "+")
@@ -140,14 +140,14 @@ func (c *compiler) partitions(path string, p *v1alpha1.SharedPartitions, card *D
 	})
 }
 
-func (c *compiler) legacy(path, value string, card *Desired) {
+func (c *compiler) legacy(path, value string, g *Desired) {
 	vendor := vendorOf(value)
 	switch {
 	case value == "" || value == string(LegacyWhole):
-		card.Legacy = Legacy{Kind: LegacyWhole}
+		g.Legacy = Legacy{Kind: LegacyWhole}
 	case value == string(LegacyReplica):
-		card.Legacy = Legacy{Kind: LegacyReplica}
-		if !card.Shared {
+		g.Legacy = Legacy{Kind: LegacyReplica}
+		if !g.Shared {
 			c.Add(path, "is Replica, and sharing.enabled is false: there are no replicas")
 		}
 	case strings.EqualFold(value, string(LegacyWhole)), strings.EqualFold(value, "spx"):
@@ -157,7 +157,7 @@ func (c *compiler) legacy(path, value string, card *Desired) {
 	case vendor == "":
 		c.Add(path, "is %q, it can be %s, %s or a profile: %s", value, LegacyWhole, LegacyReplica, profileSpelling)
 	default:
-		card.Legacy = Legacy{Kind: LegacyPartition, Profile: value}
+		g.Legacy = Legacy{Kind: LegacyPartition, Profile: value}
 		c.ofVendor(path, value, vendor)
 	}
 }
@@ -170,9 +170,9 @@ func (c *compiler) unknownProfile(path, profile string) {
 	c.Add(path, "is %q, which is no profile: they are spelt %s", profile, profileSpelling)
 }
 
-// ofVendor refuses profiles of a vendor whose cards the rule does not select.
+// ofVendor refuses profiles of a vendor whose GPUs the rule does not select.
 func (c *compiler) ofVendor(path, profile string, vendor gpu.Vendor) {
 	if c.vendor != "" && vendor != c.vendor {
-		c.Add(path, "is %s, a profile of %s's cards, and the rule is for those of %s", profile, vendor.Title(), c.vendor.Title())
+		c.Add(path, "is %s, a profile of %s's GPUs, and the rule is for those of %s", profile, vendor.Title(), c.vendor.Title())
 	}
 }

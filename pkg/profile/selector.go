@@ -10,14 +10,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
-// selector selects cards. An empty list selects all.
+// selector selects GPUs. An empty list selects all.
 type selector struct {
 	vendor    gpu.Vendor
 	products  []*regexp.Regexp
 	addresses []string
 	ids       []string
 	indexes   []int
-	// count is how many of the cards that fit are taken, zero: all.
+	// count is how many of the GPUs that fit are taken, zero: all.
 	count int
 }
 
@@ -25,32 +25,32 @@ func (s *selector) everything() bool {
 	return s.vendor == "" && len(s.products)+len(s.addresses)+len(s.ids)+len(s.indexes)+s.count == 0
 }
 
-// selects tells whether a card fits. It does not count.
-func (s *selector) selects(card *gpu.GPU) bool {
-	return (s.vendor == "" || s.vendor == card.Vendor) &&
-		(len(s.products) == 0 || slices.ContainsFunc(s.products, func(p *regexp.Regexp) bool { return p.MatchString(card.ProductName) })) &&
-		(len(s.addresses) == 0 || slices.Contains(s.addresses, card.PCIAddress)) &&
-		(len(s.ids) == 0 || slices.ContainsFunc(s.ids, func(id string) bool { return hasID(card, id) })) &&
-		(len(s.indexes) == 0 || slices.Contains(s.indexes, card.Index))
+// selects tells whether a GPU fits. It does not count.
+func (s *selector) selects(g *gpu.GPU) bool {
+	return (s.vendor == "" || s.vendor == g.Vendor) &&
+		(len(s.products) == 0 || slices.ContainsFunc(s.products, func(p *regexp.Regexp) bool { return p.MatchString(g.ProductName) })) &&
+		(len(s.addresses) == 0 || slices.Contains(s.addresses, g.PCIAddress)) &&
+		(len(s.ids) == 0 || slices.ContainsFunc(s.ids, func(id string) bool { return hasID(g, id) })) &&
+		(len(s.indexes) == 0 || slices.Contains(s.indexes, g.Index))
 }
 
-// hasID tells whether a card has PCI numbers: those of the device, and after a colon
+// hasID tells whether a GPU has PCI numbers: those of the device, and after a colon
 // those of the subsystem, if they are named.
-func hasID(card *gpu.GPU, id string) bool {
+func hasID(g *gpu.GPU, id string) bool {
 	device, subsystem, named := strings.Cut(id, ":")
-	return device == card.PCIID && (!named || subsystem == card.PCISubsystemID)
+	return device == g.PCIID && (!named || subsystem == g.PCISubsystemID)
 }
 
 // pciIDs is how mig-parted writes PCI numbers.
 var pciIDs = regexp.MustCompile(`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`)
 
-// normalizeID spells PCI numbers as cards do: "0x233010DE".
+// normalizeID spells PCI numbers as GPUs do: "0x233010DE".
 func normalizeID(id string) string {
 	return strings.ReplaceAll(strings.ToUpper(id), "0X", "0x")
 }
 
-// selector also finds out whose cards the rule is for.
-func (c *compiler) selector(path string, in *v1alpha1.CardSelector) (s selector) {
+// selector also finds out whose GPUs the rule is for.
+func (c *compiler) selector(path string, in *v1alpha1.GPUSelector) (s selector) {
 	if in == nil {
 		return s
 	}
@@ -90,7 +90,7 @@ func (c *compiler) selector(path string, in *v1alpha1.CardSelector) (s selector)
 	}
 	list(c, strict.Key(path, "indexes"), in.Indexes, func(path string, index int32) {
 		if index < 0 {
-			c.Add(path, "is %d, the first card is 0", index)
+			c.Add(path, "is %d, the first GPU is 0", index)
 		}
 		s.indexes = append(s.indexes, int(index))
 	})

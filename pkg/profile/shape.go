@@ -7,20 +7,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Shape is how a card is to be cut, whoever holds it.
+// Shape is how a GPU is to be cut, whoever holds it.
 type Shape struct {
-	// Cut says when the partitions of an NVIDIA card are made.
+	// Cut says when the partitions of an NVIDIA GPU are made.
 	Cut Cut `json:"cut,omitempty"`
-	// Named is set where a rule speaks of MIG, for CutDynamic. A card that changes its
+	// Named is set where a rule speaks of MIG, for CutDynamic. A GPU that changes its
 	// MIG mode by a reset only is then in MIG mode; otherwise it is as it was found.
 	Named bool `json:"named,omitempty"`
 	// Profiles are those that claims can have, by full name, nil: all.
 	Profiles []string `json:"profiles,omitempty"`
-	// NoWhole keeps the uncut card from claims.
+	// NoWhole keeps the uncut GPU from claims.
 	NoWhole bool `json:"noWhole,omitempty"`
 	// Layout are the partitions that are made and stay, for CutStatic.
 	Layout []gpu.Placement `json:"layout,omitempty"`
-	// Compute is the mode that an AMD card is kept in ("CPX"), empty: it follows the
+	// Compute is the mode that an AMD GPU is kept in ("CPX"), empty: it follows the
 	// claims. Memory is its memory mode ("NPS4"), empty: as it is.
 	Compute string `json:"compute,omitempty"`
 	Memory  string `json:"memory,omitempty"`
@@ -39,7 +39,7 @@ const (
 	CutOff Cut = "Off"
 )
 
-// Offers tells whether claims can have a placement of the card, or a share of it.
+// Offers tells whether claims can have a placement of the GPU, or a share of it.
 // A share follows what it is a share of.
 func (s Shape) Offers(p gpu.Placement) bool {
 	p = p.Base()
@@ -60,5 +60,5 @@ func (s Shape) Offers(p gpu.Placement) bool {
 	return true
 }
 
-// wholeMode is the compute mode in which an AMD card is whole.
+// wholeMode is the compute mode in which an AMD GPU is whole.
 const wholeMode = "SPX"

@@ -8,9 +8,9 @@ import (
 type Desired struct {
 	// Profile is the name of the PartitionProfile that says so, for people.
 	Profile string
-	// Shape is how the card is cut.
+	// Shape is how the GPU is cut.
 	Shape Shape
-	// Shared publishes shares of the whole card.
+	// Shared publishes shares of the whole GPU.
 	Shared bool
 	// Sharing is how they, and shares of partitions, are held.
 	gpu.Sharing
@@ -24,7 +24,7 @@ type Desired struct {
 	Legacy Legacy
 }
 
-// Legacy says what a vendor's old resource means on a card.
+// Legacy says what a vendor's old resource means on a GPU.
 type Legacy struct {
 	// Kind says of what kind it is.
 	Kind LegacyKind
@@ -38,9 +38,9 @@ type LegacyKind string
 
 // What a vendor's old resource can mean.
 const (
-	// LegacyWhole is the whole card.
+	// LegacyWhole is the whole GPU.
 	LegacyWhole LegacyKind = "Whole"
-	// LegacyReplica is one replica of the whole card: a share by fraction that
+	// LegacyReplica is one replica of the whole GPU: a share by fraction that
 	// names no amount.
 	LegacyReplica LegacyKind = "Replica"
 	// LegacyPartition is a partition of one profile.
@@ -58,7 +58,7 @@ func Default() Desired {
 }
 
 const (
-	// DefaultReplicas is how many shares that name no amount fill a card.
+	// DefaultReplicas is how many shares that name no amount fill a GPU.
 	DefaultReplicas = 10
 	// DefaultMaxClients is what MPS can serve, whether it does or not.
 	DefaultMaxClients = gpu.MaxMPSClients

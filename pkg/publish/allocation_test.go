@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	wholeCard    = "gpu.tranche.dev"
+	wholeGPU     = "gpu.tranche.dev"
 	anyPartition = "gpu-partition.tranche.dev"
 	anyMIG       = "gpu-mig.tranche.dev"
 )
@@ -31,9 +31,9 @@ type cluster struct {
 	claims    int
 }
 
-func clusterOf(t *testing.T, cards []publish.Card) *cluster {
+func clusterOf(t *testing.T, gpus []publish.GPU) *cluster {
 	t.Helper()
-	scheduler := allocator.New(chartClasses(t), slicesOf(t, cards))
+	scheduler := allocator.New(chartClasses(t), slicesOf(t, gpus))
 	scheduler.Compiled = compiled
 	return &cluster{t: t, scheduler: scheduler}
 }
@@ -77,20 +77,20 @@ func (c *cluster) fill(class string) []string {
 
 // TestPacking is the day of a node with 8 × H100: every fill is exact.
 func TestPacking(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "h100x8"))
-	c := clusterOf(t, cards)
+	gpus := gpusOf(t, builtIn(t, "h100x8"))
+	c := clusterOf(t, gpus)
 	var small, fours, threes, whole []string
-	for _, card := range cards {
+	for _, g := range gpus {
 		for start := 6; start >= 0; start-- {
-			small = append(small, fmt.Sprintf("%s-mig-1g-10gb-%d", card.Name(), start))
+			small = append(small, fmt.Sprintf("%s-mig-1g-10gb-%d", g.Name(), start))
 		}
-		fours = append(fours, card.Name()+"-mig-4g-40gb-0")
-		threes = append(threes, card.Name()+"-mig-3g-40gb-4")
-		whole = append(whole, card.Name())
+		fours = append(fours, g.Name()+"-mig-4g-40gb-0")
+		threes = append(threes, g.Name()+"-mig-3g-40gb-4")
+		whole = append(whole, g.Name())
 	}
 
-	assert.Equal(t, small, c.fill(classOf("1g.10gb")), "56, card after card, and a 57th waits")
-	assert.Nil(t, c.one(wholeCard))
+	assert.Equal(t, small, c.fill(classOf("1g.10gb")), "56, GPU after GPU, and a 57th waits")
+	assert.Nil(t, c.one(wholeGPU))
 	assert.Nil(t, c.one(anyMIG))
 
 	c.scheduler.ReleaseAll()
@@ -99,22 +99,22 @@ func TestPacking(t *testing.T) {
 	assert.Nil(t, c.one(anyMIG))
 
 	c.scheduler.ReleaseAll()
-	for i := range cards {
+	for i := range gpus {
 		grant := c.one(classOf("3g.40gb"))
 		require.NotNil(t, grant)
-		assert.Equal(t, cards[i/2].Name(), gpu.CardOfDevice(grant.Devices()[0]), "two fill a card before the next is cut")
+		assert.Equal(t, gpus[i/2].Name(), gpu.GPUOfDevice(grant.Devices()[0]), "two fill a GPU before the next is cut")
 	}
-	assert.Equal(t, fours[4:], c.fill(classOf("4g.40gb")), "the other cards are whole still")
+	assert.Equal(t, fours[4:], c.fill(classOf("4g.40gb")), "the other GPUs are whole still")
 
 	c.scheduler.ReleaseAll()
-	assert.Equal(t, whole, c.fill(wholeCard))
+	assert.Equal(t, whole, c.fill(wholeGPU))
 	assert.Nil(t, c.one(classOf("1g.10gb")))
 }
 
-// TestSmallClaimsLeaveRoom: one claim of each size on one card, smallest
+// TestSmallClaimsLeaveRoom: one claim of each size on one GPU, smallest
 // first, still lets the larger ones in.
 func TestSmallClaimsLeaveRoom(t *testing.T) {
-	c := clusterOf(t, cardsOf(t, machineOf(t, "H100-80GB", 1)))
+	c := clusterOf(t, gpusOf(t, machineOf(t, "H100-80GB", 1)))
 	for _, want := range []struct{ profile, device string }{
 		{"1g.10gb", "mig-1g-10gb-6"},
 		{"2g.20gb", "mig-2g-20gb-4"},
@@ -128,8 +128,8 @@ func TestSmallClaimsLeaveRoom(t *testing.T) {
 }
 
 // TestAnyPartition: who asks for no profile gets the smallest plain one of the
-// first card that has room, and never one that takes the engines that only one
-// partition of the card can have.
+// first GPU that has room, and never one that takes the engines that only one
+// partition of the GPU can have.
 func TestAnyPartition(t *testing.T) {
 	for _, model := range models.NVIDIAModels() {
 		m, _ := models.NVIDIAModelByKey(model)
@@ -137,16 +137,16 @@ func TestAnyPartition(t *testing.T) {
 			continue
 		}
 		t.Run(model, func(t *testing.T) {
-			cards := cardsOf(t, machineOf(t, model, 2))
+			gpus := gpusOf(t, machineOf(t, model, 2))
 			smallest := m.Profiles[0]
 			for _, class := range []string{anyMIG, anyPartition} {
-				c := clusterOf(t, cards)
+				c := clusterOf(t, gpus)
 				got := c.fill(class)
 				var want []string
-				for _, card := range cards {
+				for _, g := range gpus {
 					for i := len(smallest.Starts) - 1; i >= 0; i-- {
 						want = append(want, gpu.Placement{
-							GPU: card.PCIAddress, Type: gpu.TypeMIG, Profile: smallest.Name, Start: smallest.Starts[i],
+							GPU: g.PCIAddress, Type: gpu.TypeMIG, Profile: smallest.Name, Start: smallest.Starts[i],
 						}.Name())
 					}
 				}
@@ -159,42 +159,42 @@ func TestAnyPartition(t *testing.T) {
 // TestSeveralDevicesInOneClaim: what the demo with two containers asks for,
 // and a claim that is larger than the node.
 func TestSeveralDevicesInOneClaim(t *testing.T) {
-	c := clusterOf(t, cardsOf(t, machineOf(t, "H100-80GB", 2)))
+	c := clusterOf(t, gpusOf(t, machineOf(t, "H100-80GB", 2)))
 	grant := c.ask(allocator.Request("small", classOf("1g.10gb"), 1), allocator.Request("large", classOf("3g.40gb"), 1))
 	require.NotNil(t, grant)
 	assert.Equal(t, []string{"gpu-0000-11-00-0-mig-1g-10gb-6", "gpu-0000-11-00-0-mig-3g-40gb-0"}, grant.Devices())
-	assert.Nil(t, c.ask(allocator.Request("cards", wholeCard, 2)), "one card is cut")
-	assert.NotNil(t, c.ask(allocator.Request("cards", wholeCard, 1)))
+	assert.Nil(t, c.ask(allocator.Request("gpus", wholeGPU, 2)), "one GPU is cut")
+	assert.NotNil(t, c.ask(allocator.Request("gpus", wholeGPU, 1)))
 	c.scheduler.ReleaseAll()
-	assert.NotNil(t, c.ask(allocator.Request("cards", wholeCard, 2)))
+	assert.NotNil(t, c.ask(allocator.Request("gpus", wholeGPU, 2)))
 }
 
-// TestUnknownProfile: a claim for a profile that no card has waits and is no
+// TestUnknownProfile: a claim for a profile that no GPU has waits and is no
 // error, since a node that has it may come.
 func TestUnknownProfile(t *testing.T) {
-	c := clusterOf(t, cardsOf(t, builtIn(t, "l4x4")))
+	c := clusterOf(t, gpusOf(t, builtIn(t, "l4x4")))
 	assert.Nil(t, c.one(classOf("1g.10gb")))
 	assert.Nil(t, c.one(anyPartition))
-	assert.Len(t, c.fill(wholeCard), 4)
+	assert.Len(t, c.fill(wholeGPU), 4)
 }
 
-// TestTaintedCard: nothing new goes onto a tainted card, and what it gave away
+// TestTaintedGPU: nothing new goes onto a tainted GPU, and what it gave away
 // before still counts when the taint is gone.
-func TestTaintedCard(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
-	c := clusterOf(t, cards)
+func TestTaintedGPU(t *testing.T) {
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
+	c := clusterOf(t, gpus)
 	require.NotNil(t, c.one(classOf("4g.40gb")))
-	cards[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	c.scheduler.Publish(slicesOf(t, cards))
-	assert.Equal(t, []string{cards[1].Name()}, c.fill(wholeCard))
-	cards[0].Taints = nil
-	c.scheduler.Publish(slicesOf(t, cards))
-	assert.Equal(t, []string{cards[0].Name() + "-mig-3g-40gb-4"}, c.fill(classOf("3g.40gb")))
+	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	c.scheduler.Publish(slicesOf(t, gpus))
+	assert.Equal(t, []string{gpus[1].Name()}, c.fill(wholeGPU))
+	gpus[0].Taints = nil
+	c.scheduler.Publish(slicesOf(t, gpus))
+	assert.Equal(t, []string{gpus[0].Name() + "-mig-3g-40gb-4"}, c.fill(classOf("3g.40gb")))
 }
 
-// TestWithheldCard: the other cards go on as if it were not there.
-func TestWithheldCard(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
-	cards[0].Withheld = true
-	assert.Equal(t, []string{cards[1].Name()}, clusterOf(t, cards).fill(wholeCard))
+// TestWithheldGPU: the other GPUs go on as if it were not there.
+func TestWithheldGPU(t *testing.T) {
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
+	gpus[0].Withheld = true
+	assert.Equal(t, []string{gpus[1].Name()}, clusterOf(t, gpus).fill(wholeGPU))
 }

@@ -12,38 +12,38 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// ofMode are the devices of one mode of all cards, in order.
-func ofMode(cards []publish.Card, mode string, n int) []string {
+// ofMode are the devices of one mode of all GPUs, in order.
+func ofMode(gpus []publish.GPU, mode string, n int) []string {
 	var all []string
-	for _, card := range cards {
+	for _, g := range gpus {
 		for i := range n {
-			all = append(all, amdPiece{card.Name(), mode, i}.device())
+			all = append(all, amdPiece{g.Name(), mode, i}.device())
 		}
 	}
 	return all
 }
 
-// TestPackingOfAMDCards is the day of a node with 8 × MI300X: every fill is
+// TestPackingOfAMDGPUs is the day of a node with 8 × MI300X: every fill is
 // exact.
-func TestPackingOfAMDCards(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "mi300x8"))
-	c := clusterOf(t, cards)
-	assert.Equal(t, ofMode(cards, "cpx", 8), c.fill(classOfMode("cpx")), "64, card after card, and a 65th waits")
-	assert.Nil(t, c.one(wholeCard))
+func TestPackingOfAMDGPUs(t *testing.T) {
+	gpus := gpusOf(t, builtIn(t, "mi300x8"))
+	c := clusterOf(t, gpus)
+	assert.Equal(t, ofMode(gpus, "cpx", 8), c.fill(classOfMode("cpx")), "64, GPU after GPU, and a 65th waits")
+	assert.Nil(t, c.one(wholeGPU))
 	assert.Nil(t, c.one(anyPartition))
 
 	c.scheduler.ReleaseAll()
 	small := c.one(classOfMode("cpx"))
 	require.NotNil(t, small)
-	assert.Equal(t, ofMode(cards[1:], "dpx", 2), c.fill(classOfMode("dpx")), "14 on the seven other cards, and a 15th waits")
+	assert.Equal(t, ofMode(gpus[1:], "dpx", 2), c.fill(classOfMode("dpx")), "14 on the seven other GPUs, and a 15th waits")
 	c.scheduler.Release(small)
-	assert.Equal(t, ofMode(cards[:1], "dpx", 2), c.fill(classOfMode("dpx")), "the card is free for another mode")
+	assert.Equal(t, ofMode(gpus[:1], "dpx", 2), c.fill(classOfMode("dpx")), "the GPU is free for another mode")
 
 	for class, want := range map[string][]string{
-		classOfMode("qpx"):    ofMode(cards, "qpx", 4),
-		classOfMode("spx"):    ofMode(cards, "spx", 1),
-		"gpu-amd.tranche.dev": ofMode(cards, "spx", 1),
-		wholeCard:             ofMode(cards, "spx", 1),
+		classOfMode("qpx"):    ofMode(gpus, "qpx", 4),
+		classOfMode("spx"):    ofMode(gpus, "spx", 1),
+		"gpu-amd.tranche.dev": ofMode(gpus, "spx", 1),
+		wholeGPU:              ofMode(gpus, "spx", 1),
 		classOfMode("tpx"):    nil,
 		anyMIG:                nil,
 	} {
@@ -52,9 +52,9 @@ func TestPackingOfAMDCards(t *testing.T) {
 	}
 }
 
-// TestAnyPartitionOfAMDCards: who asks for no mode gets the smallest partition of
-// the first card that has room, and never a whole card.
-func TestAnyPartitionOfAMDCards(t *testing.T) {
+// TestAnyPartitionOfAMDGPUs: who asks for no mode gets the smallest partition of
+// the first GPU that has room, and never a whole GPU.
+func TestAnyPartitionOfAMDGPUs(t *testing.T) {
 	for _, m := range amdMachines {
 		finest, n := "", 0
 		for mode, count := range m.modes {
@@ -62,20 +62,20 @@ func TestAnyPartitionOfAMDCards(t *testing.T) {
 				finest, n = mode, count
 			}
 		}
-		cards := m.cards(t, 2)
+		gpus := m.gpus(t, 2)
 		for _, class := range []string{anyPartition, "gpu-xcp.tranche.dev"} {
-			assert.Equal(t, ofMode(cards, finest, n), clusterOf(t, cards).fill(class), "%s on %s", class, m.name())
+			assert.Equal(t, ofMode(gpus, finest, n), clusterOf(t, gpus).fill(class), "%s on %s", class, m.name())
 		}
-		assert.Len(t, clusterOf(t, cards).fill(wholeCard), 2*m.modes["spx"], m.name())
+		assert.Len(t, clusterOf(t, gpus).fill(wholeGPU), 2*m.modes["spx"], m.name())
 	}
 }
 
-// TestAllOfOneCard is the pod with eight containers: all partitions of a card in
-// one claim, which is served as long as any card has all of them.
-func TestAllOfOneCard(t *testing.T) {
-	for _, attribute := range ofOneCard {
-		cards := cardsOf(t, builtIn(t, "mi300x8"))
-		c := clusterOf(t, cards)
+// TestAllOfOneGPU is the pod with eight containers: all partitions of a GPU in
+// one claim, which is served as long as any GPU has all of them.
+func TestAllOfOneGPU(t *testing.T) {
+	for _, attribute := range ofOneGPU {
+		gpus := gpusOf(t, builtIn(t, "mi300x8"))
+		c := clusterOf(t, gpus)
 		eight := func() *allocator.Grant {
 			claim := allocator.Together(allocator.Claim("claim", allocator.Request("device", classOfMode("cpx"), 8)), attribute)
 			grant, err := c.scheduler.Allocate(t.Context(), node, claim)
@@ -83,32 +83,32 @@ func TestAllOfOneCard(t *testing.T) {
 			return grant
 		}
 		require.NotNil(t, c.one(classOfMode("cpx")))
-		for i := range cards[1:] {
+		for i := range gpus[1:] {
 			grant := eight()
 			require.NotNil(t, grant)
-			assert.ElementsMatch(t, ofMode(cards[i+1:i+2], "cpx", 8), grant.Devices())
+			assert.ElementsMatch(t, ofMode(gpus[i+1:i+2], "cpx", 8), grant.Devices())
 		}
-		assert.Nil(t, eight(), "seven are left on the first card")
+		assert.Nil(t, eight(), "seven are left on the first GPU")
 		assert.Len(t, c.fill(anyPartition), 7)
 	}
 }
 
-// TestBothVendors: on a machine with cards of both, each class finds its own, and
+// TestBothVendors: on a machine with GPUs of both, each class finds its own, and
 // who asks for memory alone gets the smallest partition of either that has it.
 func TestBothVendors(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "h100x2-mi300x2"))
-	h100, mi300x := []publish.Card{cards[0], cards[2]}, []publish.Card{cards[1], cards[3]}
-	c := clusterOf(t, cards)
-	assert.Equal(t, ofMode(cards, "spx", 1), c.fill(wholeCard))
+	gpus := gpusOf(t, builtIn(t, "h100x2-mi300x2"))
+	h100, mi300x := []publish.GPU{gpus[0], gpus[2]}, []publish.GPU{gpus[1], gpus[3]}
+	c := clusterOf(t, gpus)
+	assert.Equal(t, ofMode(gpus, "spx", 1), c.fill(wholeGPU))
 	c.scheduler.ReleaseAll()
 	assert.Equal(t, ofMode(mi300x, "spx", 1), c.fill("gpu-amd.tranche.dev"))
 	assert.Equal(t, ofMode(h100, "spx", 1), c.fill("gpu-nvidia.tranche.dev"))
 
 	c.scheduler.ReleaseAll()
 	got := c.fill(anyPartition)
-	assert.Len(t, got, 2*7+2*8, "partitions only, no whole card")
-	for i, card := range h100 {
-		assert.Equal(t, fmt.Sprintf("%s-mig-1g-10gb-6", card.Name()), got[15*i])
+	assert.Len(t, got, 2*7+2*8, "partitions only, no whole GPU")
+	for i, g := range h100 {
+		assert.Equal(t, fmt.Sprintf("%s-mig-1g-10gb-6", g.Name()), got[15*i])
 		assert.Equal(t, ofMode(mi300x[i:i+1], "cpx", 8), got[15*i+7:15*i+15])
 	}
 
@@ -129,24 +129,24 @@ func TestBothVendors(t *testing.T) {
 	assert.Equal(t, ofMode(mi300x[:1], "cpx", 8), large[4:12])
 }
 
-// TestTaintedMode: while something keeps a card from switching, the devices that
-// need the switch are tainted, and claims go to the live mode or to other cards.
+// TestTaintedMode: while something keeps a GPU from switching, the devices that
+// need the switch are tainted, and claims go to the live mode or to other GPUs.
 func TestTaintedMode(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "mi300x8"))[:2]
+	gpus := gpusOf(t, builtIn(t, "mi300x8"))[:2]
 	busy := []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	cards[0].DeviceTaints = map[string][]resourceapi.DeviceTaint{}
-	for _, p := range cards[0].Placements {
+	gpus[0].DeviceTaints = map[string][]resourceapi.DeviceTaint{}
+	for _, p := range gpus[0].Placements {
 		if p.Profile != "qpx" {
-			cards[0].DeviceTaints[p.Name()] = busy
+			gpus[0].DeviceTaints[p.Name()] = busy
 		}
 	}
-	c := clusterOf(t, cards)
-	assert.Equal(t, ofMode(cards[1:], "cpx", 8), c.fill(classOfMode("cpx")))
-	assert.Equal(t, ofMode(cards[:1], "qpx", 4), c.fill(anyPartition))
+	c := clusterOf(t, gpus)
+	assert.Equal(t, ofMode(gpus[1:], "cpx", 8), c.fill(classOfMode("cpx")))
+	assert.Equal(t, ofMode(gpus[:1], "qpx", 4), c.fill(anyPartition))
 	c.scheduler.ReleaseAll()
-	assert.Equal(t, ofMode(cards[1:], "spx", 1), c.fill(wholeCard))
+	assert.Equal(t, ofMode(gpus[1:], "spx", 1), c.fill(wholeGPU))
 
-	cards[0].DeviceTaints = nil
-	c.scheduler.Publish(slicesOf(t, cards))
-	assert.Equal(t, ofMode(cards[:1], "cpx", 8), c.fill(classOfMode("cpx")))
+	gpus[0].DeviceTaints = nil
+	c.scheduler.Publish(slicesOf(t, gpus))
+	assert.Equal(t, ofMode(gpus[:1], "cpx", 8), c.fill(classOfMode("cpx")))
 }

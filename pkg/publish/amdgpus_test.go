@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-// amdMachine is what cards of one model and memory mode can be cut into: the
+// amdMachine is what GPUs of one model and memory mode can be cut into: the
 // modes with their numbers of partitions, as the kernel's rule has them
 // (aqua_vanjaram.c).
 type amdMachine struct {
@@ -36,7 +36,7 @@ var amdMachines = []amdMachine{
 
 func (m amdMachine) name() string { return m.model + " under " + m.memoryMode }
 
-// inventory is a machine with so many of the cards.
+// inventory is a machine with so many of the GPUs.
 func (m amdMachine) inventory(t *testing.T, count int) *models.Inventory {
 	t.Helper()
 	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d, memoryMode: %q}]", m.model, count, m.memoryMode))
@@ -44,10 +44,10 @@ func (m amdMachine) inventory(t *testing.T, count int) *models.Inventory {
 	return inv
 }
 
-// cards are so many of the cards.
-func (m amdMachine) cards(t *testing.T, count int) []publish.Card {
+// GPUs are so many of the GPUs.
+func (m amdMachine) gpus(t *testing.T, count int) []publish.GPU {
 	t.Helper()
-	return cardsOf(t, m.inventory(t, count))
+	return gpusOf(t, m.inventory(t, count))
 }
 
 // amdDriver reads a simulated machine the way the node's plugin does: the files
@@ -63,69 +63,69 @@ func amdDriver(t *testing.T, inv *models.Inventory) *amd.Driver {
 	return driver
 }
 
-// amdCards are the driver's cards.
-func amdCards(t *testing.T, driver *amd.Driver) []publish.Card {
+// amdGPUs are the driver's GPUs.
+func amdGPUs(t *testing.T, driver *amd.Driver) []publish.GPU {
 	t.Helper()
 	found, err := driver.Inventory(t.Context())
 	require.NoError(t, err)
-	cards := make([]publish.Card, len(found))
+	gpus := make([]publish.GPU, len(found))
 	for i := range found {
-		cards[i].GPU = found[i]
+		gpus[i].GPU = found[i]
 	}
-	return cards
+	return gpus
 }
 
-// amdPiece is a partition, or with the mode "spx" the whole card.
+// amdPiece is a partition, or with the mode "spx" the whole GPU.
 type amdPiece struct {
-	card, mode string
-	index      int
+	gpu, mode string
+	index     int
 }
 
 func (p amdPiece) device() string {
 	if p.mode == "spx" {
-		return p.card
+		return p.gpu
 	}
-	return fmt.Sprintf("%s-%s-%d", p.card, p.mode, p.index)
+	return fmt.Sprintf("%s-%s-%d", p.gpu, p.mode, p.index)
 }
 
-// pieces are those of a card, by device name.
-func (m amdMachine) pieces(card string) map[string]amdPiece {
+// pieces are those of a GPU, by device name.
+func (m amdMachine) pieces(gpuID string) map[string]amdPiece {
 	all := map[string]amdPiece{}
 	for mode, n := range m.modes {
 		for i := range n {
-			p := amdPiece{card, mode, i}
+			p := amdPiece{gpuID, mode, i}
 			all[p.device()] = p
 		}
 	}
 	return all
 }
 
-// amdHardware is what a machine's cards allow, worked out from the numbers of
-// partitions alone: a card is in one mode, and each piece is there once. It
+// amdHardware is what a machine's GPUs allow, worked out from the numbers of
+// partitions alone: a GPU is in one mode, and each piece is there once. It
 // knows nothing of what was published.
 type amdHardware struct {
 	amdMachine
-	cards  []string
+	gpus   []string
 	pieces map[string]amdPiece
 	used   map[string]amdPiece
 }
 
-func newAMDHardware(m amdMachine, cards []publish.Card) *amdHardware {
+func newAMDHardware(m amdMachine, gpus []publish.GPU) *amdHardware {
 	h := &amdHardware{amdMachine: m, pieces: map[string]amdPiece{}, used: map[string]amdPiece{}}
-	for _, card := range cards {
-		h.cards = append(h.cards, card.Name())
-		for name, p := range m.pieces(card.Name()) {
+	for _, g := range gpus {
+		h.gpus = append(h.gpus, g.Name())
+		for name, p := range m.pieces(g.Name()) {
 			h.pieces[name] = p
 		}
 	}
 	return h
 }
 
-// live is the mode that a card must be in for what is used of it, and how much
+// live is the mode that a GPU must be in for what is used of it, and how much
 // that is.
-func (h *amdHardware) live(card string) (mode string, used int) {
+func (h *amdHardware) live(gpuID string) (mode string, used int) {
 	for _, p := range h.used {
-		if p.card == card {
+		if p.gpu == gpuID {
 			mode = p.mode
 			used++
 		}
@@ -139,15 +139,15 @@ func (h *amdHardware) use(t *testing.T, device string) {
 	p, ok := h.pieces[device]
 	require.True(t, ok, "%s was granted; the hardware has no such piece", device)
 	require.NotContains(t, h.used, device, "granted twice")
-	if mode, used := h.live(p.card); used > 0 {
-		require.Equal(t, mode, p.mode, "%s was granted; the card is in another mode", device)
+	if mode, used := h.live(p.gpu); used > 0 {
+		require.Equal(t, mode, p.mode, "%s was granted; the GPU is in another mode", device)
 	}
 	h.used[device] = p
 }
 
-// room is how many pieces of a card could be had beside what is in use.
-func (h *amdHardware) room(card string, wanted func(mode string) bool) int {
-	live, used := h.live(card)
+// room is how many pieces of a GPU could be had beside what is in use.
+func (h *amdHardware) room(gpuID string, wanted func(mode string) bool) int {
+	live, used := h.live(gpuID)
 	most := 0
 	for mode, n := range h.modes {
 		if wanted(mode) && (used == 0 || mode == live) {
@@ -157,15 +157,15 @@ func (h *amdHardware) room(card string, wanted func(mode string) bool) int {
 	return most
 }
 
-// fits tells whether so many pieces could be had, of one card or of all.
-func (h *amdHardware) fits(count int, oneCard bool, wanted func(mode string) bool) bool {
+// fits tells whether so many pieces could be had, of one GPU or of all.
+func (h *amdHardware) fits(count int, oneGPU bool, wanted func(mode string) bool) bool {
 	sum := 0
-	for _, card := range h.cards {
-		n := h.room(card, wanted)
-		if oneCard && n >= count {
+	for _, gpuID := range h.gpus {
+		n := h.room(gpuID, wanted)
+		if oneGPU && n >= count {
 			return true
 		}
 		sum += n
 	}
-	return !oneCard && sum >= count
+	return !oneGPU && sum >= count
 }

@@ -14,41 +14,41 @@ import (
 	"github.com/tranche-dev/tranche/test/race"
 )
 
-// The attributes by which a claim asks for devices of one card.
-var ofOneCard = []string{"gpu.tranche.dev/parentUUID", "resource.kubernetes.io/pciBusID"}
+// The attributes by which a claim asks for devices of one GPU.
+var ofOneGPU = []string{"gpu.tranche.dev/parentUUID", "resource.kubernetes.io/pciBusID"}
 
 func classOfMode(mode string) string { return "gpu-xcp-" + mode + ".tranche.dev" }
 
 // amdWish is what a claim asks of the hardware.
 type amdWish struct {
-	class   string
-	meets   func(mode string) bool
-	count   int
-	oneCard string // the attribute; empty: of any cards
+	class  string
+	meets  func(mode string) bool
+	count  int
+	oneGPU string // the attribute; empty: of any GPUs
 }
 
 func (w amdWish) claim() *resourceapi.ResourceClaim {
 	claim := allocator.Claim("claim", allocator.Request("device", w.class, int64(w.count)))
-	if w.oneCard != "" {
-		return allocator.Together(claim, w.oneCard)
+	if w.oneGPU != "" {
+		return allocator.Together(claim, w.oneGPU)
 	}
 	return claim
 }
 
 // randomWish is one of all that could match on a machine: any class for one
-// device, and partitions of a mode up to all of one card's.
+// device, and partitions of a mode up to all of one GPU's.
 func randomWish(m amdMachine, random *rand.Rand) amdWish {
 	whole := func(mode string) bool { return mode == "spx" }
 	cut := func(mode string) bool { return mode != "spx" }
 	all := []amdWish{
-		{wholeCard, whole, 1, ""},
+		{wholeGPU, whole, 1, ""},
 		{"gpu-amd.tranche.dev", whole, 1 + random.IntN(2), ""},
 		{anyPartition, cut, 1, ""},
 		{"gpu-xcp.tranche.dev", cut, 1 + random.IntN(2), ""},
 	}
 	for _, mode := range slices.Sorted(maps.Keys(m.modes)) {
 		is := func(other string) bool { return other == mode }
-		attribute := ofOneCard[random.IntN(len(ofOneCard))]
+		attribute := ofOneGPU[random.IntN(len(ofOneGPU))]
 		if mode == "spx" {
 			attribute = ""
 		}
@@ -61,17 +61,17 @@ func randomWish(m amdMachine, random *rand.Rand) amdWish {
 	return all[random.IntN(len(all))]
 }
 
-// TestRandomClaimsOfAMDCards plays random orders of claims and releases against
-// the scheduler's allocator: devices of a card that are granted are always of one
+// TestRandomClaimsOfAMDGPUs plays random orders of claims and releases against
+// the scheduler's allocator: devices of a GPU that are granted are always of one
 // mode and never the same piece twice, and a claim waits only when the hardware
 // could not serve it.
-func TestRandomClaimsOfAMDCards(t *testing.T) {
+func TestRandomClaimsOfAMDGPUs(t *testing.T) {
 	for _, m := range amdMachines {
 		for _, count := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%d x %s", count, m.name()), func(t *testing.T) {
-				cards := m.cards(t, count)
-				c := clusterOf(t, cards)
-				playAMD(t, c, newAMDHardware(m, cards), rand.New(rand.NewPCG(uint64(count), 0)), 500)
+				gpus := m.gpus(t, count)
+				c := clusterOf(t, gpus)
+				playAMD(t, c, newAMDHardware(m, gpus), rand.New(rand.NewPCG(uint64(count), 0)), 500)
 			})
 		}
 	}
@@ -99,11 +99,11 @@ func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps 
 			continue
 		}
 		w := randomWish(h.amdMachine, random)
-		fits := h.fits(w.count, w.oneCard != "", w.meets)
+		fits := h.fits(w.count, w.oneGPU != "", w.meets)
 		grant, err := c.scheduler.Allocate(t.Context(), node, w.claim())
 		require.NoError(t, err)
-		require.Equal(t, fits, grant != nil, "step %d: a claim for %d of %s, of one card by %q, beside %v",
-			step, w.count, w.class, w.oneCard, slices.Sorted(maps.Keys(h.used)))
+		require.Equal(t, fits, grant != nil, "step %d: a claim for %d of %s, of one GPU by %q, beside %v",
+			step, w.count, w.class, w.oneGPU, slices.Sorted(maps.Keys(h.used)))
 		if grant == nil {
 			refused++
 			continue
@@ -114,7 +114,7 @@ func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps 
 			h.use(t, device)
 			p := h.pieces[device]
 			require.True(t, w.meets(p.mode), "step %d: a claim of %s got %s", step, w.class, device)
-			require.True(t, w.oneCard == "" || p.card == h.pieces[grant.Devices()[0]].card, "step %d: %v", step, grant.Devices())
+			require.True(t, w.oneGPU == "" || p.gpu == h.pieces[grant.Devices()[0]].gpu, "step %d: %v", step, grant.Devices())
 			seen[p.mode] = true
 		}
 	}
@@ -124,7 +124,7 @@ func playAMD(t *testing.T, c *cluster, h *amdHardware, random *rand.Rand, steps 
 }
 
 // TestEverySetOfAMDDevices: beside every set of devices that can be in use of a
-// card, the allocator grants each other device exactly if it is of the same mode
+// GPU, the allocator grants each other device exactly if it is of the same mode
 // and not the same piece. So no set of two modes can come about, and every set of
 // one mode can, in any order.
 func TestEverySetOfAMDDevices(t *testing.T) {
@@ -133,13 +133,13 @@ func TestEverySetOfAMDDevices(t *testing.T) {
 			continue // 256 sets of the finest alone
 		}
 		t.Run(m.name(), func(t *testing.T) {
-			cards := m.cards(t, 1)
-			c := clusterOf(t, cards)
-			pieces := m.pieces(cards[0].Name())
+			gpus := m.gpus(t, 1)
+			c := clusterOf(t, gpus)
+			pieces := m.pieces(gpus[0].Name())
 			grants := map[string]*allocator.Grant{}
 			for name, p := range pieces {
 				grants[name] = c.exactly(t, p)
-				require.NotNil(t, grants[name], "%s on an empty card", name)
+				require.NotNil(t, grants[name], "%s on an empty GPU", name)
 				require.Equal(t, []string{name}, grants[name].Devices())
 				c.scheduler.ReleaseAll()
 			}
@@ -149,7 +149,7 @@ func TestEverySetOfAMDDevices(t *testing.T) {
 						c.scheduler.ReleaseAll()
 						for i := range n {
 							if set&(1<<i) != 0 {
-								c.scheduler.Hold(grants[amdPiece{next.card, mode, i}.device()])
+								c.scheduler.Hold(grants[amdPiece{next.gpu, mode, i}.device()])
 							}
 						}
 						legal := set == 0 || next.mode == mode && set&(1<<next.index) == 0
@@ -164,7 +164,7 @@ func TestEverySetOfAMDDevices(t *testing.T) {
 // exactly asks for one piece and no other.
 func (c *cluster) exactly(t *testing.T, p amdPiece) *allocator.Grant {
 	t.Helper()
-	request := allocator.Request("device", wholeCard, 1)
+	request := allocator.Request("device", wholeGPU, 1)
 	if p.mode != "spx" {
 		request = allocator.Request("device", classOfMode(p.mode), 1)
 		request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{

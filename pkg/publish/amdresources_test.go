@@ -13,13 +13,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// TestEveryAMDPieceIsPublished: the devices of a card are the pieces that its
+// TestEveryAMDPieceIsPublished: the devices of a GPU are the pieces that its
 // hardware knows, no more and no fewer, and what they say of themselves is true.
 func TestEveryAMDPieceIsPublished(t *testing.T) {
 	for _, m := range amdMachines {
-		cards := m.cards(t, 1)
-		card, pieces := &cards[0], m.pieces(cards[0].Name())
-		devices := devicesOf(t, slicesOf(t, cards), card.Name())
+		gpus := m.gpus(t, 1)
+		g, pieces := &gpus[0], m.pieces(gpus[0].Name())
+		devices := devicesOf(t, slicesOf(t, gpus), g.Name())
 		require.Len(t, devices, len(pieces), m.name())
 		for _, d := range devices {
 			p, ok := pieces[d.Name]
@@ -27,11 +27,11 @@ func TestEveryAMDPieceIsPublished(t *testing.T) {
 			want := map[resourceapi.QualifiedName]string{
 				publish.AttributeType: "xcp", publish.AttributeVendor: "amd",
 				publish.AttributeProfile: p.mode, publish.AttributeMemoryPartition: m.memoryMode,
-				publish.AttributeParentUUID: card.UUID, publish.AttributeUUID: "", publish.AttributeComputePartition: "",
+				publish.AttributeParentUUID: g.UUID, publish.AttributeUUID: "", publish.AttributeComputePartition: "",
 			}
 			if p.mode == "spx" {
 				want[publish.AttributeType], want[publish.AttributeProfile] = "gpu", ""
-				want[publish.AttributeParentUUID], want[publish.AttributeUUID] = "", card.UUID
+				want[publish.AttributeParentUUID], want[publish.AttributeUUID] = "", g.UUID
 				want[publish.AttributeComputePartition] = "SPX"
 				require.NotContains(t, d.Attributes, resourceapi.QualifiedName(publish.AttributePartitionIndex))
 			} else {
@@ -48,54 +48,54 @@ func TestEveryAMDPieceIsPublished(t *testing.T) {
 	}
 }
 
-// TestAMDCardThatCannotBeCut has neither modes nor locks.
-func TestAMDCardThatCannotBeCut(t *testing.T) {
-	cards := amdMachine{model: "MI210"}.cards(t, 1)
-	published := slicesOf(t, cards)
+// TestAMDGPUThatCannotBeCut has neither modes nor locks.
+func TestAMDGPUThatCannotBeCut(t *testing.T) {
+	gpus := amdMachine{model: "MI210"}.gpus(t, 1)
+	published := slicesOf(t, gpus)
 	require.Len(t, published[0].Spec.SharedCounters, 1)
 	assert.Len(t, published[0].Spec.SharedCounters[0].Counters, 1)
-	devices := devicesOf(t, published, cards[0].Name())
+	devices := devicesOf(t, published, gpus[0].Name())
 	require.Len(t, devices, 1)
 	for _, name := range []resourceapi.QualifiedName{publish.AttributeComputePartition, publish.AttributeMemoryPartition, publish.AttributeProfile} {
 		assert.NotContains(t, devices[0].Attributes, name)
 	}
-	c := clusterOf(t, cards)
+	c := clusterOf(t, gpus)
 	assert.Nil(t, c.one(classOfMode("spx")), "it is in no mode")
-	assert.Len(t, c.fill(wholeCard), 1)
+	assert.Len(t, c.fill(wholeGPU), 1)
 }
 
-// TestWholeOnlyOfAMDCards: without counters nothing would keep modes apart. Under
-// a memory mode that has no whole card, nothing is left.
-func TestWholeOnlyOfAMDCards(t *testing.T) {
+// TestWholeOnlyOfAMDGPUs: without counters nothing would keep modes apart. Under
+// a memory mode that has no whole GPU, nothing is left.
+func TestWholeOnlyOfAMDGPUs(t *testing.T) {
 	for _, m := range amdMachines {
-		cards := m.cards(t, 2)
-		for i := range cards {
-			cards[i].WholeOnly = true
+		gpus := m.gpus(t, 2)
+		for i := range gpus {
+			gpus[i].WholeOnly = true
 		}
-		published := slicesOf(t, cards)
+		published := slicesOf(t, gpus)
 		require.Len(t, published, 3, "the slices stay")
 		for _, slice := range published {
 			assert.Empty(t, slice.Spec.SharedCounters)
 			assert.LessOrEqual(t, len(slice.Spec.Devices), m.modes["spx"])
 		}
-		c := clusterOf(t, cards)
+		c := clusterOf(t, gpus)
 		assert.Nil(t, c.one(anyPartition), m.name())
-		assert.Equal(t, ofMode(cards, "spx", m.modes["spx"]), c.fill(wholeCard), m.name())
+		assert.Equal(t, ofMode(gpus, "spx", m.modes["spx"]), c.fill(wholeGPU), m.name())
 	}
 }
 
-// TestLegacyResourceIsOnWholeCards: on those of the vendor whose it is, as the
+// TestLegacyResourceIsOnWholeGPUs: on those of the vendor whose it is, as the
 // node says.
-func TestLegacyResourceIsOnWholeCards(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "h100x2-mi300x2"))
-	for i := range cards {
-		cards[i].LegacyResource = string(cards[i].Vendor) + ".com/gpu"
+func TestLegacyResourceIsOnWholeGPUs(t *testing.T) {
+	gpus := gpusOf(t, builtIn(t, "h100x2-mi300x2"))
+	for i := range gpus {
+		gpus[i].LegacyResource = string(gpus[i].Vendor) + ".com/gpu"
 	}
-	published := slicesOf(t, cards)
-	for _, card := range cards {
-		for _, d := range devicesOf(t, published, card.Name()) {
+	published := slicesOf(t, gpus)
+	for _, g := range gpus {
+		for _, d := range devicesOf(t, published, g.Name()) {
 			legacy, ok := d.Attributes[publish.AttributeLegacyResource]
-			require.Equal(t, d.Name == card.Name(), ok, d.Name)
+			require.Equal(t, d.Name == g.Name(), ok, d.Name)
 			if ok {
 				assert.Equal(t, *d.Attributes[publish.AttributeVendor].StringValue, strings.TrimSuffix(*legacy.StringValue, ".com/gpu"))
 			}
@@ -103,18 +103,18 @@ func TestLegacyResourceIsOnWholeCards(t *testing.T) {
 	}
 }
 
-// TestSwitchWritesNothing: whatever modes the cards are in, and whatever of their
+// TestSwitchWritesNothing: whatever modes the GPUs are in, and whatever of their
 // partitions KFD has shown by then, the slices are the same.
 func TestSwitchWritesNothing(t *testing.T) {
 	for _, m := range amdMachines {
 		t.Run(m.name(), func(t *testing.T) {
 			driver := amdDriver(t, m.inventory(t, 2))
-			cards := amdCards(t, driver)
-			want, errs := publish.Resources(node, cards)
+			gpus := amdGPUs(t, driver)
+			want, errs := publish.Resources(node, gpus)
 			require.Empty(t, errs)
 			for mode := range m.modes {
-				switchTo(t, driver, cards[1], mode)
-				resources, errs := publish.Resources(node, amdCards(t, driver))
+				switchTo(t, driver, gpus[1], mode)
+				resources, errs := publish.Resources(node, amdGPUs(t, driver))
 				require.Empty(t, errs)
 				require.Equal(t, want, resources, mode)
 			}
@@ -122,24 +122,24 @@ func TestSwitchWritesNothing(t *testing.T) {
 	}
 }
 
-// switchTo has the driver make a partition of a mode, which switches the card.
-func switchTo(t *testing.T, driver *amd.Driver, card publish.Card, mode string) {
+// switchTo has the driver make a partition of a mode, which switches the GPU.
+func switchTo(t *testing.T, driver *amd.Driver, g publish.GPU, mode string) {
 	t.Helper()
-	for _, p := range card.Placements {
+	for _, p := range g.Placements {
 		if p.Profile != mode {
 			continue
 		}
 		part, err := driver.Create(t.Context(), p)
 		require.NoError(t, err)
 		require.True(t, part.Is(p) || p.Type == gpu.TypeGPU)
-		live, err := driver.Live(t.Context(), card.PCIAddress)
+		live, err := driver.Live(t.Context(), g.PCIAddress)
 		require.NoError(t, err)
 		if p.Type == gpu.TypeGPU {
 			require.Empty(t, live)
 			return
 		}
 		require.NotEmpty(t, live)
-		require.Equal(t, mode, live[0].Profile, "the card was not switched")
+		require.Equal(t, mode, live[0].Profile, "the GPU was not switched")
 		return
 	}
 	require.Fail(t, "no such mode", mode)

@@ -26,12 +26,12 @@ const (
 	// AttributePartitionIndex is the index of an AMD partition among those of its
 	// mode, from 0.
 	AttributePartitionIndex = "partitionIndex"
-	// AttributeMemoryPartition is the memory mode in which an AMD card has the
+	// AttributeMemoryPartition is the memory mode in which an AMD GPU has the
 	// device, as amd-smi spells it: "NPS1".
 	AttributeMemoryPartition = "memoryPartition"
-	// AttributeComputePartition says of a whole AMD card that can be cut that it
+	// AttributeComputePartition says of a whole AMD GPU that can be cut that it
 	// is the mode "SPX". Of a partition the profile says the mode: both would be
-	// 4 KB in the slices of a node with eight cards.
+	// 4 KB in the slices of a node with eight GPUs.
 	AttributeComputePartition = "computePartition"
 	AttributeIsolation        = "isolation"
 	// AttributeLegacyResource is the extended resource that the device stands
@@ -72,42 +72,42 @@ func (m attributeMap) setInt(name resourceapi.QualifiedName, value int64) {
 	m[name] = resourceapi.DeviceAttribute{IntValue: ptr.To(value)}
 }
 
-// Attributes is what is published about one placement of a card, and what its
+// Attributes is what is published about one placement of a GPU, and what its
 // holder is told about it.
-func Attributes(card *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func Attributes(g *gpu.GPU, p gpu.Placement) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	m := attributeMap{}
 	m.setString(AttributeType, string(p.Type))
-	m.setString(AttributeVendor, string(card.Vendor))
-	m.setString(AttributeProductName, card.ProductName)
-	m.setString(AttributeArchitecture, card.Architecture)
-	m.setString(AttributeDriverVersion, card.DriverVersion)
+	m.setString(AttributeVendor, string(g.Vendor))
+	m.setString(AttributeProductName, g.ProductName)
+	m.setString(AttributeArchitecture, g.Architecture)
+	m.setString(AttributeDriverVersion, g.DriverVersion)
 	m.setString(AttributeIsolation, string(p.Isolation))
-	m.setString(AttributeMemoryPartition, card.MemoryMode)
-	m.setString(deviceattribute.StandardDeviceAttributePCIBusID, card.PCIAddress)
-	m.setString(deviceattribute.StandardDeviceAttributePCIeRoot, card.PCIeRoot)
-	if card.NUMANode != nil {
-		m.setInt(deviceattribute.StandardDeviceAttributeNUMANode, *card.NUMANode)
+	m.setString(AttributeMemoryPartition, g.MemoryMode)
+	m.setString(deviceattribute.StandardDeviceAttributePCIBusID, g.PCIAddress)
+	m.setString(deviceattribute.StandardDeviceAttributePCIeRoot, g.PCIeRoot)
+	if g.NUMANode != nil {
+		m.setInt(deviceattribute.StandardDeviceAttributeNUMANode, *g.NUMANode)
 	}
 	if p.Share != nil {
-		m.setShare(card, p)
+		m.setShare(g, p)
 	} else {
-		m.setCut(card, p)
+		m.setCut(g, p)
 	}
 	return m
 }
 
-// setCut says which piece of its card a device is.
-func (m attributeMap) setCut(card *gpu.GPU, p gpu.Placement) {
+// setCut says which piece of its GPU a device is.
+func (m attributeMap) setCut(g *gpu.GPU, p gpu.Placement) {
 	switch p.Type {
 	case gpu.TypeGPU:
-		m.setString(AttributeUUID, card.UUID)
+		m.setString(AttributeUUID, g.UUID)
 		m.setString(AttributeComputePartition, strings.ToUpper(p.Profile))
 	case gpu.TypeMIG:
-		m.setString(AttributeParentUUID, card.UUID)
+		m.setString(AttributeParentUUID, g.UUID)
 		m.setString(AttributeProfile, p.Profile)
 		m.setInt(AttributePlacementStart, int64(p.Start))
 	case gpu.TypeXCP:
-		m.setString(AttributeParentUUID, card.UUID)
+		m.setString(AttributeParentUUID, g.UUID)
 		m.setString(AttributeProfile, p.Profile)
 		m.setInt(AttributePartitionIndex, int64(p.Start))
 	}

@@ -38,11 +38,11 @@ func Digest(devices []resourceapi.Device) string {
 type Digests map[string]string
 
 // Of is the digest of the devices of a GPU, empty if the pool is not complete.
-func (d Digests) Of(card string) string {
+func (d Digests) Of(gpuID string) string {
 	if d == nil {
 		return ""
 	}
-	return cmp.Or(d[card], Digest(nil))
+	return cmp.Or(d[gpuID], Digest(nil))
 }
 
 // DigestsOf finds the digests of a node's pool among ResourceSlices. It is pure.
@@ -71,20 +71,20 @@ func digests(published [][]resourceapi.Device) Digests {
 	devices := map[string][]resourceapi.Device{}
 	for _, slice := range published {
 		for _, d := range slice {
-			card := gpu.CardOfDevice(d.Name)
-			devices[card] = append(devices[card], d)
+			gpuID := gpu.GPUOfDevice(d.Name)
+			devices[gpuID] = append(devices[gpuID], d)
 		}
 	}
 	out := Digests{}
-	for card, of := range devices {
-		out[card] = Digest(of)
+	for gpuID, of := range devices {
+		out[gpuID] = Digest(of)
 	}
 	return out
 }
 
-// Cards are the names of the GPUs in a node's published pool, in the order of their
+// GPUs are the names of the GPUs in a node's published pool, in the order of their
 // slices. A GPU that has neither counters nor devices there is missing.
-func Cards(node string, all []resourceapi.ResourceSlice) []string {
+func GPUs(node string, all []resourceapi.ResourceSlice) []string {
 	var names []string
 	add := func(name string) {
 		if name != "" && !slices.Contains(names, name) {
@@ -96,7 +96,7 @@ func Cards(node string, all []resourceapi.ResourceSlice) []string {
 			add(set.Name)
 		}
 		for _, d := range s.Spec.Devices {
-			add(gpu.CardOfDevice(d.Name))
+			add(gpu.GPUOfDevice(d.Name))
 		}
 	}
 	return names

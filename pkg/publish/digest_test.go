@@ -69,7 +69,7 @@ func slice(pool, name string, generation, count int64, devices ...string) resour
 }
 
 // Two GPUs, in the slices of a pool and of others.
-const cardA, cardB = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
+const gpuA, gpuB = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 
 func TestDigestsOfGPUs(t *testing.T) {
 	of := func(names ...string) string {
@@ -82,30 +82,30 @@ func TestDigestsOfGPUs(t *testing.T) {
 	foreign := slice("p", "x", 9, 1, "z")
 	foreign.Spec.Driver = "gpu.nvidia.com"
 	all := []resourceapi.ResourceSlice{
-		slice("p", "2", 2, 3, cardB), slice("p", "old", 1, 1, cardA+"-old"), slice("p", "1", 2, 3, cardA, cardA+"-cpx-0"), slice("p", "0", 2, 3), foreign,
-		slice("p/"+cardA, "1", 9, 1, cardA+"-of-0.1"),
-		slice("incomplete", "1", 1, 2, cardA),
+		slice("p", "2", 2, 3, gpuB), slice("p", "old", 1, 1, gpuA+"-old"), slice("p", "1", 2, 3, gpuA, gpuA+"-cpx-0"), slice("p", "0", 2, 3), foreign,
+		slice("p/"+gpuA, "1", 9, 1, gpuA+"-of-0.1"),
+		slice("incomplete", "1", 1, 2, gpuA),
 		slice("empty", "1", 1, 1),
 	}
 	got := DigestsOf("p", all)
-	assert.Equal(t, Digests{cardA: of(cardA, cardA+"-cpx-0"), cardB: of(cardB)}, got)
-	assert.Equal(t, of(cardB), got.Of(cardB))
+	assert.Equal(t, Digests{gpuA: of(gpuA, gpuA+"-cpx-0"), gpuB: of(gpuB)}, got)
+	assert.Equal(t, of(gpuB), got.Of(gpuB))
 	assert.Equal(t, of(), got.Of("gpu-0000-03-00-0"), "a GPU without devices")
-	assert.Equal(t, of(), DigestsOf("empty", all).Of(cardA))
+	assert.Equal(t, of(), DigestsOf("empty", all).Of(gpuA))
 	for _, node := range []string{"incomplete", "none"} {
 		assert.Nil(t, DigestsOf(node, all))
-		assert.Empty(t, DigestsOf(node, all).Of(cardA), "nothing is known")
+		assert.Empty(t, DigestsOf(node, all).Of(gpuA), "nothing is known")
 	}
 }
 
 // The order of the GPUs is found again in what is published.
-func TestCardsOfPublishedSlices(t *testing.T) {
+func TestGPUsOfPublishedSlices(t *testing.T) {
 	sets := slice("p", "00000", 2, 4)
-	sets.Spec.SharedCounters = []resourceapi.CounterSet{{Name: cardB}, {Name: cardA}}
+	sets.Spec.SharedCounters = []resourceapi.CounterSet{{Name: gpuB}, {Name: gpuA}}
 	all := []resourceapi.ResourceSlice{
-		slice("p", "00002", 2, 4, cardA), slice("p", "00003", 2, 4, "gpu-0000-00-00-0"), slice("p", "00001", 2, 4), sets,
+		slice("p", "00002", 2, 4, gpuA), slice("p", "00003", 2, 4, "gpu-0000-00-00-0"), slice("p", "00001", 2, 4), sets,
 		slice("p", "00000-old", 1, 1, "gpu-0000-09-00-0"), slice("q", "00000", 1, 1, "gpu-0000-0a-00-0"),
 	}
-	assert.Equal(t, []string{cardB, cardA, "gpu-0000-00-00-0"}, Cards("p", all))
-	assert.Empty(t, Cards("none", all))
+	assert.Equal(t, []string{gpuB, gpuA, "gpu-0000-00-00-0"}, GPUs("p", all))
+	assert.Empty(t, GPUs("none", all))
 }

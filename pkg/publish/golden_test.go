@@ -30,8 +30,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestGolden(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		t.Run(name, func(t *testing.T) {
-			cards := withShares(t, cardsOf(t, builtIn(t, name)), profile.Default())
-			got := picture(t, slicesOf(t, cards), cards)
+			gpus := withShares(t, gpusOf(t, builtIn(t, name)), profile.Default())
+			got := picture(t, slicesOf(t, gpus), gpus)
 			require.NoError(t, yaml.Unmarshal([]byte(got), &map[string]any{}), got)
 			path := filepath.Join("testdata", name+".yaml")
 			if *update {
@@ -44,19 +44,19 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// picture writes the node's slices for people: what sets each card apart on a
-// line, and each kind of card once in full.
-func picture(t *testing.T, published []*resourceapi.ResourceSlice, cards []publish.Card) string {
+// picture writes the node's slices for people: what sets each GPU apart on a
+// line, and each kind of GPU once in full.
+func picture(t *testing.T, published []*resourceapi.ResourceSlice, gpus []publish.GPU) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Written by TestGolden -update.\nslices: %d\ncards:\n", len(published))
+	fmt.Fprintf(&b, "# Written by TestGolden -update.\nslices: %d\ngpus:\n", len(published))
 	var kinds []string
-	for i := range cards {
-		kind := drawn(t, published, &cards[i])
+	for i := range gpus {
+		kind := drawn(t, published, &gpus[i])
 		if !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
-		values := drawnOnce(t, published, &cards[i])
+		values := drawnOnce(t, published, &gpus[i])
 		values["kind"] = fmt.Sprint(slices.Index(kinds, kind))
 		fmt.Fprintf(&b, "- %s\n", flow(values))
 	}
@@ -66,14 +66,14 @@ func picture(t *testing.T, published []*resourceapi.ResourceSlice, cards []publi
 	return b.String()
 }
 
-// drawnOnce is what a card's devices say about this one card and its place.
-func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.Card) map[string]string {
+// drawnOnce is what a GPU's devices say about this one GPU and its place.
+func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, g *publish.GPU) map[string]string {
 	t.Helper()
-	devices := devicesOf(t, published, card.Name())
-	values := map[string]string{"counterSet": card.Name()}
+	devices := devicesOf(t, published, g.Name())
+	values := map[string]string{"counterSet": g.Name()}
 	for _, d := range devices {
 		for name, text := range attributesText(d) {
-			if !ofThisCard[name] {
+			if !ofThisGPU[name] {
 				continue
 			}
 			if name == publish.AttributeParentUUID {
@@ -88,8 +88,8 @@ func drawnOnce(t *testing.T, published []*resourceapi.ResourceSlice, card *publi
 	return values
 }
 
-// ofThisCard are the attributes in which cards of one model differ.
-var ofThisCard = map[string]bool{
+// ofThisGPU are the attributes in which GPUs of one model differ.
+var ofThisGPU = map[string]bool{
 	publish.AttributeUUID:                                   true,
 	publish.AttributeParentUUID:                             true,
 	string(deviceattribute.StandardDeviceAttributePCIBusID): true,
@@ -97,20 +97,20 @@ var ofThisCard = map[string]bool{
 	string(deviceattribute.StandardDeviceAttributeNUMANode): true,
 }
 
-// drawn is a card's counters and devices, with CARD for its name.
-func drawn(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.Card) string {
+// drawn is a GPU's counters and devices, with GPU for its name.
+func drawn(t *testing.T, published []*resourceapi.ResourceSlice, g *publish.GPU) string {
 	t.Helper()
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "  "+format+"\n", args...) }
 	for _, slice := range published {
 		for _, set := range slice.Spec.SharedCounters {
-			if set.Name != card.Name() {
+			if set.Name != g.Name() {
 				continue
 			}
 			line("sharedCounters: {%s: %s} # %d", set.Name, flow(countersText(set.Counters)), len(set.Counters))
 		}
 	}
-	devices := devicesOf(t, published, card.Name())
+	devices := devicesOf(t, published, g.Name())
 	common := commonAttributes(slices.DeleteFunc(slices.Clone(devices), func(d resourceapi.Device) bool {
 		return d.AllowMultipleAllocations != nil
 	}))
@@ -118,7 +118,7 @@ func drawn(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.C
 	line("devices: # %d", len(devices))
 	for _, d := range devices {
 		own := attributesText(d)
-		maps.DeleteFunc(own, func(name, text string) bool { return common[name] == text || ofThisCard[name] })
+		maps.DeleteFunc(own, func(name, text string) bool { return common[name] == text || ofThisGPU[name] })
 		line("- name: %s", d.Name)
 		if ptr.Deref(d.AllowMultipleAllocations, false) {
 			line("  allowMultipleAllocations: true")
@@ -129,14 +129,14 @@ func drawn(t *testing.T, published []*resourceapi.ResourceSlice, card *publish.C
 			line("  consumes: {%s: %s}", c.CounterSet, flow(countersText(c.Counters)))
 		}
 	}
-	return strings.ReplaceAll(b.String(), card.Name(), "CARD")
+	return strings.ReplaceAll(b.String(), g.Name(), "GPU")
 }
 
 func commonAttributes(devices []resourceapi.Device) map[string]string {
 	common := attributesText(devices[0])
 	for _, d := range devices {
 		own := attributesText(d)
-		maps.DeleteFunc(common, func(name, text string) bool { return own[name] != text || ofThisCard[name] })
+		maps.DeleteFunc(common, func(name, text string) bool { return own[name] != text || ofThisGPU[name] })
 	}
 	return common
 }

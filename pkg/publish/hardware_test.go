@@ -11,16 +11,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 )
 
-// cut is a profile at a position of a card; without a profile, the whole card.
+// cut is a profile at a position of a GPU; without a profile, the whole GPU.
 type cut struct {
-	card    int
+	gpu     int
 	profile *models.Profile
 	start   int
 }
 
 func (c cut) whole() bool { return c.profile == nil }
 
-// hardware is what a machine's cards allow by NVIDIA's rules, worked out from
+// hardware is what a machine's GPUs allow by NVIDIA's rules, worked out from
 // the table of profiles alone. It knows nothing of what was published.
 type hardware struct {
 	inventory *models.Inventory
@@ -32,26 +32,26 @@ func newHardware(t *testing.T, inv *models.Inventory) *hardware {
 	t.Helper()
 	h := &hardware{inventory: inv, cuts: map[string]cut{}, used: map[string]cut{}}
 	add := func(c cut) {
-		name := "gpu-" + dashed(inv.GPUs[c.card].PCI)
+		name := "gpu-" + dashed(inv.GPUs[c.gpu].PCI)
 		if !c.whole() {
 			name += fmt.Sprintf("-mig-%s-%d", gpu.ProfileSlug(c.profile.Name), c.start)
 		}
 		require.NotContains(t, h.cuts, name)
 		h.cuts[name] = c
 	}
-	for i, card := range inv.GPUs {
-		// Ampere needs a reset to change its MIG mode: either the card or its
+	for i, g := range inv.GPUs {
+		// Ampere needs a reset to change its MIG mode: either the GPU or its
 		// partitions. Hopper and later switch for each claim.
-		fixed := card.Model.Architecture == "ampere"
-		if !fixed || !card.MIGMode {
-			add(cut{card: i})
+		fixed := g.Model.Architecture == "ampere"
+		if !fixed || !g.MIGMode {
+			add(cut{gpu: i})
 		}
-		if fixed && !card.MIGMode {
+		if fixed && !g.MIGMode {
 			continue
 		}
-		for j := range card.Model.Profiles {
-			for _, start := range card.Model.Profiles[j].Starts {
-				add(cut{card: i, profile: &card.Model.Profiles[j], start: start})
+		for j := range g.Model.Profiles {
+			for _, start := range g.Model.Profiles[j].Starts {
+				add(cut{gpu: i, profile: &g.Model.Profiles[j], start: start})
 			}
 		}
 	}
@@ -70,22 +70,22 @@ func dashed(address string) string {
 
 // refuses says why a cut cannot join those in use, empty when it can.
 func (h *hardware) refuses(c cut) string {
-	model := h.inventory.GPUs[c.card].Model
+	model := h.inventory.GPUs[c.gpu].Model
 	if c.whole() {
 		for name, other := range h.used {
-			if other.card == c.card {
-				return name + " is in use on the card"
+			if other.gpu == c.gpu {
+				return name + " is in use on the GPU"
 			}
 		}
 		return ""
 	}
 	engines, multiprocessors, instances := c.profile.Engines, c.profile.Multiprocessors, 1
 	for name, other := range h.used {
-		if other.card != c.card {
+		if other.gpu != c.gpu {
 			continue
 		}
 		if other.whole() {
-			return "the whole card is in use"
+			return "the whole GPU is in use"
 		}
 		if c.start < other.start+other.profile.Size && other.start < c.start+c.profile.Size {
 			return "memory slices of " + name

@@ -28,13 +28,13 @@ func builtIn(t *testing.T, name string) *models.Inventory {
 	return inv
 }
 
-// nvidiaMachines are the built-in inventories that have cards of NVIDIA's only.
+// nvidiaMachines are the built-in inventories that have GPUs of NVIDIA's only.
 func nvidiaMachines(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(models.InventoryNames(), func(name string) bool { return len(builtIn(t, name).AMD) > 0 })
 }
 
-// machineOf is an inventory of so many cards of one model, cut-ready.
+// machineOf is an inventory of so many GPUs of one model, cut-ready.
 func machineOf(t *testing.T, model string, count int) *models.Inventory {
 	t.Helper()
 	m, ok := models.NVIDIAModelByKey(model)
@@ -48,67 +48,67 @@ func machineOf(t *testing.T, model string, count int) *models.Inventory {
 	return inv
 }
 
-// cardsOf are the cards of a machine, of both vendors.
-func cardsOf(t *testing.T, inv *models.Inventory) []publish.Card {
+// gpusOf are the GPUs of a machine, of both vendors.
+func gpusOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 	t.Helper()
-	var cards []publish.Card
+	var gpus []publish.GPU
 	if len(inv.GPUs) > 0 {
-		cards = append(cards, nvidiaCardsOf(t, inv)...)
+		gpus = append(gpus, nvidiaGPUsOf(t, inv)...)
 	}
 	if len(inv.AMD) > 0 {
-		cards = append(cards, amdCards(t, amdDriver(t, inv))...)
+		gpus = append(gpus, amdGPUs(t, amdDriver(t, inv))...)
 	}
-	slices.SortFunc(cards, func(a, b publish.Card) int { return cmp.Compare(a.Name(), b.Name()) })
-	return cards
+	slices.SortFunc(gpus, func(a, b publish.GPU) int { return cmp.Compare(a.Name(), b.Name()) })
+	return gpus
 }
 
-// withShares adds the share devices to cards, as the settings want them and on a
+// withShares adds the share devices to GPUs, as the settings want them and on a
 // node where MPS works, and says what the vendor's old resource means.
-func withShares(t *testing.T, cards []publish.Card, c profile.Desired) []publish.Card {
+func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.GPU {
 	t.Helper()
-	for i := range cards {
-		devices, err := share.Devices(&cards[i].GPU, c, true)
+	for i := range gpus {
+		devices, err := share.Devices(&gpus[i].GPU, c, true)
 		require.NoError(t, err)
-		cards[i].Placements = append(slices.Clone(cards[i].Placements), devices...)
-		cards[i].Legacy = c.Legacy.Means
+		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), devices...)
+		gpus[i].Legacy = c.Legacy.Means
 	}
-	return cards
+	return gpus
 }
 
-// nvidiaCardsOf reads a simulated machine the way the node's plugin does:
+// nvidiaGPUsOf reads a simulated machine the way the node's plugin does:
 // through NVML. It needs no privileges.
-func nvidiaCardsOf(t *testing.T, inv *models.Inventory) []publish.Card {
+func nvidiaGPUsOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 	t.Helper()
-	found, err := nodes.NVIDIACards(t.Context(), inv, node, t.TempDir())
+	found, err := nodes.NVIDIAGPUs(t.Context(), inv, node, t.TempDir())
 	require.NoError(t, err)
 	require.Len(t, found, len(inv.GPUs))
-	cards := make([]publish.Card, len(found))
+	gpus := make([]publish.GPU, len(found))
 	for i := range found {
-		cards[i].GPU = found[i]
+		gpus[i].GPU = found[i]
 	}
-	return cards
+	return gpus
 }
 
-// slicesOf are the API objects of a node with these cards.
-func slicesOf(t *testing.T, cards []publish.Card) []*resourceapi.ResourceSlice {
+// slicesOf are the API objects of a node with these GPUs.
+func slicesOf(t *testing.T, gpus []publish.GPU) []*resourceapi.ResourceSlice {
 	t.Helper()
-	resources, errs := publish.Resources(node, cards)
+	resources, errs := publish.Resources(node, gpus)
 	require.Empty(t, errs)
 	return allocator.Slices(gpu.DriverName, node, resources)
 }
 
-// devicesOf are the devices of a card, in order, which are all in one slice.
-func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, card string) []resourceapi.Device {
+// devicesOf are the devices of a GPU, in order, which are all in one slice.
+func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, gpuID string) []resourceapi.Device {
 	t.Helper()
 	var devices []resourceapi.Device
 	found := false
 	for _, slice := range slices {
-		if len(slice.Spec.Devices) > 0 && gpu.CardOfDevice(slice.Spec.Devices[0].Name) == card {
-			require.False(t, found, "two slices of card %s", card)
+		if len(slice.Spec.Devices) > 0 && gpu.GPUOfDevice(slice.Spec.Devices[0].Name) == gpuID {
+			require.False(t, found, "two slices of GPU %s", gpuID)
 			found = true
 			devices = append(devices, slice.Spec.Devices...)
 		}
 	}
-	require.True(t, found, "no slice of card %s", card)
+	require.True(t, found, "no slice of GPU %s", gpuID)
 	return devices
 }

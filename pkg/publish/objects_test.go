@@ -15,13 +15,13 @@ import (
 // TestObjects: they are what the controller that every DRA plugin publishes
 // with writes, but for what only the API server knows.
 func TestObjects(t *testing.T) {
-	cards := cardsOf(t, builtIn(t, "mixed"))
-	resources, errs := publish.Resources(node, cards)
+	gpus := gpusOf(t, builtIn(t, "mixed"))
+	resources, errs := publish.Resources(node, gpus)
 	require.Empty(t, errs)
 	objects := publish.Objects(gpu.DriverName, node, resources)
 
 	server := newAPIServer()
-	server.run(t, cards, int64(len(objects)))
+	server.run(t, gpus, int64(len(objects)))
 	list, err := server.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	type key struct{ pool, prefix string }

@@ -12,28 +12,28 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Card is a card as it should appear in the API.
-type Card struct {
+// GPU is a GPU as it should appear in the API.
+type GPU struct {
 	gpu.GPU
 	// Withheld keeps the GPU's devices out of the pool. Its slice and its counters stay,
 	// so that nothing else changes. Only a GPU of which nothing is allocated may be
 	// withheld: the scheduler forgets what an allocated device consumes as soon as it
 	// is no longer published. Taint it instead.
 	Withheld bool
-	// WholeOnly publishes the whole card, no partitions and no shares, and no counters:
+	// WholeOnly publishes the whole GPU, no partitions and no shares, and no counters:
 	// the API server would drop these, and nothing would keep the others apart.
 	WholeOnly bool
-	// Taints go on every device of the card.
+	// Taints go on every device of the GPU.
 	Taints []resourceapi.DeviceTaint
 	// DeviceTaints go on single devices, by name, beside those.
 	DeviceTaints map[string][]resourceapi.DeviceTaint
 	// NoShares keeps share devices out: the API server would drop what lets several
 	// claims hold them.
 	NoShares bool
-	// LegacyResource is the extended resource that devices of the card stand for,
+	// LegacyResource is the extended resource that devices of the GPU stand for,
 	// beside their classes: "nvidia.com/gpu". Empty: none.
 	LegacyResource string
-	// Legacy tells which devices these are; nil: the whole card.
+	// Legacy tells which devices these are; nil: the whole GPU.
 	Legacy func(gpu.Placement) bool
 }
 
@@ -49,25 +49,25 @@ type Card struct {
 // One slice that the API server refuses, or one device that the scheduler's allocator
 // finds invalid, would make the whole pool unusable. So what breaks a rule is left out:
 // a device, or all devices of a GPU.
-func Resources(node string, cards []Card) (resourceslice.DriverResources, []error) {
-	if len(cards) == 0 {
+func Resources(node string, gpus []GPU) (resourceslice.DriverResources, []error) {
+	if len(gpus) == 0 {
 		return resourceslice.DriverResources{}, nil
 	}
 	const group = resourceapi.ResourceSliceMaxCounterSets
 	var errs []error
 	var all []resourceslice.Slice
 	seen := map[string]bool{}
-	for i := range cards {
+	for i := range gpus {
 		if i%group == 0 {
 			all = append(all, resourceslice.Slice{})
 		}
-		sets, devices, problems := contents(&cards[i])
-		if seen[cards[i].Name()] {
+		sets, devices, problems := contents(&gpus[i])
+		if seen[gpus[i].Name()] {
 			sets, devices, problems = nil, nil, []error{errors.New("another GPU has this name: none of its devices are published")}
 		}
-		seen[cards[i].Name()] = true
+		seen[gpus[i].Name()] = true
 		for _, problem := range problems {
-			errs = append(errs, fmt.Errorf("GPU %s: %w", cards[i].Name(), problem))
+			errs = append(errs, fmt.Errorf("GPU %s: %w", gpus[i].Name(), problem))
 		}
 		counters := &all[i/group*(group+1)]
 		counters.SharedCounters = append(counters.SharedCounters, sets...)
@@ -80,12 +80,12 @@ func Resources(node string, cards []Card) (resourceslice.DriverResources, []erro
 
 // contents is what a GPU adds to the pool, as far as the API and the allocator accept
 // it, and what they would not accept.
-func contents(card *Card) ([]resourceapi.CounterSet, []resourceapi.Device, []error) {
-	devices := devicesOf(card)
-	sets := []resourceapi.CounterSet{counterSet(card)}
-	if card.WholeOnly {
+func contents(g *GPU) ([]resourceapi.CounterSet, []resourceapi.Device, []error) {
+	devices := devicesOf(g)
+	sets := []resourceapi.CounterSet{counterSet(g)}
+	if g.WholeOnly {
 		sets = nil
-		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != card.Name() })
+		devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return d.Name != g.Name() })
 		for i := range devices {
 			devices[i].ConsumesCounters = nil
 		}
@@ -112,25 +112,25 @@ func contents(card *Card) ([]resourceapi.CounterSet, []resourceapi.Device, []err
 	return sets, devices, errs
 }
 
-func devicesOf(card *Card) []resourceapi.Device {
-	if card.Withheld {
+func devicesOf(g *GPU) []resourceapi.Device {
+	if g.Withheld {
 		return nil
 	}
-	devices := make([]resourceapi.Device, 0, len(card.Placements))
-	for _, p := range inOrder(card.Placements) {
-		if p.Share != nil && card.NoShares {
+	devices := make([]resourceapi.Device, 0, len(g.Placements))
+	for _, p := range inOrder(g.Placements) {
+		if p.Share != nil && g.NoShares {
 			continue
 		}
 		devices = append(devices, resourceapi.Device{
 			Name:                     p.Name(),
-			Attributes:               deviceAttributes(card, p),
+			Attributes:               deviceAttributes(g, p),
 			Capacity:                 capacity(p),
 			AllowMultipleAllocations: allowMultiple(p),
 			ConsumesCounters: []resourceapi.DeviceCounterConsumption{{
-				CounterSet: card.Name(),
+				CounterSet: g.Name(),
 				Counters:   counters(p.Consumes),
 			}},
-			Taints: append(slices.Clone(card.Taints), card.DeviceTaints[p.Name()]...),
+			Taints: append(slices.Clone(g.Taints), g.DeviceTaints[p.Name()]...),
 		})
 	}
 	return devices
@@ -151,20 +151,20 @@ func inOrder(placements []gpu.Placement) []gpu.Placement {
 	return all
 }
 
-func deviceAttributes(card *Card, p gpu.Placement) attributeMap {
-	m := attributeMap(Attributes(&card.GPU, p))
+func deviceAttributes(g *GPU, p gpu.Placement) attributeMap {
+	m := attributeMap(Attributes(&g.GPU, p))
 	legacy := p.Type == gpu.TypeGPU
-	if card.Legacy != nil {
-		legacy = card.Legacy(p)
+	if g.Legacy != nil {
+		legacy = g.Legacy(p)
 	}
 	if legacy {
-		m.setString(AttributeLegacyResource, card.LegacyResource)
+		m.setString(AttributeLegacyResource, g.LegacyResource)
 	}
 	return m
 }
 
-func counterSet(card *Card) resourceapi.CounterSet {
-	return resourceapi.CounterSet{Name: card.Name(), Counters: counters(card.Counters)}
+func counterSet(g *GPU) resourceapi.CounterSet {
+	return resourceapi.CounterSet{Name: g.Name(), Counters: counters(g.Counters)}
 }
 
 func counters(c gpu.Counters) map[string]resourceapi.Counter {

@@ -21,17 +21,17 @@ type wish struct {
 }
 
 // wishes are all classes that could match on a machine. A profile that only a
-// few cards have comes up as often as any other.
+// few GPUs have comes up as often as any other.
 func wishes(h *hardware) []wish {
 	all := []wish{
-		{wholeCard, cut.whole},
+		{wholeGPU, cut.whole},
 		{"gpu-nvidia.tranche.dev", cut.whole},
 		{anyMIG, func(c cut) bool { return !c.whole() }},
 		{anyPartition, func(c cut) bool { return !c.whole() }},
 	}
 	known := map[string]bool{}
-	for _, card := range h.inventory.GPUs {
-		for _, p := range card.Model.Profiles {
+	for _, g := range h.inventory.GPUs {
+		for _, p := range g.Model.Profiles {
 			if known[p.Name] {
 				continue
 			}
@@ -63,9 +63,9 @@ func TestRandomClaims(t *testing.T) {
 
 	for name, inv := range machines {
 		t.Run(name, func(t *testing.T) {
-			cards := cardsOf(t, inv)
+			gpus := gpusOf(t, inv)
 			for seed := range seeds {
-				c := clusterOf(t, cards)
+				c := clusterOf(t, gpus)
 				playRandomClaims(t, c, newHardware(t, inv), rand.New(rand.NewPCG(seed, 0)), 400)
 			}
 		})
@@ -80,7 +80,7 @@ var seeds = func() uint64 {
 	return 3
 }()
 
-// ofOneModel tells whether all cards of a machine are alike: what holds for two of a
+// ofOneModel tells whether all GPUs of a machine are alike: what holds for two of a
 // model holds for eight of it.
 func ofOneModel(inv *models.Inventory) bool {
 	return !slices.ContainsFunc(inv.GPUs, func(c models.GPU) bool { return c.Model != inv.GPUs[0].Model })
@@ -145,7 +145,7 @@ func TestEverythingIsPublished(t *testing.T) {
 			require.NoError(t, err)
 			h := newHardware(t, inv)
 			published := map[string]bool{}
-			for _, slice := range slicesOf(t, cardsOf(t, inv)) {
+			for _, slice := range slicesOf(t, gpusOf(t, inv)) {
 				for _, d := range slice.Spec.Devices {
 					published[d.Name] = true
 					require.Contains(t, h.cuts, d.Name, "%s with MIG mode %s", model, mode)

@@ -53,9 +53,9 @@ func newAPIServer() *apiServer {
 
 // run starts the controller that every DRA plugin publishes with, and waits
 // until it has written as often as wanted and has nothing left to do.
-func (s *apiServer) run(t *testing.T, cards []publish.Card, wantWrites int64) *publisher {
+func (s *apiServer) run(t *testing.T, gpus []publish.GPU, wantWrites int64) *publisher {
 	t.Helper()
-	resources, errs := publish.Resources(node, cards)
+	resources, errs := publish.Resources(node, gpus)
 	require.Empty(t, errs)
 	p := &publisher{server: s, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	before := s.writes.Load()
@@ -88,10 +88,10 @@ type publisher struct {
 	errs []error
 }
 
-// update publishes the cards anew.
-func (p *publisher) update(t *testing.T, cards []publish.Card, wantWrites int64) {
+// update publishes the GPUs anew.
+func (p *publisher) update(t *testing.T, gpus []publish.GPU, wantWrites int64) {
 	t.Helper()
-	resources, errs := publish.Resources(node, cards)
+	resources, errs := publish.Resources(node, gpus)
 	require.Empty(t, errs)
 	before := p.server.writes.Load()
 	p.controller.Update(&resources)
@@ -112,47 +112,47 @@ func (p *publisher) expect(t *testing.T, before, wantWrites int64) {
 }
 
 // TestWrites counts what publishing costs the API server: nothing after a
-// restart on unchanged hardware, one write when one card changes.
+// restart on unchanged hardware, one write when one GPU changes.
 func TestWrites(t *testing.T) {
 	inventory := builtIn(t, "h200x8")
-	cards := cardsOf(t, inventory)
+	gpus := gpusOf(t, inventory)
 	server := newAPIServer()
-	run := server.run(t, cards, 9)
-	run.update(t, cards, 0)
+	run := server.run(t, gpus, 9)
+	run.update(t, gpus, 0)
 	run.controller.Stop()
 
-	cards = cardsOf(t, inventory)
-	run = server.run(t, cards, 0)
-	cards[3].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	run.update(t, cards, 1)
-	run.update(t, cards, 0)
-	cards[3].Taints = nil
-	run.update(t, cards, 1)
-	cards[5].Withheld = true
-	run.update(t, cards, 1)
-	cards[5].Withheld = false
-	run.update(t, cards, 1)
+	gpus = gpusOf(t, inventory)
+	run = server.run(t, gpus, 0)
+	gpus[3].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	run.update(t, gpus, 1)
+	run.update(t, gpus, 0)
+	gpus[3].Taints = nil
+	run.update(t, gpus, 1)
+	gpus[5].Withheld = true
+	run.update(t, gpus, 1)
+	gpus[5].Withheld = false
+	run.update(t, gpus, 1)
 }
 
-// TestAMDWrites: a switch of a card costs the API server nothing, nor does a
-// restart in another mode than that in which the cards were published.
+// TestAMDWrites: a switch of a GPU costs the API server nothing, nor does a
+// restart in another mode than that in which the GPUs were published.
 func TestAMDWrites(t *testing.T) {
 	inventory := builtIn(t, "mi300x8")
 	driver := amdDriver(t, inventory)
 	server := newAPIServer()
-	cards := amdCards(t, driver)
-	run := server.run(t, cards, 9)
-	switchTo(t, driver, cards[2], "cpx")
-	switchTo(t, driver, cards[5], "dpx")
-	run.update(t, amdCards(t, driver), 0)
+	gpus := amdGPUs(t, driver)
+	run := server.run(t, gpus, 9)
+	switchTo(t, driver, gpus[2], "cpx")
+	switchTo(t, driver, gpus[5], "dpx")
+	run.update(t, amdGPUs(t, driver), 0)
 	run.controller.Stop()
 
 	for i := range inventory.AMD {
 		inventory.AMD[i].ComputeMode = xcp.QPX
 	}
-	run = server.run(t, cardsOf(t, inventory), 0)
-	cards[3].DeviceTaints = map[string][]resourceapi.DeviceTaint{
-		cards[3].Placements[0].Name(): {{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+	run = server.run(t, gpusOf(t, inventory), 0)
+	gpus[3].DeviceTaints = map[string][]resourceapi.DeviceTaint{
+		gpus[3].Placements[0].Name(): {{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}
-	run.update(t, cards, 1)
+	run.update(t, gpus, 1)
 }

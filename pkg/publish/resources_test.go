@@ -22,24 +22,24 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// TestLimits: every card of the tables, alone, keeps what the API server would
+// TestLimits: every GPU of the tables, alone, keeps what the API server would
 // insist on.
 func TestLimits(t *testing.T) {
 	for _, model := range models.NVIDIAModels() {
 		t.Run(model, func(t *testing.T) {
-			checkLimits(t, withShares(t, cardsOf(t, machineOf(t, model, 1)), profile.Default()))
+			checkLimits(t, withShares(t, gpusOf(t, machineOf(t, model, 1)), profile.Default()))
 		})
 	}
 	for _, m := range amdMachines {
-		t.Run(m.name(), func(t *testing.T) { checkLimits(t, withShares(t, m.cards(t, 1), profile.Default())) })
+		t.Run(m.name(), func(t *testing.T) { checkLimits(t, withShares(t, m.gpus(t, 1), profile.Default())) })
 	}
-	t.Run("MI210", func(t *testing.T) { checkLimits(t, amdMachine{model: "MI210"}.cards(t, 1)) })
+	t.Run("MI210", func(t *testing.T) { checkLimits(t, amdMachine{model: "MI210"}.gpus(t, 1)) })
 }
 
-func checkLimits(t *testing.T, cards []publish.Card) {
+func checkLimits(t *testing.T, gpus []publish.GPU) {
 	t.Helper()
-	cards[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	published := slicesOf(t, cards)
+	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	published := slicesOf(t, gpus)
 	require.Len(t, published, 2)
 	sets, devices := published[0].Spec.SharedCounters, published[1].Spec.Devices
 	require.Empty(t, published[0].Spec.Devices, "one slice has counters or devices, never both")
@@ -103,14 +103,14 @@ func checkName(t *testing.T, name resourceapi.QualifiedName) {
 	require.LessOrEqual(t, len(id), resourceapi.DeviceMaxIDLength)
 }
 
-// TestAlwaysTheSame: the same cards make the same slices, also after a trip
+// TestAlwaysTheSame: the same GPUs make the same slices, also after a trip
 // through the API server.
 func TestAlwaysTheSame(t *testing.T) {
 	inv := builtIn(t, "h200x8")
 	everything := everyShare("1g.18gb", "3g.71gb")
-	cards := withShares(t, cardsOf(t, inv), everything)
-	first := slicesOf(t, cards)
-	again := withShares(t, cardsOf(t, inv), everything)
+	gpus := withShares(t, gpusOf(t, inv), everything)
+	first := slicesOf(t, gpus)
+	again := withShares(t, gpusOf(t, inv), everything)
 	second := slicesOf(t, again)
 	require.Len(t, second, len(first))
 	for i := range first {
@@ -132,9 +132,9 @@ func TestAlwaysTheSame(t *testing.T) {
 // TestOnePoolOfANode: counter sets and devices are in slices of their own, eight GPUs to a
 // slice with counter sets, and a GPU that is added changes no slice of another.
 func TestOnePoolOfANode(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "H100-80GB", 17))
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 17))
 	for n, layout := range map[int]string{1: "1d", 2: "2dd", 8: "8dddddddd", 9: "8dddddddd1d", 16: "8dddddddd8dddddddd", 17: "8dddddddd8dddddddd1d"} {
-		resources, errs := publish.Resources(node, cards[:n])
+		resources, errs := publish.Resources(node, gpus[:n])
 		require.Empty(t, errs)
 		assert.Equal(t, []string{node}, slices.Collect(maps.Keys(resources.Pools)))
 		var got strings.Builder
@@ -148,8 +148,8 @@ func TestOnePoolOfANode(t *testing.T) {
 		}
 		assert.Equal(t, layout, got.String(), "%d GPUs", n)
 	}
-	nine, _ := publish.Resources(node, cards[:9])
-	all, _ := publish.Resources(node, cards)
+	nine, _ := publish.Resources(node, gpus[:9])
+	all, _ := publish.Resources(node, gpus)
 	for i, s := range nine.Pools[node].Slices {
 		if i == 9 {
 			continue // the counter sets of the second eight
@@ -159,46 +159,46 @@ func TestOnePoolOfANode(t *testing.T) {
 
 	resources, errs := publish.Resources(node, nil)
 	assert.Empty(t, errs)
-	assert.Empty(t, resources.Pools, "a node without cards")
+	assert.Empty(t, resources.Pools, "a node without GPUs")
 }
 
 // TestWithheld: the slice stays, with nothing in it.
 func TestWithheld(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
-	before := slicesOf(t, cards)
-	cards[0].Withheld = true
-	after := slicesOf(t, cards)
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
+	before := slicesOf(t, gpus)
+	gpus[0].Withheld = true
+	after := slicesOf(t, gpus)
 	require.Len(t, after, len(before))
 	assert.Equal(t, before[0], after[0], "the counters stay")
 	assert.NotEmpty(t, before[1].Spec.Devices)
 	assert.Empty(t, after[1].Spec.Devices)
 	assert.Equal(t, before[1].Spec.Pool, after[1].Spec.Pool)
-	assert.Equal(t, before[2:], after[2:], "the other card")
+	assert.Equal(t, before[2:], after[2:], "the other GPU")
 }
 
-func TestTaintsAreOnAllDevicesOfTheCard(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "H100-80GB", 2))
+func TestTaintsAreOnAllDevicesOfTheGPU(t *testing.T) {
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	taints := []resourceapi.DeviceTaint{
 		{Key: "gpu.tranche.dev/other-owner", Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoExecute},
 	}
-	cards[1].Taints = taints
-	published := slicesOf(t, cards)
-	for _, d := range devicesOf(t, published, cards[0].Name()) {
+	gpus[1].Taints = taints
+	published := slicesOf(t, gpus)
+	for _, d := range devicesOf(t, published, gpus[0].Name()) {
 		assert.Empty(t, d.Taints, d.Name)
 	}
-	for _, d := range devicesOf(t, published, cards[1].Name()) {
+	for _, d := range devicesOf(t, published, gpus[1].Name()) {
 		assert.Equal(t, taints, d.Taints, d.Name)
 	}
 }
 
 // TestOddStrings: what a driver says is cut to what the API takes.
 func TestOddStrings(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "L4-24GB", 1))
-	cards[0].ProductName = "NVIDIA" + strings.Repeat("é", 40) + "X"
-	cards[0].Architecture = ""
-	cards[0].DriverVersion = "\xff580.159.04"
-	d := devicesOf(t, slicesOf(t, cards), cards[0].Name())[0]
+	gpus := gpusOf(t, machineOf(t, "L4-24GB", 1))
+	gpus[0].ProductName = "NVIDIA" + strings.Repeat("é", 40) + "X"
+	gpus[0].Architecture = ""
+	gpus[0].DriverVersion = "\xff580.159.04"
+	d := devicesOf(t, slicesOf(t, gpus), gpus[0].Name())[0]
 	assert.Equal(t, "NVIDIA"+strings.Repeat("é", 29), *d.Attributes[publish.AttributeProductName].StringValue)
 	assert.NotContains(t, d.Attributes, resourceapi.QualifiedName(publish.AttributeArchitecture))
 	assert.Equal(t, "580.159.04", *d.Attributes[publish.AttributeDriverVersion].StringValue)
@@ -208,38 +208,38 @@ func TestOddStrings(t *testing.T) {
 // it is the GPU. Everything beside is published as ever, and the allocator accepts the
 // pool.
 func TestWhatTheAPIWouldRefuse(t *testing.T) {
-	good := cardsOf(t, machineOf(t, "H100-80GB", 2))
+	good := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	first := good[0].Placements[0].Name()
-	taint := func(key, value string) func(*publish.Card) {
-		return func(c *publish.Card) {
+	taint := func(key, value string) func(*publish.GPU) {
+		return func(c *publish.GPU) {
 			c.DeviceTaints = map[string][]resourceapi.DeviceTaint{first: {{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}}
 		}
 	}
 	all := len(good[0].Placements)
 	for name, test := range map[string]struct {
-		spoil func(*publish.Card)
+		spoil func(*publish.GPU)
 		want  string
 		left  int
 	}{
-		"too many counters": {func(c *publish.Card) {
+		"too many counters": {func(c *publish.GPU) {
 			for i := range 24 {
 				c.Counters[fmt.Sprint("more-", i)] = 1
 			}
 		}, "33 counters, the API allows 32", 0},
-		"too many devices": {func(c *publish.Card) {
+		"too many devices": {func(c *publish.GPU) {
 			for i := len(c.Placements); i < 65; i++ {
 				p := c.Placements[0]
 				p.Start = 100 + i
 				c.Placements = append(c.Placements, p)
 			}
 		}, "65 devices, the API allows 64", 0},
-		"a counter that is no name": {func(c *publish.Card) {
+		"a counter that is no name": {func(c *publish.GPU) {
 			c.Counters["OFA"] = 1
 		}, `"OFA" is no name for a counter`, 0},
-		"no counters": {func(c *publish.Card) {
+		"no counters": {func(c *publish.GPU) {
 			c.Counters = nil
 		}, "it has no counters", 0},
-		"too many taints": {func(c *publish.Card) {
+		"too many taints": {func(c *publish.GPU) {
 			taint("k", "")(c)
 			for len(c.DeviceTaints[first]) < 17 {
 				c.DeviceTaints[first] = append(c.DeviceTaints[first], c.DeviceTaints[first][0])
@@ -247,17 +247,17 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 		}, "17 taints, the API allows 16", all - 1},
 		"a taint that is no name":        {taint("a b", ""), "taint a b= is none that the API accepts", all - 1},
 		"a taint with an odd value":      {taint("a", "b c"), "taint a=b c is none that the API accepts", all - 1},
-		"two devices of one name":        {func(c *publish.Card) { c.Placements[1] = c.Placements[0] }, "device " + first + " is not published: another device has this name", all - 1},
-		"a profile that is no name":      {func(c *publish.Card) { c.Placements[0].Profile = "1G_10GB" }, "its name is no DNS label", all - 1},
-		"an unknown counter":             {func(c *publish.Card) { c.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1} }, "consumes memory-slice-9, which the GPU does not have", all - 1},
-		"a device that consumes nothing": {func(c *publish.Card) { c.Placements[0].Consumes = nil }, "consumes nothing of the GPU", all - 1},
+		"two devices of one name":        {func(c *publish.GPU) { c.Placements[1] = c.Placements[0] }, "device " + first + " is not published: another device has this name", all - 1},
+		"a profile that is no name":      {func(c *publish.GPU) { c.Placements[0].Profile = "1G_10GB" }, "its name is no DNS label", all - 1},
+		"an unknown counter":             {func(c *publish.GPU) { c.Placements[0].Consumes = gpu.Counters{"memory-slice-9": 1} }, "consumes memory-slice-9, which the GPU does not have", all - 1},
+		"a device that consumes nothing": {func(c *publish.GPU) { c.Placements[0].Consumes = nil }, "consumes nothing of the GPU", all - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cards := slices.Clone(good)
-			bad := &cards[0]
+			gpus := slices.Clone(good)
+			bad := &gpus[0]
 			bad.Counters, bad.Placements = maps.Clone(bad.Counters), slices.Clone(bad.Placements)
 			test.spoil(bad)
-			resources, errs := publish.Resources(node, cards)
+			resources, errs := publish.Resources(node, gpus)
 			require.Len(t, errs, 1)
 			assert.ErrorContains(t, errs[0], "GPU "+bad.Name())
 			assert.ErrorContains(t, errs[0], test.want)
@@ -274,15 +274,15 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 
 			c := &cluster{t: t, scheduler: allocator.New(chartClasses(t), allocator.Slices(gpu.DriverName, node, resources))}
 			c.scheduler.Compiled = compiled
-			assert.Contains(t, c.fill(wholeCard), good[1].Name(), "the allocator accepts the pool")
+			assert.Contains(t, c.fill(wholeGPU), good[1].Name(), "the allocator accepts the pool")
 		})
 	}
 }
 
 // TestTwoGPUsOfOneName: the second is left out.
 func TestTwoGPUsOfOneName(t *testing.T) {
-	cards := cardsOf(t, machineOf(t, "H100-80GB", 1))
-	resources, errs := publish.Resources(node, append(cards, cards[0]))
+	gpus := gpusOf(t, machineOf(t, "H100-80GB", 1))
+	resources, errs := publish.Resources(node, append(gpus, gpus[0]))
 	require.Len(t, errs, 1)
 	assert.ErrorContains(t, errs[0], "another GPU has this name")
 	require.Len(t, resources.Pools[node].Slices, 3)

@@ -19,10 +19,10 @@ const (
 )
 
 // setShare adds what sets a share apart from what it is a share of.
-func (m attributeMap) setShare(card *gpu.GPU, p gpu.Placement) {
+func (m attributeMap) setShare(g *gpu.GPU, p gpu.Placement) {
 	m.setString(AttributeShare, string(p.Share.By))
 	m.setString(AttributeSharing, strings.ToLower(string(p.Share.Strategy)))
-	m.setCut(card, p.Base())
+	m.setCut(g, p.Base())
 }
 
 // shareCapacity is what claims take parts of. Whatever a claim does not name it

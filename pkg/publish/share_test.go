@@ -25,11 +25,11 @@ func everyShare(profiles ...string) profile.Desired {
 	return c
 }
 
-// deviceNamed is a published device by what its name adds to its card's.
-func deviceNamed(t *testing.T, cards []publish.Card, suffix string) resourceapi.Device {
+// deviceNamed is a published device by what its name adds to its GPU's.
+func deviceNamed(t *testing.T, gpus []publish.GPU, suffix string) resourceapi.Device {
 	t.Helper()
-	for _, d := range devicesOf(t, slicesOf(t, cards), cards[0].Name()) {
-		if d.Name == cards[0].Name()+suffix {
+	for _, d := range devicesOf(t, slicesOf(t, gpus), gpus[0].Name()) {
+		if d.Name == gpus[0].Name()+suffix {
 			return d
 		}
 	}
@@ -40,25 +40,25 @@ func deviceNamed(t *testing.T, cards []publish.Card, suffix string) resourceapi.
 // TestShares: what is published of each kind of share, in the form in which the
 // API server gets it.
 func TestShares(t *testing.T) {
-	h100 := func(change func(*profile.Desired)) []publish.Card {
+	h100 := func(change func(*profile.Desired)) []publish.GPU {
 		c := everyShare("3g.40gb")
 		change(&c)
-		return withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
+		return withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), c)
 	}
-	mi300x := withShares(t, amdMachines[0].cards(t, 1), everyShare("dpx"))
+	mi300x := withShares(t, amdMachines[0].gpus(t, 1), everyShare("dpx"))
 	unchanged := func(*profile.Desired) {}
 	for name, test := range map[string]struct {
-		cards      []publish.Card
+		gpus       []publish.GPU
 		suffix     string
 		attributes map[string]string
 		capacity   string
 	}{
-		"memory of a card": {h100(unchanged), "-memory-share",
+		"memory of a GPU": {h100(unchanged), "-memory-share",
 			map[string]string{"type": "share", "vendor": "nvidia", "share": "memory", "sharing": "timeslicing", "isolation": "cooperative"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
 			  "memory": {"value": "80348Mi", "requestPolicy": {"default": "8034Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}}`},
-		"fraction of a card, by MPS": {h100(func(c *profile.Desired) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
+		"fraction of a GPU, by MPS": {h100(func(c *profile.Desired) { c.Strategy, c.Replicas, c.Partitions = gpu.MPS, 3, nil }), "-fraction-share",
 			map[string]string{"type": "share", "share": "fraction", "sharing": "mps", "isolation": "cooperative"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "compute": {"value": "100", "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100", "step": "1"}}},
@@ -71,13 +71,13 @@ func TestShares(t *testing.T) {
 			map[string]string{"type": "share", "vendor": "amd", "profile": "dpx", "share": "fraction", "isolation": "none"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "100m"}}}`},
-		"fraction of an AMD card": {mi300x, "-fraction-share",
+		"fraction of an AMD GPU": {mi300x, "-fraction-share",
 			map[string]string{"type": "share", "computePartition": "SPX", "memoryPartition": "NPS1", "isolation": "none"},
 			`{"clients": {"value": "48", "requestPolicy": {"default": "1", "validRange": {"min": "1"}}},
 			  "fraction": {"value": "1", "requestPolicy": {"default": "100m"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := deviceNamed(t, test.cards, test.suffix)
+			d := deviceNamed(t, test.gpus, test.suffix)
 			assert.True(t, ptr.Deref(d.AllowMultipleAllocations, false))
 			said := attributesText(d)
 			for attribute, value := range test.attributes {
@@ -87,13 +87,13 @@ func TestShares(t *testing.T) {
 			if test.attributes["profile"] != "" {
 				of, place = place, of
 			}
-			assert.Equal(t, `"`+test.cards[0].UUID+`"`, said[of])
+			assert.Equal(t, `"`+test.gpus[0].UUID+`"`, said[of])
 			assert.NotContains(t, said, place)
 			capacity, err := json.Marshal(d.Capacity)
 			require.NoError(t, err)
 			assert.JSONEq(t, test.capacity, string(capacity))
 
-			base := deviceNamed(t, test.cards, strings.TrimSuffix(strings.TrimSuffix(test.suffix, "-memory-share"), "-fraction-share"))
+			base := deviceNamed(t, test.gpus, strings.TrimSuffix(strings.TrimSuffix(test.suffix, "-memory-share"), "-fraction-share"))
 			assert.Nil(t, base.AllowMultipleAllocations)
 			assert.Equal(t, base.ConsumesCounters, d.ConsumesCounters)
 			for _, attribute := range []resourceapi.QualifiedName{"placementStart", "partitionIndex", "resource.kubernetes.io/pciBusID", "productName"} {
@@ -106,15 +106,15 @@ func TestShares(t *testing.T) {
 // TestNoShares: where the API server would drop what lets several claims hold a
 // device, or what keeps devices apart, shares are not published.
 func TestNoShares(t *testing.T) {
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), everyShare("3g.40gb"))
-	plain := slicesOf(t, cardsOf(t, machineOf(t, "H100-80GB", 1)))
-	cards[0].NoShares = true
-	assert.Equal(t, plain, slicesOf(t, cards))
+	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), everyShare("3g.40gb"))
+	plain := slicesOf(t, gpusOf(t, machineOf(t, "H100-80GB", 1)))
+	gpus[0].NoShares = true
+	assert.Equal(t, plain, slicesOf(t, gpus))
 
-	cards[0].NoShares, cards[0].WholeOnly = false, true
-	devices := devicesOf(t, slicesOf(t, cards), cards[0].Name())
+	gpus[0].NoShares, gpus[0].WholeOnly = false, true
+	devices := devicesOf(t, slicesOf(t, gpus), gpus[0].Name())
 	require.Len(t, devices, 1)
-	assert.Equal(t, cards[0].Name(), devices[0].Name)
+	assert.Equal(t, gpus[0].Name(), devices[0].Name)
 }
 
 // TestLegacyResourceMeansWhatTheSettingsSay: the vendor's old resource stands for
@@ -127,13 +127,13 @@ func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
 	} {
 		c := everyShare("3g.40gb")
 		c.Legacy = profile.Legacy{Kind: kind, Profile: "3g.40gb"}
-		cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c)
-		cards[0].LegacyResource = "nvidia.com/gpu"
+		gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), c)
+		gpus[0].LegacyResource = "nvidia.com/gpu"
 		var got []string
-		for _, d := range devicesOf(t, slicesOf(t, cards), cards[0].Name()) {
+		for _, d := range devicesOf(t, slicesOf(t, gpus), gpus[0].Name()) {
 			if a, ok := d.Attributes[publish.AttributeLegacyResource]; ok {
 				assert.Equal(t, "nvidia.com/gpu", *a.StringValue)
-				got = append(got, strings.TrimPrefix(d.Name, cards[0].Name()))
+				got = append(got, strings.TrimPrefix(d.Name, gpus[0].Name()))
 			}
 		}
 		assert.Equal(t, want, got, kind)
@@ -143,7 +143,7 @@ func TestLegacyResourceMeansWhatTheSettingsSay(t *testing.T) {
 // TestSharesThatTheAPIWouldRefuse: settings that pkg/share would refuse, in case
 // somebody else makes placements.
 func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
-	good := withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 1)), profile.Default())[0]
+	good := withShares(t, gpusOf(t, machineOf(t, "L4-24GB", 1)), profile.Default())[0]
 	for name, test := range map[string]struct {
 		spoil func(memory, fraction *gpu.Placement)
 		want  string
@@ -155,14 +155,14 @@ func TestSharesThatTheAPIWouldRefuse(t *testing.T) {
 		"no basis":         {func(_, f *gpu.Placement) { f.Share.By = "" }, "gives shares of no size"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			card := good
-			card.Placements = slices.Clone(good.Placements)
-			n := len(card.Placements)
+			g := good
+			g.Placements = slices.Clone(good.Placements)
+			n := len(g.Placements)
 			for i := n - 2; i < n; i++ {
-				card.Placements[i].Share = ptr.To(*card.Placements[i].Share)
+				g.Placements[i].Share = ptr.To(*g.Placements[i].Share)
 			}
-			test.spoil(&card.Placements[n-2], &card.Placements[n-1])
-			_, errs := publish.Resources(node, []publish.Card{card})
+			test.spoil(&g.Placements[n-2], &g.Placements[n-1])
+			_, errs := publish.Resources(node, []publish.GPU{g})
 			require.Len(t, errs, 1)
 			assert.ErrorContains(t, errs[0], test.want)
 		})
@@ -176,9 +176,9 @@ func TestFractionsStayWhatTheyAre(t *testing.T) {
 		c := profile.Default()
 		c.Replicas = replicas
 		if replicas == 1000 {
-			c.Strategy = gpu.MPS // else the servers would take more than the card has
+			c.Strategy = gpu.MPS // else the servers would take more than the GPU has
 		}
-		d := deviceNamed(t, withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), c), "-fraction-share")
+		d := deviceNamed(t, withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), c), "-fraction-share")
 		assert.Zero(t, d.Capacity["fraction"].RequestPolicy.Default.Cmp(resource.MustParse(want)), want)
 	}
 }

@@ -38,29 +38,29 @@ func requestOf(class string, a amounts) resourceapi.DeviceRequest {
 	return request
 }
 
-// shareNode is what the cards of a node allow, worked out from the devices' own
+// shareNode is what the GPUs of a node allow, worked out from the devices' own
 // rules: what takes of the same counters excludes each other, except for shares of
 // one device, whose amounts must fit. It asks no allocator.
 type shareNode struct {
-	cards []publish.Card
-	// devices are those of all cards, by name.
+	gpus []publish.GPU
+	// devices are those of all GPUs, by name.
 	devices map[string]nodeDevice
 	// held is what claims have, by the name of the device: for shares one entry a
 	// claim, for all others one without amounts.
 	held map[string][]amountsInUnits
 }
 
-// nodeDevice is a device of a card.
+// nodeDevice is a device of a GPU.
 type nodeDevice struct {
 	gpu.Placement
-	card *publish.Card
+	gpu *publish.GPU
 }
 
-func newShareNode(cards []publish.Card) *shareNode {
-	n := &shareNode{cards: cards, devices: map[string]nodeDevice{}, held: map[string][]amountsInUnits{}}
-	for i := range cards {
-		for _, p := range cards[i].Placements {
-			n.devices[p.Name()] = nodeDevice{p, &cards[i]}
+func newShareNode(gpus []publish.GPU) *shareNode {
+	n := &shareNode{gpus: gpus, devices: map[string]nodeDevice{}, held: map[string][]amountsInUnits{}}
+	for i := range gpus {
+		for _, p := range gpus[i].Placements {
+			n.devices[p.Name()] = nodeDevice{p, &gpus[i]}
 		}
 	}
 	return n
@@ -106,15 +106,15 @@ func limits(p gpu.Placement) amountsInUnits {
 }
 
 // fits tells whether a device can be given to one more claim.
-func (n *shareNode) fits(card *publish.Card, p gpu.Placement, a amounts) bool {
+func (n *shareNode) fits(g *publish.GPU, p gpu.Placement, a amounts) bool {
 	sum := gpu.Counters{}
 	for name := range n.held {
-		if other := n.devices[name]; other.card == card && name != p.Name() {
+		if other := n.devices[name]; other.gpu == g && name != p.Name() {
 			sum.Add(other.Consumes)
 		}
 	}
 	sum.Add(p.Consumes)
-	if sum.Exceeds(card.Counters) != "" {
+	if sum.Exceeds(g.Counters) != "" {
 		return false
 	}
 	if p.Share == nil {
@@ -138,9 +138,9 @@ func (n *shareNode) fits(card *publish.Card, p gpu.Placement, a amounts) bool {
 // free is the first device that a claim could get, in the order in which the
 // scheduler should try them.
 func (n *shareNode) free(meets func(gpu.Placement) bool, a amounts) string {
-	for i := range n.cards {
-		for _, p := range n.cards[i].Placements {
-			if meets(p) && n.fits(&n.cards[i], p, a) {
+	for i := range n.gpus {
+		for _, p := range n.gpus[i].Placements {
+			if meets(p) && n.fits(&n.gpus[i], p, a) {
 				return p.Name()
 			}
 		}
@@ -148,18 +148,18 @@ func (n *shareNode) free(meets func(gpu.Placement) bool, a amounts) string {
 	return ""
 }
 
-func (n *shareNode) placement(t *testing.T, device string) (*publish.Card, gpu.Placement) {
+func (n *shareNode) placement(t *testing.T, device string) (*publish.GPU, gpu.Placement) {
 	t.Helper()
 	d, ok := n.devices[device]
 	require.True(t, ok, "no such device: %s", device)
-	return d.card, d.Placement
+	return d.gpu, d.Placement
 }
 
 // use takes a device into use, with what the scheduler says that the claim has.
 func (n *shareNode) use(t *testing.T, result resourceapi.DeviceRequestAllocationResult, a amounts) {
 	t.Helper()
-	card, p := n.placement(t, result.Device)
-	require.True(t, n.fits(card, p, a), "%s was granted beside %v", result.Device, n.held)
+	g, p := n.placement(t, result.Device)
+	require.True(t, n.fits(g, p, a), "%s was granted beside %v", result.Device, n.held)
 	if p.Share == nil {
 		n.held[result.Device] = []amountsInUnits{{}}
 		require.Empty(t, result.ConsumedCapacity)
@@ -218,7 +218,7 @@ func randomShareWish(random *rand.Rand) shareWish {
 	fractions := []string{"1m", "0.1", "0.333", "0.5", "1"}
 	switch random.IntN(8) {
 	case 0:
-		return shareWish{wholeCard, nil, func(p gpu.Placement) bool { return p.Type == gpu.TypeGPU }}
+		return shareWish{wholeGPU, nil, func(p gpu.Placement) bool { return p.Type == gpu.TypeGPU }}
 	case 1:
 		return shareWish{anyPartition, nil, func(p gpu.Placement) bool { return p.Type == gpu.TypeMIG || p.Type == gpu.TypeXCP }}
 	case 2, 3:
@@ -235,24 +235,24 @@ func randomShareWish(random *rand.Rand) shareWish {
 	return shareWish{partFractionShare, a, share(gpu.ByFraction, false)}
 }
 
-// TestRandomShares plays random orders of claims for whole cards, partitions and
+// TestRandomShares plays random orders of claims for whole GPUs, partitions and
 // shares of both against the scheduler's allocator. Whatever is granted fits on
-// the card by its counters and in the device by its amounts, a claim waits only
+// the GPU by its counters and in the device by its amounts, a claim waits only
 // when nothing would fit, and what it gets is the first that does.
 func TestRandomShares(t *testing.T) {
 	one := everyShare("3g.40gb", "1g.20gb")
 	one.OneClient = true
-	for name, cards := range map[string][]publish.Card{
-		"2 x H100":             withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), everyShare("3g.40gb", "1g.20gb")),
-		"2 x H100, one client": withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), one),
-		"A100 that is cut":     withShares(t, cardsOf(t, machineOf(t, "A100-80GB", 1)), everyShare("3g.40gb", "2g.20gb")),
-		"2 x L4":               withShares(t, cardsOf(t, machineOf(t, "L4-24GB", 2)), profile.Default()),
-		"2 x MI300X":           withShares(t, amdMachines[0].cards(t, 2), everyShare("cpx", "dpx")),
-		"of both vendors":      withShares(t, cardsOf(t, builtIn(t, "h100x2-mi300x2")), everyShare("1g.10gb", "dpx")),
+	for name, gpus := range map[string][]publish.GPU{
+		"2 x H100":             withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), everyShare("3g.40gb", "1g.20gb")),
+		"2 x H100, one client": withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), one),
+		"A100 that is cut":     withShares(t, gpusOf(t, machineOf(t, "A100-80GB", 1)), everyShare("3g.40gb", "2g.20gb")),
+		"2 x L4":               withShares(t, gpusOf(t, machineOf(t, "L4-24GB", 2)), profile.Default()),
+		"2 x MI300X":           withShares(t, amdMachines[0].gpus(t, 2), everyShare("cpx", "dpx")),
+		"of both vendors":      withShares(t, gpusOf(t, builtIn(t, "h100x2-mi300x2")), everyShare("1g.10gb", "dpx")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range seeds {
-				playShares(t, clusterOf(t, cards), newShareNode(cards), rand.New(rand.NewPCG(seed, 1)), 400)
+				playShares(t, clusterOf(t, gpus), newShareNode(gpus), rand.New(rand.NewPCG(seed, 1)), 400)
 			}
 		})
 	}
@@ -297,27 +297,27 @@ func playShares(t *testing.T, c *cluster, n *shareNode, random *rand.Rand, steps
 	require.NotZero(t, together, "nothing was ever shared: the test is too short")
 }
 
-// TestSharesFillACard: as many shares that name no amount as there are replicas
-// fill a card, and only then the next is used. On a card with shares of one basis
+// TestSharesFillAGPU: as many shares that name no amount as there are replicas
+// fill a GPU, and only then the next is used. On a GPU with shares of one basis
 // nothing else has room.
-func TestSharesFillACard(t *testing.T) {
-	for model, cards := range map[string][]publish.Card{
-		"H100":   withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), profile.Default()),
-		"MI300X": withShares(t, amdMachines[0].cards(t, 2), profile.Default()),
+func TestSharesFillAGPU(t *testing.T) {
+	for model, gpus := range map[string][]publish.GPU{
+		"H100":   withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), profile.Default()),
+		"MI300X": withShares(t, amdMachines[0].gpus(t, 2), profile.Default()),
 	} {
 		for class, suffix := range map[string]string{memoryShare: "-memory-share", fractionShare: "-fraction-share"} {
 			t.Run(model+suffix, func(t *testing.T) {
-				c := clusterOf(t, cards)
+				c := clusterOf(t, gpus)
 				var want []string
-				for _, card := range cards {
-					want = append(want, slices.Repeat([]string{card.Name() + suffix}, profile.DefaultReplicas)...)
+				for _, g := range gpus {
+					want = append(want, slices.Repeat([]string{g.Name() + suffix}, profile.DefaultReplicas)...)
 				}
 				assert.Equal(t, want, c.fill(class))
 
 				c.scheduler.ReleaseAll()
 				require.NotNil(t, c.one(class))
 				other := map[string]string{memoryShare: fractionShare, fractionShare: memoryShare}[class]
-				assert.Equal(t, []string{cards[1].Name()}, c.fill(wholeCard), "beside one share")
+				assert.Equal(t, []string{gpus[1].Name()}, c.fill(wholeGPU), "beside one share")
 				assert.Nil(t, c.one(other))
 				assert.Nil(t, c.one(anyPartition))
 			})
@@ -326,20 +326,20 @@ func TestSharesFillACard(t *testing.T) {
 }
 
 // TestClientsRunOut: a device has so many clients for all its shares together, and
-// the next share goes to another card.
+// the next share goes to another GPU.
 func TestClientsRunOut(t *testing.T) {
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
-	c := clusterOf(t, cards)
+	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
+	c := clusterOf(t, gpus)
 	small := amounts{"memory": "1Mi"}
 	devices := map[string]int{}
 	for grant := c.ask(requestOf(memoryShare, small)); grant != nil; grant = c.ask(requestOf(memoryShare, small)) {
 		devices[grant.Devices()[0]]++
 	}
-	assert.Equal(t, map[string]int{cards[0].Name() + "-memory-share": 48, cards[1].Name() + "-memory-share": 48}, devices)
+	assert.Equal(t, map[string]int{gpus[0].Name() + "-memory-share": 48, gpus[1].Name() + "-memory-share": 48}, devices)
 	c.scheduler.ReleaseAll()
 	assert.NotNil(t, c.ask(requestOf(fractionShare, amounts{"fraction": "0.1", "clients": "48"})))
-	assert.Equal(t, cards[1].Name()+"-fraction-share", c.one(fractionShare).Devices()[0])
-	assert.Nil(t, c.ask(requestOf(fractionShare, amounts{"clients": "49"})), "more than a card has")
+	assert.Equal(t, gpus[1].Name()+"-fraction-share", c.one(fractionShare).Devices()[0])
+	assert.Nil(t, c.ask(requestOf(fractionShare, amounts{"clients": "49"})), "more than a GPU has")
 }
 
 // TestOldResourceNames: a pod that asks for nvidia.com/gpu.shared gets a replica.
@@ -350,35 +350,35 @@ func TestOldResourceNames(t *testing.T) {
 			byResource[*class.Spec.ExtendedResourceName] = class.Name
 		}
 	}
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), profile.Default())
-	assert.Len(t, clusterOf(t, cards).fill(byResource["nvidia.com/gpu.shared"]), 10)
+	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), profile.Default())
+	assert.Len(t, clusterOf(t, gpus).fill(byResource["nvidia.com/gpu.shared"]), 10)
 }
 
-// TestDistinctCards: a claim for shares of several cards says that they must not be
+// TestDistinctGPUs: a claim for shares of several GPUs says that they must not be
 // of one.
-func TestDistinctCards(t *testing.T) {
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
-	c := clusterOf(t, cards)
+func TestDistinctGPUs(t *testing.T) {
+	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 2)), profile.Default())
+	c := clusterOf(t, gpus)
 	attribute := resourceapi.FullyQualifiedName("gpu.tranche.dev/uuid")
 	claim := allocator.Claim("claim", allocator.Request("device", memoryShare, 2))
 	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &attribute}}
 	grant, err := c.scheduler.Allocate(t.Context(), node, claim)
 	require.NoError(t, err)
 	require.NotNil(t, grant)
-	assert.Equal(t, []string{cards[0].Name() + "-memory-share", cards[1].Name() + "-memory-share"}, grant.Devices())
+	assert.Equal(t, []string{gpus[0].Name() + "-memory-share", gpus[1].Name() + "-memory-share"}, grant.Devices())
 }
 
 // TestSharesOfAProfile: a claim picks the profile by a selector.
 func TestSharesOfAProfile(t *testing.T) {
-	cards := withShares(t, cardsOf(t, machineOf(t, "H100-80GB", 1)), everyShare("1g.10gb", "3g.40gb"))
-	c := clusterOf(t, cards)
+	gpus := withShares(t, gpusOf(t, machineOf(t, "H100-80GB", 1)), everyShare("1g.10gb", "3g.40gb"))
+	c := clusterOf(t, gpus)
 	request := requestOf(partMemoryShare, amounts{"memory": "20000Mi"})
 	request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
 		Expression: `device.attributes["gpu.tranche.dev"].profile == "3g.40gb"`,
 	}}}
 	var got []string
 	for grant := c.ask(request); grant != nil; grant = c.ask(request) {
-		got = append(got, strings.TrimPrefix(grant.Devices()[0], cards[0].Name()))
+		got = append(got, strings.TrimPrefix(grant.Devices()[0], gpus[0].Name()))
 	}
 	four, zero := "-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share"
 	assert.Equal(t, []string{four, four, zero, zero}, got)

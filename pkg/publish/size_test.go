@@ -13,7 +13,7 @@ import (
 )
 
 // What the slices of a node may take in JSON, in kilobytes: they are sent to the
-// scheduler and everyone else who watches slices. With the shares of whole cards it
+// scheduler and everyone else who watches slices. With the shares of whole GPUs it
 // is more.
 var (
 	largest           = map[string]int{"h200x8": 180, "mi300x8": 110}
@@ -24,14 +24,14 @@ var (
 // stores them, managed fields aside.
 func TestSize(t *testing.T) {
 	for _, name := range models.InventoryNames() {
-		weigh(t, name, cardsOf(t, builtIn(t, name)), largest)
-		weigh(t, name, withShares(t, cardsOf(t, builtIn(t, name)), profile.Default()), largestWithShares)
+		weigh(t, name, gpusOf(t, builtIn(t, name)), largest)
+		weigh(t, name, withShares(t, gpusOf(t, builtIn(t, name)), profile.Default()), largestWithShares)
 	}
 }
 
-func weigh(t *testing.T, name string, cards []publish.Card, largest map[string]int) {
+func weigh(t *testing.T, name string, gpus []publish.GPU, largest map[string]int) {
 	t.Helper()
-	published := slicesOf(t, cards)
+	published := slicesOf(t, gpus)
 	size, devices, counters := 0, 0, 0
 	for _, slice := range published {
 		slice.UID, slice.ResourceVersion = "6f0c0ed8-30ab-4a4b-9a4b-0d1f0cbe7a11", "123456789"

@@ -9,16 +9,16 @@ import (
 )
 
 // Changes is the plan as the controller needs it.
-func (plan Plan) Changes() []v1alpha1.CardChange {
-	changes := make([]v1alpha1.CardChange, len(plan.Cards))
-	for i, c := range plan.Cards {
-		changes[i] = v1alpha1.CardChange{Card: c.Name(), What: c.what(), Keeps: c.Keeps}
+func (plan Plan) Changes() []v1alpha1.GPUChange {
+	changes := make([]v1alpha1.GPUChange, len(plan.GPUs))
+	for i, c := range plan.GPUs {
+		changes[i] = v1alpha1.GPUChange{GPU: c.Name(), What: c.what(), Keeps: c.Keeps}
 	}
 	return changes
 }
 
 // what says for people what changes: "removal of 3g.40gb x 2, partitions 1g.10gb x 7".
-func (c CardPlan) what() string {
+func (c GPUPlan) what() string {
 	var texts []string
 	var made, removed []gpu.Placement
 	for _, s := range c.Steps {

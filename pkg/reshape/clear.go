@@ -11,9 +11,9 @@ import (
 // Clear takes away the partitions that wishes have made to stay, for a driver that goes
 // for good. Those that claims hold stay until they are released. No mode is changed: a
 // mode that claims or people have set meanwhile is theirs, and a change may take a reset
-// of a card or a load of a driver. From then on the node follows no wish.
+// of a GPU or a load of a driver. From then on the node follows no wish.
 //
-// A card that does not answer is left out: what is on it goes with its next reset. The
+// A GPU that does not answer is left out: what is on it goes with its next reset. The
 // error names what could not be taken away; Clear can be called again.
 func (n *Node) Clear(ctx context.Context) error {
 	n.turn.Lock()
@@ -23,7 +23,7 @@ func (n *Node) Clear(ctx context.Context) error {
 	}
 	seen, silent := n.survey(ctx)
 	if silent != nil {
-		klog.FromContext(ctx).Info("Partitions of these cards stay behind", "err", oneLine(silent))
+		klog.FromContext(ctx).Info("Partitions of these GPUs stay behind", "err", oneLine(silent))
 	}
 	wanted, err := n.choose(v1alpha1.Wish{Source: v1alpha1.FromDefault}, seen)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // What profiles have made goes; what claims hold, what others made, and the modes stay.
 func TestClear(t *testing.T) {
 	p := newPlace(t, hopper, other, ampere, mi300)
-	p.hardware.card(ampere).resets = true
+	p.hardware.gpu(ampere).resets = true
 	n := p.start()
 	require.NoError(t, n.Clear(t.Context()), "there is nothing yet")
 	assert.NoFileExists(t, p.file)
@@ -24,7 +24,7 @@ func TestClear(t *testing.T) {
 	p.follow(n, p.profile("cut", map[string]profile.Shape{
 		hopper: static(ones(hopper, 0, 6)...), other: static(ones(other, 0, 1, 2)...), ampere: static(ones(ampere, 3)...), mi300: {Compute: "QPX", Memory: "NPS4"},
 	}))
-	p.hardware.card(hopper).live = append(p.hardware.card(hopper).live, partitionAt(ones(hopper, 3)[0]))
+	p.hardware.gpu(hopper).live = append(p.hardware.gpu(hopper).live, partitionAt(ones(hopper, 3)[0]))
 	p.claims.hold("kept", ones(other, 1)...)
 	p.hardware.calls = nil
 	require.NoError(t, n.Clear(t.Context()))
@@ -44,8 +44,8 @@ func TestClear(t *testing.T) {
 
 	// It can be gone on with: nothing that was done is taken for done.
 	p.claims.release("kept")
-	p.hardware.card(hopper).live = nil
-	p.hardware.card(other).live = nil
+	p.hardware.gpu(hopper).live = nil
+	p.hardware.gpu(other).live = nil
 	p.follow(n, wish("cut"))
 }
 
@@ -53,7 +53,7 @@ func TestClear(t *testing.T) {
 // takes a reset, or a load of the driver.
 func TestClearAfterAFailure(t *testing.T) {
 	p := newPlace(t, hopper, ampere, mi300)
-	p.hardware.card(ampere).resets = true
+	p.hardware.gpu(ampere).resets = true
 	n := p.start()
 	p.follow(n, p.profile("from", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}))
 	p.hardware.before = func(call string) error {
@@ -71,14 +71,14 @@ func TestClearAfterAFailure(t *testing.T) {
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 QPX NPS4"}, p.hardware.state())
 }
 
-// A card that does not answer keeps nobody from leaving; a partition that cannot be
+// A GPU that does not answer keeps nobody from leaving; a partition that cannot be
 // removed does, and is named.
 func TestClearThatFails(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	n := p.start()
 	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)}))
-	p.hardware.onModes = func(card string) error {
-		if card == hopper {
+	p.hardware.onModes = func(gpuID string) error {
+		if gpuID == hopper {
 			return errScripted
 		}
 		return nil

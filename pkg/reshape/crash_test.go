@@ -58,7 +58,7 @@ func (p *place) killed(n int, f func(*Node)) bool {
 }
 
 // The driver dies at each point of a switch in turn. The next one finishes it, or goes
-// back, and whatever is on the cards meanwhile is known to be ours.
+// back, and whatever is on the GPUs meanwhile is known to be ours.
 func TestCrashDuringApply(t *testing.T) {
 	addresses := []string{hopper, other, ampere, mi300, mi300b}
 	from := map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...), other: off, mi300: {Compute: "DPX"}}
@@ -71,7 +71,7 @@ func TestCrashDuringApply(t *testing.T) {
 		for _, then := range []string{"on", "back", "another"} {
 			t.Run(fmt.Sprintf("point %d, then %s", n, then), func(t *testing.T) {
 				p := newPlace(t, addresses...)
-				p.hardware.card(ampere).resets = true
+				p.hardware.gpu(ampere).resets = true
 				first, second := p.profile("first", from), p.profile("second", target)
 				third := p.profile("third", map[string]profile.Shape{hopper: off, other: static(ones(other, 2)...)})
 				p.follow(p.start(), first)
@@ -84,7 +84,7 @@ func TestCrashDuringApply(t *testing.T) {
 					}
 				})
 				node := p.start()
-				for _, c := range p.hardware.cards {
+				for _, c := range p.hardware.gpus {
 					for _, part := range c.live {
 						assert.True(t, node.Static(placementOf(part)), "%s is foreign", part.Name())
 					}

@@ -13,7 +13,7 @@ import (
 var (
 	// errForeign is that partitions are in the way that somebody else made.
 	errForeign = errors.New("was not made by Tranche")
-	// errUnfit is that cards cannot be what is wanted.
+	// errUnfit is that GPUs cannot be what is wanted.
 	errUnfit = errors.New("the profile does not fit")
 )
 
@@ -24,7 +24,7 @@ func (u unfit) Error() string { return string(u) }
 
 func (u unfit) Is(target error) bool { return target == errUnfit }
 
-// several are errors of several cards.
+// several are errors of several GPUs.
 type several []error
 
 func (s several) Error() string {
@@ -115,15 +115,15 @@ func (n *Node) refusal(plan Plan) error {
 // inTheWay names those who hold what has to change.
 func inTheWay(plan Plan) error {
 	var errs []error
-	for _, c := range plan.Cards {
+	for _, c := range plan.GPUs {
 		if len(c.InTheWay) > 0 {
-			errs = append(errs, fmt.Errorf("card %s is %w by %s", c.Name(), gpu.ErrInUse, byClaims(c.InTheWay)))
+			errs = append(errs, fmt.Errorf("GPU %s is %w by %s", c.Name(), gpu.ErrInUse, byClaims(c.InTheWay)))
 		}
 	}
 	return join(errs...)
 }
 
-// lostInTheWay names those who hold something of cards that do not answer, and that a
+// lostInTheWay names those who hold something of GPUs that do not answer, and that a
 // load of their driver would take down with the others.
 func (n *Node) lostInTheWay(plan Plan) error {
 	step := memoryStep(plan)
@@ -131,12 +131,12 @@ func (n *Node) lostInTheWay(plan Plan) error {
 		return nil
 	}
 	var errs []error
-	for _, c := range n.Cards() {
+	for _, c := range n.GPUs() {
 		if c.Vendor != step.Vendor || !n.Lost(c.PCIAddress) {
 			continue
 		}
 		if holders := holdersOf(c.PCIAddress, n.Claims.Held([]string{c.PCIAddress})); len(holders) > 0 {
-			errs = append(errs, fmt.Errorf("%s: card %s, which does not answer, is %w by %s", step, c.Name(), gpu.ErrInUse, byClaims(holders)))
+			errs = append(errs, fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, c.Name(), gpu.ErrInUse, byClaims(holders)))
 		}
 	}
 	return join(errs...)
@@ -153,7 +153,7 @@ func byClaims(holders []Holder) string {
 // leftOver says what is still to be done.
 func leftOver(plan Plan) string {
 	var texts []string
-	for _, c := range plan.Cards {
+	for _, c := range plan.GPUs {
 		for _, s := range c.Steps {
 			texts = append(texts, "it is still to do: "+s.String())
 		}

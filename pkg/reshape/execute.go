@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// lookBudget is how long one card may take to tell how it is.
+	// lookBudget is how long one GPU may take to tell how it is.
 	lookBudget = 30 * time.Second
-	// stepBudget is how long one step may take. A reset of a card takes seconds.
+	// stepBudget is how long one step may take. A reset of a GPU takes seconds.
 	stepBudget = 2 * time.Minute
-	// memoryBudget is how long the load of a driver may take: eight cards are reset
+	// memoryBudget is how long the load of a driver may take: eight GPUs are reset
 	// one by one.
 	memoryBudget = 15 * time.Minute
 )
 
-// Apply changes the cards so that a wish is followed, and says what came of it. It can
+// Apply changes the GPUs so that a wish is followed, and says what came of it. It can
 // be called again after a kill at any point, and after a failure: it finishes what is
-// left. A card of which a holder is in the way is not touched. What failed is not
+// left. A GPU of which a holder is in the way is not touched. What failed is not
 // taken back: the caller says what to go back to, by applying that.
 //
-// With allowReboot the mode of a card that needs a reset stays pending; the answer is
+// With allowReboot the mode of a GPU that needs a reset stays pending; the answer is
 // RebootRequired with or without it. The caller fills in whom it answers.
 func (n *Node) Apply(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1alpha1.Task {
 	n.turn.Lock()
@@ -40,7 +40,7 @@ func (n *Node) Apply(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1
 
 // RollBack is Apply of the wish that was followed before the one that was applied
 // last, whether that came to an end or not. What the wish leaves as it is (AMD's
-// memory mode, Ampere's MIG mode) is put back to what it was. A card that does not
+// memory mode, Ampere's MIG mode) is put back to what it was. A GPU that does not
 // answer, or is in use, does not keep the others from it.
 func (n *Node) RollBack(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1alpha1.Task {
 	n.turn.Lock()
@@ -57,7 +57,7 @@ func (n *Node) apply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bo
 	if err := n.tryApply(ctx, to, allowReboot, back); err != nil {
 		return failed(err)
 	}
-	klog.FromContext(ctx).Info("The cards follow a profile", "profile", to.Profile, "hash", to.Hash)
+	klog.FromContext(ctx).Info("The GPUs follow a profile", "profile", to.Profile, "hash", to.Hash)
 	return v1alpha1.Task{Phase: v1alpha1.TaskDone}
 }
 
@@ -76,7 +76,7 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back
 		return err
 	}
 	refusal := n.refusal(plan)
-	// On the way back one card must not keep the others from it.
+	// On the way back one GPU must not keep the others from it.
 	if err := join(refusal, inTheWay(plan), n.lostInTheWay(plan)); err != nil && !back {
 		return err
 	}
@@ -99,7 +99,7 @@ func (n *Node) isBack(to v1alpha1.Wish) bool {
 }
 
 // begin writes down what is about to be done.
-func (n *Node) begin(wanted followed, seen []Card) error {
+func (n *Node) begin(wanted followed, seen []GPU) error {
 	if err := n.at("begin"); err != nil {
 		return err
 	}
@@ -110,16 +110,16 @@ func (n *Node) begin(wanted followed, seen []Card) error {
 	return n.update(func(in intent) intent { return in.begin(wanted, now) })
 }
 
-// reshape brings all cards to their shapes, as g says, all at once. The error has those
-// of all cards.
-func (n *Node) reshape(ctx context.Context, g group, seen []Card) error {
+// reshape brings all GPUs to their shapes, as g says, all at once. The error has those
+// of all GPUs.
+func (n *Node) reshape(ctx context.Context, g group, seen []GPU) error {
 	groups := n.groups(seen)
 	errs := make([]error, len(groups))
 	var wg sync.WaitGroup
-	for i, cards := range groups {
+	for i, gpus := range groups {
 		wg.Go(func() {
 			g := g
-			g.Node, g.cards = n, cards
+			g.Node, g.gpus = n, gpus
 			errs[i] = g.change(ctx)
 		})
 	}
@@ -127,18 +127,18 @@ func (n *Node) reshape(ctx context.Context, g group, seen []Card) error {
 	return join(errs...)
 }
 
-// groups are the cards of which anything is to be changed, those that change together
+// groups are the GPUs of which anything is to be changed, those that change together
 // in one group.
-func (n *Node) groups(seen []Card) [][]gpu.GPU {
+func (n *Node) groups(seen []GPU) [][]gpu.GPU {
 	shapes := n.intent().Shapes
 	plan := NewPlan(seen)
 	var groups [][]gpu.GPU
 	var together []gpu.GPU
 	for i := range seen {
 		c := &seen[i]
-		at := slices.IndexFunc(plan.Cards, func(p CardPlan) bool { return p.PCIAddress == c.PCIAddress })
+		at := slices.IndexFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == c.PCIAddress })
 		switch {
-		case at >= 0 && plan.Cards[at].Steps != nil && plan.Cards[at].Steps[0].Op == OpMemory:
+		case at >= 0 && plan.GPUs[at].Steps != nil && plan.GPUs[at].Steps[0].Op == OpMemory:
 			together = append(together, c.GPU)
 		case at >= 0, !sameShape(shapes[c.PCIAddress], c.To):
 			groups = append(groups, []gpu.GPU{c.GPU})
@@ -156,10 +156,10 @@ func sameShape(a, b profile.Shape) bool {
 	return a.Cut == b.Cut && slices.EqualFunc(a.Layout, b.Layout, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })
 }
 
-// group is cards that are changed under one lock.
+// group is GPUs that are changed under one lock.
 type group struct {
 	*Node
-	cards  []gpu.GPU
+	gpus   []gpu.GPU
 	wanted followed
 	// leavePending leaves modes pending that need a reset.
 	leavePending bool
@@ -167,27 +167,27 @@ type group struct {
 	keepMemory bool
 }
 
-// aim sets the shapes that the group's cards are to have.
-func (g *group) aim(cards []Card) {
-	aim(cards, g.wanted.Shapes)
+// aim sets the shapes that the group's GPUs are to have.
+func (g *group) aim(gpus []GPU) {
+	aim(gpus, g.wanted.Shapes)
 	if g.keepMemory {
-		ignoreMemory(cards)
+		ignoreMemory(gpus)
 	}
 }
 
-func ignoreMemory(cards []Card) {
-	for i := range cards {
-		cards[i].To.Memory, cards[i].Before.Memory = "", ""
+func ignoreMemory(gpus []GPU) {
+	for i := range gpus {
+		gpus[i].To.Memory, gpus[i].Before.Memory = "", ""
 	}
 }
 
-// change brings the cards to their shapes while no claim comes or goes.
+// change brings the GPUs to their shapes while no claim comes or goes.
 func (g *group) change(ctx context.Context) error {
 	why := "is being changed to profile " + g.wanted.Wish.Profile
 	if g.wanted.Wish.Profile == "" {
 		why = "is being changed to what it is without a profile"
 	}
-	return g.Claims.Exclusive(ctx, addresses(g.cards), why, func(held []ledger.Record) error {
+	return g.Claims.Exclusive(ctx, addresses(g.gpus), why, func(held []ledger.Record) error {
 		plan, err := g.plan(ctx, held)
 		if err != nil {
 			return err
@@ -200,16 +200,16 @@ func (g *group) change(ctx context.Context) error {
 				return err
 			}
 			if step := memoryStep(plan); step != nil {
-				return fmt.Errorf("%s: the driver was loaded anew, but the cards do not show it: %w", step, gpu.ErrModeLost)
+				return fmt.Errorf("%s: the driver was loaded anew, but the GPUs do not show it: %w", step, gpu.ErrModeLost)
 			}
 		}
 		return g.changeEach(ctx, plan, held)
 	})
 }
 
-// plan looks at the cards once nobody else can change them.
+// plan looks at the GPUs once nobody else can change them.
 func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
-	seen, err := g.lookAll(ctx, g.cards, held)
+	seen, err := g.lookAll(ctx, g.gpus, held)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -218,13 +218,13 @@ func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
 	if err := join(g.refusal(plan), inTheWay(plan), g.lostInTheWay(plan)); err != nil {
 		return Plan{}, err
 	}
-	if step := memoryStep(plan); step != nil && len(g.cards) < g.ofVendor(step.Vendor) {
-		return Plan{}, fmt.Errorf("%s: the mode of card %s has changed meanwhile; this is tried again", step, gpu.CardName(step.Card))
+	if step := memoryStep(plan); step != nil && len(g.gpus) < g.ofVendor(step.Vendor) {
+		return Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; this is tried again", step, gpu.GPUName(step.GPU))
 	}
 	return plan, nil
 }
 
-// ofVendor is how many cards of a vendor there are.
+// ofVendor is how many GPUs of a vendor there are.
 func (n *Node) ofVendor(v gpu.Vendor) int {
 	count := 0
 	for _, c := range n.present() {
@@ -237,7 +237,7 @@ func (n *Node) ofVendor(v gpu.Vendor) int {
 
 // memoryStep is the step that changes the memory mode, nil if there is none.
 func memoryStep(plan Plan) *Step {
-	for _, c := range plan.Cards {
+	for _, c := range plan.GPUs {
 		if len(c.Steps) > 0 && c.Steps[0].Op == OpMemory {
 			return &c.Steps[0]
 		}
@@ -245,48 +245,48 @@ func memoryStep(plan Plan) *Step {
 	return nil
 }
 
-// changeEach takes the steps of each card, all cards at once.
+// changeEach takes the steps of each GPU, all GPUs at once.
 func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record) error {
-	errs := make([]error, len(g.cards))
+	errs := make([]error, len(g.gpus))
 	var wg sync.WaitGroup
-	for i := range g.cards {
+	for i := range g.gpus {
 		wg.Go(func() {
 			var steps []Step
-			for _, c := range plan.Cards {
-				if c.PCIAddress == g.cards[i].PCIAddress {
+			for _, c := range plan.GPUs {
+				if c.PCIAddress == g.gpus[i].PCIAddress {
 					steps = c.Steps
 				}
 			}
-			errs[i] = g.changeOne(ctx, g.cards[i], steps, held)
+			errs[i] = g.changeOne(ctx, g.gpus[i], steps, held)
 		})
 	}
 	wg.Wait()
 	return join(errs...)
 }
 
-// changeOne takes the steps of one card, reads back what became of it, and writes it
+// changeOne takes the steps of one GPU, reads back what became of it, and writes it
 // down.
-func (g *group) changeOne(ctx context.Context, card gpu.GPU, steps []Step, held []ledger.Record) error {
+func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []Step, held []ledger.Record) error {
 	for _, s := range steps {
 		if err := g.take(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := g.at("verify " + card.Name()); err != nil {
+	if err := g.at("verify " + changed.Name()); err != nil {
 		return err
 	}
-	now, err := g.lookAll(ctx, []gpu.GPU{card}, held)
+	now, err := g.lookAll(ctx, []gpu.GPU{changed}, held)
 	if err != nil {
 		return err
 	}
 	g.aim(now)
-	if left := NewPlan(now); len(left.Cards)+len(left.Refused)+len(left.Foreign) > 0 {
-		return fmt.Errorf("card %s was changed without an error, but is not as it should be: %s", card.Name(), leftOver(left))
+	if left := NewPlan(now); len(left.GPUs)+len(left.Refused)+len(left.Foreign) > 0 {
+		return fmt.Errorf("GPU %s was changed without an error, but is not as it should be: %s", changed.Name(), leftOver(left))
 	}
-	if err := g.at("done " + card.Name()); err != nil {
+	if err := g.at("done " + changed.Name()); err != nil {
 		return err
 	}
-	return g.update(func(in intent) intent { return in.done(card.PCIAddress, g.wanted.Shapes[card.PCIAddress]) })
+	return g.update(func(in intent) intent { return in.done(changed.PCIAddress, g.wanted.Shapes[changed.PCIAddress]) })
 }
 
 // take takes one step, which is written down first.
@@ -305,7 +305,7 @@ func (g *group) take(ctx context.Context, s Step) error {
 	defer cancel()
 	start := time.Now()
 	err := g.do(ctx, s)
-	klog.FromContext(ctx).V(2).Info("Changed a card", "step", s.String(), "took", time.Since(start), "err", err)
+	klog.FromContext(ctx).V(2).Info("Changed a GPU", "step", s.String(), "took", time.Since(start), "err", err)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
 	}
@@ -317,9 +317,9 @@ func (g *group) do(ctx context.Context, s Step) error {
 	case OpMemory:
 		return g.Hardware.SetMemoryPartition(ctx, s.Vendor, s.Mode)
 	case OpCompute:
-		return g.Hardware.SetComputePartition(ctx, s.Card, s.Mode)
+		return g.Hardware.SetComputePartition(ctx, s.GPU, s.Mode)
 	case OpMIG:
-		return g.Hardware.SetMIG(ctx, s.Card, s.Mode == string(gpu.MIGOn), g.leavePending)
+		return g.Hardware.SetMIG(ctx, s.GPU, s.Mode == string(gpu.MIGOn), g.leavePending)
 	case OpDestroy:
 		return g.Hardware.Destroy(ctx, s.Placement)
 	case OpCreate:

@@ -23,12 +23,12 @@ func TestMemoryModeComesFirst(t *testing.T) {
 	p.follow(n, w)
 	assert.Equal(t, []string{"memory amd NPS4", "compute gpu-0000-81-00-0 QPX"}, p.hardware.calls)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4", "gpu-0000-83-00-0"}, p.hardware.state())
-	for _, card := range []string{mi300, mi300b, mi210} {
-		_, locked := p.claims.why.Load(card)
-		assert.True(t, locked, "every card of the vendor is its own meanwhile")
+	for _, gpuID := range []string{mi300, mi300b, mi210} {
+		_, locked := p.claims.why.Load(gpuID)
+		assert.True(t, locked, "every GPU of the vendor is its own meanwhile")
 	}
 	_, locked := p.claims.why.Load(hopper)
-	assert.True(t, locked, "what is static on a card changes under its lock, too")
+	assert.True(t, locked, "what is static on a GPU changes under its lock, too")
 
 	p.hardware.calls = nil
 	p.follow(n, p.profile("spx-nps1", map[string]profile.Shape{mi300: {Compute: "SPX", Memory: "NPS1"}, mi300b: {Compute: "DPX", Memory: "NPS1"}}))
@@ -43,21 +43,21 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 	task := n.Apply(t.Context(), w, false)
 	assert.Equal(t, v1alpha1.Task{
 		Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed,
-		Message: "put the AMD cards into memory mode NPS4: the driver came up in the mode before",
+		Message: "put the AMD GPUs into memory mode NPS4: the driver came up in the mode before",
 	}, task)
 	require.NotNil(t, n.Unfinished())
 	p.follow(n, p.profile("none", nil))
 
 	// A hardware that says nothing is not believed.
 	p.hardware.loses = false
-	p.hardware.after = func(string) error { p.hardware.card(mi300b).setMemory("NPS1"); return nil }
+	p.hardware.after = func(string) error { p.hardware.gpu(mi300b).setMemory("NPS1"); return nil }
 	task = n.Apply(t.Context(), w, false)
-	assert.Contains(t, task.Message, "the driver was loaded anew, but the cards do not show it")
+	assert.Contains(t, task.Message, "the driver was loaded anew, but the GPUs do not show it")
 	p.hardware.after = nil
 	p.follow(n, w)
 }
 
-// A switch that fails halfway is rolled back to how the cards were, also where the
+// A switch that fails halfway is rolled back to how the GPUs were, also where the
 // profile before says nothing of it.
 func TestRollBack(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -73,7 +73,7 @@ func TestRollBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, hopper, ampere, mi300)
-			p.hardware.card(ampere).resets = true
+			p.hardware.gpu(ampere).resets = true
 			from := p.profile("from", tt.from)
 			n := p.start()
 			p.follow(n, from)
@@ -97,7 +97,7 @@ func TestRollBack(t *testing.T) {
 			n = p.start() // the plugin may have been killed in between
 			p.follow(n, from)
 			if tt.from == nil { // MIG mode of Hopper is for claims to change
-				before[0] = "gpu-0000-01-00-0 " + string(p.hardware.card(hopper).modes.MIG)
+				before[0] = "gpu-0000-01-00-0 " + string(p.hardware.gpu(hopper).modes.MIG)
 			}
 			assert.Equal(t, before, p.hardware.state())
 			p.follow(n, target)
@@ -108,7 +108,7 @@ func TestRollBack(t *testing.T) {
 // Who asked for a switch may find only after its end that something is wrong.
 func TestRollBackOfWhatWasDone(t *testing.T) {
 	p := newPlace(t, hopper, ampere, mi300, mi300b)
-	p.hardware.card(ampere).resets = true
+	p.hardware.gpu(ampere).resets = true
 	before := p.hardware.state()
 	target := p.profile("to", map[string]profile.Shape{ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
 	p.follow(p.start(), target)
@@ -126,16 +126,16 @@ func TestRollBackOfWhatWasDone(t *testing.T) {
 	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4"}, p.hardware.state())
 }
 
-// A card that is done is so for claims, too, while others are not: what its claims
+// A GPU that is done is so for claims, too, while others are not: what its claims
 // release goes with them.
-func TestCardIsDoneByItself(t *testing.T) {
+func TestGPUIsDoneByItself(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	p := newPlace(t, hopper, other)
 	n := p.start()
 	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(two...), other: static(ones(other, 0)...)}))
 	p.claims.hold("a", two[0])
 	p.hardware.before = func(call string) error {
-		if strings.Contains(call, gpu.CardName(other)) {
+		if strings.Contains(call, gpu.GPUName(other)) {
 			return errScripted
 		}
 		return nil
@@ -146,22 +146,22 @@ func TestCardIsDoneByItself(t *testing.T) {
 	assert.True(t, n.Static(ones(other, 0)[0]))
 }
 
-// On the way back one dead card does not keep the others from it.
-func TestRollBackAroundADeadCard(t *testing.T) {
+// On the way back one dead GPU does not keep the others from it.
+func TestRollBackAroundADeadGPU(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	whole := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
 	cut := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
 	n := p.start()
 	p.follow(n, whole)
 	dead := func(call string) error {
-		if strings.Contains(call, gpu.CardName(other)) {
+		if strings.Contains(call, gpu.GPUName(other)) {
 			return errScripted
 		}
 		return nil
 	}
 	p.hardware.before, p.hardware.onModes = dead, nil
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), cut, false).Phase)
-	p.hardware.onModes = func(card string) error { return dead(gpu.CardName(card)) }
+	p.hardware.onModes = func(gpuID string) error { return dead(gpu.GPUName(gpuID)) }
 	task := n.Apply(t.Context(), whole, false)
 	assert.Equal(t, v1alpha1.ReasonHardwareFailed, task.Reason)
 	assert.Contains(t, task.Message, "gpu-0000-02-00-0")
@@ -184,16 +184,16 @@ func TestRollBackPastAForeignPartition(t *testing.T) {
 	}
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Shape{hopper: off, other: off}), false).Phase)
 	p.hardware.before = nil
-	p.hardware.card(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
+	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
 	for range 2 {
 		task := n.RollBack(t.Context(), from, false)
 		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 		assert.Equal(t, v1alpha1.ReasonForeignPartition, task.Reason)
 		assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
 	}
-	p.hardware.card(hopper).live = partitions(ones(hopper, 0)...)
+	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)...)
 	p.follow(n, from)
-	p.hardware.card(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
+	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
 	require.ErrorContains(t, n.Restore(t.Context()), "was not made by Tranche")
 }
 
@@ -220,7 +220,7 @@ func TestNeedsReset(t *testing.T) {
 		task := n.Apply(t.Context(), w, false)
 		assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase)
 		assert.Equal(t, v1alpha1.ReasonNeedsReset, task.Reason)
-		assert.Equal(t, "switch MIG on on card gpu-0000-03-00-0: card gpu-0000-03-00-0: the card needs a reset", task.Message)
+		assert.Equal(t, "switch MIG on on GPU gpu-0000-03-00-0: GPU gpu-0000-03-00-0: the GPU needs a reset", task.Message)
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1])
 		p.follow(n, p.profile("before", nil))
 		assert.Equal(t, []string{"gpu-0000-01-00-0 on", "gpu-0000-03-00-0 off"}, p.hardware.state())
@@ -234,7 +234,7 @@ func TestNeedsReset(t *testing.T) {
 		p.hardware.reboot()
 		n = p.start()
 		require.NoError(t, n.Restore(t.Context()))
-		assert.Empty(t, p.hardware.card(hopper).live, "who asked for the reboot goes on")
+		assert.Empty(t, p.hardware.gpu(hopper).live, "who asked for the reboot goes on")
 		p.follow(n, w)
 		assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0", "gpu-0000-03-00-0 on 1g.10gb_0"}, p.hardware.state())
 	})
@@ -258,7 +258,7 @@ func TestNeedsReset(t *testing.T) {
 		p.follow(p.start(), before)
 		assert.Equal(t, "gpu-0000-03-00-0 off", p.hardware.state()[1])
 	})
-	t.Run("another card has failed", func(t *testing.T) {
+	t.Run("another GPU has failed", func(t *testing.T) {
 		p := newPlace(t, hopper, ampere)
 		p.hardware.before = func(call string) error {
 			if strings.HasPrefix(call, "create") {
@@ -268,7 +268,7 @@ func TestNeedsReset(t *testing.T) {
 		}
 		assert.Equal(t, v1alpha1.ReasonHardwareFailed, p.start().Apply(t.Context(), p.profile("cut", cut), true).Reason)
 	})
-	t.Run("another card is in use", func(t *testing.T) {
+	t.Run("another GPU is in use", func(t *testing.T) {
 		p := newPlace(t, hopper, ampere)
 		p.hardware.before = func(call string) error {
 			if call == "mig gpu-0000-01-00-0 on" {
@@ -278,7 +278,7 @@ func TestNeedsReset(t *testing.T) {
 		}
 		task := p.start().Apply(t.Context(), p.profile("cut", cut), true)
 		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
-		assert.Contains(t, task.Message, "switch MIG on on card gpu-0000-01-00-0: in use by process 4711 (python)")
+		assert.Contains(t, task.Message, "switch MIG on on GPU gpu-0000-01-00-0: in use by process 4711 (python)")
 	})
 }
 
@@ -290,13 +290,13 @@ func TestReadBack(t *testing.T) {
 		if strings.HasPrefix(call, "create") {
 			p.hardware.mu.Lock()
 			defer p.hardware.mu.Unlock()
-			p.hardware.card(hopper).live = partitions(three(hopper, 4))
+			p.hardware.gpu(hopper).live = partitions(three(hopper, 4))
 		}
 		return nil
 	}
 	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
 	task := n.Apply(t.Context(), w, false)
-	assert.Equal(t, "card gpu-0000-01-00-0 was changed without an error, but is not as it should be: "+
+	assert.Equal(t, "GPU gpu-0000-01-00-0 was changed without an error, but is not as it should be: "+
 		"it is still to do: make partition gpu-0000-01-00-0-mig-1g-10gb-0; partition gpu-0000-01-00-0-mig-3g-40gb-4 has appeared", task.Message)
 	assert.Equal(t, profile.Shape{}, n.Shape(hopper))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// The cards of these tests.
+// The GPUs of these tests.
 const (
 	hopper = "0000:01:00.0"
 	other  = "0000:02:00.0" // another Hopper
@@ -23,28 +23,28 @@ const (
 	mi210  = "0000:83:00.0" // has no modes
 )
 
-func mig(card, profile string, start, size int) gpu.Placement {
-	return gpu.Placement{GPU: card, Type: gpu.TypeMIG, Profile: profile, Start: start, Size: size}
+func mig(gpuID, profile string, start, size int) gpu.Placement {
+	return gpu.Placement{GPU: gpuID, Type: gpu.TypeMIG, Profile: profile, Start: start, Size: size}
 }
 
 // ones are 1g.10gb partitions at places.
-func ones(card string, starts ...int) []gpu.Placement {
+func ones(gpuID string, starts ...int) []gpu.Placement {
 	var all []gpu.Placement
 	for _, start := range starts {
-		all = append(all, mig(card, "1g.10gb", start, 1))
+		all = append(all, mig(gpuID, "1g.10gb", start, 1))
 	}
 	return all
 }
 
-func three(card string, start int) gpu.Placement { return mig(card, "3g.40gb", start, 4) }
+func three(gpuID string, start int) gpu.Placement { return mig(gpuID, "3g.40gb", start, 4) }
 
-func wholeOf(card string) gpu.Placement { return gpu.Placement{GPU: card, Type: gpu.TypeGPU} }
+func wholeOf(gpuID string) gpu.Placement { return gpu.Placement{GPU: gpuID, Type: gpu.TypeGPU} }
 
-func xcp(card, profile string, index int) gpu.Placement {
+func xcp(gpuID, profile string, index int) gpu.Placement {
 	if profile == "spx" {
-		return gpu.Placement{GPU: card, Type: gpu.TypeGPU, Profile: profile}
+		return gpu.Placement{GPU: gpuID, Type: gpu.TypeGPU, Profile: profile}
 	}
-	return gpu.Placement{GPU: card, Type: gpu.TypeXCP, Profile: profile, Start: index}
+	return gpu.Placement{GPU: gpuID, Type: gpu.TypeXCP, Profile: profile, Start: index}
 }
 
 func shareOf(p gpu.Placement) gpu.Placement { return gpu.ShareOf(p, gpu.ByMemory, gpu.Sharing{}) }
@@ -61,8 +61,8 @@ func partitions(placements ...gpu.Placement) []gpu.Partition {
 	return all
 }
 
-// fakeCard is a card in memory.
-type fakeCard struct {
+// fakeGPU is a GPU in memory.
+type fakeGPU struct {
 	gpu.GPU
 	modes gpu.Modes
 	live  []gpu.Partition
@@ -72,8 +72,8 @@ type fakeCard struct {
 
 var legal = map[string][]string{"NPS1": {"SPX", "DPX", "QPX", "CPX"}, "NPS4": {"QPX", "CPX"}}
 
-func newCard(address string) *fakeCard {
-	c := &fakeCard{GPU: gpu.GPU{PCIAddress: address, Vendor: gpu.NVIDIA}}
+func newGPU(address string) *fakeGPU {
+	c := &fakeGPU{GPU: gpu.GPU{PCIAddress: address, Vendor: gpu.NVIDIA}}
 	cuts := append(ones(address, 6, 5, 4, 3, 2, 1, 0), three(address, 4), three(address, 0))
 	switch address {
 	case hopper, other:
@@ -98,16 +98,16 @@ func newCard(address string) *fakeCard {
 	return c
 }
 
-// fakeHardware keeps cards in memory. before and after are called around the effect of
+// fakeHardware keeps GPUs in memory. before and after are called around the effect of
 // each call that changes something, and make it fail.
 type fakeHardware struct {
-	// mu protects the cards.
+	// mu protects the GPUs.
 	mu    sync.Mutex
-	cards []*fakeCard
+	gpus  []*fakeGPU
 	calls []string
 
 	before, after func(call string) error
-	onModes       func(card string) error
+	onModes       func(gpuID string) error
 	// loses makes a request for a memory mode get lost.
 	loses bool
 }
@@ -115,25 +115,25 @@ type fakeHardware struct {
 func newHardware(addresses ...string) *fakeHardware {
 	h := &fakeHardware{}
 	for _, a := range addresses {
-		h.cards = append(h.cards, newCard(a))
+		h.gpus = append(h.gpus, newGPU(a))
 	}
 	return h
 }
 
-func (h *fakeHardware) card(address string) *fakeCard {
-	for _, c := range h.cards {
+func (h *fakeHardware) gpu(address string) *fakeGPU {
+	for _, c := range h.gpus {
 		if c.PCIAddress == address {
 			return c
 		}
 	}
-	panic("no card " + address)
+	panic("no GPU " + address)
 }
 
 func (h *fakeHardware) snapshot() []gpu.GPU {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []gpu.GPU
-	for _, c := range h.cards {
+	for _, c := range h.gpus {
 		all = append(all, c.GPU)
 	}
 	return all
@@ -161,25 +161,25 @@ func (h *fakeHardware) changes(ctx context.Context, call string, effect func() e
 	return err
 }
 
-func (h *fakeHardware) Modes(_ context.Context, card string) (gpu.Modes, error) {
+func (h *fakeHardware) Modes(_ context.Context, gpuID string) (gpu.Modes, error) {
 	if h.onModes != nil {
-		if err := h.onModes(card); err != nil {
+		if err := h.onModes(gpuID); err != nil {
 			return gpu.Modes{}, err
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.card(card).modes, nil
+	return h.gpu(gpuID).modes, nil
 }
 
-func (h *fakeHardware) Live(_ context.Context, card string) ([]gpu.Partition, error) {
+func (h *fakeHardware) Live(_ context.Context, gpuID string) ([]gpu.Partition, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.card(card)
+	c := h.gpu(gpuID)
 	live := slices.Clone(c.live)
 	if c.modes.Compute != "" && c.modes.Compute != "SPX" {
 		for i := range map[string]int{"DPX": 2, "QPX": 4, "CPX": 8}[c.modes.Compute] {
-			live = append(live, partitionAt(xcp(card, strings.ToLower(c.modes.Compute), i)))
+			live = append(live, partitionAt(xcp(gpuID, strings.ToLower(c.modes.Compute), i)))
 		}
 	}
 	return live, nil
@@ -188,7 +188,7 @@ func (h *fakeHardware) Live(_ context.Context, card string) ([]gpu.Partition, er
 func (h *fakeHardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
 	part := partitionAt(p)
 	return part, h.changes(ctx, "create "+p.Name(), func() error {
-		c := h.card(p.GPU)
+		c := h.gpu(p.GPU)
 		for i, q := range c.live {
 			if q.Is(p) {
 				c.live[i].Complete = true
@@ -208,19 +208,19 @@ func (h *fakeHardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partiti
 
 func (h *fakeHardware) Destroy(ctx context.Context, p gpu.Placement) error {
 	return h.changes(ctx, "destroy "+p.Name(), func() error {
-		c := h.card(p.GPU)
+		c := h.gpu(p.GPU)
 		c.live = slices.DeleteFunc(c.live, func(q gpu.Partition) bool { return q.Is(p) })
 		return nil
 	})
 }
 
-func (h *fakeHardware) SetMIG(ctx context.Context, card string, on, leavePending bool) error {
+func (h *fakeHardware) SetMIG(ctx context.Context, gpuID string, on, leavePending bool) error {
 	want := gpu.MIGOff
 	if on {
 		want = gpu.MIGOn
 	}
-	return h.changes(ctx, fmt.Sprintf("mig %s %s", gpu.CardName(card), want), func() error {
-		c := h.card(card)
+	return h.changes(ctx, fmt.Sprintf("mig %s %s", gpu.GPUName(gpuID), want), func() error {
+		c := h.gpu(gpuID)
 		if len(c.live) > 0 && !on {
 			return fmt.Errorf("%w: it has partitions", gpu.ErrInUse)
 		}
@@ -228,21 +228,21 @@ func (h *fakeHardware) SetMIG(ctx context.Context, card string, on, leavePending
 			if leavePending {
 				c.modes.PendingMIG = want
 			}
-			return fmt.Errorf("card %s: %w", gpu.CardName(card), gpu.ErrNeedsReset)
+			return fmt.Errorf("GPU %s: %w", gpu.GPUName(gpuID), gpu.ErrNeedsReset)
 		}
 		c.setMIG(want)
 		return nil
 	})
 }
 
-func (c *fakeCard) setMIG(want gpu.MIGMode) {
+func (c *fakeGPU) setMIG(want gpu.MIGMode) {
 	c.modes.MIG, c.modes.PendingMIG = want, want
 	c.GPU = c.WithMIG(want)
 }
 
-func (h *fakeHardware) SetComputePartition(ctx context.Context, card, mode string) error {
-	return h.changes(ctx, fmt.Sprintf("compute %s %s", gpu.CardName(card), mode), func() error {
-		c := h.card(card)
+func (h *fakeHardware) SetComputePartition(ctx context.Context, gpuID, mode string) error {
+	return h.changes(ctx, fmt.Sprintf("compute %s %s", gpu.GPUName(gpuID), mode), func() error {
+		c := h.gpu(gpuID)
 		if !slices.Contains(c.modes.Computes, mode) {
 			return fmt.Errorf("mode %s is not offered", mode)
 		}
@@ -253,7 +253,7 @@ func (h *fakeHardware) SetComputePartition(ctx context.Context, card, mode strin
 
 func (h *fakeHardware) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode string) error {
 	return h.changes(ctx, fmt.Sprintf("memory %s %s", vendor, mode), func() error {
-		for _, c := range h.cards {
+		for _, c := range h.gpus {
 			if c.Vendor != vendor || c.modes.Memory == "" {
 				continue
 			}
@@ -267,7 +267,7 @@ func (h *fakeHardware) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor
 }
 
 // setMemory is what a load of the driver does.
-func (c *fakeCard) setMemory(mode string) {
+func (c *fakeGPU) setMemory(mode string) {
 	c.modes.Memory, c.modes.Computes = mode, legal[mode]
 	c.modes.Compute = map[string]string{"NPS1": "SPX", "NPS4": "CPX"}[mode]
 }
@@ -276,7 +276,7 @@ func (c *fakeCard) setMemory(mode string) {
 func (h *fakeHardware) reboot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range h.cards {
+	for _, c := range h.gpus {
 		c.live = nil
 		switch {
 		case c.modes.Memory != "":
@@ -289,12 +289,12 @@ func (h *fakeHardware) reboot() {
 	}
 }
 
-// state is what the cards are like, for comparison.
+// state is what the GPUs are like, for comparison.
 func (h *fakeHardware) state() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []string
-	for _, c := range h.cards {
+	for _, c := range h.gpus {
 		m := c.modes
 		text := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s", c.Name(), m.MIG, m.Compute, m.Memory)), " ")
 		if m.PendingMIG != m.MIG {
@@ -315,31 +315,31 @@ type fakeClaims struct {
 	// mu protects records.
 	mu      sync.Mutex
 	records []ledger.Record
-	// locks are those of cards.
+	// locks are those of GPUs.
 	locks sync.Map
 	why   sync.Map
 	// onLock is called when the locks are taken.
 	onLock func()
 }
 
-func (c *fakeClaims) Exclusive(ctx context.Context, cards []string, why string, do func([]ledger.Record) error) error {
-	for _, card := range slices.Sorted(slices.Values(cards)) {
-		lock, _ := c.locks.LoadOrStore(card, &sync.Mutex{})
+func (c *fakeClaims) Exclusive(ctx context.Context, gpus []string, why string, do func([]ledger.Record) error) error {
+	for _, gpuID := range slices.Sorted(slices.Values(gpus)) {
+		lock, _ := c.locks.LoadOrStore(gpuID, &sync.Mutex{})
 		lock.(*sync.Mutex).Lock()
 		defer lock.(*sync.Mutex).Unlock()
-		c.why.Store(card, why)
+		c.why.Store(gpuID, why)
 	}
 	if c.onLock != nil {
 		c.onLock()
 	}
-	return do(c.Held(cards))
+	return do(c.Held(gpus))
 }
 
-func (c *fakeClaims) Held(cards []string) []ledger.Record {
+func (c *fakeClaims) Held(gpus []string) []ledger.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(c.records), func(r ledger.Record) bool {
-		return !slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return slices.Contains(cards, d.Placement.GPU) })
+		return !slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return slices.Contains(gpus, d.Placement.GPU) })
 	})
 }
 

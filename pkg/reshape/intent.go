@@ -34,14 +34,14 @@ type intent struct {
 	// Applying is the wish that is being applied, or whose application was given up:
 	// then Applied is no longer all true either.
 	Applying *followed `json:"applying,omitempty"`
-	// Shapes are those that the cards have, by PCI address. They are those of Applied,
-	// and of Applying for cards that are done.
+	// Shapes are those that the GPUs have, by PCI address. They are those of Applied,
+	// and of Applying for GPUs that are done.
 	Shapes map[string]profile.Shape `json:"shapes,omitempty"`
-	// Before is how the cards were set when Applied was all true, while Applying is
-	// there, and afterwards for cards that have fallen silent meanwhile.
+	// Before is how the GPUs were set when Applied was all true, while Applying is
+	// there, and afterwards for GPUs that have fallen silent meanwhile.
 	Before map[string]gpu.Modes `json:"before,omitempty"`
 	// Ours are, for as long, the placements of partitions that were made to stay, or
-	// were about to be, on cards that are not done.
+	// were about to be, on GPUs that are not done.
 	Ours map[string][]gpu.Placement `json:"ours,omitempty"`
 	// Last is what the last wish that was followed took the place of, to go back to it:
 	// whoever asked for it may find only then that something is wrong.
@@ -50,16 +50,16 @@ type intent struct {
 	Step string `json:"step,omitempty"`
 }
 
-// followed is a wish with what it came to on this node's cards, by PCI address. The
+// followed is a wish with what it came to on this node's GPUs, by PCI address. The
 // partitions that stay keep their places.
 type followed struct {
 	Wish   v1alpha1.Wish            `json:"wish"`
 	Shapes map[string]profile.Shape `json:"shapes,omitempty"`
-	// Vendors are those of the cards, in order.
+	// Vendors are those of the GPUs, in order.
 	Vendors []gpu.Vendor `json:"vendors,omitempty"`
 }
 
-// last is what was followed, and how the cards were set then.
+// last is what was followed, and how the GPUs were set then.
 type last struct {
 	followed
 	Before map[string]gpu.Modes `json:"before,omitempty"`
@@ -84,10 +84,10 @@ func (in *intent) static(p gpu.Placement) bool {
 	return slices.ContainsFunc(in.Shapes[p.GPU].Layout, is) || slices.ContainsFunc(in.Ours[p.GPU], is)
 }
 
-// ours are the placements of a card at which partitions may be that were made to
+// ours are the placements of a GPU at which partitions may be that were made to
 // stay.
-func (in *intent) ours(card string) []gpu.Placement {
-	return union(in.Shapes[card].Layout, in.Ours[card])
+func (in *intent) ours(gpuID string) []gpu.Placement {
+	return union(in.Shapes[gpuID].Layout, in.Ours[gpuID])
 }
 
 func union(a, b []gpu.Placement) []gpu.Placement {
@@ -109,41 +109,41 @@ func (in intent) begin(to followed, now map[string]gpu.Modes) intent {
 	if in.Ours == nil {
 		in.Ours = map[string][]gpu.Placement{}
 	}
-	for card, modes := range now {
-		// An earlier try may have changed the card already.
-		if _, ok := in.Before[card]; !ok || in.Applying == nil {
-			in.Before[card] = modes
+	for gpuID, modes := range now {
+		// An earlier try may have changed the GPU already.
+		if _, ok := in.Before[gpuID]; !ok || in.Applying == nil {
+			in.Before[gpuID] = modes
 		}
 	}
-	for card, shape := range to.Shapes {
-		if all := union(in.Ours[card], shape.Layout); len(all) > 0 {
-			in.Ours[card] = all
+	for gpuID, shape := range to.Shapes {
+		if all := union(in.Ours[gpuID], shape.Layout); len(all) > 0 {
+			in.Ours[gpuID] = all
 		}
 	}
 	if in.Applying != nil {
-		// Whose cards were gone at the earlier try must come back all the same.
+		// Whose GPUs were gone at the earlier try must come back all the same.
 		to.Vendors = slices.Compact(slices.Sorted(slices.Values(slices.Concat(to.Vendors, in.Applying.Vendors))))
 	}
 	in.Applying = &to
 	return in
 }
 
-// done is the intent when a card has a shape.
-func (in intent) done(card string, shape profile.Shape) intent {
+// done is the intent when a GPU has a shape.
+func (in intent) done(gpuID string, shape profile.Shape) intent {
 	in = in.clone()
 	if in.Shapes == nil {
 		in.Shapes = map[string]profile.Shape{}
 	}
-	in.Shapes[card] = shape
-	return in.settle(card)
+	in.Shapes[gpuID] = shape
+	return in.settle(gpuID)
 }
 
-// settle is the intent when nothing is left to do on a card.
-func (in intent) settle(card string) intent {
+// settle is the intent when nothing is left to do on a GPU.
+func (in intent) settle(gpuID string) intent {
 	in = in.clone()
-	delete(in.Ours, card)
+	delete(in.Ours, gpuID)
 	if in.Applying == nil {
-		delete(in.Before, card)
+		delete(in.Before, gpuID)
 	}
 	if len(in.Ours) == 0 {
 		in.Ours = nil
@@ -154,16 +154,16 @@ func (in intent) settle(card string) intent {
 	return in
 }
 
-// unsettled tells whether something is known of a card that is for a change only.
-func (in *intent) unsettled(card string) bool {
-	_, before := in.Before[card]
-	_, ours := in.Ours[card]
+// unsettled tells whether something is known of a GPU that is for a change only.
+func (in *intent) unsettled(gpuID string) bool {
+	_, before := in.Before[gpuID]
+	_, ours := in.Ours[gpuID]
 	return before || ours
 }
 
-// finish is the intent when all cards that were seen follow a wish. The others keep
+// finish is the intent when all GPUs that were seen follow a wish. The others keep
 // the shape that they had, and what is known of them: what was made on them is ours.
-func (in intent) finish(to followed, seen []Card) intent {
+func (in intent) finish(to followed, seen []GPU) intent {
 	in = in.clone()
 	if in.Shapes == nil {
 		in.Shapes = map[string]profile.Shape{}
@@ -222,21 +222,21 @@ func decodeIntent(data []byte) (intent, error) {
 			return intent{}, err
 		}
 	}
-	for card, places := range in.Ours {
-		if err := checkShapes(map[string]profile.Shape{card: {Layout: places}}); err != nil {
+	for gpuID, places := range in.Ours {
+		if err := checkShapes(map[string]profile.Shape{gpuID: {Layout: places}}); err != nil {
 			return intent{}, err
 		}
 	}
 	return in, nil
 }
 
-// checkShapes refuses partitions that are said to be of another card: whoever edits
+// checkShapes refuses partitions that are said to be of another GPU: whoever edits
 // the file must not make us touch that.
 func checkShapes(shapes map[string]profile.Shape) error {
-	for card, shape := range shapes {
+	for gpuID, shape := range shapes {
 		for _, p := range shape.Layout {
-			if p.GPU != card || p.Type != gpu.TypeMIG || p.Profile == "" {
-				return fmt.Errorf("shape of card %s: %s is no partition of it", card, p.Name())
+			if p.GPU != gpuID || p.Type != gpu.TypeMIG || p.Profile == "" {
+				return fmt.Errorf("shape of GPU %s: %s is no partition of it", gpuID, p.Name())
 			}
 		}
 	}

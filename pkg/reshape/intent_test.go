@@ -30,7 +30,7 @@ func TestBadIntents(t *testing.T) {
 		"not JSON":            {"profile: x", "no valid JSON"},
 		"no version":          {"{}", "version is 0, this driver knows 1 to 1"},
 		"a newer version":     {`{"version": 2}`, "version is 2"},
-		"another card's":      {`{"version": 1, "shapes": ` + layout + `}`, "shape of card 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is no partition of it"},
+		"another GPU's":       {`{"version": 1, "shapes": ` + layout + `}`, "shape of GPU 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is no partition of it"},
 		"of what is applied":  {`{"version": 1, "applied": {"shapes": ` + layout + `}}`, "is no partition of it"},
 		"of what is to be":    {`{"version": 1, "applying": {"shapes": ` + layout + `}}`, "is no partition of it"},
 		"of what was":         {`{"version": 1, "last": {"shapes": ` + layout + `}}`, "is no partition of it"},
@@ -93,7 +93,7 @@ func text(t *testing.T, in intent) string {
 }
 
 // A file that nobody would write changes nothing but what the node follows, and
-// cannot make the driver take what is another card's for its own.
+// cannot make the driver take what is another GPU's for its own.
 func FuzzDecodeIntent(f *testing.F) {
 	f.Add([]byte(`{"version": 1, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h"}}}`))
 	f.Add([]byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Static", "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g"}]}}, "ours": {"a": []}}`))
@@ -103,9 +103,9 @@ func FuzzDecodeIntent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for card := range in.Shapes {
-			for _, p := range in.ours(card) {
-				require.Equal(t, card, p.GPU)
+		for gpuID := range in.Shapes {
+			for _, p := range in.ours(gpuID) {
+				require.Equal(t, gpuID, p.GPU)
 				require.True(t, in.static(p))
 			}
 		}

@@ -54,7 +54,7 @@ type machine struct {
 	dead bool
 }
 
-// nvidiaMachine is a machine of NVIDIA's cards; extra is added to the inventory.
+// nvidiaMachine is a machine of NVIDIA's GPUs; extra is added to the inventory.
 func nvidiaMachine(t *testing.T, model, extra string) *machine {
 	t.Helper()
 	m := newMachine(t)
@@ -85,7 +85,7 @@ func nvidiaMachine(t *testing.T, model, extra string) *machine {
 	return m
 }
 
-// amdMachine is a machine with two cards of one of the simulator's inventories: what
+// amdMachine is a machine with two GPUs of one of the simulator's inventories: what
 // holds for two that change together holds for eight.
 func amdMachine(t *testing.T, name string) *machine {
 	t.Helper()
@@ -140,19 +140,19 @@ func (m *machine) restart() {
 	files, err := cdi.Open(filepath.Join(m.root, "cdi"))
 	require.NoError(m.t, err)
 	m.node, err = reshape.New(reshape.Config{
-		File: filepath.Join(m.root, "profile.json"), Cards: m.cards, Hardware: m, MemoryModes: true, At: m.point,
-		Resolve: func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Hardware: m, MemoryModes: true, At: m.point,
+		Resolve: func(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 			s, err := profile.FromRules(w.Profile, w.Rules)
 			if err != nil {
 				return nil, err
 			}
-			return s.Resolve(cards, there)
+			return s.Resolve(gpus, there)
 		},
 		RemovalCommand: func(p gpu.Partition) string { return m.nvidia.RemovalCommand(p) },
 	})
 	require.NoError(m.t, err)
 	m.manager = claim.NewManager(claim.Config{
-		Node: "node-a", Hardware: m.Partitioner, Ledger: records, CDI: files, Cards: m.cards, Static: m.node.Static,
+		Node: "node-a", Hardware: m.Partitioner, Ledger: records, CDI: files, GPUs: m.gpus, Static: m.node.Static,
 		LoadID: func(string) string { return m.load() },
 	})
 	m.node.Claims = m.manager
@@ -185,25 +185,25 @@ func (m *machine) load() string {
 	return id
 }
 
-func (m *machine) cards() []gpu.GPU {
-	cards, err := m.Inventory(m.t.Context())
+func (m *machine) gpus() []gpu.GPU {
+	gpus, err := m.Inventory(m.t.Context())
 	require.NoError(m.t, err)
-	return cards
+	return gpus
 }
 
-func (m *machine) Modes(ctx context.Context, card string) (gpu.Modes, error) {
+func (m *machine) Modes(ctx context.Context, gpuID string) (gpu.Modes, error) {
 	if m.nvidia != nil {
-		return m.nvidia.Modes(ctx, card)
+		return m.nvidia.Modes(ctx, gpuID)
 	}
-	return m.amd.Modes(ctx, card)
+	return m.amd.Modes(ctx, gpuID)
 }
 
-func (m *machine) SetMIG(ctx context.Context, card string, on, leavePending bool) error {
-	return errors.Join(m.nvidia.SetMIG(ctx, card, on, leavePending), m.point("after"))
+func (m *machine) SetMIG(ctx context.Context, gpuID string, on, leavePending bool) error {
+	return errors.Join(m.nvidia.SetMIG(ctx, gpuID, on, leavePending), m.point("after"))
 }
 
-func (m *machine) SetComputePartition(ctx context.Context, card, mode string) error {
-	return errors.Join(m.amd.SetComputePartition(ctx, card, mode), m.point("after"))
+func (m *machine) SetComputePartition(ctx context.Context, gpuID, mode string) error {
+	return errors.Join(m.amd.SetComputePartition(ctx, gpuID, mode), m.point("after"))
 }
 
 func (m *machine) SetMemoryPartition(ctx context.Context, _ gpu.Vendor, mode string) error {
@@ -219,11 +219,11 @@ func (m *machine) Destroy(ctx context.Context, p gpu.Placement) error {
 	return errors.Join(m.Partitioner.Destroy(ctx, p), m.point("after"))
 }
 
-// state is what the cards are like, in short.
+// state is what the GPUs are like, in short.
 func (m *machine) state() []string {
 	m.t.Helper()
 	var all []string
-	for _, c := range m.cards() {
+	for _, c := range m.gpus() {
 		modes, err := m.Modes(m.t.Context(), c.PCIAddress)
 		require.NoError(m.t, err)
 		live, err := m.Live(m.t.Context(), c.PCIAddress)
@@ -248,7 +248,7 @@ func (m *machine) state() []string {
 // nothingForeign checks that the Manager knows whose every partition is.
 func (m *machine) nothingForeign() {
 	m.t.Helper()
-	for _, c := range m.cards() {
+	for _, c := range m.gpus() {
 		foreign, err := m.manager.Foreign(m.t.Context(), c.PCIAddress)
 		require.NoError(m.t, err)
 		require.Empty(m.t, foreign)

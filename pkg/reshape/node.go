@@ -16,17 +16,17 @@ import (
 
 // Claims are the claims of the node. *claim.Manager is one.
 type Claims interface {
-	// Exclusive runs do while no claim is prepared or released on the cards, and gives
+	// Exclusive runs do while no claim is prepared or released on the GPUs, and gives
 	// it the records that hold something of them.
-	Exclusive(ctx context.Context, cards []string, why string, do func(held []ledger.Record) error) error
-	// Held are the records that hold something of the cards at this moment.
-	Held(cards []string) []ledger.Record
+	Exclusive(ctx context.Context, gpus []string, why string, do func(held []ledger.Record) error) error
+	// Held are the records that hold something of the GPUs at this moment.
+	Held(gpus []string) []ledger.Record
 }
 
-// Resolve says what a wish comes to on cards, by PCI address. there tells which
-// partitions a card has: they keep their places where that is possible. An error
+// Resolve says what a wish comes to on GPUs, by PCI address. there tells which
+// partitions a GPU has: they keep their places where that is possible. An error
 // names everything that does not fit.
-type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
+type Resolve func(w v1alpha1.Wish, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
 
 // Config is what a Node works with. All fields but Lost, RemovalCommand,
 // MemoryModes and At are needed. Claims may be set after New, before anything but Static, Shape and
@@ -34,10 +34,10 @@ type Resolve func(w v1alpha1.Wish, cards []gpu.GPU, there func(pciAddress string
 type Config struct {
 	// File keeps what the node follows: <data>/profile.json.
 	File string
-	// Cards are the cards of the node, also one that does not answer now, as it was last
-	// known: otherwise a rule that counts cards would go over to others.
-	Cards func() []gpu.GPU
-	// Lost tells of a card that it is known not to answer. It is left alone, and comes
+	// GPUs are the GPUs of the node, also one that does not answer now, as it was last
+	// known: otherwise a rule that counts GPUs would go over to others.
+	GPUs func() []gpu.GPU
+	// Lost tells of a GPU that it is known not to answer. It is left alone, and comes
 	// to follow the profile by Restore. Nil: none is lost.
 	Lost     func(pciAddress string) bool
 	Hardware Hardware
@@ -52,12 +52,12 @@ type Config struct {
 	At func(point string) error
 }
 
-// Node brings the cards of a node to what a profile wants of them. It is safe for
+// Node brings the GPUs of a node to what a profile wants of them. It is safe for
 // concurrent use; one change is made at a time.
 type Node struct {
 	Config
 
-	// turn lets one call at a time plan or change cards.
+	// turn lets one call at a time plan or change GPUs.
 	turn sync.Mutex
 	// planned is what was worked out last, so that what is applied is what was
 	// planned. turn protects it.
@@ -94,10 +94,10 @@ func (n *Node) Unfinished() *v1alpha1.Wish {
 	return nil
 }
 
-// Shape is the shape that a card has: what is to be published of it.
+// Shape is the shape that a GPU has: what is to be published of it.
 func (n *Node) Shape(pciAddress string) profile.Shape { return n.intent().Shapes[pciAddress] }
 
-// Behind tells whether a card has yet to become what the wish that the node follows
+// Behind tells whether a GPU has yet to become what the wish that the node follows
 // wants of it: it did not answer when the others did.
 func (n *Node) Behind(pciAddress string) bool {
 	in := n.intent()
@@ -112,7 +112,7 @@ func (n *Node) Static(p gpu.Placement) bool {
 	return in.static(p.Base())
 }
 
-// AppliedShapes is the wish that the node follows, with the shapes that the cards have, by
+// AppliedShapes is the wish that the node follows, with the shapes that the GPUs have, by
 // PCI address. The map must not be changed.
 func (n *Node) AppliedShapes() (v1alpha1.Wish, map[string]profile.Shape) {
 	in := n.intent()
@@ -153,34 +153,34 @@ func refused(err error) v1alpha1.Task {
 	return task
 }
 
-// aim sets the shapes that are wanted of cards.
-func aim(cards []Card, shapes map[string]profile.Shape) {
-	for i := range cards {
-		cards[i].To = shapes[cards[i].PCIAddress]
+// aim sets the shapes that are wanted of GPUs.
+func aim(gpus []GPU, shapes map[string]profile.Shape) {
+	for i := range gpus {
+		gpus[i].To = shapes[gpus[i].PCIAddress]
 	}
 }
 
-// survey looks at the cards that are not lost.
-func (n *Node) survey(ctx context.Context) ([]Card, error) {
-	cards := n.present()
-	return n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+// survey looks at the GPUs that are not lost.
+func (n *Node) survey(ctx context.Context) ([]GPU, error) {
+	gpus := n.present()
+	return n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
 }
 
-// sure is the plan by which the cards that were seen come to what is wanted. Claims
+// sure is the plan by which the GPUs that were seen come to what is wanted. Claims
 // came and went while they were looked at: what looks as if it was somebody else's is
 // looked at once more, when they cannot.
-func (n *Node) sure(ctx context.Context, seen []Card, wanted followed) (Plan, error) {
+func (n *Node) sure(ctx context.Context, seen []GPU, wanted followed) (Plan, error) {
 	aim(seen, wanted.Shapes)
 	plan := NewPlan(seen)
 	if len(plan.Foreign) == 0 {
 		return plan, nil
 	}
 	for i := range seen {
-		card := seen[i].PCIAddress
-		if !slices.ContainsFunc(plan.Foreign, func(q gpu.Partition) bool { return q.GPU == card }) {
+		gpuID := seen[i].PCIAddress
+		if !slices.ContainsFunc(plan.Foreign, func(q gpu.Partition) bool { return q.GPU == gpuID }) {
 			continue
 		}
-		err := n.Claims.Exclusive(ctx, []string{card}, "is being looked at", func(held []ledger.Record) error {
+		err := n.Claims.Exclusive(ctx, []string{gpuID}, "is being looked at", func(held []ledger.Record) error {
 			now, err := n.look(ctx, seen[i].GPU, held)
 			if err == nil {
 				seen[i] = now
@@ -195,21 +195,21 @@ func (n *Node) sure(ctx context.Context, seen []Card, wanted followed) (Plan, er
 	return NewPlan(seen), nil
 }
 
-// present are the cards that are not lost.
+// present are the GPUs that are not lost.
 func (n *Node) present() []gpu.GPU {
-	return slices.DeleteFunc(slices.Clone(n.Cards()), func(c gpu.GPU) bool { return n.Lost != nil && n.Lost(c.PCIAddress) })
+	return slices.DeleteFunc(slices.Clone(n.GPUs()), func(c gpu.GPU) bool { return n.Lost != nil && n.Lost(c.PCIAddress) })
 }
 
-// lookAll looks at cards, all at once. Those that did not answer are left out, and
+// lookAll looks at GPUs, all at once. Those that did not answer are left out, and
 // named by the error.
-func (n *Node) lookAll(ctx context.Context, cards []gpu.GPU, held []ledger.Record) ([]Card, error) {
-	all, errs := make([]Card, len(cards)), make([]error, len(cards))
+func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record) ([]GPU, error) {
+	all, errs := make([]GPU, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
-	for i := range cards {
-		wg.Go(func() { all[i], errs[i] = n.look(ctx, cards[i], held) })
+	for i := range gpus {
+		wg.Go(func() { all[i], errs[i] = n.look(ctx, gpus[i], held) })
 	}
 	wg.Wait()
-	var seen []Card
+	var seen []GPU
 	for i := range all {
 		if errs[i] == nil {
 			seen = append(seen, all[i])
@@ -218,31 +218,31 @@ func (n *Node) lookAll(ctx context.Context, cards []gpu.GPU, held []ledger.Recor
 	return seen, join(errs...)
 }
 
-// look reads how a card is.
-func (n *Node) look(ctx context.Context, card gpu.GPU, held []ledger.Record) (Card, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("the %s for looking at a card are used up", lookBudget))
+// look reads how a GPU is.
+func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("the %s for looking at a GPU are used up", lookBudget))
 	defer cancel()
 	in := n.intent()
-	c := Card{
-		GPU: card, Before: in.Before[card.PCIAddress], Ours: in.ours(card.PCIAddress), Now: in.Shapes[card.PCIAddress],
-		Held: holdersOf(card.PCIAddress, held),
+	c := GPU{
+		GPU: g, Before: in.Before[g.PCIAddress], Ours: in.ours(g.PCIAddress), Now: in.Shapes[g.PCIAddress],
+		Held: holdersOf(g.PCIAddress, held),
 	}
 	var err error
-	if c.Modes, err = n.Hardware.Modes(ctx, card.PCIAddress); err != nil {
-		return c, fmt.Errorf("read how card %s is set: %w", card.Name(), err)
+	if c.Modes, err = n.Hardware.Modes(ctx, g.PCIAddress); err != nil {
+		return c, fmt.Errorf("read how GPU %s is set: %w", g.Name(), err)
 	}
-	if c.Live, err = n.Hardware.Live(ctx, card.PCIAddress); err != nil {
-		return c, fmt.Errorf("list the partitions of card %s: %w", card.Name(), err)
+	if c.Live, err = n.Hardware.Live(ctx, g.PCIAddress); err != nil {
+		return c, fmt.Errorf("list the partitions of GPU %s: %w", g.Name(), err)
 	}
 	return c, nil
 }
 
-// holdersOf are those who hold something of a card.
-func holdersOf(card string, records []ledger.Record) []Holder {
+// holdersOf are those who hold something of a GPU.
+func holdersOf(gpuID string, records []ledger.Record) []Holder {
 	var holders []Holder
 	for _, r := range records {
 		for _, d := range r.Devices {
-			if d.Placement.GPU == card && !d.Admin {
+			if d.Placement.GPU == gpuID && !d.Admin {
 				holders = append(holders, Holder{Claim: r.Claim, Device: d.Name, Placement: d.Placement})
 			}
 		}
@@ -297,10 +297,10 @@ func (n *Node) update(change func(intent) intent) error {
 	return nil
 }
 
-func addresses(cards []gpu.GPU) []string {
-	all := make([]string, len(cards))
-	for i := range cards {
-		all[i] = cards[i].PCIAddress
+func addresses(gpus []gpu.GPU) []string {
+	all := make([]string, len(gpus))
+	for i := range gpus {
+		all[i] = gpus[i].PCIAddress
 	}
 	return all
 }

@@ -46,7 +46,7 @@ func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
 	why, _ := p.claims.why.Load(hopper)
 	assert.Equal(t, "is being changed to profile balanced", why)
 	_, touched := p.claims.why.Load(other)
-	assert.False(t, touched, "a card that does not change is not disturbed")
+	assert.False(t, touched, "a GPU that does not change is not disturbed")
 
 	whole := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
 	p.follow(n, whole)
@@ -80,7 +80,7 @@ func TestHolderInTheWay(t *testing.T) {
 	n := p.start()
 	assert.Equal(t, v1alpha1.Task{
 		Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonInUse,
-		Message: "card gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
+		Message: "GPU gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
 	}, n.Apply(t.Context(), whole, false))
 	assert.Nil(t, n.Unfinished(), "nothing was begun")
 	assert.Empty(t, p.hardware.calls)
@@ -113,8 +113,8 @@ func TestAdminsAreNotInTheWay(t *testing.T) {
 func TestRefused(t *testing.T) {
 	p := newPlace(t, hopper, plain)
 	n := p.start()
-	p.hardware.card(hopper).setMIG(gpu.MIGOn)
-	p.hardware.card(hopper).live = partitions(three(hopper, 0))
+	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
+	p.hardware.gpu(hopper).live = partitions(three(hopper, 0))
 	foreign := p.profile("foreign", map[string]profile.Shape{hopper: static(ones(hopper, 6)...)})
 	unfit := p.profile("unfit", map[string]profile.Shape{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
 	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not made by Tranche; to free it, run on the node: remove GI 1"
@@ -124,7 +124,7 @@ func TestRefused(t *testing.T) {
 		reason, message string
 	}{
 		"foreign":       {foreign, nil, v1alpha1.ReasonForeignPartition, command},
-		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "card gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay; " + command},
+		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "GPU gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay; " + command},
 		"not to be had": {foreign, errScripted, v1alpha1.ReasonProfileDoesNotFit, "scripted failure"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,33 +139,33 @@ func TestRefused(t *testing.T) {
 
 // Of what is there, what claims hold finds its place in the layout first.
 func TestLayoutKeepsHolders(t *testing.T) {
-	card := gpu.GPU{PCIAddress: hopper, Vendor: gpu.NVIDIA, Placements: newCard(hopper).Placements, Counters: gpu.Counters{}}
+	g := gpu.GPU{PCIAddress: hopper, Vendor: gpu.NVIDIA, Placements: newGPU(hopper).Placements, Counters: gpu.Counters{}}
 	for i := range 8 {
-		card.Counters[fmt.Sprintf("slice-%d", i)] = 1
+		g.Counters[fmt.Sprintf("slice-%d", i)] = 1
 	}
-	for i := range card.Placements {
-		p := &card.Placements[i]
+	for i := range g.Placements {
+		p := &g.Placements[i]
 		p.Consumes = gpu.Counters{}
 		for s := p.Start; s < p.Start+p.Size; s++ {
 			p.Consumes[fmt.Sprintf("slice-%d", s)] = 1
 		}
 	}
 	p := newPlace(t, hopper)
-	p.hardware.card(hopper).GPU = card
-	p.hardware.card(hopper).setMIG(gpu.MIGOn)
-	p.hardware.card(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
+	p.hardware.gpu(hopper).GPU = g
+	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
+	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
-	n.Resolve = func(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+	n.Resolve = func(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 		s, err := profile.FromRules(w.Profile, w.Rules)
 		require.NoError(t, err)
-		return s.Resolve(cards, there)
+		return s.Resolve(gpus, there)
 	}
 	for _, start := range []int{0, 3, 6} {
 		one := ones(hopper, start)[0]
 		p.claims.hold("a", one)
 		shapes, err := n.choose(v1alpha1.Wish{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
 			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
-		}}}, func() []Card {
+		}}}, func() []GPU {
 			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))
 			require.NoError(t, err)
 			return seen
@@ -192,47 +192,47 @@ func TestLayoutKeepsItsPlaces(t *testing.T) {
 	require.NoError(t, n.Restore(t.Context()))
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_3"}, p.hardware.state())
 
-	// Another card in the slot does not have those places.
-	p.hardware.card(hopper).Placements = append(ones(hopper, 5, 6), wholeOf(hopper))
-	p.hardware.card(hopper).live = nil
+	// Another GPU in the slot does not have those places.
+	p.hardware.gpu(hopper).Placements = append(ones(hopper, 5, 6), wholeOf(hopper))
+	p.hardware.gpu(hopper).live = nil
 	require.NoError(t, n.Restore(t.Context()))
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6"}, p.hardware.state())
 }
 
-func TestCardThatDoesNotAnswer(t *testing.T) {
+func TestGPUThatDoesNotAnswer(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	n := p.start()
 	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: off})
-	p.hardware.onModes = func(card string) error {
-		if card == other {
+	p.hardware.onModes = func(gpuID string) error {
+		if gpuID == other {
 			return errScripted
 		}
 		return nil
 	}
-	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed, Message: "read how card gpu-0000-02-00-0 is set: scripted failure"}
+	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
 	assert.Equal(t, want, n.Plan(t.Context(), w))
 	assert.Equal(t, want, n.Apply(t.Context(), w, false))
 	assert.Empty(t, p.hardware.calls)
 }
 
 // A driver that was taken out for a memory mode, and not put in yet, must not look as if
-// the node had no such cards.
+// the node had no such GPUs.
 func TestDriverIsOut(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	n := p.start()
 	w := p.profile("cpx-nps4", map[string]profile.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
-	all := p.hardware.cards
-	p.hardware.before = func(string) error { p.hardware.cards = all[:1]; return errScripted }
+	all := p.hardware.gpus
+	p.hardware.before = func(string) error { p.hardware.gpus = all[:1]; return errScripted }
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
 	p.hardware.before = nil
-	const message = "the node had AMD cards when its profile was to be changed, and has none now: is their driver loaded?"
+	const message = "the node had AMD GPUs when its profile was to be changed, and has none now: is their driver loaded?"
 	for _, task := range []v1alpha1.Task{
 		n.Apply(t.Context(), w, false), n.Plan(t.Context(), w), n.RollBack(t.Context(), wish(""), false), p.start().Apply(t.Context(), wish(""), false),
 	} {
 		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 		assert.Equal(t, message, task.Message)
 	}
-	p.hardware.cards = all
+	p.hardware.gpus = all
 	p.follow(n, w)
 }
 
@@ -243,14 +243,14 @@ func TestMemoryModesAreNotAllowed(t *testing.T) {
 	task := p.start().Plan(t.Context(), w)
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
 	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
-	assert.Contains(t, task.Message, "put the AMD cards into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true")
+	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true")
 	p.follow(p.start(), p.profile("cpx", map[string]profile.Shape{mi300: {Compute: "CPX"}}))
 }
 
-// A claim that is prepared while the cards are looked at is not somebody else.
-func TestClaimThatComesWhileCardsAreLookedAt(t *testing.T) {
+// A claim that is prepared while the GPUs are looked at is not somebody else.
+func TestClaimThatComesWhileGPUsAreLookedAt(t *testing.T) {
 	p := newPlace(t, hopper)
-	c := p.hardware.card(hopper)
+	c := p.hardware.gpu(hopper)
 	c.setMIG(gpu.MIGOn)
 	n := p.start()
 	p.hardware.onModes = func(string) error {
@@ -265,14 +265,14 @@ func TestClaimThatComesWhileCardsAreLookedAt(t *testing.T) {
 	assert.Empty(t, task.Changes[0].Keeps)
 }
 
-// A card that is known to be lost is left alone, and the others follow the profile.
-func TestLostCard(t *testing.T) {
+// A GPU that is known to be lost is left alone, and the others follow the profile.
+func TestLostGPU(t *testing.T) {
 	p := newPlace(t, hopper, other, mi300, mi300b)
 	n := p.start()
 	lost := map[string]bool{other: true, mi300b: true}
-	n.Lost = func(card string) bool { return lost[card] }
-	p.hardware.onModes = func(card string) error {
-		if lost[card] {
+	n.Lost = func(gpuID string) bool { return lost[gpuID] }
+	p.hardware.onModes = func(gpuID string) error {
+		if lost[gpuID] {
 			return errScripted
 		}
 		return nil
@@ -281,7 +281,7 @@ func TestLostCard(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
 	assert.Equal(t, "gpu-0000-01-00-0 on 1g.10gb_0", p.hardware.state()[0])
 	assert.Equal(t, profile.Shape{}, n.Shape(other))
-	assert.Contains(t, p.there, other, "rules that count cards count it")
+	assert.Contains(t, p.there, other, "rules that count GPUs count it")
 
 	// When it answers again it is brought there, whatever the rules come to by then.
 	lost = nil
@@ -349,13 +349,13 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 	require.ErrorContains(t, err, "read which profile the node follows")
 }
 
-// A card falls silent in the midst of a change, and the others go back: what was made
+// A GPU falls silent in the midst of a change, and the others go back: what was made
 // on it is still ours when it answers again, and so is how it was set before.
-func TestCardLostInTheMidst(t *testing.T) {
+func TestGPULostInTheMidst(t *testing.T) {
 	for name, restart := range map[string]bool{"": false, "the plugin is started anew": true} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, hopper, other, ampere)
-			p.hardware.card(ampere).resets = true
+			p.hardware.gpu(ampere).resets = true
 			n := p.start()
 			first := p.profile("first", nil)
 			p.follow(n, first)
@@ -370,7 +370,7 @@ func TestCardLostInTheMidst(t *testing.T) {
 			p.hardware.after = nil
 
 			silent := true
-			lost := func(card string) bool { return silent && card != hopper }
+			lost := func(gpuID string) bool { return silent && gpuID != hopper }
 			n.Lost = lost
 			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.RollBack(t.Context(), first, false))
 			assert.Equal(t, "gpu-0000-01-00-0 on", p.hardware.state()[0])
@@ -394,12 +394,12 @@ func TestCardLostInTheMidst(t *testing.T) {
 	}
 }
 
-// A load of the driver takes down a card that does not answer, too: what claims hold of
+// A load of the driver takes down a GPU that does not answer, too: what claims hold of
 // it is in the way.
-func TestHolderOfALostCard(t *testing.T) {
+func TestHolderOfALostGPU(t *testing.T) {
 	p := newPlace(t, mi300, mi300b)
 	n := p.start()
-	n.Lost = func(card string) bool { return card == mi300b }
+	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
 	first := p.profile("first", map[string]profile.Shape{mi300: {Compute: "DPX"}})
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
 	p.claims.hold("a", xcp(mi300b, "cpx", 0))
@@ -408,7 +408,7 @@ func TestHolderOfALostCard(t *testing.T) {
 	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
 		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
-		assert.Contains(t, task.Message, "card gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
+		assert.Contains(t, task.Message, "GPU gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
 	}
 	assert.Equal(t, before, p.hardware.state())
 	// Other modes do not concern it.
@@ -427,12 +427,12 @@ func TestHolderOfALostCard(t *testing.T) {
 	assert.Contains(t, p.hardware.state()[0], "NPS4")
 }
 
-// What a profile only says of what is offered holds for a card, too, that comes later.
-func TestOfferOfACardThatComesLater(t *testing.T) {
+// What a profile only says of what is offered holds for a GPU, too, that comes later.
+func TestOfferOfAGPUThatComesLater(t *testing.T) {
 	p := newPlace(t, hopper, other, plain)
 	n := p.start()
 	silent := true
-	n.Lost = func(card string) bool { return silent && card == other }
+	n.Lost = func(gpuID string) bool { return silent && gpuID == other }
 	offers := profile.Shape{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
 	w := p.profile("offers", map[string]profile.Shape{hopper: offers, other: offers})
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)

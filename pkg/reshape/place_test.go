@@ -22,7 +22,7 @@ type place struct {
 	file     string
 	hardware *fakeHardware
 	claims   *fakeClaims
-	// profiles are what wishes come to, by name and card; a card of which a profile says
+	// profiles are what wishes come to, by name and GPU; a GPU of which a profile says
 	// nothing has the zero shape.
 	profiles map[string]map[string]profile.Shape
 	// there is what the resolver was told last.
@@ -61,7 +61,7 @@ func wish(name string) v1alpha1.Wish {
 	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
 }
 
-func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+func (p *place) resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 	if p.unresolved != nil {
 		return nil, p.unresolved
 	}
@@ -71,14 +71,14 @@ func (p *place) resolve(w v1alpha1.Wish, cards []gpu.GPU, there func(string) []g
 	for _, shape := range p.profiles[w.Profile] {
 		memory = cmp.Or(memory, shape.Memory)
 	}
-	for _, c := range cards {
+	for _, c := range gpus {
 		p.there[c.PCIAddress] = there(c.PCIAddress)
-		card := profile.Default()
-		card.Profile, card.Shape = w.Profile, p.profiles[w.Profile][c.PCIAddress]
+		g := profile.Default()
+		g.Profile, g.Shape = w.Profile, p.profiles[w.Profile][c.PCIAddress]
 		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {
-			card.Shape.Memory = memory
+			g.Shape.Memory = memory
 		}
-		all[c.PCIAddress] = card
+		all[c.PCIAddress] = g
 	}
 	return all, nil
 }
@@ -93,7 +93,7 @@ func (p *place) start() *Node {
 
 func (p *place) open() (*Node, error) {
 	return New(Config{
-		File: p.file, Cards: p.hardware.snapshot, Hardware: p.hardware, Claims: p.claims, Resolve: p.resolve,
+		File: p.file, GPUs: p.hardware.snapshot, Hardware: p.hardware, Claims: p.claims, Resolve: p.resolve,
 		RemovalCommand: func(q gpu.Partition) string { return "remove " + q.ID }, MemoryModes: p.memoryModes,
 	})
 }
@@ -111,7 +111,7 @@ func (p *place) follows(n *Node, w v1alpha1.Wish) {
 	for _, n := range []*Node{n, p.start()} {
 		require.Equal(p.t, w, n.Applied())
 		require.Nil(p.t, n.Unfinished())
-		require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: []v1alpha1.CardChange{}}, n.Plan(p.t.Context(), w))
+		require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: []v1alpha1.GPUChange{}}, n.Plan(p.t.Context(), w))
 		require.Empty(p.t, n.intent().Ours)
 	}
 }

@@ -10,26 +10,26 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// Card is everything that a plan is made from, of one card.
-type Card struct {
+// GPU is everything that a plan is made from, of one GPU.
+type GPU struct {
 	gpu.GPU
-	// Modes is how the card is set now.
+	// Modes is how the GPU is set now.
 	Modes gpu.Modes
 	// Before is how it was set when a wish was followed last, while another one is
 	// being applied or was given up; zero otherwise. What To leaves as it is, is that.
 	Before gpu.Modes
 	// Live are the partitions that exist.
 	Live []gpu.Partition
-	// Held is what claims hold of the card. What an admin only looks at is not in it.
+	// Held is what claims hold of the GPU. What an admin only looks at is not in it.
 	Held []Holder
 	// Ours are the placements of partitions that Tranche made to stay: of the shape
-	// that the card has, and of those that it was about to have.
+	// that the GPU has, and of those that it was about to have.
 	Ours []gpu.Placement
 	// Now is the shape that the GPU has, To the one that is wanted.
 	Now, To profile.Shape
 }
 
-// Holder is a claim that holds something of a card.
+// Holder is a claim that holds something of a GPU.
 type Holder struct {
 	Claim ledger.ClaimRef
 	// Device is the name of what it holds, Placement what that is.
@@ -43,9 +43,9 @@ type Op string
 // The steps, in the order in which they are taken. The memory mode comes first,
 // because loading the driver anew sets the compute mode.
 const (
-	// OpMemory puts all cards of a vendor into a memory mode.
+	// OpMemory puts all GPUs of a vendor into a memory mode.
 	OpMemory Op = "memory"
-	// OpCompute puts a card into a compute mode.
+	// OpCompute puts a GPU into a compute mode.
 	OpCompute Op = "compute"
 	// OpDestroy takes a partition apart. One that is not there is no error.
 	OpDestroy Op = "destroy"
@@ -55,11 +55,11 @@ const (
 	OpCreate Op = "create"
 )
 
-// Step is one change of a card.
+// Step is one change of a GPU.
 type Step struct {
 	Op Op
-	// Card is the card's PCI address, Vendor whose it is.
-	Card   string
+	// GPU is the GPU's PCI address, Vendor whose it is.
+	GPU    string
 	Vendor gpu.Vendor
 	// Mode is that of OpMemory, OpCompute and OpMIG ("NPS4", "CPX", "on").
 	Mode string
@@ -68,14 +68,14 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	card := gpu.CardName(s.Card)
+	gpuID := gpu.GPUName(s.GPU)
 	switch s.Op {
 	case OpMemory:
-		return fmt.Sprintf("put the %s cards into memory mode %s", s.Vendor.Title(), s.Mode)
+		return fmt.Sprintf("put the %s GPUs into memory mode %s", s.Vendor.Title(), s.Mode)
 	case OpCompute:
-		return fmt.Sprintf("put card %s into compute mode %s", card, s.Mode)
+		return fmt.Sprintf("put GPU %s into compute mode %s", gpuID, s.Mode)
 	case OpMIG:
-		return fmt.Sprintf("switch MIG %s on card %s", s.Mode, card)
+		return fmt.Sprintf("switch MIG %s on GPU %s", s.Mode, gpuID)
 	case OpDestroy:
 		return "remove partition " + s.Placement.Name()
 	}
@@ -85,9 +85,9 @@ func (s Step) String() string {
 // Plan is what has to change on a node. Only what changes the hardware is in it:
 // what is published, and how it is shared, follows by itself.
 type Plan struct {
-	// Cards have something to do, in PCI order.
-	Cards []CardPlan
-	// Refused says why the cards cannot be what is wanted, one text for each reason.
+	// GPUs have something to do, in PCI order.
+	GPUs []GPUPlan
+	// Refused says why the GPUs cannot be what is wanted, one text for each reason.
 	// Nothing must then be changed.
 	Refused []string
 	// Foreign are partitions that Tranche did not make and that are in the way.
@@ -98,44 +98,44 @@ type Plan struct {
 	Shrinking []string
 }
 
-// CardPlan is what has to change on one card.
-type CardPlan struct {
+// GPUPlan is what has to change on one GPU.
+type GPUPlan struct {
 	gpu.GPU
 	// Steps are in the order in which they are taken. Those of OpMemory are taken
-	// once for all cards of the vendor, before any other.
+	// once for all GPUs of the vendor, before any other.
 	Steps []Step
-	// InTheWay must let go of the card before.
+	// InTheWay must let go of the GPU before.
 	InTheWay []Holder
 	// Keeps are the names of the devices whose holders need not: what they hold is the
 	// same afterwards. Claims that are not prepared yet can be of such a device, too.
 	Keeps []string
 }
 
-// NewPlan compares how cards are with how they are wanted. It touches nothing.
-func NewPlan(cards []Card) Plan {
+// NewPlan compares how GPUs are with how they are wanted. It touches nothing.
+func NewPlan(gpus []GPU) Plan {
 	var plan Plan
-	memory := plan.memoryMode(cards)
-	for i := range cards {
-		c := planner{Card: &cards[i], plan: &plan, memory: memory}
+	memory := plan.memoryMode(gpus)
+	for i := range gpus {
+		c := planner{GPU: &gpus[i], plan: &plan, memory: memory}
 		if c.Vendor == gpu.AMD {
 			c.amd()
 		} else {
 			c.nvidia()
 		}
 		if len(c.steps)+len(c.inTheWay) > 0 {
-			plan.Cards = append(plan.Cards, CardPlan{GPU: c.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
+			plan.GPUs = append(plan.GPUs, GPUPlan{GPU: c.GPU.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
 		}
 	}
-	slices.SortFunc(plan.Cards, func(a, b CardPlan) int { return cmp.Compare(a.Name(), b.Name()) })
-	plan.Shrinking = plan.shrinking(cards)
+	slices.SortFunc(plan.GPUs, func(a, b GPUPlan) int { return cmp.Compare(a.Name(), b.Name()) })
+	plan.Shrinking = plan.shrinking(gpus)
 	return plan
 }
 
-// planner works out what has to change on one card.
+// planner works out what has to change on one GPU.
 type planner struct {
-	*Card
+	*GPU
 	plan *Plan
-	// memory is the memory mode that AMD's cards are put into, empty: they are in it,
+	// memory is the memory mode that AMD's GPUs are put into, empty: they are in it,
 	// or nobody asks for one.
 	memory string
 
@@ -147,15 +147,15 @@ type planner struct {
 }
 
 func (c *planner) step(op Op, mode string) {
-	c.steps = append(c.steps, Step{Op: op, Card: c.PCIAddress, Vendor: c.Vendor, Mode: mode})
+	c.steps = append(c.steps, Step{Op: op, GPU: c.PCIAddress, Vendor: c.Vendor, Mode: mode})
 }
 
 func (c *planner) stepAt(op Op, p gpu.Placement) {
-	c.steps = append(c.steps, Step{Op: op, Card: c.PCIAddress, Vendor: c.Vendor, Placement: p})
+	c.steps = append(c.steps, Step{Op: op, GPU: c.PCIAddress, Vendor: c.Vendor, Placement: p})
 }
 
 func (c *planner) refuse(format string, args ...any) {
-	c.plan.Refused = append(c.plan.Refused, "card "+c.Name()+" "+fmt.Sprintf(format, args...))
+	c.plan.Refused = append(c.plan.Refused, "GPU "+c.Name()+" "+fmt.Sprintf(format, args...))
 }
 
 // mustLeave puts those of the holders in the way that a test names.

@@ -11,52 +11,52 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// cardOf is a card as it comes out of the box, altered by change.
-func cardOf(address string, change ...func(*Card)) Card {
-	f := newCard(address)
-	c := Card{GPU: f.GPU, Modes: f.modes}
+// gpuOf is a GPU as it comes out of the box, altered by change.
+func gpuOf(address string, change ...func(*GPU)) GPU {
+	f := newGPU(address)
+	c := GPU{GPU: f.GPU, Modes: f.modes}
 	for _, alter := range change {
 		alter(&c)
 	}
 	return c
 }
 
-func migOn(c *Card) {
+func migOn(c *GPU) {
 	c.Modes.MIG, c.Modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
 	c.GPU = c.WithMIG(gpu.MIGOn)
 }
 
-func live(placements ...gpu.Placement) func(*Card) {
-	return func(c *Card) { c.Live = partitions(placements...) }
+func live(placements ...gpu.Placement) func(*GPU) {
+	return func(c *GPU) { c.Live = partitions(placements...) }
 }
 
-func ours(placements ...gpu.Placement) func(*Card) {
-	return func(c *Card) { c.Ours = placements }
+func ours(placements ...gpu.Placement) func(*GPU) {
+	return func(c *GPU) { c.Ours = placements }
 }
 
-func held(placements ...gpu.Placement) func(*Card) {
-	return func(c *Card) {
+func held(placements ...gpu.Placement) func(*GPU) {
+	return func(c *GPU) {
 		for _, p := range placements {
 			c.Held = append(c.Held, Holder{Claim: ledger.ClaimRef{Namespace: "team", Name: "a"}, Device: p.Name(), Placement: p})
 		}
 	}
 }
 
-func to(s profile.Shape) func(*Card) { return func(c *Card) { c.To = s } }
+func to(s profile.Shape) func(*GPU) { return func(c *GPU) { c.To = s } }
 
 func static(placements ...gpu.Placement) profile.Shape {
 	return profile.Shape{Cut: profile.CutStatic, Layout: placements}
 }
 
-func before(m gpu.Modes) func(*Card) { return func(c *Card) { c.Before = m } }
+func before(m gpu.Modes) func(*GPU) { return func(c *GPU) { c.Before = m } }
 
-func pending(m gpu.MIGMode) func(*Card) { return func(c *Card) { c.Modes.PendingMIG = m } }
+func pending(m gpu.MIGMode) func(*GPU) { return func(c *GPU) { c.Modes.PendingMIG = m } }
 
-func compute(mode string) func(*Card) { return func(c *Card) { c.Modes.Compute = mode } }
+func compute(mode string) func(*GPU) { return func(c *GPU) { c.Modes.Compute = mode } }
 
-func memory(mode string) func(*Card) {
-	return func(c *Card) {
-		f := newCard(c.PCIAddress)
+func memory(mode string) func(*GPU) {
+	return func(c *GPU) {
+		f := newGPU(c.PCIAddress)
 		f.setMemory(mode)
 		c.Modes = f.modes
 	}
@@ -77,7 +77,7 @@ func names(placements ...gpu.Placement) []string {
 
 // outcome is a plan in short.
 type outcome struct {
-	// steps are those of all cards, in order.
+	// steps are those of all GPUs, in order.
 	steps    []string
 	inTheWay []string
 	keeps    []string
@@ -88,7 +88,7 @@ type outcome struct {
 
 func outcomeOf(plan Plan) outcome {
 	o := outcome{refused: strings.Join(plan.Refused, "; ")}
-	for _, c := range plan.Cards {
+	for _, c := range plan.GPUs {
 		for _, s := range c.Steps {
 			o.steps = append(o.steps, s.String())
 		}
@@ -107,113 +107,113 @@ func outcomeOf(plan Plan) outcome {
 func TestPlanForNVIDIA(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	for name, tt := range map[string]struct {
-		card Card
+		gpu  GPU
 		want outcome
 	}{
-		"dynamic: claims decide":            {cardOf(hopper, migOn, live(two[0]), held(two[0])), outcome{}},
-		"dynamic: nobody speaks of Ampere":  {cardOf(ampere, held(wholeOf(ampere))), outcome{}},
-		"dynamic: and it may be cut":        {cardOf(ampere, migOn), outcome{}},
-		"dynamic: foreign ones are left":    {cardOf(hopper, migOn, live(two[0])), outcome{}},
-		"dynamic: a card without MIG":       {cardOf(plain, to(named)), outcome{}},
-		"dynamic: an allow-list on Hopper":  {cardOf(hopper, held(wholeOf(hopper)), to(profile.Shape{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
-		"dynamic: somebody's pending mode":  {cardOf(ampere, pending(gpu.MIGOn)), outcome{}},
-		"dynamic: named, Ampere is cut":     {cardOf(ampere, migOn, to(named)), outcome{}},
-		"static: all there":                 {cardOf(hopper, migOn, live(two...), ours(two...), held(two[1]), to(static(two...))), outcome{}},
-		"static: somebody made it, it fits": {cardOf(hopper, migOn, live(two...), to(static(two...))), outcome{}},
-		"off: off":                          {cardOf(hopper, held(wholeOf(hopper), shareOf(wholeOf(hopper))), to(off)), outcome{}},
-		"off: a card without MIG":           {cardOf(plain, to(off), held(wholeOf(plain))), outcome{}},
+		"dynamic: claims decide":            {gpuOf(hopper, migOn, live(two[0]), held(two[0])), outcome{}},
+		"dynamic: nobody speaks of Ampere":  {gpuOf(ampere, held(wholeOf(ampere))), outcome{}},
+		"dynamic: and it may be cut":        {gpuOf(ampere, migOn), outcome{}},
+		"dynamic: foreign ones are left":    {gpuOf(hopper, migOn, live(two[0])), outcome{}},
+		"dynamic: a GPU without MIG":        {gpuOf(plain, to(named)), outcome{}},
+		"dynamic: an allow-list on Hopper":  {gpuOf(hopper, held(wholeOf(hopper)), to(profile.Shape{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
+		"dynamic: somebody's pending mode":  {gpuOf(ampere, pending(gpu.MIGOn)), outcome{}},
+		"dynamic: named, Ampere is cut":     {gpuOf(ampere, migOn, to(named)), outcome{}},
+		"static: all there":                 {gpuOf(hopper, migOn, live(two...), ours(two...), held(two[1]), to(static(two...))), outcome{}},
+		"static: somebody made it, it fits": {gpuOf(hopper, migOn, live(two...), to(static(two...))), outcome{}},
+		"off: off":                          {gpuOf(hopper, held(wholeOf(hopper), shareOf(wholeOf(hopper))), to(off)), outcome{}},
+		"off: a GPU without MIG":            {gpuOf(plain, to(off), held(wholeOf(plain))), outcome{}},
 
 		"dynamic: idle static ones go, held ones stay": {
-			cardOf(hopper, migOn, live(two...), ours(two...), held(two[0])),
+			gpuOf(hopper, migOn, live(two...), ours(two...), held(two[0])),
 			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: names(two[0]), what: []string{"removal of 1g.10gb x 1"}},
 		},
 		"dynamic: a share of one stays": {
-			cardOf(hopper, migOn, live(two...), ours(two...), held(shareOf(two[0]))),
+			gpuOf(hopper, migOn, live(two...), ours(two...), held(shareOf(two[0]))),
 			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: names(shareOf(two[0])), what: []string{"removal of 1g.10gb x 1"}},
 		},
 		"dynamic: named, Ampere is whole": {
-			cardOf(ampere, held(wholeOf(ampere)), to(named)),
-			outcome{steps: []string{"switch MIG on on card gpu-0000-03-00-0"}, inTheWay: names(wholeOf(ampere)), what: []string{"MIG mode on"}},
+			gpuOf(ampere, held(wholeOf(ampere)), to(named)),
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, inTheWay: names(wholeOf(ampere)), what: []string{"MIG mode on"}},
 		},
 		"dynamic: an allow-list on Ampere": {
-			cardOf(ampere, to(profile.Shape{Profiles: []string{"1g.10gb"}})),
-			outcome{steps: []string{"switch MIG on on card gpu-0000-03-00-0"}, what: []string{"MIG mode on"}},
+			gpuOf(ampere, to(profile.Shape{Profiles: []string{"1g.10gb"}})),
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, what: []string{"MIG mode on"}},
 		},
 		"dynamic: back to how Ampere was": {
-			cardOf(ampere, migOn, held(ones(ampere, 0)...), live(ones(ampere, 0)...), before(gpu.Modes{MIG: gpu.MIGOff})),
+			gpuOf(ampere, migOn, held(ones(ampere, 0)...), live(ones(ampere, 0)...), before(gpu.Modes{MIG: gpu.MIGOff})),
 			outcome{
-				steps:    []string{"remove partition " + ones(ampere, 0)[0].Name(), "switch MIG off on card gpu-0000-03-00-0"},
+				steps:    []string{"remove partition " + ones(ampere, 0)[0].Name(), "switch MIG off on GPU gpu-0000-03-00-0"},
 				inTheWay: names(ones(ampere, 0)...), what: []string{"removal of 1g.10gb x 1, MIG mode off"},
 			},
 		},
 		"dynamic: a mode that is pending for us goes back": {
-			cardOf(ampere, pending(gpu.MIGOn), held(wholeOf(ampere)), before(gpu.Modes{MIG: gpu.MIGOff})),
-			outcome{steps: []string{"switch MIG off on card gpu-0000-03-00-0"}, keeps: names(wholeOf(ampere)), what: []string{"MIG mode off"}},
+			gpuOf(ampere, pending(gpu.MIGOn), held(wholeOf(ampere)), before(gpu.Modes{MIG: gpu.MIGOff})),
+			outcome{steps: []string{"switch MIG off on GPU gpu-0000-03-00-0"}, keeps: names(wholeOf(ampere)), what: []string{"MIG mode off"}},
 		},
-		"dynamic: Hopper is not put back": {cardOf(hopper, migOn, before(gpu.Modes{MIG: gpu.MIGOff})), outcome{}},
+		"dynamic: Hopper is not put back": {gpuOf(hopper, migOn, before(gpu.Modes{MIG: gpu.MIGOff})), outcome{}},
 
 		"off: claims must go": {
-			cardOf(hopper, migOn, live(two...), held(two...), to(off)),
+			gpuOf(hopper, migOn, live(two...), held(two...), to(off)),
 			outcome{
-				steps:    []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on card gpu-0000-01-00-0"},
+				steps:    []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on GPU gpu-0000-01-00-0"},
 				inTheWay: names(two...), what: []string{"removal of 1g.10gb x 2, MIG mode off"},
 			},
 		},
 		"off: nobody is there": {
-			cardOf(hopper, migOn, live(two...), ours(two...), to(off)),
+			gpuOf(hopper, migOn, live(two...), ours(two...), to(off)),
 			outcome{
-				steps: []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on card gpu-0000-01-00-0"},
+				steps: []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on GPU gpu-0000-01-00-0"},
 				what:  []string{"removal of 1g.10gb x 2, MIG mode off"},
 			},
 		},
 		"off: foreign": {
-			cardOf(hopper, migOn, live(two[0]), to(off)),
-			outcome{steps: []string{"switch MIG off on card gpu-0000-01-00-0"}, what: []string{"MIG mode off"}, foreign: names(two[0])},
+			gpuOf(hopper, migOn, live(two[0]), to(off)),
+			outcome{steps: []string{"switch MIG off on GPU gpu-0000-01-00-0"}, what: []string{"MIG mode off"}, foreign: names(two[0])},
 		},
 
 		"static: from nothing": {
-			cardOf(hopper, held(shareOf(wholeOf(hopper))), to(static(two...))),
+			gpuOf(hopper, held(shareOf(wholeOf(hopper))), to(static(two...))),
 			outcome{
-				steps:    []string{"switch MIG on on card gpu-0000-01-00-0", "make partition " + two[0].Name(), "make partition " + two[1].Name()},
+				steps:    []string{"switch MIG on on GPU gpu-0000-01-00-0", "make partition " + two[0].Name(), "make partition " + two[1].Name()},
 				inTheWay: names(shareOf(wholeOf(hopper))), what: []string{"MIG mode on, partitions 1g.10gb x 2"},
 			},
 		},
 		"static: on Ampere": {
-			cardOf(ampere, to(static(ones(ampere, 0)...))),
-			outcome{steps: []string{"switch MIG on on card gpu-0000-03-00-0", "make partition " + ones(ampere, 0)[0].Name()}, what: []string{"MIG mode on, partitions 1g.10gb x 1"}},
+			gpuOf(ampere, to(static(ones(ampere, 0)...))),
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0", "make partition " + ones(ampere, 0)[0].Name()}, what: []string{"MIG mode on, partitions 1g.10gb x 1"}},
 		},
 		"static: what fits stays, other claims go": {
-			cardOf(hopper, migOn, live(two[0], three(hopper, 0)), held(two[0], three(hopper, 0)), to(static(two...))),
+			gpuOf(hopper, migOn, live(two[0], three(hopper, 0)), held(two[0], three(hopper, 0)), to(static(two...))),
 			outcome{
 				steps:    []string{"remove partition " + three(hopper, 0).Name(), "make partition " + two[1].Name()},
 				inTheWay: names(three(hopper, 0)), keeps: names(two...), what: []string{"removal of 3g.40gb x 1, partitions 1g.10gb x 1"},
 			},
 		},
 		"static: half made by a crash": {
-			cardOf(hopper, migOn, func(c *Card) {
+			gpuOf(hopper, migOn, func(c *GPU) {
 				c.Live = partitions(two...)
 				c.Live[1].Complete = false
 			}, ours(two...), to(static(two...))),
 			outcome{steps: []string{"make partition " + two[1].Name()}, keeps: names(two...), what: []string{"partitions 1g.10gb x 1"}},
 		},
 		"static: foreign": {
-			cardOf(hopper, migOn, live(append(two, three(hopper, 0))...), ours(two...), to(static(two...))),
+			gpuOf(hopper, migOn, live(append(two, three(hopper, 0))...), ours(two...), to(static(two...))),
 			outcome{foreign: names(three(hopper, 0))},
 		},
-		"static: a claim that is being prepared for the whole card": {
-			cardOf(hopper, migOn, live(two...), ours(two...), held(wholeOf(hopper)), to(static(two...))),
+		"static: a claim that is being prepared for the whole GPU": {
+			gpuOf(hopper, migOn, live(two...), ours(two...), held(wholeOf(hopper)), to(static(two...))),
 			outcome{inTheWay: names(wholeOf(hopper)), keeps: names(two...), what: []string{"devices that the profile does not have are given back"}},
 		},
 		"static: a vGPU": {
-			cardOf(hopper, func(c *Card) { c.Modes.MIGFixed = true }, to(static(two...))),
-			outcome{refused: "card gpu-0000-01-00-0 has MIG mode off and would need it on, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor"},
+			gpuOf(hopper, func(c *GPU) { c.Modes.MIGFixed = true }, to(static(two...))),
+			outcome{refused: "GPU gpu-0000-01-00-0 has MIG mode off and would need it on, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor"},
 		},
-		"static: a card without MIG": {
-			cardOf(plain, to(static(ones(plain, 0)...))),
-			outcome{refused: "card gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay"},
+		"static: a GPU without MIG": {
+			gpuOf(plain, to(static(ones(plain, 0)...))),
+			outcome{refused: "GPU gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan([]Card{tt.card}))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan([]GPU{tt.gpu}))) })
 	}
 }
 
@@ -221,109 +221,109 @@ func TestPlanForAMD(t *testing.T) {
 	cpx := profile.Shape{Compute: "CPX"}
 	nps4 := profile.Shape{Compute: "CPX", Memory: "NPS4"}
 	for name, tt := range map[string]struct {
-		cards []Card
-		want  outcome
+		gpus []GPU
+		want outcome
 	}{
-		"nobody asks":         {[]Card{cardOf(mi300, compute("DPX"), held(xcp(mi300, "dpx", 0)))}, outcome{}},
-		"is so":               {[]Card{cardOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
-		"is so, memory too":   {[]Card{cardOf(mi300, memory("NPS4"), to(nps4))}, outcome{}},
-		"as it was":           {[]Card{cardOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
-		"whole, has no modes": {[]Card{cardOf(mi210, to(profile.Shape{Compute: "SPX"}))}, outcome{}},
+		"nobody asks":         {[]GPU{gpuOf(mi300, compute("DPX"), held(xcp(mi300, "dpx", 0)))}, outcome{}},
+		"is so":               {[]GPU{gpuOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
+		"is so, memory too":   {[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4))}, outcome{}},
+		"as it was":           {[]GPU{gpuOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
+		"whole, has no modes": {[]GPU{gpuOf(mi210, to(profile.Shape{Compute: "SPX"}))}, outcome{}},
 
 		"compute mode": {
-			[]Card{cardOf(mi300, to(profile.Shape{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
 			outcome{
-				steps:    []string{"put card gpu-0000-81-00-0 into compute mode DPX"},
+				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: names(xcp(mi300, "spx", 0)), keeps: names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
 			},
 		},
 		"shares are of what they share": {
-			[]Card{cardOf(mi300, to(profile.Shape{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
 			outcome{
-				steps:    []string{"put card gpu-0000-81-00-0 into compute mode DPX"},
+				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: names(shareOf(xcp(mi300, "spx", 0))),
 				keeps:    names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1), shareOf(xcp(mi300, "dpx", 1))), what: []string{"compute mode DPX"},
 			},
 		},
 		"memory mode, for all": {
-			[]Card{cardOf(mi300, to(nps4), held(xcp(mi300, "cpx", 0))), cardOf(mi300b, held(xcp(mi300b, "spx", 0))), cardOf(mi210, held(wholeOf(mi210)))},
+			[]GPU{gpuOf(mi300, to(nps4), held(xcp(mi300, "cpx", 0))), gpuOf(mi300b, held(xcp(mi300b, "spx", 0))), gpuOf(mi210, held(wholeOf(mi210)))},
 			outcome{
 				steps: []string{
-					"put the AMD cards into memory mode NPS4", "put card gpu-0000-81-00-0 into compute mode CPX",
-					"put the AMD cards into memory mode NPS4", "put the AMD cards into memory mode NPS4",
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4", "put the AMD GPUs into memory mode NPS4",
 				},
 				inTheWay: names(xcp(mi300, "cpx", 0), xcp(mi300b, "spx", 0), wholeOf(mi210)),
 				what:     []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4", "memory mode NPS4"},
 			},
 		},
-		"NVIDIA's cards have nothing to do with it": {
-			[]Card{cardOf(hopper, held(wholeOf(hopper))), cardOf(mi300, to(profile.Shape{Memory: "NPS4"}))},
-			outcome{steps: []string{"put the AMD cards into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
+		"NVIDIA's GPUs have nothing to do with it": {
+			[]GPU{gpuOf(hopper, held(wholeOf(hopper))), gpuOf(mi300, to(profile.Shape{Memory: "NPS4"}))},
+			outcome{steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
 		},
 		"only one has lost it": {
-			[]Card{cardOf(mi300, memory("NPS4"), to(nps4)), cardOf(mi300b, to(nps4))},
+			[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4)), gpuOf(mi300b, to(nps4))},
 			outcome{
 				steps: []string{
-					"put the AMD cards into memory mode NPS4", "put card gpu-0000-81-00-0 into compute mode CPX",
-					"put the AMD cards into memory mode NPS4", "put card gpu-0000-82-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-82-00-0 into compute mode CPX",
 				},
 				what: []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4, compute mode CPX"},
 			},
 		},
 		"back to the memory mode from before": {
-			[]Card{cardOf(mi300, memory("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
-			outcome{steps: []string{"put the AMD cards into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
+			[]GPU{gpuOf(mi300, memory("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
+			outcome{steps: []string{"put the AMD GPUs into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
 		},
 		"two memory modes": {
-			[]Card{cardOf(mi300, to(nps4)), cardOf(mi300b, to(profile.Shape{Memory: "NPS1"}))},
+			[]GPU{gpuOf(mi300, to(nps4)), gpuOf(mi300b, to(profile.Shape{Memory: "NPS1"}))},
 			outcome{
 				steps: []string{
-					"put the AMD cards into memory mode NPS4", "put card gpu-0000-81-00-0 into compute mode CPX",
-					"put the AMD cards into memory mode NPS4",
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4",
 				},
 				what:    []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4"},
-				refused: "card gpu-0000-82-00-0 is to be in memory mode NPS1 and card gpu-0000-81-00-0 in NPS4, but all cards of a node share theirs",
+				refused: "GPU gpu-0000-82-00-0 is to be in memory mode NPS1 and GPU gpu-0000-81-00-0 in NPS4, but all GPUs of a node share theirs",
 			},
 		},
 		"a memory mode that it has not": {
-			[]Card{cardOf(mi300, to(profile.Shape{Memory: "NPS8"}))},
-			outcome{refused: "card gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
+			[]GPU{gpuOf(mi300, to(profile.Shape{Memory: "NPS8"}))},
+			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
 		},
 		"no memory modes": {
-			[]Card{cardOf(mi210, to(profile.Shape{Memory: "NPS1"}))},
-			outcome{refused: "card gpu-0000-83-00-0 knows no memory modes, so it cannot be put into NPS1"},
+			[]GPU{gpuOf(mi210, to(profile.Shape{Memory: "NPS1"}))},
+			outcome{refused: "GPU gpu-0000-83-00-0 knows no memory modes, so it cannot be put into NPS1"},
 		},
 		"a compute mode that it has not": {
-			[]Card{cardOf(mi300, to(profile.Shape{Compute: "TPX"}))},
-			outcome{refused: "card gpu-0000-81-00-0 cannot be put into compute mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX"},
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "TPX"}))},
+			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX"},
 		},
 		"modes that do not go together": {
-			[]Card{cardOf(mi300, to(profile.Shape{Compute: "SPX", Memory: "NPS4"}))},
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "SPX", Memory: "NPS4"}))},
 			outcome{
-				steps: []string{"put the AMD cards into memory mode NPS4"}, what: []string{"memory mode NPS4"},
-				refused: "card gpu-0000-81-00-0 cannot be put into compute mode SPX: in memory mode NPS4 it has QPX, CPX",
+				steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"},
+				refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode SPX: in memory mode NPS4 it has QPX, CPX",
 			},
 		},
 		"no compute modes": {
-			[]Card{cardOf(mi210, to(cpx))},
-			outcome{refused: "card gpu-0000-83-00-0 cannot be cut, so it cannot be put into compute mode CPX"},
+			[]GPU{gpuOf(mi210, to(cpx))},
+			outcome{refused: "GPU gpu-0000-83-00-0 cannot be cut, so it cannot be put into compute mode CPX"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan(tt.cards))) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan(tt.gpus))) })
 	}
 }
 
-// The answer to the controller has the cards by name, in PCI order.
+// The answer to the controller has the GPUs by name, in PCI order.
 func TestChanges(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	changes := NewPlan([]Card{
-		cardOf(mi300, to(profile.Shape{Compute: "CPX"})),
-		cardOf(other, to(off)),
-		cardOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
+	changes := NewPlan([]GPU{
+		gpuOf(mi300, to(profile.Shape{Compute: "CPX"})),
+		gpuOf(other, to(off)),
+		gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
 	}).Changes()
 	assert.Len(t, changes, 2)
-	assert.Equal(t, "gpu-0000-01-00-0", changes[0].Card)
+	assert.Equal(t, "gpu-0000-01-00-0", changes[0].GPU)
 	assert.Equal(t, "partitions 1g.10gb x 1", changes[0].What)
 	assert.Equal(t, names(two...), changes[0].Keeps)
-	assert.Equal(t, "gpu-0000-81-00-0", changes[1].Card)
+	assert.Equal(t, "gpu-0000-81-00-0", changes[1].GPU)
 }

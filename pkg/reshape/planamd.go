@@ -7,17 +7,17 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// memoryMode is the memory mode that AMD's cards have to be put into, empty if they
-// are in it or nobody asks for one. All cards of a node change theirs together: the
+// memoryMode is the memory mode that AMD's GPUs have to be put into, empty if they
+// are in it or nobody asks for one. All GPUs of a node change theirs together: the
 // driver is loaded anew for it.
-func (plan *Plan) memoryMode(cards []Card) string {
-	want := plan.memoryWanted(cards)
+func (plan *Plan) memoryMode(gpus []GPU) string {
+	want := plan.memoryWanted(gpus)
 	if want == "" {
 		return ""
 	}
 	change := false
-	for i := range cards {
-		c := planner{Card: &cards[i], plan: plan}
+	for i := range gpus {
+		c := planner{GPU: &gpus[i], plan: plan}
 		switch m := c.Modes; {
 		case c.Vendor != gpu.AMD:
 		case m.Memory == "" && c.To.Memory != "":
@@ -36,11 +36,11 @@ func (plan *Plan) memoryMode(cards []Card) string {
 }
 
 // memoryWanted is the memory mode that a shape asks for, else the one from before.
-func (plan *Plan) memoryWanted(cards []Card) string {
-	var asks *Card
+func (plan *Plan) memoryWanted(gpus []GPU) string {
+	var asks *GPU
 	before := ""
-	for i := range cards {
-		c := &cards[i]
+	for i := range gpus {
+		c := &gpus[i]
 		if c.Vendor != gpu.AMD {
 			continue
 		}
@@ -52,8 +52,8 @@ func (plan *Plan) memoryWanted(cards []Card) string {
 		case asks == nil:
 			asks = c
 		case asks.To.Memory != c.To.Memory:
-			p := planner{Card: c, plan: plan}
-			p.refuse("is to be in memory mode %s and card %s in %s, but all cards of a node share theirs", c.To.Memory, asks.Name(), asks.To.Memory)
+			p := planner{GPU: c, plan: plan}
+			p.refuse("is to be in memory mode %s and GPU %s in %s, but all GPUs of a node share theirs", c.To.Memory, asks.Name(), asks.To.Memory)
 		}
 	}
 	if asks == nil {
@@ -62,7 +62,7 @@ func (plan *Plan) memoryWanted(cards []Card) string {
 	return asks.To.Memory
 }
 
-// amd plans for a card whose partitions follow its modes.
+// amd plans for a GPU whose partitions follow its modes.
 func (c *planner) amd() {
 	m, want := c.Modes, c.To.Compute
 	if c.memory != "" {
@@ -78,7 +78,7 @@ func (c *planner) amd() {
 	}
 	switch {
 	case m.Compute == "" && ofMode(gpu.Placement{Profile: want}, "spx"):
-		// A card that cannot be cut is whole.
+		// A GPU that cannot be cut is whole.
 	case m.Compute == "":
 		c.refuse("cannot be cut, so it cannot be put into compute mode %s", want)
 	case len(offers) > 0 && !slices.Contains(offers, want):
@@ -97,7 +97,7 @@ func (c *planner) amd() {
 	}
 }
 
-// ofMode tells whether a placement is there in a compute mode. A whole card is that
+// ofMode tells whether a placement is there in a compute mode. A whole GPU is that
 // of SPX.
 func ofMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// nvidia plans for a card that MIG may cut.
+// nvidia plans for a GPU that MIG may cut.
 func (c *planner) nvidia() {
 	want := c.migWanted()
 	if c.Modes.MIG == "" {
@@ -45,12 +45,12 @@ func (c *planner) nvidia() {
 	}
 }
 
-// migWanted is the MIG mode that the card must be in, empty: claims decide, or it
+// migWanted is the MIG mode that the GPU must be in, empty: claims decide, or it
 // stays as it is.
 //
 // Hopper and later change the mode when a claim needs it. Ampere does so by a reset of
-// the card, which takes a profile: one that speaks of MIG, since without partitions to
-// ask for it would say nothing on these cards; those who want whole cards say so by
+// the GPU, which takes a profile: one that speaks of MIG, since without partitions to
+// ask for it would say nothing on these GPUs; those who want whole GPUs say so by
 // mode Off. A profile that does not speak of it leaves the mode as it was found.
 func (c *planner) migWanted() gpu.MIGMode {
 	switch {

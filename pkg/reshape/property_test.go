@@ -24,9 +24,9 @@ type walker struct {
 	holds map[string]gpu.Placement
 }
 
-// shape is a random one that a card can have.
-func (w *walker) shape(card, memory string) profile.Shape {
-	switch card {
+// shape is a random one that a GPU can have.
+func (w *walker) shape(gpuID, memory string) profile.Shape {
+	switch gpuID {
 	case mi300, mi300b:
 		s := profile.Shape{Memory: memory}
 		if w.IntN(2) == 0 {
@@ -44,11 +44,11 @@ func (w *walker) shape(card, memory string) profile.Shape {
 			var layout []gpu.Placement
 			start := 0
 			if w.IntN(2) == 0 {
-				layout, start = append(layout, three(card, 0)), 4
+				layout, start = append(layout, three(gpuID, 0)), 4
 			}
 			for i := start; i < 7; i++ {
 				if w.IntN(2) == 0 {
-					layout = append(layout, ones(card, i)...)
+					layout = append(layout, ones(gpuID, i)...)
 				}
 			}
 			return static(layout...)
@@ -62,7 +62,7 @@ var nothing = profile.Shape{}
 func (w *walker) profile() v1alpha1.Wish {
 	memory := []string{"", "NPS1", "NPS4"}[w.IntN(3)]
 	shapes := map[string]profile.Shape{}
-	for _, c := range w.hardware.cards {
+	for _, c := range w.hardware.gpus {
 		shapes[c.PCIAddress] = w.shape(c.PCIAddress, memory)
 	}
 	w.made++
@@ -71,7 +71,7 @@ func (w *walker) profile() v1alpha1.Wish {
 
 // claim is one that the scheduler and Prepare would let pass.
 func (w *walker) claim() {
-	c := w.hardware.cards[w.IntN(len(w.hardware.cards))]
+	c := w.hardware.gpus[w.IntN(len(w.hardware.gpus))]
 	p := c.Placements[w.IntN(len(c.Placements))]
 	shape := w.node.Shape(c.PCIAddress)
 	live, _ := w.hardware.Live(w.t.Context(), c.PCIAddress)
@@ -117,7 +117,7 @@ func (w *walker) release(name string) {
 	if !ok {
 		return
 	}
-	if c := w.hardware.card(p.GPU); !w.node.Static(p) {
+	if c := w.hardware.gpu(p.GPU); !w.node.Static(p) {
 		c.live = slices.DeleteFunc(c.live, func(q gpu.Partition) bool { return q.Is(p) })
 	}
 	w.claims.release(name)
@@ -154,7 +154,7 @@ func (w *walker) leave(task v1alpha1.Task) {
 	seen, err := w.node.lookAll(w.t.Context(), w.hardware.snapshot(), w.claims.Held(addresses(w.hardware.snapshot())))
 	require.NoError(w.t, err)
 	aim(seen, w.node.planned.Shapes)
-	for _, c := range NewPlan(seen).Cards {
+	for _, c := range NewPlan(seen).GPUs {
 		for _, s := range c.Steps {
 			if s.Op == OpDestroy {
 				require.NotContains(w.t, c.Keeps, s.Placement.Name(), "what is destroyed is not kept")
@@ -163,7 +163,7 @@ func (w *walker) leave(task v1alpha1.Task) {
 	}
 	for _, change := range task.Changes {
 		for name, p := range w.holds {
-			if p.CardName() == change.Card && !slices.Contains(change.Keeps, p.Name()) {
+			if p.GPUName() == change.GPU && !slices.Contains(change.Keeps, p.Name()) {
 				w.release(name)
 			}
 		}
@@ -172,7 +172,7 @@ func (w *walker) leave(task v1alpha1.Task) {
 
 // nothingForeign checks that every partition is known to be somebody's.
 func (w *walker) nothingForeign() {
-	for _, c := range w.hardware.cards {
+	for _, c := range w.hardware.gpus {
 		for _, q := range c.live {
 			held := slices.ContainsFunc(mapValues(w.holds), q.Is)
 			require.True(w.t, held || w.node.Static(placementOf(q)), "%s is foreign", q.Name())
@@ -208,7 +208,7 @@ func TestRandomWalks(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newPlace(t, hopper, other, ampere, plain, mi300, mi300b, mi210)
-			p.hardware.card(ampere).resets = true
+			p.hardware.gpu(ampere).resets = true
 			w := &walker{place: p, Rand: rand.New(rand.NewPCG(seed, 1)), node: p.start(), holds: map[string]gpu.Placement{}}
 			for range 15 {
 				for range 6 {

@@ -11,9 +11,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Restore puts back what the wish that the node follows wants of the cards, where it
+// Restore puts back what the wish that the node follows wants of the GPUs, where it
 // was lost: partitions are gone after a reboot, and so are AMD's modes. It is called
-// at the start, when a driver was loaded anew, and when a card has come. Cards of
+// at the start, when a driver was loaded anew, and when a GPU has come. GPUs of
 // which a claim holds something that would change are left as they are. The error
 // says what was not put back.
 //
@@ -49,25 +49,25 @@ func (n *Node) Restore(ctx context.Context) error {
 	if len(n.groups(seen)) == 0 {
 		return join(silent, lost, refusal)
 	}
-	klog.FromContext(ctx).Info("The cards are not as the profile wants them; they are put back", "profile", in.Applied.Wish.Profile)
+	klog.FromContext(ctx).Info("The GPUs are not as the profile wants them; they are put back", "profile", in.Applied.Wish.Profile)
 	if err := n.update(func(in intent) intent { return in.adopt(wanted) }); err != nil {
 		return err
 	}
 	return join(silent, lost, refusal, n.reshape(ctx, g, seen))
 }
 
-// settle has the cards follow the wish on which nothing is to be changed for it: some
+// settle has the GPUs follow the wish on which nothing is to be changed for it: some
 // have come, or answer again, since the others were done, and what the wish says of
 // what is offered holds for them, too. What was kept of them for a change is forgotten.
-func (n *Node) settle(wanted followed, seen []Card) error {
+func (n *Node) settle(wanted followed, seen []GPU) error {
 	groups := slices.Concat(n.groups(seen)...)
 	in := n.intent()
 	var settled []string
 	for i := range seen {
-		card := seen[i].PCIAddress
-		same := reflect.DeepEqual(in.Shapes[card], wanted.Shapes[card])
-		if (in.unsettled(card) || !same) && !slices.ContainsFunc(groups, func(g gpu.GPU) bool { return g.PCIAddress == card }) {
-			settled = append(settled, card)
+		gpuID := seen[i].PCIAddress
+		same := reflect.DeepEqual(in.Shapes[gpuID], wanted.Shapes[gpuID])
+		if (in.unsettled(gpuID) || !same) && !slices.ContainsFunc(groups, func(g gpu.GPU) bool { return g.PCIAddress == gpuID }) {
+			settled = append(settled, gpuID)
 		}
 	}
 	if settled == nil {
@@ -75,8 +75,8 @@ func (n *Node) settle(wanted followed, seen []Card) error {
 	}
 	return n.update(func(in intent) intent {
 		in = in.adopt(wanted)
-		for _, card := range settled {
-			in = in.done(card, wanted.Shapes[card])
+		for _, gpuID := range settled {
+			in = in.done(gpuID, wanted.Shapes[gpuID])
 		}
 		return in
 	})
@@ -84,16 +84,16 @@ func (n *Node) settle(wanted followed, seen []Card) error {
 
 // memoryObstacle says why the memory mode is not put back, nil if it need not be, or
 // can be.
-func (n *Node) memoryObstacle(seen []Card) error {
+func (n *Node) memoryObstacle(seen []GPU) error {
 	plan := NewPlan(seen)
 	step := memoryStep(plan)
 	if step == nil {
 		return nil
 	}
 	var amd Plan
-	for _, c := range plan.Cards {
+	for _, c := range plan.GPUs {
 		if c.Vendor == gpu.AMD {
-			amd.Cards = append(amd.Cards, c)
+			amd.GPUs = append(amd.GPUs, c)
 		}
 	}
 	if !n.MemoryModes {
@@ -105,15 +105,15 @@ func (n *Node) memoryObstacle(seen []Card) error {
 	return n.lostInTheWay(amd)
 }
 
-// adopt is the intent when cards that have come are to follow the wish, too.
+// adopt is the intent when GPUs that have come are to follow the wish, too.
 func (in intent) adopt(wanted followed) intent {
 	in = in.clone()
 	if in.Ours == nil {
 		in.Ours = map[string][]gpu.Placement{}
 	}
-	for card, shape := range wanted.Shapes {
-		if !sameShape(in.Shapes[card], shape) {
-			in.Ours[card] = union(in.Ours[card], shape.Layout)
+	for gpuID, shape := range wanted.Shapes {
+		if !sameShape(in.Shapes[gpuID], shape) {
+			in.Ours[gpuID] = union(in.Ours[gpuID], shape.Layout)
 		}
 	}
 	in.Applied = wanted

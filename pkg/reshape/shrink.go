@@ -11,7 +11,7 @@ import (
 
 // shrinks tells whether the shape that is wanted does not offer devices that the GPU
 // offers now.
-func (c *Card) shrinks() bool {
+func (c *GPU) shrinks() bool {
 	return slices.ContainsFunc(c.Placements, func(p gpu.Placement) bool { return c.Now.Offers(p) && !c.To.Offers(p) })
 }
 
@@ -19,14 +19,14 @@ func (c *Card) shrinks() bool {
 // pod that is displaced from a GPU that does change must not be scheduled to a device
 // that they are about to lose. Where no GPU changes, no pod is displaced, and there are
 // none.
-func (plan *Plan) shrinking(cards []Card) []string {
-	if len(plan.Cards) == 0 {
+func (plan *Plan) shrinking(gpus []GPU) []string {
+	if len(plan.GPUs) == 0 {
 		return nil
 	}
 	var names []string
-	for i := range cards {
-		c := &cards[i]
-		changes := slices.ContainsFunc(plan.Cards, func(p CardPlan) bool { return p.PCIAddress == c.PCIAddress })
+	for i := range gpus {
+		c := &gpus[i]
+		changes := slices.ContainsFunc(plan.GPUs, func(p GPUPlan) bool { return p.PCIAddress == c.PCIAddress })
 		if !changes && c.shrinks() {
 			names = append(names, c.Name())
 		}
@@ -41,9 +41,9 @@ func (plan *Plan) shrinking(cards []Card) []string {
 func (n *Node) Shapes(ctx context.Context, to v1alpha1.Wish, of []string) (map[string]profile.Shape, error) {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	cards := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })
+	gpus := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })
 	// A GPU that does not answer is planned as if it had no partitions.
-	seen, _ := n.lookAll(ctx, cards, n.Claims.Held(addresses(cards)))
+	seen, _ := n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
 	wanted, err := n.choose(to, seen)
 	if err != nil {
 		return nil, err

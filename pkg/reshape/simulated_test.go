@@ -72,22 +72,22 @@ func TestCrashOnSimulatedMIG(t *testing.T) {
 		} else {
 			m.follow(target)
 		}
-		n += 2 // the points of two cards follow each other
+		n += 2 // the points of two GPUs follow each other
 	}
 }
 
 // A claim that holds a partition of the new layout keeps it, with its UUID.
 func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 	m := nvidiaMachine(t, "H100-80GB", "")
-	card := m.cards()[0]
-	i := slices.IndexFunc(card.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" && p.Start == 2 })
-	c := claimFor("a", card.Placements[i])
+	g := m.gpus()[0]
+	i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" && p.Start == 2 })
+	c := claimFor("a", g.Placements[i])
 	held, err := m.manager.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	balanced := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
 	task := m.node.Plan(t.Context(), balanced)
 	require.Len(t, task.Changes, 2)
-	assert.Contains(t, task.Changes[0].Keeps, card.Placements[i].Name())
+	assert.Contains(t, task.Changes[0].Keeps, g.Placements[i].Name())
 	m.follow(balanced)
 	again, err := m.manager.Prepare(t.Context(), c)
 	require.NoError(t, err)
@@ -106,9 +106,9 @@ func TestHolderStaysOnSimulatedMIG(t *testing.T) {
 // A partition that somebody made by hand is named with the command that removes it.
 func TestForeignOnSimulatedMIG(t *testing.T) {
 	m := nvidiaMachine(t, "H100-80GB", "")
-	card := m.cards()[0]
-	i := slices.IndexFunc(card.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" })
-	_, err := m.nvidia.Create(t.Context(), card.Placements[i])
+	g := m.gpus()[0]
+	i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" })
+	_, err := m.nvidia.Create(t.Context(), g.Placements[i])
 	require.NoError(t, err)
 	task := m.node.Plan(t.Context(), migWish("whole", v1alpha1.MIGDisabled))
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
@@ -155,7 +155,7 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 	for _, name := range []string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"} {
 		t.Run(name, func(t *testing.T) {
 			m := amdMachine(t, name)
-			modes, err := m.amd.Modes(t.Context(), m.cards()[0].PCIAddress)
+			modes, err := m.amd.Modes(t.Context(), m.gpus()[0].PCIAddress)
 			require.NoError(t, err)
 			wishes := []v1alpha1.Wish{amdWish("as-it-is", "", "")}
 			for _, memory := range modes.Memories {
@@ -218,7 +218,7 @@ func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
 
 func TestProcessOnSimulatedAMD(t *testing.T) {
 	m := amdMachine(t, "mi300x8")
-	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{"0000:05:00.0"}}))
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{"0000:05:00.0"}}))
 	task := m.node.Apply(t.Context(), amdWish("cpx-nps4", "CPX", "NPS4"), false)
 	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
 	assert.Contains(t, task.Message, "4242")
@@ -242,9 +242,9 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 					return
 				default:
 				}
-				card := m.cards()[i%2]
-				p := card.Placements[(7*i+worker)%len(card.Placements)]
-				if !m.node.Shape(card.PCIAddress).Offers(p) {
+				g := m.gpus()[i%2]
+				p := g.Placements[(7*i+worker)%len(g.Placements)]
+				if !m.node.Shape(g.PCIAddress).Offers(p) {
 					continue
 				}
 				c := claimFor(fmt.Sprintf("%d-%d", worker, i), p)
@@ -252,7 +252,7 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 				if err != nil {
 					continue // another has it, or the profile has changed since
 				}
-				live, err := m.Live(t.Context(), card.PCIAddress)
+				live, err := m.Live(t.Context(), g.PCIAddress)
 				if assert.NoError(t, err) && p.Type == gpu.TypeMIG {
 					assert.True(t, slices.ContainsFunc(live, func(q gpu.Partition) bool { return q.Is(p) && q.UUID == record.Devices[0].UUID }), "%s is gone", p.Name())
 				}
@@ -273,5 +273,5 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 	close(stop)
 	workers.Wait()
 	m.follow(wishes[2])
-	require.Empty(t, m.manager.Held([]string{m.cards()[0].PCIAddress, m.cards()[1].PCIAddress}))
+	require.Empty(t, m.manager.Held([]string{m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress}))
 }

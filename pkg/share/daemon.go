@@ -14,13 +14,13 @@ import (
 
 // Serves implements claim.Sharer: it names the MPS daemon that keeps a device's
 // holder to what it has, empty if none does. A daemon of a claim has the claim's
-// UID, one of a card the card's name.
+// UID, one of a GPU the GPU's name.
 func (s *Sharer) Serves(ref ledger.ClaimRef, d ledger.Device) string {
 	switch {
-	case !isShare(d) || !ofWholeCard(d.Placement) || !d.Placement.Share.Limits:
+	case !isShare(d) || !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits:
 		return ""
 	case d.Placement.Share.Strategy == gpu.MPS:
-		return d.Placement.CardName()
+		return d.Placement.GPUName()
 	}
 	return string(ref.UID)
 }
@@ -30,11 +30,11 @@ func (s *Sharer) check(h claim.Holder) error {
 	p := h.Device.Placement
 	works := s.cfg.Daemons != nil && p.Share.Limits
 	switch {
-	case !works && ofWholeCard(p) && p.Share.Strategy == gpu.MPS:
-		return fmt.Errorf("card %s is shared by MPS, which does not work on this node: %w; mend that, or choose the strategy %s for the card",
-			p.CardName(), s.noMPS(), gpu.TimeSlicing)
+	case !works && ofWholeGPU(p) && p.Share.Strategy == gpu.MPS:
+		return fmt.Errorf("GPU %s is shared by MPS, which does not work on this node: %w; mend that, or choose the strategy %s for the GPU",
+			p.GPUName(), s.noMPS(), gpu.TimeSlicing)
 	case !works && s.Serves(h.Claim, h.Device) != "":
-		return fmt.Errorf("card %s has shares with memory limits, which MPS keeps, and that does not work on this node: %w", p.CardName(), s.noMPS())
+		return fmt.Errorf("GPU %s has shares with memory limits, which MPS keeps, and that does not work on this node: %w", p.GPUName(), s.noMPS())
 	}
 	return s.checkClaim(h)
 }
@@ -45,27 +45,27 @@ func (s *Sharer) noMPS() error {
 			return err
 		}
 	}
-	return errors.New("no MPS daemon was seen to work here since its cards were published")
+	return errors.New("no MPS daemon was seen to work here since its GPUs were published")
 }
 
 // checkClaim refuses a claim whose shares need several daemons: a process talks to
-// one only, and does not see the cards of another.
+// one only, and does not see the GPUs of another.
 func (s *Sharer) checkClaim(h claim.Holder) error {
-	var ids, cards []string
+	var ids, gpus []string
 	for _, d := range h.Devices {
 		if id := s.Serves(h.Claim, d); id != "" && !slices.Contains(ids, id) {
 			ids = append(ids, id)
-			cards = append(cards, d.Placement.CardName())
+			gpus = append(gpus, d.Placement.GPUName())
 		}
 	}
 	if len(ids) < 2 {
 		return nil
 	}
-	return fmt.Errorf("claim %s has shares of cards %s, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one card, make a claim for each, or choose the strategy %s for the cards",
-		h.Claim, strings.Join(cards, " and "), gpu.TimeSlicing)
+	return fmt.Errorf("claim %s has shares of GPUs %s, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one GPU, make a claim for each, or choose the strategy %s for the GPUs",
+		h.Claim, strings.Join(gpus, " and "), gpu.TimeSlicing)
 }
 
-// specOf is what the daemon of a holder is for. The daemon of a card is the same
+// specOf is what the daemon of a holder is for. The daemon of a GPU is the same
 // for all claims: what each is kept to is in the environment of its containers.
 func specOf(h claim.Holder, id string) (mps.Spec, error) {
 	spec := mps.Spec{ID: id}
@@ -75,7 +75,7 @@ func specOf(h claim.Holder, id string) (mps.Spec, error) {
 	}
 	for i, limit := range limitsOf(h) {
 		if i > 0 && limit.compute != spec.ThreadPercentage {
-			return mps.Spec{}, fmt.Errorf("claim %s asks for %d %% of the compute units of one card and for %d %% of another's, and its MPS daemon has one limit for all: ask for the same of each, or make a claim for each",
+			return mps.Spec{}, fmt.Errorf("claim %s asks for %d %% of the compute units of one GPU and for %d %% of another's, and its MPS daemon has one limit for all: ask for the same of each, or make a claim for each",
 				h.Claim, spec.ThreadPercentage, limit.compute)
 		}
 		spec.ThreadPercentage = limit.compute
@@ -84,22 +84,22 @@ func specOf(h claim.Holder, id string) (mps.Spec, error) {
 	return spec, nil
 }
 
-// limit is what a claim is kept to on one card.
+// limit is what a claim is kept to on one GPU.
 type limit struct {
-	card, uuid string
+	gpu, uuid string
 	// memory is in bytes, compute in percent, zero for none.
 	memory, compute int64
 }
 
-// limitsOf lists what a claim is kept to, card by card, in the order in which its
-// processes see them. Several shares of one card are one: a container can have all.
+// limitsOf lists what a claim is kept to, GPU by GPU, in the order in which its
+// processes see them. Several shares of one GPU are one: a container can have all.
 func limitsOf(h claim.Holder) []limit {
 	var limits []limit
 	for _, d := range h.Devices {
-		if !isShare(d) || !ofWholeCard(d.Placement) || !d.Placement.Share.Limits {
+		if !isShare(d) || !ofWholeGPU(d.Placement) || !d.Placement.Share.Limits {
 			continue
 		}
-		i := slices.IndexFunc(limits, func(l limit) bool { return l.card == d.Placement.GPU })
+		i := slices.IndexFunc(limits, func(l limit) bool { return l.gpu == d.Placement.GPU })
 		if i < 0 {
 			limits = append(limits, limit{d.Placement.GPU, d.UUID, d.Amount.Memory, d.Amount.Compute})
 			continue

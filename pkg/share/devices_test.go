@@ -12,13 +12,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// firstCard is the first card of a built-in inventory.
-func firstCard(t *testing.T, name string) *gpu.GPU {
+// firstGPU is the first GPU of a built-in inventory.
+func firstGPU(t *testing.T, name string) *gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
-	card := inv.Hardware("node-a")[0]
-	return &card
+	g := inv.Hardware("node-a")[0]
+	return &g
 }
 
 func with(change func(*profile.Desired)) profile.Desired {
@@ -30,11 +30,11 @@ func with(change func(*profile.Desired)) profile.Desired {
 
 func unchanged(*profile.Desired) {}
 
-// names are those of the devices without the card's.
-func names(card *gpu.GPU, devices []gpu.Placement) []string {
+// names are those of the devices without the GPU's.
+func names(g *gpu.GPU, devices []gpu.Placement) []string {
 	out := []string{}
 	for _, d := range devices {
-		out = append(out, d.Name()[len(card.Name()):])
+		out = append(out, d.Name()[len(g.Name()):])
 	}
 	return out
 }
@@ -46,13 +46,13 @@ func TestDevices(t *testing.T) {
 		settings  profile.Desired
 		want      []string
 	}{
-		"by default":         {"h100x8", with(unchanged), ofWhole},
-		"AMD, by default":    {"mi300x8", with(unchanged), ofWhole},
-		"a card with no MIG": {"l4x4", with(unchanged), ofWhole},
-		"not shared":         {"h100x8", with(func(c *profile.Desired) { c.Shared = false }), []string{}},
+		"by default":        {"h100x8", with(unchanged), ofWhole},
+		"AMD, by default":   {"mi300x8", with(unchanged), ofWhole},
+		"a GPU with no MIG": {"l4x4", with(unchanged), ofWhole},
+		"not shared":        {"h100x8", with(func(c *profile.Desired) { c.Shared = false }), []string{}},
 		"partitions": {"h100x8", with(func(c *profile.Desired) { c.Partitions = []string{"3g.40gb"} }),
 			[]string{"-mig-3g-40gb-4-memory-share", "-mig-3g-40gb-0-memory-share", "-memory-share", "-fraction-share"}},
-		"partitions in the order of the settings, by fraction too, and no whole cards": {"h100x8",
+		"partitions in the order of the settings, by fraction too, and no whole GPUs": {"h100x8",
 			with(func(c *profile.Desired) {
 				c.Shared, c.PartitionFractions = false, true
 				c.Partitions = []string{"4g.40gb", "3g.40gb"}
@@ -69,25 +69,25 @@ func TestDevices(t *testing.T) {
 		"a variant": {"h100x8", with(func(c *profile.Desired) { c.Partitions = []string{"1g.10gb+me"} }), ofWhole},
 	} {
 		t.Run(name, func(t *testing.T) {
-			card := firstCard(t, test.inventory)
-			devices, err := share.Devices(card, test.settings, true)
+			g := firstGPU(t, test.inventory)
+			devices, err := share.Devices(g, test.settings, true)
 			require.NoError(t, err)
-			assert.Equal(t, test.want, names(card, devices))
+			assert.Equal(t, test.want, names(g, devices))
 		})
 	}
 }
 
-// In a memory mode that an AMD card has cut only, there is no whole card to share.
-func TestNoWholeCard(t *testing.T) {
-	card := firstCard(t, "mi300x8")
+// In a memory mode that an AMD GPU has cut only, there is no whole GPU to share.
+func TestNoWholeGPU(t *testing.T) {
+	g := firstGPU(t, "mi300x8")
 	var cut []gpu.Placement
-	for _, p := range card.Placements {
+	for _, p := range g.Placements {
 		if p.Type != gpu.TypeGPU {
 			cut = append(cut, p)
 		}
 	}
-	card.Placements = cut
-	devices, err := share.Devices(card, with(func(c *profile.Desired) { c.Partitions = []string{"cpx"} }), false)
+	g.Placements = cut
+	devices, err := share.Devices(g, with(func(c *profile.Desired) { c.Partitions = []string{"cpx"} }), false)
 	require.NoError(t, err)
 	assert.Len(t, devices, 8)
 	for _, d := range devices {
@@ -108,16 +108,16 @@ func TestWhatSharesAre(t *testing.T) {
 		slice     gpu.TimeSlice
 	}{
 		"limits, a daemon for each claim": {"h200x8", long, true, 10 * 66, gpu.IsolationCooperative, gpu.LongSlice},
-		"limits, a daemon for the card":   {"h200x8", mps, true, 66, gpu.IsolationCooperative, ""},
+		"limits, a daemon for the GPU":    {"h200x8", mps, true, 66, gpu.IsolationCooperative, ""},
 		"no limits":                       {"h200x8", long, false, 0, gpu.IsolationNone, gpu.LongSlice},
 		"MPS that does not work":          {"h200x8", mps, false, 0, gpu.IsolationNone, ""},
 		"AMD":                             {"mi300x8", long, true, 0, gpu.IsolationNone, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			card := firstCard(t, test.inventory)
-			whole, ok := card.Placement(card.Name())
+			g := firstGPU(t, test.inventory)
+			whole, ok := g.Placement(g.Name())
 			require.True(t, ok)
-			devices, err := share.Devices(card, test.settings, test.limits)
+			devices, err := share.Devices(g, test.settings, test.limits)
 			require.NoError(t, err)
 			require.Len(t, devices, 2)
 			for i, by := range gpu.Bases() {
@@ -131,61 +131,61 @@ func TestWhatSharesAre(t *testing.T) {
 				want.TimeSlice, want.Limits = test.slice, test.isolation == gpu.IsolationCooperative
 				assert.Equal(t, want, d.Share.Sharing)
 			}
-			assert.True(t, card.Conflict(devices[0], devices[1]), "memory and fraction shares are never on one card")
-			assert.True(t, card.Conflict(devices[0], whole))
-			assert.False(t, card.Conflict(devices[0], devices[0]))
+			assert.True(t, g.Conflict(devices[0], devices[1]), "memory and fraction shares are never on one GPU")
+			assert.True(t, g.Conflict(devices[0], whole))
+			assert.False(t, g.Conflict(devices[0], devices[0]))
 		})
 	}
 }
 
-// Shares of partitions only take turns, whatever holds for the whole card.
+// Shares of partitions only take turns, whatever holds for the whole GPU.
 func TestSharesOfPartitions(t *testing.T) {
-	card := firstCard(t, "h100x8")
-	devices, err := share.Devices(card, with(func(c *profile.Desired) {
+	g := firstGPU(t, "h100x8")
+	devices, err := share.Devices(g, with(func(c *profile.Desired) {
 		c.Partitions, c.TimeSlice, c.MaxClients = []string{"3g.40gb"}, gpu.ShortSlice, 7
 	}), true)
 	require.NoError(t, err)
 	d := devices[0]
-	base, ok := card.Placement(d.Base().Name())
+	base, ok := g.Placement(d.Base().Name())
 	require.True(t, ok)
 	assert.Equal(t, gpu.IsolationNone, d.Isolation)
 	assert.Equal(t, gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 10, MaxClients: 7}, d.Share.Sharing)
 	assert.Equal(t, base.Memory>>20<<20, d.Memory)
-	assert.Equal(t, gpu.IsolationCooperative, devices[2].Isolation, "the whole card's")
+	assert.Equal(t, gpu.IsolationCooperative, devices[2].Isolation, "the whole GPU's")
 }
 
 func TestDevicesThatCannotBe(t *testing.T) {
 	for name, test := range map[string]struct {
 		inventory string
 		change    func(*profile.Desired)
-		memory    int64 // of the whole card, if another than its own
+		memory    int64 // of the whole GPU, if another than its own
 		want      string
 		left      []string
 	}{
 		"MPS on AMD": {"mi300x8", func(c *profile.Desired) { c.Strategy = gpu.MPS }, 0,
-			`shares it by strategy MPS, which NVIDIA's cards know only: no shares of it are published; give the cards of AMD a rule of their own with strategy TimeSlicing`, []string{}},
+			`shares it by strategy MPS, which NVIDIA's GPUs know only: no shares of it are published; give the GPUs of AMD a rule of their own with strategy TimeSlicing`, []string{}},
 		"no replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 0 }, 0,
-			`profile "default" wants 0 replicas, and a card has from 1 to 1000`, []string{}},
+			`profile "default" wants 0 replicas, and a GPU has from 1 to 1000`, []string{}},
 		"too many replicas": {"h100x8", func(c *profile.Desired) { c.Replicas = 1001 }, 0,
-			`profile "default" wants 1001 replicas, and a card has from 1 to 1000`, []string{}},
+			`profile "default" wants 1001 replicas, and a GPU has from 1 to 1000`, []string{}},
 		"no clients": {"h100x8", func(c *profile.Desired) { c.MaxClients = 0 }, 0,
 			`profile "default" allows 0 clients, and a share takes one`, []string{}},
 		"no memory left": {"h100x8", func(c *profile.Desired) { c.Partitions = []string{"4g.40gb"} }, 663 << 20,
-			`card gpu-0000-1b-00-0: gpu-0000-1b-00-0 has 3 MiB to share after what MPS keeps (660 MiB), too little for the 10 replicas of profile "default": it is not shared`,
+			`GPU gpu-0000-1b-00-0: gpu-0000-1b-00-0 has 3 MiB to share after what MPS keeps (660 MiB), too little for the 10 replicas of profile "default": it is not shared`,
 			[]string{"-mig-4g-40gb-0-memory-share"}},
 		"no memory at all": {"h100x8", func(*profile.Desired) {}, 1,
 			`has 0 MiB to share after what MPS keeps (660 MiB)`, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			card := firstCard(t, test.inventory)
-			for i := range card.Placements {
-				if test.memory > 0 && card.Placements[i].Type == gpu.TypeGPU {
-					card.Placements[i].Memory = test.memory
+			g := firstGPU(t, test.inventory)
+			for i := range g.Placements {
+				if test.memory > 0 && g.Placements[i].Type == gpu.TypeGPU {
+					g.Placements[i].Memory = test.memory
 				}
 			}
-			devices, err := share.Devices(card, with(test.change), true)
+			devices, err := share.Devices(g, with(test.change), true)
 			require.ErrorContains(t, err, test.want)
-			assert.Equal(t, test.left, names(card, devices))
+			assert.Equal(t, test.left, names(g, devices))
 		})
 	}
 }
@@ -193,28 +193,28 @@ func TestDevicesThatCannotBe(t *testing.T) {
 // An H100 of which every plain profile is shared on both bases has as many devices
 // as the API allows. With one more cut, shares of partitions are left out.
 func TestTooManyDevices(t *testing.T) {
-	card := firstCard(t, "h100x8")
+	g := firstGPU(t, "h100x8")
 	wanted := with(func(c *profile.Desired) {
 		c.PartitionFractions = true
 		c.Partitions = []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"}
 	})
-	devices, err := share.Devices(card, wanted, true)
+	devices, err := share.Devices(g, wanted, true)
 	require.NoError(t, err)
-	require.Equal(t, share.MaxDevices, len(devices)+len(card.Placements))
+	require.Equal(t, share.MaxDevices, len(devices)+len(g.Placements))
 
-	more := card.Placements[0]
+	more := g.Placements[0]
 	more.Profile = "1g.10gb+gfx"
-	card.Placements = append(card.Placements, more)
-	devices, err = share.Devices(card, wanted, true)
-	require.EqualError(t, err, `card gpu-0000-1b-00-0: with the shares that profile "default" wants of its partitions `+
-		`(1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb) it has 65 devices, and the API allows 64 for a card: `+
+	g.Placements = append(g.Placements, more)
+	devices, err = share.Devices(g, wanted, true)
+	require.EqualError(t, err, `GPU gpu-0000-1b-00-0: with the shares that profile "default" wants of its partitions `+
+		`(1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb) it has 65 devices, and the API allows 64 for a GPU: `+
 		`no shares of its partitions are published; share fewer profiles`)
-	assert.Equal(t, []string{"-memory-share", "-fraction-share"}, names(card, devices))
+	assert.Equal(t, []string{"-memory-share", "-fraction-share"}, names(g, devices))
 
-	for len(card.Placements) < share.MaxDevices-1 {
-		card.Placements = append(card.Placements, more)
+	for len(g.Placements) < share.MaxDevices-1 {
+		g.Placements = append(g.Placements, more)
 	}
-	devices, err = share.Devices(card, with(unchanged), true)
-	require.ErrorContains(t, err, `with its shares by profile "default" it has 65 devices, and the API allows 64 for a card: no shares of it are published`)
+	devices, err = share.Devices(g, with(unchanged), true)
+	require.ErrorContains(t, err, `with its shares by profile "default" it has 65 devices, and the API allows 64 for a GPU: no shares of it are published`)
 	assert.Empty(t, devices)
 }

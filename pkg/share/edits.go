@@ -49,28 +49,28 @@ func bind(host, container string) *cdispecs.Mount {
 
 // limitEnv is what CUDA reads of the claim's limits. MPS drops all limits, its
 // daemon's included, at a value that it does not take: one of nothing, or one that
-// names more cards than there are. So with several cards there is none, and what
+// names more GPUs than there are. So with several GPUs there is none, and what
 // the daemon says holds alone.
 func limitEnv(limits []limit) ([]string, error) {
 	var env []string
 	if len(limits) == 1 {
 		mib := limits[0].memory / gpu.MiB
 		if mib < 1 {
-			return nil, fmt.Errorf("a memory limit of %d bytes on card %s is less than MPS can keep to (1 MiB)", limits[0].memory, gpu.CardName(limits[0].card))
+			return nil, fmt.Errorf("a memory limit of %d bytes on GPU %s is less than MPS can keep to (1 MiB)", limits[0].memory, gpu.GPUName(limits[0].gpu))
 		}
 		env = append(env, fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", mib))
 	}
-	// It is the same for all cards, or specOf would have refused the claim.
+	// It is the same for all GPUs, or specOf would have refused the claim.
 	if len(limits) > 0 && limits[0].compute != 0 {
 		if limits[0].compute < 1 || limits[0].compute > gpu.WholeCompute {
-			return nil, fmt.Errorf("a compute limit of %d %% on card %s is not one that MPS can keep to (1 to 100)", limits[0].compute, gpu.CardName(limits[0].card))
+			return nil, fmt.Errorf("a compute limit of %d %% on GPU %s is not one that MPS can keep to (1 to 100)", limits[0].compute, gpu.GPUName(limits[0].gpu))
 		}
 		env = append(env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", limits[0].compute))
 	}
 	return env, nil
 }
 
-// portion is how much of a card, or partition, a share is, from 0.01 to 1.00.
+// portion is how much of a GPU, or partition, a share is, from 0.01 to 1.00.
 func portion(d ledger.Device) string {
 	part := float64(d.Amount.Fraction) / gpu.WholeFraction
 	if d.Placement.Share.By == gpu.ByMemory {

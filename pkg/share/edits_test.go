@@ -35,9 +35,9 @@ func TestEdits(t *testing.T) {
 		"2000 MiB":            {[]ledger.Device{device(0, limited, percent(0))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M"), "/mps/uid-a"},
 		"compute":             {[]ledger.Device{device(0, limited, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/uid-a"},
 		"by MPS":              {[]ledger.Device{device(0, byMPS, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/gpu-0000-01-00-0"},
-		"two cards":           {[]ledger.Device{device(0, limited, half), device(1, limited, half)}, append(part("0.50"), pipe), "/mps/uid-a"},
-		"two cards, compute":  {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/uid-a"},
-		"two of one card":     {[]ledger.Device{device(0, limited, memory(20)), device(0, limited, memory(30))}, append(part("0.25"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=51200M"), "/mps/uid-a"},
+		"two GPUs":            {[]ledger.Device{device(0, limited, half), device(1, limited, half)}, append(part("0.50"), pipe), "/mps/uid-a"},
+		"two GPUs, compute":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(30))}, append(part("0.02"), pipe, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30"), "/mps/uid-a"},
+		"two of one GPU":      {[]ledger.Device{device(0, limited, memory(20)), device(0, limited, memory(30))}, append(part("0.25"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=51200M"), "/mps/uid-a"},
 		"limited and not":     {[]ledger.Device{device(0, limited, half), device(1, plain, half)}, append(part("0.50"), pipe, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40960M"), "/mps/uid-a"},
 		"not, beside limited": {[]ledger.Device{device(1, plain, half), device(0, limited, half)}, part("0.50"), ""},
 	} {
@@ -65,10 +65,10 @@ func TestEdits(t *testing.T) {
 func TestEditsRefuse(t *testing.T) {
 	s, _, _ := newSharer()
 	for message, amount := range map[string]gpu.Amount{
-		"claim team/a: a memory limit of 0 bytes on card gpu-0000-01-00-0 is less than MPS can keep to (1 MiB)":    {},
-		"claim team/a: a memory limit of 1000 bytes on card gpu-0000-01-00-0":                                      {Memory: 1000},
-		"claim team/a: a compute limit of 101 % on card gpu-0000-01-00-0 is not one that MPS can keep to (1 to 10": {Memory: gib, Compute: 101},
-		"claim team/a: a compute limit of -1 % on card gpu-0000-01-00-0":                                           {Memory: gib, Compute: -1},
+		"claim team/a: a memory limit of 0 bytes on GPU gpu-0000-01-00-0 is less than MPS can keep to (1 MiB)":    {},
+		"claim team/a: a memory limit of 1000 bytes on GPU gpu-0000-01-00-0":                                      {Memory: 1000},
+		"claim team/a: a compute limit of 101 % on GPU gpu-0000-01-00-0 is not one that MPS can keep to (1 to 10": {Memory: gib, Compute: 101},
+		"claim team/a: a compute limit of -1 % on GPU gpu-0000-01-00-0":                                           {Memory: gib, Compute: -1},
 	} {
 		_, err := s.Edits(t.Context(), holds(device(0, limited, amount)))
 		require.ErrorContains(t, err, message)

@@ -15,14 +15,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
 
-// Cards sets how NVIDIA's cards are shared. *nvidia.Driver does.
-type Cards interface {
+// GPUs sets how NVIDIA's GPUs are shared. *nvidia.Driver does.
+type GPUs interface {
 	// SetTimeSlice sets how long a process may run before it is another's turn. A
-	// card that knows no such thing fails with gpu.ErrNotSupported.
+	// GPU that knows no such thing fails with gpu.ErrNotSupported.
 	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
-	// Settings reads how a card is set.
-	Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error)
-	// SetComputeMode sets it to one of the modes of gpu.CardSettings.
+	// Settings reads how a GPU is set.
+	Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error)
+	// SetComputeMode sets it to one of the modes of gpu.GPUSettings.
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 }
 
@@ -39,8 +39,8 @@ type Daemons interface {
 
 // Config is what a Sharer works with.
 type Config struct {
-	// Cards sets NVIDIA's cards. Nil: there are none, or no driver.
-	Cards Cards
+	// GPUs sets NVIDIA's GPUs. Nil: there are none, or no driver.
+	GPUs GPUs
 	// Daemons runs MPS daemons. Nil: no MPS on this node.
 	Daemons Daemons
 	// NoMPS says why no MPS daemon works on this node, nil if one does. It may be nil
@@ -50,21 +50,21 @@ type Config struct {
 
 // Sharer sets up shares. It implements claim.Sharer.
 //
-// Of a whole NVIDIA card the first share sets the time slice or the compute mode,
+// Of a whole NVIDIA GPU the first share sets the time slice or the compute mode,
 // and the last brings back what was. Where limits work, an MPS daemon keeps each
 // holder to its memory: one for all shares of a claim that take turns with others,
-// or, with the strategy MPS, one for all shares of a card. Shares of partitions and
-// of AMD's cards are used side by side as they are.
+// or, with the strategy MPS, one for all shares of a GPU. Shares of partitions and
+// of AMD's GPUs are used side by side as they are.
 type Sharer struct {
 	cfg Config
 
 	// mu protects slices.
 	mu sync.Mutex
-	// slices is which time slice this process has set on a card.
+	// slices is which time slice this process has set on a GPU.
 	slices map[string]slice
 }
 
-// slice is a time slice that was set under one load of the card's driver.
+// slice is a time slice that was set under one load of the GPU's driver.
 type slice struct {
 	length gpu.TimeSlice
 	loadID string
@@ -77,14 +77,14 @@ func New(cfg Config) *Sharer { return &Sharer{cfg: cfg, slices: map[string]slice
 
 // Settings implements claim.Sharer. The time slice is not among them: no driver
 // tells which one is set.
-func (s *Sharer) Settings(ctx context.Context, p gpu.Placement) (*gpu.CardSettings, error) {
+func (s *Sharer) Settings(ctx context.Context, p gpu.Placement) (*gpu.GPUSettings, error) {
 	if !changesMode(p) {
 		return nil, nil
 	}
-	if s.cfg.Cards == nil {
+	if s.cfg.GPUs == nil {
 		return nil, errNoDriver(p)
 	}
-	settings, err := s.cfg.Cards.Settings(ctx, p.GPU)
+	settings, err := s.cfg.GPUs.Settings(ctx, p.GPU)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *Sharer) Join(ctx context.Context, h claim.Holder) error {
 	if err := s.check(h); err != nil {
 		return err
 	}
-	if err := s.setCard(ctx, h); err != nil {
+	if err := s.setGPU(ctx, h); err != nil {
 		return err
 	}
 	id := s.Serves(h.Claim, h.Device)
@@ -123,7 +123,7 @@ func (s *Sharer) Join(ctx context.Context, h claim.Holder) error {
 }
 
 // Leave implements claim.Sharer. The daemon goes first: in the compute mode that
-// the card comes back from, it would keep others off.
+// the GPU comes back from, it would keep others off.
 func (s *Sharer) Leave(ctx context.Context, h claim.Holder) error {
 	last := len(h.Others) == 0
 	if id := s.Serves(h.Claim, h.Device); id != "" && s.cfg.Daemons != nil && (last || id == string(h.Claim.UID)) {
@@ -131,10 +131,10 @@ func (s *Sharer) Leave(ctx context.Context, h claim.Holder) error {
 			return err
 		}
 	}
-	if !last || !ofWholeCard(h.Device.Placement) {
+	if !last || !ofWholeGPU(h.Device.Placement) {
 		return nil
 	}
-	return s.resetCard(ctx, h)
+	return s.resetGPU(ctx, h)
 }
 
 // Running implements claim.Sharer.
@@ -148,9 +148,9 @@ func (s *Sharer) Running() ([]string, error) {
 // Stop implements claim.Sharer.
 func (s *Sharer) Stop(ctx context.Context, name string) error { return s.cfg.Daemons.Stop(ctx, name) }
 
-// setCard sets the card as its shares find it. Each share does so, since the one
+// setGPU sets the GPU as its shares find it. Each share does so, since the one
 // before may have died before it came to it.
-func (s *Sharer) setCard(ctx context.Context, h claim.Holder) error {
+func (s *Sharer) setGPU(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
 	if setsSlice(p) {
 		return s.setSlice(ctx, h)
@@ -158,20 +158,20 @@ func (s *Sharer) setCard(ctx context.Context, h claim.Holder) error {
 	if !changesMode(p) {
 		return nil
 	}
-	if s.cfg.Cards == nil {
+	if s.cfg.GPUs == nil {
 		return errNoDriver(p)
 	}
 	if h.Device.Before == nil {
-		return fmt.Errorf("how card %s was set before is not known, so its compute mode is left alone; delete the pod so that it is scheduled again", p.CardName())
+		return fmt.Errorf("how GPU %s was set before is not known, so its compute mode is left alone; delete the pod so that it is scheduled again", p.GPUName())
 	}
-	return s.cfg.Cards.SetComputeMode(ctx, p.GPU, gpu.ComputeExclusive)
+	return s.cfg.GPUs.SetComputeMode(ctx, p.GPU, gpu.ComputeExclusive)
 }
 
 // setSlice sets the time slice, unless this process has for a holder that is still
 // there: it takes a program of NVIDIA's to do so.
 func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
-	if s.cfg.Cards == nil {
+	if s.cfg.GPUs == nil {
 		return errNoDriver(p)
 	}
 	now := slice{p.Share.TimeSlice, h.Device.LoadID}
@@ -181,9 +181,9 @@ func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	if done {
 		return nil
 	}
-	err := s.cfg.Cards.SetTimeSlice(ctx, p.GPU, p.Share.TimeSlice)
+	err := s.cfg.GPUs.SetTimeSlice(ctx, p.GPU, p.Share.TimeSlice)
 	if errors.Is(err, gpu.ErrNotSupported) {
-		klog.FromContext(ctx).Info("The card takes turns of the length that its driver chooses, not of the one that is set for it", "card", p.CardName(), "timeSlice", p.Share.TimeSlice, "reason", err.Error())
+		klog.FromContext(ctx).Info("The GPU takes turns of the length that its driver chooses, not of the one that is set for it", "gpu", p.GPUName(), "timeSlice", p.Share.TimeSlice, "reason", err.Error())
 		err = nil
 	}
 	if err != nil {
@@ -195,27 +195,27 @@ func (s *Sharer) setSlice(ctx context.Context, h claim.Holder) error {
 	return nil
 }
 
-// resetCard brings back how the card was before the first share. After a new load
+// resetGPU brings back how the GPU was before the first share. After a new load
 // of its driver it is already.
-func (s *Sharer) resetCard(ctx context.Context, h claim.Holder) error {
+func (s *Sharer) resetGPU(ctx context.Context, h claim.Holder) error {
 	p := h.Device.Placement
 	s.mu.Lock()
 	delete(s.slices, p.GPU)
 	s.mu.Unlock()
-	if h.Lapsed || s.cfg.Cards == nil {
+	if h.Lapsed || s.cfg.GPUs == nil {
 		return nil
 	}
 	if setsSlice(p) && p.Share.TimeSlice != gpu.DefaultSlice {
-		if err := s.cfg.Cards.SetTimeSlice(ctx, p.GPU, gpu.DefaultSlice); err != nil && !errors.Is(err, gpu.ErrNotSupported) {
+		if err := s.cfg.GPUs.SetTimeSlice(ctx, p.GPU, gpu.DefaultSlice); err != nil && !errors.Is(err, gpu.ErrNotSupported) {
 			return err
 		}
 	}
 	if before := h.Device.Before; changesMode(p) && before != nil {
 		// An empty mode was read by an earlier version while MIG was enabled. The
 		// driver starts in the default mode.
-		err := s.cfg.Cards.SetComputeMode(ctx, p.GPU, cmp.Or(before.ComputeMode, gpu.ComputeDefault))
+		err := s.cfg.GPUs.SetComputeMode(ctx, p.GPU, cmp.Or(before.ComputeMode, gpu.ComputeDefault))
 		if errors.Is(err, gpu.ErrNotSupported) {
-			klog.FromContext(ctx).Info("The compute mode is not restored, because the GPU has none now", "gpu", p.CardName(), "reason", err.Error())
+			klog.FromContext(ctx).Info("The compute mode is not restored, because the GPU has none now", "gpu", p.GPUName(), "reason", err.Error())
 			return nil
 		}
 		return err
@@ -223,20 +223,20 @@ func (s *Sharer) resetCard(ctx context.Context, h claim.Holder) error {
 	return nil
 }
 
-// ofWholeCard tells shares of whole cards from those of partitions, of which
+// ofWholeGPU tells shares of whole GPUs from those of partitions, of which
 // nothing is set.
-func ofWholeCard(p gpu.Placement) bool { return p.Share != nil && p.Share.Of == gpu.TypeGPU }
+func ofWholeGPU(p gpu.Placement) bool { return p.Share != nil && p.Share.Of == gpu.TypeGPU }
 
 func setsSlice(p gpu.Placement) bool {
-	return ofWholeCard(p) && p.Share.Strategy == gpu.TimeSlicing && p.Share.TimeSlice != ""
+	return ofWholeGPU(p) && p.Share.Strategy == gpu.TimeSlicing && p.Share.TimeSlice != ""
 }
 
 func changesMode(p gpu.Placement) bool {
-	return ofWholeCard(p) && p.Share.Strategy == gpu.MPS && p.Share.ExclusiveProcess
+	return ofWholeGPU(p) && p.Share.Strategy == gpu.MPS && p.Share.ExclusiveProcess
 }
 
 func errNoDriver(p gpu.Placement) error {
-	return fmt.Errorf("card %s cannot be set for sharing: NVIDIA's driver is not loaded", p.CardName())
+	return fmt.Errorf("GPU %s cannot be set for sharing: NVIDIA's driver is not loaded", p.GPUName())
 }
 
 // isShare tells whether a device of a claim is one that it holds a share of.

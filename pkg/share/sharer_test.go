@@ -23,15 +23,15 @@ const gib = 1 << 30
 
 var errScripted = errors.New("scripted failure")
 
-// fakeCards writes down how cards are set.
-type fakeCards struct {
+// fakeGPUs writes down how GPUs are set.
+type fakeGPUs struct {
 	mu    sync.Mutex
 	calls []string
 	mode  string
 	err   error
 }
 
-func (c *fakeCards) call(format string, args ...any) error {
+func (c *fakeGPUs) call(format string, args ...any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, fmt.Sprintf(format, args...))
@@ -39,7 +39,7 @@ func (c *fakeCards) call(format string, args ...any) error {
 }
 
 // took returns what was done since it was asked last.
-func (c *fakeCards) took() []string {
+func (c *fakeGPUs) took() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	calls := c.calls
@@ -47,16 +47,16 @@ func (c *fakeCards) took() []string {
 	return calls
 }
 
-func (c *fakeCards) SetTimeSlice(_ context.Context, card string, slice gpu.TimeSlice) error {
-	return c.call("%s slice %s", card, slice)
+func (c *fakeGPUs) SetTimeSlice(_ context.Context, gpuID string, slice gpu.TimeSlice) error {
+	return c.call("%s slice %s", gpuID, slice)
 }
 
-func (c *fakeCards) Settings(context.Context, string) (gpu.CardSettings, error) {
-	return gpu.CardSettings{ComputeMode: c.mode}, c.err
+func (c *fakeGPUs) Settings(context.Context, string) (gpu.GPUSettings, error) {
+	return gpu.GPUSettings{ComputeMode: c.mode}, c.err
 }
 
-func (c *fakeCards) SetComputeMode(_ context.Context, card, mode string) error {
-	return c.call("%s mode %s", card, mode)
+func (c *fakeGPUs) SetComputeMode(_ context.Context, gpuID, mode string) error {
+	return c.call("%s mode %s", gpuID, mode)
 }
 
 // fakeDaemons keeps daemons in memory.
@@ -114,14 +114,14 @@ func (d *fakeDaemons) List() ([]string, error) {
 func (d *fakeDaemons) PipeDir(id string) string { return "/mps/" + id + "/pipe" }
 func (d *fakeDaemons) ShmDir(id string) string  { return "/mps/" + id + "/shm" }
 
-func newSharer() (*share.Sharer, *fakeCards, *fakeDaemons) {
-	cards, daemons := &fakeCards{mode: gpu.ComputeDefault}, newDaemons()
-	return share.New(share.Config{Cards: cards, Daemons: daemons, NoMPS: func() error { return nil }}), cards, daemons
+func newSharer() (*share.Sharer, *fakeGPUs, *fakeDaemons) {
+	gpus, daemons := &fakeGPUs{mode: gpu.ComputeDefault}, newDaemons()
+	return share.New(share.Config{GPUs: gpus, Daemons: daemons, NoMPS: func() error { return nil }}), gpus, daemons
 }
 
 func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
 
-// device is what a claim has of the whole n-th card by memory.
+// device is what a claim has of the whole n-th GPU by memory.
 func device(n int, s gpu.Sharing, amount gpu.Amount) ledger.Device {
 	by := gpu.ByMemory
 	if amount.Fraction > 0 {
@@ -162,7 +162,7 @@ func beside(h claim.Holder, others ...ledger.Device) claim.Holder {
 // The first share sets the time slice, those after it find it, and the last one
 // takes it back.
 func TestTimeSlice(t *testing.T) {
-	s, cards, _ := newSharer()
+	s, gpus, _ := newSharer()
 	h := holds(device(0, sliced, memory(1)))
 	other := device(0, sliced, memory(2))
 	before, err := s.Settings(t.Context(), h.Device.Placement)
@@ -171,63 +171,63 @@ func TestTimeSlice(t *testing.T) {
 	set, back := []string{address(0) + " slice Long"}, []string{address(0) + " slice Default"}
 
 	require.NoError(t, s.Join(t.Context(), h))
-	assert.Equal(t, set, cards.took())
+	assert.Equal(t, set, gpus.took())
 	require.NoError(t, s.Join(t.Context(), beside(h, other)))
-	assert.Empty(t, cards.took(), "it is set")
+	assert.Empty(t, gpus.took(), "it is set")
 	require.NoError(t, s.Join(t.Context(), h))
-	assert.Equal(t, set, cards.took(), "somebody else may have set it back since")
+	assert.Equal(t, set, gpus.took(), "somebody else may have set it back since")
 	require.NoError(t, s.Leave(t.Context(), beside(h, other)))
-	assert.Empty(t, cards.took())
+	assert.Empty(t, gpus.took())
 	reloaded := beside(h, other)
 	reloaded.Device.LoadID = "boot-2"
 	require.NoError(t, s.Join(t.Context(), reloaded))
-	assert.Equal(t, set, cards.took(), "a new load of the driver knows nothing of it")
+	assert.Equal(t, set, gpus.took(), "a new load of the driver knows nothing of it")
 	require.NoError(t, s.Leave(t.Context(), h))
-	assert.Equal(t, back, cards.took())
+	assert.Equal(t, back, gpus.took())
 	require.NoError(t, s.Join(t.Context(), beside(h, other)))
-	assert.Equal(t, set, cards.took())
+	assert.Equal(t, set, gpus.took())
 
 	// A plugin that has just started does not know what another has set.
-	s, cards, daemons := newSharer()
+	s, gpus, daemons := newSharer()
 	require.NoError(t, s.Join(t.Context(), beside(h, other)))
-	assert.Equal(t, set, cards.took())
+	assert.Equal(t, set, gpus.took())
 	assert.Empty(t, daemons.specs)
 }
 
 func TestTimeSliceThatIsNotSet(t *testing.T) {
-	s, cards, _ := newSharer()
+	s, gpus, _ := newSharer()
 	byDefault := plain
 	byDefault.TimeSlice = gpu.DefaultSlice
 	for _, d := range []ledger.Device{device(0, plain, memory(1)), ofPartition(gpu.TypeMIG), ofPartition(gpu.TypeXCP)} {
 		require.NoError(t, s.Join(t.Context(), holds(d)))
 		require.NoError(t, s.Leave(t.Context(), holds(d)))
-		assert.Empty(t, cards.took(), d.Name)
+		assert.Empty(t, gpus.took(), d.Name)
 	}
 	h := holds(device(0, sliced, memory(1)))
 	h.Lapsed = true
 	require.NoError(t, s.Leave(t.Context(), h))
-	assert.Empty(t, cards.took(), "the driver that had it is gone")
+	assert.Empty(t, gpus.took(), "the driver that had it is gone")
 	require.NoError(t, s.Join(t.Context(), holds(device(0, byDefault, memory(1)))))
 	require.NoError(t, s.Leave(t.Context(), holds(device(0, byDefault, memory(1)))))
-	assert.Equal(t, []string{address(0) + " slice Default"}, cards.took())
+	assert.Equal(t, []string{address(0) + " slice Default"}, gpus.took())
 }
 
-// A card that knows no time slices is shared without.
+// A GPU that knows no time slices is shared without.
 func TestTimeSliceFails(t *testing.T) {
-	s, cards, _ := newSharer()
+	s, gpus, _ := newSharer()
 	h := holds(device(0, sliced, memory(1)))
-	cards.err = fmt.Errorf("time slices: %w", gpu.ErrNotSupported)
+	gpus.err = fmt.Errorf("time slices: %w", gpu.ErrNotSupported)
 	require.NoError(t, s.Join(t.Context(), h))
 	require.NoError(t, s.Leave(t.Context(), h))
-	cards.err = errScripted
+	gpus.err = errScripted
 	require.ErrorIs(t, s.Join(t.Context(), h), errScripted)
 	require.ErrorIs(t, s.Leave(t.Context(), h), errScripted)
 	s = share.New(share.Config{})
-	require.ErrorContains(t, s.Join(t.Context(), h), "card gpu-0000-01-00-0 cannot be set for sharing: NVIDIA's driver is not loaded")
+	require.ErrorContains(t, s.Join(t.Context(), h), "GPU gpu-0000-01-00-0 cannot be set for sharing: NVIDIA's driver is not loaded")
 	require.NoError(t, s.Leave(t.Context(), h), "there is nothing to set back")
 }
 
-// A claim has one daemon for all its shares, which knows what it has of each card.
+// A claim has one daemon for all its shares, which knows what it has of each GPU.
 func TestDaemonOfAClaim(t *testing.T) {
 	compute := func(gibs, percent int64) gpu.Amount {
 		return gpu.Amount{Memory: gibs * gib, Compute: percent, Clients: 1}
@@ -239,13 +239,13 @@ func TestDaemonOfAClaim(t *testing.T) {
 		"memory":              {[]ledger.Device{device(0, limited, memory(2))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 2 * gib}}}},
 		"fraction":            {[]ledger.Device{device(0, limited, gpu.Amount{Fraction: 500, Memory: 40 * gib})}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 40 * gib}}}},
 		"compute":             {[]ledger.Device{device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
-		"two cards":           {[]ledger.Device{device(1, limited, compute(1, 30)), device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}, {UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
-		"two of one card":     {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, compute(2, 20))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}, ThreadPercentage: 50}},
+		"two GPUs":            {[]ledger.Device{device(1, limited, compute(1, 30)), device(0, limited, compute(2, 30))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}, {UUID: "GPU-0", MemoryLimit: 2 * gib}}, ThreadPercentage: 30}},
+		"two of one GPU":      {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, compute(2, 20))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}, ThreadPercentage: 50}},
 		"one of them without": {[]ledger.Device{device(0, limited, compute(1, 30)), device(0, limited, memory(2))}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-0", MemoryLimit: 3 * gib}}}},
 		"beside a partition":  {[]ledger.Device{device(1, limited, memory(1)), ofPartition(gpu.TypeMIG)}, mps.Spec{Devices: []mps.Device{{UUID: "GPU-1", MemoryLimit: gib}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, cards, daemons := newSharer()
+			s, gpus, daemons := newSharer()
 			tt.want.ID = "uid-a"
 			h := holds(tt.devices...)
 			require.NoError(t, s.Join(t.Context(), h))
@@ -256,15 +256,15 @@ func TestDaemonOfAClaim(t *testing.T) {
 			assert.Equal(t, []string{"uid-a"}, running)
 			require.NoError(t, s.Leave(t.Context(), beside(h, device(0, limited, memory(9)))), "others have their own")
 			assert.Empty(t, daemons.specs)
-			assert.Empty(t, cards.took(), "the compute mode is left alone")
+			assert.Empty(t, gpus.took(), "the compute mode is left alone")
 		})
 	}
 }
 
-// With the strategy MPS all claims of a card have one daemon, which goes with the
+// With the strategy MPS all claims of a GPU have one daemon, which goes with the
 // last of them.
-func TestDaemonOfACard(t *testing.T) {
-	s, cards, daemons := newSharer()
+func TestDaemonOfAGPU(t *testing.T) {
+	s, gpus, daemons := newSharer()
 	h, other := holds(device(0, byMPS, memory(2))), device(0, byMPS, memory(3))
 	require.NoError(t, s.Join(t.Context(), h))
 	assert.Equal(t, map[string]mps.Spec{"gpu-0000-01-00-0": {ID: "gpu-0000-01-00-0", Devices: []mps.Device{{UUID: "GPU-0"}}}}, daemons.specs)
@@ -274,46 +274,46 @@ func TestDaemonOfACard(t *testing.T) {
 	last.Lapsed = true
 	require.NoError(t, s.Leave(t.Context(), last), "also after a new load of the driver")
 	assert.Empty(t, daemons.specs)
-	assert.Empty(t, cards.took())
+	assert.Empty(t, gpus.took())
 	require.NoError(t, s.Leave(t.Context(), last), "a second time")
 }
 
 // The compute mode of before comes back with the last holder, after its daemon has
 // ended.
 func TestExclusiveProcess(t *testing.T) {
-	s, cards, daemons := newSharer()
-	cards.mode = gpu.ComputeProhibited
+	s, gpus, daemons := newSharer()
+	gpus.mode = gpu.ComputeProhibited
 	h, other := holds(device(0, exclusive, memory(2))), device(0, exclusive, memory(3))
-	require.ErrorContains(t, s.Join(t.Context(), h), "how card gpu-0000-01-00-0 was set before is not known")
+	require.ErrorContains(t, s.Join(t.Context(), h), "how GPU gpu-0000-01-00-0 was set before is not known")
 	before, err := s.Settings(t.Context(), h.Device.Placement)
 	require.NoError(t, err)
-	assert.Equal(t, &gpu.CardSettings{ComputeMode: gpu.ComputeProhibited}, before)
+	assert.Equal(t, &gpu.GPUSettings{ComputeMode: gpu.ComputeProhibited}, before)
 	h.Device.Before = before
 	require.NoError(t, s.Join(t.Context(), h))
-	assert.Equal(t, []string{address(0) + " mode ExclusiveProcess"}, cards.took())
+	assert.Equal(t, []string{address(0) + " mode ExclusiveProcess"}, gpus.took())
 	require.NoError(t, s.Leave(t.Context(), beside(h, other)))
-	assert.Empty(t, cards.took())
+	assert.Empty(t, gpus.took())
 	daemons.stopErr = errScripted
 	require.ErrorIs(t, s.Leave(t.Context(), h), errScripted)
-	assert.Empty(t, cards.took())
+	assert.Empty(t, gpus.took())
 	daemons.stopErr = nil
 	require.NoError(t, s.Leave(t.Context(), h))
-	assert.Equal(t, []string{address(0) + " mode Prohibited"}, cards.took())
+	assert.Equal(t, []string{address(0) + " mode Prohibited"}, gpus.took())
 	h.Lapsed = true
 	require.NoError(t, s.Leave(t.Context(), h))
-	assert.Empty(t, cards.took())
+	assert.Empty(t, gpus.took())
 
 	// A record of an earlier version may have no mode, and a GPU in MIG mode has none:
 	// the release must not fail for ever.
-	h.Lapsed, h.Device.Before = false, &gpu.CardSettings{}
+	h.Lapsed, h.Device.Before = false, &gpu.GPUSettings{}
 	require.NoError(t, s.Leave(t.Context(), h))
-	assert.Equal(t, []string{address(0) + " mode Default"}, cards.took())
-	cards.err = gpu.ErrNotSupported
+	assert.Equal(t, []string{address(0) + " mode Default"}, gpus.took())
+	gpus.err = gpu.ErrNotSupported
 	require.NoError(t, s.Leave(t.Context(), h))
-	cards.err = gpu.ErrLost
+	gpus.err = gpu.ErrLost
 	require.ErrorIs(t, s.Leave(t.Context(), h), gpu.ErrLost)
 
-	cards.err = errScripted
+	gpus.err = errScripted
 	_, err = s.Settings(t.Context(), h.Device.Placement)
 	require.ErrorIs(t, err, errScripted)
 	_, err = share.New(share.Config{}).Settings(t.Context(), h.Device.Placement)
@@ -346,17 +346,17 @@ func TestJoinRefuses(t *testing.T) {
 	}{
 		"MPS is missing": {
 			[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons(), NoMPS: func() error { return errors.New("nvidia-cuda-mps-control is not in /usr/bin") }},
-			"card gpu-0000-01-00-0 is shared by MPS, which does not work on this node: nvidia-cuda-mps-control is not in /usr/bin; mend that, or choose the strategy TimeSlicing for the card",
+			"GPU gpu-0000-01-00-0 is shared by MPS, which does not work on this node: nvidia-cuda-mps-control is not in /usr/bin; mend that, or choose the strategy TimeSlicing for the GPU",
 		},
-		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons()}, "no MPS daemon was seen to work here since its cards were published"},
+		"MPS was not there":      {[]ledger.Device{device(0, noLimits, memory(1))}, share.Config{Daemons: newDaemons()}, "no MPS daemon was seen to work here since its GPUs were published"},
 		"no daemons at all":      {[]ledger.Device{device(0, byMPS, memory(1))}, share.Config{}, "is shared by MPS, which does not work on this node"},
 		"limits without daemons": {[]ledger.Device{device(0, limited, memory(1))}, share.Config{}, "has shares with memory limits, which MPS keeps, and that does not work on this node"},
-		"MPS on two cards": {
+		"MPS on two GPUs": {
 			[]ledger.Device{device(0, byMPS, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()},
-			"claim team/a has shares of cards gpu-0000-01-00-0 and gpu-0000-02-00-0, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one card, make a claim for each, or choose the strategy TimeSlicing for the cards",
+			"claim team/a has shares of GPUs gpu-0000-01-00-0 and gpu-0000-02-00-0, each with an MPS daemon of its own, and a process can use one daemon only: ask for shares of one GPU, make a claim for each, or choose the strategy TimeSlicing for the GPUs",
 		},
 		"both kinds of daemon": {[]ledger.Device{device(0, limited, memory(1)), device(1, byMPS, memory(1))}, share.Config{Daemons: newDaemons()}, "a process can use one daemon only"},
-		"two compute limits":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(40))}, share.Config{Daemons: newDaemons()}, "claim team/a asks for 30 % of the compute units of one card and for 40 % of another's"},
+		"two compute limits":   {[]ledger.Device{device(0, limited, percent(30)), device(1, limited, percent(40))}, share.Config{Daemons: newDaemons()}, "claim team/a asks for 30 % of the compute units of one GPU and for 40 % of another's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, share.New(tt.config).Join(t.Context(), holds(tt.devices...)), tt.message)
@@ -365,7 +365,7 @@ func TestJoinRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Two shares by MPS of one card have one daemon.
+	// Two shares by MPS of one GPU have one daemon.
 	s, _, _ := newSharer()
 	require.NoError(t, s.Join(t.Context(), holds(device(0, byMPS, memory(1)), device(0, byMPS, memory(2)))))
 }

@@ -30,7 +30,7 @@ func onlyFor(name string) func(types.NamespacedName) error {
 // and again.
 func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	w, _ := begun(t)
-	w.pod("node-a", "innocent", cardA, cardA+"-mig-1g-10gb-6")
+	w.pod("node-a", "innocent", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.blocks(onlyFor("web"))
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
@@ -115,7 +115,7 @@ func TestAClaimWakesABlockedSwitch(t *testing.T) {
 // A budget that lets its pods go one after the other blocks nobody.
 func TestABudgetForOneAtATimeIsNoBlocker(t *testing.T) {
 	w, _ := begun(t)
-	w.pod("node-a", "second", cardA, cardA+"-mig-1g-10gb-6")
+	w.pod("node-a", "second", gpuA, gpuA+"-mig-1g-10gb-6")
 	last := time.Time{}
 	w.evict = func(pod types.NamespacedName) error {
 		if w.clock.Now().Sub(last) < 20*time.Second {
@@ -132,7 +132,7 @@ func TestABudgetForOneAtATimeIsNoBlocker(t *testing.T) {
 // claim. A pod that pretends to be one must not block a switch.
 func TestAPodThatPretendsToBeStaticIsAskedToLeave(t *testing.T) {
 	w, _ := begun(t)
-	w.pod("node-a", "pretender", cardA, cardA+"-mig-1g-10gb-6", func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
+	w.pod("node-a", "pretender", gpuA, gpuA+"-mig-1g-10gb-6", func(p *corev1.Pod, _ *resourceapi.ResourceClaim) {
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-node-a", Controller: ptr.To(true)}}
 	})
@@ -146,7 +146,7 @@ func TestAPodThatPretendsToBeStaticIsAskedToLeave(t *testing.T) {
 func TestADrainThatEndedIsNotRepeatedWhileItsPodsCannotLeave(t *testing.T) {
 	w, _ := begun(t)
 	w.evict = onlyFor("web")
-	w.pod("node-a", "other", cardA, cardA+"-mig-1g-10gb-6")
+	w.pod("node-a", "other", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
@@ -154,7 +154,7 @@ func TestADrainThatEndedIsNotRepeatedWhileItsPodsCannotLeave(t *testing.T) {
 	require.NotNil(t, n.Status.Switch.Retry, "not before that")
 	assert.False(t, w.podThere("other"))
 	w.tryEvict = w.evict
-	w.pod("node-a", "next", cardA, cardA+"-mig-1g-10gb-6")
+	w.pod("node-a", "next", gpuA, gpuA+"-mig-1g-10gb-6")
 	for range 12 * 60 {
 		w.round("node-a")
 		w.clock.Step(time.Minute)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Budget says how many nodes may be without some of their cards at once, and which
+// Budget says how many nodes may be without some of their GPUs at once, and which
 // are. Only the leader asks it, and it is the leader that changes states, so it is
 // exact from the moment when it was filled from the API server; what the last words of
 // an earlier leader have begun is counted when it is seen.

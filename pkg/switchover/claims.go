@@ -84,7 +84,7 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 	return !slices.ContainsFunc(users, func(uid types.UID) bool { return uid != owners[0].UID })
 }
 
-// toleratesAll tells whether our taint on a card keeps nothing off.
+// toleratesAll tells whether our taint on a GPU keeps nothing off.
 func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
 		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == TaintKey) &&
@@ -92,7 +92,7 @@ func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
 	})
 }
 
-// use is what one claim has of the cards that change.
+// use is what one claim has of the GPUs that change.
 type use struct {
 	claim     *resourceapi.ResourceClaim
 	devices   []string
@@ -102,15 +102,15 @@ type use struct {
 }
 
 // useOf finds what a claim has of a node's GPUs beside what is kept. It is pure.
-func useOf(c *resourceapi.ResourceClaim, node string, cards []string, keeps map[string]bool) use {
+func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[string]bool) use {
 	u := use{claim: c, admin: true}
 	if c.Status.Allocation == nil {
 		return u
 	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		ofCards := gpu.NodeOfPool(r.Pool) == node && slices.Contains(cards, gpu.CardOfDevice(r.Device))
-		if r.Driver != gpu.DriverName || !ofCards || keeps[r.Device] {
+		ofGPUs := gpu.NodeOfPool(r.Pool) == node && slices.Contains(gpus, gpu.GPUOfDevice(r.Device))
+		if r.Driver != gpu.DriverName || !ofGPUs || keeps[r.Device] {
 			continue
 		}
 		u.devices = append(u.devices, r.Device)

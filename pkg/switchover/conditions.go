@@ -20,8 +20,8 @@ const (
 	ReasonApplied = "Applied"
 	// ReasonNoReport: the node's plugin has said nothing yet.
 	ReasonNoReport = "NoReport"
-	// ReasonNoCards: the node has no cards.
-	ReasonNoCards = "NoCards"
+	// ReasonNoGPUs: the node has no GPUs.
+	ReasonNoGPUs = "NoGPUs"
 	// ReasonSwitching: the node is on the way to its profile.
 	ReasonSwitching = "Switching"
 	// ReasonNone: there is nothing to say.
@@ -75,7 +75,7 @@ func reasonWord(reason string) string {
 const mostMessage = 4096
 
 func (t *turn) conflictText() string {
-	return fmt.Sprintf("other systems serve cards of the node, so their modes and partitions are left alone: %s", strings.Join(t.node.Owners, "; "))
+	return fmt.Sprintf("other systems serve GPUs of the node, so their modes and partitions are left alone: %s", strings.Join(t.node.Owners, "; "))
 }
 
 func (t *turn) switching() bool {
@@ -90,30 +90,30 @@ func (t *turn) ready() (bool, string, string) {
 	case t.switching():
 		return false, ReasonSwitching, t.fromTo() + ": " + t.progress()
 	case t.Status.Node == nil:
-		return false, ReasonNoReport, "the node's plugin has not reported its cards yet: is its pod running there?"
+		return false, ReasonNoReport, "the node's plugin has not reported its GPUs yet: is its pod running there?"
 	case t.conflict():
 		return false, ReasonConflict, t.conflictText()
 	case t.Choice.Keep == ReasonProfileNotFound, t.Choice.Keep == ReasonNodeNotFound:
 		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
 	case t.Choice.Keep != "":
 		return t.keptUp(), t.Choice.Keep, t.Choice.Message + ": " + t.kept()
-	case len(t.node.Cards) == 0:
-		return true, ReasonNoCards, "the node has no cards"
+	case len(t.node.GPUs) == 0:
+		return true, ReasonNoGPUs, "the node has no GPUs"
 	}
 	return true, ReasonApplied, t.followed()
 }
 
 // followed is what the node follows, with what is amiss or waits.
 func (t *turn) followed() string {
-	texts := []string{"no profile is wanted, and the cards are used as they are"}
+	texts := []string{"no profile is wanted, and the GPUs are used as they are"}
 	if a := t.Status.Applied; a != nil && a.Profile != "" {
 		texts[0] = fmt.Sprintf("%s is followed, as %s names it", profileText(a.Profile), sourceText(a.Source))
 		if a.Source == v1alpha1.FromDefault {
 			texts[0] = fmt.Sprintf("%s is followed", profileText(a.Profile))
 		}
 	}
-	for i := range t.node.Cards {
-		c := &t.node.Cards[i]
+	for i := range t.node.GPUs {
+		c := &t.node.GPUs[i]
 		if c.Pending != "" {
 			texts = append(texts, c.Name+": "+c.Pending)
 		}
@@ -127,15 +127,15 @@ func (t *turn) followed() string {
 // kept is what the node stays with.
 func (t *turn) kept() string {
 	if t.Status.Applied == nil || t.Status.Applied.Profile == "" {
-		return "the cards stay as they are"
+		return "the GPUs stay as they are"
 	}
 	if !t.keptUp() {
-		return fmt.Sprintf("its cards are not as %s wants them, which could not be put back", profileText(t.Status.Applied.Profile))
+		return fmt.Sprintf("its GPUs are not as %s wants them, which could not be put back", profileText(t.Status.Applied.Profile))
 	}
 	return fmt.Sprintf("it stays with %s", profileText(t.Status.Applied.Profile))
 }
 
-// keptUp tells whether the cards are as they were left, as far as the plugin says: not
+// keptUp tells whether the GPUs are as they were left, as far as the plugin says: not
 // so after a roll back that failed.
 func (t *turn) keptUp() bool {
 	return t.Status.Applied == nil || t.Status.Node == nil || t.node.Applied == t.Status.Applied.Hash
@@ -160,7 +160,7 @@ func (t *turn) failedText() string {
 	case sw.Rebooted:
 		return text + ". The node was rebooted for it and is not rebooted again by itself: it is tried again when the profile or its policy changes"
 	case sw.Reason == ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
-		return text + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's cards by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
+		return text + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's GPUs by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 	}
 	return text + ". It is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 }
@@ -183,31 +183,31 @@ func (t *turn) progress() string {
 
 func (t *turn) doing() string {
 	sw := t.Status.Switch
-	cards := list(sw.Cards)
+	gpus := list(sw.GPUs)
 	switch t.Status.State {
 	case v1alpha1.Planning:
-		return "the node's plugin works out which cards have to change"
+		return "the node's plugin works out which GPUs have to change"
 	case v1alpha1.Waiting:
 		return "waits for other nodes" + t.Others
 	case v1alpha1.Tainted:
-		return t.taints(cards)
+		return t.taints(gpus)
 	case v1alpha1.Draining:
-		return t.draws(cards)
+		return t.draws(gpus)
 	case v1alpha1.Applying:
-		if len(sw.Cards) == 0 {
+		if len(sw.GPUs) == 0 {
 			return "the node's plugin applies what disturbs nobody"
 		}
-		return "the node's plugin changes " + cards + t.changes()
+		return "the node's plugin changes " + gpus + t.changes()
 	case v1alpha1.Rebooting:
-		return "the node reboots, since its cards change only then"
+		return "the node reboots, since its GPUs change only then"
 	case v1alpha1.Verifying:
 		return "compares node and API server: " + cmp.Or(t.differs(sw.To.Hash), "they agree")
 	}
 	return fmt.Sprintf("puts back what was before (%s), because %s", profileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
 }
 
-func (t *turn) draws(cards string) string {
-	text := "asks pods to leave " + cards
+func (t *turn) draws(gpus string) string {
+	text := "asks pods to leave " + gpus
 	if t.Status.Switch.NodeTaint {
 		text += ", and keeps new pods off the node, since the taints of devices would not keep all of them off"
 	}
@@ -221,16 +221,16 @@ func (t *turn) draws(cards string) string {
 }
 
 // taints is what happens between the order of taints and the drain.
-func (t *turn) taints(cards string) string {
+func (t *turn) taints(gpus string) string {
 	switch {
 	case drainPlan(t.Status.Switch, t.node) == nil:
-		return "the node's plugin keeps new pods off " + cards + " by taints, and then plans again"
+		return "the node's plugin keeps new pods off " + gpus + " by taints, and then plans again"
 	case len(t.Blockers) > 0:
-		return "keeps new pods off " + cards + "; " + t.blockedText()
+		return "keeps new pods off " + gpus + "; " + t.blockedText()
 	case t.Unseen != "":
-		return "keeps new pods off " + cards + "; it is not known who is there: " + t.Unseen
+		return "keeps new pods off " + gpus + "; it is not known who is there: " + t.Unseen
 	}
-	return "keeps new pods off " + cards
+	return "keeps new pods off " + gpus
 }
 
 // changes is what has to change, as the plan says it.

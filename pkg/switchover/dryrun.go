@@ -137,7 +137,7 @@ func (r *Reconciler) blockersDue(gpuNode *v1alpha1.GPUNode) bool {
 }
 
 func heldByAny(report *v1alpha1.NodeReport, device string) bool {
-	return slices.ContainsFunc(report.Cards, func(c v1alpha1.CardReport) bool { return slices.Contains(c.Held, device) })
+	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
 }
 
 // blockedBy is whether a switch of a node is blocked by somebody, as far as the cache

@@ -23,7 +23,7 @@ const (
 	ReasonTaintFailed = "TaintFailed"
 	// ReasonDrainDeadline: pods did not leave in time.
 	ReasonDrainDeadline = "DrainDeadline"
-	// ReasonRebootRequired: cards change only after a reboot, which is not allowed or
+	// ReasonRebootRequired: GPUs change only after a reboot, which is not allowed or
 	// did not help.
 	ReasonRebootRequired = "RebootRequired"
 	// ReasonRebootFailed: the node did not come back in time.
@@ -33,7 +33,7 @@ const (
 	ReasonNotVerified = "NotVerified"
 	// ReasonRollbackFailed: what was before could not be put back either.
 	ReasonRollbackFailed = "RollbackFailed"
-	// ReasonConflict: another system changes the node's cards.
+	// ReasonConflict: another system changes the node's GPUs.
 	ReasonConflict = "Conflict"
 	// ReasonSuperseded: something else is wanted by now.
 	ReasonSuperseded = "Superseded"
@@ -175,7 +175,7 @@ func (t *turn) abandon() bool {
 	if next := t.Status.Switch; next != nil && kept {
 		// The GPUs that were drained stay empty until it is known what the new profile
 		// wants of them. Otherwise their pods would come back to be evicted again.
-		next.Cards, next.Shrinking, next.Order = sw.Cards, sw.Shrinking, sw.Order
+		next.GPUs, next.Shrinking, next.Order = sw.GPUs, sw.Shrinking, sw.Order
 		next.Withhold = sw.Withhold
 		next.Paused, next.NodeTaint = sw.Paused, sw.NodeTaint
 	}

@@ -57,10 +57,10 @@ func (w *world) devicesOf(pod types.NamespacedName) (node string, devices map[st
 		return "", nil
 	}
 	for name, n := range w.nodes {
-		for _, card := range n.cards {
+		for _, gpuID := range n.gpus {
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				if r.Driver == gpu.DriverName && gpu.NodeOfPool(r.Pool) == name && gpu.CardOfDevice(r.Device) == card {
-					node, devices[r.Device] = name, card
+				if r.Driver == gpu.DriverName && gpu.NodeOfPool(r.Pool) == name && gpu.GPUOfDevice(r.Device) == gpuID {
+					node, devices[r.Device] = name, gpuID
 				}
 			}
 		}
@@ -84,8 +84,8 @@ func (w *world) evicted(pod types.NamespacedName) {
 		return
 	}
 	assert.Equal(w.t, v1alpha1.Draining, g.Status.State, "pod %s is evicted", pod)
-	for device, card := range devices {
-		if n.names(card, device) {
+	for device, gpuID := range devices {
+		if n.names(gpuID, device) {
 			return
 		}
 	}
@@ -93,8 +93,8 @@ func (w *world) evicted(pod types.NamespacedName) {
 }
 
 // names tells whether the last plan has the holder of a device leave.
-func (n *fakeNode) names(card, device string) bool {
-	return slices.ContainsFunc(n.plan, func(c v1alpha1.CardChange) bool { return c.Card == card && !slices.Contains(c.Keeps, device) })
+func (n *fakeNode) names(gpuID, device string) bool {
+	return slices.ContainsFunc(n.plan, func(c v1alpha1.GPUChange) bool { return c.GPU == gpuID && !slices.Contains(c.Keeps, device) })
 }
 
 // drains checks, when a drain begins, that all who have to leave can.
@@ -116,8 +116,8 @@ func (w *world) drains(g *v1alpha1.GPUNode) {
 		if node != g.Name || pod.DeletionTimestamp != nil {
 			continue
 		}
-		for device, card := range devices {
-			if w.nodes[node].names(card, device) {
+		for device, gpuID := range devices {
+			if w.nodes[node].names(gpuID, device) {
 				assert.NoError(w.t, w.tryEvict(client.ObjectKeyFromObject(pod)), "a drain begins, and pod %s cannot leave", pod.Name)
 			}
 		}

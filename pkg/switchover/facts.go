@@ -60,7 +60,7 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	return f, errors.Join(errs...)
 }
 
-// planChanges tells whether the plugin has planned a change that disturbs cards.
+// planChanges tells whether the plugin has planned a change that disturbs GPUs.
 func planChanges(s *v1alpha1.GPUNodeStatus) bool {
 	return s.Switch != nil && s.Node != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID &&
 		s.Node.Task.Phase == v1alpha1.TaskPlanned && len(s.Node.Task.Changes) > 0
@@ -81,8 +81,8 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 			f.Unseen = err.Error()
 		}
 	}()
-	cards, keeps := drained(sw, gpuNode.Status.Node)
-	f.Holders, err = r.holders(ctx, pods, cards, keeps)
+	gpus, keeps := drained(sw, gpuNode.Status.Node)
+	f.Holders, err = r.holders(ctx, pods, gpus, keeps)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func refuse(message string) func(types.NamespacedName) error {
 }
 
 // begun is a world with a node that follows the profile old, a profile cpx, and a pod on its
-// first card.
+// first GPU.
 func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *fakeNode) {
 	w := newWorld(t)
 	n := w.addNode("node-a")
@@ -38,7 +38,7 @@ func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *f
 	w.wants("node-a", "old")
 	w.settled("node-a", "old")
 	w.profile("cpx", change...)
-	w.pod("node-a", "web", cardA, cardA+deviceOf)
+	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
 	return w, n
 }
 
@@ -66,10 +66,10 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	w.stays(w.run("node-a", time.Minute, inProfile("cpc")), "cpc")
 }
 
-func TestAProfileThatDoesNotFitTheCard(t *testing.T) {
+func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
-		return v1alpha1.TaskRefused, v1alpha1.ReasonProfileDoesNotFit, cardA + ": an H100 has no profile 9g"
+		return v1alpha1.TaskRefused, v1alpha1.ReasonProfileDoesNotFit, gpuA + ": an H100 has no profile 9g"
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
@@ -93,7 +93,7 @@ func TestAProfileThatDoesNotFitTheCard(t *testing.T) {
 func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	w, _ := begun(t)
 	require.NoError(t, w.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}}))
-	w.pod("node-a", "stuck", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+	w.pod("node-a", "stuck", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 		p.Finalizers = []string{"example.com/never"}
 		c.Status.Allocation.Devices.Results[0].Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
 	})
@@ -101,7 +101,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "pod team/stuck ("+cardA+") is ending, and finalizers keep it: example.com/never")
+	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
 	assert.Contains(t, ready(n).Message, "The node is as before, with profile old. It is tried again when they can leave")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
 }
@@ -145,7 +145,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 	}
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
-	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the card is kept from pods while it is put back")
+	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the GPU is kept from pods while it is put back")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonHardwareFailed, ready(n).Reason)
@@ -163,7 +163,7 @@ func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, ReasonNotVerified, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "the devices of "+cardA+" in the API server are not those that the plugin publishes")
+	assert.Contains(t, ready(n).Message, "the devices of "+gpuA+" in the API server are not those that the plugin publishes")
 }
 
 func TestWhatWasCannotBePutBack(t *testing.T) {
@@ -182,12 +182,12 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 	assert.NotContains(t, ready(n).Message, "The node is as before")
 }
 
-func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
+func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 	w, node := begun(t)
 	busy := true
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if busy && s == v1alpha1.Applying {
-			return v1alpha1.TaskFailed, v1alpha1.ReasonInUse, cardA + " is used by process 4711 (python3)"
+			return v1alpha1.TaskFailed, v1alpha1.ReasonInUse, gpuA + " is used by process 4711 (python3)"
 		}
 		return "", "", ""
 	}
@@ -206,10 +206,10 @@ func TestARebootWhereItIsAllowed(t *testing.T) {
 	w, node := begun(t, func(p *v1alpha1.PartitionProfile) {
 		p.Spec.Switch = &v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	})
-	w.pod("node-a", "second", cardB, cardB)
+	w.pod("node-a", "second", gpuB, gpuB)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if s == v1alpha1.Applying {
-			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, cardA + " refuses a reset"
+			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, gpuA + " refuses a reset"
 		}
 		return "", "", ""
 	}
@@ -225,7 +225,7 @@ func TestARebootWhereItIsNotAllowed(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if s == v1alpha1.Applying {
-			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, cardA + " refuses a reset"
+			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, gpuA + " refuses a reset"
 		}
 		return "", "", ""
 	}

@@ -146,13 +146,13 @@ func (c *chaos) happensTo(name string) {
 	e.do()
 }
 
-// addPodOn has a pod on the card that changes, so that its node is drained for a while if
+// addPodOn has a pod on the GPU that changes, so that its node is drained for a while if
 // a budget says no. The scheduler and the node would refuse it in the middle of a switch.
 func (c *chaos) addPodOn(node string) {
-	card := c.nodes[node].cards[0]
-	if c.gpuNode(node).Status.OrdersTaints() || len(c.nodes[node].held(c.world, card)) > 0 {
+	gpuID := c.nodes[node].gpus[0]
+	if c.gpuNode(node).Status.OrdersTaints() || len(c.nodes[node].held(c.world, gpuID)) > 0 {
 		return
 	}
 	c.pods++
-	c.pod(node, fmt.Sprintf("pod-%d", c.pods), card, card)
+	c.pod(node, fmt.Sprintf("pod-%d", c.pods), gpuID, gpuID)
 }

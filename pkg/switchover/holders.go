@@ -71,16 +71,16 @@ func (h *Holder) asked(now time.Time, force bool) bool {
 	return h.Pod.Ending == nil || force && h.Pod.Ending.Sub(now) > forcedGrace
 }
 
-// holders finds who is in the way on cards of a node. A claim that nobody has reserved
+// holders finds who is in the way on GPUs of a node. A claim that nobody has reserved
 // is not: nothing of it is on the node.
-func (r *Reconciler) holders(ctx context.Context, pods *podReader, cards []string, keeps map[string]bool) ([]Holder, error) {
+func (r *Reconciler) holders(ctx context.Context, pods *podReader, gpus []string, keeps map[string]bool) ([]Holder, error) {
 	claims, err := r.claimsOn(ctx, pods)
 	if err != nil {
 		return nil, err
 	}
 	var all []Holder
 	for _, c := range claims {
-		u := useOf(c, pods.node, cards, keeps)
+		u := useOf(c, pods.node, gpus, keeps)
 		if len(u.devices) == 0 {
 			continue
 		}

@@ -36,7 +36,7 @@ func TestClaimsOfAPod(t *testing.T) {
 // never given up.
 func TestPodsThatShareAClaimDoNotComeBack(t *testing.T) {
 	w, _ := begun(t)
-	w.pod("node-a", "shared-0", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+	w.pod("node-a", "shared-0", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 		p.Finalizers = []string{"it/takes-a-while"}
 		c.OwnerReferences = nil
 	})
@@ -80,13 +80,13 @@ func TestAClaimThatToleratesTheTaintDoesNotComeBack(t *testing.T) {
 			result.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
 			result.AdminAccess = ptr.To(admin)
 		}
-		w.pod("node-a", "tolerant", cardA, cardA+"-mig-1g-10gb-6", tolerant)
+		w.pod("node-a", "tolerant", gpuA, gpuA+"-mig-1g-10gb-6", tolerant)
 		back := 0
 		w.evict = func(pod types.NamespacedName) error {
-			free := slices.ContainsFunc(n.devices(w, cardA), func(d resourceapi.Device) bool { return d.Name == cardA })
+			free := slices.ContainsFunc(n.devices(w, gpuA), func(d resourceapi.Device) bool { return d.Name == gpuA })
 			if strings.HasPrefix(pod.Name, "tolerant") && free {
 				back++
-				w.pod("node-a", fmt.Sprint("tolerant-", back), cardA, cardA, tolerant)
+				w.pod("node-a", fmt.Sprint("tolerant-", back), gpuA, gpuA, tolerant)
 			}
 			return nil
 		}
@@ -130,10 +130,10 @@ func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
 	w.addNode("node-a")
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	assert.False(t, hasNodeTaint(w.node("node-a")), "only the cards that change are disturbed")
+	assert.False(t, hasNodeTaint(w.node("node-a")), "only the GPUs that change are disturbed")
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.Zero(t, w.writes["patch *v1.Node"])
 }
@@ -152,7 +152,7 @@ func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *te
 	assert.True(t, m.Next(n, f).Evict)
 }
 
-// A card is not changed under a pod that the cache does not know of yet: its claim would
+// A GPU is not changed under a pod that the cache does not know of yet: its claim would
 // have devices that there are no more.
 func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 	for name, reserved := range map[string][]resourceapi.ResourceClaimConsumerReference{
@@ -168,7 +168,7 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 			w.settled("node-a", "")
 			w.wants("node-a", "cpx")
 			w.freeze()
-			w.pod("node-a", "late", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+			w.pod("node-a", "late", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 				p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("gpu")}}
 				p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To(c.Name)}}
 				c.Status.ReservedFor = reserved
@@ -180,7 +180,7 @@ func TestAPodWhoseClaimTheCacheDoesNotKnowYet(t *testing.T) {
 				w.clock.Step(time.Second)
 			}
 			assert.Equal(t, v1alpha1.Draining, w.gpuNode("node-a").Status.State)
-			assert.Contains(t, ready(w.gpuNode("node-a")).Message, "pod team/late ("+cardA+")")
+			assert.Contains(t, ready(w.gpuNode("node-a")).Message, "pod team/late ("+gpuA+")")
 		})
 	}
 }
@@ -190,13 +190,13 @@ func TestPodsWithClaimsOfOtherDriversCostNothing(t *testing.T) {
 	w.addNode("node-a")
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "nic", cardA, cardA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+	w.pod("node-a", "nic", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic", ResourceClaimName: ptr.To(c.Name)}}
 		c.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
 	})
 	pods := &podReader{Reader: w.r.Reader, node: "node-a"}
 	w.r.Reader = onlyPods{w.r.Reader, t}
-	holders, err := w.r.holders(t.Context(), pods, []string{cardA}, nil)
+	holders, err := w.r.holders(t.Context(), pods, []string{gpuA}, nil)
 	require.NoError(t, err)
 	assert.Empty(t, holders)
 }

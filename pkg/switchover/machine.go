@@ -142,12 +142,12 @@ func (t *turn) want() {
 	}
 }
 
-// conflict tells whether another system serves the node's cards.
+// conflict tells whether another system serves the node's GPUs.
 func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
 
 // wish is what a new switch would bring the node to, nil: the node stays as it is.
 func (t *turn) wish() *v1alpha1.Wish {
-	if t.Choice.Wish == nil || t.conflict() || t.node.Count == 0 && len(t.node.Cards) == 0 {
+	if t.Choice.Wish == nil || t.conflict() || t.node.Count == 0 && len(t.node.GPUs) == 0 {
 		return nil
 	}
 	return t.Choice.Wish

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	cardA = "gpu-0000-01-00-0"
-	cardB = "gpu-0000-02-00-0"
+	gpuA = "gpu-0000-01-00-0"
+	gpuB = "gpu-0000-02-00-0"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -38,7 +38,7 @@ func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.
 	}
 	asked := v1alpha1.Planning
 	if state != v1alpha1.Planning && state != v1alpha1.Waiting {
-		m.Status.Switch.Cards, m.Status.Switch.Order = []string{cardA}, 1
+		m.Status.Switch.GPUs, m.Status.Switch.Order = []string{gpuA}, 1
 		asked = v1alpha1.Tainted
 	}
 	m.enter(state)
@@ -47,10 +47,10 @@ func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.
 	n.Status.Applied, n.Status.Wanted = wishOf("old"), wishOf("new")
 	n.Status.Node = &v1alpha1.NodeReport{
 		Applied: "hash-old", Count: 2, BootID: "boot-1",
-		Cards: []v1alpha1.CardReport{{Name: cardA}, {Name: cardB}},
+		GPUs: []v1alpha1.GPUReport{{Name: gpuA}, {Name: gpuB}},
 		Task: &v1alpha1.Task{
 			Switch: "1", State: asked, Order: m.Status.Switch.Order, Phase: v1alpha1.TaskPlanned,
-			Changes: []v1alpha1.CardChange{{Card: cardA, What: "partitions 1g.10gb x 7", Keeps: []string{cardA + "-keep"}}},
+			Changes: []v1alpha1.GPUChange{{GPU: gpuA, What: "partitions 1g.10gb x 7", Keeps: []string{gpuA + "-keep"}}},
 		},
 	}
 	if m.Status.Switch.Order > 0 {
@@ -74,7 +74,7 @@ func answers(state v1alpha1.State, phase v1alpha1.TaskPhase, more ...string) fun
 	return func(n *v1alpha1.GPUNode) {
 		n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: state, Phase: phase}
 		if state == v1alpha1.Planning && phase == v1alpha1.TaskPlanned {
-			n.Status.Switch.Cards = nil
+			n.Status.Switch.GPUs = nil
 		}
 		if len(more) > 0 {
 			n.Status.Node.Task.Reason, n.Status.Node.Task.Message = more[0], more[1]
@@ -93,22 +93,22 @@ func plans(phase v1alpha1.TaskPhase, change ...func(*v1alpha1.Task)) func(*v1alp
 	}
 }
 
-func changes(cards ...string) func(*v1alpha1.Task) {
+func changes(gpus ...string) func(*v1alpha1.Task) {
 	return func(t *v1alpha1.Task) {
 		t.Changes = nil
-		for _, card := range cards {
-			t.Changes = append(t.Changes, v1alpha1.CardChange{Card: card, What: "partitions"})
+		for _, gpuID := range gpus {
+			t.Changes = append(t.Changes, v1alpha1.GPUChange{GPU: gpuID, What: "partitions"})
 		}
 	}
 }
 
-func shrinks(cards ...string) func(*v1alpha1.Task) {
-	return func(t *v1alpha1.Task) { t.Shrinking = cards }
+func shrinks(gpus ...string) func(*v1alpha1.Task) {
+	return func(t *v1alpha1.Task) { t.Shrinking = gpus }
 }
 
 // toReboot has the GPUs drained for a reboot.
 func toReboot(n *v1alpha1.GPUNode) {
-	n.Status.Switch.RebootRequired, n.Status.Switch.Cards = true, []string{cardA, cardB}
+	n.Status.Switch.RebootRequired, n.Status.Switch.GPUs = true, []string{gpuA, gpuB}
 }
 
 func unpublished(n *v1alpha1.GPUNode) { n.Status.Node.Taints = nil }
@@ -140,7 +140,7 @@ func follows(name string) func(*v1alpha1.GPUNode) {
 	return func(n *v1alpha1.GPUNode) { n.Status.Node.Applied = "hash-" + name }
 }
 
-func soft(n *v1alpha1.GPUNode) { n.Status.Switch.Cards = nil }
+func soft(n *v1alpha1.GPUNode) { n.Status.Switch.GPUs = nil }
 
 func owned(n *v1alpha1.GPUNode) { n.Status.Node.Owners = []string{"mig-manager runs here"} }
 
@@ -170,7 +170,7 @@ func asPolicy(n *v1alpha1.GPUNode) func(*Facts) {
 
 func webPod() Holder {
 	return Holder{
-		Claim: types.NamespacedName{Namespace: "team", Name: "web-gpu"}, Devices: []string{cardA + "-mig-1g-10gb-0"},
+		Claim: types.NamespacedName{Namespace: "team", Name: "web-gpu"}, Devices: []string{gpuA + "-mig-1g-10gb-0"},
 		Pod: &Pod{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "u1"},
 	}
 }
@@ -220,9 +220,9 @@ func TestEveryEdge(t *testing.T) {
 		"tainted, never published":                {node: inState(v1alpha1.Tainted, unpublished), facts: after(minute), state: v1alpha1.Failed, reason: ReasonPluginSilent, result: v1alpha1.ResultFailed},
 		"tainted, no answer":                      {node: inState(v1alpha1.Tainted, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: ReasonPluginSilent, result: v1alpha1.ResultFailed},
 		"tainted, it does not fit any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskRefused)), facts: after(soon, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
-		"tainted, a GPU of somebody else":         {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(cardA, "gpu-x"))), facts: after(soon, held), state: v1alpha1.Failed, reason: ReasonInvalidPlan, result: v1alpha1.ResultFailed},
-		"tainted, another GPU changes, too":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(cardA, cardB))), facts: after(soon, held), state: v1alpha1.Tainted},
-		"tainted, another GPU shrinks":            {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, shrinks(cardB))), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, a GPU of somebody else":         {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1alpha1.Failed, reason: ReasonInvalidPlan, result: v1alpha1.ResultFailed},
+		"tainted, another GPU changes, too":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, gpuB))), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, another GPU shrinks":            {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, shrinks(gpuB))), facts: after(soon, held), state: v1alpha1.Tainted},
 		"tainted, nothing changes any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes())), facts: after(soon, held), state: v1alpha1.Applying},
 		"tainted, the node not yet":               {node: inState(v1alpha1.Tainted), facts: after(soon, without), state: v1alpha1.Tainted},
 		"tainted, the node cannot be":             {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: ReasonTaintFailed, result: v1alpha1.ResultFailed},
@@ -235,9 +235,9 @@ func TestEveryEdge(t *testing.T) {
 		"tainted, something else is wanted":       {node: inState(v1alpha1.Tainted), facts: after(soon, wants("newer")), state: v1alpha1.Planning, reason: ReasonSuperseded, result: v1alpha1.ResultFailed},
 		"draining":                                {node: inState(v1alpha1.Draining), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
 		"draining, the plan is lost":              {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1alpha1.Draining},
-		"draining, held on the node only":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA} }), facts: after(soon), state: v1alpha1.Draining},
-		"draining, what is held may stay":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[0].Held = []string{cardA + "-keep"} }), facts: after(soon), state: v1alpha1.Applying},
-		"draining, another card is held":          {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Cards[1].Held = []string{cardB} }), facts: after(soon), state: v1alpha1.Applying},
+		"draining, held on the node only":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[0].Held = []string{gpuA} }), facts: after(soon), state: v1alpha1.Draining},
+		"draining, what is held may stay":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[0].Held = []string{gpuA + "-keep"} }), facts: after(soon), state: v1alpha1.Applying},
+		"draining, another GPU is held":           {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[1].Held = []string{gpuB} }), facts: after(soon), state: v1alpha1.Applying},
 		"draining, a client has not ended":        {node: inState(v1alpha1.Draining), facts: after(soon, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Draining},
 		"draining, a client does not end":         {node: inState(v1alpha1.Draining), facts: after(minute, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Applying},
 		"draining, gone":                          {node: inState(v1alpha1.Draining), facts: after(soon), state: v1alpha1.Applying},
@@ -423,23 +423,23 @@ func TestAFailureThatRepeatsKeepsOnePlaceInTheHistory(t *testing.T) {
 	assert.Equal(t, 10*time.Minute, n.Status.History[0].Duration.Duration)
 }
 
-func TestRebootDrainsAllCards(t *testing.T) {
+func TestRebootDrainsAllGPUs(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
 	n := inState(v1alpha1.Applying, policy(func(p *v1alpha1.SwitchPolicy) { p.Reboot = v1alpha1.RebootAllowed }),
 		answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired))
 	step := m.Next(n, after(time.Second, asPolicy(n)))
-	assert.Equal(t, []string{cardA, cardB}, step.Status.Switch.Cards)
+	assert.Equal(t, []string{gpuA, gpuB}, step.Status.Switch.GPUs)
 	assert.True(t, step.Status.Switch.RebootRequired)
 	assert.Equal(t, int32(2), step.Status.Switch.Order)
 	n.Status = step.Status
 	n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: v1alpha1.Tainted, Order: 2, Phase: v1alpha1.TaskPlanned}
 	n.Status.Node.Taints = &v1alpha1.PublishedTaints{Switch: "1", Order: 2}
-	n.Status.Node.Cards[0].Held = []string{cardA + "-keep"}
+	n.Status.Node.GPUs[0].Held = []string{gpuA + "-keep"}
 	step = m.Next(n, after(2*time.Second, asPolicy(n)))
 	assert.Equal(t, v1alpha1.Draining, step.Status.State, "nobody may stay on a node that reboots")
 }
 
-// A roll back that failed leaves cards that nobody wants so. Whoever disables the node then
+// A roll back that failed leaves GPUs that nobody wants so. Whoever disables the node then
 // must not be told that all is well.
 func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	m := &Machine{Deadlines: DefaultDeadlines()}
@@ -447,7 +447,7 @@ func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	c := meta.FindStatusCondition(step.Status.Conditions, v1alpha1.ConditionReady)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
 	assert.Equal(t, ReasonDisabled, c.Reason)
-	assert.Contains(t, c.Message, "its cards are not as profile old wants them, which could not be put back")
+	assert.Contains(t, c.Message, "its GPUs are not as profile old wants them, which could not be put back")
 	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(ReasonDisabled)))
 	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionReady))
 }

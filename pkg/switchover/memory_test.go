@@ -34,24 +34,24 @@ func decoded[T any](t testing.TB, o *T) *T {
 	return &out
 }
 
-// fullGPUNode is a GPUNode of eight cards cut in seven, each of them held, with a long
+// fullGPUNode is a GPUNode of eight GPUs cut in seven, each of them held, with a long
 // history.
 func fullGPUNode(name string) *v1alpha1.GPUNode {
 	n := inState(v1alpha1.Draining)
 	n.Name = name
-	n.Status.Node.Cards = nil
+	n.Status.Node.GPUs = nil
 	for i := range 8 {
-		c := v1alpha1.CardReport{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG on", Slice: "0123456789abcdef"}
+		c := v1alpha1.GPUReport{Name: fmt.Sprintf("gpu-0000-%02x-00-0", i), Vendor: "nvidia", Product: "NVIDIA H100 80GB HBM3", Mode: "MIG on", Slice: "0123456789abcdef"}
 		for j := range 7 {
 			c.Partitions = append(c.Partitions, fmt.Sprintf("%s-mig-1g-10gb-%d", c.Name, j))
 		}
 		c.Held = c.Partitions
-		n.Status.Node.Cards = append(n.Status.Node.Cards, c)
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, c)
 	}
 	for range keptRecords {
 		n.Status.History = append(n.Status.History, v1alpha1.SwitchRecord{From: "old", To: "new", Result: v1alpha1.ResultFailed, Message: "a message of some length, as people like to read them"})
 	}
-	n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:node":{"f:cards":{}}}}`)}}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:node":{"f:gpus":{}}}}`)}}
 	return n
 }
 
@@ -65,7 +65,7 @@ func fullClaim(i int) *resourceapi.ResourceClaim {
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu-mig.tranche.dev"}}}
 	node := fmt.Sprintf("node-%04d", i/56)
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
-		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: cardA + "-mig-1g-10gb-0",
+		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: gpuA + "-mig-1g-10gb-0",
 	}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: "uid"}}
 	return c

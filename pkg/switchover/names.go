@@ -19,7 +19,7 @@ const (
 	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 )
 
-// DefaultPauseLabels are the labels by which clients that keep cards busy are kept off
+// DefaultPauseLabels are the labels by which clients that keep GPUs busy are kept off
 // a node: those of NVIDIA's GPU operator (its components' nodeSelector, and that of
 // clients that join them), and one for everything else. AMD's operator has no such
 // labels; its metrics exporter follows ours with spec.metricsExporter.selector.

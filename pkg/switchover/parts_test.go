@@ -103,7 +103,7 @@ func TestABudgetSurvivesTheController(t *testing.T) {
 	w.profile("cpx")
 	w.settled("node-a", "")
 	w.settled("node-b", "")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	w.evict = refuse("no")
 	w.wants("node-a", "cpx")
 	w.wants("node-b", "cpx")
@@ -135,7 +135,7 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 		w.wants(name, "cpx")
 	}
 	w.evict = refuse("no")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	earlier := w.r
 	w.startController()
 	require.NoError(t, w.r.begin(t.Context()))
@@ -154,16 +154,16 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 
 func TestWhatAHolderIsSaidToDo(t *testing.T) {
 	for text, change := range map[string]func(*Holder){
-		"pod team/web (" + cardA + "-mig-1g-10gb-0)":                                            func(*Holder) {},
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) has ended, and its claim is being released": func(h *Holder) { h.Pod.Over = true },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is ending, and has 30 s for it":             func(h *Holder) { h.Pod.Ending, h.Pod.Grace = ptr.To(noon), 30 },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is ending, and finalizers keep it: a":       func(h *Holder) { h.Pod.Ending, h.Pod.Finalizers = ptr.To(noon), []string{"a"} },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) should have been gone by 11:59:54 UTC: do the node's kubelet and its plugin run, and what do the pod's events say?": func(h *Holder) {
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0)":                                            func(*Holder) {},
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0) has ended, and its claim is being released": func(h *Holder) { h.Pod.Over = true },
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0) is ending, and has 30 s for it":             func(h *Holder) { h.Pod.Ending, h.Pod.Grace = ptr.To(noon), 30 },
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0) is ending, and finalizers keep it: a":       func(h *Holder) { h.Pod.Ending, h.Pod.Finalizers = ptr.To(noon), []string{"a"} },
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0) should have been gone by 11:59:54 UTC: do the node's kubelet and its plugin run, and what do the pod's events say?": func(h *Holder) {
 			h.Pod.Ending, h.Pod.Grace, h.Pod.Over = ptr.To(noon.Add(-6*time.Second)), 30, true
 		},
-		"pod team/web (" + cardA + "-mig-1g-10gb-0) is not evicted: no":                              func(h *Holder) { h.Pod.Refused = "no" },
-		"pod team/web (" + cardA + "-mig-1g-10gb-0); its claim tolerates the taint":                  func(h *Holder) { h.Tolerates = true },
-		"jobs team/x holds " + cardA + "-mig-1g-10gb-0 for claim team/web-gpu and cannot be evicted": func(h *Holder) { h.Pod, h.Other = nil, "jobs team/x" },
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0) is not evicted: no":                              func(h *Holder) { h.Pod.Refused = "no" },
+		"pod team/web (" + gpuA + "-mig-1g-10gb-0); its claim tolerates the taint":                  func(h *Holder) { h.Tolerates = true },
+		"jobs team/x holds " + gpuA + "-mig-1g-10gb-0 for claim team/web-gpu and cannot be evicted": func(h *Holder) { h.Pod, h.Other = nil, "jobs team/x" },
 	} {
 		h := webPod()
 		change(&h)
@@ -254,7 +254,7 @@ func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.pod("node-a", "web", cardA, cardA)
+			w.pod("node-a", "web", gpuA, gpuA)
 			h := webPod()
 			h.Pod.UID = "pod-web"
 			w.refuse = nil

@@ -34,7 +34,7 @@ func drainPlan(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	if plan == nil || plan.Phase != v1alpha1.TaskPlanned || !publishedFor(sw, node) {
 		return nil
 	}
-	if cards, shrinking := grown(sw, plan); !sameSets(sw, cards, shrinking) {
+	if gpus, shrinking := grown(sw, plan); !sameSets(sw, gpus, shrinking) {
 		return nil
 	}
 	return plan
@@ -42,13 +42,13 @@ func drainPlan(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 
 // drained are the GPUs that pods have to leave by a plan, and the devices on them whose
 // holders may stay. A node that reboots is left by everybody.
-func drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (cards []string, keeps map[string]bool) {
+func drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, keeps map[string]bool) {
 	keeps = map[string]bool{}
 	if sw == nil || node == nil {
 		return nil, keeps
 	}
 	if sw.RebootRequired {
-		return cardNames(node), keeps
+		return gpuNames(node), keeps
 	}
 	plan := drainPlan(sw, node)
 	if plan == nil {
@@ -64,20 +64,20 @@ func drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (cards []string, ke
 
 // changing are the GPUs of a plan whose hardware changes.
 func changing(plan *v1alpha1.Task) []string {
-	cards := make([]string, 0, len(plan.Changes))
+	gpus := make([]string, 0, len(plan.Changes))
 	for i := range plan.Changes {
-		cards = append(cards, plan.Changes[i].Card)
+		gpus = append(gpus, plan.Changes[i].GPU)
 	}
-	slices.Sort(cards)
-	return slices.Compact(cards)
+	slices.Sort(gpus)
+	return slices.Compact(gpus)
 }
 
-// shrinking are those of the GPUs that offer less afterwards that are not among the cards
+// shrinking are those of the GPUs that offer less afterwards that are not among the GPUs
 // that change, sorted.
-func shrinking(names, cards []string) []string {
+func shrinking(names, gpus []string) []string {
 	var out []string
 	for _, name := range names {
-		if !slices.Contains(cards, name) {
+		if !slices.Contains(gpus, name) {
 			out = append(out, name)
 		}
 	}
@@ -87,21 +87,21 @@ func shrinking(names, cards []string) []string {
 
 // grown are the GPUs to taint for a switch after a plan. They never become fewer, so the
 // orders of a switch come to an end.
-func grown(sw *v1alpha1.Switch, plan *v1alpha1.Task) (cards, shrinks []string) {
-	cards = slices.Concat(sw.Cards, changing(plan))
-	slices.Sort(cards)
-	cards = slices.Compact(cards)
-	return cards, shrinking(slices.Concat(sw.Shrinking, plan.Shrinking), cards)
+func grown(sw *v1alpha1.Switch, plan *v1alpha1.Task) (gpus, shrinks []string) {
+	gpus = slices.Concat(sw.GPUs, changing(plan))
+	slices.Sort(gpus)
+	gpus = slices.Compact(gpus)
+	return gpus, shrinking(slices.Concat(sw.Shrinking, plan.Shrinking), gpus)
 }
 
-func sameSets(sw *v1alpha1.Switch, cards, shrinks []string) bool {
-	return slices.Equal(sw.Cards, cards) && slices.Equal(sw.Shrinking, shrinks)
+func sameSets(sw *v1alpha1.Switch, gpus, shrinks []string) bool {
+	return slices.Equal(sw.GPUs, gpus) && slices.Equal(sw.Shrinking, shrinks)
 }
 
 // order has the plugin taint GPUs and plan again.
-func (t *turn) order(cards, shrinks []string) {
+func (t *turn) order(gpus, shrinks []string) {
 	sw := t.Status.Switch
-	sw.Cards, sw.Shrinking = cards, shrinks
+	sw.GPUs, sw.Shrinking = gpus, shrinks
 	sw.Order++
 	t.enter(v1alpha1.Tainted)
 }
@@ -110,8 +110,8 @@ func (t *turn) order(cards, shrinks []string) {
 // pods leave, so it may name only GPUs of its own node.
 func (t *turn) invalid(plan *v1alpha1.Task) string {
 	known := map[string]bool{}
-	for i := range t.node.Cards {
-		known[t.node.Cards[i].Name] = true
+	for i := range t.node.GPUs {
+		known[t.node.GPUs[i].Name] = true
 	}
 	for _, name := range slices.Concat(changing(plan), plan.Shrinking) {
 		if !known[name] {
@@ -125,11 +125,11 @@ func (t *turn) invalid(plan *v1alpha1.Task) string {
 // mostName is how much of a name that nobody knows is quoted.
 const mostName = 80
 
-// cardNames are the names of a node's GPUs.
-func cardNames(node *v1alpha1.NodeReport) []string {
-	names := make([]string, 0, len(node.Cards))
-	for i := range node.Cards {
-		names = append(names, node.Cards[i].Name)
+// gpuNames are the names of a node's GPUs.
+func gpuNames(node *v1alpha1.NodeReport) []string {
+	names := make([]string, 0, len(node.GPUs))
+	for i := range node.GPUs {
+		names = append(names, node.GPUs[i].Name)
 	}
 	slices.Sort(names)
 	return names

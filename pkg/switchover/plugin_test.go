@@ -23,8 +23,8 @@ import (
 // fakeNode is a node's plugin, with its hardware. It answers as the node would: an
 // answer that needs time comes when the time has passed.
 type fakeNode struct {
-	name  string
-	cards []string
+	name string
+	gpus []string
 	// applied is the hash that the hardware follows; memory is what the plugin has of
 	// its task.
 	applied string
@@ -37,9 +37,9 @@ type fakeNode struct {
 	dead    bool
 	slow    time.Duration
 	owners  []string
-	changes func(sw *v1alpha1.Switch) []v1alpha1.CardChange
+	changes func(sw *v1alpha1.Switch) []v1alpha1.GPUChange
 	// second is the plan that is made once the taints stand, nil: changes again.
-	second func(sw *v1alpha1.Switch) (changes []v1alpha1.CardChange, shrinking []string)
+	second func(sw *v1alpha1.Switch) (changes []v1alpha1.GPUChange, shrinking []string)
 	// dropped: the API server drops device taints.
 	dropped bool
 	basis   string
@@ -47,7 +47,7 @@ type fakeNode struct {
 	wrong   bool     // it publishes something else than it says
 	gone    []string // devices that it does not publish
 	foreign []string // devices that it holds for claims that are gone
-	kept    []string // devices that may be held while their card is changed
+	kept    []string // devices that may be held while their GPU is changed
 	// taints is the order whose taints it publishes, on tainted with a value. plan is what
 	// it answered last to an order.
 	taints  *v1alpha1.PublishedTaints
@@ -55,7 +55,7 @@ type fakeNode struct {
 	// withheld are the GPUs of which it publishes only what claims hold.
 	withheld []string
 	value    string
-	plan     []v1alpha1.CardChange
+	plan     []v1alpha1.GPUChange
 
 	quick bool // there are no claims, and slices are made when they are asked for
 
@@ -65,17 +65,17 @@ type fakeNode struct {
 
 const deviceOf = "-mig-1g-10gb-0"
 
-// addNode adds a node with cards, a plugin, and a GPUNode that is in no profile.
-func (w *world) addNode(name string, cards ...string) *fakeNode {
-	if len(cards) == 0 {
-		cards = []string{cardA, cardB}
+// addNode adds a node with GPUs, a plugin, and a GPUNode that is in no profile.
+func (w *world) addNode(name string, gpus ...string) *fakeNode {
+	if len(gpus) == 0 {
+		gpus = []string{gpuA, gpuB}
 	}
-	n := &fakeNode{name: name, cards: cards}
-	n.changes = func(sw *v1alpha1.Switch) []v1alpha1.CardChange {
+	n := &fakeNode{name: name, gpus: gpus}
+	n.changes = func(sw *v1alpha1.Switch) []v1alpha1.GPUChange {
 		if sw.To.Profile == "" || sw.To.Profile == v1alpha1.DefaultProfile {
 			return nil
 		}
-		return []v1alpha1.CardChange{{Card: n.cards[0], What: "partitions for " + sw.To.Profile}}
+		return []v1alpha1.GPUChange{{GPU: n.gpus[0], What: "partitions for " + sw.To.Profile}}
 	}
 	w.nodes[name] = n
 	require.NoError(w.t, w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name)}}))
@@ -134,10 +134,10 @@ func (n *fakeNode) taint(s *v1alpha1.GPUNodeStatus) {
 		n.taints = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order, Withheld: n.dropped}
 		n.value = v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
 		if s.Switch.Withhold {
-			n.withheld = s.Switch.Cards
+			n.withheld = s.Switch.GPUs
 		}
 		if !n.dropped {
-			n.tainted = slices.Concat(s.Switch.Cards, s.Switch.Shrinking)
+			n.tainted = slices.Concat(s.Switch.GPUs, s.Switch.Shrinking)
 		}
 	}
 }
@@ -181,9 +181,9 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning && state != v1alpha1.Tainted {
 		wish := sw.Target(state)
 		for _, change := range n.plan {
-			if card := change.Card; n.applied != wish.Hash && len(sw.Cards) > 0 {
+			if gpuID := change.GPU; n.applied != wish.Hash && len(sw.GPUs) > 0 {
 				// Nothing is changed under a pod.
-				assert.Subset(w.t, n.kept, n.held(w, card), "changed while it is held")
+				assert.Subset(w.t, n.kept, n.held(w, gpuID), "changed while it is held")
 			}
 		}
 		n.applied = wish.Hash
@@ -191,8 +191,8 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 	n.task = task
 }
 
-// held are the devices of a card that claims of pods hold, as the node sees it.
-func (n *fakeNode) held(w *world, card string) []string {
+// held are the devices of a GPU that claims of pods hold, as the node sees it.
+func (n *fakeNode) held(w *world, gpuID string) []string {
 	if n.quick {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (n *fakeNode) held(w *world, card string) []string {
 	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{nodeIndex: n.name}))
 	held := slices.Clone(n.foreign)
 	for i := range claims.Items {
-		if device := claims.Items[i].Status.Allocation.Devices.Results[0].Device; gpu.CardOfDevice(device) != card {
+		if device := claims.Items[i].Status.Allocation.Devices.Results[0].Device; gpu.GPUOfDevice(device) != gpuID {
 			continue
 		}
 		for _, user := range claims.Items[i].Status.ReservedFor {
@@ -215,21 +215,21 @@ func (n *fakeNode) held(w *world, card string) []string {
 }
 
 // devices are what is published of a GPU: itself and a few of its partitions.
-func (n *fakeNode) devices(w *world, card string) []resourceapi.Device {
+func (n *fakeNode) devices(w *world, gpuID string) []resourceapi.Device {
 	var all []resourceapi.Device
 	var held []string
 	if len(n.withheld) > 0 {
-		held = n.held(w, card)
+		held = n.held(w, gpuID)
 	}
-	for _, name := range []string{card, card + deviceOf, card + "-mig-1g-10gb-6"} {
-		if slices.Contains(n.gone, name) || slices.Contains(n.withheld, card) && !slices.Contains(held, name) {
+	for _, name := range []string{gpuID, gpuID + deviceOf, gpuID + "-mig-1g-10gb-6"} {
+		if slices.Contains(n.gone, name) || slices.Contains(n.withheld, gpuID) && !slices.Contains(held, name) {
 			continue
 		}
 		d := resourceapi.Device{
 			Name:       name,
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
 		}
-		if slices.Contains(n.tainted, card) {
+		if slices.Contains(n.tainted, gpuID) {
 			d.Taints = []resourceapi.DeviceTaint{{Key: TaintKey, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		all = append(all, d)
@@ -258,15 +258,15 @@ func (w *world) taintedGPUs(node string) map[string]string {
 
 // publish keeps the node's slices.
 func (n *fakeNode) publish(w *world) {
-	for _, card := range n.cards {
-		devices := n.devices(w, card)
+	for _, gpuID := range n.gpus {
+		devices := n.devices(w, gpuID)
 		if n.wrong {
 			devices[0].Name = "wrong"
 		}
-		s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + card}}
+		s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + gpuID}}
 		s.Spec = resourceapi.ResourceSliceSpec{
 			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices,
-			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(len(n.cards))},
+			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},
 		}
 		var old resourceapi.ResourceSlice
 		err := w.api.Get(w.t.Context(), client.ObjectKeyFromObject(s), &old)
@@ -281,13 +281,13 @@ func (n *fakeNode) publish(w *world) {
 }
 
 func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
-	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.cards)), Applied: n.applied, Owners: n.owners, Basis: n.basis}
+	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.gpus)), Applied: n.applied, Owners: n.owners, Basis: n.basis}
 	if n.taints != nil {
 		r.Taints = n.taints.DeepCopy()
 	}
-	for _, card := range n.cards {
-		c := v1alpha1.CardReport{Name: card, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(w, card)), Held: n.held(w, card)}
-		r.Cards = append(r.Cards, c)
+	for _, gpuID := range n.gpus {
+		c := v1alpha1.GPUReport{Name: gpuID, Vendor: "nvidia", Product: "H100", Slice: publish.Digest(n.devices(w, gpuID)), Held: n.held(w, gpuID)}
+		r.GPUs = append(r.GPUs, c)
 		r.Held += int32(len(c.Held))
 	}
 	if n.task.Switch != "" {

@@ -111,7 +111,7 @@ func (p *podReader) get(ctx context.Context, name types.NamespacedName, uid type
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read pod %s, which holds a card: %w", name, err)
+		return nil, fmt.Errorf("read pod %s, which holds a GPU: %w", name, err)
 	}
 	return podOf(&pod), nil
 }

@@ -169,35 +169,35 @@ func (c *chaos) enable(yes bool) {
 // second has the plugin change its mind once the taints stand.
 func (c *chaos) second() {
 	which := c.rand.IntN(4)
-	c.node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.CardChange, []string) {
+	c.node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
 		changes := c.node.changes(sw)
 		switch which {
 		case 0:
-			return changes, []string{cardB}
+			return changes, []string{gpuB}
 		case 1:
-			return append(changes, v1alpha1.CardChange{Card: cardB, What: "too"}), nil
+			return append(changes, v1alpha1.GPUChange{GPU: gpuB, What: "too"}), nil
 		case 2:
 			return nil, nil
 		}
-		return append(changes, v1alpha1.CardChange{Card: "gpu-of-another-node"}), nil
+		return append(changes, v1alpha1.GPUChange{GPU: "gpu-of-another-node"}), nil
 	}
 }
 
-// addPod adds a pod as the scheduler would: not on a card that is tainted.
+// addPod adds a pod as the scheduler would: not on a GPU that is tainted.
 func (c *chaos) addPod() {
-	card := c.pick(cardA, cardB)
-	if c.taintedGPUs("node-a")[card] != "" || c.node.dropped && c.gpuNode("node-a").Status.OrdersTaints() {
+	gpuID := c.pick(gpuA, gpuB)
+	if c.taintedGPUs("node-a")[gpuID] != "" || c.node.dropped && c.gpuNode("node-a").Status.OrdersTaints() {
 		return
 	}
-	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, card)) > 0 {
+	if hasNodeTaint(c.world.node("node-a")) || len(c.node.held(c.world, gpuID)) > 0 {
 		return
 	}
-	// The node would refuse it while it changes the card.
+	// The node would refuse it while it changes the GPU.
 	if s := c.gpuNode("node-a").Status.State; s == v1alpha1.Applying || s == v1alpha1.Rebooting || s == v1alpha1.RollingBack {
 		return
 	}
 	c.pods++
-	c.pod("node-a", fmt.Sprintf("pod-%d", c.pods), card, card, func(p *corev1.Pod, r *resourceapi.ResourceClaim) {
+	c.pod("node-a", fmt.Sprintf("pod-%d", c.pods), gpuID, gpuID, func(p *corev1.Pod, r *resourceapi.ResourceClaim) {
 		r.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(c.rand.IntN(5) == 0)
 	})
 }

@@ -266,7 +266,7 @@ func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step 
 	return nil
 }
 
-// patchStatus writes a status. Where cards are given back, it has been done by then, and
+// patchStatus writes a status. Where GPUs are given back, it has been done by then, and
 // would be undone and done again if the plugin had just reported something: what it
 // reports is not the controller's to decide about any more.
 func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {

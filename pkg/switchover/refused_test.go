@@ -75,7 +75,7 @@ func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
 		w.round("node-a")
 		w.clock.Step(time.Second)
 	}
-	assert.True(t, w.podThere("web"), "it would come back to the card")
+	assert.True(t, w.podThere("web"), "it would come back to the GPU")
 	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "taint node node-a or pause its clients")
 	w.refuse = nil
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")

@@ -57,10 +57,10 @@ func (f *fleet) lists(list client.ObjectList, o *client.ListOptions) bool {
 	case *resourceapi.ResourceSliceList:
 		name, _ := o.FieldSelector.RequiresExactMatch(resourceapi.ResourceSliceSelectorNodeName)
 		n := f.nodes[name]
-		for _, card := range n.cards {
+		for _, gpuID := range n.gpus {
 			s := resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
-				Driver: gpu.DriverName, NodeName: ptr.To(name), Devices: n.devices(nil, card),
-				Pool: resourceapi.ResourcePool{Name: gpu.PoolName(name), Generation: 1, ResourceSliceCount: int64(len(n.cards))},
+				Driver: gpu.DriverName, NodeName: ptr.To(name), Devices: n.devices(nil, gpuID),
+				Pool: resourceapi.ResourcePool{Name: gpu.PoolName(name), Generation: 1, ResourceSliceCount: int64(len(n.gpus))},
 			}}
 			l.Items = append(l.Items, s)
 		}
@@ -81,8 +81,8 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	hash := nothing().Hash
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
-		n := &fakeNode{name: name, cards: []string{cardA}, applied: hash, quick: true}
-		n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange { return []v1alpha1.CardChange{{Card: cardA}} }
+		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: hash, quick: true}
+		n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return []v1alpha1.GPUChange{{GPU: gpuA}} }
 		w.nodes[name] = n
 		g := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		g.Status.State, g.Status.Applied = v1alpha1.Idle, nothing()

@@ -15,15 +15,15 @@ import (
 // The second plan names more GPUs: they are tainted before anybody leaves.
 func TestASecondPlanThatNeedsMoreGPUs(t *testing.T) {
 	w, node := begun(t)
-	w.pod("node-a", "late", cardB, cardB)
-	node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.CardChange, []string) {
-		return []v1alpha1.CardChange{{Card: cardA}, {Card: cardB}}, nil
+	w.pod("node-a", "late", gpuB, gpuB)
+	node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
+		return []v1alpha1.GPUChange{{GPU: gpuA}, {GPU: gpuB}}, nil
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	assert.Equal(t, []string{cardA, cardB}, n.Status.Switch.Cards)
+	assert.Equal(t, []string{gpuA, gpuB}, n.Status.Switch.GPUs)
 	assert.Equal(t, int32(2), n.Status.Switch.Order)
-	assert.Equal(t, map[string]string{cardA: "cpx", cardB: "cpx"}, w.taintedGPUs("node-a"))
+	assert.Equal(t, map[string]string{gpuA: "cpx", gpuB: "cpx"}, w.taintedGPUs("node-a"))
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.False(t, w.podThere("late"))
 }
@@ -31,10 +31,10 @@ func TestASecondPlanThatNeedsMoreGPUs(t *testing.T) {
 // A pod that the second plan keeps is not evicted for what the first one said.
 func TestThePlanOfBeforeEvictsNobody(t *testing.T) {
 	w, node := begun(t)
-	node.second = func(*v1alpha1.Switch) ([]v1alpha1.CardChange, []string) {
-		return []v1alpha1.CardChange{{Card: cardA, Keeps: []string{cardA + deviceOf}}}, []string{cardB}
+	node.second = func(*v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
+		return []v1alpha1.GPUChange{{GPU: gpuA, Keeps: []string{gpuA + deviceOf}}}, []string{gpuB}
 	}
-	node.kept = []string{cardA + deviceOf}
+	node.kept = []string{gpuA + deviceOf}
 	w.wants("node-a", "cpx")
 	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
 	assert.True(t, w.podThere("web"))
@@ -149,11 +149,11 @@ func TestAPodWhoseDeviceIsGoneLeaves(t *testing.T) {
 	w, node := begun(t)
 	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
 		if s == v1alpha1.Applying && !w.podThere("stray") {
-			node.gone = []string{cardA + "-mig-1g-10gb-6"}
+			node.gone = []string{gpuA + "-mig-1g-10gb-6"}
 			node.kept = node.gone
-			w.pod("node-a", "stray", cardA, cardA+"-mig-1g-10gb-6")
-			w.pod("node-a", "fine", cardA, cardA)
-			node.kept = append(node.kept, cardA)
+			w.pod("node-a", "stray", gpuA, gpuA+"-mig-1g-10gb-6")
+			w.pod("node-a", "fine", gpuA, gpuA)
+			node.kept = append(node.kept, gpuA)
 		}
 		return "", "", ""
 	}

@@ -93,7 +93,7 @@ func TestTheControllerByHTTP(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, len(allStates), count)
 	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP tranche_switching_nodes Nodes whose cards are being switched, as the budget counts them.
+# HELP tranche_switching_nodes Nodes whose GPUs are being switched, as the budget counts them.
 # TYPE tranche_switching_nodes gauge
 tranche_switching_nodes 0
 # HELP tranche_switching_nodes_limit How many nodes may be switched at once.
@@ -125,7 +125,7 @@ func TestWhatWakesWhom(t *testing.T) {
 	}
 	claim := &resourceapi.ResourceClaim{}
 	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-		{Driver: gpu.DriverName, Pool: "node-a", Device: cardA}, {Driver: gpu.DriverName, Pool: "node-b", Device: cardA}, {Driver: "other", Pool: "node-c"},
+		{Driver: gpu.DriverName, Pool: "node-a", Device: gpuA}, {Driver: gpu.DriverName, Pool: "node-b", Device: gpuA}, {Driver: "other", Pool: "node-c"},
 	}}}
 	ctx := t.Context()
 	assert.Len(t, r.ofNode(ctx, node("node-a")), 1)

@@ -43,7 +43,7 @@ func (t *turn) planned(plan *v1alpha1.Task) {
 	}
 	switch {
 	case len(plan.Changes) == 0:
-		sw.Cards, sw.Shrinking, sw.Withhold, sw.Paused, sw.NodeTaint = nil, nil, false, nil, false
+		sw.GPUs, sw.Shrinking, sw.Withhold, sw.Paused, sw.NodeTaint = nil, nil, false, nil, false
 		t.enter(v1alpha1.Applying)
 	case t.Granted:
 		t.taint(plan)
@@ -73,8 +73,8 @@ func (t *turn) taint(plan *v1alpha1.Task) {
 	} else {
 		sw.Paused = nil
 	}
-	cards := changing(plan)
-	t.order(cards, shrinking(plan.Shrinking, cards))
+	gpus := changing(plan)
+	t.order(gpus, shrinking(plan.Shrinking, gpus))
 }
 
 // merged are labels that are paused already, of an earlier switch, and others.
@@ -106,8 +106,8 @@ func (t *turn) tainted() {
 		t.stop(ReasonInvalidPlan, wrong)
 		return
 	}
-	if cards, shrinks := grown(sw, plan); !sameSets(sw, cards, shrinks) {
-		t.order(cards, shrinks)
+	if gpus, shrinks := grown(sw, plan); !sameSets(sw, gpus, shrinks) {
+		t.order(gpus, shrinks)
 		return
 	}
 	switch {
@@ -195,7 +195,7 @@ func (t *turn) withhold() bool {
 		return false
 	}
 	sw.Withhold = true
-	t.order(sw.Cards, sw.Shrinking)
+	t.order(sw.GPUs, sw.Shrinking)
 	return true
 }
 
@@ -216,7 +216,7 @@ func (t *turn) proceed() {
 	t.enter(v1alpha1.Applying)
 }
 
-// inTheWay says who keeps the cards from being changed, in words.
+// inTheWay says who keeps the GPUs from being changed, in words.
 func (t *turn) inTheWay() []string {
 	sw := t.Status.Switch
 	var left []string
@@ -251,13 +251,13 @@ const heldText = "still held on the node, for a claim that is being released or 
 
 // heldOnNode are the devices in the way that claims hold, as the node sees it.
 func (t *turn) heldOnNode() []string {
-	cards, keeps := drained(t.Status.Switch, t.node)
+	gpus, keeps := drained(t.Status.Switch, t.node)
 	var held []string
-	for i := range t.node.Cards {
-		if !slices.Contains(cards, t.node.Cards[i].Name) {
+	for i := range t.node.GPUs {
+		if !slices.Contains(gpus, t.node.GPUs[i].Name) {
 			continue
 		}
-		for _, device := range t.node.Cards[i].Held {
+		for _, device := range t.node.GPUs[i].Held {
 			if !keeps[device] {
 				held = append(held, device)
 			}
@@ -272,14 +272,14 @@ func (t *turn) applying() {
 	switch {
 	case a == nil:
 		if t.late() {
-			t.rollBack(ReasonPluginSilent, t.silentText("change the cards"))
+			t.rollBack(ReasonPluginSilent, t.silentText("change the GPUs"))
 		}
 	case a.Phase == v1alpha1.TaskDone:
 		t.done()
-	case a.Phase == v1alpha1.TaskRebootRequired && sw.Policy.Reboot == v1alpha1.RebootAllowed && len(sw.Cards) > 0:
+	case a.Phase == v1alpha1.TaskRebootRequired && sw.Policy.Reboot == v1alpha1.RebootAllowed && len(sw.GPUs) > 0:
 		// The node goes down, so all of its GPUs must be free.
 		sw.RebootRequired = true
-		t.order(cardNames(t.node), nil)
+		t.order(gpuNames(t.node), nil)
 	case a.Phase == v1alpha1.TaskRebootRequired:
 		t.rollBack(ReasonRebootRequired, a.Message)
 	default:
@@ -293,7 +293,7 @@ func (t *turn) rebooting() {
 	case a != nil && a.Phase == v1alpha1.TaskDone:
 		t.done()
 	case a != nil && a.Phase == v1alpha1.TaskRebootRequired && a.State == v1alpha1.Rebooting:
-		t.rollBack(ReasonRebootRequired, "after the reboot the cards still ask for one: "+a.Message)
+		t.rollBack(ReasonRebootRequired, "after the reboot the GPUs still ask for one: "+a.Message)
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
 		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
 	case t.late():

@@ -24,18 +24,18 @@ func TestASwitch(t *testing.T) {
 	w.addNode("node-a")
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA+deviceOf)
-	w.pod("node-a", "other", cardB, cardB+deviceOf)
+	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
+	w.pod("node-a", "other", gpuB, gpuB+deviceOf)
 	w.wants("node-a", "cpx")
 
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
-	assert.Equal(t, map[string]string{cardA: "cpx"}, w.taintedGPUs("node-a"))
+	assert.Equal(t, map[string]string{gpuA: "cpx"}, w.taintedGPUs("node-a"))
 	assert.Equal(t, ReasonSwitching, ready(n).Reason)
 
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
 	assert.False(t, w.podThere("web"))
-	assert.True(t, w.podThere("other"), "only the card that changes is disturbed")
+	assert.True(t, w.podThere("other"), "only the GPU that changes is disturbed")
 	assert.Equal(t, "profile cpx is followed, as the node's label tranche.dev/profile names it", ready(n).Message)
 	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
 	require.Len(t, n.Status.History, 1)
@@ -43,32 +43,32 @@ func TestASwitch(t *testing.T) {
 	assert.Equal(t, v1alpha1.ResultSucceeded, h.Result)
 	assert.Equal(t, int32(1), h.Evicted)
 	assert.LessOrEqual(t, h.Duration.Duration, 3*time.Second, "of the switch's own")
-	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the cards that it uses are switched to profile cpx")
+	assert.Contains(t, w.events.texts, "web Normal Repartitioning: Asked to leave, because the GPUs that it uses are switched to profile cpx")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Normal SwitchSucceeded: Switched to profile cpx in")
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.switches.WithLabelValues(v1alpha1.ResultSucceeded, "")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.r.metrics.evictions.WithLabelValues("evicted")))
 }
 
-func TestASwitchOfEightCardsTakesAtMost40Writes(t *testing.T) {
-	var cards []string
+func TestASwitchOfEightGPUsTakesAtMost40Writes(t *testing.T) {
+	var gpus []string
 	for i := range 8 {
-		cards = append(cards, fmt.Sprintf("gpu-0000-%02x-00-0", i))
+		gpus = append(gpus, fmt.Sprintf("gpu-0000-%02x-00-0", i))
 	}
 	w := newWorld(t)
-	n := w.addNode("node-a", cards...)
+	n := w.addNode("node-a", gpus...)
 	n.slow = 300 * time.Millisecond
-	n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange {
-		var all []v1alpha1.CardChange
-		for _, card := range cards {
-			all = append(all, v1alpha1.CardChange{Card: card, What: "memory mode NPS4"})
+	n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange {
+		var all []v1alpha1.GPUChange
+		for _, gpuID := range gpus {
+			all = append(all, v1alpha1.GPUChange{GPU: gpuID, What: "memory mode NPS4"})
 		}
 		return all
 	}
 	w.profile("cpx-nps4", func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
 	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
 	w.settled("node-a", "")
-	for _, card := range cards {
-		w.pod("node-a", "on-"+card, card, card)
+	for _, gpuID := range gpus {
+		w.pod("node-a", "on-"+gpuID, gpuID, gpuID)
 	}
 	before := len(w.events.texts)
 	w.wants("node-a", "cpx-nps4")
@@ -81,7 +81,7 @@ func TestASwitchOfEightCardsTakesAtMost40Writes(t *testing.T) {
 			total += n
 		}
 	}
-	total += len(w.events.texts) - before - len(cards)
+	total += len(w.events.texts) - before - len(gpus)
 	t.Logf("%d writes: %v", total, w.writes)
 	assert.LessOrEqual(t, total, 40)
 }
@@ -89,10 +89,10 @@ func TestASwitchOfEightCardsTakesAtMost40Writes(t *testing.T) {
 func TestWhatDisturbsNobodyNeedsNoTaint(t *testing.T) {
 	w := newWorld(t)
 	n := w.addNode("node-a")
-	n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange { return nil }
+	n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return nil }
 	w.profile("time-sliced-10")
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	w.wants("node-a", "time-sliced-10")
 	got := w.run("node-a", time.Minute, inProfile("time-sliced-10"))
 	assert.True(t, w.podThere("web"))
@@ -160,7 +160,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 	taint := corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} })
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	w.wants("node-a", "cpx")
 
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
@@ -181,7 +181,7 @@ func TestWhereTheAPIServerDropsTaintsTheNodeIsTainted(t *testing.T) {
 	w.addNode("node-a").dropped = true
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	w.evict = func(types.NamespacedName) error {
 		assert.True(t, hasNodeTaint(w.node("node-a")), "nobody is evicted before the node is tainted")
 		return nil
@@ -199,9 +199,9 @@ func TestMonitorsLeaveAfterTheTenants(t *testing.T) {
 	admin := func(_ *corev1.Pod, c *resourceapi.ResourceClaim) {
 		c.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
 	}
-	w.pod("node-a", "a-monitor", cardA, cardA, admin)
-	w.pod("node-a", "b-monitor", cardB, cardB, admin)
-	w.pod("node-a", "web", cardA, cardA+deviceOf)
+	w.pod("node-a", "a-monitor", gpuA, gpuA, admin)
+	w.pod("node-a", "b-monitor", gpuB, gpuB, admin)
+	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
 	var left []string
 	w.evict = func(pod types.NamespacedName) error {
 		assert.True(t, hasNodeTaint(w.node("node-a")), "the next monitor would come to the GPU by any taint of its devices")
@@ -218,14 +218,14 @@ func TestMonitorsLeaveAfterTheTenants(t *testing.T) {
 func TestWhoHoldsWhatIsKeptMayStay(t *testing.T) {
 	w := newWorld(t)
 	n := w.addNode("node-a")
-	n.changes = func(*v1alpha1.Switch) []v1alpha1.CardChange {
-		return []v1alpha1.CardChange{{Card: cardA, What: "partitions", Keeps: []string{cardA + "-mig-1g-10gb-6"}}}
+	n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange {
+		return []v1alpha1.GPUChange{{GPU: gpuA, What: "partitions", Keeps: []string{gpuA + "-mig-1g-10gb-6"}}}
 	}
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "goes", cardA, cardA+deviceOf)
-	w.pod("node-a", "stays", cardA, cardA+"-mig-1g-10gb-6")
-	n.kept = []string{cardA + "-mig-1g-10gb-6"}
+	w.pod("node-a", "goes", gpuA, gpuA+deviceOf)
+	w.pod("node-a", "stays", gpuA, gpuA+"-mig-1g-10gb-6")
+	n.kept = []string{gpuA + "-mig-1g-10gb-6"}
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.False(t, w.podThere("goes"))
@@ -237,7 +237,7 @@ func TestALongDrainWritesSeldom(t *testing.T) {
 	w.addNode("node-a")
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA)
+	w.pod("node-a", "web", gpuA, gpuA)
 	left := 0
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
@@ -257,13 +257,13 @@ func TestConditionsSpeakToPeople(t *testing.T) {
 	w.addNode("node-a")
 	w.profile("cpx")
 	w.settled("node-a", "")
-	w.pod("node-a", "web", cardA, cardA+deviceOf)
+	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
 	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
 		return n.Status.State == v1alpha1.Draining && strings.Contains(ready(n).Message, "budget")
 	})
-	assert.Equal(t, "asks pods to leave "+cardA+": pod team/web ("+cardA+"-mig-1g-10gb-0) is not evicted: "+
+	assert.Equal(t, "asks pods to leave "+gpuA+": pod team/web ("+gpuA+"-mig-1g-10gb-0) is not evicted: "+
 		"The disruption budget web needs 1 healthy pods and has 1 currently; "+
 		"until 12:10:05 UTC at the latest, then it is given up and everything stays as it is",
 		meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionSwitching).Message)

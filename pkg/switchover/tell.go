@@ -29,12 +29,12 @@ func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before
 	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
 		sw := now.Switch
 		r.event(gpuNode, corev1.EventTypeNormal, "SwitchStarted", "Switch",
-			fmt.Sprintf("Switching %s from %s to %s", list(sw.Cards), profileText(sw.From.Profile), profileText(sw.To.Profile)))
+			fmt.Sprintf("Switching %s from %s to %s", list(sw.GPUs), profileText(sw.From.Profile), profileText(sw.To.Profile)))
 	case now.State == v1alpha1.RollingBack:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
 			fmt.Sprintf("Rolling back to %s: %s", profileText(now.Switch.From.Profile), now.Switch.Message))
 	case step.Record != nil && step.Record.Result == v1alpha1.ResultSucceeded:
-		if before.Switch != nil && len(before.Switch.Cards) > 0 {
+		if before.Switch != nil && len(before.Switch.GPUs) > 0 {
 			r.event(gpuNode, corev1.EventTypeNormal, "SwitchSucceeded", "Switch",
 				fmt.Sprintf("Switched to %s in %s", profileText(step.Record.To), step.Record.Duration.Duration))
 		}
@@ -82,9 +82,9 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 
 // tellPod says to who looks at a pod why it had to go.
 func (r *Reconciler) tellPod(p *Pod, profile string, force bool) {
-	note := fmt.Sprintf("Asked to leave, because the cards that it uses are switched to %s", profileText(profile))
+	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", profileText(profile))
 	if force {
-		note = fmt.Sprintf("Deleted after the deadline, because the cards that it uses are switched to %s", profileText(profile))
+		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", profileText(profile))
 	}
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

@@ -34,7 +34,7 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *F
 // back in spite of the taints. They cannot work.
 func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]Holder, error) {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
-	if len(sw.Cards) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
+	if len(sw.GPUs) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
 		// A device can be withheld that a claim has and that is not prepared yet.
 		return nil, nil
 	}
@@ -44,7 +44,7 @@ func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slic
 			there[slices[i].Spec.Devices[j].Name] = true
 		}
 	}
-	return r.holders(ctx, &podReader{Reader: r.Reader, node: gpuNode.Name}, sw.Cards, there)
+	return r.holders(ctx, &podReader{Reader: r.Reader, node: gpuNode.Name}, sw.GPUs, there)
 }
 
 // slicesOf are the slices of ours of a node.
@@ -61,19 +61,19 @@ func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.R
 	return found.Items, nil
 }
 
-// differs compares what the API server has of a node's cards with what its plugin says
+// differs compares what the API server has of a node's GPUs with what its plugin says
 // that it publishes, and says what is not the same.
 func differs(node string, report *v1alpha1.NodeReport, slices []resourceapi.ResourceSlice) string {
 	digests := publish.DigestsOf(node, slices)
 	var texts []string
-	for i := range report.Cards {
-		card := &report.Cards[i]
-		if card.Slice == "" {
+	for i := range report.GPUs {
+		g := &report.GPUs[i]
+		if g.Slice == "" {
 			continue
 		}
-		if got := digests.Of(card.Name); got != card.Slice {
+		if got := digests.Of(g.Name); got != g.Slice {
 			texts = append(texts, fmt.Sprintf("the devices of %s in the API server are not those that the plugin publishes (digest %s, not %s)",
-				card.Name, cmp.Or(got, "none"), card.Slice))
+				g.Name, cmp.Or(got, "none"), g.Slice))
 		}
 	}
 	return list(texts)

@@ -311,7 +311,7 @@ func (w *world) gpuNode(name string) *v1alpha1.GPUNode {
 }
 
 // pod makes a pod that holds a device by a claim of its own.
-func (w *world) pod(node, name, card, device string, change ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
+func (w *world) pod(node, name, gpuID, device string, change ...func(*corev1.Pod, *resourceapi.ResourceClaim)) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("pod-" + name)}}
 	pod.Spec.NodeName = node
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + "-gpu", UID: types.UID("claim-" + name)}}

@@ -9,7 +9,7 @@
 // ends it.
 //
 // Then it stops the controller (controller.go) and takes away what that has put on
-// cards and nodes, the GPUNodes (leftovers.go), and its lease (lease.go).
+// GPUs and nodes, the GPUNodes (leftovers.go), and its lease (lease.go).
 //
 // The package may import the vocabulary (pkg/gpu), the API objects and their
 // client, and none of the plugin or the controller.

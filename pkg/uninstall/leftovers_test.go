@@ -126,7 +126,7 @@ func TestNoController(t *testing.T) {
 	}
 }
 
-// Cards that are being changed would be left half changed.
+// GPUs that are being changed would be left half changed.
 func TestSwitchUnderWay(t *testing.T) {
 	for state, refused := range map[v1alpha1.State]bool{
 		v1alpha1.Idle: false, v1alpha1.Planning: false, v1alpha1.Waiting: false, v1alpha1.Tainted: false, v1alpha1.Draining: false,
@@ -140,7 +140,7 @@ func TestSwitchUnderWay(t *testing.T) {
 				return
 			}
 			for _, part := range []string{
-				"the cards of nodes are being changed", "node node-a: from no profile to cpx, " + string(state), "kubectl get gpunodes --watch",
+				"the GPUs of nodes are being changed", "node node-a: from no profile to cpx, " + string(state), "kubectl get gpunodes --watch",
 				"helm -n gpus rollback tranche 7\n", "--set uninstall.force=true",
 			} {
 				require.ErrorContains(t, err, part)

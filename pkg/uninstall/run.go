@@ -41,7 +41,7 @@ type Config struct {
 	DaemonSet string
 	// Controller is the name of the controller's Deployment, empty: there is none.
 	Controller string
-	// Force uninstalls although pods hold GPUs, cards are being changed, or nodes do
+	// Force uninstalls although pods hold GPUs, GPUs are being changed, or nodes do
 	// not answer.
 	Force bool
 	// Deadline is how long the plugins have to withdraw what they publish.

@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// changing are the states in which a node's plugin is at work on its cards: who ends it
+// changing are the states in which a node's plugin is at work on its GPUs: who ends it
 // then leaves them half changed.
 var changing = []v1alpha1.State{v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.RollingBack}
 
@@ -29,7 +29,7 @@ func (c *Config) listGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {
 	return list.Items, nil
 }
 
-// refuseIfSwitched fails, with what to do, if cards of a node are being changed.
+// refuseIfSwitched fails, with what to do, if GPUs of a node are being changed.
 func (c *Config) refuseIfSwitched(ctx context.Context) error {
 	all, err := c.listGPUNodes(ctx)
 	if err != nil {
@@ -46,14 +46,14 @@ func (c *Config) refuseIfSwitched(ctx context.Context) error {
 		return nil
 	}
 	if c.Force {
-		fmt.Fprintf(c.Out, "uninstall.force is set, so Tranche is uninstalled although the cards of these nodes are being changed, and may stay in any mode:\n%s", b.String())
+		fmt.Fprintf(c.Out, "uninstall.force is set, so Tranche is uninstalled although the GPUs of these nodes are being changed, and may stay in any mode:\n%s", b.String())
 		return nil
 	}
-	return fmt.Errorf("the cards of nodes are being changed, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
+	return fmt.Errorf("the GPUs of nodes are being changed, so Tranche is not uninstalled; nothing was changed. Now:\n%s"+
 		"What to do:\n"+
 		"  - wait until that is over, then uninstall again:\n      kubectl get gpunodes --watch\n"+
 		"  - or keep Tranche:\n%s"+
-		"  - or uninstall all the same; the cards may stay in any mode:\n%s",
+		"  - or uninstall all the same; the GPUs may stay in any mode:\n%s",
 		b.String(), c.keepCommand(), c.forceCommands())
 }
 

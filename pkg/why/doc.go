@@ -1,5 +1,5 @@
 // Package why tells why a pod does not run, in words for whoever is woken by it:
-// what it asks for, and for every node with cards what is in the way.
+// what it asks for, and for every node with GPUs what is in the way.
 //
 // It judges nothing by rules of its own where Kubernetes has them: selectors are
 // evaluated by the CEL of the scheduler, and whether a pod fits on a node is

@@ -99,8 +99,8 @@ func (t *writing) nodes(e *Explanation) {
 	for _, n := range shown {
 		t.Blank()
 		head := n.Name
-		if n.Cards != "" {
-			head += ": " + n.Cards
+		if n.GPUs != "" {
+			head += ": " + n.GPUs
 		}
 		t.Wrap("", head, terminal.Bold)
 		for _, r := range n.Reasons {
@@ -171,8 +171,8 @@ func likeliest(nodes []Node, all bool) (shown []Node, left string) {
 }
 
 var verdictWords = map[Verdict]string{
-	Fits: "with room now", Unclear: "unclear", Together: "that cannot give everything at once", Never: "that never could", Full: "full", Tainted: "with tainted cards",
-	Unusable: "without usable cards", Excluded: "not open to this pod", Lacking: "without such a device",
+	Fits: "with room now", Unclear: "unclear", Together: "that cannot give everything at once", Never: "that never could", Full: "full", Tainted: "with tainted GPUs",
+	Unusable: "without usable GPUs", Excluded: "not open to this pod", Lacking: "without such a device",
 }
 
 // quote writes what somebody else said, whole.

@@ -42,7 +42,7 @@ func Explain(ctx context.Context, in Input) *Explanation {
 	return e
 }
 
-// holdings lists what the pod's claims hold of our cards.
+// holdings lists what the pod's claims hold of our GPUs.
 func holdings(drawn *cluster.Summary, w wishes) []Holding {
 	var out []Holding
 	mine := map[string]*resourceapi.ResourceClaim{}
@@ -65,8 +65,8 @@ func holdings(drawn *cluster.Summary, w wishes) []Holding {
 		}
 	}
 	for _, n := range drawn.Nodes {
-		for _, card := range n.Cards {
-			take(card.Held, false)
+		for _, g := range n.GPUs {
+			take(g.Held, false)
 		}
 	}
 	take(drawn.Lost, true)

@@ -65,7 +65,7 @@ func TestUnscheduled(t *testing.T) {
 		}},
 		"full-with-room-for-others": {why.NoRoom, func(t *testing.T) *world {
 			w := twoNodes(t).hold("node-a", "team-b", "train", small, 8)
-			w.pod(request("gpu", wholeCard))
+			w.pod(request("gpu", wholeGPU))
 			w.in.Pod.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "node-a"}
 			return w
 		}},
@@ -88,7 +88,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"amd-busy": {why.NoRoom, func(t *testing.T) *world {
-			busy := func(c *publish.Card) {
+			busy := func(c *publish.GPU) {
 				c.DeviceTaints = map[string][]resourceapi.DeviceTaint{}
 				for _, p := range c.Placements {
 					if p.Profile != "cpx" {
@@ -97,7 +97,7 @@ func TestUnscheduled(t *testing.T) {
 				}
 			}
 			w := newWorld(t).node("node-b", "MI300X", 1, busy)
-			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "GPUBusy", "gpu.tranche.dev", "Card gpu-0000-11-00-0 cannot give dpx-0, dpx-1 now: the card stays in mode CPX as long as process 4711 (python3) uses it")}
+			w.in.NodeEvents = []corev1.Event{warning("Node", "node-b", "GPUBusy", "gpu.tranche.dev", "GPU gpu-0000-11-00-0 cannot give dpx-0, dpx-1 now: the GPU stays in mode CPX as long as process 4711 (python3) uses it")}
 			w.pod(request("gpu", dpx))
 			return w
 		}},
@@ -108,7 +108,7 @@ func TestUnscheduled(t *testing.T) {
 		}},
 		"amd-any-partition": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "MI300X", 1)
-			w.hold("node-b", "team-b", "rank", cpx, 8).hold("node-a", "team-c", "all", wholeCard, 1)
+			w.hold("node-b", "team-b", "rank", cpx, 8).hold("node-a", "team-c", "all", wholeGPU, 1)
 			w.pod(request("gpu", "gpu-partition.tranche.dev"))
 			return w
 		}},
@@ -118,9 +118,9 @@ func TestUnscheduled(t *testing.T) {
 			w.claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
 			return w
 		}},
-		"amd-whole-card": {why.NoRoom, func(t *testing.T) *world {
+		"amd-whole-gpu": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-b", "MI300X", 1).hold("node-b", "team-b", "rank", cpx, 3)
-			w.pod(request("gpu", wholeCard))
+			w.pod(request("gpu", wholeGPU))
 			return w
 		}},
 		"tolerated": {why.RoomNow, func(t *testing.T) *world {
@@ -132,7 +132,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"unhealthy": {why.NoRoom, func(t *testing.T) *world {
-			sick := func(c *publish.Card) {
+			sick := func(c *publish.GPU) {
 				c.Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute}}
 			}
 			w := newWorld(t).node("node-a", "H100-80GB", 1, sick).node("node-b", "L4-24GB", 1)
@@ -157,7 +157,7 @@ func TestUnscheduled(t *testing.T) {
 			return w
 		}},
 		"withheld": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
 			w.in.NodeEvents = []corev1.Event{
 				warning("Node", "node-a", "OtherOwner", "gpu.tranche.dev", "Tranche does not give out the NVIDIA GPUs of this node, because nvidia.com/gpu is in its allocatable. To let Tranche have them, remove NVIDIA's device plugin"),
 				warning("Node", "node-a", "Rebooted", "kubelet", "not ours"),
@@ -171,13 +171,13 @@ func TestUnscheduled(t *testing.T) {
 			w.pod(request("gpu", small))
 			return w
 		}},
-		"one-card-has-not-both": {why.NoRoom, func(t *testing.T) *world {
+		"one-gpu-has-not-both": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2).hold("node-a", "team-b", "train", "gpu-mig-4g-40gb.tranche.dev", 2)
 			w.pod(request("a", three), request("b", three))
 			w.claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
 			return w
 		}},
-		"more-than-a-card": {why.NoRoom, func(t *testing.T) *world {
+		"more-than-a-gpu": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2)
 			w.pod(request("a", three), request("b", three), request("c", three))
 			w.claim().Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("gpu.tranche.dev/parentUUID"))}}
@@ -185,14 +185,14 @@ func TestUnscheduled(t *testing.T) {
 		}},
 		"too-many": {why.NoRoom, func(t *testing.T) *world {
 			w := twoNodes(t)
-			r := request("gpu", wholeCard)
+			r := request("gpu", wholeGPU)
 			r.Exactly.Count = 3
 			w.pod(r)
 			return w
 		}},
 		"several": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 3).hold("node-a", "team-b", "train", wholeCard, 1)
-			r := request("gpu", wholeCard)
+			w := newWorld(t).node("node-a", "H100-80GB", 3).hold("node-a", "team-b", "train", wholeGPU, 1)
+			r := request("gpu", wholeGPU)
 			r.Exactly.Count = 3
 			w.pod(r)
 			return w
@@ -204,13 +204,13 @@ func TestUnscheduled(t *testing.T) {
 		}},
 		"all-of-a-node": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2).hold("node-a", "team-b", "train", small, 1)
-			r := request("gpu", wholeCard)
+			r := request("gpu", wholeGPU)
 			r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
 			w.pod(r)
 			return w
 		}},
 		"extended-resource": {why.NoRoom, func(t *testing.T) *world {
-			w := twoNodes(t).hold("node-a", "team-b", "train", wholeCard, 2).node("node-c", "H100-80GB", 1)
+			w := twoNodes(t).hold("node-a", "team-b", "train", wholeGPU, 2).node("node-c", "H100-80GB", 1)
 			w.in.Nodes[2].Status.Allocatable = corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}
 			w.in.Pod = podNamed("pod")
 			w.in.Pod.Spec.InitContainers = []corev1.Container{{Name: "load"}}
@@ -330,7 +330,7 @@ func TestUnscheduled(t *testing.T) {
 			w.pod(r)
 			return w
 		}},
-		"no-cards": {why.NoRoom, func(t *testing.T) *world {
+		"no-gpus": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t)
 			w.in.Slices = []resourceapi.ResourceSlice{}
 			w.pod(request("gpu", small))
@@ -372,7 +372,7 @@ func TestOneClaimWithSeveralPiecesIsOneHolder(t *testing.T) {
 	w.hold("node-b", "team-b", "more", cpx, 1)
 	w.pod(request("gpu", dpx))
 	r := w.explain().Nodes[0].Requests[0]
-	assert.Equal(t, []why.InMode{{Mode: "CPX", Cards: 2, Claims: 3}}, r.InMode)
+	assert.Equal(t, []why.InMode{{Mode: "CPX", GPUs: 2, Claims: 3}}, r.InMode)
 	require.NotNil(t, r.Nearest)
 	assert.Equal(t, []string{"team-c: eight"}, r.Nearest.Holders, "one claim, though it has eight pieces")
 }
@@ -403,7 +403,7 @@ func TestScheduled(t *testing.T) {
 		"prepare-fails": {why.Starting, func(w *world, _ *corev1.Pod) {
 			w.in.Events = []corev1.Event{
 				warning("Pod", "pod", "FailedScheduling", "default-scheduler", "old news"),
-				warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: prepare claim team-a/pod-gpu-x7k2p: card 0000:0f:00.0: create 1g.10gb at 6: a partition that Tranche did not make is in the way; free it: nvidia-smi mig -dci -gi 7 && nvidia-smi mig -dgi -gi 7"),
+				warning("Pod", "pod", "FailedPrepareDynamicResources", "kubelet", "Failed to prepare dynamic resources: prepare claim team-a/pod-gpu-x7k2p: GPU 0000:0f:00.0: create 1g.10gb at 6: a partition that Tranche did not make is in the way; free it: nvidia-smi mig -dci -gi 7 && nvidia-smi mig -dgi -gi 7"),
 				warning("Pod", "other", "FailedPrepareDynamicResources", "kubelet", "another pod"),
 			}
 		}},
@@ -424,7 +424,7 @@ func TestScheduled(t *testing.T) {
 			w.in.Classes[0].Annotations = map[string]string{"tranche.dev/namespace": "gpu-drivers"}
 			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-7 * time.Minute)}
 		}},
-		"card-gone": {why.Running, func(w *world, p *corev1.Pod) {
+		"gpu-gone": {why.Running, func(w *world, p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			w.in.Slices = nil
 		}},
@@ -464,7 +464,7 @@ func TestManyNodes(t *testing.T) {
 	}
 	for i := range 6 {
 		name := fmt.Sprintf("large-%d", i)
-		w.node(name, "H100-80GB", 1).hold(name, "team-b", name, wholeCard, 1)
+		w.node(name, "H100-80GB", 1).hold(name, "team-b", name, wholeGPU, 1)
 	}
 	w.pod(request("gpu", small))
 	e := w.explain()
@@ -479,7 +479,7 @@ func TestManyNodes(t *testing.T) {
 
 // TestJSON: the same input gives the same bytes.
 func TestJSON(t *testing.T) {
-	w := twoNodes(t).hold("node-a", "team-b", "train", wholeCard, 2)
+	w := twoNodes(t).hold("node-a", "team-b", "train", wholeGPU, 2)
 	w.pod(request("gpu", small))
 	var first, second bytes.Buffer
 	require.NoError(t, terminal.WriteJSON(&first, w.explain()))

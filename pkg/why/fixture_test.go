@@ -28,14 +28,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var now = time.Date(2026, 11, 20, 3, 14, 0, 0, time.UTC)
 
 const (
-	wholeCard = "gpu.tranche.dev"
-	small     = "gpu-mig-1g-10gb.tranche.dev"
-	three     = "gpu-mig-3g-40gb.tranche.dev"
-	cpx       = "gpu-xcp-cpx.tranche.dev"
-	dpx       = "gpu-xcp-dpx.tranche.dev"
+	wholeGPU = "gpu.tranche.dev"
+	small    = "gpu-mig-1g-10gb.tranche.dev"
+	three    = "gpu-mig-3g-40gb.tranche.dev"
+	cpx      = "gpu-xcp-cpx.tranche.dev"
+	dpx      = "gpu-xcp-dpx.tranche.dev"
 )
 
-// world is a cluster in memory: what a plugin publishes for simulated cards, the
+// world is a cluster in memory: what a plugin publishes for simulated GPUs, the
 // classes of the chart, and the scheduler's allocator to fill it.
 type world struct {
 	t         *testing.T
@@ -57,21 +57,21 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// node adds a node with cards; what says of a card may be changed before it is
+// node adds a node with GPUs; what says of a GPU may be changed before it is
 // published.
-func (w *world) node(name, model string, count int, change ...func(*publish.Card)) *world {
+func (w *world) node(name, model string, count int, change ...func(*publish.GPU)) *world {
 	w.t.Helper()
 	inv, err := models.ParseInventory(fmt.Appendf(nil, "gpus: [{model: %s, count: %d}]", model, count))
 	require.NoError(w.t, err)
 	found := inv.Hardware(name)
-	cards := make([]publish.Card, len(found))
+	gpus := make([]publish.GPU, len(found))
 	for i := range found {
-		cards[i].GPU = found[i]
+		gpus[i].GPU = found[i]
 		for _, f := range change {
-			f(&cards[i])
+			f(&gpus[i])
 		}
 	}
-	resources, errs := publish.Resources(name, cards)
+	resources, errs := publish.Resources(name, gpus)
 	require.Empty(w.t, errs)
 	for _, s := range allocator.Slices(gpu.DriverName, name, resources) {
 		w.published = append(w.published, s)

@@ -30,7 +30,7 @@ func (e *Explanation) judge(c *world, w wishes) {
 	case len(e.Nodes) == 0:
 		e.State = NoRoom
 		e.Summary = who + " waits for a GPU, and no node publishes any."
-		e.remedy("see whether the plugin runs on the nodes with cards:", "kubectl get daemonsets "+cluster.InSystem(cluster.SystemNamespace(c.Classes))+" -l "+cluster.PluginLabel)
+		e.remedy("see whether the plugin runs on the nodes with GPUs:", "kubectl get daemonsets "+cluster.InSystem(cluster.SystemNamespace(c.Classes))+" -l "+cluster.PluginLabel)
 	case c.in.Partial:
 		e.State = Unknown
 		e.Summary = who + " has no node yet. You are not allowed to see all claims, so what looks free may be held."
@@ -95,12 +95,12 @@ func phrases(of want) map[Verdict]phrase {
 	out := map[Verdict]phrase{
 		Lacking:  {"has no " + what, "have no " + what, "no node has " + a},
 		Full:     {"has no " + what + " free", "have no " + what + " free", "no node has " + a + " free"},
-		Tainted:  {"has " + what + " on tainted cards only", "have " + what + " on tainted cards only", "all nodes have " + what + " on tainted cards only"},
+		Tainted:  {"has " + what + " on tainted GPUs only", "have " + what + " on tainted GPUs only", "all nodes have " + what + " on tainted GPUs only"},
 		Excluded: {"is not open to this pod", "are not open to this pod", "no node is open to this pod"},
 		Together: {"cannot give everything at once", "cannot give everything at once", "no node can give everything at once"},
 		Never: {"could not give all this even if all devices were free", "could not give all this even if all devices were free",
 			"no node could give all this even if nobody held anything"},
-		Unusable: {"has no usable card", "have no usable card", "no node has a usable card"},
+		Unusable: {"has no usable GPU", "have no usable GPU", "no node has a usable GPU"},
 		Unclear:  {"cannot be judged", "cannot be judged", "no node can be judged"},
 		Fits:     {"may have room", "may have room", "all nodes may have room"},
 	}
@@ -205,10 +205,10 @@ func (e *Explanation) remedies(with func(...Verdict) []Node) {
 		add(`correct the selector: an error in it ends every attempt to schedule the pod. Attributes that some devices lack are read with .?name.orValue("").`)
 	}
 	if unusable := with(Unusable); len(unusable) > 0 && unusable[0].withheld {
-		e.remedy("the node's events say why its cards are withheld:", "kubectl describe node "+unusable[0].Name)
+		e.remedy("the node's events say why its GPUs are withheld:", "kubectl describe node "+unusable[0].Name)
 	}
 	if lacking := with(Lacking); len(lacking) == len(e.Nodes) && len(lacking) > 0 {
-		e.remedy("ask for something that a node has, or add a node whose cards have it. What there is:", "kubectl tranche")
+		e.remedy("ask for something that a node has, or add a node whose GPUs have it. What there is:", "kubectl tranche")
 	}
 	e.remedyProfile()
 	if excluded := with(Excluded); len(excluded) > 0 {

@@ -62,7 +62,7 @@ type Explanation struct {
 	Holds []Holding `json:"holds,omitempty"`
 	// Asks is what the pod wants and has not.
 	Asks []Ask `json:"asks,omitempty"`
-	// Nodes are those that publish cards.
+	// Nodes are those that publish GPUs.
 	Nodes []Node `json:"nodes,omitempty"`
 	// Quotes are what other parts of Kubernetes said, word for word.
 	Quotes []Quote `json:"quotes,omitempty"`
@@ -115,19 +115,19 @@ const (
 	Tainted  Verdict = "Tainted"
 	Together Verdict = "Together" // each request alone would fit
 	Never    Verdict = "Never"    // not even if nobody held anything
-	Unusable Verdict = "Unusable" // its cards are withheld or published in part
+	Unusable Verdict = "Unusable" // its GPUs are withheld or published in part
 	Unclear  Verdict = "Unclear"
 )
 
 // Node is what is said about a node.
 type Node struct {
 	Name    string  `json:"name"`
-	Cards   string  `json:"cards"`
+	GPUs    string  `json:"gpus"`
 	Verdict Verdict `json:"verdict"`
 	// Reasons are sentences about the node as a whole.
 	Reasons  []string  `json:"reasons,omitempty"`
 	Requests []Request `json:"requests,omitempty"`
-	// Free is what the node's cards could still give.
+	// Free is what the node's GPUs could still give.
 	Free []string `json:"free,omitempty"`
 	// Profile is how far the node is with its partition profile, nil where there is
 	// no GPUNode.
@@ -135,7 +135,7 @@ type Node struct {
 	// switchTo is the profile of the switch that has tainted the node, nil if none has.
 	switchTo *string
 	// switching: the switch keeps the pod off. cordoned: so does the node's cordon.
-	// withheld: the plugin publishes nothing of some of its cards.
+	// withheld: the plugin publishes nothing of some of its GPUs.
 	switching, cordoned, withheld bool
 }
 
@@ -157,7 +157,7 @@ type Request struct {
 	Taints  []string `json:"taints,omitempty"`
 	// Rules are the DeviceTaintRules behind the taints.
 	Rules []string `json:"rules,omitempty"`
-	// InMode are the cards that others keep in another mode, Nearest the one of
+	// InMode are the GPUs that others keep in another mode, Nearest the one of
 	// them that would be free first.
 	InMode  []InMode `json:"inMode,omitempty"`
 	Nearest *Nearest `json:"nearest,omitempty"`
@@ -165,7 +165,7 @@ type Request struct {
 	switchTo *string
 	// badSelector: it cannot be judged because a selector cannot be evaluated.
 	badSelector bool
-	// sameMode: some cards are in the right mode, or have no modes.
+	// sameMode: some GPUs are in the right mode, or have no modes.
 	sameMode bool
 }
 

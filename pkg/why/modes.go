@@ -12,27 +12,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// InMode is cards that have what is asked for, but not in the mode in which the
-// holders of their pieces keep them: all of an AMD card is in one mode at a time.
+// InMode is GPUs that have what is asked for, but not in the mode in which the
+// holders of their pieces keep them: all of an AMD GPU is in one mode at a time.
 type InMode struct {
 	Mode   string `json:"mode"`
-	Cards  int    `json:"cards"`
+	GPUs   int    `json:"gpus"`
 	Claims int    `json:"claims"`
 }
 
-// Nearest is the card that fewest claims keep in another mode.
+// Nearest is the GPU that fewest claims keep in another mode.
 type Nearest struct {
-	Card    string   `json:"card"`
+	GPU     string   `json:"gpu"`
 	Holders []string `json:"holders"`
 }
 
-// oneMode is why a card that has room may have none for a partition.
-const oneMode = "A card changes its mode only when no claim holds a part of it."
+// oneMode is why a GPU that has room may have none for a partition.
+const oneMode = "A GPU changes its mode only when no claim holds a part of it."
 
-// whole is the mode of a card that is not cut.
+// whole is the mode of a GPU that is not cut.
 const whole = "SPX"
 
-// modesClash tells whether requests want modes that no card of the node can be
+// modesClash tells whether requests want modes that no GPU of the node can be
 // in at the same time.
 func (c *world) modesClash(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) bool {
 	var wanted [][]string
@@ -65,8 +65,8 @@ func (c *world) wantedModes(ctx context.Context, node *corev1.Node, ch choice) (
 	return modes
 }
 
-// addModes finds the cards that others keep in a mode which has nothing of what
-// is wanted. of has the modes that are wanted, by card.
+// addModes finds the GPUs that others keep in a mode which has nothing of what
+// is wanted. of has the modes that are wanted, by GPU.
 func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 	fewest := 0
 	for _, p := range c.Pools {
@@ -74,7 +74,7 @@ func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 		if !ok {
 			continue
 		}
-		s.cards++
+		s.gpus++
 		mode, holders := p.Users()
 		if mode == "" || slices.Contains(modes, mode) {
 			continue
@@ -84,24 +84,24 @@ func (s *supply) addModes(c *world, of map[*cluster.Pool][]string) {
 			i = len(s.inMode)
 			s.inMode = append(s.inMode, InMode{Mode: mode})
 		}
-		s.inMode[i].Cards++
+		s.inMode[i].GPUs++
 		s.inMode[i].Claims += len(holders)
 		if s.nearest == nil || len(holders) < fewest {
-			s.nearest, fewest = &Nearest{Card: p.GPU, Holders: names(holders)}, len(holders)
+			s.nearest, fewest = &Nearest{GPU: p.GPU, Holders: names(holders)}, len(holders)
 		}
 	}
 }
 
-// inOtherModes counts the cards that are kept in another mode.
+// inOtherModes counts the GPUs that are kept in another mode.
 func (s supply) inOtherModes() int {
 	n := 0
 	for _, m := range s.inMode {
-		n += m.Cards
+		n += m.GPUs
 	}
 	return n
 }
 
-// modeSentence says which cards are in the wrong mode: "All 8 cards are in CPX, for
+// modeSentence says which GPUs are in the wrong mode: "All 8 GPUs are in CPX, for
 // 12 claims. …".
 func (s supply) modeSentence() string {
 	if len(s.inMode) == 0 {
@@ -109,22 +109,22 @@ func (s supply) modeSentence() string {
 	}
 	var parts []string
 	for _, m := range s.inMode {
-		cards := fmt.Sprintf("%d of %d cards", m.Cards, s.cards)
+		gpus := fmt.Sprintf("%d of %d GPUs", m.GPUs, s.gpus)
 		switch {
-		case s.cards == 1:
-			cards = "the card"
-		case m.Cards == s.cards:
-			cards = fmt.Sprintf("all %d cards", m.Cards)
+		case s.gpus == 1:
+			gpus = "the GPU"
+		case m.GPUs == s.gpus:
+			gpus = fmt.Sprintf("all %d GPUs", m.GPUs)
 		}
 		be := "are"
-		if m.Cards == 1 {
+		if m.GPUs == 1 {
 			be = "is"
 		}
 		state := "in " + m.Mode
 		if m.Mode == whole {
 			state = "held whole"
 		}
-		parts = append(parts, fmt.Sprintf("%s %s %s, for %s", cards, be, state, claims(m.Claims)))
+		parts = append(parts, fmt.Sprintf("%s %s %s, for %s", gpus, be, state, claims(m.Claims)))
 	}
 	return " " + capital(strings.Join(parts, "; ")) + ". " + oneMode
 }
@@ -157,10 +157,10 @@ func (e *Explanation) remedyFull(full []Node) {
 	if near == nil {
 		return
 	}
-	text := "wait until one of the cards is free, or free one: "
+	text := "wait until one of the GPUs is free, or free one: "
 	if !only {
-		text = "or free one of the cards in another mode: "
+		text = "or free one of the GPUs in another mode: "
 	}
-	e.remedy(fmt.Sprintf("%s%s on %s has the fewest holders (%s). The card is then switched for this pod automatically.",
-		text, near.Card, node, strings.Join(near.Holders, "; ")), "")
+	e.remedy(fmt.Sprintf("%s%s on %s has the fewest holders (%s). The GPU is then switched for this pod automatically.",
+		text, near.GPU, node, strings.Join(near.Holders, "; ")), "")
 }

@@ -21,7 +21,7 @@ import (
 
 // node explains one node.
 func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node, w wishes) Node {
-	n := Node{Name: node.Name, Cards: products(drawn), Verdict: Fits}
+	n := Node{Name: node.Name, GPUs: products(drawn), Verdict: Fits}
 	if !c.in.Partial {
 		for _, f := range drawn.Free() {
 			n.Free = append(n.Free, fmt.Sprintf("%s ×%d", f.Label, f.Count))
@@ -30,7 +30,7 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 	if c.exclude(&n, node, w); len(n.Reasons) > 0 {
 		n.Verdict = Excluded
 	}
-	devices, withheld, unusable := c.cards(node)
+	devices, withheld, unusable := c.gpus(node)
 	n.withheld = withheld > 0
 	n.Reasons = append(n.Reasons, unusable...)
 	if devices == 0 && len(unusable) > 0 {
@@ -72,7 +72,7 @@ func (c *world) node(ctx context.Context, node *corev1.Node, drawn cluster.Node,
 			n.Verdict = Never
 			reason := "it would not fit here even if all devices were free."
 			if c.modesClash(ctx, node, w.open) {
-				reason += " All pieces of one AMD card are of one kind."
+				reason += " All pieces of one AMD GPU are of one kind."
 			}
 			n.Reasons = append(n.Reasons, reason)
 		}
@@ -132,7 +132,7 @@ func (c *world) request(ctx context.Context, node *corev1.Node, claim *resourcea
 		if verdict == Full {
 			text += s.modeSentence()
 			out.InMode = append(out.InMode, s.inMode...)
-			out.sameMode = out.sameMode || s.inOtherModes() < s.cards
+			out.sameMode = out.sameMode || s.inOtherModes() < s.gpus
 			if out.Nearest == nil && s.count == 1 {
 				out.Nearest = s.nearest
 			}
@@ -192,7 +192,7 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 		}
 		switch {
 		case con.MatchAttribute != nil && strings.HasSuffix(string(*con.MatchAttribute), "/parentUUID"):
-			out = append(out, fmt.Sprintf("on one card (matchAttribute %s for %s)", *con.MatchAttribute, of))
+			out = append(out, fmt.Sprintf("on one GPU (matchAttribute %s for %s)", *con.MatchAttribute, of))
 		case con.MatchAttribute != nil:
 			out = append(out, fmt.Sprintf("with the same %s (matchAttribute for %s)", *con.MatchAttribute, of))
 		case con.DistinctAttribute != nil:
@@ -202,9 +202,9 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 	return strings.Join(out, " and ")
 }
 
-// cards counts the devices of the node's cards that the scheduler can use, and the cards that
-// are withheld, and says which cards it cannot use.
-func (c *world) cards(node *corev1.Node) (devices, withheld int, unusable []string) {
+// GPUs counts the devices of the node's GPUs that the scheduler can use, and the GPUs that
+// are withheld, and says which GPUs it cannot use.
+func (c *world) gpus(node *corev1.Node) (devices, withheld int, unusable []string) {
 	var incomplete, all int
 	for _, p := range c.Pools {
 		if p.GPU == "" || p.Node != node.Name {
@@ -221,29 +221,29 @@ func (c *world) cards(node *corev1.Node) (devices, withheld int, unusable []stri
 		}
 	}
 	if withheld > 0 {
-		unusable = append(unusable, ofCards(withheld, all)+" withheld: the node's plugin publishes nothing, "+
-			"because another system serves the card or something is wrong with it.")
+		unusable = append(unusable, ofGPUs(withheld, all)+" withheld: the node's plugin publishes nothing, "+
+			"because another system serves the GPU or something is wrong with it.")
 	}
 	if incomplete > 0 {
-		unusable = append(unusable, ofCards(incomplete, all)+" being published; the scheduler waits until that is done.")
+		unusable = append(unusable, ofGPUs(incomplete, all)+" being published; the scheduler waits until that is done.")
 	}
 	return devices, withheld, unusable
 }
 
-// ofCards begins a sentence about some of a node's cards.
-func ofCards(n, all int) string {
+// ofGPUs begins a sentence about some of a node's GPUs.
+func ofGPUs(n, all int) string {
 	switch {
 	case all == 1:
-		return "its card is"
+		return "its GPU is"
 	case n == all:
-		return fmt.Sprintf("all %d of its cards are", all)
+		return fmt.Sprintf("all %d of its GPUs are", all)
 	case n == 1:
-		return fmt.Sprintf("1 of its %d cards is", all)
+		return fmt.Sprintf("1 of its %d GPUs is", all)
 	}
-	return fmt.Sprintf("%d of its %d cards are", n, all)
+	return fmt.Sprintf("%d of its %d GPUs are", n, all)
 }
 
-// offers lists what the cards of a node have, the largest first, without the
+// offers lists what the GPUs of a node have, the largest first, without the
 // variants of a profile.
 func (c *world) offers(node *corev1.Node) []string {
 	var wholes, labels []string
@@ -267,13 +267,13 @@ func (c *world) offers(node *corev1.Node) []string {
 
 func products(n cluster.Node) string {
 	count := map[string]int{}
-	for _, card := range n.Cards {
-		count[card.ProductName]++
+	for _, g := range n.GPUs {
+		count[g.ProductName]++
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		if name == "" {
-			out = append(out, fmt.Sprintf("%d × a card without devices", count[name]))
+			out = append(out, fmt.Sprintf("%d × a GPU without devices", count[name]))
 			continue
 		}
 		out = append(out, fmt.Sprintf("%d × %s", count[name], name))
@@ -281,7 +281,7 @@ func products(n cluster.Node) string {
 	return strings.Join(out, ", ")
 }
 
-// exclude says why the pod may not go to a node, whatever its cards are.
+// exclude says why the pod may not go to a node, whatever its GPUs are.
 func (c *world) exclude(n *Node, node *corev1.Node, w wishes) {
 	say := func(format string, args ...any) { n.Reasons = append(n.Reasons, fmt.Sprintf(format, args...)) }
 	for _, claim := range w.given {

@@ -33,12 +33,12 @@ type supply struct {
 	rules   []string
 	// switchTo is the profile of the switch that has tainted devices, nil if none has.
 	switchTo *string
-	// profile is the one that the node follows, if it leaves out what cards could
+	// profile is the one that the node follows, if it leaves out what GPUs could
 	// offer.
 	profile string
-	// cards have such devices, inMode are those of them that others keep in a mode
+	// GPUs have such devices, inMode are those of them that others keep in a mode
 	// without any, and nearest is the one of these with the fewest holders.
-	cards   int
+	gpus    int
 	inMode  []InMode
 	nearest *Nearest
 }
@@ -239,13 +239,13 @@ func (s supply) sentence(verdict Verdict, offers []string) string {
 	case s.places == 0 && s.profile != "" && len(offers) == 0:
 		return fmt.Sprintf("the node follows profile %s, which offers no %s.", s.profile, s.what)
 	case s.places == 0 && s.profile != "":
-		return fmt.Sprintf("the node follows profile %s, which offers no %s; its cards have %s.", s.profile, s.what, strings.Join(offers, ", "))
+		return fmt.Sprintf("the node follows profile %s, which offers no %s; its GPUs have %s.", s.profile, s.what, strings.Join(offers, ", "))
 	case s.places == 0 && len(offers) == 0:
 		return fmt.Sprintf("there is no %s here.", s.what)
 	case s.places == 0 && len(offers) == 1 && offers[0] == cluster.WholeGPU:
-		return fmt.Sprintf("there is no %s here; its cards can only be had whole.", s.what)
+		return fmt.Sprintf("there is no %s here; its GPUs can only be had whole.", s.what)
 	case s.places == 0:
-		return fmt.Sprintf("there is no %s here; its cards have %s.", s.what, strings.Join(offers, ", "))
+		return fmt.Sprintf("there is no %s here; its GPUs have %s.", s.what, strings.Join(offers, ", "))
 	case verdict == Lacking:
 		return fmt.Sprintf("it asks for %d × %s at once, and the node has only %d in total.", s.count, s.what, s.most)
 	case verdict == Fits && s.free == s.places:

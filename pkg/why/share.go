@@ -19,7 +19,7 @@ type shareSupply struct {
 	// anything, for the reasons in why.
 	unfit int
 	why   []string
-	// excluded are those whose card is held whole, in pieces, or by shares measured
+	// excluded are those whose GPU is held whole, in pieces, or by shares measured
 	// otherwise; short those of which too little is left, and of what.
 	excluded, short int
 	shortOf         []string
@@ -69,7 +69,7 @@ func unfitFor(d *cluster.Device, ch choice) string {
 	amounts, missing := asked(d, ch)
 	switch {
 	case slices.Contains(missing, "compute"):
-		return "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's cards, on nodes where MPS works"
+		return "it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works"
 	case len(missing) > 0:
 		return fmt.Sprintf("it asks for %s, which such a share does not have", strings.Join(missing, " and "))
 	}
@@ -146,11 +146,11 @@ func (s *supply) addShort(amounts, left map[string]resource.Quantity) {
 func (s supply) shareSentence(verdict Verdict, offers []string) string {
 	switch {
 	case s.places == 0 && s.what.share && slices.Contains(offers, s.what.text):
-		return "it has " + s.what.text + "s, and none that the claim's class and selectors choose (shares of whole cards and of partitions have classes of their own)."
+		return "it has " + s.what.text + "s, and none that the claim's class and selectors choose (shares of whole GPUs and of partitions have classes of their own)."
 	case s.places == 0 && s.what.share:
-		text := "no " + s.what.text + " is published here: the node's settings share no such card, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell."
+		text := "no " + s.what.text + " is published here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell."
 		if len(offers) > 0 {
-			text += " Its cards have " + strings.Join(offers, ", ") + "."
+			text += " Its GPUs have " + strings.Join(offers, ", ") + "."
 		}
 		return text
 	case !s.shared || s.places == 0:
@@ -171,7 +171,7 @@ func (s supply) shareSentence(verdict Verdict, offers []string) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, many))
 		}
 	}
-	say(s.excluded, "is on a card that is held whole, in pieces or by shares of another kind", "are on cards that are held whole, in pieces or by shares of another kind")
+	say(s.excluded, "is on a GPU that is held whole, in pieces or by shares of another kind", "are on GPUs that are held whole, in pieces or by shares of another kind")
 	if s.short > 0 {
 		var rest []string
 		for _, name := range s.shortOf {

@@ -20,9 +20,9 @@ const (
 	partShare     = "gpu-partition-memory-share.tranche.dev"
 )
 
-// sharing publishes shares of the cards of a node, as the settings want them.
-func sharing(limits bool, change ...func(*profile.Desired)) func(*publish.Card) {
-	return func(c *publish.Card) {
+// sharing publishes shares of the GPUs of a node, as the settings want them.
+func sharing(limits bool, change ...func(*profile.Desired)) func(*publish.GPU) {
+	return func(c *publish.GPU) {
 		wanted := profile.Default()
 		for _, f := range change {
 			f(&wanted)
@@ -72,11 +72,11 @@ func TestShares(t *testing.T) {
 			amounting(memoryShare, "memory", "60Gi"), why.Fits,
 			"of 2 places for memory share, 1 is taken and 1 free.", []string{"team-b: a"},
 		},
-		"more than any card has": {
+		"more than any GPU has": {
 			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)), amounting(memoryShare, "memory", "200Gi"), why.Lacking,
 			"it asks for 200Gi of memory, and a device has 80348Mi of memory for all its shares.", nil,
 		},
-		"more clients than any card has": {
+		"more clients than any GPU has": {
 			newWorld(t).node("node-a", "H100-80GB", 2, sharing(true)), amounting(fractionShare, "clients", "49"), why.Lacking,
 			"it asks for 49 clients, and a device has 48 clients for all its shares.", nil,
 		},
@@ -86,7 +86,7 @@ func TestShares(t *testing.T) {
 		},
 		"compute without limits": {
 			newWorld(t).node("node-a", "MI300X", 1, sharing(true)), amounting(memoryShare, "compute", "50"), why.Lacking,
-			"it asks for compute, and shares have that only where MPS limits them: on NVIDIA's cards, on nodes where MPS works.", nil,
+			"it asks for compute, and shares have that only where MPS limits them: on NVIDIA's GPUs, on nodes where MPS works.", nil,
 		},
 		"a capacity that is none": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true)), amounting(memoryShare, "bandwidth", "5"), why.Lacking,
@@ -103,31 +103,31 @@ func TestShares(t *testing.T) {
 			"its only shared device has too little left: 1 client.", []string{"team-b: a"},
 		},
 		"whole, in pieces, and by the other basis": {
-			newWorld(t).node("node-a", "H100-80GB", 3, sharing(true)).hold("node-a", "team-a", "whole", wholeCard, 1).
+			newWorld(t).node("node-a", "H100-80GB", 3, sharing(true)).hold("node-a", "team-a", "whole", wholeGPU, 1).
 				hold("node-a", "team-c", "cut", small, 1).holdShare("node-a", "b", amounting(fractionShare)),
 			amounting(memoryShare), why.Full,
-			"of 3 shared devices, 3 are on cards that are held whole, in pieces or by shares of another kind.",
+			"of 3 shared devices, 3 are on GPUs that are held whole, in pieces or by shares of another kind.",
 			[]string{"team-a: whole-0", "team-b: b", "team-c: cut-0"},
 		},
 		"some of everything": {
-			newWorld(t).node("node-a", "H100-80GB", 3, sharing(true)).hold("node-a", "team-a", "whole", wholeCard, 1).
+			newWorld(t).node("node-a", "H100-80GB", 3, sharing(true)).hold("node-a", "team-a", "whole", wholeGPU, 1).
 				holdShare("node-a", "b", amounting(memoryShare, "memory", "60Gi")).holdShare("node-a", "c", amounting(memoryShare, "memory", "50Gi")),
 			amounting(memoryShare, "memory", "40Gi"), why.Full,
-			"of 3 shared devices, 1 is on a card that is held whole, in pieces or by shares of another kind; 2 have too little left, at most 29148Mi of memory.",
+			"of 3 shared devices, 1 is on a GPU that is held whole, in pieces or by shares of another kind; 2 have too little left, at most 29148Mi of memory.",
 			[]string{"team-a: whole-0", "team-b: b, c"},
 		},
 		"no shares here": {
 			newWorld(t).node("node-a", "L4-24GB", 1), amounting(memoryShare), why.Lacking,
-			"no memory share is published here: the node's settings share no such card, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell. Its cards have whole card.", nil,
+			"no memory share is published here: the node's settings share no such GPU, or the API server drops what shares need (feature gate DRAConsumableCapacity); the node's events tell. Its GPUs have whole GPU.", nil,
 		},
 		"no shares of partitions here": {
 			newWorld(t).node("node-a", "L4-24GB", 1, sharing(true)), amounting(partShare), why.Lacking,
-			"it has memory shares, and none that the claim's class and selectors choose (shares of whole cards and of partitions have classes of their own).", nil,
+			"it has memory shares, and none that the claim's class and selectors choose (shares of whole GPUs and of partitions have classes of their own).", nil,
 		},
 		"partitions are held": {
 			newWorld(t).node("node-a", "H100-80GB", 1, sharing(true, partitions)).hold("node-a", "team-c", "cut", three, 2),
 			amounting(partShare), why.Full,
-			"of 2 shared devices, 2 are on cards that are held whole, in pieces or by shares of another kind.", []string{"team-c: cut-0, cut-1"},
+			"of 2 shared devices, 2 are on GPUs that are held whole, in pieces or by shares of another kind.", []string{"team-c: cut-0, cut-1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestManySharesAtOnce: a request gets one share of each card at most.
+// TestManySharesAtOnce: a request gets one share of each GPU at most.
 func TestManySharesAtOnce(t *testing.T) {
 	for count, want := range map[int64]why.Verdict{2: why.Fits, 3: why.Lacking} {
 		w := newWorld(t).node("node-a", "H100-80GB", 2, sharing(true))

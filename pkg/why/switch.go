@@ -23,7 +23,7 @@ func (c *world) addSwitch(n *Node) {
 	switch far := n.Profile; {
 	case far == nil || (keptOff && !far.Switching()):
 		if keptOff {
-			say(fmt.Sprintf("the node is being switched to %s; its cards are available again when the switch ends.", cluster.TaintProfile(profile)))
+			say(fmt.Sprintf("the node is being switched to %s; its GPUs are available again when the switch ends.", cluster.TaintProfile(profile)))
 		}
 	case far.Switching():
 		n.switching = n.switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && n.Verdict == Unusable
@@ -42,9 +42,9 @@ func (c *world) switchText(n *Node) string {
 	if !n.switching {
 		return fmt.Sprintf("a switch of the node to %s is planned (%s); it may offer other devices afterwards.", to, far.During(c.in.Now))
 	}
-	text := fmt.Sprintf("the node is being switched to %s (%s); its cards are available again when the switch ends", to, far.During(c.in.Now))
+	text := fmt.Sprintf("the node is being switched to %s (%s); its GPUs are available again when the switch ends", to, far.During(c.in.Now))
 	if far.State == v1alpha1.RollingBack {
-		text = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s); its cards are available again when the switch ends", to, far.During(c.in.Now))
+		text = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s); its GPUs are available again when the switch ends", to, far.During(c.in.Now))
 	}
 	if far.Deadline != nil {
 		text += fmt.Sprintf(", and this step ends at %s at the latest", cluster.Clock(*far.Deadline))
@@ -53,7 +53,7 @@ func (c *world) switchText(n *Node) string {
 }
 
 // taintedFor tells whether taints of a switch keep the pod from the node or from
-// cards of it, and names the profile that the node is switched to.
+// GPUs of it, and names the profile that the node is switched to.
 func (n *Node) taintedFor() (profile string, yes bool) {
 	for _, r := range n.Requests {
 		if r.switchTo != nil && r.Verdict != Fits {
@@ -66,7 +66,7 @@ func (n *Node) taintedFor() (profile string, yes bool) {
 	return "", false
 }
 
-// unpublished are nodes that have no cards in the API now, because they are being
+// unpublished are nodes that have no GPUs in the API now, because they are being
 // switched.
 func (c *world) unpublished(shown []Node) []Node {
 	var out []Node
@@ -110,13 +110,13 @@ func (e *Explanation) remedyProfile() {
 	}
 }
 
-// ofTheSwitch says of a pod that runs that a card of it is being switched.
+// ofTheSwitch says of a pod that runs that a GPU of it is being switched.
 func (c *world) ofTheSwitch(holds []Holding) string {
 	for _, h := range holds {
-		card := cluster.GPUOf(h.Device)
-		if far := c.Progress(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(card) {
-			return fmt.Sprintf("Its card %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
-				card, cluster.TaintProfile(far.To), far.During(c.in.Now))
+		gpuID := cluster.GPUOf(h.Device)
+		if far := c.Progress(gpu.NodeOfPool(h.Pool)); far != nil && far.KeepsOff(gpuID) {
+			return fmt.Sprintf("Its GPU %s is being switched to %s (%s); the pod is evicted unless its device is kept.",
+				gpuID, cluster.TaintProfile(far.To), far.During(c.in.Now))
 		}
 	}
 	return ""

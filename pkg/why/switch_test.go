@@ -30,21 +30,21 @@ func (w *world) switched(node, profile string) {
 	}
 }
 
-// cardsOf are the cards of a node.
-func (w *world) cardsOf(node string) []string {
+// gpusOf are the GPUs of a node.
+func (w *world) gpusOf(node string) []string {
 	var published []resourceapi.ResourceSlice
 	for _, s := range w.published {
 		published = append(published, *s)
 	}
-	return publish.Cards(node, published)
+	return publish.GPUs(node, published)
 }
 
-// cardOf is the first card of a node.
-func (w *world) cardOf(node string) string {
+// gpuOf is the first GPU of a node.
+func (w *world) gpuOf(node string) string {
 	w.t.Helper()
-	cards := w.cardsOf(node)
-	require.NotEmpty(w.t, cards, node)
-	return cards[0]
+	gpus := w.gpusOf(node)
+	require.NotEmpty(w.t, gpus, node)
+	return gpus[0]
 }
 
 func (w *world) gpuNodes(all ...*gpunodes.Node) *world {
@@ -55,9 +55,9 @@ func (w *world) gpuNodes(all ...*gpunodes.Node) *world {
 	return w
 }
 
-// only publishes the small partitions of a card, as with a profile of these.
-func only(profile string) func(*publish.Card) {
-	return func(c *publish.Card) {
+// only publishes the small partitions of a GPU, as with a profile of these.
+func only(profile string) func(*publish.GPU) {
+	return func(c *publish.GPU) {
 		var left = c.Placements[:0:0]
 		for _, p := range c.Placements {
 			if p.Profile == profile {
@@ -73,7 +73,7 @@ var static = v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitio
 // TestSwitches: how a profile, or the way to one, keeps a pod waiting.
 func TestSwitches(t *testing.T) {
 	draining := func(w *world) *gpunodes.Node {
-		return gpunodes.Follows("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.cardOf("node-a"))
+		return gpunodes.Follows("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.gpuOf("node-a"))
 	}
 	for name, test := range map[string]struct {
 		state why.State
@@ -106,19 +106,19 @@ func TestSwitches(t *testing.T) {
 			return w
 		}},
 		"switch-waits": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeCard, 1)
-			w.gpuNodes(gpunodes.Follows("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.cardOf("node-a"))).pod(request("gpu", small))
+			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeGPU, 1)
+			w.gpuNodes(gpunodes.Follows("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.gpuOf("node-a"))).pod(request("gpu", small))
 			return w
 		}},
 		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is loaded anew
-			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
 			w.gpuNodes(gpunodes.Follows("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
 				gpunodes.Follows("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-failed": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeCard, 1)
-			w.gpuNodes(gpunodes.Follows("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the cards within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
+			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeGPU, 1)
+			w.gpuNodes(gpunodes.Follows("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
 			return w
 		}},
 		"profile-offers-no": {why.NoRoom, func(t *testing.T) *world {
@@ -127,8 +127,8 @@ func TestSwitches(t *testing.T) {
 			return w
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
-			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.Card) { c.Withheld = true })
-			w.gpuNodes(gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve cards of the node: mig-manager")).pod(request("gpu", small))
+			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
+			w.gpuNodes(gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {

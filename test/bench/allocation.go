@@ -22,7 +22,7 @@ const (
 )
 
 // allocationFigures: the time of one allocation with our layout against one pool
-// per node with more counters, attributes and capacities, of the same cards.
+// per node with more counters, attributes and capacities, of the same GPUs.
 func (b *bench) allocationFigures() []figures.Figure {
 	var all []figures.Figure
 	for _, node := range []struct{ name, inventory string }{{"8 × H100", "h100x8"}, {"8 × H200", "h200x8"}} {
@@ -57,29 +57,29 @@ func (l *layout) ask(ctx context.Context) (*allocator.Grant, error) {
 	return l.Allocate(ctx, nodeName, allocator.Claim("claim", allocator.Request("gpu", l.class, 1)))
 }
 
-// layouts are ours and the other one of the same cards.
-func layouts(cards []gpu.GPU) ([]*layout, error) {
+// layouts are ours and the other one of the same GPUs.
+func layouts(gpus []gpu.GPU) ([]*layout, error) {
 	classes, err := allocator.Classes(chart)
 	if err != nil {
 		return nil, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
 	}
-	ours, err := slicesOf(cards)
+	ours, err := slicesOf(gpus)
 	if err != nil {
 		return nil, err
 	}
-	class := classOf(cards[0].Placements[0].Profile)
+	class := classOf(gpus[0].Placements[0].Profile)
 	return []*layout{
 		{Scheduler: allocator.New(classes, ours), class: class},
-		{Scheduler: allocator.New(nodes.ForDriver(classes, nodes.NVIDIADriver), nodes.NVIDIASlices(nodeName, cards)), class: class},
+		{Scheduler: allocator.New(nodes.ForDriver(classes, nodes.NVIDIADriver), nodes.NVIDIASlices(nodeName, gpus)), class: class},
 	}, nil
 }
 
 func (b *bench) timeAllocation(ctx context.Context, inventory string, full bool) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, inventory)
+	gpus, err := b.gpusOf(ctx, inventory)
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	both, err := layouts(cards)
+	both, err := layouts(gpus)
 	if err != nil {
 		return figures.Reading{}, err
 	}

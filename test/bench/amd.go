@@ -11,10 +11,10 @@ import (
 
 const (
 	// amdInventory is what AMD's figures are taken on, and finestMode that in which
-	// such a card has most partitions.
+	// such a GPU has most partitions.
 	amdInventory = "mi300x8"
 	finestMode   = xcp.CPX
-	// preparedOfEach is how many claims are prepared on either vendor's cards while
+	// preparedOfEach is how many claims are prepared on either vendor's GPUs while
 	// the time of one more is taken.
 	preparedOfEach = 50
 	// discoveryRounds are the starts of a plugin that are measured.
@@ -30,7 +30,7 @@ func (b *bench) amdFigures(ctx context.Context) []figures.Figure {
 			Measure: b.timeAMDAllocation,
 		},
 		{
-			Name:    fmt.Sprintf("Prepare + Unprepare of a CPX on a card in CPX at %d prepared, against a 1g", preparedOfEach),
+			Name:    fmt.Sprintf("Prepare + Unprepare of a CPX on a GPU in CPX at %d prepared, against a 1g", preparedOfEach),
 			Limit:   figures.AtMost(1.1, "×"),
 			Measure: func(context.Context) (figures.Reading, error) { return b.timeAMDPrepare(ctx) },
 		},
@@ -52,11 +52,11 @@ func (b *bench) timeAMDAllocation(ctx context.Context) (figures.Reading, error) 
 		{amdInventory, "gpu-xcp-" + finestMode.Profile() + ".tranche.dev"},
 		{"h100x8", classOf("1g.10gb")},
 	} {
-		cards, err := b.cardsOf(ctx, node.inventory)
+		gpus, err := b.gpusOf(ctx, node.inventory)
 		if err != nil {
 			return figures.Reading{}, err
 		}
-		published, err := slicesOf(cards)
+		published, err := slicesOf(gpus)
 		if err != nil {
 			return figures.Reading{}, err
 		}
@@ -70,13 +70,13 @@ func (b *bench) timeAMDAllocation(ctx context.Context) (figures.Reading, error) 
 func (b *bench) timeAMDPrepare(ctx context.Context) (figures.Reading, error) {
 	var measures []func() (float64, error)
 	for _, inventory := range []string{amdInventory, "h100x8"} {
-		cards, err := b.cardsOf(ctx, inventory)
+		gpus, err := b.gpusOf(ctx, inventory)
 		if err != nil {
 			return figures.Reading{}, err
 		}
-		hardware := &memory{cards: cards}
+		hardware := &memory{gpus: gpus}
 		if inventory == amdInventory {
-			hardware = inMode(cards, finestMode.Profile())
+			hardware = inMode(gpus, finestMode.Profile())
 		}
 		r, err := b.rigWith(ctx, hardware, preparedOfEach)
 		if err != nil {

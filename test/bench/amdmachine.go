@@ -13,8 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/test/figures"
 )
 
-// amdCardsOf reads a machine's cards of AMD's from a simulated kernel.
-func (b *bench) amdCardsOf(ctx context.Context, inv *models.Inventory) ([]gpu.GPU, error) {
+// amdGPUsOf reads a machine's GPUs of AMD's from a simulated kernel.
+func (b *bench) amdGPUsOf(ctx context.Context, inv *models.Inventory) ([]gpu.GPU, error) {
 	kernel, stop, err := b.newKernel(inv)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (b *bench) newKernel(inv *models.Inventory) (kernel *amdgpu.Kernel, stop fu
 }
 
 // timeDiscovery takes the time that a plugin which has just started needs to know
-// all cards and their live partitions, with every card in its finest mode.
+// all GPUs and their live partitions, with every GPU in its finest mode.
 func (b *bench) timeDiscovery(ctx context.Context) (figures.Reading, error) {
 	inv, err := models.LoadInventory(amdInventory)
 	if err != nil {
@@ -89,12 +89,12 @@ func discover(ctx context.Context, files amd.Files) (partitions int, err error) 
 	if err := driver.Open(ctx); err != nil {
 		return 0, err
 	}
-	cards, err := driver.Inventory(ctx)
+	gpus, err := driver.Inventory(ctx)
 	if err != nil {
 		return 0, err
 	}
-	for _, card := range cards {
-		live, err := driver.Live(ctx, card.PCIAddress)
+	for _, g := range gpus {
+		live, err := driver.Live(ctx, g.PCIAddress)
 		if err != nil {
 			return 0, err
 		}

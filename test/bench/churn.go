@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// churnLoad is the part of the cards' compute slices that would be in use
+	// churnLoad is the part of the GPUs' compute slices that would be in use
 	// if no claim were refused.
 	churnLoad = 0.8
 	// churnClaims arrive with each seed.
 	churnClaims = 2000
-	// computeSlices of a card can be given out.
+	// computeSlices of a GPU can be given out.
 	computeSlices = 7
 )
 
@@ -31,7 +31,7 @@ var churnMix = []struct {
 	slices  float64
 }{{"1g.10gb", 1}, {"4g.40gb", 4}}
 
-// churnFigures: the order of the devices decides what a cut card can still give.
+// churnFigures: the order of the devices decides what a cut GPU can still give.
 func (b *bench) churnFigures() []figures.Figure {
 	return []figures.Figure{{
 		Name:    fmt.Sprintf("refusals in a churn of 1g and 4g at load %.1f, against ascending starts", churnLoad),
@@ -41,18 +41,18 @@ func (b *bench) churnFigures() []figures.Figure {
 }
 
 func (b *bench) countRefusals(ctx context.Context) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return figures.Reading{}, err
 	}
 	ours, ascending := 0, 0
 	for _, seed := range churnSeeds {
-		n, err := churn(ctx, cards, seed)
+		n, err := churn(ctx, gpus, seed)
 		if err != nil {
 			return figures.Reading{}, err
 		}
 		ours += n
-		if n, err = churn(ctx, withAscendingStarts(cards), seed); err != nil {
+		if n, err = churn(ctx, withAscendingStarts(gpus), seed); err != nil {
 			return figures.Reading{}, err
 		}
 		ascending += n
@@ -63,22 +63,22 @@ func (b *bench) countRefusals(ctx context.Context) (figures.Reading, error) {
 	}, nil
 }
 
-// withAscendingStarts are the same cards, the placements of each profile from
+// withAscendingStarts are the same GPUs, the placements of each profile from
 // the lowest start to the highest.
-func withAscendingStarts(cards []gpu.GPU) []gpu.GPU {
-	cards = slices.Clone(cards)
-	for i := range cards {
+func withAscendingStarts(gpus []gpu.GPU) []gpu.GPU {
+	gpus = slices.Clone(gpus)
+	for i := range gpus {
 		rank := map[string]int{}
-		for j, p := range cards[i].Placements {
+		for j, p := range gpus[i].Placements {
 			if _, ok := rank[p.Profile]; !ok {
 				rank[p.Profile] = j
 			}
 		}
-		cards[i].Placements = slices.SortedStableFunc(slices.Values(cards[i].Placements), func(a, b gpu.Placement) int {
+		gpus[i].Placements = slices.SortedStableFunc(slices.Values(gpus[i].Placements), func(a, b gpu.Placement) int {
 			return cmp.Or(cmp.Compare(rank[a.Profile], rank[b.Profile]), cmp.Compare(a.Start, b.Start))
 		})
 	}
-	return cards
+	return gpus
 }
 
 // tenant holds a grant until its time is over.
@@ -87,14 +87,14 @@ type tenant struct {
 	until float64
 }
 
-// churn lets claims come and go, the same ones for each seed whatever the cards
+// churn lets claims come and go, the same ones for each seed whatever the GPUs
 // look like, and counts those for which there is no room when they come.
-func churn(ctx context.Context, cards []gpu.GPU, seed uint64) (refused int, err error) {
+func churn(ctx context.Context, gpus []gpu.GPU, seed uint64) (refused int, err error) {
 	classes, err := allocator.Classes(chart)
 	if err != nil {
 		return 0, err
 	}
-	published, err := slicesOf(cards)
+	published, err := slicesOf(gpus)
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func churn(ctx context.Context, cards []gpu.GPU, seed uint64) (refused int, err 
 	var rates []float64
 	rate := 0.0
 	for _, kind := range churnMix {
-		rates = append(rates, churnLoad*computeSlices*float64(len(cards))/float64(len(churnMix))/kind.slices)
+		rates = append(rates, churnLoad*computeSlices*float64(len(gpus))/float64(len(churnMix))/kind.slices)
 		rate += rates[len(rates)-1]
 	}
 	now := 0.0

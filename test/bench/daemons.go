@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// sharersAtOnce get shares of one card at the same time, each with a daemon.
+	// sharersAtOnce get shares of one GPU at the same time, each with a daemon.
 	sharersAtOnce = 4
 	// slowDaemon is how long a daemon takes until it answers, where it is measured
 	// whether others wait for it.
@@ -40,7 +40,7 @@ func (b *bench) daemonFigures() []figures.Figure {
 			Measure: b.timeReady,
 		},
 		{
-			Name:    fmt.Sprintf("%d shares of one card at once, against one, daemons ready after %s", sharersAtOnce, slowDaemon),
+			Name:    fmt.Sprintf("%d shares of one GPU at once, against one, daemons ready after %s", sharersAtOnce, slowDaemon),
 			Limit:   figures.AtMost(1.5, "×"),
 			Measure: b.timeSharers,
 		},
@@ -48,7 +48,7 @@ func (b *bench) daemonFigures() []figures.Figure {
 }
 
 // daemonRig is a plugin whose shares have daemons, and claims for shares of one
-// card that it knows.
+// GPU that it knows.
 type daemonRig struct {
 	*rig
 	claims     []*resourceapi.ResourceClaim
@@ -61,11 +61,11 @@ func (b *bench) newDaemonRig(ctx context.Context, delay time.Duration) (*daemonR
 	if os.Geteuid() != 0 {
 		return nil, errors.New("only root can start MPS daemons")
 	}
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return nil, err
 	}
-	if cards, err = nodes.WithShares(cards, true); err != nil {
+	if gpus, err = nodes.WithShares(gpus, true); err != nil {
 		return nil, err
 	}
 	d := &daemonRig{}
@@ -73,11 +73,11 @@ func (b *bench) newDaemonRig(ctx context.Context, delay time.Duration) (*daemonR
 		return nil, err
 	}
 	sharer := share.New(share.Config{Daemons: d.supervisor})
-	if d.rig, err = b.newRig(ctx, &memory{cards: cards, shares: sharer}); err != nil {
+	if d.rig, err = b.newRig(ctx, &memory{gpus: gpus, shares: sharer}); err != nil {
 		return nil, err
 	}
 	for n := range sharersAtOnce {
-		c := shareClaimFor(n, cards[0].Name())
+		c := shareClaimFor(n, gpus[0].Name())
 		if err := d.allocate(c); err != nil {
 			return nil, errors.Join(err, d.stop(ctx))
 		}
@@ -157,7 +157,7 @@ func (b *bench) timeReady(ctx context.Context) (reading figures.Reading, err err
 	return figures.Reading{Value: figures.Median(all), Seen: fmt.Sprintf("median of %d; it answers and its limits are read back", len(all))}, nil
 }
 
-// timeSharers: the lock of the card is not held while a daemon comes up, or each
+// timeSharers: the lock of the GPU is not held while a daemon comes up, or each
 // would wait for those before it.
 func (b *bench) timeSharers(ctx context.Context) (reading figures.Reading, err error) {
 	d, err := b.newDaemonRig(ctx, slowDaemon)

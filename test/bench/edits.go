@@ -36,7 +36,7 @@ func partitionEdits() *cdispecs.ContainerEdits {
 	return &cdispecs.ContainerEdits{DeviceNodes: deviceNodes("nvidia0", "nvidia-caps/nvidia-cap120", "nvidia-caps/nvidia-cap121")}
 }
 
-// kfdEdits and renderNodeEdits are what a container needs of AMD's cards: two
+// kfdEdits and renderNodeEdits are what a container needs of AMD's GPUs: two
 // device nodes, and the group of the second. Everything else is in its image.
 func kfdEdits() *cdispecs.ContainerEdits {
 	return &cdispecs.ContainerEdits{DeviceNodes: []*cdispecs.DeviceNode{{Path: "/dev/kfd", Type: "c", Major: 235, Permissions: "rw"}}}

@@ -17,10 +17,10 @@ import (
 // memory is hardware that answers at once, out of memory. It implements
 // hardware.Partitioner.
 type memory struct {
-	cards []gpu.GPU
+	gpus []gpu.GPU
 	// creation is how long it takes to make a partition.
 	creation time.Duration
-	// shares sets up shares of the cards; nil: there are none.
+	// shares sets up shares of the GPUs; nil: there are none.
 	shares claim.Sharer
 
 	// mu protects what follows.
@@ -31,15 +31,15 @@ type memory struct {
 
 var _ hardware.Partitioner = (*memory)(nil)
 
-// inMode are cards of AMD's that are in the mode of a profile already.
-func inMode(cards []gpu.GPU, profile string) *memory {
-	h := &memory{cards: cards, parts: map[string][]gpu.Partition{}}
-	for _, card := range cards {
-		for _, p := range card.Placements {
+// inMode are GPUs of AMD's that are in the mode of a profile already.
+func inMode(gpus []gpu.GPU, profile string) *memory {
+	h := &memory{gpus: gpus, parts: map[string][]gpu.Partition{}}
+	for _, g := range gpus {
+		for _, p := range g.Placements {
 			if p.Profile == profile {
 				h.parts[p.GPU] = append(h.parts[p.GPU], gpu.Partition{
 					GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start,
-					UUID: fmt.Sprintf("%s-%d", card.UUID, p.Start), Complete: true, ID: fmt.Sprintf("renderD%d", 128+p.Start),
+					UUID: fmt.Sprintf("%s-%d", g.UUID, p.Start), Complete: true, ID: fmt.Sprintf("renderD%d", 128+p.Start),
 				})
 			}
 		}
@@ -48,13 +48,13 @@ func inMode(cards []gpu.GPU, profile string) *memory {
 }
 
 // Inventory implements hardware.Partitioner.
-func (h *memory) Inventory(context.Context) ([]gpu.GPU, error) { return h.cards, nil }
+func (h *memory) Inventory(context.Context) ([]gpu.GPU, error) { return h.gpus, nil }
 
 // Live implements hardware.Partitioner.
-func (h *memory) Live(_ context.Context, card string) ([]gpu.Partition, error) {
+func (h *memory) Live(_ context.Context, gpuID string) ([]gpu.Partition, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.parts[card]), nil
+	return slices.Clone(h.parts[gpuID]), nil
 }
 
 // Create implements hardware.Partitioner.
@@ -63,7 +63,7 @@ func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, erro
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.Type == gpu.TypeGPU {
-		return gpu.Partition{GPU: p.GPU, Type: p.Type, UUID: "GPU-" + p.CardName(), Complete: true}, nil
+		return gpu.Partition{GPU: p.GPU, Type: p.Type, UUID: "GPU-" + p.GPUName(), Complete: true}, nil
 	}
 	if p.Type.FollowsMode() {
 		for _, part := range h.parts[p.GPU] {
@@ -71,7 +71,7 @@ func (h *memory) Create(_ context.Context, p gpu.Placement) (gpu.Partition, erro
 				return part, nil
 			}
 		}
-		return gpu.Partition{}, fmt.Errorf("the card of %s is in another mode", p.Name())
+		return gpu.Partition{}, fmt.Errorf("the GPU of %s is in another mode", p.Name())
 	}
 	h.made++
 	part := gpu.Partition{
@@ -106,7 +106,7 @@ func (h *memory) Edits(_ context.Context, p gpu.Placement) (*cdispecs.ContainerE
 
 // CommonEdits implements hardware.Partitioner.
 func (h *memory) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdits, error) {
-	if h.cards[0].Vendor == gpu.AMD {
+	if h.gpus[0].Vendor == gpu.AMD {
 		return kfdEdits(), nil
 	}
 	return commonEdits(), nil

@@ -14,32 +14,32 @@ import (
 const (
 	// creation is how long the hardware takes to make a partition.
 	creation       = 300 * time.Millisecond
-	parallelCards  = 8
+	parallelGPUs   = 8
 	parallelRounds = 5
 )
 
-// parallelFigures: claims on different cards do not wait for each other.
+// parallelFigures: claims on different GPUs do not wait for each other.
 func (b *bench) parallelFigures() []figures.Figure {
 	return []figures.Figure{{
-		Name:    fmt.Sprintf("%d claims on %d cards at once, against one, creation %s", parallelCards, parallelCards, creation),
+		Name:    fmt.Sprintf("%d claims on %d GPUs at once, against one, creation %s", parallelGPUs, parallelGPUs, creation),
 		Limit:   figures.AtMost(1.5, "×"),
 		Measure: b.timeParallel,
 	}}
 }
 
 func (b *bench) timeParallel(ctx context.Context) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	r, err := b.newRig(ctx, &memory{cards: cards, creation: creation})
+	r, err := b.newRig(ctx, &memory{gpus: gpus, creation: creation})
 	if err != nil {
 		return figures.Reading{}, err
 	}
 	defer r.stop()
 	var claims []*resourceapi.ResourceClaim
-	for i, card := range cards[:parallelCards] {
-		c := claimFor(i, card.Name(), card.Placements[0].Name())
+	for i, g := range gpus[:parallelGPUs] {
+		c := claimFor(i, g.Name(), g.Placements[0].Name())
 		if err := r.allocate(c); err != nil {
 			return figures.Reading{}, err
 		}

@@ -25,7 +25,7 @@ import (
 const (
 	// pluginInventory is what the plugin's program runs on.
 	pluginInventory = "h200x8"
-	slicesOfACard   = 2
+	slicesOfAGPU    = 2
 	claimRounds     = 3
 	// settled is how long to listen for writes that should not come.
 	settled = 3 * time.Second
@@ -43,7 +43,7 @@ type pluginRun struct {
 
 // errNotRoot: without root the simulated driver has no device nodes for
 // containers.
-var errNotRoot = errors.New("only root can make the simulated cards' device nodes")
+var errNotRoot = errors.New("only root can make the simulated GPUs' device nodes")
 
 // pluginFigures are of the real program, between a kubelet and an API server.
 func (b *bench) pluginFigures(ctx context.Context) []figures.Figure {
@@ -62,7 +62,7 @@ func (b *bench) pluginFigures(ctx context.Context) []figures.Figure {
 		figure("file replacements in Prepare + Unprepare of a share with a daemon", figures.AtMost(6, "files"), func(r *pluginRun) (figures.Reading, error) { return r.replacedByShare, r.noClaims }),
 		figure("resident memory of the plugin with 8 H200, shared, and 8 MPS daemons", figures.AtMost(60, "MB"), func(r *pluginRun) (figures.Reading, error) { return r.memory, r.noClaims }),
 		figure("ResourceSlice writes at a restart on unchanged hardware", figures.AtMost(0, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.restart, nil }),
-		figure("ResourceSlice writes when one card changes", figures.AtMost(1, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.change, nil }),
+		figure("ResourceSlice writes when one GPU changes", figures.AtMost(1, "writes"), func(r *pluginRun) (figures.Reading, error) { return r.change, nil }),
 	}
 }
 
@@ -85,14 +85,14 @@ func (b *bench) runPlugin(ctx context.Context) (r *pluginRun, err error) {
 	return r, h.secondRun(ctx, r, inv.GPUs[0].PCI)
 }
 
-// firstRun publishes, prepares and releases claims on all cards.
-func (h *host) firstRun(ctx context.Context, r *pluginRun, cards int) error {
+// firstRun publishes, prepares and releases claims on all GPUs.
+func (h *host) firstRun(ctx context.Context, r *pluginRun, gpus int) error {
 	p, err := h.start(ctx, pluginInventory)
 	if err != nil {
 		return err
 	}
 	defer p.stop() //nolint:errcheck // the second run would not start
-	if err := p.await(ctx, "publish", func() bool { return h.api.count(slicesPath) == cards*slicesOfACard }); err != nil {
+	if err := p.await(ctx, "publish", func() bool { return h.api.count(slicesPath) == gpus*slicesOfAGPU }); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -121,7 +121,7 @@ func (h *host) firstRun(ctx context.Context, r *pluginRun, cards int) error {
 	return h.holdShares(ctx, p, r, shares, published)
 }
 
-// holdShares reads the memory of the program while it has shares of all cards given
+// holdShares reads the memory of the program while it has shares of all GPUs given
 // out, each with a daemon.
 func (h *host) holdShares(ctx context.Context, p *process, r *pluginRun, shares []*resourceapi.ResourceClaim, published map[string]float64) error {
 	if err := atOnce(shares, func(c *resourceapi.ResourceClaim) error { return p.prepare(ctx, c) }); err != nil {
@@ -147,7 +147,7 @@ func (h *host) holdShares(ctx context.Context, p *process, r *pluginRun, shares 
 	return atOnce(shares, func(c *resourceapi.ResourceClaim) error { return p.unprepare(ctx, c) })
 }
 
-// claims are one claim for each card, for a partition and for a share, as they are
+// claims are one claim for each GPU, for a partition and for a share, as they are
 // in the API server.
 func (h *host) claims() (partitions, shares []*resourceapi.ResourceClaim, err error) {
 	h.api.mu.Lock()
@@ -162,8 +162,8 @@ func (h *host) claims() (partitions, shares []*resourceapi.ResourceClaim, err er
 	h.api.mu.Unlock()
 	slices.Sort(devices)
 	for i, device := range devices {
-		card, _, _ := strings.Cut(device, "-mig-")
-		partition, share := claimFor(i, card, device), shareClaimFor(len(devices)+i, card)
+		gpuID, _, _ := strings.Cut(device, "-mig-")
+		partition, share := claimFor(i, gpuID, device), shareClaimFor(len(devices)+i, gpuID)
 		if err := errors.Join(h.api.put(claimsPath, partition), h.api.put(claimsPath, share)); err != nil {
 			return nil, nil, err
 		}
@@ -201,8 +201,8 @@ func (h *host) countReplaced(ctx context.Context, k *kubelet, c *resourceapi.Res
 	return figures.Reading{Value: float64(len(names) + len(more)), Seen: "in" + seen}, nil
 }
 
-// secondRun starts the program again, and then takes a card off the bus.
-func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
+// secondRun starts the program again, and then takes a GPU off the bus.
+func (h *host) secondRun(ctx context.Context, r *pluginRun, gpuID string) error {
 	before := h.api.written()
 	p, err := h.start(ctx, pluginInventory)
 	if err != nil {
@@ -213,11 +213,11 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 		return err
 	}
 	restarted := h.api.written()
-	if err := nvdriver.SetFaults(h.simulation(), nvdriver.Faults{Lost: []string{card}}); err != nil {
+	if err := nvdriver.SetFaults(h.simulation(), nvdriver.Faults{Lost: []string{gpuID}}); err != nil {
 		return err
 	}
 	// Whatever the restart was late to write is written with it, and counted.
-	err = p.await(ctx, "publish the change of "+gpu.CardName(card), func() bool { return h.api.written() > restarted })
+	err = p.await(ctx, "publish the change of "+gpu.GPUName(gpuID), func() bool { return h.api.written() > restarted })
 	if err != nil {
 		return err
 	}
@@ -226,6 +226,6 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, card string) error {
 	}
 	changed := h.api.written()
 	r.restart = figures.Reading{Value: float64(restarted - before), Seen: fmt.Sprintf("%d to publish at first", before)}
-	r.change = figures.Reading{Value: float64(changed - restarted), Seen: "a card falls off the bus"}
+	r.change = figures.Reading{Value: float64(changed - restarted), Seen: "a GPU falls off the bus"}
 	return nil
 }

@@ -27,8 +27,8 @@ const (
 	// replacements of a file are what a pair is held against.
 	replacements    = 6
 	replacementSize = 2 << 10
-	// cardsForClaims have room for the claims, seven on each.
-	cardsForClaims = 80
+	// gpusForClaims have room for the claims, seven on each.
+	gpusForClaims = 80
 )
 
 // prepareTimes are the times of each round by number of prepared claims.
@@ -94,14 +94,14 @@ func duration(seconds float64) string {
 // timePrepare measures all numbers of claims in turns, and the files beside
 // each.
 func (b *bench) timePrepare(ctx context.Context) (*prepareTimes, error) {
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return nil, err
 	}
-	cards = manyCards(cards[0], cardsForClaims)
+	gpus = manyGPUs(gpus[0], gpusForClaims)
 	rigs := map[int]*rig{}
 	for _, n := range prepared {
-		r, err := b.rigWith(ctx, &memory{cards: cards}, n)
+		r, err := b.rigWith(ctx, &memory{gpus: gpus}, n)
 		if err != nil {
 			return nil, fmt.Errorf("prepare %d claims: %w", n, err)
 		}
@@ -149,19 +149,19 @@ func inTurns(rounds, inRound int, measures ...func() (seconds float64, err error
 }
 
 // rigWith is a plugin with so many claims prepared, the claim that is measured
-// among them. It shares its card with others.
+// among them. It shares its GPU with others.
 func (b *bench) rigWith(ctx context.Context, hardware *memory, claims int) (*rig, error) {
 	var all []*resourceapi.ResourceClaim
-	for _, card := range hardware.cards {
-		for _, p := range card.Placements {
-			if p.Type == gpu.TypeGPU || p.Profile != card.Placements[0].Profile {
+	for _, g := range hardware.gpus {
+		for _, p := range g.Placements {
+			if p.Type == gpu.TypeGPU || p.Profile != g.Placements[0].Profile {
 				break
 			}
-			all = append(all, claimFor(len(all), card.Name(), p.Name()))
+			all = append(all, claimFor(len(all), g.Name(), p.Name()))
 		}
 	}
 	if len(all) < claims {
-		return nil, fmt.Errorf("the cards have room for %d only", len(all))
+		return nil, fmt.Errorf("the GPUs have room for %d only", len(all))
 	}
 	return b.rigFor(ctx, hardware, all[:claims])
 }

@@ -24,7 +24,7 @@ import (
 // patience is how long the plugin may take for anything.
 const patience = 30 * time.Second
 
-// host is a node for the plugin's program: its folders, simulated cards and an
+// host is a node for the plugin's program: its folders, simulated GPUs and an
 // API server.
 type host struct {
 	programs

@@ -52,7 +52,7 @@ func (b *bench) newRig(ctx context.Context, hardware *memory) (*rig, error) {
 	}
 	r.claims = claim.NewManager(claim.Config{
 		Node: nodeName, Hardware: hardware, Ledger: book, CDI: files,
-		Cards:   func() []gpu.GPU { return slices.Clone(hardware.cards) },
+		GPUs:    func() []gpu.GPU { return slices.Clone(hardware.gpus) },
 		LoadID:  func(string) string { return "5f0c0ed8-30ab-4a4b-9a4b-000000000000" },
 		LockDir: dir,
 		Shares:  hardware.shares,

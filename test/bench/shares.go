@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// shareClass is the chart's, for shares of whole cards by fraction.
+	// shareClass is the chart's, for shares of whole GPUs by fraction.
 	shareClass = "gpu-fraction-share.tranche.dev"
 	// sharesInCluster are held while one more is allocated.
 	sharesInCluster = 1000
-	// sharersOfACard hold shares of each card in the measurement of Prepare, as
-	// many as a card has partitions of the other kind.
-	sharersOfACard = 7
+	// sharersOfAGPU hold shares of each GPU in the measurement of Prepare, as
+	// many as a GPU has partitions of the other kind.
+	sharersOfAGPU = 7
 )
 
 // shareFigures: shares, against partitions in the same run and against none.
@@ -35,7 +35,7 @@ func (b *bench) shareFigures() []figures.Figure {
 			Measure: b.timeSharePrepare,
 		},
 		{
-			Name:    fmt.Sprintf("of %d shares of one card, those not granted or not prepared", profile.DefaultMaxClients),
+			Name:    fmt.Sprintf("of %d shares of one GPU, those not granted or not prepared", profile.DefaultMaxClients),
 			Limit:   figures.AtMost(0, "shares"),
 			Measure: b.countShares,
 		},
@@ -50,26 +50,26 @@ func (b *bench) shareFigures() []figures.Figure {
 // timeSharePrepare: nothing has to be made or set, so that what is left is the
 // driver's own time, as it is for MIG on hardware that answers at once.
 func (b *bench) timeSharePrepare(ctx context.Context) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	shared, err := nodes.WithShares(cards, false)
+	shared, err := nodes.WithShares(gpus, false)
 	if err != nil {
 		return figures.Reading{}, err
 	}
 	var claims []*resourceapi.ResourceClaim
 	for n := range preparedOfEach {
-		claims = append(claims, shareClaimFor(n, shared[n/sharersOfACard].Name()))
+		claims = append(claims, shareClaimFor(n, shared[n/sharersOfAGPU].Name()))
 	}
 	sharer := share.New(share.Config{})
-	shares, err := b.rigFor(ctx, &memory{cards: shared, shares: sharer}, claims)
+	shares, err := b.rigFor(ctx, &memory{gpus: shared, shares: sharer}, claims)
 	if err != nil {
 		return figures.Reading{}, fmt.Errorf("prepare %d shares: %w", preparedOfEach, err)
 	}
 	defer shares.stop()
 	// The same plugin, with the same devices, has both.
-	partitions, err := b.rigWith(ctx, &memory{cards: shared, shares: sharer}, preparedOfEach)
+	partitions, err := b.rigWith(ctx, &memory{gpus: shared, shares: sharer}, preparedOfEach)
 	if err != nil {
 		return figures.Reading{}, fmt.Errorf("prepare %d partitions: %w", preparedOfEach, err)
 	}
@@ -93,21 +93,21 @@ func askShare(ctx context.Context, s *allocator.Scheduler, node string) (*alloca
 	return s.Allocate(ctx, node, allocator.Claim("claim", request))
 }
 
-// countShares fills one card with shares: its clients are used up before its
+// countShares fills one GPU with shares: its clients are used up before its
 // memory. The one after them has to wait.
 func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	if cards, err = nodes.WithShares(cards[:1], false); err != nil {
+	if gpus, err = nodes.WithShares(gpus[:1], false); err != nil {
 		return figures.Reading{}, err
 	}
-	scheduler, err := schedulerOf(map[string][]gpu.GPU{nodeName: cards})
+	scheduler, err := schedulerOf(map[string][]gpu.GPU{nodeName: gpus})
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	r, err := b.newRig(ctx, &memory{cards: cards, shares: share.New(share.Config{})})
+	r, err := b.newRig(ctx, &memory{gpus: gpus, shares: share.New(share.Config{})})
 	if err != nil {
 		return figures.Reading{}, err
 	}
@@ -122,7 +122,7 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 			continue
 		}
 		granted++
-		c := shareClaimFor(n, cards[0].Name())
+		c := shareClaimFor(n, gpus[0].Name())
 		c.Status.Allocation = &grant.Result
 		if err := errors.Join(r.allocate(c), r.prepare(ctx, c)); err != nil {
 			return figures.Reading{}, fmt.Errorf("share %d: %w", n+1, err)
@@ -133,7 +133,7 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 	case err != nil:
 		return figures.Reading{}, err
 	case more != nil:
-		return figures.Reading{}, fmt.Errorf("share %d of a card with %d clients is granted", len(scheduler.Held()), profile.DefaultMaxClients)
+		return figures.Reading{}, fmt.Errorf("share %d of a GPU with %d clients is granted", len(scheduler.Held()), profile.DefaultMaxClients)
 	}
 	return figures.Reading{
 		Value: float64(profile.DefaultMaxClients - prepared),
@@ -141,15 +141,15 @@ func (b *bench) countShares(ctx context.Context) (figures.Reading, error) {
 	}, nil
 }
 
-// schedulerOf is a scheduler that sees nodes with these cards.
+// schedulerOf is a scheduler that sees nodes with these GPUs.
 func schedulerOf(fleet map[string][]gpu.GPU) (*allocator.Scheduler, error) {
 	classes, err := allocator.Classes(chart)
 	if err != nil {
 		return nil, fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
 	}
 	var published []*resourceapi.ResourceSlice
-	for name, cards := range fleet {
-		some, err := nodes.Slices(name, cards)
+	for name, gpus := range fleet {
+		some, err := nodes.Slices(name, gpus)
 		if err != nil {
 			return nil, err
 		}
@@ -159,20 +159,20 @@ func schedulerOf(fleet map[string][]gpu.GPU) (*allocator.Scheduler, error) {
 }
 
 // timeShareAllocation allocates a share on the node that is being filled, those
-// before it are full: on the cards in use the scheduler counts what is left.
+// before it are full: on the GPUs in use the scheduler counts what is left.
 func (b *bench) timeShareAllocation(ctx context.Context) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, "h100x8")
+	gpus, err := b.gpusOf(ctx, "h100x8")
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	if cards, err = nodes.WithShares(cards, true); err != nil {
+	if gpus, err = nodes.WithShares(gpus, true); err != nil {
 		return figures.Reading{}, err
 	}
 	nodes := map[string][]gpu.GPU{}
 	var names []string
-	for room := 0; room <= sharesInCluster; room += len(cards) * profile.DefaultMaxClients {
+	for room := 0; room <= sharesInCluster; room += len(gpus) * profile.DefaultMaxClients {
 		names = append(names, fmt.Sprintf("node-%d", len(names)))
-		nodes[names[len(names)-1]] = cards
+		nodes[names[len(names)-1]] = gpus
 	}
 	last := names[len(names)-1]
 	var measures []func() (float64, error)

@@ -18,8 +18,8 @@ func (b *bench) sizeFigures() []figures.Figure {
 		shared          bool
 		limit           float64
 	}{
-		{"8 × H200", "h200x8", false, 180}, {"8 × H200 with shares of the cards", "h200x8", true, 205},
-		{"8 × MI300X", "mi300x8", false, 110}, {"8 × MI300X with shares of the cards", "mi300x8", true, 125},
+		{"8 × H200", "h200x8", false, 180}, {"8 × H200 with shares of the GPUs", "h200x8", true, 205},
+		{"8 × MI300X", "mi300x8", false, 110}, {"8 × MI300X with shares of the GPUs", "mi300x8", true, 125},
 	} {
 		all = append(all, figures.Figure{
 			Name:    "JSON of the slices of " + node.name,
@@ -31,14 +31,14 @@ func (b *bench) sizeFigures() []figures.Figure {
 }
 
 func (b *bench) weigh(ctx context.Context, inventory string, shared bool) (figures.Reading, error) {
-	cards, err := b.cardsOf(ctx, inventory)
+	gpus, err := b.gpusOf(ctx, inventory)
 	if err == nil && shared {
-		cards, err = nodes.WithShares(cards, true)
+		gpus, err = nodes.WithShares(gpus, true)
 	}
 	if err != nil {
 		return figures.Reading{}, err
 	}
-	published, err := slicesOf(cards)
+	published, err := slicesOf(gpus)
 	if err != nil {
 		return figures.Reading{}, err
 	}

@@ -26,7 +26,7 @@ func TestLogsAndExec(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 1")
 }
 
-// kubectl tranche draws the cards of the cluster and who holds them.
+// kubectl tranche draws the GPUs of the cluster and who holds them.
 func TestKubectlTranche(t *testing.T) {
 	s := start(t)
 	s.gpuPod("holder", class3g40gb)
@@ -37,21 +37,21 @@ func TestKubectlTranche(t *testing.T) {
 	assert.Contains(t, out, "node-a: 8 × NVIDIA H100 80GB HBM3, driver 580.159.04")
 	assert.Regexp(t, `(?m)^ +3g\.40gb +`+s.namespace+`/holder \(claim `+s.claims(pod)[0].Name+`\)`, out)
 	assert.Contains(t, out, "node-b: 4 × NVIDIA L4")
-	assert.Regexp(t, `(?m)free on node-b: whole card ×4$`, out)
+	assert.Regexp(t, `(?m)free on node-b: whole GPU ×4$`, out)
 
 	var picture struct {
 		Nodes []struct {
-			Name  string
-			Cards []struct{ Name string }
+			Name string
+			GPUs []struct{ Name string }
 		}
 	}
 	out = s.kubectl("tranche", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(out), &picture), out)
 	require.Len(t, picture.Nodes, 3)
 	assert.Equal(t, nodeA, picture.Nodes[0].Name)
-	assert.Len(t, picture.Nodes[0].Cards, 8)
-	assert.Len(t, picture.Nodes[1].Cards, 4)
-	assert.Len(t, picture.Nodes[2].Cards, 8)
+	assert.Len(t, picture.Nodes[0].GPUs, 8)
+	assert.Len(t, picture.Nodes[1].GPUs, 4)
+	assert.Len(t, picture.Nodes[2].GPUs, 8)
 	assert.Contains(t, out, device.Device)
 	assert.Contains(t, out, s.namespace)
 }

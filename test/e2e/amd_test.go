@@ -50,14 +50,14 @@ func TestFillTheAMDNode(t *testing.T) {
 	s.requireNothingTwice()
 }
 
-// A card is in one mode at a time: beside a CPX partition, DPX pods have the
-// other seven cards, and the next one waits until the CPX pod is gone. Nobody
-// has to tell the card, and no slice is written for it.
-func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
+// A GPU is in one mode at a time: beside a CPX partition, DPX pods have the
+// other seven GPUs, and the next one waits until the CPX pod is gone. Nobody
+// has to tell the GPU, and no slice is written for it.
+func TestAGPUIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	s := start(t)
 	published := s.watchSlices(nodeC)
 	s.gpuPodAt(nodeC, "first", classCPX, "")
-	held := gpu.CardOfDevice(s.allocated(s.waitRunning("first"), "").Device)
+	held := gpu.GPUOfDevice(s.allocated(s.waitRunning("first"), "").Device)
 	for n := range 14 {
 		s.gpuPodAt(nodeC, fmt.Sprintf("half-%d", n), classDPX, "")
 	}
@@ -66,7 +66,7 @@ func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	for n := range 14 {
 		pod := s.pod(fmt.Sprintf("half-%d", n))
 		device := s.allocated(pod, "")
-		assert.NotEqual(t, held, gpu.CardOfDevice(device.Device))
+		assert.NotEqual(t, held, gpu.GPUOfDevice(device.Device))
 		s.requireSeesAMD(pod, "main", device, "dpx")
 	}
 
@@ -78,7 +78,7 @@ func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	})
 	s.delete("first")
 	pod := s.waitRunning("one-more")
-	assert.Equal(t, held, gpu.CardOfDevice(s.allocated(pod, "").Device))
+	assert.Equal(t, held, gpu.GPUOfDevice(s.allocated(pod, "").Device))
 	s.requireSeesAMD(pod, "main", s.allocated(pod, ""), "dpx")
 	for pool, mode := range s.modes() {
 		assert.Equal(t, "DPX", mode, pool)
@@ -86,8 +86,8 @@ func TestACardIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	assert.True(t, published.lastChange().IsZero(), "a switch wrote slices")
 }
 
-// A whole card takes a card that was cut before.
-func TestAWholeAMDCard(t *testing.T) {
+// A whole GPU takes a GPU that was cut before.
+func TestAWholeAMDGPU(t *testing.T) {
 	s := start(t)
 	for n := range 8 {
 		s.gpuPodAt(nodeC, fmt.Sprintf("cut-%d", n), classDPX, "")
@@ -106,7 +106,7 @@ func TestAWholeAMDCard(t *testing.T) {
 }
 
 // Who asks for any partition gets one on a node of either vendor, and no whole
-// card.
+// GPU.
 func TestAnyPartitionOfEitherVendor(t *testing.T) {
 	s := start(t)
 	s.template("any", resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request(classPartition, "")}})
@@ -121,8 +121,8 @@ func TestAnyPartitionOfEitherVendor(t *testing.T) {
 		pod := s.pod(fmt.Sprintf("any-%d", n))
 		nodes[pod.Spec.NodeName]++
 		device := s.allocated(pod, "")
-		card := gpu.CardOfDevice(device.Device)
-		assert.NotEqual(t, card, device.Device, "a whole card")
+		gpuID := gpu.GPUOfDevice(device.Device)
+		assert.NotEqual(t, gpuID, device.Device, "a whole GPU")
 	}
 	assert.Positive(t, nodes[nodeA], "%v", nodes)
 	assert.Positive(t, nodes[nodeC], "%v", nodes)
@@ -145,18 +145,18 @@ func TestAnAMDPartitionWithoutRoot(t *testing.T) {
 	}
 }
 
-// modes tells the compute mode that each card of the AMD node is in, by its name.
+// modes tells the compute mode that each GPU of the AMD node is in, by its name.
 func (s *suite) modes() map[string]string {
 	s.t.Helper()
 	modes := map[string]string{}
-	for _, pci := range s.amdCards() {
-		modes[gpu.CardName(pci)] = s.amdFile(pciDevices + pci + "/current_compute_partition")
+	for _, pci := range s.amdGPUs() {
+		modes[gpu.GPUName(pci)] = s.amdFile(pciDevices + pci + "/current_compute_partition")
 	}
 	return modes
 }
 
-// amdCards lists the addresses of the AMD node's cards.
-func (s *suite) amdCards() (addresses []string) {
+// amdGPUs lists the addresses of the AMD node's GPUs.
+func (s *suite) amdGPUs() (addresses []string) {
 	s.t.Helper()
 	for _, slice := range s.slices(nodeC) {
 		for i := range slice.Spec.Devices {
@@ -171,7 +171,7 @@ func (s *suite) amdCards() (addresses []string) {
 	return addresses
 }
 
-// pciDevices is where the kernel shows the cards.
+// pciDevices is where the kernel shows the GPUs.
 const pciDevices = "/sys/bus/pci/devices/"
 
 // amdFile reads a file of the AMD node's simulated kernel.
@@ -180,41 +180,41 @@ func (s *suite) amdFile(name string) string {
 	return strings.TrimSpace(s.byHandOn(nodeC, deed{Read: name}))
 }
 
-// firstMinor is the number of the render node of a card's first partition.
-func (s *suite) firstMinor(card string) int {
+// firstMinor is the number of the render node of a GPU's first partition.
+func (s *suite) firstMinor(gpuID string) int {
 	s.t.Helper()
 	if s.firstMinors == nil {
 		s.firstMinors = map[string]int{}
-		for _, pci := range s.amdCards() {
+		for _, pci := range s.amdGPUs() {
 			var primary, render int
 			nodes := s.byHandOn(nodeC, deed{List: pciDevices + pci + "/drm"})
 			_, err := fmt.Sscanf(nodes, "card%d renderD%d", &primary, &render)
 			require.NoError(s.t, err, nodes)
-			s.firstMinors[gpu.CardName(pci)] = render
+			s.firstMinors[gpu.GPUName(pci)] = render
 		}
 	}
-	require.Contains(s.t, s.firstMinors, card)
-	return s.firstMinors[card]
+	require.Contains(s.t, s.firstMinors, gpuID)
+	return s.firstMinors[gpuID]
 }
 
-// seenAMD lists the device nodes of AMD cards that a container sees.
+// seenAMD lists the device nodes of AMD GPUs that a container sees.
 func (s *suite) seenAMD(pod *corev1.Pod, container string) []string {
 	s.t.Helper()
-	return strings.Fields(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", "find /dev -name 'renderD*' -o -name 'card*' -o -name kfd | sort -r"))
+	return strings.Fields(s.exec(pod.Namespace, pod.Name, container, "sh", "-c", "find /dev -name 'renderD*' -o -name 'GPU*' -o -name kfd | sort -r"))
 }
 
 // requireSeesAMD checks that a container sees the render node of its partition
-// (of its card, if it is whole) and no other, and that its environment names it.
+// (of its GPU, if it is whole) and no other, and that its environment names it.
 func (s *suite) requireSeesAMD(pod *corev1.Pod, container string, device resourceapi.DeviceRequestAllocationResult, what string) {
 	s.t.Helper()
-	card := gpu.CardOfDevice(device.Device)
+	gpuID := gpu.GPUOfDevice(device.Device)
 	index := 0
-	if device.Device != card {
-		_, err := fmt.Sscanf(device.Device, card+"-"+what+"-%d", &index)
+	if device.Device != gpuID {
+		_, err := fmt.Sscanf(device.Device, gpuID+"-"+what+"-%d", &index)
 		require.NoError(s.t, err, device.Device)
 	}
-	// The kernel numbers the render nodes of a card's partitions in order.
-	own := fmt.Sprintf("/dev/dri/renderD%d", s.firstMinor(card)+index)
+	// The kernel numbers the render nodes of a GPU's partitions in order.
+	own := fmt.Sprintf("/dev/dri/renderD%d", s.firstMinor(gpuID)+index)
 	require.Equal(s.t, []string{"/dev/kfd", own}, s.seenAMD(pod, container), device.Device)
 	env := s.exec(pod.Namespace, pod.Name, container, "env")
 	name := "TRANCHE_DEVICE_" + strings.ToUpper(strings.ReplaceAll(device.Device, "-", "_"))

@@ -16,38 +16,38 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-// busyTaint is on what a card cannot be switched to at the moment.
+// busyTaint is on what a GPU cannot be switched to at the moment.
 const busyTaint = "gpu.tranche.dev/busy"
 
-// setAMDFaults makes the simulated cards of node-c fail from now on.
+// setAMDFaults makes the simulated GPUs of node-c fail from now on.
 func (s *suite) setAMDFaults(faults amdgpu.Faults) {
 	s.t.Helper()
 	require.NoError(s.t, faults.Check())
 	s.byHandOn(nodeC, deed{Faults: &faults})
 }
 
-// A process of somebody else keeps a card in its mode. What needs another mode is
+// A process of somebody else keeps a GPU in its mode. What needs another mode is
 // tainted, with the reason for people, pods go elsewhere or wait, and as soon as
 // the process is gone everything can be had again.
-func TestAProcessKeepsAnAMDCardInItsMode(t *testing.T) {
+func TestAProcessKeepsAnAMDGPUInItsMode(t *testing.T) {
 	s := start(t)
-	pci := s.amdCards()[5]
-	card := gpu.CardName(pci)
+	pci := s.amdGPUs()[5]
+	gpuID := gpu.GPUName(pci)
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
 	s.waitRunning("shape")
 	s.delete("shape")
 
-	s.setAMDFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "rocm-bandwidth", Cards: []string{pci}}}})
+	s.setAMDFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "rocm-bandwidth", GPUs: []string{pci}}}})
 	s.eventually("what needs a switch is tainted", func() (bool, string) {
 		tainted := s.taintedDevices(nodeC, busyTaint)
-		// Eight of CPX, four of QPX, the whole card, and its two shares.
+		// Eight of CPX, four of QPX, the whole GPU, and its two shares.
 		return len(tainted) == 15, strings.Join(tainted, "\n")
 	})
 	for _, device := range s.taintedDevices(nodeC, busyTaint) {
-		assert.True(t, strings.HasPrefix(device, card), device)
-		assert.NotContains(t, device, "-dpx-", "what the card has already can be had")
+		assert.True(t, strings.HasPrefix(device, gpuID), device)
+		assert.NotContains(t, device, "-dpx-", "what the GPU has already can be had")
 	}
-	s.waitNodeEvent(nodeC, "GPUBusy", card, "4711", "rocm-bandwidth")
+	s.waitNodeEvent(nodeC, "GPUBusy", gpuID, "4711", "rocm-bandwidth")
 	s.gpuPodAt(nodeC, "waits", classCPX, pci)
 	s.waitUnschedulable("waits")
 	s.gpuPodAt(nodeC, "half", classDPX, pci)
@@ -64,57 +64,57 @@ func TestAProcessKeepsAnAMDCardInItsMode(t *testing.T) {
 
 // A process that comes between the look and the switch: the pod's event names
 // it, nothing is broken, and the next try works.
-func TestAProcessTakesTheCardBeforeTheSwitch(t *testing.T) {
+func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
 	s := start(t)
-	pci := s.amdCards()[2]
+	pci := s.amdGPUs()[2]
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
 	s.waitRunning("shape")
 	s.delete("shape")
 	s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{
-		Card: pci, File: "current_compute_partition", Times: 1,
-		Process: &amdgpu.Process{PID: 4712, Name: "late-comer", Cards: []string{pci}},
+		GPU: pci, File: "current_compute_partition", Times: 1,
+		Process: &amdgpu.Process{PID: 4712, Name: "late-comer", GPUs: []string{pci}},
 	}}})
 	s.gpuPodAt(nodeC, "patient", classCPX, pci)
-	s.waitPodEvent("patient", prepareFailed, gpu.CardName(pci), "4712", "late-comer")
-	assert.Equal(t, "DPX", s.modes()[gpu.CardName(pci)])
+	s.waitPodEvent("patient", prepareFailed, gpu.GPUName(pci), "4712", "late-comer")
+	assert.Equal(t, "DPX", s.modes()[gpu.GPUName(pci)])
 	s.byHandOn(nodeC, deed{EndProcess: 4712})
 	s.clearFaults(nodeC)
 	s.requireSeesAMD(s.waitRunning("patient"), "main", s.allocated(s.pod("patient"), ""), "cpx")
 }
 
-// A card that is being reset is out of service within ten seconds, its holders'
+// A GPU that is being reset is out of service within ten seconds, its holders'
 // pods say so, and it comes back.
-func TestAnAMDCardInReset(t *testing.T) {
+func TestAnAMDGPUInReset(t *testing.T) {
 	s := start(t)
-	pci := s.amdCards()[4]
-	card := gpu.CardName(pci)
+	pci := s.amdGPUs()[4]
+	gpuID := gpu.GPUName(pci)
 	s.gpuPodAt(nodeC, "held", classCPX, pci)
 	s.waitRunning("held")
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
 	struck := time.Now()
 	s.setAMDFaults(amdgpu.Faults{Resetting: []string{pci}})
-	s.eventually("the card is tainted", func() (bool, string) { return s.tainted(nodeC, card, unhealthyTaint), "it is not" })
+	s.eventually("the GPU is tainted", func() (bool, string) { return s.tainted(nodeC, gpuID, unhealthyTaint), "it is not" })
 	assert.Less(t, time.Since(struck), 10*time.Second)
-	assert.Len(t, s.taintedDevices(nodeC, unhealthyTaint), s.devicesOf(nodeC, card), "no other card is")
+	assert.Len(t, s.taintedDevices(nodeC, unhealthyTaint), s.devicesOf(nodeC, gpuID), "no other GPU is")
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
-	s.waitNodeEvent(nodeC, "GPUUnhealthy", card, ", pod held")
+	s.waitNodeEvent(nodeC, "GPUUnhealthy", gpuID, ", pod held")
 	s.clearFaults(nodeC)
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
-	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeC, card, unhealthyTaint), "it is still there" })
+	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeC, gpuID, unhealthyTaint), "it is still there" })
 }
 
 // A partition that the driver does not show is fenced; its siblings are given
 // out.
 func TestAnAMDPartitionIsMissing(t *testing.T) {
 	s := start(t)
-	pci := s.amdCards()[7]
-	card := gpu.CardName(pci)
+	pci := s.amdGPUs()[7]
+	gpuID := gpu.GPUName(pci)
 	s.gpuPodAt(nodeC, "shape", classCPX, pci)
 	s.waitRunning("shape")
-	s.setAMDFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: pci, Partitions: []int{7}, Missing: "kfd"}}})
+	s.setAMDFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: pci, Partitions: []int{7}, Missing: "kfd"}}})
 	s.eventually("one partition is tainted", func() (bool, string) {
 		tainted := s.taintedDevices(nodeC, unhealthyTaint)
-		return len(tainted) == 1 && tainted[0] == card+"-cpx-7", strings.Join(tainted, "\n")
+		return len(tainted) == 1 && tainted[0] == gpuID+"-cpx-7", strings.Join(tainted, "\n")
 	})
 	for n := range 6 {
 		s.gpuPodAt(nodeC, fmt.Sprintf("sibling-%d", n), classCPX, pci)
@@ -126,21 +126,21 @@ func TestAnAMDPartitionIsMissing(t *testing.T) {
 	s.waitRunning("one-more")
 }
 
-// The plugin is killed when the card has been switched and nothing has been read
+// The plugin is killed when the GPU has been switched and nothing has been read
 // back: the next one finishes it.
 func TestThePluginKilledDuringASwitch(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run(when, func(t *testing.T) {
 			s := start(t)
-			pci := s.amdCards()[1]
+			pci := s.amdGPUs()[1]
 			s.gpuPodAt(nodeC, "shape", classDPX, pci)
 			s.waitRunning("shape")
 			s.delete("shape")
 			plugin := s.restartPlugin(nodeC)
-			s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: pci, File: "current_compute_partition", Hang: when}}})
+			s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: pci, File: "current_compute_partition", Hang: when}}})
 			s.gpuPodAt(nodeC, "patient", classCPX, pci)
 			s.eventually("the plugin is in the middle of it", func() (bool, string) {
-				mode := s.modes()[gpu.CardName(pci)]
+				mode := s.modes()[gpu.GPUName(pci)]
 				return len(s.records(nodeC)) == 1 && (mode == "CPX") == (when == "after"), mode + s.eventsText("patient")
 			})
 			s.killPlugin(plugin)
@@ -152,9 +152,9 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 	}
 }
 
-// Where AMD's device-config-manager partitions the cards, Tranche gives out
-// nothing of them, and says so; NVIDIA's cards are none of its business.
-func TestAnotherOwnerOfTheAMDCards(t *testing.T) {
+// Where AMD's device-config-manager partitions the GPUs, Tranche gives out
+// nothing of them, and says so; NVIDIA's GPUs are none of its business.
+func TestAnotherOwnerOfTheAMDGPUs(t *testing.T) {
 	s := start(t)
 	label := func(value string) {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"dcm.amd.com/gpu-config-profile":%s}}}`, value)
@@ -175,10 +175,10 @@ func TestAnotherOwnerOfTheAMDCards(t *testing.T) {
 	require.False(t, s.tainted(nodeC, "", ownerTaint))
 }
 
-// What the hardware says of AMD's cards now.
+// What the hardware says of AMD's GPUs now.
 func TestHardwareCommandForAMD(t *testing.T) {
 	s := start(t)
-	pci := s.amdCards()[0]
+	pci := s.amdGPUs()[0]
 	s.gpuPodAt(nodeC, "holder", classCPX, pci)
 	pod := s.waitRunning("holder")
 	text := s.kubectl("-n", pluginNamespace, "exec", s.plugin(nodeC).Name, "--", "tranche-kubelet-plugin", "hardware")

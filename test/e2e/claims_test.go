@@ -27,8 +27,8 @@ func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
 	s := start(t)
 	pool := gpu.PoolName(nodeA)
 	for name, test := range map[string]struct{ pool, device, message string }{
-		"vanished-device": {pool, "gpu-0000-52-00-0-mig-1g-12gb-0", "device gpu-0000-52-00-0-mig-1g-12gb-0 does not exist on card gpu-0000-52-00-0"},
-		"vanished-card":   {pool, "gpu-0000-fe-00-0", "node node-a has no GPU of this device"},
+		"vanished-device": {pool, "gpu-0000-52-00-0-mig-1g-12gb-0", "device gpu-0000-52-00-0-mig-1g-12gb-0 does not exist on GPU gpu-0000-52-00-0"},
+		"vanished-gpu":    {pool, "gpu-0000-fe-00-0", "node node-a has no GPU of this device"},
 	} {
 		s.podWithAllocation(name, resourceapi.DeviceRequestAllocationResult{
 			Request: "gpu", Driver: gpu.DriverName, Pool: test.pool, Device: test.device,
@@ -40,7 +40,7 @@ func TestAClaimAllocatedToADeviceThatNoLongerExists(t *testing.T) {
 	s.requireNextPodRuns()
 }
 
-// vanished is an allocation of a card that node-a does not have.
+// vanished is an allocation of a GPU that node-a does not have.
 func vanished() resourceapi.DeviceRequestAllocationResult {
 	return resourceapi.DeviceRequestAllocationResult{
 		Request: "gpu", Driver: gpu.DriverName, Pool: gpu.PoolName(nodeA), Device: "gpu-0000-fe-00-0",

@@ -16,13 +16,13 @@ import (
 
 // demoChecks has what each folder of demo/ shows.
 var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
-	"whole-card": func(s *suite, pods map[string]*corev1.Pod) {
-		s.requireSeesWhole(pods["whole-card"], s.allocated(pods["whole-card"], ""))
+	"whole-gpu": func(s *suite, pods map[string]*corev1.Pod) {
+		s.requireSeesWhole(pods["whole-gpu"], s.allocated(pods["whole-gpu"], ""))
 	},
 	"mig": func(s *suite, pods map[string]*corev1.Pod) {
 		first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
 		assert.NotEqual(s.t, first.Device, second.Device)
-		assert.Equal(s.t, gpu.CardOfDevice(first.Device), gpu.CardOfDevice(second.Device), "two small partitions fit on one card")
+		assert.Equal(s.t, gpu.GPUOfDevice(first.Device), gpu.GPUOfDevice(second.Device), "two small partitions fit on one GPU")
 		s.requireSees(pods["first"], "main", first, "1g.10gb")
 		s.requireSees(pods["second"], "main", second, "1g.10gb")
 		s.requireInstances(2)
@@ -49,21 +49,21 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 		s.requireSeesWhole(pods["unchanged"], s.allocated(pods["unchanged"], ""))
 		assert.Equal(s.t, nodeC, pods["unchanged"].Spec.NodeName)
 	},
-	"one-card":        checkOneCard,
+	"one-gpu":         checkOneGPU,
 	"first-available": checkFirstAvailable,
 	"quota":           checkQuota,
 	"admin-access":    checkAdminAccess,
 	"vectoradd":       checkVectorAdd,
 	"amd-partition":   checkAMDPartition,
-	"amd-one-card":    checkAMDOneCard,
+	"amd-one-gpu":     checkAMDOneGPU,
 	"amd-switch":      checkAMDSwitch,
 	"either-vendor":   checkEitherVendor,
 
-	"sharing-half-card":         checkShareHalfCard,
+	"sharing-half-gpu":          checkShareHalfGPU,
 	"sharing-memory":            checkShareMemory,
 	"sharing-container":         checkShareContainer,
 	"sharing-init-container":    checkShareInitContainer,
-	"sharing-two-cards":         checkShareTwoCards,
+	"sharing-two-gpus":          checkShareTwoGPUs,
 	"sharing-replicas":          checkShareReplicas,
 	"sharing-mig":               checkShareMIG,
 	"sharing-mps":               checkShareMPS,

@@ -13,12 +13,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// requireSeesWhole checks that a container sees a whole card of the node that
+// requireSeesWhole checks that a container sees a whole GPU of the node that
 // its pod is on, whoever made it.
 func (s *suite) requireSeesWhole(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult) {
 	s.t.Helper()
-	card := gpu.CardOfDevice(device.Device)
-	require.Equal(s.t, card, device.Device, "a partition")
+	gpuID := gpu.GPUOfDevice(device.Device)
+	require.Equal(s.t, gpuID, device.Device, "a partition")
 	if pod.Spec.NodeName == nodeC {
 		s.requireSeesAMD(pod, "main", device, "spx")
 		return
@@ -26,30 +26,30 @@ func (s *suite) requireSeesWhole(pod *corev1.Pod, device resourceapi.DeviceReque
 	s.requireSees(pod, "main", device, "gpu")
 }
 
-// One CPX partition, for which its card was switched.
+// One CPX partition, for which its GPU was switched.
 func checkAMDPartition(s *suite, pods map[string]*corev1.Pod) {
 	device := s.allocated(pods["partition"], "")
 	s.requireSeesAMD(pods["partition"], "main", device, "cpx")
-	assert.Equal(s.t, "CPX", s.modes()[gpu.CardOfDevice(device.Device)])
+	assert.Equal(s.t, "CPX", s.modes()[gpu.GPUOfDevice(device.Device)])
 	assert.Len(s.t, s.records(nodeC), 1)
 }
 
-// Eight containers have the eight partitions of one card, and each its own.
-func checkAMDOneCard(s *suite, pods map[string]*corev1.Pod) {
+// Eight containers have the eight partitions of one GPU, and each its own.
+func checkAMDOneGPU(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["eight"]
-	cards, devices := map[string]bool{}, map[string]bool{}
+	gpus, devices := map[string]bool{}, map[string]bool{}
 	for n := range 8 {
 		device := s.allocated(pod, fmt.Sprintf("part-%d", n))
 		assert.True(s.t, strings.HasSuffix(device.Device, fmt.Sprintf("-cpx-%d", n)), device.Device)
 		s.requireSeesAMD(pod, fmt.Sprintf("rank-%d", n), device, "cpx")
-		cards[gpu.CardOfDevice(device.Device)], devices[device.Device] = true, true
+		gpus[gpu.GPUOfDevice(device.Device)], devices[device.Device] = true, true
 	}
-	assert.Len(s.t, cards, 1)
+	assert.Len(s.t, gpus, 1)
 	assert.Len(s.t, devices, 8)
 }
 
-// Two DPX pods wait while each card holds a CPX partition. When these are gone,
-// one card is switched for both, and the others stay as they are.
+// Two DPX pods wait while each GPU holds a CPX partition. When these are gone,
+// one GPU is switched for both, and the others stay as they are.
 func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 	const namespace = "demo-amd-switch"
 	var eighths map[string]*corev1.Pod
@@ -57,13 +57,13 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 		eighths = s.demoPods(namespace)
 		return len(eighths) == 8, fmt.Sprintf("there are %d", len(eighths))
 	})
-	cards := map[string]bool{}
+	gpus := map[string]bool{}
 	for _, pod := range eighths {
 		device := s.allocated(pod, "")
 		s.requireSeesAMD(pod, "main", device, "cpx")
-		cards[gpu.CardOfDevice(device.Device)] = true
+		gpus[gpu.GPUOfDevice(device.Device)] = true
 	}
-	assert.Len(s.t, cards, 8, "one on each card")
+	assert.Len(s.t, gpus, 8, "one on each GPU")
 
 	s.kubectl("apply", "-f", repository+"/demo/amd-switch/halves/halves.yaml")
 	var halves []corev1.Pod
@@ -80,7 +80,7 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 		return len(halves) == 2, fmt.Sprintf("there are %d", len(halves))
 	})
 	why := s.kubectl("tranche", "why", "-n", namespace, halves[0].Name)
-	assert.Contains(s.t, strings.Join(strings.Fields(why), " "), "All 8 cards are in CPX", why)
+	assert.Contains(s.t, strings.Join(strings.Fields(why), " "), "All 8 GPUs are in CPX", why)
 
 	s.kubectl("-n", namespace, "scale", "deployment", "eighths", "--replicas=0")
 	s.eventually("the two pods run", func() (bool, string) {
@@ -91,9 +91,9 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 	for _, pod := range s.demoPods(namespace) {
 		device := s.allocated(pod, "")
 		s.requireSeesAMD(pod, "main", device, "dpx")
-		switched[gpu.CardOfDevice(device.Device)] = true
+		switched[gpu.GPUOfDevice(device.Device)] = true
 	}
-	// One card mostly: two if the second pod is tried when a card before the first one's
+	// One GPU mostly: two if the second pod is tried when a GPU before the first one's
 	// is free by then.
 	assert.NotEmpty(s.t, switched)
 	for pool, mode := range s.modes() {
@@ -123,12 +123,12 @@ func checkEitherVendor(s *suite, pods map[string]*corev1.Pod) {
 	assert.Equal(s.t, map[string]bool{nodeA: true, nodeC: true}, nodes)
 }
 
-// requireWatchesAMD checks that a monitor sees each card of the AMD node.
+// requireWatchesAMD checks that a monitor sees each GPU of the AMD node.
 func (s *suite) requireWatchesAMD(pod *corev1.Pod) {
 	s.t.Helper()
 	seen := s.seenAMD(pod, "main")
 	assert.Contains(s.t, seen, "/dev/kfd")
-	for _, pci := range s.amdCards() {
-		assert.Contains(s.t, seen, fmt.Sprintf("/dev/dri/renderD%d", s.firstMinor(gpu.CardName(pci))))
+	for _, pci := range s.amdGPUs() {
+		assert.Contains(s.t, seen, fmt.Sprintf("/dev/dri/renderD%d", s.firstMinor(gpu.GPUName(pci))))
 	}
 }

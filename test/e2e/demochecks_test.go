@@ -18,20 +18,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Four containers have the four partitions of one card, which is full.
-func checkOneCard(s *suite, pods map[string]*corev1.Pod) {
+// Four containers have the four partitions of one GPU, which is full.
+func checkOneGPU(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["four"]
-	cards := map[string]bool{}
+	gpus := map[string]bool{}
 	for container, profile := range map[string]string{"train": "3g.40gb", "evaluate": "2g.20gb", "serve": "1g.10gb", "watch": "1g.10gb"} {
 		device := s.allocated(pod, container)
 		s.requireSees(pod, container, device, profile)
-		cards[gpu.CardOfDevice(device.Device)] = true
+		gpus[gpu.GPUOfDevice(device.Device)] = true
 	}
-	assert.Len(s.t, cards, 1)
+	assert.Len(s.t, gpus, 1)
 	assert.Equal(s.t, 4, s.machine(nodeA).instances())
 }
 
-// A whole card while there is one, half of one when each holds something.
+// A whole GPU while there is one, half of one when each holds something.
 func checkFirstAvailable(s *suite, pods map[string]*corev1.Pod) {
 	s.requireSees(pods["flexible"], "main", s.allocated(pods["flexible"], "gpu/whole"), "gpu")
 
@@ -43,8 +43,8 @@ func checkFirstAvailable(s *suite, pods map[string]*corev1.Pod) {
 	} {
 		s.kubectl("delete", "--wait", "-n", namespace, "pod", "flexible")
 		s.deletePods()
-		for n, card := range s.machine(nodeA).GPUs {
-			s.gpuPodOn(fmt.Sprintf("occupier-%d", n), test.occupied, card.PCI)
+		for n, g := range s.machine(nodeA).GPUs {
+			s.gpuPodOn(fmt.Sprintf("occupier-%d", n), test.occupied, g.PCI)
 		}
 		s.waitAllRunning(8)
 		s.kubectl("apply", "-f", folder)
@@ -82,7 +82,7 @@ func checkQuota(s *suite, _ map[string]*corev1.Pod) {
 }
 
 // requireQuotaRefuses checks that a quota that is used up refuses the demo's
-// examples, and a claim by any class, unless no card here has what it stands for.
+// examples, and a claim by any class, unless no GPU here has what it stands for.
 func (s *suite) requireQuotaRefuses(demo, namespace, quota string) {
 	s.t.Helper()
 	refused, err := filepath.Glob(filepath.Join(repository, "demo", demo, "refused", "*.yaml"))
@@ -131,7 +131,7 @@ func (s *suite) offered() map[string]bool {
 	return found
 }
 
-// The monitors see all cards of their nodes, and nobody notices.
+// The monitors see all GPUs of their nodes, and nobody notices.
 func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.eventually("there is a monitor on each node", func() (bool, string) {
 		pods = s.demoPods("demo-admin-access")
@@ -154,7 +154,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	before := s.machine(nodeA)
 	seen()
 
-	// Beside it, a partition and seven whole cards are given out, and more of the
+	// Beside it, a partition and seven whole GPUs are given out, and more of the
 	// eighth.
 	s.gpuPod("worker", class1g10gb)
 	worker := s.waitRunning("worker")
@@ -163,7 +163,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.gpuPods("whole", 7, classWhole)
 	s.waitAllRunning(8)
 	s.gpuPod("beside", class3g40gb)
-	assert.Equal(s.t, gpu.CardOfDevice(held.Device), gpu.CardOfDevice(s.allocated(s.waitRunning("beside"), "").Device))
+	assert.Equal(s.t, gpu.GPUOfDevice(held.Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("beside"), "").Device))
 	seen()
 
 	// Monitors that go leave everything as it is.
@@ -179,7 +179,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.deletePods()
 }
 
-// There is no CUDA here and no registry: the pod gets its card.
+// There is no CUDA here and no registry: the pod gets its GPU.
 func checkVectorAdd(s *suite, pods map[string]*corev1.Pod) {
 	s.requireSees(pods["vectoradd"], "main", s.allocated(pods["vectoradd"], ""), "gpu")
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Two pods of two namespaces have half of the same card each.
-func checkShareHalfCard(s *suite, pods map[string]*corev1.Pod) {
-	mine, theirs := pods["mine"], s.demoPods("demo-sharing-half-card-other")["theirs"]
+// Two pods of two namespaces have half of the same GPU each.
+func checkShareHalfGPU(s *suite, pods map[string]*corev1.Pod) {
+	mine, theirs := pods["mine"], s.demoPods("demo-sharing-half-gpu-other")["theirs"]
 	require.NotNil(s.t, theirs)
-	assert.Equal(s.t, gpu.CardOfDevice(s.allocated(mine, "").Device), gpu.CardOfDevice(s.allocated(theirs, "").Device))
+	assert.Equal(s.t, gpu.GPUOfDevice(s.allocated(mine, "").Device), gpu.GPUOfDevice(s.allocated(theirs, "").Device))
 	for _, pod := range []*corev1.Pod{mine, theirs} {
 		s.requireSeesShare(pod, "main")
 		assert.Equal(s.t, "0.50", s.env(pod, "main")["GPU_PORTION"])
@@ -38,7 +38,7 @@ func checkShareMemory(s *suite, pods map[string]*corev1.Pod) {
 	})
 }
 
-// The second container has half a card, the first sees nothing.
+// The second container has half a GPU, the first sees nothing.
 func checkShareContainer(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["pair"]
 	s.requireSeesShare(pod, "gpu-workload")
@@ -59,12 +59,12 @@ func checkShareInitContainer(s *suite, pods map[string]*corev1.Pod) {
 	assert.Equal(s.t, log("main"), log("prepare"))
 }
 
-// Halves of two cards are in one container, with one daemon for both.
-func checkShareTwoCards(s *suite, pods map[string]*corev1.Pod) {
+// Halves of two GPUs are in one container, with one daemon for both.
+func checkShareTwoGPUs(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["two-halves"]
 	results := s.claims(pod)[0].Status.Allocation.Devices.Results
 	require.Len(s.t, results, 2)
-	assert.NotEqual(s.t, gpu.CardOfDevice(results[0].Device), gpu.CardOfDevice(results[1].Device))
+	assert.NotEqual(s.t, gpu.GPUOfDevice(results[0].Device), gpu.GPUOfDevice(results[1].Device))
 	assert.Len(s.t, s.seen(pod, "main"), len(commonNodes)+2)
 	env := s.env(pod, "main")
 	assert.NotEmpty(s.t, env["CUDA_MPS_PIPE_DIRECTORY"])
@@ -75,25 +75,25 @@ func checkShareTwoCards(s *suite, pods map[string]*corev1.Pod) {
 	}
 }
 
-// Ten pods fill one card, and the eleventh begins the next.
+// Ten pods fill one GPU, and the eleventh begins the next.
 func checkShareReplicas(s *suite, _ map[string]*corev1.Pod) {
 	const namespace = "demo-sharing-replicas"
-	cards := func(count int) map[string]int {
+	gpus := func(count int) map[string]int {
 		found := map[string]int{}
 		s.eventually(fmt.Sprintf("%d pods run", count), func() (bool, string) {
 			pods := s.demoPods(namespace)
 			clear(found)
 			for _, pod := range pods {
-				found[gpu.CardOfDevice(s.allocated(pod, "").Device)]++
+				found[gpu.GPUOfDevice(s.allocated(pod, "").Device)]++
 			}
 			return len(pods) == count, fmt.Sprintf("there are %d", len(pods))
 		})
 		return found
 	}
-	first := cards(10)
+	first := gpus(10)
 	require.Len(s.t, first, 1)
 	s.kubectl("-n", namespace, "scale", "deployment", "notebooks", "--replicas=11")
-	second := cards(11)
+	second := gpus(11)
 	require.Len(s.t, second, 2)
 	for pool := range first {
 		assert.Equal(s.t, 10, second[pool])
@@ -115,7 +115,7 @@ func checkShareMIG(s *suite, pods map[string]*corev1.Pod) {
 // Two pods have one daemon, and each its own limits.
 func checkShareMPS(s *suite, pods map[string]*corev1.Pod) {
 	first, second := pods["first"], pods["second"]
-	assert.Equal(s.t, gpu.CardOfDevice(s.allocated(first, "").Device), gpu.CardOfDevice(s.allocated(second, "").Device))
+	assert.Equal(s.t, gpu.GPUOfDevice(s.allocated(first, "").Device), gpu.GPUOfDevice(s.allocated(second, "").Device))
 	for _, pod := range []*corev1.Pod{first, second} {
 		s.requireSeesShare(pod, "main")
 		env := s.env(pod, "main")
@@ -125,7 +125,7 @@ func checkShareMPS(s *suite, pods map[string]*corev1.Pod) {
 	assert.Len(s.t, s.daemons(nodeA), 1)
 }
 
-// Two pods that ask for nvidia.com/gpu: 1 have the same card.
+// Two pods that ask for nvidia.com/gpu: 1 have the same GPU.
 func checkShareNvidiaGPU(s *suite, pods map[string]*corev1.Pod) {
 	first, second := pods["first"], pods["second"]
 	assert.Equal(s.t, s.allocated(first, "").Device, s.allocated(second, "").Device)

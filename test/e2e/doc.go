@@ -1,5 +1,5 @@
 // Package e2e tests Tranche on a real cluster: real scheduler, kubelet and
-// containerd, simulated cards underneath.
+// containerd, simulated GPUs underneath.
 //
 // test/e2e.sh starts the cluster and runs the tests. To run some of them on a
 // cluster that is up (node-a with h100x8, node-b with l4x4, node-c with mi300x8):
@@ -8,5 +8,5 @@
 //
 // A test begins with start, which gives it a namespace and checks at the end
 // that nothing of it is left on any node. The tests run one after the other,
-// because they look at all of the nodes' cards.
+// because they look at all of the nodes' GPUs.
 package e2e

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// One pod on an empty node sees the first card and its own two capabilities,
+// One pod on an empty node sees the first GPU and its own two capabilities,
 // and deleting it destroys the instance.
 func TestOnePartitionOnAnEmptyNode(t *testing.T) {
 	s := start(t)
@@ -24,7 +24,7 @@ func TestOnePartitionOnAnEmptyNode(t *testing.T) {
 }
 
 // A node of eight H100 takes 56 pods with 1g.10gb, then eight with 4g.40gb and
-// eight with 3g.40gb beside them, then eight with whole cards; never one more.
+// eight with 3g.40gb beside them, then eight with whole GPUs; never one more.
 func TestFillTheNode(t *testing.T) {
 	s := start(t)
 	const small = 56

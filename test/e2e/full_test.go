@@ -11,8 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// 1g.20gb has one seventh of a card and a quarter of its memory: four fill a
-// card, 32 the node.
+// 1g.20gb has one seventh of a GPU and a quarter of its memory: four fill a
+// GPU, 32 the node.
 func TestFillTheNodeWithDoubleMemory(t *testing.T) {
 	s := start(t)
 	const class = "gpu-mig-1g-20gb.tranche.dev"
@@ -20,18 +20,18 @@ func TestFillTheNodeWithDoubleMemory(t *testing.T) {
 	s.waitAllRunning(32)
 	s.requireInstances(32)
 	s.requireNothingTwice()
-	for _, card := range s.machine(nodeA).GPUs {
-		assert.Len(t, card.Instances, 4, card.PCI)
+	for _, g := range s.machine(nodeA).GPUs {
+		assert.Len(t, g.Instances, 4, g.PCI)
 	}
 	s.gpuPod("one-more", class)
 	s.waitUnschedulable("one-more")
-	// The seventh of the computing power that four leave on a card has no memory.
+	// The seventh of the computing power that four leave on a GPU has no memory.
 	s.gpuPod("small", class1g10gb)
 	s.waitUnschedulable("small")
 }
 
-// Eight claims of four partitions each, tied to one card, fill eight cards.
-func TestFillCardsWithMatchAttribute(t *testing.T) {
+// Eight claims of four partitions each, tied to one GPU, fill eight GPUs.
+func TestFillGPUsWithMatchAttribute(t *testing.T) {
 	s := start(t)
 	devices := resourceapi.DeviceClaim{}
 	requests := []string{"a", "b", "c", "d"}
@@ -53,18 +53,18 @@ func TestFillCardsWithMatchAttribute(t *testing.T) {
 	}
 	s.waitAllRunning(8)
 	assert.Equal(t, 32, s.machine(nodeA).instances())
-	cards := map[string]bool{}
+	gpus := map[string]bool{}
 	for n := range 8 {
 		pod := s.pod(fmt.Sprintf("four-%d", n))
-		card := gpu.CardOfDevice(s.allocated(pod, "a").Device)
-		cards[card] = true
+		gpuID := gpu.GPUOfDevice(s.allocated(pod, "a").Device)
+		gpus[gpuID] = true
 		for _, request := range requests {
-			assert.Equal(t, card, gpu.CardOfDevice(s.allocated(pod, request).Device))
+			assert.Equal(t, gpuID, gpu.GPUOfDevice(s.allocated(pod, request).Device))
 		}
-		// A container that has all four sees one card and eight capabilities.
+		// A container that has all four sees one GPU and eight capabilities.
 		assert.Len(t, s.seen(pod, "main"), len(commonNodes)+1+8)
 	}
-	assert.Len(t, cards, 8)
+	assert.Len(t, gpus, 8)
 	create("one-more")
 	s.waitUnschedulable("one-more")
 	s.gpuPod("small", class1g10gb)

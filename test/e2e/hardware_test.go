@@ -36,7 +36,7 @@ func TestCICreationFailsManyTimesAfterTheGIExists(t *testing.T) {
 	}})
 	s.gpuPod("unlucky", class1g10gb)
 	for range 3 {
-		s.waitPodEvent("unlucky", prepareFailed, ciCreation, "card 0000:")
+		s.waitPodEvent("unlucky", prepareFailed, ciCreation, "GPU 0000:")
 		s.nudge(s.pod("unlucky"))
 	}
 	s.eventually("nothing is left of a failed try", func() (bool, string) {
@@ -79,10 +79,10 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 		faults  func(pci string) nvdriver.Faults
 		message string
 	}{
-		"the card must be reset": {func(pci string) nvdriver.Faults {
+		"the GPU must be reset": {func(pci string) nvdriver.Faults {
 			return nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci, Error: nvdriver.Return(nvml.ERROR_RESET_REQUIRED)}}}
-		}, "the card must be reset: nvidia-smi --gpu-reset, or reboot the node"},
-		"a process uses the card": {func(pci string) nvdriver.Faults {
+		}, "the GPU must be reset: nvidia-smi --gpu-reset, or reboot the node"},
+		"a process uses the GPU": {func(pci string) nvdriver.Faults {
 			return nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci, PID: 4711}}}
 		}, "in use by process 4711"},
 	} {
@@ -96,7 +96,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 
 			s.setFaults(test.faults(pci))
 			s.gpuPodOn("cut", class1g10gb, pci)
-			s.waitPodEvent("cut", prepareFailed, "card "+pci, test.message)
+			s.waitPodEvent("cut", prepareFailed, "GPU "+pci, test.message)
 			m := s.machine(nodeA)
 			assert.False(t, m.GPUs[3].MIGMode)
 			assert.Zero(t, m.instances())
@@ -109,34 +109,34 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 	}
 }
 
-// A card that falls off the bus is tainted, the others go on.
-func TestALostCard(t *testing.T) {
+// A GPU that falls off the bus is tainted, the others go on.
+func TestALostGPU(t *testing.T) {
 	s := start(t)
 	pci := s.machine(nodeA).GPUs[5].PCI
 	s.gpuPodOn("on-it", class1g10gb, pci)
 	s.waitRunning("on-it")
 	s.setFaults(nvdriver.Faults{Lost: []string{pci}})
-	s.eventually("the card is tainted", func() (bool, string) {
-		return s.tainted(nodeA, gpu.CardName(pci), "gpu.tranche.dev/unhealthy"), "it is not"
+	s.eventually("the GPU is tainted", func() (bool, string) {
+		return s.tainted(nodeA, gpu.GPUName(pci), "gpu.tranche.dev/unhealthy"), "it is not"
 	})
 	s.gpuPod("elsewhere", class1g10gb)
 	pod := s.waitRunning("elsewhere")
-	assert.NotEqual(t, gpu.CardName(pci), gpu.CardOfDevice(s.allocated(pod, "").Device))
+	assert.NotEqual(t, gpu.GPUName(pci), gpu.GPUOfDevice(s.allocated(pod, "").Device))
 
 	s.clearFaults(nodeA)
 	s.eventually("the taint is gone", func() (bool, string) {
-		return !s.tainted(nodeA, gpu.CardName(pci), "gpu.tranche.dev/unhealthy"), "it is still there"
+		return !s.tainted(nodeA, gpu.GPUName(pci), "gpu.tranche.dev/unhealthy"), "it is still there"
 	})
 }
 
-// tainted tells whether all devices of a card have a taint, of all cards of
-// the node if the card's name is empty.
-func (s *suite) tainted(node, card, key string) bool {
+// tainted tells whether all devices of a GPU have a taint, of all GPUs of
+// the node if the GPU's name is empty.
+func (s *suite) tainted(node, gpuID, key string) bool {
 	s.t.Helper()
 	devices := 0
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
-			if card != "" && gpu.CardOfDevice(slice.Spec.Devices[i].Name) != card {
+			if gpuID != "" && gpu.GPUOfDevice(slice.Spec.Devices[i].Name) != gpuID {
 				continue
 			}
 			has := false

@@ -29,10 +29,10 @@ const (
 // machine is the simulated hardware of a node as it is now, in the simulator's
 // own words.
 type machine struct {
-	GPUs []simulatedCard `json:"gpus"`
+	GPUs []simulatedGPU `json:"gpus"`
 }
 
-type simulatedCard struct {
+type simulatedGPU struct {
 	PCI       string              `json:"pci"`
 	MIGMode   bool                `json:"migMode"`
 	Instances []simulatedInstance `json:"instances"`
@@ -46,11 +46,11 @@ type simulatedInstance struct {
 	} `json:"compute"`
 }
 
-// machine reads what the simulated cards of NVIDIA's on a node are.
+// machine reads what the simulated GPUs of NVIDIA's on a node are.
 func (s *suite) machine(node string) machine {
 	s.t.Helper()
 	var m machine
-	// A node without cards of NVIDIA's has no such file.
+	// A node without GPUs of NVIDIA's has no such file.
 	text := s.onNode(node, "sh", "-c", `test ! -e "$1" || cat "$1"`, "sh", simulateRoot+"/state.json")
 	if text != "" {
 		require.NoError(s.t, json.Unmarshal([]byte(text), &m))
@@ -58,22 +58,22 @@ func (s *suite) machine(node string) machine {
 	return m
 }
 
-// instances counts the GPU instances of all cards.
+// instances counts the GPU instances of all GPUs.
 func (m machine) instances() int {
 	n := 0
-	for _, card := range m.GPUs {
-		n += len(card.Instances)
+	for _, g := range m.GPUs {
+		n += len(g.Instances)
 	}
 	return n
 }
 
-// only is the one GPU instance of the machine and the address of its card.
+// only is the one GPU instance of the machine and the address of its GPU.
 func (s *suite) only(m machine) (pci string, instance simulatedInstance) {
 	s.t.Helper()
 	require.Equal(s.t, 1, m.instances(), "%+v", m)
-	for _, card := range m.GPUs {
-		for _, i := range card.Instances {
-			pci, instance = card.PCI, i
+	for _, g := range m.GPUs {
+		for _, i := range g.Instances {
+			pci, instance = g.PCI, i
 		}
 	}
 	return pci, instance
@@ -81,9 +81,9 @@ func (s *suite) only(m machine) (pci string, instance simulatedInstance) {
 
 func (m machine) String() string {
 	var b strings.Builder
-	for n, card := range m.GPUs {
-		for _, i := range card.Instances {
-			fmt.Fprintf(&b, "card %d (%s) has GPU instance %d with %d compute instances\n", n, card.PCI, i.ID, len(i.Compute))
+	for n, g := range m.GPUs {
+		for _, i := range g.Instances {
+			fmt.Fprintf(&b, "GPU %d (%s) has GPU instance %d with %d compute instances\n", n, g.PCI, i.ID, len(i.Compute))
 		}
 	}
 	return b.String()
@@ -97,18 +97,18 @@ var commonNodes = []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidi
 func (s *suite) nodesOf(node string, device resourceapi.DeviceRequestAllocationResult) []string {
 	s.t.Helper()
 	m := s.machine(node)
-	index := slices.IndexFunc(m.GPUs, func(c simulatedCard) bool { return gpu.CardName(c.PCI) == gpu.CardOfDevice(device.Device) })
+	index := slices.IndexFunc(m.GPUs, func(c simulatedGPU) bool { return gpu.GPUName(c.PCI) == gpu.GPUOfDevice(device.Device) })
 	require.GreaterOrEqual(s.t, index, 0, "device %s", device.Device)
-	card := m.GPUs[index]
+	g := m.GPUs[index]
 	nodes := append(slices.Clone(commonNodes), fmt.Sprintf("/dev/nvidia%d", index))
 	// Of a share: what is shared.
 	base := strings.TrimSuffix(strings.TrimSuffix(device.Device, "-memory-share"), "-fraction-share")
-	if base != gpu.CardName(card.PCI) {
+	if base != gpu.GPUName(g.PCI) {
 		start, err := strconv.Atoi(base[strings.LastIndex(base, "-")+1:])
 		require.NoError(s.t, err, device.Device)
-		n := slices.IndexFunc(card.Instances, func(i simulatedInstance) bool { return i.Start == start })
+		n := slices.IndexFunc(g.Instances, func(i simulatedInstance) bool { return i.Start == start })
 		require.GreaterOrEqual(s.t, n, 0, "%s is not cut: %s", device.Device, m)
-		instance := card.Instances[n]
+		instance := g.Instances[n]
 		require.Len(s.t, instance.Compute, 1)
 		folder := fmt.Sprintf("%s/proc/driver/nvidia/capabilities/gpu%d/mig/gi%d", simulateRoot, index, instance.ID)
 		nodes = append(nodes,
@@ -146,7 +146,7 @@ func (s *suite) requireSees(pod *corev1.Pod, container string, device resourceap
 	assert.Contains(s.t, env, "NVIDIA_VISIBLE_DEVICES=void\n")
 }
 
-// setFaults makes the simulated cards of node-a fail from now on.
+// setFaults makes the simulated GPUs of node-a fail from now on.
 func (s *suite) setFaults(faults nvdriver.Faults) {
 	s.t.Helper()
 	s.setFaultsOn(nodeA, faults)
@@ -189,8 +189,8 @@ func (s *suite) requireInstances(count int) {
 	s.t.Helper()
 	m := s.machine(nodeA)
 	require.Equal(s.t, count, m.instances(), m.String())
-	for _, card := range m.GPUs {
-		for _, i := range card.Instances {
+	for _, g := range m.GPUs {
+		for _, i := range g.Instances {
 			require.Len(s.t, i.Compute, 1, m.String())
 		}
 	}

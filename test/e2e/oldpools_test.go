@@ -38,8 +38,8 @@ func TestPoolsOfVersion01(t *testing.T) {
 		allocated = s.allocated(pod, "")
 		return true, ""
 	})
-	card := gpu.CardOfDevice(allocated.Device)
-	require.Equal(t, nodeA+"/"+card, allocated.Pool)
+	gpuID := gpu.GPUOfDevice(allocated.Device)
+	require.Equal(t, nodeA+"/"+gpuID, allocated.Pool)
 
 	startPlugin()
 	s.waitRunning("old")
@@ -51,7 +51,7 @@ func TestPoolsOfVersion01(t *testing.T) {
 		}
 		slices.Sort(pools)
 		pools = slices.Compact(pools)
-		on := len(s.devicesOn(nodeA, card))
+		on := len(s.devicesOn(nodeA, gpuID))
 		return slices.Equal(pools, []string{nodeA}) && on == 0, fmt.Sprint(pools, " ", on)
 	})
 	s.gpuPods("whole", 7, classWhole)
@@ -61,10 +61,10 @@ func TestPoolsOfVersion01(t *testing.T) {
 
 	s.restartPlugin(nodeA)
 	assert.Equal(t, container, s.container("old"))
-	assert.Empty(t, s.devicesOn(nodeA, card))
+	assert.Empty(t, s.devicesOn(nodeA, gpuID))
 	s.delete("old")
 	s.waitRunning("one-more")
-	assert.Equal(t, card, s.allocated(s.pod("one-more"), "").Device)
+	assert.Equal(t, gpuID, s.allocated(s.pod("one-more"), "").Device)
 }
 
 // stopPlugin keeps the plugin off a node until the function that it returns is called, or
@@ -129,13 +129,13 @@ func (s *suite) publishAsVersion01(node string, published []resourceapi.Resource
 		if len(slice.Spec.Devices) == 0 {
 			continue
 		}
-		card := gpu.CardOfDevice(slice.Spec.Devices[0].Name)
-		require.Contains(s.t, counters, card)
+		gpuID := gpu.GPUOfDevice(slice.Spec.Devices[0].Name)
+		require.Contains(s.t, counters, gpuID)
 		for _, content := range []resourceapi.ResourceSliceSpec{
-			{SharedCounters: []resourceapi.CounterSet{counters[card]}}, {Devices: slice.Spec.Devices},
+			{SharedCounters: []resourceapi.CounterSet{counters[gpuID]}}, {Devices: slice.Spec.Devices},
 		} {
 			content.Driver, content.NodeName = gpu.DriverName, slice.Spec.NodeName
-			content.Pool = resourceapi.ResourcePool{Name: node + "/" + card, Generation: 1, ResourceSliceCount: 2}
+			content.Pool = resourceapi.ResourcePool{Name: node + "/" + gpuID, Generation: 1, ResourceSliceCount: 2}
 			old := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{
 				GenerateName: strings.ReplaceAll(content.Pool.Name, "/", "-") + "-", OwnerReferences: slice.OwnerReferences,
 			}, Spec: content}

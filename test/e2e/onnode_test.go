@@ -18,22 +18,22 @@ import (
 
 // deedVariable makes the test binary do something on a node and end: nodes see
 // this machine's files, and what an administrator does there by nvidia-smi has
-// no command with simulated cards.
+// no command with simulated GPUs.
 const deedVariable = "TRANCHE_E2E_DEED"
 
-// deed is what an administrator does to a card of node-a, or looks at on node-c.
+// deed is what an administrator does to a GPU of node-a, or looks at on node-c.
 type deed struct {
 	// Make and Remove name a placement.
 	Make, Remove string
-	// Reset is the address of a card.
+	// Reset is the address of a GPU.
 	Reset string
 	// Unload takes NVIDIA's module out, Load puts it in again.
 	Unload, Load bool
 	// Read and List name a file and a folder of amdgpu's.
 	Read, List string
-	// Faults are those of AMD cards from now on.
+	// Faults are those of AMD GPUs from now on.
 	Faults *amdgpu.Faults
-	// EndProcess is the id of a process that uses AMD cards.
+	// EndProcess is the id of a process that uses AMD GPUs.
 	EndProcess int
 }
 
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// byHand does something to a card of node-a behind the plugin's back.
+// byHand does something to a GPU of node-a behind the plugin's back.
 func (s *suite) byHand(d deed) {
 	s.t.Helper()
 	s.byHandOn(nodeA, d)
@@ -112,20 +112,20 @@ func (d deed) do(ctx context.Context) error {
 		return err
 	}
 	defer driver.Close(ctx) //nolint:errcheck // the process ends
-	cards, err := driver.Inventory(ctx)
+	gpus, err := driver.Inventory(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range cards {
-		if p, ok := cards[i].Placement(d.Make); ok {
+	for i := range gpus {
+		if p, ok := gpus[i].Placement(d.Make); ok {
 			_, err := driver.Create(ctx, p)
 			return err
 		}
-		if p, ok := cards[i].Placement(d.Remove); ok {
+		if p, ok := gpus[i].Placement(d.Remove); ok {
 			return driver.Destroy(ctx, p)
 		}
 	}
-	return fmt.Errorf("no card has a placement %q or %q", d.Make, d.Remove)
+	return fmt.Errorf("no GPU has a placement %q or %q", d.Make, d.Remove)
 }
 
 // look prints what the simulated kernel of node-c shows.

@@ -11,12 +11,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ownerTaint is on the devices of cards that another system serves.
+// ownerTaint is on the devices of GPUs that another system serves.
 const ownerTaint = "gpu.tranche.dev/other-owner"
 
-// While another system serves the cards of a node, Tranche gives out nothing
+// While another system serves the GPUs of a node, Tranche gives out nothing
 // new of them, and says on the node who it is and what to do.
-func TestAnotherOwnerOfTheCards(t *testing.T) {
+func TestAnotherOwnerOfTheGPUs(t *testing.T) {
 	for name, test := range map[string]struct {
 		appear func(*suite) (disappear func())
 		event  []string
@@ -61,7 +61,7 @@ func TestAnotherOwnerOfTheCards(t *testing.T) {
 	}
 }
 
-// deviceplugin makes the node look as if a device plugin served its cards.
+// deviceplugin makes the node look as if a device plugin served its GPUs.
 func deviceplugin(s *suite) func() {
 	patch := func(patch string) {
 		_, err := s.client.CoreV1().Nodes().Patch(s.ctx, nodeA, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")

@@ -24,7 +24,7 @@ const (
 	classWhole  = "gpu-nvidia.tranche.dev"
 )
 
-// request asks for one device of a class, on one card if pci is not empty.
+// request asks for one device of a class, on one GPU if pci is not empty.
 func request(class, pci string) resourceapi.DeviceRequest {
 	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: class}
 	if pci != "" {
@@ -82,13 +82,13 @@ func (s *suite) gpuPod(name, class string) {
 	s.gpuPodOn(name, class, "")
 }
 
-// gpuPodOn makes a pod with one device of a class on the card at an address.
+// gpuPodOn makes a pod with one device of a class on the GPU at an address.
 func (s *suite) gpuPodOn(name, class, pci string) {
 	s.t.Helper()
 	s.gpuPodAt(nodeA, name, class, pci)
 }
 
-// gpuPodAt makes a pod on a node with one device of a class, on one card if pci
+// gpuPodAt makes a pod on a node with one device of a class, on one GPU if pci
 // is not empty.
 func (s *suite) gpuPodAt(node, name, class, pci string) {
 	s.t.Helper()

@@ -52,7 +52,7 @@ func (s *suite) waitGPUNode(node, what string, ok func(*v1alpha1.GPUNode) bool) 
 func gpuNodeText(n *v1alpha1.GPUNode) string {
 	status := n.Status.DeepCopy()
 	if status.Node != nil {
-		status.Node.Cards = nil
+		status.Node.GPUs = nil
 	}
 	text, _ := yaml.Marshal(status)
 	return string(text)
@@ -219,13 +219,13 @@ func (s *suite) killControllers() {
 	})
 }
 
-// devicesOn are the devices that a node publishes of a card, by name.
-func (s *suite) devicesOn(node, card string) map[string]*resourceapi.Device {
+// devicesOn are the devices that a node publishes of a GPU, by name.
+func (s *suite) devicesOn(node, gpuID string) map[string]*resourceapi.Device {
 	s.t.Helper()
 	out := map[string]*resourceapi.Device{}
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
-			if d := &slice.Spec.Devices[i]; gpu.CardOfDevice(d.Name) == card {
+			if d := &slice.Spec.Devices[i]; gpu.GPUOfDevice(d.Name) == gpuID {
 				out[d.Name] = d
 			}
 		}

@@ -26,7 +26,7 @@ var demoFirst = map[string]func(*suite){
 	},
 }
 
-// The pod keeps its partition, all cards are cut, pods have what is there, and it
+// The pod keeps its partition, all GPUs are cut, pods have what is there, and it
 // stays when they go.
 func checkProfileAllBalanced(s *suite, pods map[string]*corev1.Pod) {
 	before := pods["before"]
@@ -37,9 +37,9 @@ func checkProfileAllBalanced(s *suite, pods map[string]*corev1.Pod) {
 		s.t.Helper()
 		m := s.machine(nodeA)
 		require.Len(s.t, m.GPUs, 8)
-		for _, card := range m.GPUs {
-			require.Len(s.t, card.Instances, 4, m.String())
-			assert.Len(s.t, s.devicesOn(nodeA, gpu.CardName(card.PCI)), 4)
+		for _, g := range m.GPUs {
+			require.Len(s.t, g.Instances, 4, m.String())
+			assert.Len(s.t, s.devicesOn(nodeA, gpu.GPUName(g.PCI)), 4)
 		}
 	}
 	requireBalanced()
@@ -74,7 +74,7 @@ func (s *suite) requireSame(before *corev1.Pod) {
 	require.Equal(s.t, before.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
 }
 
-// The pods leave, all cards change both modes, and other pods run.
+// The pods leave, all GPUs change both modes, and other pods run.
 func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 	const namespace, count = "demo-profile-cpx-nps4", 3
 	runs := func() map[string]*corev1.Pod {
@@ -92,8 +92,8 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 	s.waitFollows(nodeC, "cpx-nps4")
 	s.firstMinors = nil // the driver was loaded anew
 	n := s.gpuNode(nodeC)
-	for _, card := range n.Status.Node.Cards {
-		assert.Equal(s.t, "CPX NPS4", card.Mode, card.Name)
+	for _, g := range n.Status.Node.GPUs {
+		assert.Equal(s.t, "CPX NPS4", g.Mode, g.Name)
 	}
 	after := runs()
 	for name, pod := range after {
@@ -116,7 +116,7 @@ func checkProfileCPXNPS4(s *suite, _ map[string]*corev1.Pod) {
 	s.memoryModeBack(nodeC)
 }
 
-// memoryModeBack brings AMD cards back into the memory mode that they have in the
+// memoryModeBack brings AMD GPUs back into the memory mode that they have in the
 // beginning: no profile leaves the mode as it is.
 func (s *suite) memoryModeBack(node string) {
 	s.t.Helper()
@@ -127,7 +127,7 @@ func (s *suite) memoryModeBack(node string) {
 	s.firstMinors = nil
 }
 
-// Ten pods have one card.
+// Ten pods have one GPU.
 func checkProfileTimeSliced(s *suite, _ map[string]*corev1.Pod) {
 	const namespace = "demo-profile-time-sliced"
 	devices := map[string]int{}
@@ -140,7 +140,7 @@ func checkProfileTimeSliced(s *suite, _ map[string]*corev1.Pod) {
 		}
 		return len(pods) == 10, fmt.Sprintf("there are %d", len(pods))
 	})
-	// The scheduler may pass over a card whose slices have just changed, for a moment.
+	// The scheduler may pass over a GPU whose slices have just changed, for a moment.
 	assert.LessOrEqual(s.t, len(devices), 2, "%v", devices)
 	for _, pod := range s.demoPods(namespace) {
 		s.requireSeesShare(pod, "main")
@@ -163,7 +163,7 @@ func checkProfileLegacySingle(s *suite, pods map[string]*corev1.Pod) {
 	s.waitFollows(nodeA, "")
 }
 
-// The switch fails at one card, the others are put back, and when the card works, the
+// The switch fails at one GPU, the others are put back, and when the GPU works, the
 // next try gets there.
 func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	const broken = "gpu-0000-d1-00-0"
@@ -178,7 +178,7 @@ func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	}
 	assert.Equal(s.t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 	assert.Equal(s.t, 1, s.machine(nodeA).instances(), "all but the pod's is taken back")
-	assert.NotEmpty(s.t, s.devicesOn(nodeA, broken)[broken], "the whole card is offered as before")
+	assert.NotEmpty(s.t, s.devicesOn(nodeA, broken)[broken], "the whole GPU is offered as before")
 	s.requireSame(steady)
 
 	s.clearFaults(nodeA)

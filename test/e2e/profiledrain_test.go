@@ -78,7 +78,7 @@ func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
 		"mig-manager": {nodeA, cutInThree, classWhole, migManagerAtWork, []string{
 			"mig-manager is changing them", "nvidia.com/gpu.deploy.mig-manager=false",
 		}},
-		"AMD's device config manager": {nodeC, `{cards: {vendor: amd}, amd: {computePartition: DPX}}`, classCPX, configManager, []string{
+		"AMD's device config manager": {nodeC, `{gpus: {vendor: amd}, amd: {computePartition: DPX}}`, classCPX, configManager, []string{
 			"device config manager", "remove label dcm.amd.com/gpu-config-profile",
 		}},
 	} {
@@ -94,7 +94,7 @@ func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
 			n := s.waitGPUNode(test.node, "has given up", inState(v1alpha1.Idle))
 			s.requireUntainted(test.node)
 			said := s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionTrue, "OtherOwner")
-			for _, part := range append(test.says, "other systems serve cards of the node, so their modes and partitions are left alone") {
+			for _, part := range append(test.says, "other systems serve GPUs of the node, so their modes and partitions are left alone") {
 				assert.Contains(t, said, part)
 			}
 			assert.Equal(t, said, s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonConflict))
@@ -110,7 +110,7 @@ func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
 	}
 }
 
-// configManager makes node-c look as if AMD's device config manager switched its cards.
+// configManager makes node-c look as if AMD's device config manager switched its GPUs.
 func configManager(s *suite) func() {
 	const label = "dcm.amd.com/gpu-config-profile"
 	set := func(value string) error {
@@ -122,7 +122,7 @@ func configManager(s *suite) func() {
 	return func() { _ = set("null") }
 }
 
-// hardwareOf is what the simulated cards of a node are: how they are cut, and AMD's
+// hardwareOf is what the simulated GPUs of a node are: how they are cut, and AMD's
 // modes.
 func (s *suite) hardwareOf(node string) string {
 	s.t.Helper()
@@ -130,7 +130,7 @@ func (s *suite) hardwareOf(node string) string {
 		return s.machine(node).String()
 	}
 	text := ""
-	for _, pci := range s.amdCards() {
+	for _, pci := range s.amdGPUs() {
 		text += pci + " " + s.amdFile(pciDevices+pci+"/current_compute_partition") + " " + s.amdFile(pciDevices+pci+"/current_memory_partition") + "\n"
 	}
 	return text

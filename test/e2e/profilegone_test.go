@@ -21,7 +21,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
-// cutsLast makes each partition of NVIDIA's cards take a while.
+// cutsLast makes each partition of NVIDIA's GPUs take a while.
 func cutsLast(d time.Duration) nvdriver.Faults {
 	return nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Delay: metav1.Duration{Duration: d}}}}
 }
@@ -99,9 +99,9 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	assert.Equal(t, 8*3, s.machine(nodeA).instances())
 }
 
-// The plugin goes while it changes cards, and comes back: the switch ends in the
+// The plugin goes while it changes GPUs, and comes back: the switch ends in the
 // profile. Until then the condition says what is waited for, and for how long.
-func TestThePluginGoneWhileItChangesCards(t *testing.T) {
+func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
 	s.slowCuts(3 * time.Second)
@@ -142,7 +142,7 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	s.killControllers()
 	n = s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
 	said = s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
-	for _, part := range []string{gpu.CardName(broken), "CreateGpuInstance", "The node is as before, with no profile"} {
+	for _, part := range []string{gpu.GPUName(broken), "CreateGpuInstance", "The node is as before, with no profile"} {
 		assert.Contains(t, said, part)
 	}
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)

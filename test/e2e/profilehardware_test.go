@@ -15,11 +15,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
-// A program that Kubernetes knows nothing of uses a card that has to change: the others
-// are put back, the condition names card and process, and when the process has ended,
+// A program that Kubernetes knows nothing of uses a GPU that has to change: the others
+// are put back, the condition names GPU and process, and when the process has ended,
 // the node gets there.
-func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
-	const dpx, nps4 = `{cards: {vendor: amd}, amd: {computePartition: DPX}}`, `{cards: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}`
+func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
+	const dpx, nps4 = `{gpus: {vendor: amd}, amd: {computePartition: DPX}}`, `{gpus: {vendor: amd}, amd: {computePartition: CPX, memoryPartition: NPS4}}`
 	for name, test := range map[string]struct {
 		node, rule string
 		// says is beside the process.
@@ -32,23 +32,23 @@ func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			var faults nvdriver.Faults
-			var card string
+			var gpuID string
 			if test.node == nodeA {
 				pci := s.machine(nodeA).GPUs[3].PCI
-				s.gpuPodOn("whole", classWhole, pci) // it leaves the card with MIG off
+				s.gpuPodOn("whole", classWhole, pci) // it leaves the GPU with MIG off
 				s.waitRunning("whole")
 				s.delete("whole")
-				card = gpu.CardName(pci)
+				gpuID = gpu.GPUName(pci)
 				faults.Processes = []nvdriver.Process{{GPU: pci, PID: 4711, Name: "trainer"}}
 			} else {
-				pci := s.amdCards()[3]
-				card = gpu.CardName(pci)
-				faults.AMD = &amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "trainer", Cards: []string{pci}}}}
+				pci := s.amdGPUs()[3]
+				gpuID = gpu.GPUName(pci)
+				faults.AMD = &amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "trainer", GPUs: []string{pci}}}}
 			}
 			s.unlabelAtEnd(test.node)
 			if strings.Contains(test.rule, "NPS4") {
 				t.Cleanup(func() { s.clearFaults(nodeC); s.memoryModeBack(nodeC) })
-				card = "AMD"
+				gpuID = "AMD"
 			}
 			const policy = ", switch: {drainDeadline: "
 			s.setProfileSpec("changes-all", "{rules: ["+test.rule+"]"+policy+"1m}}")
@@ -56,7 +56,7 @@ func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
 			if test.node == nodeC {
 				// Without a profile, the compute mode is whatever claims left.
 				from = "profile quarters"
-				s.setProfile("quarters", `{cards: {vendor: amd}, amd: {computePartition: QPX}}`)
+				s.setProfile("quarters", `{gpus: {vendor: amd}, amd: {computePartition: QPX}}`)
 				s.setProfileLabel(nodeC, "quarters")
 				s.waitFollows(nodeC, "quarters")
 			}
@@ -65,7 +65,7 @@ func TestACardBusyWithAProcessOutsideKubernetes(t *testing.T) {
 			s.setProfileLabel(test.node, "changes-all")
 			n := s.waitFailed(test.node, v1alpha1.ReasonInUse)
 			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInUse)
-			for _, part := range append(test.says, "profile changes-all could not be reached", card, "process 4711", "The node is as before, with "+from, "Try 2 begins at") {
+			for _, part := range append(test.says, "profile changes-all could not be reached", gpuID, "process 4711", "The node is as before, with "+from, "Try 2 begins at") {
 				assert.Contains(t, said, part)
 			}
 			assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
@@ -111,14 +111,14 @@ func TestADriverReloadThatFails(t *testing.T) {
 				assert.Contains(t, said, part)
 			}
 			if test.reason == switchover.ReasonRollbackFailed {
-				s.waitGPUNode(nodeC, "says that its cards are gone", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 8 })
+				s.waitGPUNode(nodeC, "says that its GPUs are gone", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 8 })
 			} else {
 				assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 				assert.Equal(t, before, s.hardwareOf(nodeC))
 			}
 
 			s.clearFaults(nodeC)
-			s.waitGPUNode(nodeC, "has its cards", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 0 })
+			s.waitGPUNode(nodeC, "has its GPUs", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 0 })
 			s.setProfileLabel(nodeC, "spx-nps1") // another wish, so it is tried at once
 			s.waitFollows(nodeC, "spx-nps1")
 			s.firstMinors = nil
@@ -129,10 +129,10 @@ func TestADriverReloadThatFails(t *testing.T) {
 	}
 }
 
-// troubled counts the cards of a node with which something is wrong.
+// troubled counts the GPUs of a node with which something is wrong.
 func troubled(n *v1alpha1.GPUNode) (count int) {
-	for i := range n.Status.Node.Cards {
-		if n.Status.Node.Cards[i].Problem != "" {
+	for i := range n.Status.Node.GPUs {
+		if n.Status.Node.GPUs[i].Problem != "" {
 			count++
 		}
 	}
@@ -152,14 +152,14 @@ func TestADriverReloadThatFailsOnce(t *testing.T) {
 	require.Equal(t, 8, strings.Count(s.hardwareOf(nodeC), "CPX NPS4"))
 }
 
-// Partitions that do not fit together on a card are refused before anything is touched,
+// Partitions that do not fit together on a GPU are refused before anything is touched,
 // and so are counts that are none.
 func TestCountsThatDoNotAddUp(t *testing.T) {
 	s := start(t)
 	s.gpuPod("holder", class3g40gb)
 	holder := s.waitRunning("holder")
 	before, machine := s.published(nodeA), s.hardwareOf(nodeA)
-	s.setProfile("too-many", `{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}, {profile: 1g.10gb, count: 1}]}}`)
+	s.setProfile("too-many", `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}, {profile: 1g.10gb, count: 1}]}}`)
 	s.labelProfile(nodeA, "too-many")
 	n := s.waitFailed(nodeA, v1alpha1.ReasonProfileDoesNotFit)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
@@ -174,13 +174,13 @@ func TestCountsThatDoNotAddUp(t *testing.T) {
 	for spec, key := range map[string]string{
 		`{rules: [{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 0}]}}]}`:           "spec.rules[0].mig.partitions[0].count",
 		`{rules: [{mig: {mode: Static, partitions: [{profile: 1g.10gb}, {profile: 2g.20gb}]}}]}`: "spec.rules[0].mig.partitions",
-		`{rules: [{cards: {count: -1}, mig: {mode: Disabled}}]}`:                                 "spec.rules[0].cards.count",
+		`{rules: [{gpus: {count: -1}, mig: {mode: Disabled}}]}`:                                  "spec.rules[0].gpus.count",
 	} {
 		said, err := s.try("kubectl", "apply", "--validate=strict", "-f", s.profileFile("none", spec))
 		require.Error(t, err, spec)
 		assert.Contains(t, said, key)
 	}
-	s.setProfile("too-many", `{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}`)
+	s.setProfile("too-many", `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}`)
 	s.waitFollows(nodeA, "too-many")
 	assert.Equal(t, 8*2, s.machine(nodeA).instances())
 	s.requireSame(holder)

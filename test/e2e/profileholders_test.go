@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Pods that share a claim would come back to a card whatever taint it has, as their claim
-// is allocated already: they are kept off the node until the card is another. When the
-// node offers whole cards again, they run again.
+// Pods that share a claim would come back to a GPU whatever taint it has, as their claim
+// is allocated already: they are kept off the node until the GPU is another. When the
+// node offers whole GPUs again, they run again.
 func TestPodsThatShareAClaimLeave(t *testing.T) {
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)

@@ -68,12 +68,12 @@ func (s *suite) published(node string) (lines []string) {
 	return lines
 }
 
-// sharing is how a card of a node is shared: the attribute of its shares.
+// sharing is how a GPU of a node is shared: the attribute of its shares.
 func (s *suite) sharing(node, pci string) string {
 	s.t.Helper()
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
-			if gpu.CardOfDevice(slice.Spec.Devices[i].Name) != gpu.CardName(pci) {
+			if gpu.GPUOfDevice(slice.Spec.Devices[i].Name) != gpu.GPUName(pci) {
 				continue
 			}
 			if a, ok := slice.Spec.Devices[i].Attributes["sharing"]; ok {

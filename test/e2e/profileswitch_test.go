@@ -14,11 +14,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
-// cutInThree is a rule for cards of NVIDIA's: three partitions on each.
-const cutInThree = `{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb, count: 1}]}}`
+// cutInThree is a rule for GPUs of NVIDIA's: three partitions on each.
+const cutInThree = `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 2}, {profile: 3g.40gb, count: 1}]}}`
 
-// Each node has a GPUNode that tells its cards, and a person sees it at a glance.
-func TestEveryNodeReportsItsCards(t *testing.T) {
+// Each node has a GPUNode that tells its GPUs, and a person sees it at a glance.
+func TestEveryNodeReportsItsGPUs(t *testing.T) {
 	s := start(t)
 	for node, want := range map[string]struct {
 		count           int32
@@ -26,11 +26,11 @@ func TestEveryNodeReportsItsCards(t *testing.T) {
 	}{nodeA: {8, "nvidia", "H100"}, nodeB: {4, "nvidia", "L4"}, nodeC: {8, "amd", "MI300X"}} {
 		n := s.waitFollows(node, "")
 		require.Equal(t, want.count, n.Status.Node.Count, node)
-		for _, card := range n.Status.Node.Cards {
-			assert.Equal(t, want.vendor, card.Vendor)
-			assert.Contains(t, card.Product, want.product)
-			assert.NotEmpty(t, card.Slice, card.Name)
-			assert.Empty(t, card.Held, card.Name)
+		for _, g := range n.Status.Node.GPUs {
+			assert.Equal(t, want.vendor, g.Vendor)
+			assert.Contains(t, g.Product, want.product)
+			assert.NotEmpty(t, g.Slice, g.Name)
+			assert.Empty(t, g.Held, g.Name)
 		}
 		owner, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -40,14 +40,14 @@ func TestEveryNodeReportsItsCards(t *testing.T) {
 	assert.Regexp(t, `(?m)^node-a +Idle +\S+ +8 +8 +0 +no profile is wanted`, s.kubectl("get", "gpunodes"))
 }
 
-// A label cuts all cards of a node: who holds a card that changes is asked to leave,
+// A label cuts all GPUs of a node: who holds a GPU that changes is asked to leave,
 // who holds what is there afterwards stays. Without the label everything is as before.
 func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)
-	cards := s.machine(nodeA).GPUs
-	s.gpuPodOn("stays", class1g10gb, cards[0].PCI)
-	s.gpuPodOn("leaves", classWhole, cards[1].PCI)
+	gpus := s.machine(nodeA).GPUs
+	s.gpuPodOn("stays", class1g10gb, gpus[0].PCI)
+	s.gpuPodOn("leaves", classWhole, gpus[1].PCI)
 	stays, leaves := s.waitRunning("stays"), s.waitRunning("leaves")
 
 	n := s.follow(nodeA, "cut-in-three")
@@ -56,12 +56,12 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	assert.Equal(t, v1alpha1.FromLabel, n.Status.Applied.Source)
 	s.requireSame(stays)
 	s.waitGone("leaves")
-	assert.Contains(t, s.eventsText(leaves.Name), "Asked to leave, because the cards that it uses are switched to profile cut-in-three")
+	assert.Contains(t, s.eventsText(leaves.Name), "Asked to leave, because the GPUs that it uses are switched to profile cut-in-three")
 	require.Equal(t, 8*3, s.machine(nodeA).instances())
-	for _, card := range cards {
-		assert.Len(t, s.devicesOn(nodeA, gpu.CardName(card.PCI)), 3)
+	for _, g := range gpus {
+		assert.Len(t, s.devicesOn(nodeA, gpu.GPUName(g.PCI)), 3)
 	}
-	s.gpuPodOn("half", class3g40gb, cards[1].PCI)
+	s.gpuPodOn("half", class3g40gb, gpus[1].PCI)
 	half := s.waitRunning("half")
 	s.requireSees(half, "main", s.allocated(half, ""), "3g.40gb")
 	s.gpuPod("whole", classWhole)
@@ -73,7 +73,7 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	s.waitFollows(nodeA, "")
 	s.requireInstances(1)
 	s.requireSame(stays)
-	s.gpuPodOn("whole", classWhole, cards[1].PCI)
+	s.gpuPodOn("whole", classWhole, gpus[1].PCI)
 	s.waitRunning("whole")
 }
 
@@ -144,12 +144,12 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	s.waitFollows(nodeB, "there-is-not")
 }
 
-// A profile that does not fit the cards changes nothing, and the condition says which
-// card it does not fit and why.
+// A profile that does not fit the GPUs changes nothing, and the condition says which
+// GPU it does not fit and why.
 func TestAProfileThatDoesNotFit(t *testing.T) {
 	for name, test := range map[string]struct{ node, rule, says string }{
 		"too many partitions":      {nodeA, `{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}`, "1g.10gb"},
-		"cards without MIG":        {nodeB, cutInThree, "MIG"},
+		"GPUs without MIG":         {nodeB, cutInThree, "MIG"},
 		"a mode that there is not": {nodeC, `{amd: {computePartition: TPX}}`, "TPX"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestAProfileThatDoesNotFit(t *testing.T) {
 // Of two nodes that are labelled at once, one waits for the other.
 func TestOneNodeAtATime(t *testing.T) {
 	s := start(t)
-	s.setProfileSpec("changes-all", `{rules: [{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}, {cards: {vendor: amd}, amd: {computePartition: DPX}}]}`)
+	s.setProfileSpec("changes-all", `{rules: [{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}, {gpus: {vendor: amd}, amd: {computePartition: DPX}}]}`)
 	s.slowPod(nodeA, "slow", classWhole, 8)
 	s.slowPod(nodeC, "slow-amd", classCPX, 8)
 	s.unlabelAtEnd(nodeA)

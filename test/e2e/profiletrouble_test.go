@@ -49,9 +49,9 @@ func TestTheControllerKilledInTheMiddle(t *testing.T) {
 	}
 }
 
-// The plugin dies while it changes cards. When it is back, the switch ends in the
+// The plugin dies while it changes GPUs. When it is back, the switch ends in the
 // profile.
-func TestThePluginKilledWhileItChangesCards(t *testing.T) {
+func TestThePluginKilledWhileItChangesGPUs(t *testing.T) {
 	s := start(t)
 	// A new pod, so that the kubelet starts its container again at once.
 	plugin := s.restartPlugin(nodeA)
@@ -76,7 +76,7 @@ func TestTheProfileChangedInTheMiddle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.setProfile("cut-in-three", cutInThree)
-			s.setProfile("sevenths", `{cards: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}`)
+			s.setProfile("sevenths", `{gpus: {vendor: nvidia}, mig: {mode: Static, partitions: [{profile: 1g.10gb}]}}`)
 			s.slowPod(nodeA, "slow", classWhole, 5)
 			s.slowPartitions()
 			s.labelProfile(nodeA, "cut-in-three")
@@ -101,8 +101,8 @@ func TestAMemoryModeThatGotLost(t *testing.T) {
 	assert.Contains(t, said, "NPS4")
 	assert.Contains(t, said, "The node is as before, with no profile")
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
-	for _, card := range n.Status.Node.Cards {
-		assert.Contains(t, card.Mode, "NPS1", card.Name)
+	for _, g := range n.Status.Node.GPUs {
+		assert.Contains(t, g.Mode, "NPS1", g.Name)
 	}
 	s.setProfileLabel(nodeC, "")
 	s.clearFaults(nodeC)
@@ -151,7 +151,7 @@ func (s *suite) zeroBudget(name string) {
 // the budget is gone, the node gets there by itself.
 func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
 	s := start(t)
-	s.setProfile("without-mig", `{cards: {vendor: nvidia}, mig: {mode: Disabled}}`)
+	s.setProfile("without-mig", `{gpus: {vendor: nvidia}, mig: {mode: Disabled}}`)
 	first := s.machine(nodeA).GPUs[0].PCI
 	s.gpuPodOn("kept", class1g10gb, first)
 	s.gpuPodOn("neighbour", class1g10gb, first)
@@ -175,7 +175,7 @@ func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
 	s.waitGone("neighbour")
 }
 
-// The API server goes away while cards are changed: when it is back, the switch ends.
+// The API server goes away while GPUs are changed: when it is back, the switch ends.
 func TestAPIServerAwayDuringASwitch(t *testing.T) {
 	s := start(t)
 	s.setProfile("cut-in-three", cutInThree)

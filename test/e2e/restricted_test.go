@@ -11,7 +11,7 @@ import (
 )
 
 // An API server without DRAPartitionableDevices drops the counters that keep
-// partitions apart. Whole cards are offered then, each once, and an event says
+// partitions apart. Whole GPUs are offered then, each once, and an event says
 // why there is nothing else.
 func TestRestrictedWithoutPartitionableDevices(t *testing.T) {
 	s := startRestricted(t, "DRAPartitionableDevices")

@@ -69,7 +69,7 @@ func TestSharePluginKilledWhileADaemonStarts(t *testing.T) {
 	s.delete("patient")
 }
 
-// While a daemon starts that takes its time, other claims on the same card do not
+// While a daemon starts that takes its time, other claims on the same GPU do not
 // wait for it.
 func TestShareDaemonThatTakesItsTimeHoldsUpNobody(t *testing.T) {
 	s := start(t)

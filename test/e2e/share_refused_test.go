@@ -12,9 +12,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Amounts that no card can serve are refused when the claim, or the template for
+// Amounts that no GPU can serve are refused when the claim, or the template for
 // it, is created, and said by name.
-func TestShareAmountsThatNoCardCanServe(t *testing.T) {
+func TestShareAmountsThatNoGPUCanServe(t *testing.T) {
 	s := start(t)
 	const anyMemory, anyFraction = "gpu-memory-share.tranche.dev", "gpu-fraction-share.tranche.dev"
 	for name, test := range map[string]struct {
@@ -22,12 +22,12 @@ func TestShareAmountsThatNoCardCanServe(t *testing.T) {
 		asked amounts
 		says  string
 	}{
-		"no fraction":            {classFractionShare, amounts{"fraction": "0"}, "fraction"},
-		"a negative fraction":    {anyFraction, amounts{"fraction": "-0.5"}, "fraction"},
-		"more than one card":     {classFractionShare, amounts{"fraction": "1.5"}, "fraction is 1500m"},
-		"half a card as percent": {anyFraction, amounts{"fraction": "50"}, "fraction"},
-		"no memory":              {classMemoryShare, amounts{"memory": "0"}, "memory"},
-		"negative memory":        {anyMemory, amounts{"memory": "-1Gi"}, "memory"},
+		"no fraction":           {classFractionShare, amounts{"fraction": "0"}, "fraction"},
+		"a negative fraction":   {anyFraction, amounts{"fraction": "-0.5"}, "fraction"},
+		"more than one GPU":     {classFractionShare, amounts{"fraction": "1.5"}, "fraction is 1500m"},
+		"half a GPU as percent": {anyFraction, amounts{"fraction": "50"}, "fraction"},
+		"no memory":             {classMemoryShare, amounts{"memory": "0"}, "memory"},
+		"negative memory":       {anyMemory, amounts{"memory": "-1Gi"}, "memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := devices(shareRequest(test.class, "", test.asked))
@@ -44,7 +44,7 @@ func TestShareAmountsThatNoCardCanServe(t *testing.T) {
 		})
 	}
 	for name, asked := range map[string]amounts{
-		"a thousandth": {"fraction": "0.001"}, "a whole card": {"fraction": "1"}, "a replica": nil,
+		"a thousandth": {"fraction": "0.001"}, "a whole GPU": {"fraction": "1"}, "a replica": nil,
 	} {
 		_, err := s.client.ResourceV1().ResourceClaims(s.namespace).Create(s.ctx, &resourceapi.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "good"},
@@ -54,8 +54,8 @@ func TestShareAmountsThatNoCardCanServe(t *testing.T) {
 	}
 }
 
-// More memory than any card has is said by why, with what the largest has.
-func TestShareOfMoreMemoryThanTheCardHas(t *testing.T) {
+// More memory than any GPU has is said by why, with what the largest has.
+func TestShareOfMoreMemoryThanTheGPUHas(t *testing.T) {
 	s := start(t)
 	s.sharePod("greedy", classMemoryShare, amounts{"memory": "100Gi"})
 	s.waitUnschedulable("greedy")
@@ -66,9 +66,9 @@ func TestShareOfMoreMemoryThanTheCardHas(t *testing.T) {
 	s.waitRunning("modest")
 }
 
-// A share by memory of a card that is shared by fraction waits for another card,
+// A share by memory of a GPU that is shared by fraction waits for another GPU,
 // and why names who holds it.
-func TestShareOnAFullCardSaysWhoHoldsIt(t *testing.T) {
+func TestShareOnAFullGPUSaysWhoHoldsIt(t *testing.T) {
 	s := start(t)
 	pci := s.machine(nodeA).GPUs[0].PCI
 	s.sharePodAt(nodeA, "holder", pci, classFractionShare, amounts{"fraction": "0.7"})
@@ -83,7 +83,7 @@ func TestShareOnAFullCardSaysWhoHoldsIt(t *testing.T) {
 // A node whose settings offer no shares gives none, and why says so.
 func TestShareOnANodeThatOffersNone(t *testing.T) {
 	s := start(t)
-	s.followProfile(nodeB, "unshared", `{cards: {vendor: nvidia}, sharing: {enabled: false}}`)
+	s.followProfile(nodeB, "unshared", `{gpus: {vendor: nvidia}, sharing: {enabled: false}}`)
 	s.eventually("node-b offers no shares", func() (bool, string) {
 		offered := s.shareDevices(nodeB)
 		return len(offered) == 0, strings.Join(offered, " ")
@@ -95,18 +95,18 @@ func TestShareOnANodeThatOffersNone(t *testing.T) {
 	s.waitRunning("whole")
 }
 
-// One client more than the card has goes to another card.
+// One client more than the GPU has goes to another GPU.
 func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
 	s := start(t)
-	cards := s.machine(nodeA).GPUs
-	s.sharePodAt(nodeA, "many", cards[0].PCI, classFractionShare, amounts{"fraction": "0.1", "clients": "47"})
-	s.sharePodAt(nodeA, "last", cards[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
+	gpus := s.machine(nodeA).GPUs
+	s.sharePodAt(nodeA, "many", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1", "clients": "47"})
+	s.sharePodAt(nodeA, "last", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
 	s.waitRunning("many", "last")
-	s.sharePodAt(nodeA, "one-more", cards[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
+	s.sharePodAt(nodeA, "one-more", gpus[0].PCI, classFractionShare, amounts{"fraction": "0.1"})
 	s.waitUnschedulable("one-more")
 	assert.Contains(t, s.why("one-more"), "clients")
 	s.sharePod("elsewhere", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, gpu.CardOfDevice(s.allocated(s.pod("last"), "").Device), gpu.CardOfDevice(s.allocated(s.waitRunning("elsewhere"), "").Device))
+	assert.NotEqual(t, gpu.GPUOfDevice(s.allocated(s.pod("last"), "").Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("elsewhere"), "").Device))
 	s.delete("last")
 	s.waitRunning("one-more")
 }

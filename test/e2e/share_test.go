@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Two pods of two namespaces have half of one card each, and the seven others
+// Two pods of two namespaces have half of one GPU each, and the seven others
 // are full of partitions.
 func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	s := start(t)
@@ -23,8 +23,8 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	mine := s.waitRunning("mine")
 	other.sharePod("theirs", classFractionShare, half)
 	theirs := other.waitRunning("theirs")
-	shared := gpu.CardOfDevice(s.allocated(mine, "").Device)
-	assert.Equal(t, shared, gpu.CardOfDevice(s.allocated(theirs, "").Device))
+	shared := gpu.GPUOfDevice(s.allocated(mine, "").Device)
+	assert.Equal(t, shared, gpu.GPUOfDevice(s.allocated(theirs, "").Device))
 	s.requireSeesShare(mine, "main")
 	s.requireSeesShare(theirs, "main")
 
@@ -33,14 +33,14 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	s.waitAllRunning(small + 1)
 	assert.Equal(t, small, s.machine(nodeA).instances())
 	for n := range small {
-		assert.NotEqual(t, shared, gpu.CardOfDevice(s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Device))
+		assert.NotEqual(t, shared, gpu.GPUOfDevice(s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Device))
 	}
 	s.gpuPod("one-more", class1g10gb)
 	s.waitUnschedulable("one-more")
 	s.sharePod("third-half", classFractionShare, half)
 	s.waitUnschedulable("third-half")
 
-	// The card is cut only when nobody shares it any more.
+	// The GPU is cut only when nobody shares it any more.
 	s.delete("mine", "third-half")
 	assert.Equal(t, small, s.machine(nodeA).instances())
 	s.requireSeesShare(theirs, "main")
@@ -48,8 +48,8 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	s.waitRunning("one-more")
 }
 
-// Ten pods that name no amount fill one card before the next is used.
-func TestShareReplicasFillOneCardBeforeTheNext(t *testing.T) {
+// Ten pods that name no amount fill one GPU before the next is used.
+func TestShareReplicasFillOneGPUBeforeTheNext(t *testing.T) {
 	s := start(t)
 	const replicas = 10
 	for n := range replicas {
@@ -58,12 +58,12 @@ func TestShareReplicasFillOneCardBeforeTheNext(t *testing.T) {
 	s.waitAllRunning(replicas)
 	pools := map[string]bool{}
 	for n := range replicas {
-		pools[gpu.CardOfDevice(s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Device)] = true
+		pools[gpu.GPUOfDevice(s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Device)] = true
 	}
 	require.Len(t, pools, 1)
 	assert.Len(t, s.daemons(nodeA), replicas, "one for each claim")
 	s.sharePod("eleventh", classFractionShare, nil)
-	assert.NotContains(t, pools, gpu.CardOfDevice(s.allocated(s.waitRunning("eleventh"), "").Device))
+	assert.NotContains(t, pools, gpu.GPUOfDevice(s.allocated(s.waitRunning("eleventh"), "").Device))
 	assert.Len(t, s.records(nodeA), replicas+1)
 }
 
@@ -74,7 +74,7 @@ func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 	s.sharePod("small", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "compute": "30"})
 	small, large := s.waitRunning("small"), s.waitRunning("large")
-	assert.Equal(t, gpu.CardOfDevice(s.allocated(small, "").Device), gpu.CardOfDevice(s.allocated(large, "").Device))
+	assert.Equal(t, gpu.GPUOfDevice(s.allocated(small, "").Device), gpu.GPUOfDevice(s.allocated(large, "").Device))
 	assert.Equal(t, "cooperative", s.attribute(small, "isolation"))
 
 	for pod, want := range map[*corev1.Pod]struct{ limit, daemon, threads, portion string }{
@@ -98,12 +98,12 @@ func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 	}
 }
 
-// Two requests of one claim: each limit is on its own card.
-func TestShareOfTwoCardsWithDifferentLimits(t *testing.T) {
+// Two requests of one claim: each limit is on its own GPU.
+func TestShareOfTwoGPUsWithDifferentLimits(t *testing.T) {
 	s := start(t)
-	cards := s.machine(nodeA).GPUs
-	first := shareRequest(classMemoryShare, cards[2].PCI, amounts{"memory": "3000Mi"})
-	second := shareRequest(classMemoryShare, cards[5].PCI, amounts{"memory": "5000Mi"})
+	gpus := s.machine(nodeA).GPUs
+	first := shareRequest(classMemoryShare, gpus[2].PCI, amounts{"memory": "3000Mi"})
+	second := shareRequest(classMemoryShare, gpus[5].PCI, amounts{"memory": "5000Mi"})
 	first.Name, second.Name = "first", "second"
 	s.podWithRequests(nodeA, "both", first, second)
 	pod := s.waitRunning("both")
@@ -115,37 +115,37 @@ func TestShareOfTwoCardsWithDifferentLimits(t *testing.T) {
 	}
 	slices.Sort(limits)
 	assert.Equal(t, []string{"3000M", "5000M"}, limits)
-	assert.NotContains(t, s.env(pod, "main"), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "the daemon alone has the limits of several cards")
+	assert.NotContains(t, s.env(pod, "main"), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "the daemon alone has the limits of several GPUs")
 }
 
-// AMD's cards are shared without limits, and say so.
-func TestShareOfAMDCards(t *testing.T) {
+// AMD's GPUs are shared without limits, and say so.
+func TestShareOfAMDGPUs(t *testing.T) {
 	s := start(t)
 	for _, name := range []string{"first", "second"} {
 		s.sharePodAt(nodeC, name, "", classMemoryShareAMD, amounts{"memory": "2000Mi"})
 	}
 	first, second := s.waitRunning("first"), s.waitRunning("second")
 	device := s.allocated(first, "")
-	assert.Equal(t, gpu.CardOfDevice(device.Device), gpu.CardOfDevice(s.allocated(second, "").Device))
+	assert.Equal(t, gpu.GPUOfDevice(device.Device), gpu.GPUOfDevice(s.allocated(second, "").Device))
 	assert.Equal(t, "none", s.attribute(first, "isolation"))
 	assert.Equal(t, "timeslicing", s.attribute(first, "sharing"))
-	card := gpu.CardOfDevice(device.Device)
+	gpuID := gpu.GPUOfDevice(device.Device)
 	for _, pod := range []*corev1.Pod{first, second} {
-		assert.ElementsMatch(t, []string{"/dev/kfd", "/dev/dri/renderD" + fmt.Sprint(s.firstMinor(card))}, s.seenAMD(pod, "main"))
+		assert.ElementsMatch(t, []string{"/dev/kfd", "/dev/dri/renderD" + fmt.Sprint(s.firstMinor(gpuID))}, s.seenAMD(pod, "main"))
 	}
 	assert.Empty(t, s.daemons(nodeC))
 
-	// A partition of a shared card is not to be had; the next card is cut.
+	// A partition of a shared GPU is not to be had; the next GPU is cut.
 	s.gpuPodAt(nodeC, "part", "gpu-xcp-cpx.tranche.dev", "")
-	assert.NotEqual(t, gpu.CardOfDevice(device.Device), gpu.CardOfDevice(s.allocated(s.waitRunning("part"), "").Device))
+	assert.NotEqual(t, gpu.GPUOfDevice(device.Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("part"), "").Device))
 }
 
-// Memory and fractions do not meet on one card.
-func TestShareByMemoryAndByFractionOnTwoCards(t *testing.T) {
+// Memory and fractions do not meet on one GPU.
+func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
 	s := start(t)
 	s.sharePod("by-memory", classMemoryShare, amounts{"memory": "1Gi"})
 	s.sharePod("by-fraction", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, gpu.CardOfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.CardOfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
+	assert.NotEqual(t, gpu.GPUOfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
 }
 
 // Both containers of a pod, and its init container, have the share if they name

@@ -16,7 +16,7 @@ import (
 )
 
 // A daemon that dies with clients attached is started again, its pod's status
-// says so meanwhile, and the others on the card notice nothing.
+// says so meanwhile, and the others on the GPU notice nothing.
 func TestShareWhoseDaemonDies(t *testing.T) {
 	s := start(t)
 	s.sharePod("struck", classMemoryShare, amounts{"memory": "2000Mi"})
@@ -102,7 +102,7 @@ func TestSharePluginRestartAndUpgradeLeaveDaemonsAlone(t *testing.T) {
 	assert.Contains(t, s.askDaemon(pod, "main", "get_default_device_pinned_mem_limit 0"), "2000M")
 }
 
-// requireNextShareRuns checks that another share of the card can be had.
+// requireNextShareRuns checks that another share of the GPU can be had.
 func (s *suite) requireNextShareRuns() {
 	s.t.Helper()
 	s.sharePod("next", classMemoryShare, amounts{"memory": "1Gi"})
@@ -111,7 +111,7 @@ func (s *suite) requireNextShareRuns() {
 }
 
 // What a claim held that is deleted by force is released, daemon and all, and
-// who shares the card with it goes on.
+// who shares the GPU with it goes on.
 func TestShareClaimDeletedByForce(t *testing.T) {
 	s := start(t)
 	s.sharePod("gone", classMemoryShare, amounts{"memory": "2000Mi"})
@@ -135,33 +135,33 @@ func TestShareClaimDeletedByForce(t *testing.T) {
 // Settings that change while shares are in use wait for the last of them.
 func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	s := start(t)
-	cards := s.machine(nodeA).GPUs
-	s.sharePodAt(nodeA, "holder", cards[0].PCI, classFractionShare, nil)
+	gpus := s.machine(nodeA).GPUs
+	s.sharePodAt(nodeA, "holder", gpus[0].PCI, classFractionShare, nil)
 	holder := s.waitRunning("holder")
 	before := s.daemons(nodeA)
 
 	s.followProfile(nodeA, "side-by-side-e2e", `{sharing: {strategy: MPS, replicas: 4}}`)
-	s.eventually("the free cards are shared by MPS", func() (bool, string) {
-		return s.sharing(nodeA, cards[1].PCI) == "mps", s.sharing(nodeA, cards[1].PCI)
+	s.eventually("the free GPUs are shared by MPS", func() (bool, string) {
+		return s.sharing(nodeA, gpus[1].PCI) == "mps", s.sharing(nodeA, gpus[1].PCI)
 	})
-	assert.Equal(t, "timeslicing", s.sharing(nodeA, cards[0].PCI), "somebody has a share of it")
-	s.waitNodeEvent(nodeA, "SettingsWait", gpu.CardName(cards[0].PCI), "pod holder")
+	assert.Equal(t, "timeslicing", s.sharing(nodeA, gpus[0].PCI), "somebody has a share of it")
+	s.waitNodeEvent(nodeA, "SettingsWait", gpu.GPUName(gpus[0].PCI), "pod holder")
 	assert.Equal(t, before, s.daemons(nodeA))
 	s.requireSeesShare(holder, "main")
-	s.sharePodAt(nodeA, "beside", cards[0].PCI, classFractionShare, nil)
+	s.sharePodAt(nodeA, "beside", gpus[0].PCI, classFractionShare, nil)
 	s.waitRunning("beside")
 
 	s.delete("holder", "beside")
-	s.eventually("the card follows", func() (bool, string) {
-		return s.sharing(nodeA, cards[0].PCI) == "mps", s.sharing(nodeA, cards[0].PCI)
+	s.eventually("the GPU follows", func() (bool, string) {
+		return s.sharing(nodeA, gpus[0].PCI) == "mps", s.sharing(nodeA, gpus[0].PCI)
 	})
-	// Four replicas fill a card now, and one daemon serves them all.
+	// Four replicas fill a GPU now, and one daemon serves them all.
 	for n := range 4 {
-		s.sharePodAt(nodeA, fmt.Sprintf("quarter-%d", n), cards[0].PCI, classFractionShare, nil)
+		s.sharePodAt(nodeA, fmt.Sprintf("quarter-%d", n), gpus[0].PCI, classFractionShare, nil)
 	}
 	s.waitAllRunning(4)
 	assert.Len(t, s.daemons(nodeA), 1)
-	s.sharePodAt(nodeA, "fifth", cards[0].PCI, classFractionShare, nil)
+	s.sharePodAt(nodeA, "fifth", gpus[0].PCI, classFractionShare, nil)
 	s.waitUnschedulable("fifth")
 }
 
@@ -174,7 +174,7 @@ func TestShareSettingsWithAMisspeltKey(t *testing.T) {
 }
 
 // Two shares of one partition: it is made with the first and destroyed with the
-// last, on cards of either vendor.
+// last, on GPUs of either vendor.
 func TestShareOfPartitionsByAProfileAtRunTime(t *testing.T) {
 	s := start(t)
 	s.followProfile(nodeA, "cut-and-shared", `{sharing: {partitions: {profiles: [3g.40gb, cpx]}}}`)
@@ -199,7 +199,7 @@ func TestShareOfPartitionsByAProfileAtRunTime(t *testing.T) {
 			assert.Zero(t, s.machine(nodeA).instances())
 			continue
 		}
-		assert.Equal(t, "CPX", s.modes()[gpu.CardOfDevice(s.allocated(first, "").Device)])
+		assert.Equal(t, "CPX", s.modes()[gpu.GPUOfDevice(s.allocated(first, "").Device)])
 		assert.Equal(t, s.seenAMD(first, "main"), s.seenAMD(second, "main"))
 	}
 }

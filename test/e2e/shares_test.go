@@ -27,7 +27,7 @@ const (
 // replica.
 type amounts map[resourceapi.QualifiedName]string
 
-// shareRequest asks for a share, of one card if pci is not empty.
+// shareRequest asks for a share, of one GPU if pci is not empty.
 func shareRequest(class, pci string, a amounts) resourceapi.DeviceRequest {
 	r := request(class, pci)
 	if len(a) > 0 {
@@ -49,7 +49,7 @@ func (s *suite) sharePod(name, class string, a amounts) {
 	s.sharePodAt(nodeA, name, "", class, a)
 }
 
-// sharePodAt makes a pod on a node with a share, of one card if pci is not empty.
+// sharePodAt makes a pod on a node with a share, of one GPU if pci is not empty.
 func (s *suite) sharePodAt(node, name, pci, class string, a amounts) {
 	s.t.Helper()
 	s.podWithRequests(node, name, shareRequest(class, pci, a))

@@ -17,8 +17,8 @@ func TestADisplacedPodStaysOffSiblings(t *testing.T) {
 	for name, test := range map[string]struct {
 		node, rule, class string
 	}{
-		"MIG disabled": {nodeA, `{cards: {vendor: nvidia}, mig: {mode: Disabled}}`, class1g10gb},
-		"SPX":          {nodeC, `{cards: {vendor: amd}, amd: {computePartition: SPX}}`, classCPX},
+		"MIG disabled": {nodeA, `{gpus: {vendor: nvidia}, mig: {mode: Disabled}}`, class1g10gb},
+		"SPX":          {nodeC, `{gpus: {vendor: amd}, amd: {computePartition: SPX}}`, classCPX},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)

@@ -90,7 +90,7 @@ func (w *witness) takePlan(n *v1alpha1.GPUNode) {
 	}
 	p := plan{node: n.Name}
 	for _, change := range task.Changes {
-		p.gpus = append(p.gpus, change.Card)
+		p.gpus = append(p.gpus, change.GPU)
 		p.keeps = append(p.keeps, change.Keeps...)
 	}
 	w.mu.Lock()

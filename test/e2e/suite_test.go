@@ -55,7 +55,7 @@ type suite struct {
 	nodes []string
 	// namespace is the test's own.
 	namespace string
-	// firstMinors are those of the AMD node's cards, once they were needed.
+	// firstMinors are those of the AMD node's GPUs, once they were needed.
 	firstMinors map[string]int
 }
 

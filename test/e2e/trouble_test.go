@@ -29,9 +29,9 @@ func TestAForeignPartition(t *testing.T) {
 	s := start(t)
 	const index = 3
 	pci := s.machine(nodeA).GPUs[index].PCI
-	card := gpu.CardName(pci)
+	gpuID := gpu.GPUName(pci)
 	// 3g.40gb at 4 covers the second half.
-	foreign := card + "-mig-3g-40gb-4"
+	foreign := gpuID + "-mig-3g-40gb-4"
 	s.byHand(deed{Make: foreign})
 	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
 	id := s.machine(nodeA).GPUs[index].Instances[0].ID
@@ -39,7 +39,7 @@ func TestAForeignPartition(t *testing.T) {
 	covered := func(device string) bool {
 		for _, part := range []string{"", "-memory-share", "-fraction-share", "-mig-7g-80gb-0", "-mig-3g-40gb-4", "-mig-2g-20gb-4", "-mig-1g-20gb-4", "-mig-1g-20gb-6",
 			"-mig-1g-10gb-4", "-mig-1g-10gb-5", "-mig-1g-10gb-6", "-mig-1g-10gb-me-4", "-mig-1g-10gb-me-5", "-mig-1g-10gb-me-6"} {
-			if device == card+part {
+			if device == gpuID+part {
 				return true
 			}
 		}
@@ -52,12 +52,12 @@ func TestAForeignPartition(t *testing.T) {
 	for _, device := range s.taintedDevices(nodeA, foreignTaint) {
 		assert.True(t, covered(device), "%s has nothing to do with it", device)
 	}
-	s.waitNodeEvent(nodeA, "ForeignPartition", "Card "+card, foreign, "left alone",
+	s.waitNodeEvent(nodeA, "ForeignPartition", "GPU "+gpuID, foreign, "left alone",
 		fmt.Sprintf("nvidia-smi mig -i %s -dci -gi %d && nvidia-smi mig -i %s -dgi -gi %d", pci, id, pci, id))
 
-	// The other half is given out, the foreign one and the whole card are not.
+	// The other half is given out, the foreign one and the whole GPU are not.
 	s.gpuPodOn("beside", class3g40gb, pci)
-	assert.Equal(t, card+"-mig-3g-40gb-0", s.allocated(s.waitRunning("beside"), "").Device)
+	assert.Equal(t, gpuID+"-mig-3g-40gb-0", s.allocated(s.waitRunning("beside"), "").Device)
 	s.gpuPodOn("waits", class1g10gb, pci)
 	s.waitUnschedulable("waits")
 	s.gpuPods("whole", 7, classWhole)
@@ -88,47 +88,47 @@ func (s *suite) taintedDevices(node, key string) (names []string) {
 	return names
 }
 
-// A card with a fatal error is out of service within ten seconds, its holders
-// are named, their pods say so, and it stays so until the card was reset,
+// A GPU with a fatal error is out of service within ten seconds, its holders
+// are named, their pods say so, and it stays so until the GPU was reset,
 // whatever becomes of the plugin.
 func TestAFatalXID(t *testing.T) {
 	s := start(t)
 	const index = 6
 	pci := s.machine(nodeA).GPUs[index].PCI
-	card := gpu.CardName(pci)
+	gpuID := gpu.GPUName(pci)
 	s.gpuPodOn("held", class1g10gb, pci)
 	s.waitRunning("held")
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
 
 	struck := time.Now()
 	s.setFaults(nvdriver.Faults{XIDs: []nvdriver.XID{{GPU: pci, XID: 119}}})
-	s.eventually("the card is tainted", func() (bool, string) { return s.tainted(nodeA, card, unhealthyTaint), "it is not" })
+	s.eventually("the GPU is tainted", func() (bool, string) { return s.tainted(nodeA, gpuID, unhealthyTaint), "it is not" })
 	took := time.Since(struck)
 	assert.Less(t, took, 10*time.Second)
 	t.Logf("tainted %s after the error", took.Round(time.Millisecond))
-	assert.Len(t, s.taintedDevices(nodeA, unhealthyTaint), s.devicesOf(nodeA, card), "no other card is")
-	s.waitNodeEvent(nodeA, "GPUUnhealthy", card, "119", "is held by claim "+s.namespace+"/", ", pod held")
+	assert.Len(t, s.taintedDevices(nodeA, unhealthyTaint), s.devicesOf(nodeA, gpuID), "no other GPU is")
+	s.waitNodeEvent(nodeA, "GPUUnhealthy", gpuID, "119", "is held by claim "+s.namespace+"/", ", pod held")
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
 	assert.Equal(t, corev1.PodRunning, s.pod("held").Status.Phase, "nobody is driven away")
 
 	s.clearFaults(nodeA)
 	s.restartPlugin(nodeA)
 	s.waitHealth("held", corev1.ResourceHealthStatusUnhealthy)
-	assert.True(t, s.tainted(nodeA, card, unhealthyTaint), "a restart mends no card")
+	assert.True(t, s.tainted(nodeA, gpuID, unhealthyTaint), "a restart mends no GPU")
 	s.gpuPodOn("waits", class1g10gb, pci)
 	s.waitUnschedulable("waits")
 
 	s.delete("held")
 	s.byHand(deed{Reset: pci})
-	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeA, card, unhealthyTaint), "it is still there" })
-	s.waitNodeEvent(nodeA, "GPUHealthy", card)
+	s.eventually("the taint is gone", func() (bool, string) { return !s.tainted(nodeA, gpuID, unhealthyTaint), "it is still there" })
+	s.waitNodeEvent(nodeA, "GPUHealthy", gpuID)
 	s.waitRunning("waits")
 }
 
-func (s *suite) devicesOf(node, card string) (count int) {
+func (s *suite) devicesOf(node, gpuID string) (count int) {
 	for _, slice := range s.slices(node) {
 		for _, d := range slice.Spec.Devices {
-			if gpu.CardOfDevice(d.Name) == card {
+			if gpu.GPUOfDevice(d.Name) == gpuID {
 				count++
 			}
 		}
@@ -142,24 +142,24 @@ func TestHardwareCommand(t *testing.T) {
 	s.gpuPod("holder", class1g10gb)
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "")
-	foreign := gpu.CardName(s.machine(nodeA).GPUs[5].PCI) + "-mig-1g-10gb-2"
+	foreign := gpu.GPUName(s.machine(nodeA).GPUs[5].PCI) + "-mig-1g-10gb-2"
 	s.byHand(deed{Make: foreign})
 	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
 
 	plugin := s.plugin(nodeA).Name
 	text := s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware")
-	assert.Contains(t, text, "NVIDIA driver 580.159.04, CUDA 13.0, 8 cards")
+	assert.Contains(t, text, "NVIDIA driver 580.159.04, CUDA 13.0, 8 GPUs")
 	assert.Contains(t, text, "claim "+s.namespace+"/"+s.claims(pod)[0].Name+", pod holder")
 	assert.Contains(t, text, "not made by Tranche: nvidia-smi mig -i "+s.machine(nodeA).GPUs[5].PCI)
 
 	var told report.Report
 	text = s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(text), &told), text)
-	require.Len(t, told.Cards, 8)
+	require.Len(t, told.GPUs, 8)
 	partitions := map[string]int{}
-	for _, c := range told.Cards {
+	for _, c := range told.GPUs {
 		partitions[c.Name] = len(c.Partitions)
 	}
-	assert.Equal(t, 1, partitions[gpu.CardOfDevice(device.Device)], text)
+	assert.Equal(t, 1, partitions[gpu.GPUOfDevice(device.Device)], text)
 	s.byHand(deed{Remove: foreign})
 }

@@ -41,34 +41,34 @@ func (n *Node) Says(kind string, status bool, reason, message string) *Node {
 	return n
 }
 
-// Cards reports cards in one mode.
-func (n *Node) Cards(mode string, names ...string) *Node {
+// GPUs reports GPUs in one mode.
+func (n *Node) GPUs(mode string, names ...string) *Node {
 	for _, name := range names {
-		n.Status.Node.Cards = append(n.Status.Node.Cards, v1alpha1.CardReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
+		n.Status.Node.GPUs = append(n.Status.Node.GPUs, v1alpha1.GPUReport{Name: name, Mode: mode, Product: "NVIDIA H100 80GB HBM3"})
 	}
-	n.Status.Node.Count = int32(len(n.Status.Node.Cards))
+	n.Status.Node.Count = int32(len(n.Status.Node.GPUs))
 	return n
 }
 
 // Switches is on the way to a profile: in a state since two minutes, with eight
 // left.
-func (n *Node) Switches(state v1alpha1.State, to, doing string, cards ...string) *Node {
+func (n *Node) Switches(state v1alpha1.State, to, doing string, gpus ...string) *Node {
 	deadline := at(8 * time.Minute)
 	n.Status.State = state
 	n.Status.Wanted = &v1alpha1.Wish{Profile: to, Source: v1alpha1.FromLabel, Hash: "hash-" + to}
 	n.Status.Switch = &v1alpha1.Switch{
-		ID: "1", From: *n.Status.Applied, To: *n.Status.Wanted, Cards: cards, Attempt: 1,
+		ID: "1", From: *n.Status.Applied, To: *n.Status.Wanted, GPUs: gpus, Attempt: 1,
 		Started: at(-3 * time.Minute), Since: at(-2 * time.Minute), Deadline: &deadline,
 	}
 	n.Says(v1alpha1.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.Profile+" to profile "+to+": "+doing)
 	return n.Says(v1alpha1.ConditionSwitching, true, string(state), doing)
 }
 
-// Plan is what the plugin says has to change, the same on all cards of the switch.
+// Plan is what the plugin says has to change, the same on all GPUs of the switch.
 func (n *Node) Plan(what string) *Node {
 	task := &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskPlanned}
-	for _, card := range n.Status.Switch.Cards {
-		task.Changes = append(task.Changes, v1alpha1.CardChange{Card: card, What: what})
+	for _, gpuID := range n.Status.Switch.GPUs {
+		task.Changes = append(task.Changes, v1alpha1.GPUChange{GPU: gpuID, What: what})
 	}
 	n.Status.Node.Task = task
 	return n

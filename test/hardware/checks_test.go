@@ -28,73 +28,73 @@ import (
 
 const node = "node"
 
-func cardsOf(t *testing.T, m *machine) []gpu.GPU {
+func gpusOf(t *testing.T, m *machine) []gpu.GPU {
 	t.Helper()
-	cards, err := m.Inventory(m.ctx(t))
+	gpus, err := m.Inventory(m.ctx(t))
 	require.NoError(t, err)
-	require.NotEmpty(t, cards, "NVML lists no card")
-	return cards
+	require.NotEmpty(t, gpus, "NVML lists no GPU")
+	return gpus
 }
 
-// checkInventory: every card tells who it is, and its placements and counters
+// checkInventory: every GPU tells who it is, and its placements and counters
 // fit each other.
 func checkInventory(t *testing.T, m *machine) {
 	names := map[string]bool{}
-	for _, card := range cardsOf(t, m) {
+	for _, g := range gpusOf(t, m) {
 		t.Logf("%s: %s, %s, driver %s, %s, PCIe root %q, %d placements, counters %v",
-			card.Name(), card.ProductName, card.Architecture, card.DriverVersion, card.UUID, card.PCIeRoot, len(card.Placements), card.Counters)
-		address, err := gpu.NormalizePCIAddress(card.PCIAddress)
+			g.Name(), g.ProductName, g.Architecture, g.DriverVersion, g.UUID, g.PCIeRoot, len(g.Placements), g.Counters)
+		address, err := gpu.NormalizePCIAddress(g.PCIAddress)
 		require.NoError(t, err)
-		assert.Equal(t, address, card.PCIAddress)
-		assert.Equal(t, gpu.NVIDIA, card.Vendor)
-		assert.True(t, strings.HasPrefix(card.UUID, "GPU-"), card.UUID)
-		assert.NotEmpty(t, card.ProductName)
-		assert.NotEmpty(t, card.Architecture)
-		assert.NotEmpty(t, card.DriverVersion)
-		require.NotEmpty(t, card.Counters)
-		require.NotEmpty(t, card.Placements, "the card offers nothing")
-		for _, p := range card.Placements {
+		assert.Equal(t, address, g.PCIAddress)
+		assert.Equal(t, gpu.NVIDIA, g.Vendor)
+		assert.True(t, strings.HasPrefix(g.UUID, "GPU-"), g.UUID)
+		assert.NotEmpty(t, g.ProductName)
+		assert.NotEmpty(t, g.Architecture)
+		assert.NotEmpty(t, g.DriverVersion)
+		require.NotEmpty(t, g.Counters)
+		require.NotEmpty(t, g.Placements, "the GPU offers nothing")
+		for _, p := range g.Placements {
 			assert.False(t, names[p.Name()], "%s is there twice", p.Name())
 			names[p.Name()] = true
-			checkPlacement(t, &card, p)
+			checkPlacement(t, &g, p)
 		}
 	}
 }
 
-func checkPlacement(t *testing.T, card *gpu.GPU, p gpu.Placement) {
+func checkPlacement(t *testing.T, g *gpu.GPU, p gpu.Placement) {
 	t.Helper()
 	assert.Empty(t, validation.IsDNS1123Label(p.Name()), p.Name())
-	assert.Equal(t, card.PCIAddress, p.GPU)
+	assert.Equal(t, g.PCIAddress, p.GPU)
 	assert.Positive(t, p.Memory, p.Name())
 	assert.Equal(t, gpu.IsolationHardware, p.Isolation, p.Name())
-	assert.NotEmpty(t, p.Consumes, "%s takes nothing of the card", p.Name())
+	assert.NotEmpty(t, p.Consumes, "%s takes nothing of the GPU", p.Name())
 	for name, n := range p.Consumes {
-		assert.LessOrEqual(t, n, card.Counters[name], "%s takes more %s than there is", p.Name(), name)
+		assert.LessOrEqual(t, n, g.Counters[name], "%s takes more %s than there is", p.Name(), name)
 	}
 	if p.Type == gpu.TypeGPU {
-		assert.Equal(t, card.Counters[gpu.CounterMemory], p.Consumes[gpu.CounterMemory], "the whole card takes all memory, and so excludes everything else")
+		assert.Equal(t, g.Counters[gpu.CounterMemory], p.Consumes[gpu.CounterMemory], "the whole GPU takes all memory, and so excludes everything else")
 		return
 	}
 	assert.Equal(t, gpu.TypeMIG, p.Type)
 	assert.Positive(t, p.Size, p.Name())
 	assert.Positive(t, p.ComputeUnits, p.Name())
-	if p.Consumes[gpu.CounterMemory] == card.Counters[gpu.CounterMemory] {
-		return // it has the card to itself, and needs no other counter
+	if p.Consumes[gpu.CounterMemory] == g.Counters[gpu.CounterMemory] {
+		return // it has the GPU to itself, and needs no other counter
 	}
 	for slice := p.Start; slice < p.Start+p.Size; slice++ {
 		counter := fmt.Sprintf("memory-slice-%d", slice)
-		if _, ok := card.Counters[counter]; ok {
+		if _, ok := g.Counters[counter]; ok {
 			assert.EqualValues(t, 1, p.Consumes[counter], "%s, slice %d", p.Name(), slice)
 		}
 	}
 }
 
 // published is what the node would publish.
-func published(t *testing.T, cards []gpu.GPU) []resourceapi.ResourceSlice {
+func published(t *testing.T, gpus []gpu.GPU) []resourceapi.ResourceSlice {
 	t.Helper()
-	var all []publish.Card
-	for _, card := range cards {
-		all = append(all, publish.Card{GPU: card})
+	var all []publish.GPU
+	for _, g := range gpus {
+		all = append(all, publish.GPU{GPU: g})
 	}
 	resources, errs := publish.Resources(node, all)
 	require.Empty(t, errs)
@@ -103,7 +103,7 @@ func published(t *testing.T, cards []gpu.GPU) []resourceapi.ResourceSlice {
 
 // checkSlices: the slices pass our own checks and the part of the API server's
 // validation that is in its client library.
-func checkSlices(t *testing.T, m *machine) { validate(t, published(t, cardsOf(t, m))) }
+func checkSlices(t *testing.T, m *machine) { validate(t, published(t, gpusOf(t, m))) }
 
 func validate(t *testing.T, all []resourceapi.ResourceSlice) {
 	t.Helper()
@@ -122,13 +122,13 @@ func validate(t *testing.T, all []resourceapi.ResourceSlice) {
 }
 
 // checkScheduler: the scheduler's own allocator grants each device of an empty
-// machine, and no second one of a card that is given out whole.
+// machine, and no second one of a GPU that is given out whole.
 func checkScheduler(t *testing.T, m *machine) {
-	scheduler := schedulerOf(published(t, cardsOf(t, m)))
-	for _, card := range cardsOf(t, m) {
-		for _, cut := range slices.CompactFunc(slices.Clone(card.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
+	scheduler := schedulerOf(published(t, gpusOf(t, m)))
+	for _, g := range gpusOf(t, m) {
+		for _, cut := range slices.CompactFunc(slices.Clone(g.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
 			request := allocator.Request("gpu", anyClass, 1)
-			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&card, cut)}}}
+			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&g, cut)}}}
 			grant, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("claim", request))
 			require.NoError(t, err)
 			if !assert.NotNil(t, grant, "%s is not granted on an idle machine", cut.Name()) {
@@ -159,19 +159,19 @@ func schedulerOf(objects []resourceapi.ResourceSlice) *allocator.Scheduler {
 	return allocator.New([]*resourceapi.DeviceClass{class}, seen)
 }
 
-// selects is a selector for the cuts of a card with the profile of this one, or for
+// selects is a selector for the cuts of a GPU with the profile of this one, or for
 // the share.
-func selects(card *gpu.GPU, p gpu.Placement) string {
+func selects(g *gpu.GPU, p gpu.Placement) string {
 	of := func(attribute, value string) string {
 		return fmt.Sprintf("device.attributes[%q].?%s.orValue(\"\") == %q", gpu.DriverName, attribute, value)
 	}
 	switch {
 	case p.Share != nil:
-		return of(publish.AttributeUUID, card.UUID) + " && " + of(publish.AttributeShare, string(p.Share.By))
+		return of(publish.AttributeUUID, g.UUID) + " && " + of(publish.AttributeShare, string(p.Share.By))
 	case p.Type == gpu.TypeGPU:
-		return of(publish.AttributeUUID, card.UUID) + " && " + of(publish.AttributeType, string(p.Type))
+		return of(publish.AttributeUUID, g.UUID) + " && " + of(publish.AttributeType, string(p.Type))
 	}
-	return of(publish.AttributeParentUUID, card.UUID) + " && " + of(publish.AttributeProfile, p.Profile)
+	return of(publish.AttributeParentUUID, g.UUID) + " && " + of(publish.AttributeProfile, p.Profile)
 }
 
 // checkCommonEdits: what every container gets is all there on the host.
@@ -217,7 +217,7 @@ func checkEdits(t *testing.T, m *machine, edits *cdispecs.ContainerEdits) {
 	}
 }
 
-// checkDeviceEdits: every card that is not cut and every partition that exists
+// checkDeviceEdits: every GPU that is not cut and every partition that exists
 // can be described to a container, in a file that the runtime reads.
 func checkDeviceEdits(t *testing.T, m *machine) {
 	if !m.hasNodes {
@@ -249,14 +249,14 @@ func checkDeviceEdits(t *testing.T, m *machine) {
 }
 
 // devicesNow lists what could be given to a container without a change of the
-// cards, with the edits for it.
+// GPUs, with the edits for it.
 func devicesNow(t *testing.T, m *machine) []cdi.Device {
 	t.Helper()
 	var devices []cdi.Device
-	for _, card := range cardsOf(t, m) {
-		live, err := m.Live(m.ctx(t), card.PCIAddress)
+	for _, g := range gpusOf(t, m) {
+		live, err := m.Live(m.ctx(t), g.PCIAddress)
 		require.NoError(t, err)
-		for _, p := range card.Placements {
+		for _, p := range g.Placements {
 			exists := slices.ContainsFunc(live, func(l gpu.Partition) bool { return l.Complete && l.Is(p) })
 			if p.Type == gpu.TypeGPU {
 				exists = len(live) == 0
@@ -273,8 +273,8 @@ func devicesNow(t *testing.T, m *machine) []cdi.Device {
 }
 
 func checkHealth(t *testing.T, m *machine) {
-	for _, card := range cardsOf(t, m) {
-		assert.NoError(t, m.CheckHealth(m.ctx(t), card.PCIAddress))
+	for _, g := range gpusOf(t, m) {
+		assert.NoError(t, m.CheckHealth(m.ctx(t), g.PCIAddress))
 	}
 }
 
@@ -288,23 +288,23 @@ func checkLoadID(t *testing.T, m *machine) {
 	assert.Equal(t, first, second)
 }
 
-// checkReport: the report tells of the cards that the inventory has.
+// checkReport: the report tells of the GPUs that the inventory has.
 func checkReport(t *testing.T, m *machine) {
 	report, err := m.Report(m.ctx(t))
 	require.NoError(t, err)
 	require.Len(t, report.Drivers, 1)
 	assert.NotEmpty(t, report.Drivers[0].Version)
 	var names, wanted []string
-	for _, card := range report.Cards {
-		names = append(names, card.Name)
-		assert.Empty(t, card.Errors, card.Name)
-		assert.Empty(t, card.Unhealthy, card.Name)
-		if assert.NotNil(t, card.Memory, card.Name) {
-			assert.Positive(t, card.Memory.Total, card.Name)
+	for _, g := range report.GPUs {
+		names = append(names, g.Name)
+		assert.Empty(t, g.Errors, g.Name)
+		assert.Empty(t, g.Unhealthy, g.Name)
+		if assert.NotNil(t, g.Memory, g.Name) {
+			assert.Positive(t, g.Memory.Total, g.Name)
 		}
 	}
-	for _, card := range cardsOf(t, m) {
-		wanted = append(wanted, card.Name())
+	for _, g := range gpusOf(t, m) {
+		wanted = append(wanted, g.Name())
 	}
 	assert.ElementsMatch(t, wanted, names)
 	var text bytes.Buffer

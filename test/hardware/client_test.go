@@ -68,7 +68,7 @@ func (o order) carryOut() (s sight, err error) {
 			return s, fmt.Errorf("mount %s at /dev/shm: %w", o.Shm, err)
 		}
 	}
-	card, err := cuda.Open(o.Library)
+	g, err := cuda.Open(o.Library)
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		s.Refused = true // the context alone is too large
 		return s, nil
@@ -76,9 +76,9 @@ func (o order) carryOut() (s sight, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.Client = *card
+	s.Client = *g
 	for s.Allocated < o.Most {
-		err := card.Allocate(chunk)
+		err := g.Allocate(chunk)
 		if errors.Is(err, cuda.ErrOutOfMemory) {
 			s.Refused = true
 			return s, nil

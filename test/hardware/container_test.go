@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 // image and no registry.
 func checkContainer(t *testing.T, m *machine) {
 	if m.simulated {
-		t.Skip("simulated cards have no devices that a container can open")
+		t.Skip("simulated GPUs have no devices that a container can open")
 	}
 	ctr := containerd(t)
 	devices := devicesNow(t, m)

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
-// checks are what must hold on every machine with NVIDIA cards.
+// checks are what must hold on every machine with NVIDIA GPUs.
 var checks = []struct {
 	name string
 	run  func(*testing.T, *machine)
@@ -32,19 +32,19 @@ var checks = []struct {
 	{"Limits", checkLimits},
 }
 
-// TestHardware checks the cards of this machine.
+// TestHardware checks the GPUs of this machine.
 func TestHardware(t *testing.T) {
 	for _, check := range checks {
 		t.Run(check.name, func(t *testing.T) {
 			m := realMachine(t)
 			before := stateOf(t, m)
 			check.run(t, m)
-			assert.Equal(t, before, stateOf(t, m), "the check has changed the cards")
+			assert.Equal(t, before, stateOf(t, m), "the check has changed the GPUs")
 		})
 	}
 }
 
-// TestSimulated runs the same checks over simulated cards: it is the checks that
+// TestSimulated runs the same checks over simulated GPUs: it is the checks that
 // are tested here.
 func TestSimulated(t *testing.T) {
 	for _, inventory := range []string{"h100x8", "a100-40x8", "a100-40x8-mig-off", "rtxpro6000x4", "l4x4", "mixed"} {
@@ -54,7 +54,7 @@ func TestSimulated(t *testing.T) {
 			for _, check := range checks {
 				t.Run(check.name, func(t *testing.T) { check.run(t, m) })
 			}
-			assert.Equal(t, before, stateOf(t, m), "the checks have changed the cards")
+			assert.Equal(t, before, stateOf(t, m), "the checks have changed the GPUs")
 		})
 	}
 }
@@ -62,7 +62,7 @@ func TestSimulated(t *testing.T) {
 // state is what a check must leave as it is: modes and instances.
 type state struct {
 	MIG        *report.Switch
-	Settings   gpu.CardSettings
+	Settings   gpu.GPUSettings
 	Partitions []string
 }
 
@@ -71,25 +71,25 @@ func stateOf(t *testing.T, m *machine) map[string]state {
 	told, err := m.Report(m.ctx(t))
 	require.NoError(t, err)
 	all := map[string]state{}
-	for _, card := range told.Cards {
-		s := state{MIG: card.MIG}
-		if card.MIG == nil || !card.MIG.On { // with MIG on, NVML answers for MIG devices only
-			s.Settings, err = m.Settings(m.ctx(t), card.PCIAddress)
+	for _, g := range told.GPUs {
+		s := state{MIG: g.MIG}
+		if g.MIG == nil || !g.MIG.On { // with MIG on, NVML answers for MIG devices only
+			s.Settings, err = m.Settings(m.ctx(t), g.PCIAddress)
 			require.NoError(t, err)
 		}
-		for _, p := range card.Partitions {
+		for _, p := range g.Partitions {
 			s.Partitions = append(s.Partitions, p.Name)
 		}
-		all[card.Name] = s
+		all[g.Name] = s
 	}
 	return all
 }
 
-func reportOf(t *testing.T, m *machine, card string) report.Card {
+func reportOf(t *testing.T, m *machine, gpuID string) report.GPU {
 	t.Helper()
 	told, err := m.Report(m.ctx(t))
 	require.NoError(t, err)
-	i := slices.IndexFunc(told.Cards, func(c report.Card) bool { return c.Name == card })
-	require.NotEqual(t, -1, i, "no report of %s", card)
-	return told.Cards[i]
+	i := slices.IndexFunc(told.GPUs, func(c report.GPU) bool { return c.Name == gpuID })
+	require.NotEqual(t, -1, i, "no report of %s", gpuID)
+	return told.GPUs[i]
 }

@@ -31,7 +31,7 @@ var (
 )
 
 // reader is the part of nvidia.Driver that changes nothing. The checks have no
-// other way to the cards.
+// other way to the GPUs.
 type reader interface {
 	Inventory(ctx context.Context) ([]gpu.GPU, error)
 	Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error)
@@ -41,10 +41,10 @@ type reader interface {
 	LoadID() (string, error)
 	Report(ctx context.Context) (report.Report, error)
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
-	Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error)
+	Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error)
 }
 
-// machine is a node with cards, real or simulated.
+// machine is a node with GPUs, real or simulated.
 type machine struct {
 	reader
 	// devRoot is the folder that has dev/nvidia0 in it.
@@ -63,7 +63,7 @@ type machine struct {
 	mpsDir string
 }
 
-// patience is how long one check may wait for the cards.
+// patience is how long one check may wait for the GPUs.
 const patience = time.Minute
 
 // ctx is a context for one check.
@@ -84,7 +84,7 @@ func realMachine(t *testing.T) *machine {
 	}
 	devRoot := nvidia.FindDevRoot("/", root)
 	if _, err := os.Stat(filepath.Join(devRoot, "dev/nvidiactl")); err != nil {
-		t.Skipf("the driver's libraries are here (%s), but no card answers: %v", library, err)
+		t.Skipf("the driver's libraries are here (%s), but no GPU answers: %v", library, err)
 	}
 	hook := findHook()
 	m := open(t, nvidia.Config{

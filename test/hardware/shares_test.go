@@ -24,45 +24,45 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// sharedCardsOf are the machine's cards with shares of each that can be had whole.
-func sharedCardsOf(t *testing.T, m *machine) []gpu.GPU {
+// sharedGPUsOf are the machine's GPUs with shares of each that can be had whole.
+func sharedGPUsOf(t *testing.T, m *machine) []gpu.GPU {
 	t.Helper()
-	cards := cardsOf(t, m)
-	for i := range cards {
-		shares, err := share.Devices(&cards[i], profile.Default(), true)
+	gpus := gpusOf(t, m)
+	for i := range gpus {
+		shares, err := share.Devices(&gpus[i], profile.Default(), true)
 		require.NoError(t, err)
-		cards[i].Placements = append(slices.Clone(cards[i].Placements), shares...)
+		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), shares...)
 	}
-	return cards
+	return gpus
 }
 
 // checkShareDevices: shares pass the checks that other devices pass. The scheduler
-// grants two of one card, and neither the card nor a part of it beside them.
+// grants two of one GPU, and neither the GPU nor a part of it beside them.
 func checkShareDevices(t *testing.T, m *machine) {
-	cards := sharedCardsOf(t, m)
-	all := published(t, cards)
+	gpus := sharedGPUsOf(t, m)
+	all := published(t, gpus)
 	validate(t, all)
 	scheduler := schedulerOf(all)
-	for _, card := range cards {
+	for _, g := range gpus {
 		ask := func(p gpu.Placement) *allocator.Grant {
 			request := allocator.Request("gpu", anyClass, 1)
-			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&card, p)}}}
+			request.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selects(&g, p)}}}
 			grant, err := scheduler.Allocate(m.ctx(t), node, allocator.Claim("claim", request))
 			require.NoError(t, err)
 			return grant
 		}
-		for _, p := range card.Placements {
+		for _, p := range g.Placements {
 			if p.Share == nil {
 				continue
 			}
 			assert.Equal(t, p.Base().Consumes, p.Consumes, p.Name())
-			assert.NotNil(t, ask(p), "a share of %s on an idle machine", card.Name())
+			assert.NotNil(t, ask(p), "a share of %s on an idle machine", g.Name())
 			second := ask(p)
-			require.NotNil(t, second, "a second one of %s", card.Name())
+			require.NotNil(t, second, "a second one of %s", g.Name())
 			assert.Equal(t, []string{p.Name()}, second.Devices())
-			for _, other := range slices.CompactFunc(slices.Clone(card.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
+			for _, other := range slices.CompactFunc(slices.Clone(g.Placements), func(a, b gpu.Placement) bool { return a.Profile == b.Profile }) {
 				if other.Share == nil {
-					assert.Nil(t, ask(other), "%s beside shares of the card", other.Name())
+					assert.Nil(t, ask(other), "%s beside shares of the GPU", other.Name())
 				}
 			}
 			scheduler.ReleaseAll()
@@ -70,7 +70,7 @@ func checkShareDevices(t *testing.T, m *machine) {
 	}
 }
 
-// checkShareEdits: a share of each card that is not cut can be described in a file
+// checkShareEdits: a share of each GPU that is not cut can be described in a file
 // that the runtime reads, with what containers read of its size.
 func checkShareEdits(t *testing.T, m *machine) {
 	if !m.hasNodes {
@@ -82,12 +82,12 @@ func checkShareEdits(t *testing.T, m *machine) {
 	require.NoError(t, err)
 	sharer := share.New(share.Config{})
 	tried := 0
-	for _, card := range cardsOf(t, m) {
-		if !isWhole(t, m, &card) {
+	for _, g := range gpusOf(t, m) {
+		if !isWhole(t, m, &g) {
 			continue
 		}
 		tried++
-		h := holderOf(t, &card, "claim-a", gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 2, MaxClients: 2}, gpu.Amount{Memory: limitA, Clients: 1})
+		h := holderOf(t, &g, "claim-a", gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 2, MaxClients: 2}, gpu.Amount{Memory: limitA, Clients: 1})
 		require.NoError(t, sharer.Join(m.ctx(t), h))
 		base, err := m.Edits(m.ctx(t), h.Device.Placement.Base())
 		require.NoError(t, err)
@@ -101,28 +101,28 @@ func checkShareEdits(t *testing.T, m *machine) {
 		require.NoError(t, sharer.Leave(m.ctx(t), h))
 	}
 	if tried == 0 {
-		t.Skip("every card is cut, or in MIG mode: there is no share of a whole one")
+		t.Skip("every GPU is cut, or in MIG mode: there is no share of a whole one")
 	}
 }
 
-// isWhole tells whether programs can use the card as a whole now.
-func isWhole(t *testing.T, m *machine, card *gpu.GPU) bool {
+// isWhole tells whether programs can use the GPU as a whole now.
+func isWhole(t *testing.T, m *machine, g *gpu.GPU) bool {
 	t.Helper()
-	if _, ok := card.Placement(card.Name()); !ok {
+	if _, ok := g.Placement(g.Name()); !ok {
 		return false
 	}
-	told := reportOf(t, m, card.Name())
+	told := reportOf(t, m, g.Name())
 	return (told.MIG == nil || !told.MIG.On) && len(told.Partitions) == 0
 }
 
-// holderOf is a claim with a share of a card by memory.
-func holderOf(t *testing.T, card *gpu.GPU, name string, s gpu.Sharing, amount gpu.Amount, others ...ledger.Device) claim.Holder {
+// holderOf is a claim with a share of a GPU by memory.
+func holderOf(t *testing.T, g *gpu.GPU, name string, s gpu.Sharing, amount gpu.Amount, others ...ledger.Device) claim.Holder {
 	t.Helper()
-	base, ok := card.Placement(card.Name())
+	base, ok := g.Placement(g.Name())
 	require.True(t, ok)
 	p := gpu.ShareOf(base, gpu.ByMemory, s)
 	d := ledger.Device{
-		Request: "gpu", Pool: gpu.PoolName(node), Name: p.Name(), Placement: p, UUID: card.UUID,
+		Request: "gpu", Pool: gpu.PoolName(node), Name: p.Name(), Placement: p, UUID: g.UUID,
 		ShareID: types.UID("share-of-" + name), Amount: &amount,
 	}
 	ref := ledger.ClaimRef{UID: types.UID(name), Namespace: "default", Name: name}
@@ -130,14 +130,14 @@ func holderOf(t *testing.T, card *gpu.GPU, name string, s gpu.Sharing, amount gp
 }
 
 const (
-	// limitA and limitB are what two claims have of a card, in bytes. A CUDA context
+	// limitA and limitB are what two claims have of a GPU, in bytes. A CUDA context
 	// takes part of it: about 0.4 GiB on an H200.
 	limitA, limitB = 2 << 30, 3 << 30
 	// computeA is how much of the multiprocessors the first has, in percent.
 	computeA = 50
 	// beyond is how much more than its limit a client tries to get.
 	beyond = 2 << 30
-	// room is how much memory of a card must be free: for both with all that they try
+	// room is how much memory of a GPU must be free: for both with all that they try
 	// to get, contexts and servers.
 	room = 12 << 30
 )
@@ -183,26 +183,26 @@ func nothingLeft(t *testing.T, m *machine) {
 	}
 }
 
-// freeCard is one that programs can use as a whole, with room for the clients.
-func freeCard(t *testing.T, m *machine) gpu.GPU {
+// freeGPU is one that programs can use as a whole, with room for the clients.
+func freeGPU(t *testing.T, m *machine) gpu.GPU {
 	t.Helper()
-	for _, card := range cardsOf(t, m) {
-		if !isWhole(t, m, &card) {
+	for _, g := range gpusOf(t, m) {
+		if !isWhole(t, m, &g) {
 			continue // it has no compute mode while MIG is enabled
 		}
-		memory := reportOf(t, m, card.Name()).Memory
-		now, err := m.Settings(m.ctx(t), card.PCIAddress)
+		memory := reportOf(t, m, g.Name()).Memory
+		now, err := m.Settings(m.ctx(t), g.PCIAddress)
 		require.NoError(t, err)
 		free := memory != nil && memory.Used != nil && memory.Total >= *memory.Used+room
 		if free && now.ComputeMode == gpu.ComputeDefault {
-			return card
+			return g
 		}
 	}
-	t.Skipf("no card without MIG, in compute mode Default, with %d GiB free", room>>30)
+	t.Skipf("no GPU without MIG, in compute mode Default, with %d GiB free", room>>30)
 	return gpu.GPU{}
 }
 
-// checkLimits: two claims share a card, each with a client at the same time. Each is
+// checkLimits: two claims share a GPU, each with a client at the same time. Each is
 // kept to its memory, whatever its environment says beyond that, and to its part of
 // the multiprocessors. Afterwards nothing is left.
 func checkLimits(t *testing.T, m *machine) {
@@ -212,18 +212,18 @@ func checkLimits(t *testing.T, m *machine) {
 }
 
 func checkLimitsBy(t *testing.T, m *machine, strategy gpu.Strategy) {
-	daemons, card := daemonsOf(t, m), freeCard(t, m)
+	daemons, g := daemonsOf(t, m), freeGPU(t, m)
 	if m.cuda == "" {
 		t.Skip("no libcuda.so.1 beside NVML's library")
 	}
-	// Without cards to set there is no way to set them.
+	// Without GPUs to set there is no way to set them.
 	sharer := share.New(share.Config{Daemons: daemons})
 	sharing := gpu.Sharing{Strategy: strategy, Replicas: 2, MaxClients: 4, Limits: true}
-	a := holderOf(t, &card, "claim-a", sharing, gpu.Amount{Memory: limitA, Compute: computeA, Clients: 1})
-	b := holderOf(t, &card, "claim-b", sharing, gpu.Amount{Memory: limitB, Clients: 1}, a.Device)
+	a := holderOf(t, &g, "claim-a", sharing, gpu.Amount{Memory: limitA, Compute: computeA, Clients: 1})
+	b := holderOf(t, &g, "claim-b", sharing, gpu.Amount{Memory: limitB, Clients: 1}, a.Device)
 
-	alone, end := startClient(t, m, order{Most: limitA + beyond}, "CUDA_VISIBLE_DEVICES="+card.UUID)
-	assert.False(t, alone.Refused, "without a daemon nothing limits it; if this fails the card is too full, and what follows tells nothing")
+	alone, end := startClient(t, m, order{Most: limitA + beyond}, "CUDA_VISIBLE_DEVICES="+g.UUID)
+	assert.False(t, alone.Refused, "without a daemon nothing limits it; if this fails the GPU is too full, and what follows tells nothing")
 	end()
 
 	join(t, m, sharer, a)
@@ -236,8 +236,8 @@ func checkLimitsBy(t *testing.T, m *machine, strategy gpu.Strategy) {
 		seen  sight
 		limit int64
 	}{{seenA, limitA}, {seenB, limitB}} {
-		assert.Equal(t, 1, c.seen.Client.Cards)
-		assert.Equal(t, card.UUID, c.seen.Client.UUID)
+		assert.Equal(t, 1, c.seen.Client.GPUs)
+		assert.Equal(t, g.UUID, c.seen.Client.UUID)
 		isKeptTo(t, c.seen, c.limit)
 	}
 	assert.Positive(t, seenA.Client.Multiprocessors)

@@ -20,10 +20,10 @@ import (
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
-// NVIDIACards reads the NVIDIA GPUs of an inventory through the simulated NVML, as the
+// NVIDIAGPUs reads the NVIDIA GPUs of an inventory through the simulated NVML, as the
 // plugin reads real ones. UUIDs follow from seed. Its files lie in a folder of their own
 // below dir while it reads.
-func NVIDIACards(ctx context.Context, inv *models.Inventory, seed, dir string) ([]gpu.GPU, error) {
+func NVIDIAGPUs(ctx context.Context, inv *models.Inventory, seed, dir string) ([]gpu.GPU, error) {
 	root, err := os.MkdirTemp(dir, "sim")
 	if err != nil {
 		return nil, err
@@ -47,10 +47,10 @@ func NVIDIACards(ctx context.Context, inv *models.Inventory, seed, dir string) (
 }
 
 // Slices are the API objects that a node with these GPUs publishes.
-func Slices(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
-	out := make([]publish.Card, len(cards))
-	for i := range cards {
-		out[i].GPU = cards[i]
+func Slices(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+	out := make([]publish.GPU, len(gpus))
+	for i := range gpus {
+		out[i].GPU = gpus[i]
 	}
 	published, errs := publish.Resources(node, out)
 	if err := errors.Join(errs...); err != nil {
@@ -61,14 +61,14 @@ func Slices(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) 
 
 // WithShares adds the share devices that the default settings ask for. limited means
 // that MPS daemons keep the holders to their memory.
-func WithShares(cards []gpu.GPU, limited bool) ([]gpu.GPU, error) {
-	cards = slices.Clone(cards)
-	for i := range cards {
-		shares, err := share.Devices(&cards[i], profile.Default(), limited)
+func WithShares(gpus []gpu.GPU, limited bool) ([]gpu.GPU, error) {
+	gpus = slices.Clone(gpus)
+	for i := range gpus {
+		shares, err := share.Devices(&gpus[i], profile.Default(), limited)
 		if err != nil {
 			return nil, err
 		}
-		cards[i].Placements = append(slices.Clone(cards[i].Placements), shares...)
+		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), shares...)
 	}
-	return cards, nil
+	return gpus, nil
 }

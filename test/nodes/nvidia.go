@@ -33,11 +33,11 @@ var nvidiaProfileIDs = map[string]int{"1g": 19, "1g+me": 20, "1g double": 15, "2
 
 // NVIDIASlices publishes GPUs and their placements in that layout: one slice with the
 // counters of all GPUs, and one for the devices of each.
-func NVIDIASlices(node string, cards []gpu.GPU) []*resourceapi.ResourceSlice {
+func NVIDIASlices(node string, gpus []gpu.GPU) []*resourceapi.ResourceSlice {
 	var counters []resourceapi.CounterSet
 	slicesOfPool := []resourceslice.Slice{{}}
-	for i := range cards {
-		l := nvidiaLayout{card: &cards[i], most: mostOf(cards[i].Placements)}
+	for i := range gpus {
+		l := nvidiaLayout{gpu: &gpus[i], most: mostOf(gpus[i].Placements)}
 		counters = append(counters, resourceapi.CounterSet{Name: l.counterSet(), Counters: counted(l.most, 0, l.memorySlices())})
 		slicesOfPool = append(slicesOfPool, resourceslice.Slice{Devices: l.devices()})
 	}
@@ -65,17 +65,17 @@ func ForDriver(classes []*resourceapi.DeviceClass, driver string) []*resourceapi
 
 // nvidiaLayout is one GPU in that layout.
 type nvidiaLayout struct {
-	card *gpu.GPU
+	gpu *gpu.GPU
 	// most is the largest of each capacity over all partitions.
 	most map[string]int64
 }
 
-func (l nvidiaLayout) name() string       { return fmt.Sprintf("gpu-%d", l.card.Minor) }
+func (l nvidiaLayout) name() string       { return fmt.Sprintf("gpu-%d", l.gpu.Minor) }
 func (l nvidiaLayout) counterSet() string { return l.name() + "-counter-set" }
 
 func (l nvidiaLayout) memorySlices() int {
 	n := 0
-	for _, p := range l.card.Placements {
+	for _, p := range l.gpu.Placements {
 		n = max(n, p.Start+p.Size)
 	}
 	return n
@@ -84,7 +84,7 @@ func (l nvidiaLayout) memorySlices() int {
 // devices are in the order of their names.
 func (l nvidiaLayout) devices() []resourceapi.Device {
 	var devices []resourceapi.Device
-	for _, p := range l.card.Placements {
+	for _, p := range l.gpu.Placements {
 		name, has, start, end := l.name(), l.most, 0, l.memorySlices()
 		if p.Type == gpu.TypeMIG {
 			name, has, start, end = l.deviceName(p), capacitiesOf(p), p.Start, p.Start+p.Size
@@ -121,20 +121,20 @@ func (l nvidiaLayout) attributes(p gpu.Placement) map[resourceapi.QualifiedName]
 	}
 	m := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"type":                            text(string(p.Type)),
-		"productName":                     text(l.card.ProductName),
+		"productName":                     text(l.gpu.ProductName),
 		"brand":                           text("Nvidia"),
 		"architecture":                    text("Hopper"),
 		"cudaComputeCapability":           version("9.0.0"),
 		"driverVersion":                   version("580.159.4"),
 		"cudaDriverVersion":               version("13.0.0"),
-		"resource.kubernetes.io/pciBusID": text(l.card.PCIAddress),
-		"resource.kubernetes.io/pcieRoot": text(l.card.PCIeRoot),
-		"resource.kubernetes.io/numaNode": {IntValue: ptr.To(ptr.Deref(l.card.NUMANode, 0))},
+		"resource.kubernetes.io/pciBusID": text(l.gpu.PCIAddress),
+		"resource.kubernetes.io/pcieRoot": text(l.gpu.PCIeRoot),
+		"resource.kubernetes.io/numaNode": {IntValue: ptr.To(ptr.Deref(l.gpu.NUMANode, 0))},
 	}
 	if p.Type == gpu.TypeMIG {
-		m["parentUUID"], m["profile"] = text(l.card.UUID), text(p.Profile)
+		m["parentUUID"], m["profile"] = text(l.gpu.UUID), text(p.Profile)
 	} else {
-		m["uuid"] = text(l.card.UUID)
+		m["uuid"] = text(l.gpu.UUID)
 	}
 	return m
 }

@@ -19,11 +19,11 @@ func TestNVIDIALayout(t *testing.T) {
 	for _, name := range []string{"h100x8", "h200x8"} {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
-		cards, err := NVIDIACards(t.Context(), inv, "node", t.TempDir())
+		gpus, err := NVIDIAGPUs(t.Context(), inv, "node", t.TempDir())
 		require.NoError(t, err)
-		ours, err := Slices(nodeName, cards)
+		ours, err := Slices(nodeName, gpus)
 		require.NoError(t, err)
-		theirs := NVIDIASlices(nodeName, cards)
+		theirs := NVIDIASlices(nodeName, gpus)
 		require.Len(t, theirs, 1+8)
 		require.Len(t, theirs[0].Spec.SharedCounters, 8)
 		for _, set := range theirs[0].Spec.SharedCounters {

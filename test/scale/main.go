@@ -20,8 +20,8 @@ type scale struct {
 	launcher, controller string
 	// dir is the folder of the clusters.
 	dir string
-	// nodes is how many the fleet has, cards how many each of them has.
-	nodes, cards int
+	// nodes is how many the fleet has, GPUs how many each of them has.
+	nodes, gpus int
 	// schedulerNodes is how many nodes the scheduler chooses from, schedulerRounds how
 	// often it is measured with each layout and each kind of pod.
 	schedulerNodes, schedulerRounds int
@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&s.controller, "controller", "bin/tranche-controller", "the controller's program, as make build leaves it")
 	flag.StringVar(&s.dir, "dir", ".cluster-scale", "folder for the clusters")
 	flag.IntVar(&s.nodes, "nodes", 1000, "how many nodes are relabelled at once")
-	flag.IntVar(&s.cards, "cards", 8, "how many cards each of them has")
+	flag.IntVar(&s.gpus, "gpus", 8, "how many GPUs each of them has")
 	flag.IntVar(&s.schedulerNodes, "scheduler-nodes", 100, "how many nodes the scheduler chooses from")
 	flag.IntVar(&s.schedulerRounds, "scheduler-rounds", 10, "how often the scheduler is measured with each layout")
 	only := flag.String("only", "", "measure only figures with this text in their name")

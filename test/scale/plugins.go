@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// hardwareTime is how long the cards of a node take to change.
+	// hardwareTime is how long the GPUs of a node take to change.
 	hardwareTime = time.Second
 	// pluginWorkers answer for all nodes.
 	pluginWorkers = 32
-	// devicesOfCard is how many devices each card has.
-	devicesOfCard = 7
+	// devicesOfGPU is how many devices each GPU has.
+	devicesOfGPU = 7
 )
 
 // plugins play those of all nodes: they answer what the controller asks of a node, and
@@ -54,7 +54,7 @@ type plugin struct {
 	working string
 	since   time.Time
 	slices  []*resourceapi.ResourceSlice
-	// taints is the order whose taints are published, on the cards of tainted.
+	// taints is the order whose taints are published, on the GPUs of tainted.
 	taints  *v1alpha1.PublishedTaints
 	tainted []string
 	value   string
@@ -154,16 +154,16 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 // taint publishes the taints that a switch orders, or takes them off.
 func (p *plugins) taint(ctx context.Context, n *plugin, s *v1alpha1.GPUNodeStatus) error {
 	var want *v1alpha1.PublishedTaints
-	var cards []string
+	var gpus []string
 	value := ""
 	if s.OrdersTaints() {
 		want = &v1alpha1.PublishedTaints{Switch: s.Switch.ID, Order: s.Switch.Order}
-		cards, value = append(cards, s.Switch.Cards...), v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
+		gpus, value = append(gpus, s.Switch.GPUs...), v1alpha1.RepartitioningTaintValue(s.Switch.To.Profile)
 	}
 	if ptr.Equal(want, n.taints) {
 		return nil
 	}
-	n.tainted, n.value = cards, value
+	n.tainted, n.value = gpus, value
 	if err := p.publish(ctx, n); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (p *plugins) taint(ctx context.Context, n *plugin, s *v1alpha1.GPUNodeStatu
 	return nil
 }
 
-// busy is how long the cards still need for what they are asked.
+// busy is how long the GPUs still need for what they are asked.
 func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
 	if s.State == v1alpha1.Planning || s.State == v1alpha1.Tainted {
 		return 0
@@ -187,7 +187,7 @@ func (n *plugin) busy(s *v1alpha1.GPUNodeStatus, now time.Time) time.Duration {
 	return n.since.Add(hardwareTime).Sub(now)
 }
 
-// answer is what the node says, and the hash of what it follows then. Every card changes
+// answer is what the node says, and the hash of what it follows then. Every GPU changes
 // with every profile.
 func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, string) {
 	task := &v1alpha1.Task{Switch: s.Switch.ID, State: s.State, Phase: v1alpha1.TaskDone}
@@ -197,22 +197,22 @@ func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, 
 		return task, s.Switch.Target(s.State).Hash
 	}
 	task.Phase = v1alpha1.TaskPlanned
-	for i := range p.cards {
+	for i := range p.gpus {
 		if s.Switch.To.Profile != s.Switch.From.Profile {
-			task.Changes = append(task.Changes, v1alpha1.CardChange{Card: cardName(i), What: "partitions for " + s.Switch.To.Profile})
+			task.Changes = append(task.Changes, v1alpha1.GPUChange{GPU: gpuName(i), What: "partitions for " + s.Switch.To.Profile})
 		}
 	}
 	return task, n.applied
 }
 
-func cardName(i int) string { return gpu.CardName(fmt.Sprintf("0000:%02x:00.0", 0x10+i)) }
+func gpuName(i int) string { return gpu.GPUName(fmt.Sprintf("0000:%02x:00.0", 0x10+i)) }
 
 // publish writes the slices of a node.
 func (p *plugins) publish(ctx context.Context, n *plugin) error {
 	all := p.core.ResourceV1().ResourceSlices()
-	for i := range p.cards {
+	for i := range p.gpus {
 		if i == len(n.slices) {
-			made, err := all.Create(ctx, sliceOf(n, i, p.cards), metav1.CreateOptions{})
+			made, err := all.Create(ctx, sliceOf(n, i, p.gpus), metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
@@ -230,48 +230,48 @@ func (p *plugins) publish(ctx context.Context, n *plugin) error {
 	return nil
 }
 
-// sliceOf is the slice of one of a node's cards. Nothing looks at the counters here.
-func sliceOf(n *plugin, card, cards int) *resourceapi.ResourceSlice {
+// sliceOf is the slice of one of a node's GPUs. Nothing looks at the counters here.
+func sliceOf(n *plugin, gpuIndex, gpus int) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + cardName(card)},
+		ObjectMeta: metav1.ObjectMeta{Name: n.name + "-" + gpuName(gpuIndex)},
 		Spec: resourceapi.ResourceSliceSpec{
-			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices(n, card),
-			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(cards)},
+			Driver: gpu.DriverName, NodeName: ptr.To(n.name), Devices: devices(n, gpuIndex),
+			Pool: resourceapi.ResourcePool{Name: gpu.PoolName(n.name), Generation: 1, ResourceSliceCount: int64(gpus)},
 		},
 	}
 }
 
-// devices are those of a card. They are others with every profile.
-func devices(n *plugin, card int) []resourceapi.Device {
-	all := make([]resourceapi.Device, devicesOfCard)
+// devices are those of a GPU. They are others with every profile.
+func devices(n *plugin, gpuIndex int) []resourceapi.Device {
+	all := make([]resourceapi.Device, devicesOfGPU)
 	for i := range all {
 		all[i] = resourceapi.Device{
-			Name: partition(card, i),
+			Name: partition(gpuIndex, i),
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 				"profile": {StringValue: ptr.To("p" + n.applied)}, "productName": {StringValue: ptr.To("NVIDIA H100 80GB HBM3")},
 			},
 		}
-		if slices.Contains(n.tainted, cardName(card)) {
+		if slices.Contains(n.tainted, gpuName(gpuIndex)) {
 			all[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.RepartitioningTaint, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	return all
 }
 
-func partition(card, i int) string { return fmt.Sprintf("%s-mig-1g-10gb-%d", cardName(card), i) }
+func partition(gpuIndex, i int) string { return fmt.Sprintf("%s-mig-1g-10gb-%d", gpuName(gpuIndex), i) }
 
 // report writes how a node is, as its plugin does.
 func (p *plugins) report(ctx context.Context, n *plugin) error {
-	report := &v1alpha1.NodeReport{BootID: "boot", Count: int32(p.cards), Applied: n.applied, Task: n.task, Taints: n.taints}
-	for i := range p.cards {
-		card := v1alpha1.CardReport{
-			Name: cardName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), Mode: "MIG on",
+	report := &v1alpha1.NodeReport{BootID: "boot", Count: int32(p.gpus), Applied: n.applied, Task: n.task, Taints: n.taints}
+	for i := range p.gpus {
+		g := v1alpha1.GPUReport{
+			Name: gpuName(i), Vendor: string(gpu.NVIDIA), Product: "NVIDIA H100 80GB HBM3", Index: int32(i), Mode: "MIG on",
 			Slice: publish.Digest(devices(n, i)),
 		}
-		for part := range devicesOfCard {
-			card.Partitions = append(card.Partitions, partition(i, part))
+		for part := range devicesOfGPU {
+			g.Partitions = append(g.Partitions, partition(i, part))
 		}
-		report.Cards = append(report.Cards, card)
+		report.GPUs = append(report.GPUs, g)
 	}
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "GPUNode", "metadata": map[string]any{"name": n.name},

@@ -67,9 +67,9 @@ func TestFollowing(t *testing.T) {
 	assert.Equal(t, map[v1alpha1.State]int{v1alpha1.Idle: 3, v1alpha1.Applying: 1}, states)
 }
 
-// A plugin answers each state of a switch once, and takes its time to change cards.
+// A plugin answers each state of a switch once, and takes its time to change GPUs.
 func TestPluginAnswers(t *testing.T) {
-	p := &plugins{cluster: &cluster{scale: &scale{cards: 3}}}
+	p := &plugins{cluster: &cluster{scale: &scale{gpus: 3}}}
 	n := &plugin{name: "a", applied: "old"}
 	s := &v1alpha1.GPUNodeStatus{Switch: &v1alpha1.Switch{
 		ID: "1", From: v1alpha1.Wish{Profile: "whole", Hash: "old"}, To: v1alpha1.Wish{Profile: "cpx", Hash: "new"},
@@ -107,7 +107,7 @@ func TestPluginAnswers(t *testing.T) {
 	s.State, s.Switch.ID, s.Switch.To.Profile = v1alpha1.Planning, "2", "whole"
 	require.True(t, s.Asks(n.task), "another switch")
 	task, _ := p.answer(n, s)
-	assert.Empty(t, task.Changes, "the same profile changes no card")
+	assert.Empty(t, task.Changes, "the same profile changes no GPU")
 }
 
 func TestDevicesAreOthersWithEveryProfile(t *testing.T) {
@@ -137,11 +137,11 @@ func TestAtOnceValues(t *testing.T) {
 	for _, v := range vendors {
 		i, ok := values.Simulate.Inventories[values.Simulate.Nodes[v.node]]
 		require.True(t, ok, v.node)
-		cards := 0
+		gpus := 0
 		for _, g := range i.GPUs {
-			cards += g.Count
+			gpus += g.Count
 		}
-		assert.Equal(t, 8, cards)
+		assert.Equal(t, 8, gpus)
 		delays := slices.Concat(mapValues(i.Delays), mapValues(i.AMD.Delays))
 		assert.NotEmpty(t, delays)
 		assert.Equal(t, []string{"0s"}, slices.Compact(delays))

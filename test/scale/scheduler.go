@@ -40,20 +40,20 @@ var workloads = []struct {
 type layout struct {
 	name    string
 	driver  string
-	publish func(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error)
+	publish func(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error)
 }
 
 // layouts are ours and the one that it is compared with.
 var layouts = []layout{
-	{"ours", gpu.DriverName, func(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
-		shared, err := nodes.WithShares(cards, true)
+	{"ours", gpu.DriverName, func(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+		shared, err := nodes.WithShares(gpus, true)
 		if err != nil {
 			return nil, err
 		}
 		return nodes.Slices(node, shared)
 	}},
-	{"NVIDIA's", nodes.NVIDIADriver, func(node string, cards []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
-		return nodes.NVIDIASlices(node, cards), nil
+	{"NVIDIA's", nodes.NVIDIADriver, func(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
+		return nodes.NVIDIASlices(node, gpus), nil
 	}},
 }
 
@@ -111,7 +111,7 @@ func (s *scale) runScheduler(ctx context.Context) (cost perPod, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cards, err := nodes.NVIDIACards(ctx, inv, "node", "")
+	gpus, err := nodes.NVIDIAGPUs(ctx, inv, "node", "")
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *scale) runScheduler(ctx context.Context) (cost perPod, err error) {
 		on := *s
 		on.dir = fmt.Sprintf("%s-%d", s.dir, i)
 		defer on.down(ctx)
-		c, err := on.startScheduled(ctx, &layouts[i], cards)
+		c, err := on.startScheduled(ctx, &layouts[i], gpus)
 		if err != nil {
 			return nil, fmt.Errorf("%s layout: %w", layouts[i].name, err)
 		}
@@ -147,12 +147,12 @@ func (s *scale) runScheduler(ctx context.Context) (cost perPod, err error) {
 
 // startScheduled starts a cluster with nodes that have published a layout, and a
 // scheduler.
-func (s *scale) startScheduled(ctx context.Context, l *layout, cards []gpu.GPU) (*scheduled, error) {
+func (s *scale) startScheduled(ctx context.Context, l *layout, gpus []gpu.GPU) (*scheduled, error) {
 	c, err := s.up(ctx, "--api-only")
 	if err != nil {
 		return nil, err
 	}
-	if err := c.publishLayout(ctx, l, cards); err != nil {
+	if err := c.publishLayout(ctx, l, gpus); err != nil {
 		return nil, err
 	}
 	scheduler, err := c.startScheduler(ctx)
@@ -178,7 +178,7 @@ func (c *scheduled) measure(ctx context.Context, class string) (float64, error) 
 }
 
 // publishLayout makes the device classes, the nodes and their slices.
-func (c *cluster) publishLayout(ctx context.Context, l *layout, cards []gpu.GPU) error {
+func (c *cluster) publishLayout(ctx context.Context, l *layout, gpus []gpu.GPU) error {
 	classes, err := allocator.Classes(renderedChart)
 	if err != nil {
 		return fmt.Errorf("read the chart's device classes (run this from the root of the repository): %w", err)
@@ -199,7 +199,7 @@ func (c *cluster) publishLayout(ctx context.Context, l *layout, cards []gpu.GPU)
 		if err := c.createReadyNode(ctx, name); err != nil {
 			return err
 		}
-		published, err := l.publish(name, cards)
+		published, err := l.publish(name, gpus)
 		if err != nil {
 			return err
 		}

@@ -23,12 +23,12 @@ func TestCompared(t *testing.T) {
 func TestLayoutsServeTheWorkloads(t *testing.T) {
 	inv, err := models.LoadInventory(scheduledInventory)
 	require.NoError(t, err)
-	cards, err := nodes.NVIDIACards(t.Context(), inv, "node", t.TempDir())
+	gpus, err := nodes.NVIDIAGPUs(t.Context(), inv, "node", t.TempDir())
 	require.NoError(t, err)
 	classes, err := allocator.Classes("../../" + renderedChart)
 	require.NoError(t, err)
 	for _, l := range layouts {
-		published, err := l.publish("node-000", cards)
+		published, err := l.publish("node-000", gpus)
 		require.NoError(t, err)
 		names := sets.New[string]()
 		for _, slice := range published {

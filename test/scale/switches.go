@@ -20,7 +20,7 @@ import (
 
 const (
 	inventories = "pkg/models/inventories"
-	// mostWrites is how many API writes a switch of eight cards may take, besides
+	// mostWrites is how many API writes a switch of eight GPUs may take, besides
 	// evictions and what concerns pods.
 	mostWrites = 40
 	// mostOverhead is how many seconds a switch may take beside eviction and hardware.

@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// tainted counts the nodes that are without some of their cards, and how many were at
+// tainted counts the nodes that are without some of their GPUs, and how many were at
 // once at most. The API server tells of the objects of a kind in the order in which they
 // were written, so none that was there for a moment only is missed.
 type tainted struct {
@@ -112,7 +112,7 @@ func (t *tainted) takeSlice(slice *resourceapi.ResourceSlice, there bool) {
 	t.set(ptr.Deref(slice.Spec.NodeName, ""), slice.Name, there && is)
 }
 
-// watchStates counts the nodes whose GPUNode is in a state that taints cards.
+// watchStates counts the nodes whose GPUNode is in a state that taints GPUs.
 func (c *cluster) watchStates(ctx context.Context) (*tainted, error) {
 	there, err := c.tranche.GPUNodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

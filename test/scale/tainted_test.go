@@ -44,7 +44,7 @@ func TestTakeNode(t *testing.T) {
 		{v1alpha1.Failed, true, 0}, {v1alpha1.Tainted, true, 1}, {v1alpha1.Applying, true, 1}, {v1alpha1.Idle, true, 0},
 		{v1alpha1.Draining, true, 1}, {v1alpha1.Draining, false, 0},
 	} {
-		node.Status.State, node.Status.Switch = step.state, &v1alpha1.Switch{Cards: []string{"card"}}
+		node.Status.State, node.Status.Switch = step.state, &v1alpha1.Switch{GPUs: []string{"gpu"}}
 		s.takeNode(node, step.there)
 		now, _, _ := s.seen()
 		assert.Equal(t, step.want, now, step.state)

@@ -36,25 +36,25 @@ var h100Profiles = []struct {
 	{"7g.80gb", 8, []int{0}, 1},
 }
 
-// CardOf names the card in the nth slot.
-func CardOf(slot int) string { return gpu.CardName(address(slot)) }
+// GPUOf names the GPU in the nth slot.
+func GPUOf(slot int) string { return gpu.GPUName(address(slot)) }
 
 func address(slot int) string { return fmt.Sprintf("0000:%02x:00.0", 0x0f+slot*0x10) }
 
-// OnePool is what one card adds to the pool of its node: one slice with the counters, one
+// OnePool is what one GPU adds to the pool of its node: one slice with the counters, one
 // with the devices.
-func OnePool(node, card string, counters gpu.Counters, devices ...resourceapi.Device) []resourceapi.ResourceSlice {
+func OnePool(node, gpuID string, counters gpu.Counters, devices ...resourceapi.Device) []resourceapi.ResourceSlice {
 	spec := resourceapi.ResourceSliceSpec{
 		Driver:   gpu.DriverName,
 		NodeName: &node,
 		Pool:     resourceapi.ResourcePool{Name: gpu.PoolName(node), Generation: 1, ResourceSliceCount: 2},
 	}
 	first, second := spec, spec
-	first.SharedCounters = []resourceapi.CounterSet{{Name: card, Counters: apiCounters(counters)}}
+	first.SharedCounters = []resourceapi.CounterSet{{Name: gpuID, Counters: apiCounters(counters)}}
 	second.Devices = devices
 	return []resourceapi.ResourceSlice{
-		{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + card + "-0"}, Spec: first},
-		{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + card + "-1"}, Spec: second},
+		{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + gpuID + "-0"}, Spec: first},
+		{ObjectMeta: metav1.ObjectMeta{Name: node + "-" + gpuID + "-1"}, Spec: second},
 	}
 }
 
@@ -71,7 +71,7 @@ func attr(s string) resourceapi.DeviceAttribute {
 }
 
 // Device is a device as it is published.
-func Device(card, name, product, kind string, slot int, consumes gpu.Counters) resourceapi.Device {
+func Device(gpuID, name, product, kind string, slot int, consumes gpu.Counters) resourceapi.Device {
 	return resourceapi.Device{
 		Name: name,
 		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
@@ -81,13 +81,13 @@ func Device(card, name, product, kind string, slot int, consumes gpu.Counters) r
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 			"memory": {Value: *resource.NewQuantity(H100Memory, resource.BinarySI)},
 		},
-		ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: card, Counters: apiCounters(consumes)}},
+		ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: gpuID, Counters: apiCounters(consumes)}},
 	}
 }
 
-// H100 is a card with every placement of every profile, and the whole card.
+// H100 is a GPU with every placement of every profile, and the whole GPU.
 func H100(node string, slot int) []resourceapi.ResourceSlice {
-	card := CardOf(slot)
+	gpuID := GPUOf(slot)
 	total := gpu.Counters{"ofa-engines": 1}
 	for i := range 8 {
 		total[fmt.Sprintf("memory-slice-%d", i)] = 1
@@ -99,54 +99,54 @@ func H100(node string, slot int) []resourceapi.ResourceSlice {
 			for i := start; i < start+p.size; i++ {
 				consumes[fmt.Sprintf("memory-slice-%d", i)] = 1
 			}
-			d := Device(card, MIG(slot, p.name, start), H100Name, "mig", slot, consumes)
+			d := Device(gpuID, MIG(slot, p.name, start), H100Name, "mig", slot, consumes)
 			d.Attributes["profile"] = attr(p.name)
 			d.Attributes["placementStart"] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(start))}
 			devices = append(devices, d)
 		}
 	}
-	devices = append(devices, Device(card, card, H100Name, "gpu", slot, total))
-	return OnePool(node, card, total, devices...)
+	devices = append(devices, Device(gpuID, gpuID, H100Name, "gpu", slot, total))
+	return OnePool(node, gpuID, total, devices...)
 }
 
 // MI300XName is the product name of an MI300X.
 const MI300XName = "AMD Instinct MI300X"
 
-// MI300X is an AMD card with every partition of every mode, as it is published.
+// MI300X is an AMD GPU with every partition of every mode, as it is published.
 func MI300X(node string, slot int) []resourceapi.ResourceSlice {
 	return Instinct(node, slot, MI300XName, xcp.Facts{
 		XCCs: 8, ComputeUnits: 304, Memory: 196592 << 20, Modes: []xcp.Mode{xcp.SPX, xcp.DPX, xcp.QPX, xcp.CPX},
 	})
 }
 
-// Instinct is an AMD card with the facts that are given.
+// Instinct is an AMD GPU with the facts that are given.
 func Instinct(node string, slot int, product string, f xcp.Facts) []resourceapi.ResourceSlice {
 	f.PCIAddress, f.MemoryMode = address(slot), cmp.Or(f.MemoryMode, xcp.NPS1)
-	card := gpu.GPU{
+	g := gpu.GPU{
 		PCIAddress: f.PCIAddress, Vendor: gpu.AMD, UUID: fmt.Sprintf("GPU-%d", slot), ProductName: product,
 		DriverVersion: "6.16.13", MemoryMode: string(f.MemoryMode), Memory: f.Memory,
 	}
-	card.Placements, card.Counters = xcp.Devices(f)
-	resources, _ := publish.Resources(node, []publish.Card{{GPU: card}})
+	g.Placements, g.Counters = xcp.Devices(f)
+	resources, _ := publish.Resources(node, []publish.GPU{{GPU: g}})
 	return publish.Objects(gpu.DriverName, node, resources)
 }
 
-// XCP names a partition of an AMD card.
+// XCP names a partition of an AMD GPU.
 func XCP(slot int, profile string, index int) string {
-	return fmt.Sprintf("%s-%s-%d", CardOf(slot), profile, index)
+	return fmt.Sprintf("%s-%s-%d", GPUOf(slot), profile, index)
 }
 
-// L4 is a card that cannot be cut.
+// L4 is a GPU that cannot be cut.
 func L4(node string, slot int) []resourceapi.ResourceSlice {
 	total := gpu.Counters{"memory": 24 << 30}
-	return OnePool(node, CardOf(slot), total, Device(CardOf(slot), CardOf(slot), "NVIDIA L4", "gpu", slot, total))
+	return OnePool(node, GPUOf(slot), total, Device(GPUOf(slot), GPUOf(slot), "NVIDIA L4", "gpu", slot, total))
 }
 
-// Cards is a node with so many cards.
-func Cards(node string, n int, card func(string, int) []resourceapi.ResourceSlice) []resourceapi.ResourceSlice {
+// GPUs is a node with so many GPUs.
+func GPUs(node string, n int, g func(string, int) []resourceapi.ResourceSlice) []resourceapi.ResourceSlice {
 	var out []resourceapi.ResourceSlice
 	for i := range n {
-		out = append(out, card(node, i)...)
+		out = append(out, g(node, i)...)
 	}
 	for i := range out {
 		out[i].Spec.Pool.ResourceSliceCount = int64(len(out))
@@ -156,7 +156,7 @@ func Cards(node string, n int, card func(string, int) []resourceapi.ResourceSlic
 
 // MIG names the device of a placement.
 func MIG(slot int, profile string, start int) string {
-	return fmt.Sprintf("%s-mig-%s-%d", CardOf(slot), gpu.ProfileSlug(profile), start)
+	return fmt.Sprintf("%s-mig-%s-%d", GPUOf(slot), gpu.ProfileSlug(profile), start)
 }
 
 // Claim is an allocated claim for one device, used by a pod of the same name.

@@ -24,11 +24,11 @@ func (s Scene) Summary() *cluster.Summary { return cluster.New(s.Objects).Summar
 // All are the clusters whose pictures are kept in testdata, each at several
 // widths. Look at the files: they are what people see.
 var All = map[string]func() Scene{
-	"no-cards":      func() Scene { return Scene{} },
-	"idle":          func() Scene { return Scene{Objects: cluster.Objects{Slices: Cards("node-a", 8, H100)}} },
+	"no-gpus":       func() Scene { return Scene{} },
+	"idle":          func() Scene { return Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 8, H100)}} },
 	"56-partitions": FullOfSmall,
 	"mixed":         Mixed,
-	"whole-cards":   WholeCards,
+	"whole-gpus":    WholeGPUs,
 	"tainted":       Tainted,
 	"two-nodes":     TwoNodes,
 	"unknown-type":  UnknownType,
@@ -47,7 +47,7 @@ var All = map[string]func() Scene{
 
 // FullOfSmall is a scene.
 func FullOfSmall() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-a", 8, H100)}}
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 8, H100)}}
 	for slot := range 8 {
 		for start := range 7 {
 			pod := fmt.Sprintf("small-%02d", slot*7+start)
@@ -60,7 +60,7 @@ func FullOfSmall() Scene {
 
 // Mixed is a scene.
 func Mixed() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-a", 3, H100)}}
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 3, H100)}}
 	shared := Claim("team-b", "train-0", "node-a", 0, MIG(0, "2g.20gb", 2))
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "train-1"})
 	idle := Claim("team-b", "kept", "node-a", 1, MIG(1, "3g.40gb", 4))
@@ -76,27 +76,27 @@ func Mixed() Scene {
 	return in
 }
 
-// WholeCards is a scene.
-func WholeCards() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-a", 8, H100)}}
+// WholeGPUs is a scene.
+func WholeGPUs() Scene {
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 8, H100)}}
 	for slot := range 7 {
-		in.Claims = append(in.Claims, Claim("default", fmt.Sprintf("whole-%d", slot), "node-a", slot, CardOf(slot)))
+		in.Claims = append(in.Claims, Claim("default", fmt.Sprintf("whole-%d", slot), "node-a", slot, GPUOf(slot)))
 	}
 	return in
 }
 
 // Tainted is a scene.
 func Tainted() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-a", 3, H100), Claims: []resourceapi.ResourceClaim{
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 3, H100), Claims: []resourceapi.ResourceClaim{
 		Claim("default", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0)),
 	}}}
-	ofCard := func(slot int) func(string) bool {
-		return func(name string) bool { return strings.HasPrefix(name, CardOf(slot)) }
+	ofGPU := func(slot int) func(string) bool {
+		return func(name string) bool { return strings.HasPrefix(name, GPUOf(slot)) }
 	}
-	Taint(in.Slices, ofCard(0), resourceapi.DeviceTaint{Key: "tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
-	// Somebody else made a partition at the start of the second card.
+	Taint(in.Slices, ofGPU(0), resourceapi.DeviceTaint{Key: "tranche.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute})
+	// Somebody else made a partition at the start of the second GPU.
 	covered := func(name string) bool {
-		return ofCard(1)(name) && strings.HasSuffix(name, "-0") // the card's own name ends so, too
+		return ofGPU(1)(name) && strings.HasSuffix(name, "-0") // the GPU's own name ends so, too
 	}
 	Taint(in.Slices, covered, resourceapi.DeviceTaint{Key: "tranche.dev/foreign-partition", Value: "made-by-somebody-else", Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	return in
@@ -105,39 +105,39 @@ func Tainted() Scene {
 // TwoNodes is a scene.
 func TwoNodes() Scene {
 	in := Scene{Objects: cluster.Objects{
-		Slices: append(Cards("node-b", 4, L4), Cards("node-a", 2, H100)...),
+		Slices: append(GPUs("node-b", 4, L4), GPUs("node-a", 2, H100)...),
 		Nodes:  []corev1.Node{Node("node-a", corev1.ConditionTrue, false), Node("node-b", corev1.ConditionFalse, true)},
 		Claims: []resourceapi.ResourceClaim{
-			Claim("team-a", "infer-0", "node-b", 1, CardOf(1)),
+			Claim("team-a", "infer-0", "node-b", 1, GPUOf(1)),
 			Claim("team-a", "infer-1", "node-a", 0, MIG(0, "4g.40gb", 0)),
 			WaitingClaim("team-b", "b-gpu", "gpu.tranche.dev", ""),
 		},
 	}}
-	foreign := Claim("net", "fast", "node-a", 1, CardOf(1))
+	foreign := Claim("net", "fast", "node-a", 1, GPUOf(1))
 	Result(&foreign).Driver = "nic.example.com"
 	in.Claims = append(in.Claims, foreign)
 	return in
 }
 
-// AMD has cards in two modes, one that is held whole, and a free one.
+// AMD has GPUs in two modes, one that is held whole, and a free one.
 func AMD() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-b", 4, MI300X)}}
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-b", 4, MI300X)}}
 	for i, pod := range []string{"rank-0", "rank-1", "rank-2", "rank-3", "notebook"} {
 		in.Claims = append(in.Claims, Claim("team-a", pod, "node-b", 0, XCP(0, "cpx", i)))
 	}
 	in.Claims = append(in.Claims,
 		Claim("team-b", "train", "node-b", 1, XCP(1, "dpx", 1)),
-		Claim("team-b", "whole", "node-b", 2, CardOf(2)),
+		Claim("team-b", "whole", "node-b", 2, GPUOf(2)),
 		WaitingClaim("team-b", "half-gpu-9qx4z", "gpu-xcp-dpx.tranche.dev", "half"))
 	return in
 }
 
-// AMDBusy has a card that a process outside Kubernetes keeps in its mode, and
+// AMDBusy has a GPU that a process outside Kubernetes keeps in its mode, and
 // one of which a partition is missing.
 func AMDBusy() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-b", 2, MI300X)}}
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-b", 2, MI300X)}}
 	other := func(name string) bool {
-		return strings.HasPrefix(name, CardOf(0)) && !strings.Contains(name, "-cpx-")
+		return strings.HasPrefix(name, GPUOf(0)) && !strings.Contains(name, "-cpx-")
 	}
 	Taint(in.Slices, other, resourceapi.DeviceTaint{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	missing := func(name string) bool { return name == XCP(1, "cpx", 7) }
@@ -146,10 +146,10 @@ func AMDBusy() Scene {
 	return in
 }
 
-// BothVendors is a claim that a card of either vendor satisfies, twice.
+// BothVendors is a claim that a GPU of either vendor satisfies, twice.
 func BothVendors() Scene {
 	return Scene{Objects: cluster.Objects{
-		Slices: append(Cards("node-a", 2, H100), Cards("node-b", 2, MI300X)...),
+		Slices: append(GPUs("node-a", 2, H100), GPUs("node-b", 2, MI300X)...),
 		Claims: []resourceapi.ResourceClaim{
 			Claim("default", "either-7d5b4-8k2lm", "node-a", 0, MIG(0, "1g.20gb", 6)),
 			Claim("default", "either-7d5b4-x9z4q", "node-b", 0, XCP(0, "cpx", 0)),
@@ -157,47 +157,47 @@ func BothVendors() Scene {
 	}}
 }
 
-// UnknownType is what a card may look like whose driver says little, and a
+// UnknownType is what a GPU may look like whose driver says little, and a
 // shared one.
 func UnknownType() Scene {
 	total := gpu.Counters{"memory": 192 << 30}
 	var devices []resourceapi.Device
 	for i := range 8 {
-		d := Device(CardOf(0), fmt.Sprintf("%s-cpx-%d", CardOf(0), i), "AMD Instinct MI300X", "xcp", 0, gpu.Counters{"memory": 24 << 30})
+		d := Device(GPUOf(0), fmt.Sprintf("%s-cpx-%d", GPUOf(0), i), "AMD Instinct MI300X", "xcp", 0, gpu.Counters{"memory": 24 << 30})
 		devices = append(devices, d)
 	}
-	devices = append(devices, Device(CardOf(0), CardOf(0)+"-spx-0", "AMD Instinct MI300X", "xcp", 0, total))
-	share := Device(CardOf(1), CardOf(1)+"-memory-share", "NVIDIA L4", "share", 1, gpu.Counters{"memory": 24 << 30})
+	devices = append(devices, Device(GPUOf(0), GPUOf(0)+"-spx-0", "AMD Instinct MI300X", "xcp", 0, total))
+	share := Device(GPUOf(1), GPUOf(1)+"-memory-share", "NVIDIA L4", "share", 1, gpu.Counters{"memory": 24 << 30})
 	share.AllowMultipleAllocations = new(bool)
 	*share.AllowMultipleAllocations = true
-	odd := Device(CardOf(2), "quantum", "Odd One", "qpu", 2, nil)
+	odd := Device(GPUOf(2), "quantum", "Odd One", "qpu", 2, nil)
 
-	in := Scene{Objects: cluster.Objects{Slices: OnePool("node-a", CardOf(0), total, devices...)}}
-	in.Slices = append(in.Slices, OnePool("node-a", CardOf(1), gpu.Counters{"memory": 24 << 30}, share)...)
-	in.Slices = append(in.Slices, OnePool("node-a", CardOf(2), nil, odd)...)
+	in := Scene{Objects: cluster.Objects{Slices: OnePool("node-a", GPUOf(0), total, devices...)}}
+	in.Slices = append(in.Slices, OnePool("node-a", GPUOf(1), gpu.Counters{"memory": 24 << 30}, share)...)
+	in.Slices = append(in.Slices, OnePool("node-a", GPUOf(2), nil, odd)...)
 	for i, pod := range []string{"a", "b"} {
 		c := Claim("default", pod, "node-a", 1, share.Name)
 		Result(&c).ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(fmt.Sprintf("%dGi", 4+i))}
 		in.Claims = append(in.Claims, c)
 	}
 	in.Claims = append(in.Claims,
-		Claim("default", "c", "node-a", 0, CardOf(0)+"-cpx-2"),
+		Claim("default", "c", "node-a", 0, GPUOf(0)+"-cpx-2"),
 		Claim("default", "d", "node-a", 2, "quantum"))
 	return in
 }
 
 // Unpublished is a scene.
 func Unpublished() Scene {
-	return Scene{Objects: cluster.Objects{Slices: Cards("node-a", 1, H100), Claims: []resourceapi.ResourceClaim{
+	return Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 1, H100), Claims: []resourceapi.ResourceClaim{
 		Claim("default", "here", "node-a", 0, MIG(0, "1g.10gb", 0)),
-		Claim("default", "gone", "node-a", 0, CardOf(0)+"-mig-1g-5gb-3"),
+		Claim("default", "gone", "node-a", 0, GPUOf(0)+"-mig-1g-5gb-3"),
 		Claim("default", "lost", "node-z", 5, MIG(5, "3g.40gb", 0)),
 	}}}
 }
 
 // Incomplete is a scene.
 func Incomplete() Scene {
-	in := Scene{Objects: cluster.Objects{Slices: Cards("node-a", 2, H100)}}
+	in := Scene{Objects: cluster.Objects{Slices: GPUs("node-a", 2, H100)}}
 	next := in.Slices[0]
 	next.Name, next.Spec.Pool.Generation = "newer", 2
 	in.Slices = append(in.Slices, next)

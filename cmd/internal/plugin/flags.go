@@ -69,7 +69,7 @@ func (b *byteSize) Set(text string) error {
 func (b *byteSize) Type() string { return "quantity" }
 
 // legacyResources is a flag that takes extended resources. The domain of one
-// tells whose cards it stands for.
+// tells whose GPUs it stands for.
 type legacyResources struct{ byVendor *map[gpu.Vendor]string }
 
 // String implements pflag.Value.

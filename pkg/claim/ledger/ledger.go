@@ -74,7 +74,7 @@ func Open(dir string) (*Ledger, []Broken, error) {
 }
 
 // Refresh takes in what another process has changed, which is hardly ever
-// anything. The caller holds the locks of the cards that it is about to work on,
+// anything. The caller holds the locks of the GPUs that it is about to work on,
 // so what it then sees of them is final.
 func (l *Ledger) Refresh() ([]Broken, error) {
 	l.mu.RLock()
@@ -186,25 +186,25 @@ func (l *Ledger) List() []Record {
 	return all
 }
 
-// On returns the records that hold something on the cards, in any order.
-func (l *Ledger) On(cards []string) []Record {
+// On returns the records that hold something on the GPUs, in any order.
+func (l *Ledger) On(gpus []string) []Record {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var found []Record
 	for _, r := range l.records {
-		if slices.ContainsFunc(r.Devices, func(d Device) bool { return slices.Contains(cards, d.Placement.GPU) }) {
+		if slices.ContainsFunc(r.Devices, func(d Device) bool { return slices.Contains(gpus, d.Placement.GPU) }) {
 			found = append(found, r.Clone())
 		}
 	}
 	return found
 }
 
-// DevicesOn are the devices of records that are on one card, by its PCI address.
-func DevicesOn(records []Record, card string) []Device {
+// DevicesOn are the devices of records that are on one GPU, by its PCI address.
+func DevicesOn(records []Record, gpuID string) []Device {
 	var devices []Device
 	for _, r := range records {
 		for _, d := range r.Devices {
-			if d.Placement.GPU == card {
+			if d.Placement.GPU == gpuID {
 				devices = append(devices, d)
 			}
 		}

@@ -59,9 +59,9 @@ type Pod struct {
 }
 
 // LeftoverUID is the key of what is left of a claim on one GPU, named by
-// gpu.CardName.
-func LeftoverUID(claim types.UID, card string) types.UID {
-	return claim + "-left-on-" + types.UID(card)
+// gpu.GPUName.
+func LeftoverUID(claim types.UID, gpuID string) types.UID {
+	return claim + "-left-on-" + types.UID(gpuID)
 }
 
 // PodNames are the names of the pods.
@@ -102,7 +102,7 @@ type Device struct {
 	// HandedOut says that a Prepare of the claim has succeeded with this device, so
 	// containers may use it. A later Prepare that fails does not take it back.
 	HandedOut bool `json:"handedOut,omitempty"`
-	// LoadID identifies the boot and the load of the card's driver under which the
+	// LoadID identifies the boot and the load of the GPU's driver under which the
 	// device was handed out. Partitions do not outlive either, so what is found at
 	// the placement under another one is not ours.
 	LoadID string `json:"loadID,omitempty"`
@@ -110,9 +110,9 @@ type Device struct {
 	ShareID types.UID `json:"shareID,omitempty"`
 	// Amount is what the claim has of the share.
 	Amount *gpu.Amount `json:"amount,omitempty"`
-	// Before is how the card was set before its first share, which the release of
-	// the last one brings back. All holders of shares of a card have the same.
-	Before *gpu.CardSettings `json:"before,omitempty"`
+	// Before is how the GPU was set before its first share, which the release of
+	// the last one brings back. All holders of shares of a GPU have the same.
+	Before *gpu.GPUSettings `json:"before,omitempty"`
 
 	// unknown are the fields of a newer version.
 	unknown fields
@@ -218,7 +218,7 @@ func Decode(data []byte) (Record, error) {
 	}
 	for i, d := range r.Devices {
 		if d.Name == "" || d.Placement.GPU == "" {
-			return Record{}, fmt.Errorf("devices[%d] has no name or no card", i)
+			return Record{}, fmt.Errorf("devices[%d] has no name or no GPU", i)
 		}
 	}
 	return r, nil

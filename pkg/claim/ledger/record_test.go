@@ -42,8 +42,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"no claim":         {`{"version":1,"state":"Prepared"}`, "claim.uid is missing"},
 		"no state":         {`{"version":1,"claim":{"uid":"a"}}`, `state is "", not Preparing or Prepared`},
 		"an unknown state": {`{"version":1,"claim":{"uid":"a"},"state":"Done"}`, `state is "Done"`},
-		"device, no name":  {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"placement":{"gpu":"x"}}]}`, "devices[0] has no name or no card"},
-		"device, no card":  {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"name":"d"}]}`, "devices[0] has no name or no card"},
+		"device, no name":  {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"placement":{"gpu":"x"}}]}`, "devices[0] has no name or no GPU"},
+		"device, no GPU":   {`{"version":1,"claim":{"uid":"a"},"state":"Prepared","devices":[{"name":"d"}]}`, "devices[0] has no name or no GPU"},
 		"a wrong type":     {`{"version":"1"}`, "no valid JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, in
 	}
 	var last error
 	for {
-		l, err := onCard(ctx, d, pciAddress, func(c *card) (look, error) {
+		l, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (look, error) {
 			found, missing, err := c.find(want, index)
 			return look{found, missing}, err
 		})
@@ -54,20 +54,20 @@ func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, in
 }
 
 // find looks for the partition. missing says what it still lacks.
-func (c *card) find(want xcp.Mode, index int) (found partition, missing, err error) {
+func (c *gpuHandle) find(want xcp.Mode, index int) (found partition, missing, err error) {
 	now, err := c.mode()
 	if err != nil {
 		return found, nil, err
 	}
 	if now != want {
-		return found, nil, fmt.Errorf("card %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, now, want)
+		return found, nil, fmt.Errorf("GPU %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, now, want)
 	}
 	l, err := c.confirmed()
 	if err != nil {
 		return found, nil, err
 	}
 	if index < 0 || index >= len(l.partitions) {
-		return found, nil, fmt.Errorf("card %s: mode %s has %d partitions and none with index %d", c.pciAddress, want, len(l.partitions), index)
+		return found, nil, fmt.Errorf("GPU %s: mode %s has %d partitions and none with index %d", c.pciAddress, want, len(l.partitions), index)
 	}
 	found = l.partitions[index]
 	if found.node == nil {
@@ -79,9 +79,9 @@ func (c *card) find(want xcp.Mode, index int) (found partition, missing, err err
 	return found, missing, err
 }
 
-// confirmed is what the card is by the last topology, of which the card's own
+// confirmed is what the GPU is by the last topology, of which the GPU's own
 // nodes are read again.
-func (c *card) confirmed() (live, error) {
+func (c *gpuHandle) confirmed() (live, error) {
 	l, err := c.look()
 	if err != nil {
 		return l, err
@@ -101,8 +101,8 @@ func (c *card) confirmed() (live, error) {
 	return l, nil
 }
 
-// fresh is what the card is by a topology that was read just now.
-func (c *card) fresh() (live, error) {
+// fresh is what the GPU is by a topology that was read just now.
+func (c *gpuHandle) fresh() (live, error) {
 	top, err := c.driver.readTopology(c.task)
 	if err != nil {
 		return live{}, err
@@ -111,11 +111,11 @@ func (c *card) fresh() (live, error) {
 }
 
 // missingNode says that KFD does not have a partition that the mode should have.
-func (c *card) missingNode(l live, index int) error {
+func (c *gpuHandle) missingNode(l live, index int) error {
 	if len(l.nodes()) == 0 {
 		return c.withoutKFD()
 	}
-	return fmt.Errorf("card %s: %s", c.pciAddress, shortfall(l, index))
+	return fmt.Errorf("GPU %s: %s", c.pciAddress, shortfall(l, index))
 }
 
 // shortfall is also the reason of an obstacle. Of the causes this one has been
@@ -126,13 +126,13 @@ func shortfall(l live, index int) string {
 }
 
 // missingDevice says that a device node is not in /dev yet.
-func (c *card) missingDevice(p partition) (missing, err error) {
+func (c *gpuHandle) missingDevice(p partition) (missing, err error) {
 	if err := c.checkMinor(p); err != nil {
 		return nil, err
 	}
 	for _, name := range devicePaths(p) {
 		if _, err := c.stat(name); absent(err) {
-			return fmt.Errorf("card %s: there is no device node %s; is udev at work?", c.pciAddress, name), nil
+			return fmt.Errorf("GPU %s: there is no device node %s; is udev at work?", c.pciAddress, name), nil
 		} else if err != nil {
 			return nil, err
 		}
@@ -142,8 +142,8 @@ func (c *card) missingDevice(p partition) (missing, err error) {
 
 // reportShortfall tells the log that partitions are missing beside the one that
 // was wanted.
-func (c *card) reportShortfall(l live) {
+func (c *gpuHandle) reportShortfall(l live) {
 	if missing := l.missing(); len(missing) > 0 {
-		c.driver.cfg.Logger.Info("A card has fewer partitions than its mode should have", "card", c.pciAddress, "mode", l.mode, "missing", missing)
+		c.driver.cfg.Logger.Info("A GPU has fewer partitions than its mode should have", "gpu", c.pciAddress, "mode", l.mode, "missing", missing)
 	}
 }

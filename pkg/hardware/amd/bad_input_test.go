@@ -26,32 +26,32 @@ func nodeNumber(path string) int64 {
 	return n
 }
 
-// fault is a write of the first card's mode that goes wrong.
+// fault is a write of the first GPU's mode that goes wrong.
 func fault(w amdgpu.WriteFault) amdgpu.Faults {
-	w.Card, w.File = first, computeFile
+	w.GPU, w.File = first, computeFile
 	return amdgpu.Faults{Writes: []amdgpu.WriteFault{w}}
 }
 
-// nothingTwice makes sure that no two partitions of a card share a node.
-func (m *machine) nothingTwice(card string) {
+// nothingTwice makes sure that no two partitions of a GPU share a node.
+func (m *machine) nothingTwice(gpuID string) {
 	m.t.Helper()
-	live, err := m.Live(m.t.Context(), card)
+	live, err := m.Live(m.t.Context(), gpuID)
 	require.NoError(m.t, err)
 	seen := map[string]string{}
 	for _, p := range live {
 		if !p.Complete {
 			continue
 		}
-		node := m.nodes(xcpOf(card, p.Profile, p.Start))[1]
+		node := m.nodes(xcpOf(gpuID, p.Profile, p.Start))[1]
 		assert.Empty(m.t, seen[node], "%s", p.Name())
 		seen[node] = p.Name()
 	}
 }
 
-func TestModeThatTheCardLacks(t *testing.T) {
+func TestModeThatTheGPULacks(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	_, err := m.Create(t.Context(), xcpOf(first, "tpx", 0))
-	require.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX")
+	require.ErrorContains(t, err, "GPU 0000:05:00.0 cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX")
 	assert.Empty(t, m.switches(), "the kernel is not even asked")
 	m.create(xcpOf(first, "cpx", 0))
 	m.nothingTwice(first)
@@ -59,14 +59,14 @@ func TestModeThatTheCardLacks(t *testing.T) {
 
 func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	before := m.cards()[0]
+	before := m.gpus()[0]
 	m.create(xcpOf(first, "dpx", 0))
-	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: "*", Mode: xcp.NPS4}}})
+	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: "*", Mode: xcp.NPS4}}})
 	_, err := m.Create(t.Context(), xcpOf(first, "dpx", 0))
 	require.ErrorContains(t, err, "cannot be put into mode DPX: in memory mode NPS4 it has QPX, CPX")
-	assert.ErrorContains(t, err, "if the memory mode was changed, what the card offers is published anew and the pod can be deleted")
+	assert.ErrorContains(t, err, "if the memory mode was changed, what the GPU offers is published anew and the pod can be deleted")
 
-	after := m.cards()[0]
+	after := m.gpus()[0]
 	assert.Equal(t, "NPS4", after.MemoryMode)
 	assert.Less(t, len(after.Placements), len(before.Placements), "what is not to be had any more is not offered")
 	for _, p := range after.Placements {
@@ -76,7 +76,7 @@ func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	m.create(xcpOf(first, "cpx", 7))
 	m.nothingTwice(first)
 	m.faults(amdgpu.Faults{})
-	assert.Equal(t, before, m.cards()[0])
+	assert.Equal(t, before, m.gpus()[0])
 	m.create(xcpOf(first, "dpx", 0))
 }
 
@@ -84,7 +84,7 @@ func TestWriteThatSucceedsAndChangesNothing(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	m.faults(fault(amdgpu.WriteFault{Ignored: true, Times: 1}))
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
-	require.ErrorContains(t, err, "card 0000:05:00.0: amdgpu took mode CPX without an error, but the card is in SPX")
+	require.ErrorContains(t, err, "GPU 0000:05:00.0: amdgpu took mode CPX without an error, but the GPU is in SPX")
 	m.create(whole(first))
 	m.create(xcpOf(first, "cpx", 0))
 	m.nothingTwice(first)
@@ -92,18 +92,18 @@ func TestWriteThatSucceedsAndChangesNothing(t *testing.T) {
 
 func TestKFDNodesFewerThanAsked(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	card := m.cards()[0]
-	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{5}, Missing: "kfd"}}})
+	g := m.gpus()[0]
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Partitions: []int{5}, Missing: "kfd"}}})
 	m.create(xcpOf(first, "cpx", 4))
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 5))
-	require.ErrorContains(t, err, "card 0000:05:00.0: KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5")
+	require.ErrorContains(t, err, "GPU 0000:05:00.0: KFD has only 7 of the 8 partitions of mode CPX, and not that with index 5")
 	_, err = m.Edits(t.Context(), xcpOf(first, "cpx", 5))
 	require.Error(t, err)
 	obstacles, err := m.Obstacles(t.Context(), first, true)
 	require.NoError(t, err)
 	require.Len(t, obstacles, 1)
 	assert.Equal(t, xcpOf(first, "cpx", 5).Name(), obstacles[0].Placement)
-	assert.Equal(t, card, m.cards()[0])
+	assert.Equal(t, g, m.gpus()[0])
 	m.nothingTwice(first)
 
 	m.faults(amdgpu.Faults{})
@@ -114,21 +114,21 @@ func TestKFDNodesFewerThanAsked(t *testing.T) {
 	assert.Equal(t, []string{"CPX"}, m.switches(), "one switch in all")
 }
 
-func TestProcessThatTakesTheCardBetweenCheckAndWrite(t *testing.T) {
+func TestProcessThatTakesTheGPUBetweenCheckAndWrite(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	card := m.cards()[0]
+	g := m.gpus()[0]
 	obstacles, err := m.Obstacles(t.Context(), first, false)
 	require.NoError(t, err)
 	require.Empty(t, obstacles)
-	m.faults(fault(amdgpu.WriteFault{Process: &amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}}}))
+	m.faults(fault(amdgpu.WriteFault{Process: &amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{first}}}))
 	_, err = m.Create(t.Context(), xcpOf(first, "cpx", 0))
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	require.ErrorIs(t, err, unix.EBUSY)
-	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
+	assert.ErrorContains(t, err, "GPU 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
 	assert.NotEmpty(t, m.switches(), "the kernel is asked: its answer counts")
 	obstacles, err = m.Obstacles(t.Context(), first, false)
 	require.NoError(t, err)
-	require.Len(t, obstacles, len(card.Placements)-1, "fenced, all but what needs no switch")
+	require.Len(t, obstacles, len(g.Placements)-1, "fenced, all but what needs no switch")
 	assert.Equal(t, gpu.ObstacleBusy, obstacles[0].Kind)
 	assert.Contains(t, obstacles[0].Reason, "process 4242 (python3)")
 	m.create(whole(first))
@@ -142,66 +142,66 @@ func TestProcessThatTakesTheCardBetweenCheckAndWrite(t *testing.T) {
 	m.nothingTwice(first)
 }
 
-// On older kernels a process of any card keeps all of them from being switched.
-func TestProcessOfAnotherCardOnAnOldKernel(t *testing.T) {
+// On older kernels a process of any GPU keeps all of them from being switched.
+func TestProcessOfAnotherGPUOnAnOldKernel(t *testing.T) {
 	other := "0000:26:00.0"
 	start := func(m *machine) {
-		require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 7, Name: "gpuagent", Cards: []string{other}}))
+		require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 7, Name: "gpuagent", GPUs: []string{other}}))
 	}
 	m := simulated(t, "mi300x8")
 	start(m)
 	m.create(xcpOf(first, "cpx", 0))
 
 	m = simulated(t, "mi300x8", func(inv *models.Inventory) { inv.AMDDriver.BusyHost = true })
-	m.cards()
+	m.gpus()
 	start(m)
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
 	require.ErrorIs(t, err, gpu.ErrInUse)
-	assert.ErrorContains(t, err, "nobody uses it, but this kernel switches no card while any process of the host uses KFD, and process 7 (gpuagent) does")
-	for _, card := range []string{first, "0000:e5:00.0"} {
-		obstacles, err := m.Obstacles(t.Context(), card, false)
+	assert.ErrorContains(t, err, "nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and process 7 (gpuagent) does")
+	for _, gpuID := range []string{first, "0000:e5:00.0"} {
+		obstacles, err := m.Obstacles(t.Context(), gpuID, false)
 		require.NoError(t, err)
-		assert.NotEmpty(t, obstacles, "learnt for all cards")
+		assert.NotEmpty(t, obstacles, "learnt for all GPUs")
 	}
 	require.NoError(t, amdgpu.EndProcess(m.root, 7))
 	m.create(xcpOf(first, "cpx", 0))
 }
 
-func TestCardInReset(t *testing.T) {
+func TestGPUInReset(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	cards := m.cards()
+	gpus := m.gpus()
 	m.faults(amdgpu.Faults{Resetting: []string{first}})
 	for _, p := range []gpu.Placement{xcpOf(first, "cpx", 0), whole(first)} {
 		_, err := m.Create(t.Context(), p)
-		require.ErrorContains(t, err, "card 0000:05:00.0 is being reset")
+		require.ErrorContains(t, err, "GPU 0000:05:00.0 is being reset")
 		require.ErrorIs(t, err, unix.EPERM)
 	}
 	_, err := m.Edits(t.Context(), whole(first))
 	require.Error(t, err, "nothing is handed out of it")
 	require.ErrorContains(t, m.CheckHealth(t.Context(), first), "is being reset")
 	others, err := m.Inventory(t.Context())
-	assert.Equal(t, cards[1:], renumbered(others), "the other cards are as they were")
-	require.ErrorContains(t, err, "card 0000:05:00.0 (amdgpu): card 0000:05:00.0 is being reset")
-	m.create(xcpOf(cards[1].PCIAddress, "cpx", 0))
+	assert.Equal(t, gpus[1:], renumbered(others), "the other GPUs are as they were")
+	require.ErrorContains(t, err, "GPU 0000:05:00.0 (amdgpu): GPU 0000:05:00.0 is being reset")
+	m.create(xcpOf(gpus[1].PCIAddress, "cpx", 0))
 
 	m.faults(amdgpu.Faults{})
 	require.NoError(t, m.CheckHealth(t.Context(), first))
 	m.create(xcpOf(first, "cpx", 0))
 	m.nothingTwice(first)
-	assert.Equal(t, cards, m.cards())
+	assert.Equal(t, gpus, m.gpus())
 }
 
-// renumbered gives cards the numbers that they have when the first one answers.
-func renumbered(cards []gpu.GPU) []gpu.GPU {
-	for i := range cards {
-		cards[i].Index++
+// renumbered gives GPUs the numbers that they have when the first one answers.
+func renumbered(gpus []gpu.GPU) []gpu.GPU {
+	for i := range gpus {
+		gpus[i].Index++
 	}
-	return cards
+	return gpus
 }
 
-func TestCardThatVanishes(t *testing.T) {
+func TestGPUThatVanishes(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	cards := m.cards()
+	gpus := m.gpus()
 	m.create(xcpOf(first, "cpx", 0))
 	m.faults(amdgpu.Faults{Lost: []string{first}})
 	for name, call := range map[string]func() error{
@@ -210,18 +210,18 @@ func TestCardThatVanishes(t *testing.T) {
 		"edits":  func() error { _, err := m.Edits(t.Context(), xcpOf(first, "cpx", 0)); return err },
 		"health": func() error { return m.CheckHealth(t.Context(), first) },
 	} {
-		assert.ErrorContains(t, call(), "card 0000:05:00.0 is gone from the PCI bus", name)
+		assert.ErrorContains(t, call(), "GPU 0000:05:00.0 is gone from the PCI bus", name)
 	}
 	others, err := m.Inventory(t.Context())
-	assert.Equal(t, cards[1:], renumbered(others))
+	assert.Equal(t, gpus[1:], renumbered(others))
 	require.ErrorContains(t, err, "0000:05:00.0 is gone from the PCI bus")
 	report, err := m.Report(t.Context())
 	require.NoError(t, err)
-	require.Len(t, report.Cards, 8)
-	assert.Contains(t, report.Cards[0].Unhealthy, "is gone")
+	require.Len(t, report.GPUs, 8)
+	assert.Contains(t, report.GPUs[0].Unhealthy, "is gone")
 
 	m.faults(amdgpu.Faults{})
-	assert.Equal(t, cards, m.cards())
+	assert.Equal(t, gpus, m.gpus())
 	m.create(xcpOf(first, "cpx", 0))
 }
 
@@ -230,17 +230,17 @@ func TestPluginKilledBetweenWriteAndReadBack(t *testing.T) {
 	for name, hang := range map[string]string{"before the write took effect": "before", "after it": "after"} {
 		t.Run(name, func(t *testing.T) {
 			m := simulated(t, "mi300x8")
-			cards := m.cards()
+			gpus := m.gpus()
 			m.faults(fault(amdgpu.WriteFault{Hang: hang}))
 			ctx, cancel := context.WithCancel(t.Context())
 			m.files.onWrite = cancel
 			_, err := m.Create(ctx, xcpOf(first, "cpx", 3))
 			m.files.onWrite = nil
 			require.ErrorIs(t, err, context.Canceled)
-			assert.ErrorContains(t, err, "writing CPX to /sys/bus/pci/devices/0000:05:00.0/"+computeFile+" on card 0000:05:00.0 has not returned")
+			assert.ErrorContains(t, err, "writing CPX to /sys/bus/pci/devices/0000:05:00.0/"+computeFile+" on GPU 0000:05:00.0 has not returned")
 			_, err = m.Create(t.Context(), xcpOf(first, "cpx", 3))
 			require.ErrorContains(t, err, "has not returned", "as long as it hangs, the next is told at once")
-			m.create(xcpOf(cards[1].PCIAddress, "cpx", 0))
+			m.create(xcpOf(gpus[1].PCIAddress, "cpx", 0))
 
 			dead := m.Driver
 			m.restart()
@@ -251,7 +251,7 @@ func TestPluginKilledBetweenWriteAndReadBack(t *testing.T) {
 			part := m.create(xcpOf(first, "cpx", 3))
 			assert.Equal(t, "renderD131", part.ID)
 			if hang == "after" {
-				assert.Empty(t, m.switches(), "the card is in the mode already")
+				assert.Empty(t, m.switches(), "the GPU is in the mode already")
 			}
 			m.nothingTwice(first)
 			require.Eventually(t, func() bool { // the old process' write comes back
@@ -264,11 +264,11 @@ func TestPluginKilledBetweenWriteAndReadBack(t *testing.T) {
 
 func TestKFDThatCannotBeStartedAgain(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	m.cards()
+	m.gpus()
 	m.faults(fault(amdgpu.WriteFault{Error: amdgpu.Errno(unix.EIO), Times: 1}))
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
 	require.ErrorIs(t, err, unix.EIO)
-	assert.ErrorContains(t, err, "KFD could not be started again on the card")
+	assert.ErrorContains(t, err, "KFD could not be started again on the GPU")
 	require.ErrorContains(t, m.CheckHealth(t.Context(), first), "has no node in KFD's topology", "fenced")
 	_, err = m.Create(t.Context(), whole(first))
 	require.ErrorContains(t, err, "has no node in KFD's topology")
@@ -280,7 +280,7 @@ func TestKFDThatCannotBeStartedAgain(t *testing.T) {
 
 func TestRenderNodesThatComeLate(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Missing: "render", Late: metav1.Duration{Duration: 200 * time.Millisecond}}}})
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Missing: "render", Late: metav1.Duration{Duration: 200 * time.Millisecond}}}})
 	start := time.Now()
 	m.create(xcpOf(first, "cpx", 3))
 	assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
@@ -289,9 +289,9 @@ func TestRenderNodesThatComeLate(t *testing.T) {
 
 func TestUncorrectedErrors(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	m.faults(amdgpu.Faults{RAS: []amdgpu.RAS{{Card: first, Uncorrectable: 2, Correctable: 1}}})
+	m.faults(amdgpu.Faults{RAS: []amdgpu.RAS{{GPU: first, Uncorrectable: 2, Correctable: 1}}})
 	err := m.CheckHealth(t.Context(), first)
-	require.ErrorContains(t, err, "card 0000:05:00.0 has counted 2 errors that could not be corrected (umc 2): drain it")
+	require.ErrorContains(t, err, "GPU 0000:05:00.0 has counted 2 errors that could not be corrected (umc 2): drain it")
 	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: first, Fatal: true})
 	assert.False(t, over)
 	require.Error(t, err)
@@ -310,7 +310,7 @@ func TestUncorrectedErrors(t *testing.T) {
 // not count any more.
 func TestReboot(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	cards := m.cards()
+	gpus := m.gpus()
 	m.create(xcpOf(first, "cpx", 0))
 	load, err := m.LoadID()
 	require.NoError(t, err)
@@ -321,7 +321,7 @@ func TestReboot(t *testing.T) {
 	live, err := m.Live(t.Context(), first)
 	require.NoError(t, err)
 	assert.Empty(t, live)
-	assert.Equal(t, cards, m.cards())
+	assert.Equal(t, gpus, m.gpus())
 	m.create(xcpOf(first, "cpx", 0))
 	m.nothingTwice(first)
 }
@@ -333,9 +333,9 @@ func TestVirtualFunction(t *testing.T) {
 			inv.AMD[i].VF = true
 		}
 	})
-	for _, card := range m.cards() {
-		require.Len(t, card.Placements, 1)
-		assert.Equal(t, "spx", card.Placements[0].Profile)
+	for _, g := range m.gpus() {
+		require.Len(t, g.Placements, 1)
+		assert.Equal(t, "spx", g.Placements[0].Profile)
 	}
 	m.create(whole(first))
 	_, err := m.Create(t.Context(), xcpOf(first, "cpx", 0))
@@ -343,7 +343,7 @@ func TestVirtualFunction(t *testing.T) {
 	assert.Empty(t, m.switches())
 }
 
-// Card errors are what a caller looks for to take a card out of service.
+// GPU errors are what a caller looks for to take a GPU out of service.
 func TestHealthErrorsAreTyped(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	m.faults(amdgpu.Faults{Lost: []string{first}})

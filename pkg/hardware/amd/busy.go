@@ -7,30 +7,30 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// explainBusy says who keeps the card from being switched.
-func (c *card) explainBusy(want xcp.Mode, cause error) error {
+// explainBusy says who keeps the GPU from being switched.
+func (c *gpuHandle) explainBusy(want xcp.Mode, cause error) error {
 	who, err := c.who()
 	if err != nil {
 		who = processes{}
-		c.driver.cfg.Logger.Info("Who uses a card cannot be read", "card", c.pciAddress, "reason", err.Error())
+		c.driver.cfg.Logger.Info("Who uses a GPU cannot be read", "gpu", c.pciAddress, "reason", err.Error())
 	}
 	var reason string
 	switch {
-	case len(who.card) > 0:
-		reason = fmt.Sprintf("%s %s it; end or move them, this is tried again", names(who.card), use(who.card))
+	case len(who.gpu) > 0:
+		reason = fmt.Sprintf("%s %s it; end or move them, this is tried again", names(who.gpu), use(who.gpu))
 	case len(who.others) > 0:
 		c.learnHostBusy()
-		reason = fmt.Sprintf("nobody uses it, but this kernel switches no card while any process of the host uses KFD, and %s %s; end them or bring the node a newer amdgpu, this is tried again",
+		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s %s; end them or bring the node a newer amdgpu, this is tried again",
 			names(who.others), does(who.others))
 	default:
 		// A process is off the list before KFD is done with it, and older kernels
-		// switch one card at a time.
-		reason = "no process is seen to use KFD, so one has only just ended or another card is being switched; this is tried again"
+		// switch one GPU at a time.
+		reason = "no process is seen to use KFD, so one has only just ended or another GPU is being switched; this is tried again"
 	}
 	return &BusyError{PCIAddress: c.pciAddress, Mode: want, Reason: reason, cause: cause}
 }
 
-// BusyError is a card that cannot be switched because somebody uses it.
+// BusyError is a GPU that cannot be switched because somebody uses it.
 // errors.Is finds gpu.ErrInUse in it, and the kernel's own answer.
 type BusyError struct {
 	PCIAddress string
@@ -41,7 +41,7 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("card %s cannot be put into mode %s: %s", e.PCIAddress, e.Mode, e.Reason)
+	return fmt.Sprintf("GPU %s cannot be put into mode %s: %s", e.PCIAddress, e.Mode, e.Reason)
 }
 
 // Unwrap makes errors.Is work.
@@ -61,8 +61,8 @@ func does(all []process) string {
 	return "do"
 }
 
-// who lists the processes of the card as it is now.
-func (c *card) who() (processes, error) {
+// who lists the processes of the GPU as it is now.
+func (c *gpuHandle) who() (processes, error) {
 	l, err := c.look()
 	if err != nil {
 		return processes{}, err
@@ -72,8 +72,8 @@ func (c *card) who() (processes, error) {
 
 // learnHostBusy notes that the kernel counts all processes of the host. It is
 // only told after the whole patience: a moment after the end of a process, a
-// kernel that looks at the card alone refuses as well.
-func (c *card) learnHostBusy() {
+// kernel that looks at the GPU alone refuses as well.
+func (c *gpuHandle) learnHostBusy() {
 	if load, err := c.loadID(); err == nil {
 		c.learn(func() { c.driver.hostBusy = load })
 	}
@@ -81,7 +81,7 @@ func (c *card) learnHostBusy() {
 
 // learnFromSuccess notes that the kernel does not count all processes of the
 // host, if there are any.
-func (c *card) learnFromSuccess() {
+func (c *gpuHandle) learnFromSuccess() {
 	if who, err := c.who(); err == nil && len(who.others) > 0 {
 		c.learn(func() { c.driver.hostBusy = "" })
 	}

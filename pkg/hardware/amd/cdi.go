@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// kfdDevice is the one way into KFD for all cards; which of them a process sees
+	// kfdDevice is the one way into KFD for all GPUs; which of them a process sees
 	// there is decided by the render nodes that it may open.
 	kfdDevice = "/dev/kfd"
 	renderDir = "/dev/dri"
 )
 
-// devicePaths are the device nodes of a partition. A card's primary node
+// devicePaths are the device nodes of a partition. A GPU's primary node
 // (/dev/dri/card0) is never among them: through it the driver puts work on
 // whichever partition has least to do.
 func devicePaths(p partition) []string {
@@ -36,14 +36,14 @@ func (d *Driver) CommonEdits(context.Context, []string) (*cdispecs.ContainerEdit
 // like ROCR_VISIBLE_DEVICES is set, since its numbers count what the device
 // nodes let a container see, and would filter twice.
 //
-// A whole card that is cut is one that somebody watches with admin access: it is
+// A whole GPU that is cut is one that somebody watches with admin access: it is
 // all its partitions.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	want, err := modeOf(p)
 	if err != nil {
 		return nil, err
 	}
-	return onCard(ctx, d, p.GPU, func(c *card) (*cdispecs.ContainerEdits, error) {
+	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (*cdispecs.ContainerEdits, error) {
 		l, err := c.confirmed()
 		if err != nil {
 			return nil, err
@@ -52,7 +52,7 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 			return q.node == nil || p.Type == gpu.TypeXCP && q.index != p.Start
 		})
 		if p.Type == gpu.TypeXCP && l.mode != want {
-			return nil, fmt.Errorf("card %s is in mode %s and has no partition of mode %s", c.pciAddress, l.mode, want)
+			return nil, fmt.Errorf("GPU %s is in mode %s and has no partition of mode %s", c.pciAddress, l.mode, want)
 		}
 		if len(parts) == 0 {
 			return nil, c.missingNode(l, p.Start)
@@ -62,7 +62,7 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 }
 
 // edits are the nodes of some partitions, each once.
-func (c *card) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
+func (c *gpuHandle) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
 	edits := &cdispecs.ContainerEdits{}
 	for _, p := range parts {
 		if err := c.checkMinor(p); err != nil {
@@ -83,13 +83,13 @@ func (c *card) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
 // addNode adds a device node and its group: the nodes belong to render or video,
 // by other numbers in each distribution, and a container whose user is not root
 // could not open them.
-func (c *card) addNode(edits *cdispecs.ContainerEdits, name string) error {
+func (c *gpuHandle) addNode(edits *cdispecs.ContainerEdits, name string) error {
 	info, err := c.stat(name)
 	if err != nil {
 		return err
 	}
 	if info.Mode&fs.ModeCharDevice == 0 {
-		return fmt.Errorf("card %s: %s is no character device", c.pciAddress, name)
+		return fmt.Errorf("GPU %s: %s is no character device", c.pciAddress, name)
 	}
 	node := &cdispecs.DeviceNode{Path: name, Type: "c", Major: int64(info.Major), Minor: int64(info.Minor), Permissions: "rw"}
 	if root := c.driver.cfg.HostDevRoot; root != "/" {

@@ -42,7 +42,7 @@ func TestEdits(t *testing.T) {
 	assert.Equal(t, "/dev/dri/renderD131", edits.DeviceNodes[1].Path)
 	assert.Equal(t, "/var/lib/simulated/dev/dri/renderD131", edits.DeviceNodes[1].HostPath)
 
-	// The card is watched while it is cut.
+	// The GPU is watched while it is cut.
 	edits, err = d.Edits(t.Context(), paperPlacement("spx", 0))
 	require.NoError(t, err)
 	assert.Len(t, edits.DeviceNodes, 1+8, "KFD once, and all partitions")
@@ -52,7 +52,7 @@ func TestEdits(t *testing.T) {
 		breaks func()
 		want   string
 	}{
-		"another mode":       {paperPlacement("dpx", 0), func() {}, "card 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
+		"another mode":       {paperPlacement("dpx", 0), func() {}, "GPU 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
 		"not a device":       {paperPlacement("cpx", 4), func() { files.infos["/dev/dri/renderD132"] = Info{} }, "/dev/dri/renderD132 is no character device"},
 		"no device node":     {paperPlacement("cpx", 5), func() { files.remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
 		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.remove(nodesDir + "/8"); files.set(topologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},

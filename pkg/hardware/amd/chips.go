@@ -4,11 +4,11 @@ package amd
 type chip struct {
 	name string
 	xccs int
-	// vf is true for the id that a virtual function of the card has.
+	// vf is true for the id that a virtual function of the GPU has.
 	vf bool
 }
 
-// chips are the cards that can be cut, for drivers that do not tell what is asked.
+// chips are the GPUs that can be cut, for drivers that do not tell what is asked.
 // Ids: ROCm/rocprofiler-compute, src/utils/mi_gpu_spec.yaml. XCCs: AMD's data
 // sheets ("MI300X: 8 XCDs", "MI300A: 6 XCDs", "MI350 series: 8 XCDs"); those of the
 // MI308X are its num_xcc in ROCm/k8s-device-plugin,

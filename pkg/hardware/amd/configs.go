@@ -21,13 +21,13 @@ const (
 	configMemory = configDir + "/supported_nps_configs"
 )
 
-// headStart is how long one card waits for what is being read of another of its
+// headStart is how long one GPU waits for what is being read of another of its
 // kind.
 const headStart = 200 * time.Millisecond
 
-// configs is what the driver says about the modes of a kind of card.
+// configs is what the driver says about the modes of a kind of GPU.
 type configs struct {
-	// xccs is the number of XCCs of the whole card, zero when the driver does not
+	// xccs is the number of XCCs of the whole GPU, zero when the driver does not
 	// tell.
 	xccs int
 	// engines are the media engines of one partition of each mode.
@@ -48,10 +48,10 @@ func (c configs) under(memory xcp.MemoryMode) []xcp.Mode {
 	return modes
 }
 
-// configs is what the driver says about the modes of the card. It is read once for
-// all cards of a kind, under a load of the driver and a memory mode: there is a
+// configs is what the driver says about the modes of the GPU. It is read once for
+// all GPUs of a kind, under a load of the driver and a memory mode: there is a
 // write for each mode. What cannot be read is empty, and read the next time.
-func (c *card) configs(s *shape) (configs, error) {
+func (c *gpuHandle) configs(s *shape) (configs, error) {
 	device, err := c.device()
 	if err != nil {
 		return configs{}, err
@@ -82,8 +82,8 @@ func (c *card) configs(s *shape) (configs, error) {
 	return out, nil
 }
 
-// learnConfigs reads the description of the modes for all cards of the kind.
-func (c *card) learnConfigs(kind string) configs {
+// learnConfigs reads the description of the modes for all GPUs of the kind.
+func (c *gpuHandle) learnConfigs(kind string) configs {
 	out, err := c.readConfigs()
 	c.learn(func() {
 		close(c.driver.reading[kind])
@@ -94,13 +94,13 @@ func (c *card) learnConfigs(kind string) configs {
 	})
 	if err != nil {
 		// The driver says the same in other files, but for the media engines.
-		c.driver.cfg.Logger.V(1).Info("What amdgpu says about the modes of a card cannot be read", "card", c.pciAddress, "reason", err.Error())
+		c.driver.cfg.Logger.V(1).Info("What amdgpu says about the modes of a GPU cannot be read", "gpu", c.pciAddress, "reason", err.Error())
 	}
 	return out
 }
 
 // readConfigs has the driver describe each mode, and puts the selector back.
-func (c *card) readConfigs() (configs, error) {
+func (c *gpuHandle) readConfigs() (configs, error) {
 	out := configs{engines: map[xcp.Mode]map[string]int64{}, memory: map[xcp.Mode][]xcp.MemoryMode{}}
 	text, err := c.optional(c.file(configModes))
 	if err != nil || text == "" {
@@ -132,8 +132,8 @@ func (c *card) readConfigs() (configs, error) {
 var engineNames = map[string]string{"dec": "decoders", "jpeg": "jpegEngines"}
 
 // readConfig takes down the resources of one partition of the selected mode.
-func (c *card) readConfig(out *configs, mode xcp.Mode) error {
-	// The modes with a fixed number of partitions tell the XCCs of the card.
+func (c *gpuHandle) readConfig(out *configs, mode xcp.Mode) error {
+	// The modes with a fixed number of partitions tell the XCCs of the GPU.
 	xccs, _, err := c.resource("xcc")
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (c *card) readConfig(out *configs, mode xcp.Mode) error {
 
 // resource is how many engines of a kind a partition has, and how many
 // partitions have the same ones.
-func (c *card) resource(kind string) (n, shared int, err error) {
+func (c *gpuHandle) resource(kind string) (n, shared int, err error) {
 	for name, value := range map[string]*int{"num_inst": &n, "num_shared": &shared} {
 		file := c.file(path.Join(configDir, kind, name))
 		text, err := c.optional(file)
@@ -173,7 +173,7 @@ func (c *card) resource(kind string) (n, shared int, err error) {
 			continue
 		}
 		if *value, err = strconv.Atoi(text); err != nil || *value < 0 {
-			return 0, 0, fmt.Errorf("card %s: %s says %q, which is no number of engines", c.pciAddress, file, text)
+			return 0, 0, fmt.Errorf("GPU %s: %s says %q, which is no number of engines", c.pciAddress, file, text)
 		}
 	}
 	return n, shared, nil

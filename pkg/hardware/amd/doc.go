@@ -1,21 +1,21 @@
-// Package amd is AMD Instinct cards as claims need them: what the files of their
-// kernel driver, amdgpu with KFD, say about a card becomes pkg/gpu; a placement
-// becomes a compute mode of the card; and a partition becomes what a container
+// Package amd is AMD Instinct GPUs as claims need them: what the files of their
+// kernel driver, amdgpu with KFD, say about a GPU becomes pkg/gpu; a placement
+// becomes a compute mode of the GPU; and a partition becomes what a container
 // gets to see of it (CDI edits).
 //
 // The way through it: kfd.go reads the topology, partitions.go finds in it which
-// piece of which card each node is; inventory.go, shape.go and configs.go read a
-// card, of which pkg/hardware/xcp says what it offers; switch.go changes the mode,
+// piece of which GPU each node is; inventory.go, shape.go and configs.go read a
+// GPU, of which pkg/hardware/xcp says what it offers; switch.go changes the mode,
 // await.go waits for what comes of it, busy.go and processes.go say who is in the
-// way; modes.go says how a card is set, and memorymode.go and reload.go change the
+// way; modes.go says how a GPU is set, and memorymode.go and reload.go change the
 // memory mode of all, for which the driver is loaded anew; cdi.go describes partitions to containers; health.go, watch.go,
-// obstacles.go and load.go say whether a card is well; report.go shows all of it
+// obstacles.go and load.go say whether a GPU is well; report.go shows all of it
 // to people. Every call to a file goes through task.go, because any of them may
 // hang, and every error through errors.go.
 //
-// Which cards: those that can be cut (amdgpu makes partition files for them), and
+// Which GPUs: those that can be cut (amdgpu makes partition files for them), and
 // of the others those whose KFD node is of a compute generation (CDNA: gfx908,
-// gfx90a, gfx94x, gfx95x). Graphics cards, the graphics of processors and cards
+// gfx90a, gfx94x, gfx95x). Graphics GPUs, the graphics of processors and GPUs
 // without KFD are not ours.
 //
 // vendor.go opens the driver for the plugin.

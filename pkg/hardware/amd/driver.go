@@ -20,7 +20,7 @@ var _ interface {
 	hardware.Obstructed
 } = (*Driver)(nil)
 
-// busyPatience is how long a switch waits for processes that hold the card, when
+// busyPatience is how long a switch waits for processes that hold the GPU, when
 // Config does not say.
 const busyPatience = 10 * time.Second
 
@@ -32,7 +32,7 @@ type Config struct {
 	// container runtime sees: "/", which is also the default, or the folder of a
 	// simulated kernel.
 	HostDevRoot string
-	// BusyPatience is how long a switch waits for processes that hold the card.
+	// BusyPatience is how long a switch waits for processes that hold the GPU.
 	// Zero: 10 s.
 	BusyPatience time.Duration
 	// Reload takes amdgpu out of the kernel and puts it in again, which
@@ -40,22 +40,22 @@ type Config struct {
 	// that is loaded, whenever ctx ends, or its error says that none is. One that is
 	// in use is left alone, with gpu.ErrInUse. Nil: memory modes cannot be changed.
 	Reload func(ctx context.Context) error
-	// ReloadPatience is how long the cards may take until they can be used after a
+	// ReloadPatience is how long the GPUs may take until they can be used after a
 	// load of the driver, which resets them. Zero: 3 min.
 	ReloadPatience time.Duration
 	// Logger hears of what is odd but no failure. The zero value is silent.
 	Logger klog.Logger
 }
 
-// Driver is the machine's AMD Instinct cards. It implements hardware.Driver.
+// Driver is the machine's AMD Instinct GPUs. It implements hardware.Driver.
 //
 // It outlives loads of amdgpu, its own as by SetMemoryPartition and those of others: what
 // it knows belongs to one load, and is learnt anew under the next. While there is no
-// driver, calls fail with fs.ErrNotExist, and cards that were known are reported as
+// driver, calls fail with fs.ErrNotExist, and GPUs that were known are reported as
 // gone.
 type Driver struct {
 	cfg Config
-	// host is the gate of what belongs to no card; module that of the files that
+	// host is the gate of what belongs to no GPU; module that of the files that
 	// tell which load of the driver this is.
 	host, module *gate.Gate
 
@@ -64,11 +64,11 @@ type Driver struct {
 	gates map[string]*gate.Gate
 	// topology is the last that was read.
 	topology *topology
-	// known are the cards by address, as Inventory last told them.
+	// known are the GPUs by address, as Inventory last told them.
 	known map[string]gpu.GPU
-	// shapes is what was learnt about the cards under a load of the driver.
+	// shapes is what was learnt about the GPUs under a load of the driver.
 	shapes map[string]*shape
-	// configs is what the driver says about the modes of a kind of card, and
+	// configs is what the driver says about the modes of a kind of GPU, and
 	// reading is closed when it has been read of one of them.
 	configs map[string]configs
 	reading map[string]chan struct{}
@@ -76,7 +76,7 @@ type Driver struct {
 	// found.
 	places map[int]string
 	// hostBusy is the load of a driver of which we have seen that it switches no
-	// card while any process of the host uses KFD; empty when there is none.
+	// GPU while any process of the host uses KFD; empty when there is none.
 	hostBusy string
 }
 
@@ -112,7 +112,7 @@ func New(cfg Config) (*Driver, error) {
 // there is none. It holds nothing open.
 func (d *Driver) Open(ctx context.Context) error {
 	if _, err := d.addresses(ctx); err != nil {
-		return fmt.Errorf("look for AMD cards: %w", err)
+		return fmt.Errorf("look for AMD GPUs: %w", err)
 	}
 	return nil
 }
@@ -121,13 +121,13 @@ func (d *Driver) Open(ctx context.Context) error {
 // that hang.
 func (d *Driver) Close(context.Context) error { return nil }
 
-// gateOf is the gate of one card.
+// gateOf is the gate of one GPU.
 func (d *Driver) gateOf(pciAddress string) *gate.Gate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g, ok := d.gates[pciAddress]
 	if !ok {
-		g = gate.New("card "+pciAddress, "")
+		g = gate.New("GPU "+pciAddress, "")
 		d.gates[pciAddress] = g
 	}
 	return g

@@ -11,7 +11,7 @@ import (
 // FileError is a call to a file that did not succeed. errors.Is finds the
 // kernel's error number in it.
 type FileError struct {
-	// Subject is what was asked: "card 0000:c1:00.0" or "amdgpu".
+	// Subject is what was asked: "GPU 0000:c1:00.0" or "amdgpu".
 	Subject string
 	// Op is what was done: "read", "write CPX to".
 	Op, Name string
@@ -34,7 +34,7 @@ func bare(err error) error {
 	return err
 }
 
-// HealthError is a card that is not well.
+// HealthError is a GPU that is not well.
 type HealthError struct {
 	PCIAddress string
 	// Problem is what is wrong, Cure what to do.
@@ -43,13 +43,13 @@ type HealthError struct {
 }
 
 func (e *HealthError) Error() string {
-	return fmt.Sprintf("card %s %s: %s", e.PCIAddress, e.Problem, e.Cure)
+	return fmt.Sprintf("GPU %s %s: %s", e.PCIAddress, e.Problem, e.Cure)
 }
 
 // Unwrap gives the error by which it was seen, if it was one.
 func (e *HealthError) Unwrap() error { return e.cause }
 
-// What is wrong with cards, and what a person can do.
+// What is wrong with GPUs, and what a person can do.
 const (
 	problemGone  = "is gone from the PCI bus, or amdgpu has let go of it"
 	cureGone     = "look for its address in dmesg; if it fell off the bus, reboot the node"
@@ -59,17 +59,17 @@ const (
 	cureKFD      = "look for kfd in dmesg; load amdgpu anew or reboot the node"
 )
 
-func (c *card) gone(cause error) error {
+func (c *gpuHandle) gone(cause error) error {
 	return &HealthError{PCIAddress: c.pciAddress, Problem: problemGone, Cure: cureGone, cause: cause}
 }
 
-func (c *card) withoutKFD() error {
+func (c *gpuHandle) withoutKFD() error {
 	return &HealthError{PCIAddress: c.pciAddress, Problem: problemKFD, Cure: cureKFD}
 }
 
-// told turns what the kernel answers while a card is away into words. amdgpu
-// answers EPERM to most files of a card that is in reset.
-func (c *card) told(err error) error {
+// told turns what the kernel answers while a GPU is away into words. amdgpu
+// answers EPERM to most files of a GPU that is in reset.
+func (c *gpuHandle) told(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return &HealthError{PCIAddress: c.pciAddress, Problem: problemReset, Cure: cureReset, cause: err}

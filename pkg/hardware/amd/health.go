@@ -11,23 +11,23 @@ import (
 )
 
 // rasDir has the counts of memory and engine errors, by a file for each block of
-// the chip ("umc_err_count"). Cards without this reliability feature have none.
+// the chip ("umc_err_count"). GPUs without this reliability feature have none.
 const rasDir = "ras"
 
 const rasSuffix = "_err_count"
 
-// CheckHealth asks whether a card is there, answers, can compute, and has counted
+// CheckHealth asks whether a GPU is there, answers, can compute, and has counted
 // no errors that could not be corrected.
 func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
-	_, err := onCard(ctx, d, pciAddress, func(c *card) (struct{}, error) { return struct{}{}, c.examine() })
+	_, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) { return struct{}{}, c.examine() })
 	return err
 }
 
-func (c *card) examine() error {
+func (c *gpuHandle) examine() error {
 	if err := c.bound(); err != nil {
 		return err
 	}
-	// amdgpu answers this with EPERM while the card is in reset.
+	// amdgpu answers this with EPERM while the GPU is in reset.
 	l, err := c.look()
 	if err != nil {
 		return err
@@ -38,8 +38,8 @@ func (c *card) examine() error {
 	return c.examineRAS()
 }
 
-// bound makes sure that amdgpu still drives the card.
-func (c *card) bound() error {
+// bound makes sure that amdgpu still drives the GPU.
+func (c *gpuHandle) bound() error {
 	var err error
 	for _, dir := range driverDirs {
 		if _, err = c.stat(path.Join(dir, c.pciAddress)); err == nil {
@@ -53,10 +53,10 @@ func (c *card) bound() error {
 }
 
 // examineRAS looks for errors that were not corrected. The counts go back to zero
-// when the driver is loaded anew. That a single one takes a card out of service is
+// when the driver is loaded anew. That a single one takes a GPU out of service is
 // also the default of AMD's device-metrics-exporter ("HealthThresholds").
 // Format: docs.kernel.org/gpu/amdgpu/ras.html, "RAS Error Count sysfs Interface".
-func (c *card) examineRAS() error {
+func (c *gpuHandle) examineRAS() error {
 	blocks, uncorrected, err := c.uncorrected()
 	if err != nil {
 		return err
@@ -67,13 +67,13 @@ func (c *card) examineRAS() error {
 	return &HealthError{
 		PCIAddress: c.pciAddress,
 		Problem:    fmt.Sprintf("has counted %d errors that could not be corrected (%s)", uncorrected, strings.Join(blocks, ", ")),
-		Cure:       "drain it and load amdgpu anew or reboot the node; if they come back, have the card replaced",
+		Cure:       "drain it and load amdgpu anew or reboot the node; if they come back, have the GPU replaced",
 	}
 }
 
 // uncorrected sums up the errors that could not be corrected, and names the
 // blocks of the chip that had any.
-func (c *card) uncorrected() (blocks []string, sum uint64, err error) {
+func (c *gpuHandle) uncorrected() (blocks []string, sum uint64, err error) {
 	names, err := c.list(c.file(rasDir))
 	if absent(err) {
 		return nil, 0, nil
@@ -102,7 +102,7 @@ func (c *card) uncorrected() (blocks []string, sum uint64, err error) {
 }
 
 // parseUncorrected reads "ue: 0\nce: 1\n": uncorrectable and corrected errors, and
-// deferred ones ("de") that become one of the others. While the card cannot be
+// deferred ones ("de") that become one of the others. While the GPU cannot be
 // asked the file has a sentence in place of numbers.
 func parseUncorrected(text string) uint64 {
 	for line := range strings.Lines(text) {
@@ -119,9 +119,9 @@ func parseUncorrected(text string) uint64 {
 }
 
 // Recovered tells whether what a fatal event reported is over. Everything that is
-// told of these cards stays to be seen for as long as it is so: a reset, a missing
-// card or KFD node, and the counts of errors, which a new load of the driver takes
-// back. So a card that is well now has recovered. The error says why it is not.
+// told of these GPUs stays to be seen for as long as it is so: a reset, a missing
+// GPU or KFD node, and the counts of errors, which a new load of the driver takes
+// back. So a GPU that is well now has recovered. The error says why it is not.
 func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	if !e.Fatal {
 		return true, nil

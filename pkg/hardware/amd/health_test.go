@@ -17,14 +17,14 @@ import (
 
 const paperAddress = "0000:05:00.0"
 
-// troubles are ways in which a card is not well.
+// troubles are ways in which a GPU is not well.
 var troubles = []struct {
 	name   string
 	breaks func(*tree)
 	want   string
 	is     error
 }{
-	{"in reset", func(f *tree) { f.refuse("read "+devicesDir+"/"+paperAddress+"/"+computeFile, unix.EPERM) }, "card 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
+	{"in reset", func(f *tree) { f.refuse("read "+devicesDir+"/"+paperAddress+"/"+computeFile, unix.EPERM) }, "GPU 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
 	{"gone from the bus", func(f *tree) { f.remove(devicesDir + "/" + paperAddress) }, "is gone from the PCI bus", fs.ErrNotExist},
 	{"let go by amdgpu", func(f *tree) {
 		f.remove(driverDirs[0] + "/" + paperAddress)
@@ -57,7 +57,7 @@ func TestCheckHealth(t *testing.T) {
 	}
 }
 
-// A card with corrected errors, or that cannot be asked for them, is well.
+// A GPU with corrected errors, or that cannot be asked for them, is well.
 func TestErrorsThatDoNotCount(t *testing.T) {
 	files, d := onPaper(t, mi300xSPX())
 	dir := devicesDir + "/" + paperAddress + "/ras/"
@@ -143,8 +143,8 @@ func TestWatchHealth(t *testing.T) {
 	}
 }
 
-// A card whose files hang is no trouble that could be named, and holds up no other.
-func TestWatchHealthWithAHungCard(t *testing.T) {
+// A GPU whose files hang is no trouble that could be named, and holds up no other.
+func TestWatchHealthWithAHungGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := mi308xCPX(1, 136)
 		files, d := onPaper(t, mi300xSPX(), other)

@@ -15,19 +15,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// driverDirs are the folders that have the cards of amdgpu by their PCI
+// driverDirs are the folders that have the GPUs of amdgpu by their PCI
 // addresses, the first that is there.
 var driverDirs = []string{"/sys/bus/pci/drivers/amdgpu", moduleDir + "/drivers/pci:amdgpu"}
 
-// vendorName stands in errors for a vendor's own handle of a card: AMD's cards
+// vendorName stands in errors for a vendor's own handle of a GPU: AMD's GPUs
 // have numbers of several kinds, and none that stays.
 const vendorName = "amdgpu"
 
-// readAheadPatience is how long the cards wait for the topology.
+// readAheadPatience is how long the GPUs wait for the topology.
 const readAheadPatience = time.Second
 
-// Inventory lists the cards in PCI order, with all their placements. Cards that
-// cannot be read, and cards that were there and are gone, do not hide the others:
+// Inventory lists the GPUs in PCI order, with all their placements. GPUs that
+// cannot be read, and GPUs that were there and are gone, do not hide the others:
 // the rest comes out together with an error of type *gpu.InventoryError that
 // names them.
 func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
@@ -36,13 +36,13 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 		return nil, err
 	}
 	d.readAhead(ctx)
-	cards := make([]gpu.GPU, len(all))
+	gpus := make([]gpu.GPU, len(all))
 	ours := make([]bool, len(all))
 	failed := make([]error, len(all))
 	var wait sync.WaitGroup
 	for i, address := range all {
 		wait.Go(func() {
-			cards[i], failed[i] = onCard(ctx, d, address, func(c *card) (gpu.GPU, error) {
+			gpus[i], failed[i] = onGPU(ctx, d, address, func(c *gpuHandle) (gpu.GPU, error) {
 				var err error
 				if ours[i], err = c.ours(); err != nil || !ours[i] {
 					return gpu.GPU{}, err
@@ -58,20 +58,20 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	for i, err := range failed {
 		switch {
 		case err != nil:
-			broken.Cards = append(broken.Cards, &gpu.CardError{PCIAddress: all[i], ID: vendorName, Err: err})
+			broken.GPUs = append(broken.GPUs, &gpu.GPUError{PCIAddress: all[i], ID: vendorName, Err: err})
 		case ours[i]:
-			good = append(good, cards[i])
+			good = append(good, gpus[i])
 		}
 	}
-	gpu.SortCards(good)
+	gpu.SortGPUs(good)
 	d.remember(good)
-	if len(broken.Cards) > 0 {
+	if len(broken.GPUs) > 0 {
 		return good, broken
 	}
 	return good, nil
 }
 
-// readAhead reads the topology once for all cards. One that finds it changed, or
+// readAhead reads the topology once for all GPUs. One that finds it changed, or
 // not there because this failed, reads it for itself.
 func (d *Driver) readAhead(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readAheadPatience)
@@ -81,17 +81,17 @@ func (d *Driver) readAhead(ctx context.Context) {
 	}
 }
 
-// remember keeps the cards, numbered in PCI order.
-func (d *Driver) remember(cards []gpu.GPU) {
+// remember keeps the GPUs, numbered in PCI order.
+func (d *Driver) remember(gpus []gpu.GPU) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i := range cards {
-		cards[i].Index = i
-		d.known[cards[i].PCIAddress] = cards[i]
+	for i := range gpus {
+		gpus[i].Index = i
+		d.known[gpus[i].PCIAddress] = gpus[i]
 	}
 }
 
-// addresses are the cards that amdgpu drives.
+// addresses are the GPUs that amdgpu drives.
 func (d *Driver) addresses(ctx context.Context) ([]string, error) {
 	return through(ctx, d.host, d.cfg.Files, func(t *task) ([]string, error) {
 		names, err := t.list(driverDirs[0])
@@ -111,7 +111,7 @@ func (d *Driver) addresses(ctx context.Context) ([]string, error) {
 	})
 }
 
-// withLost are the cards that amdgpu drives, and those that it drove before.
+// withLost are the GPUs that amdgpu drives, and those that it drove before.
 func (d *Driver) withLost(ctx context.Context) ([]string, error) {
 	addresses, err := d.addresses(ctx)
 	if err != nil {
@@ -126,15 +126,15 @@ func (d *Driver) withLost(ctx context.Context) ([]string, error) {
 	return addresses, nil
 }
 
-// knownAddresses are the cards that Inventory has told, in order.
+// knownAddresses are the GPUs that Inventory has told, in order.
 func (d *Driver) knownAddresses() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.known))
 }
 
-// ours tells whether the card is one that we give out; doc.go has the rule.
-func (c *card) ours() (bool, error) {
+// ours tells whether the GPU is one that we give out; doc.go has the rule.
+func (c *gpuHandle) ours() (bool, error) {
 	_, err := c.stat(c.file(computeFile))
 	if !absent(err) {
 		return err == nil, err
@@ -165,8 +165,8 @@ func (n node) architecture() string {
 	return fmt.Sprintf("gfx%d%x%x", n.gfx/10000, n.gfx/100%100, n.gfx%100)
 }
 
-// describe reads everything about a card.
-func (c *card) describe() (gpu.GPU, error) {
+// describe reads everything about a GPU.
+func (c *gpuHandle) describe() (gpu.GPU, error) {
 	g := gpu.GPU{PCIAddress: c.pciAddress, Vendor: gpu.AMD}
 	l, err := c.look()
 	if err != nil {
@@ -210,9 +210,9 @@ func (c *card) describe() (gpu.GPU, error) {
 	return g, nil
 }
 
-// pciID is what two files of the card say it is to the PCI bus, empty where there
+// pciID is what two files of the GPU say it is to the PCI bus, empty where there
 // are none.
-func (c *card) pciID(device, vendor string) (string, error) {
+func (c *gpuHandle) pciID(device, vendor string) (string, error) {
 	var numbers [2]uint16
 	for i, name := range []string{device, vendor} {
 		text, err := c.optional(c.file(name))
@@ -228,8 +228,8 @@ func (c *card) pciID(device, vendor string) (string, error) {
 	return gpu.PCIIDOf(numbers[0], numbers[1]), nil
 }
 
-// name says what the card calls itself.
-func (c *card) name(g *gpu.GPU) error {
+// name says what the GPU calls itself.
+func (c *gpuHandle) name(g *gpu.GPU) error {
 	var err error
 	if g.UUID, err = c.uuid(); err != nil {
 		return err
@@ -242,24 +242,24 @@ func (c *card) name(g *gpu.GPU) error {
 	return err
 }
 
-// uuid is made of the number that the card bears, which sysfs has for the whole
-// card: "GPU-" and 16 hexadecimal digits, as rocminfo prints it. It is empty for cards
+// uuid is made of the number that the GPU bears, which sysfs has for the whole
+// gpu: "GPU-" and 16 hexadecimal digits, as rocminfo prints it. It is empty for GPUs
 // without one.
-func (c *card) uuid() (string, error) {
+func (c *gpuHandle) uuid() (string, error) {
 	text, err := c.optional(c.file("unique_id"))
 	if err != nil {
 		return "", c.told(err)
 	}
 	id, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
 	if err != nil || id == 0 {
-		return "", nil //nolint:nilerr // a card without a number, or with one that says nothing
+		return "", nil //nolint:nilerr // a GPU without a number, or with one that says nothing
 	}
 	return fmt.Sprintf("GPU-%016x", id), nil
 }
 
-// locate says where in the machine the card sits. A machine that does not tell
+// locate says where in the machine the GPU sits. A machine that does not tell
 // is no error: the attributes stay empty.
-func (c *card) locate(g *gpu.GPU) {
+func (c *gpuHandle) locate(g *gpu.GPU) {
 	if text, err := c.read(c.file("numa_node")); err == nil {
 		// -1 says that there is none.
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
@@ -278,8 +278,8 @@ func (c *card) locate(g *gpu.GPU) {
 	}
 }
 
-// facts is what decides what the card offers.
-func (c *card) facts(l live) (xcp.Facts, error) {
+// facts is what decides what the GPU offers.
+func (c *gpuHandle) facts(l live) (xcp.Facts, error) {
 	f := xcp.Facts{PCIAddress: c.pciAddress}
 	s, err := c.shape()
 	if err != nil {
@@ -294,7 +294,7 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 		return f, err
 	}
 	if l.mode == "" {
-		return f, nil // a card that cannot be cut
+		return f, nil // a GPU that cannot be cut
 	}
 	f.MemoryMode = s.memory
 	if f.Modes, err = c.modes(l.mode, s.memory, nodes); err != nil {
@@ -311,17 +311,17 @@ func (c *card) facts(l live) (xcp.Facts, error) {
 	return f, nil
 }
 
-// memory is the memory of the whole card, and takes down that of the partitions
+// memory is the memory of the whole GPU, and takes down that of the partitions
 // that are live. The memory of an APU is the machine's: its file says that there
 // is none (gmc_v9_0_mc_init in Linux' gmc_v9_0.c), and KFD alone tells.
-func (c *card) memory(s *shape, l live) (int64, error) {
+func (c *gpuHandle) memory(s *shape, l live) (int64, error) {
 	text, err := c.optional(c.file(vramTotalFile))
 	if err != nil {
 		return 0, c.told(err)
 	}
 	total, err := strconv.ParseInt(text, 10, 64)
 	if text != "" && (err != nil || total < 0) {
-		return 0, fmt.Errorf("card %s: %s says %q, which is no number of bytes", c.pciAddress, vramTotalFile, text)
+		return 0, fmt.Errorf("GPU %s: %s says %q, which is no number of bytes", c.pciAddress, vramTotalFile, text)
 	}
 	partitions, all, err := c.partitionMemory(l)
 	if err != nil {
@@ -333,7 +333,7 @@ func (c *card) memory(s *shape, l live) (int64, error) {
 		c.learn(func() { s.total = max(s.total, all); total = s.total })
 	}
 	if total == 0 {
-		return 0, fmt.Errorf("card %s: neither amdgpu nor KFD say how much memory it has", c.pciAddress)
+		return 0, fmt.Errorf("GPU %s: neither amdgpu nor KFD say how much memory it has", c.pciAddress)
 	}
 	// Where the driver is told not to cap partitions (compute_partition_mem_alloc_mode),
 	// each shows what it has in common with others; what it has for sure is its share.
@@ -344,8 +344,8 @@ func (c *card) memory(s *shape, l live) (int64, error) {
 }
 
 // partitionMemory is what KFD says of the memory of each partition, and what that
-// makes for the card if those without a node are like the smallest.
-func (c *card) partitionMemory(l live) (partitions []int64, all int64, err error) {
+// makes for the GPU if those without a node are like the smallest.
+func (c *gpuHandle) partitionMemory(l live) (partitions []int64, all int64, err error) {
 	partitions = make([]int64, len(l.partitions))
 	var smallest int64
 	for i, p := range l.partitions {

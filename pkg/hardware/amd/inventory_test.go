@@ -15,9 +15,9 @@ import (
 func TestInventoryOfMI300X(t *testing.T) {
 	files, d := onPaper(t, mi300xCPX())
 	files.set(devicesDir+"/0000:05:00.0/product_name", "AMD Instinct MI300X OAM\n")
-	cards := inventoryOf(t, d)
-	require.Len(t, cards, 1)
-	got := cards[0]
+	gpus := inventoryOf(t, d)
+	require.Len(t, gpus, 1)
+	got := gpus[0]
 	numa := int64(1)
 	assert.Equal(t, "0000:05:00.0", got.PCIAddress)
 	assert.Equal(t, gpu.AMD, got.Vendor)
@@ -40,11 +40,11 @@ func TestInventoryOfMI300X(t *testing.T) {
 	assert.Equal(t, 24574*mib, placement(t, got, "cpx-7").Memory)
 }
 
-// What the card offers does not change with the mode that it is in.
+// What the GPU offers does not change with the mode that it is in.
 func TestInventoryIsTheSameInEveryMode(t *testing.T) {
 	_, d := onPaper(t, mi300xSPX())
 	want := inventoryOf(t, d)
-	for _, c := range []paperCard{mi300xCPX(), mi300xDPX()} {
+	for _, c := range []paperGPU{mi300xCPX(), mi300xDPX()} {
 		_, d := onPaper(t, c)
 		assert.Equal(t, want, inventoryOf(t, d), c.compute)
 	}
@@ -52,37 +52,37 @@ func TestInventoryIsTheSameInEveryMode(t *testing.T) {
 
 func TestInventoryOfMI308XInTwoDomains(t *testing.T) {
 	_, d := onPaper(t, mi308xCPX(1, 136), mi308xCPX(0, 128))
-	cards := inventoryOf(t, d)
-	require.Len(t, cards, 2)
+	gpus := inventoryOf(t, d)
+	require.Len(t, gpus, 2)
 	for i, address := range []string{"0000:0a:00.0", "0001:0a:00.0"} {
-		card := cards[i]
-		assert.Equal(t, address, card.PCIAddress)
-		assert.Equal(t, i, card.Index)
-		assert.Equal(t, "AMD Instinct MI308X", card.ProductName, "by the chip")
-		assert.Len(t, card.Placements, 4, "SPX is not to be had under NPS4")
-		assert.EqualValues(t, 51539607552, placement(t, card, "cpx-0").Memory)
-		assert.EqualValues(t, 51522830336, placement(t, card, "cpx-3").Memory, "the last one is 16 MiB smaller")
-		assert.EqualValues(t, 20, placement(t, card, "cpx-3").ComputeUnits)
+		g := gpus[i]
+		assert.Equal(t, address, g.PCIAddress)
+		assert.Equal(t, i, g.Index)
+		assert.Equal(t, "AMD Instinct MI308X", g.ProductName, "by the chip")
+		assert.Len(t, g.Placements, 4, "SPX is not to be had under NPS4")
+		assert.EqualValues(t, 51539607552, placement(t, g, "cpx-0").Memory)
+		assert.EqualValues(t, 51522830336, placement(t, g, "cpx-3").Memory, "the last one is 16 MiB smaller")
+		assert.EqualValues(t, 20, placement(t, g, "cpx-3").ComputeUnits)
 		live, err := d.Live(t.Context(), address)
 		require.NoError(t, err)
 		require.Len(t, live, 4)
-		assert.Equal(t, renderName(128+8*i+3), live[3].ID, "eight render nodes for each card, whatever the number of partitions")
+		assert.Equal(t, renderName(128+8*i+3), live[3].ID, "eight render nodes for each GPU, whatever the number of partitions")
 	}
 }
 
 func TestInventoryOfMI350X(t *testing.T) {
 	_, d := onPaper(t, mi350xSPX())
-	card := inventoryOf(t, d)[0]
-	assert.Equal(t, "gfx950", card.Architecture)
-	assert.Equal(t, "AMD Instinct MI350X", card.ProductName)
-	assert.EqualValues(t, 309220868096, card.Memory)
-	assert.EqualValues(t, 32, placement(t, card, "cpx-0").ComputeUnits)
-	live, err := d.Live(t.Context(), card.PCIAddress)
+	g := inventoryOf(t, d)[0]
+	assert.Equal(t, "gfx950", g.Architecture)
+	assert.Equal(t, "AMD Instinct MI350X", g.ProductName)
+	assert.EqualValues(t, 309220868096, g.Memory)
+	assert.EqualValues(t, 32, placement(t, g, "cpx-0").ComputeUnits)
+	live, err := d.Live(t.Context(), g.PCIAddress)
 	require.NoError(t, err)
-	assert.Empty(t, live, "a card in one piece has no partitions")
+	assert.Empty(t, live, "a GPU in one piece has no partitions")
 }
 
-// What KFD told of a live mode stays published after the card was switched.
+// What KFD told of a live mode stays published after the GPU was switched.
 func TestMemoryThatWasSeenIsRemembered(t *testing.T) {
 	odd := mi300xDPX()
 	odd.nodes[1].bytes -= 4 * mib
@@ -96,14 +96,14 @@ func TestMemoryThatWasSeenIsRemembered(t *testing.T) {
 	assert.EqualValues(t, 103070826496, placement(t, inventoryOf(t, d)[0], "dpx-1").Memory, "another driver may divide otherwise")
 }
 
-// A partition that is missing does not change what the card has.
+// A partition that is missing does not change what the GPU has.
 func TestMemoryWithAMissingPartition(t *testing.T) {
 	c := mi308xCPX(0, 128)
 	c.nodes = c.nodes[:3] // the smaller one is not there
 	_, d := onPaper(t, c)
-	card := inventoryOf(t, d)[0]
-	assert.Equal(t, 196592*mib, card.Memory)
-	assert.EqualValues(t, 51522830336, placement(t, card, "cpx-3").Memory, "calculated")
+	g := inventoryOf(t, d)[0]
+	assert.Equal(t, 196592*mib, g.Memory)
+	assert.EqualValues(t, 51522830336, placement(t, g, "cpx-3").Memory, "calculated")
 }
 
 // An APU has no memory of its own, and its partitions do not add up to the same.
@@ -131,13 +131,13 @@ func TestMemoryThatPartitionsHaveInCommon(t *testing.T) {
 		c.nodes[i].bytes = 196592 * mib
 	}
 	_, d := onPaper(t, c)
-	card := inventoryOf(t, d)[0]
-	assert.Equal(t, 196592*mib, card.Memory)
-	assert.Equal(t, 24574*mib, placement(t, card, "cpx-0").Memory)
+	g := inventoryOf(t, d)[0]
+	assert.Equal(t, 196592*mib, g.Memory)
+	assert.Equal(t, 24574*mib, placement(t, g, "cpx-0").Memory)
 }
 
-func TestWhichCardsAreOurs(t *testing.T) {
-	plain := func(address string, gfx int) paperCard {
+func TestWhichGPUsAreOurs(t *testing.T) {
+	plain := func(address string, gfx int) paperGPU {
 		c := mi300xSPX()
 		c.address, c.compute, c.memory, c.available, c.device = address, "", "", "", "0x740f"
 		c.nodes[0].gfx, c.nodes[0].xccs, c.nodes[0].simd = gfx, 1, 416
@@ -151,32 +151,32 @@ func TestWhichCardsAreOurs(t *testing.T) {
 		{"MI100", 90008, true},
 		{"MI210", 90010, true},
 		{"the graphics of a processor", 100306, false},
-		{"a graphics card", 110000, false},
+		{"a graphics GPU", 110000, false},
 	} {
 		_, d := onPaper(t, plain("0000:05:00.0", test.gfx))
-		cards := inventoryOf(t, d)
+		gpus := inventoryOf(t, d)
 		if !test.want {
-			assert.Empty(t, cards, test.name)
+			assert.Empty(t, gpus, test.name)
 			continue
 		}
-		require.Len(t, cards, 1, test.name)
-		assert.Empty(t, cards[0].MemoryMode)
-		require.Len(t, cards[0].Placements, 1)
-		assert.Empty(t, cards[0].Placements[0].Profile, "it cannot be cut")
-		part, err := d.Create(t.Context(), cards[0].Placements[0])
+		require.Len(t, gpus, 1, test.name)
+		assert.Empty(t, gpus[0].MemoryMode)
+		require.Len(t, gpus[0].Placements, 1)
+		assert.Empty(t, gpus[0].Placements[0].Profile, "it cannot be cut")
+		part, err := d.Create(t.Context(), gpus[0].Placements[0])
 		require.NoError(t, err)
 		assert.Equal(t, "GPU-e3a9f00d12345678", part.UUID)
 	}
 	display := plain("0000:05:00.0", 0)
 	display.nodes = nil
 	files, d := onPaper(t, display)
-	assert.Empty(t, inventoryOf(t, d), "a card without KFD")
+	assert.Empty(t, inventoryOf(t, d), "a GPU without KFD")
 	files.remove(kfdDir)
 	assert.Empty(t, inventoryOf(t, d), "a machine without KFD")
 }
 
 // The driver's list of modes is the truth; the rule is for drivers without one.
-func TestModesThatACardOffers(t *testing.T) {
+func TestModesThatAGPUOffers(t *testing.T) {
 	files, d := onPaper(t, mi300xSPX())
 	compute, offer := devicesDir+"/0000:05:00.0/"+computeFile, devicesDir+"/0000:05:00.0/"+availableComputeFile
 	profiles := func() []string {
@@ -221,22 +221,22 @@ func TestConfigsAreReadOnce(t *testing.T) {
 		}
 		return nil
 	}
-	card := inventoryOf(t, d)[0]
-	assert.Equal(t, map[string]int64{"decoders": 4}, placement(t, card, "").Engines)
-	assert.Equal(t, map[string]int64{"decoders": 1}, placement(t, card, "qpx-3").Engines)
-	assert.Empty(t, placement(t, card, "cpx-7").Engines, "an engine that two share is nobody's")
+	g := inventoryOf(t, d)[0]
+	assert.Equal(t, map[string]int64{"decoders": 4}, placement(t, g, "").Engines)
+	assert.Equal(t, map[string]int64{"decoders": 1}, placement(t, g, "qpx-3").Engines)
+	assert.Empty(t, placement(t, g, "cpx-7").Engines, "an engine that two share is nobody's")
 	assert.Equal(t, []string{
 		"SPX > " + dir + "/xcp_config", "DPX > " + dir + "/xcp_config", "QPX > " + dir + "/xcp_config", "CPX > " + dir + "/xcp_config",
 	}, files.writes)
 
-	assert.Equal(t, card, inventoryOf(t, d)[0])
+	assert.Equal(t, g, inventoryOf(t, d)[0])
 	assert.Len(t, files.writes, 4, "no write the second time")
 	files.set(devicesDir+"/0000:05:00.0/"+memoryFile, "NPS4\n")
 	inventoryOf(t, d)
 	assert.Len(t, files.writes, 8, "under another memory mode they are read again")
 }
 
-func TestCardThatCannotBeReadHidesNoOther(t *testing.T) {
+func TestGPUThatCannotBeReadHidesNoOther(t *testing.T) {
 	other := mi300xCPX()
 	other.address, other.first = "0000:27:00.0", 136
 	for i := range other.nodes {
@@ -264,9 +264,9 @@ func TestCardThatCannotBeReadHidesNoOther(t *testing.T) {
 			files.set(topologyDir+"/generation_id", test.name+"\n")
 			require.Len(t, inventoryOf(t, d), 2)
 			test.breaks()
-			cards, err := d.Inventory(t.Context())
-			require.Len(t, cards, 1)
-			assert.Equal(t, other.address, cards[0].PCIAddress)
+			gpus, err := d.Inventory(t.Context())
+			require.Len(t, gpus, 1)
+			assert.Equal(t, other.address, gpus[0].PCIAddress)
 			assert.ErrorContains(t, broken(t, err, "0000:05:00.0"), test.want)
 		})
 	}

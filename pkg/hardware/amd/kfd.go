@@ -22,8 +22,8 @@ const (
 // topologyTries is how often a topology that changes under our eyes is read.
 const topologyTries = 20
 
-// node is a GPU node of KFD's topology: a whole card, or a partition of one.
-// Its number, gpuID and minor are good until the next switch of any card.
+// node is a GPU node of KFD's topology: a whole GPU, or a partition of one.
+// Its number, gpuID and minor are good until the next switch of any GPU.
 type node struct {
 	number int
 	gpuID  string
@@ -36,7 +36,7 @@ type node struct {
 	gfx          int
 	device       uint64
 	banks        int
-	// hive is the number of the cards that are joined by XGMI, zero for a card that
+	// hive is the number of the GPUs that are joined by XGMI, zero for a GPU that
 	// is alone.
 	hive uint64
 }
@@ -195,7 +195,7 @@ func hiddenNode(err error) error {
 }
 
 // memoryOf is the memory of a node in bytes. heap_type 1 and 2 are that of the
-// card (HSA_MEM_HEAP_TYPE in Linux' kfd_crat.h).
+// GPU (HSA_MEM_HEAP_TYPE in Linux' kfd_crat.h).
 func (t *task) memoryOf(n node) (int64, error) {
 	var sum uint64
 	for bank := range n.banks {

@@ -12,7 +12,7 @@ import (
 )
 
 // mi300xNode2 is the properties of node 2 of ROCm/k8s-device-plugin
-// testdata/topo-mi300-cpx, without those that say the same of every card.
+// testdata/topo-mi300-cpx, without those that say the same of every GPU.
 const mi300xNode2 = `cpu_cores_count 0
 simd_count 152
 mem_banks_count 1
@@ -151,7 +151,7 @@ func TestMemoryOfANode(t *testing.T) {
 	}
 	n, err := memory("heap_type 1\nsize_in_bytes 10\n", "heap_type 2\nsize_in_bytes 5\n", "heap_type 0\nsize_in_bytes 100\n")
 	require.NoError(t, err)
-	assert.EqualValues(t, 15, n, "the card's own, not the machine's")
+	assert.EqualValues(t, 15, n, "the GPU's own, not the machine's")
 	_, err = memory("heap_type 1\nsize_in_bytes 18446744073709551615\n")
 	assert.ErrorContains(t, err, "which cannot be")
 	files.remove(nodesDir + "/2/mem_banks")
@@ -159,7 +159,7 @@ func TestMemoryOfANode(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestHungFileHoldsOnlyItsCard(t *testing.T) {
+func TestHungFileHoldsOnlyItsGPU(t *testing.T) {
 	other := mi308xCPX(1, 136)
 	files, d := onPaper(t, mi300xCPX(), other)
 	release := make(chan struct{})
@@ -172,11 +172,11 @@ func TestHungFileHoldsOnlyItsCard(t *testing.T) {
 	}
 	_, err := d.Live(ctx, "0000:05:00.0")
 	require.ErrorIs(t, err, context.Canceled)
-	assert.ErrorContains(t, err, "reading "+devicesDir+"/0000:05:00.0/"+computeFile+" on card 0000:05:00.0 has not returned")
+	assert.ErrorContains(t, err, "reading "+devicesDir+"/0000:05:00.0/"+computeFile+" on GPU 0000:05:00.0 has not returned")
 	_, err = d.Live(t.Context(), "0000:05:00.0")
 	assert.ErrorContains(t, err, "has not returned", "who comes later is told at once")
 	_, err = d.Live(t.Context(), other.address)
-	assert.NoError(t, err, "other cards go on")
+	assert.NoError(t, err, "other GPUs go on")
 
 	close(release)
 	require.NoError(t, d.gateOf("0000:05:00.0").Settle(t.Context()))

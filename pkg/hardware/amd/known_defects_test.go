@@ -18,9 +18,9 @@ func nodeText(path, kind string, major, minor int64, permissions, hostPath strin
 	return fmt.Sprintf("%s %s %d:%d %s %s", path, kind, major, minor, permissions, hostPath)
 }
 
-// twoCards are two MI300X whose order on the bus is not that of KFD's nodes, which
+// twoGPUs are two MI300X whose order on the bus is not that of KFD's nodes, which
 // are also numbered through each other.
-func twoCards() (paperCard, paperCard) {
+func twoGPUs() (paperGPU, paperGPU) {
 	late, early := mi300xDPX(), mi300xDPX()
 	late.address, late.first = "0000:27:00.0", 128
 	early.address, early.first = "0000:05:00.0", 136
@@ -44,12 +44,12 @@ func renderNodes(t *testing.T, d *Driver, p gpu.Placement) []string {
 	return names
 }
 
-// ROCm/k8s-gpu-dra-driver#88, review: the index of a card in one list was used in
-// another, and the wrong card was cut.
-func TestKnownDefectWrongCardByIndex(t *testing.T) {
-	late, early := twoCards()
+// ROCm/k8s-gpu-dra-driver#88, review: the index of a GPU in one list was used in
+// another, and the wrong GPU was cut.
+func TestKnownDefectWrongGPUByIndex(t *testing.T) {
+	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
-	for _, c := range []paperCard{late, early} {
+	for _, c := range []paperGPU{late, early} {
 		p := gpu.Placement{GPU: c.address, Type: gpu.TypeXCP, Profile: "dpx", Start: 1}
 		assert.Equal(t, []string{fmt.Sprintf("/dev/dri/renderD%d", c.first+1)}, renderNodes(t, d, p))
 	}
@@ -58,27 +58,27 @@ func TestKnownDefectWrongCardByIndex(t *testing.T) {
 	assert.Equal(t, []string{"SPX > " + devicesDir + "/" + early.address + "/" + computeFile}, files.writes)
 }
 
-// Variables that were declared outside of a loop carried the numbers of one card
+// Variables that were declared outside of a loop carried the numbers of one GPU
 // over to the next that had none (pkg/amdgpu/amdgpu.go of the first releases).
-func TestKnownDefectValuesOfAnotherCard(t *testing.T) {
-	late, early := twoCards()
+func TestKnownDefectValuesOfAnotherGPU(t *testing.T) {
+	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
 	bare := devicesDir + "/" + late.address
 	files.remove(bare + "/unique_id")
 	files.remove(bare + "/numa_node")
 	files.remove(bare + "/device")
 	delete(files.links, bare)
-	cards := inventoryOf(t, d)
-	require.Len(t, cards, 2)
-	assert.NotEmpty(t, cards[0].UUID)
-	assert.Empty(t, cards[1].UUID)
-	assert.Nil(t, cards[1].NUMANode)
-	assert.Empty(t, cards[1].ProductName)
-	assert.Empty(t, cards[1].PCIeRoot)
-	assert.Equal(t, 128, cards[1].Minor)
+	gpus := inventoryOf(t, d)
+	require.Len(t, gpus, 2)
+	assert.NotEmpty(t, gpus[0].UUID)
+	assert.Empty(t, gpus[1].UUID)
+	assert.Nil(t, gpus[1].NUMANode)
+	assert.Empty(t, gpus[1].ProductName)
+	assert.Empty(t, gpus[1].PCIeRoot)
+	assert.Equal(t, 128, gpus[1].Minor)
 }
 
-// Through a card's primary node (card0) work lands on any of its partitions, also
+// Through a GPU's primary node (card0) work lands on any of its partitions, also
 // on those of others.
 func TestKnownDefectPrimaryNodeInContainers(t *testing.T) {
 	files, d := onPaper(t, mi300xCPX())
@@ -91,21 +91,21 @@ func TestKnownDefectPrimaryNodeInContainers(t *testing.T) {
 	}
 }
 
-// ROCm/k8s-gpu-dra-driver#20: KFD's unique_id is the card's with some drivers and
-// the partition's with others, and partitions were given to the wrong card.
-func TestKnownDefectCardsAreNotJoinedByUniqueID(t *testing.T) {
-	late, early := twoCards()
+// ROCm/k8s-gpu-dra-driver#20: KFD's unique_id is the GPU's with some drivers and
+// the partition's with others, and partitions were given to the wrong GPU.
+func TestKnownDefectGPUsAreNotJoinedByUniqueID(t *testing.T) {
+	late, early := twoGPUs()
 	for name, ids := range map[string]func(i int) string{
-		"the same for both cards": func(int) string { return "unique_id 1" },
-		"one for each partition":  func(i int) string { return fmt.Sprintf("unique_id %d", i) },
-		"none":                    func(int) string { return "" },
+		"the same for both GPUs": func(int) string { return "unique_id 1" },
+		"one for each partition": func(i int) string { return fmt.Sprintf("unique_id %d", i) },
+		"none":                   func(int) string { return "" },
 	} {
 		files, d := onPaper(t, late, early)
 		for i := range 4 {
 			file := fmt.Sprintf("%s/%d/properties", nodesDir, 2+i)
 			files.set(file, strings.Replace(files.files[file], "unique_id 16404946649897475633", ids(i), 1))
 		}
-		for _, c := range []paperCard{late, early} {
+		for _, c := range []paperGPU{late, early} {
 			live, err := d.Live(t.Context(), c.address)
 			require.NoError(t, err, name)
 			require.Len(t, live, 2, name)
@@ -127,7 +127,7 @@ func TestKnownDefectNameOfPartitionDevices(t *testing.T) {
 	}
 }
 
-// Render nodes are there for every partition that the card could have; only those
+// Render nodes are there for every partition that the GPU could have; only those
 // of live partitions can be used.
 func TestKnownDefectRenderNodesWithoutPartition(t *testing.T) {
 	_, d := onPaper(t, mi300xDPX())
@@ -145,11 +145,11 @@ func TestKnownDefectInventedMemory(t *testing.T) {
 	assert.ErrorContains(t, broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
 }
 
-// Partitions of a card are not all of one size.
+// Partitions of a GPU are not all of one size.
 func TestKnownDefectMemoryIsNotDivided(t *testing.T) {
 	_, d := onPaper(t, mi308xCPX(0, 128))
-	card := inventoryOf(t, d)[0]
-	assert.Equal(t, 16*mib, placement(t, card, "cpx-0").Memory-placement(t, card, "cpx-3").Memory)
+	g := inventoryOf(t, d)[0]
+	assert.Equal(t, 16*mib, placement(t, g, "cpx-0").Memory-placement(t, g, "cpx-3").Memory)
 }
 
 // The legal modes were a table: wrong for the MI308X, which has four XCCs, and
@@ -162,9 +162,9 @@ func TestKnownDefectTableOfModes(t *testing.T) {
 		c.nodes = append(c.nodes, paperNode{number: 5 + i, location: 0x7500 + i, minor: 128 + i, simd: 512, xccs: 4, gfx: 90500, bytes: 147456*mib - int64(i)*16*mib})
 	}
 	_, d := onPaper(t, c)
-	card := inventoryOf(t, d)[0]
-	assert.Len(t, card.Placements, 2+4+8)
-	_, whole := card.Placement(card.Name())
+	g := inventoryOf(t, d)[0]
+	assert.Len(t, g.Placements, 2+4+8)
+	_, whole := g.Placement(g.Name())
 	assert.False(t, whole, "one piece is not to be had under NPS2")
 }
 

@@ -29,14 +29,14 @@ type machine struct {
 	// before it is put in, onReload afterwards.
 	module             *kmod.Module
 	whileOut, onReload func()
-	// patience is how long a card, or the driver, in use is waited for; zero: briefly.
+	// patience is how long a GPU, or the driver, in use is waited for; zero: briefly.
 	patience time.Duration
-	// comeBack is how long cards are waited for after a load; zero: for as long as it
+	// comeBack is how long GPUs are waited for after a load; zero: for as long as it
 	// takes.
 	comeBack time.Duration
 }
 
-// waits makes the driver wait for a card in use for as long as it takes.
+// waits makes the driver wait for a GPU in use for as long as it takes.
 func (m *machine) waits() {
 	m.t.Helper()
 	m.patience = time.Minute
@@ -136,11 +136,11 @@ func (m *machine) faults(f amdgpu.Faults) {
 	require.NoError(m.t, amdgpu.SetFaults(m.root, f))
 }
 
-func (m *machine) cards() []gpu.GPU {
+func (m *machine) gpus() []gpu.GPU {
 	m.t.Helper()
-	cards, err := m.Inventory(m.t.Context())
+	gpus, err := m.Inventory(m.t.Context())
 	require.NoError(m.t, err)
-	return cards
+	return gpus
 }
 
 func (m *machine) create(p gpu.Placement) gpu.Partition {
@@ -162,28 +162,28 @@ func (m *machine) nodes(p gpu.Placement) []string {
 	return names
 }
 
-// first is the first card of mi300x8.
+// first is the first GPU of mi300x8.
 const first = "0000:05:00.0"
 
-func xcpOf(card, profile string, index int) gpu.Placement {
-	return gpu.Placement{GPU: card, Type: gpu.TypeXCP, Profile: profile, Start: index}
+func xcpOf(gpuID, profile string, index int) gpu.Placement {
+	return gpu.Placement{GPU: gpuID, Type: gpu.TypeXCP, Profile: profile, Start: index}
 }
 
-func whole(card string) gpu.Placement {
-	return gpu.Placement{GPU: card, Type: gpu.TypeGPU, Profile: "spx"}
+func whole(gpuID string) gpu.Placement {
+	return gpu.Placement{GPU: gpuID, Type: gpu.TypeGPU, Profile: "spx"}
 }
 
 var inventories = []string{"mi300x8", "mi300a4", "mi308x8", "mi325x8", "mi350x8", "mi355x8", "h100x2-mi300x2"}
 
-// amdCards are what the simulator says of the cards without a driver.
-func (m *machine) amdCards() []gpu.GPU {
-	var cards []gpu.GPU
+// amdGPUs are what the simulator says of the GPUs without a driver.
+func (m *machine) amdGPUs() []gpu.GPU {
+	var gpus []gpu.GPU
 	for _, c := range m.inventory.Hardware("node") {
 		if c.Vendor == gpu.AMD {
-			cards = append(cards, c)
+			gpus = append(gpus, c)
 		}
 	}
-	return cards
+	return gpus
 }
 
 // What the driver finds is what the inventory says, in every mode and after a
@@ -192,8 +192,8 @@ func TestSimulatedMachines(t *testing.T) {
 	for _, name := range inventories {
 		t.Run(name, func(t *testing.T) {
 			m := simulated(t, name)
-			want := m.amdCards()
-			got := m.cards()
+			want := m.amdGPUs()
+			got := m.gpus()
 			require.Len(t, got, len(want))
 			for i := range want {
 				assert.Equal(t, want[i], got[i])
@@ -201,26 +201,26 @@ func TestSimulatedMachines(t *testing.T) {
 			for _, p := range got[0].Placements {
 				if p.Start == 0 {
 					m.create(p)
-					assert.Equal(t, got, m.cards(), "in %s", p.Profile)
+					assert.Equal(t, got, m.gpus(), "in %s", p.Profile)
 					m.restart()
-					assert.Equal(t, got, m.cards(), "in %s, after a restart", p.Profile)
+					assert.Equal(t, got, m.gpus(), "in %s, after a restart", p.Profile)
 				}
 			}
 		})
 	}
 }
 
-// Every partition of every mode of every card can be had, is one of its own, and
-// a card is switched once for each mode.
+// Every partition of every mode of every GPU can be had, is one of its own, and
+// a GPU is switched once for each mode.
 func TestEveryPartitionOfEveryMode(t *testing.T) {
 	for _, name := range inventories {
 		t.Run(name, func(t *testing.T) {
 			m := simulated(t, name)
-			card := m.cards()[0]
+			g := m.gpus()[0]
 			profile := ""
 			var switched []string
 			owner := map[string]string{}
-			for _, p := range card.Placements {
+			for _, p := range g.Placements {
 				if p.Profile != profile {
 					profile, owner = p.Profile, map[string]string{}
 				}
@@ -252,15 +252,15 @@ func TestAgesOfTheDriver(t *testing.T) {
 		"partition in the highest bits": func(d *models.AMDDriver) { d.HighLocationBits = true },
 		"partition in the lowest bits":  func(d *models.AMDDriver) { d.HighLocationBits = false },
 		"unique_id of the partition":    func(d *models.AMDDriver) { d.UniquePerPartition = true },
-		"unique_id of the card":         func(d *models.AMDDriver) { d.UniquePerPartition = false },
+		"unique_id of the GPU":          func(d *models.AMDDriver) { d.UniquePerPartition = false },
 		"devices with a dot":            func(d *models.AMDDriver) { d.XCPName = "." },
 		"the driver of the kernel":      func(d *models.AMDDriver) { d.Version = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			usual := simulated(t, "mi300x8")
 			m := simulated(t, "mi300x8", func(inv *models.Inventory) { change(&inv.AMDDriver) })
-			for _, card := range usual.cards() {
-				for _, p := range []gpu.Placement{xcpOf(card.PCIAddress, "cpx", 0), xcpOf(card.PCIAddress, "cpx", 7)} {
+			for _, g := range usual.gpus() {
+				for _, p := range []gpu.Placement{xcpOf(g.PCIAddress, "cpx", 0), xcpOf(g.PCIAddress, "cpx", 7)} {
 					assert.Equal(t, usual.create(p), m.create(p))
 					assert.Equal(t, usual.nodes(p), m.nodes(p))
 				}
@@ -272,15 +272,15 @@ func TestAgesOfTheDriver(t *testing.T) {
 }
 
 // The board's own display driver takes one of 64 DRM numbers, so that the last
-// partition of the last card cannot be had. All others can.
+// partition of the last GPU cannot be had. All others can.
 func TestSixtyThreeOfSixtyFourPartitions(t *testing.T) {
 	m := simulated(t, "mi300x8", func(inv *models.Inventory) { inv.AMDDriver.DisplayAdapter = true })
-	cards := m.cards()
+	gpus := m.gpus()
 	var missing []string
 	seen := map[string]bool{}
-	for _, card := range cards {
-		m.create(xcpOf(card.PCIAddress, "cpx", 0))
-		live, err := m.Live(t.Context(), card.PCIAddress)
+	for _, g := range gpus {
+		m.create(xcpOf(g.PCIAddress, "cpx", 0))
+		live, err := m.Live(t.Context(), g.PCIAddress)
 		require.NoError(t, err)
 		require.Len(t, live, 8)
 		for _, p := range live {
@@ -295,9 +295,9 @@ func TestSixtyThreeOfSixtyFourPartitions(t *testing.T) {
 		}
 	}
 	require.Len(t, missing, 1)
-	last := cards[7].PCIAddress
+	last := gpus[7].PCIAddress
 	assert.Equal(t, xcpOf(last, "cpx", 7).Name(), missing[0])
-	assert.Equal(t, cards, m.cards(), "the cards are published as they are")
+	assert.Equal(t, gpus, m.gpus(), "the GPUs are published as they are")
 
 	_, err := m.Create(t.Context(), xcpOf(last, "cpx", 7))
 	require.ErrorContains(t, err, "KFD has only 7 of the 8 partitions of mode CPX, and not that with index 7")
@@ -309,14 +309,14 @@ func TestSixtyThreeOfSixtyFourPartitions(t *testing.T) {
 	m.create(xcpOf(last, "dpx", 1))
 }
 
-// Cards are switched at the same time, each under its own lock.
-func TestCardsAtTheSameTime(t *testing.T) {
+// GPUs are switched at the same time, each under its own lock.
+func TestGPUsAtTheSameTime(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	var wait sync.WaitGroup
-	for i, card := range m.cards() {
+	for i, g := range m.gpus() {
 		wait.Go(func() {
 			for _, profile := range []string{"cpx", "dpx", "qpx"} {
-				p := xcpOf(card.PCIAddress, profile, 1)
+				p := xcpOf(g.PCIAddress, profile, 1)
 				if _, err := m.Create(t.Context(), p); assert.NoError(t, err) {
 					edits, err := m.Edits(t.Context(), p)
 					if assert.NoError(t, err) {
@@ -330,30 +330,30 @@ func TestCardsAtTheSameTime(t *testing.T) {
 }
 
 // What the simulated kernel shows comes out in the report, with nothing unread.
-func TestReportOfSimulatedCards(t *testing.T) {
+func TestReportOfSimulatedGPUs(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	m.create(xcpOf(first, "cpx", 0))
 	partition := 3
-	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}, Partition: &partition}))
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{first}, Partition: &partition}))
 	r, err := m.Report(t.Context())
 	require.NoError(t, err)
-	require.Len(t, r.Cards, 8)
-	for _, card := range r.Cards {
-		assert.Empty(t, card.Errors)
-		assert.Empty(t, card.Unhealthy)
-		assert.NotNil(t, card.Temperature)
-		assert.NotNil(t, card.Power)
-		assert.NotNil(t, card.Utilization)
-		assert.NotNil(t, card.ECC)
+	require.Len(t, r.GPUs, 8)
+	for _, g := range r.GPUs {
+		assert.Empty(t, g.Errors)
+		assert.Empty(t, g.Unhealthy)
+		assert.NotNil(t, g.Temperature)
+		assert.NotNil(t, g.Power)
+		assert.NotNil(t, g.Utilization)
+		assert.NotNil(t, g.ECC)
 	}
-	card := r.Cards[0]
-	assert.Equal(t, "CPX", card.ComputePartition)
-	assert.Equal(t, "NPS1", card.MemoryPartition)
-	require.Len(t, card.Partitions, 8)
-	assert.Equal(t, "/dev/dri/renderD131", card.Partitions[3].DeviceNode)
-	require.Len(t, card.Processes, 1)
-	assert.Equal(t, card.Partitions[3].ID, card.Processes[0].Partition)
-	assert.Equal(t, "python3", card.Processes[0].Name)
-	assert.Empty(t, r.Cards[1].Partitions, "a card in one piece")
-	assert.Empty(t, r.Cards[1].Processes)
+	g := r.GPUs[0]
+	assert.Equal(t, "CPX", g.ComputePartition)
+	assert.Equal(t, "NPS1", g.MemoryPartition)
+	require.Len(t, g.Partitions, 8)
+	assert.Equal(t, "/dev/dri/renderD131", g.Partitions[3].DeviceNode)
+	require.Len(t, g.Processes, 1)
+	assert.Equal(t, g.Partitions[3].ID, g.Processes[0].Partition)
+	assert.Equal(t, "python3", g.Processes[0].Name)
+	assert.Empty(t, r.GPUs[1].Partitions, "a GPU in one piece")
+	assert.Empty(t, r.GPUs[1].Processes)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// reloadPatience is how long cards may take to come up when Config does not say.
+	// reloadPatience is how long GPUs may take to come up when Config does not say.
 	// A load under another memory mode resets them all, one after the other: up to
 	// minutes for eight.
 	reloadPatience = 3 * time.Minute
@@ -28,22 +28,22 @@ const (
 	backPause = 250 * time.Millisecond
 )
 
-// SetMemoryPartition puts all of the machine's AMD cards that can be cut into a memory
+// SetMemoryPartition puts all of the machine's AMD GPUs that can be cut into a memory
 // mode: it asks amdgpu for it, has Config.Reload take the driver out and put it in
-// again, waits until every card is back, and reads the mode back. If all are in the
-// mode, nothing is done. The caller keeps everybody else from the cards; those who
+// again, waits until every GPU is back, and reads the mode back. If all are in the
+// mode, nothing is done. The caller keeps everybody else from the GPUs; those who
 // come all the same are told at once.
 //
-//   - A mode that some card does not have is gpu.ErrNotSupported, and a driver in use,
-//     after Config.BusyPatience, gpu.ErrInUse, named. A card that is gone or in reset is
+//   - A mode that some GPU does not have is gpu.ErrNotSupported, and a driver in use,
+//     after Config.BusyPatience, gpu.ErrInUse, named. A GPU that is gone or in reset is
 //     a *HealthError. Then nothing was touched, or the error says what still is asked
 //     for.
-//   - A card that came up in another mode is gpu.ErrModeLost, one that did not come
+//   - A GPU that came up in another mode is gpu.ErrModeLost, one that did not come
 //     back an error that names it.
 //   - Once the driver is out it is put in again whenever ctx ends: Config.Reload sees
 //     to it, and SetMemoryPartition returns no earlier.
 //
-// Afterwards the cards have the addresses that they had, and are in the compute mode
+// Afterwards the GPUs have the addresses that they had, and are in the compute mode
 // that amdgpu chooses with the memory mode; LoadID is another one, and so are, maybe,
 // render nodes and partitions' numbers. The Driver is the same: it has forgotten what it
 // knew, so ask it again, Inventory first, whose placements are those of the memory mode.
@@ -116,21 +116,21 @@ func (m *memorySwitch) run(ctx context.Context) error {
 	return m.reload(ctx)
 }
 
-// memorySwitch is one change of the memory mode. Nobody else is at the cards.
+// memorySwitch is one change of the memory mode. Nobody else is at the GPUs.
 type memorySwitch struct {
 	driver *Driver
 	want   xcp.MemoryMode
 	host   *task
 	// out tells that there is no driver: one that was taken out could not be put in.
 	out bool
-	// cards are all that amdgpu drives, by address.
-	cards []*memoryCard
-	// opens are what lets others to the cards again.
+	// GPUs are all that amdgpu drives, by address.
+	gpus []*memoryGPU
+	// opens are what lets others to the GPUs again.
 	opens []func()
 	// loading is held while the driver is out.
 	loading sync.Mutex
-	// at is the card that is asked.
-	at atomic.Pointer[memoryCard]
+	// at is the GPU that is asked.
+	at atomic.Pointer[memoryGPU]
 }
 
 // stuck names the call that does not return.
@@ -142,18 +142,18 @@ func (m *memorySwitch) stuck(cause error) error {
 	return fmt.Errorf("memory mode %s: %w", m.want, t.Stuck(cause))
 }
 
-// memoryCard is a card of it.
-type memoryCard struct {
-	*card
-	// cut tells that the card has modes, and now which memory mode.
+// memoryGPU is a GPU of it.
+type memoryGPU struct {
+	*gpuHandle
+	// cut tells that the GPU has modes, and now which memory mode.
 	cut bool
 	now xcp.MemoryMode
-	// computes tells that KFD has nodes of it, and hive with which cards it is joined.
+	// computes tells that KFD has nodes of it, and hive with which GPUs it is joined.
 	computes bool
 	hive     uint64
 }
 
-// closeAll closes the gates of the machine and of all its cards.
+// closeAll closes the gates of the machine and of all its GPUs.
 func (d *Driver) closeAll(ctx context.Context, want xcp.MemoryMode) (*memorySwitch, error) {
 	m := &memorySwitch{driver: d, want: want}
 	addresses, err := d.withLost(ctx)
@@ -177,7 +177,7 @@ func (d *Driver) closeAll(ctx context.Context, want xcp.MemoryMode) (*memorySwit
 			return nil, err
 		}
 		m.opens = append(m.opens, reopen)
-		m.cards = append(m.cards, &memoryCard{card: &card{task: &task{Task: held, files: d.cfg.Files}, driver: d, pciAddress: address}})
+		m.gpus = append(m.gpus, &memoryGPU{gpuHandle: &gpuHandle{task: &task{Task: held, files: d.cfg.Files}, driver: d, pciAddress: address}})
 	}
 	return m, nil
 }
@@ -188,9 +188,9 @@ func (m *memorySwitch) reopen() {
 	}
 }
 
-// find looks how the cards are set, and refuses what cannot be.
+// find looks how the GPUs are set, and refuses what cannot be.
 func (m *memorySwitch) find() error {
-	for _, c := range m.cards {
+	for _, c := range m.gpus {
 		m.at.Store(c)
 		if err := c.bound(); err != nil {
 			return err
@@ -213,19 +213,19 @@ func (m *memorySwitch) find() error {
 			return err
 		}
 		if !slices.Contains(offer, m.want) {
-			return fmt.Errorf("card %s cannot be put into memory mode %s: %w: it has %s", c.pciAddress, m.want, gpu.ErrNotSupported, strings.Join(texts(offer), ", "))
+			return fmt.Errorf("GPU %s cannot be put into memory mode %s: %w: it has %s", c.pciAddress, m.want, gpu.ErrNotSupported, strings.Join(texts(offer), ", "))
 		}
 	}
-	if !slices.ContainsFunc(m.cards, func(c *memoryCard) bool { return c.cut }) {
-		return fmt.Errorf("memory mode %s: %w: no AMD card of this machine has modes", m.want, gpu.ErrNotSupported)
+	if !slices.ContainsFunc(m.gpus, func(c *memoryGPU) bool { return c.cut }) {
+		return fmt.Errorf("memory mode %s: %w: no AMD GPU of this machine has modes", m.want, gpu.ErrNotSupported)
 	}
 	return nil
 }
 
-// others are the cards that are in another mode.
-func (m *memorySwitch) others() []*memoryCard {
-	var others []*memoryCard
-	for _, c := range m.cards {
+// others are the GPUs that are in another mode.
+func (m *memorySwitch) others() []*memoryGPU {
+	var others []*memoryGPU
+	for _, c := range m.gpus {
 		if c.cut && c.now != m.want {
 			others = append(others, c)
 		}
@@ -233,7 +233,7 @@ func (m *memorySwitch) others() []*memoryCard {
 	return others
 }
 
-// request asks amdgpu for the mode. Cards that are joined have one mode: what is
+// request asks amdgpu for the mode. GPUs that are joined have one mode: what is
 // asked of one is asked of all (current_memory_partition_store in Linux'
 // amdgpu_gmc.c), so it is enough that one of them takes it.
 func (m *memorySwitch) request() error {
@@ -256,13 +256,13 @@ func (m *memorySwitch) request() error {
 		if !asked[group] {
 			return m.stillAsked(len(asked) > 0, fmt.Errorf("amdgpu refuses memory mode %s: %w", m.want, err))
 		}
-		m.driver.cfg.Logger.V(1).Info("Cards that are joined with others did not take the memory mode that those took", "mode", m.want, "reason", err.Error())
+		m.driver.cfg.Logger.V(1).Info("GPUs that are joined with others did not take the memory mode that those took", "mode", m.want, "reason", err.Error())
 	}
 	return nil
 }
 
-// group names the cards whose memory mode is one.
-func (c *memoryCard) group() string {
+// group names the GPUs whose memory mode is one.
+func (c *memoryGPU) group() string {
 	if c.hive == 0 {
 		return c.pciAddress
 	}
@@ -270,7 +270,7 @@ func (c *memoryCard) group() string {
 }
 
 // stillAsked says that amdgpu keeps what was asked of it: it takes no request for the
-// mode that a card is in, so none can be taken back.
+// mode that a GPU is in, so none can be taken back.
 func (m *memorySwitch) stillAsked(asked bool, err error) error {
 	if !asked {
 		return err
@@ -278,10 +278,10 @@ func (m *memorySwitch) stillAsked(asked bool, err error) error {
 	return fmt.Errorf("%w; memory mode %s stays asked for and comes with the next load of amdgpu, whoever loads it, unless another is asked for before", err, m.want)
 }
 
-// readBack checks that every card is in the mode.
+// readBack checks that every GPU is in the mode.
 func (m *memorySwitch) readBack() error {
 	var lost []string
-	for _, c := range m.cards {
+	for _, c := range m.gpus {
 		if !c.cut {
 			continue
 		}
@@ -291,7 +291,7 @@ func (m *memorySwitch) readBack() error {
 			return err
 		}
 		if got != m.want {
-			lost = append(lost, fmt.Sprintf("card %s is in %s", c.pciAddress, got))
+			lost = append(lost, fmt.Sprintf("GPU %s is in %s", c.pciAddress, got))
 		}
 	}
 	if len(lost) == 0 {

@@ -38,12 +38,12 @@ func reloadable(t *testing.T, name string, change ...func(*models.Inventory)) *m
 
 func (m *machine) setMemory(mode string) error { return m.SetMemoryPartition(m.t.Context(), mode) }
 
-// memory is the mode of all cards.
+// memory is the mode of all GPUs.
 func (m *machine) memory() string {
 	m.t.Helper()
 	mode := ""
-	for _, card := range m.cards() {
-		now := m.modes(card.PCIAddress).Memory
+	for _, g := range m.gpus() {
+		now := m.modes(g.PCIAddress).Memory
 		require.True(m.t, mode == "" || mode == now, "%s and %s", mode, now)
 		mode = now
 	}
@@ -58,29 +58,29 @@ func (m *machine) load() string {
 }
 
 // Every pair of modes of every model: the memory mode, then the compute mode, from
-// each to each; and what is published of it is what the inventory says of such a card.
+// each to each; and what is published of it is what the inventory says of such a GPU.
 func TestEveryPairOfModes(t *testing.T) {
 	for _, name := range inventories {
 		t.Run(name, func(t *testing.T) {
 			m := reloadable(t, name)
-			cards := m.cards()
+			gpus := m.gpus()
 			model := m.inventory.AMD[0].Model
 			for _, memory := range append(model.MemoryModes, model.MemoryModes[0]) {
 				require.NoError(t, m.setMemory(string(memory)))
-				for i, card := range m.cards() {
-					assert.Equal(t, cards[i].PCIAddress, card.PCIAddress, "cards keep their addresses")
-					assert.Equal(t, string(memory), card.MemoryMode)
+				for i, g := range m.gpus() {
+					assert.Equal(t, gpus[i].PCIAddress, g.PCIAddress, "GPUs keep their addresses")
+					assert.Equal(t, string(memory), g.MemoryMode)
 				}
-				for _, compute := range m.modes(cards[0].PCIAddress).Computes {
-					require.NoError(t, m.SetComputePartition(t.Context(), cards[0].PCIAddress, compute))
-					got := m.modes(cards[0].PCIAddress)
+				for _, compute := range m.modes(gpus[0].PCIAddress).Computes {
+					require.NoError(t, m.SetComputePartition(t.Context(), gpus[0].PCIAddress, compute))
+					got := m.modes(gpus[0].PCIAddress)
 					assert.Equal(t, []string{string(memory), compute}, []string{got.Memory, got.Compute})
 					paper := simulated(t, name, func(inv *models.Inventory) {
 						for i := range inv.AMD {
 							inv.AMD[i].MemoryMode, inv.AMD[i].ComputeMode = memory, xcp.Mode(compute)
 						}
 					})
-					assert.Equal(t, paper.cards()[0], m.cards()[0], "%s %s", memory, compute)
+					assert.Equal(t, paper.gpus()[0], m.gpus()[0], "%s %s", memory, compute)
 				}
 			}
 		})
@@ -106,7 +106,7 @@ func TestSetMemoryPartition(t *testing.T) {
 	loaded := m.load()
 	for mode, want := range map[string]string{
 		"nps4": `"nps4" is no memory mode`, "": `"" is no memory mode`, "CPX": `"CPX" is no memory mode`, "NPS1, NPS4": "is no memory mode",
-		"NPS8": "card 0000:05:00.0 cannot be put into memory mode NPS8: not supported by the card: it has NPS1, NPS2, NPS4",
+		"NPS8": "GPU 0000:05:00.0 cannot be put into memory mode NPS8: not supported by the GPU: it has NPS1, NPS2, NPS4",
 	} {
 		assert.ErrorContains(t, m.setMemory(mode), want, mode)
 	}
@@ -114,12 +114,12 @@ func TestSetMemoryPartition(t *testing.T) {
 	assert.Equal(t, loaded, m.load(), "nothing was touched")
 }
 
-// A mode is refused if one card does not have it, and nothing is asked of the others.
-func TestMemoryModeThatOneCardDoesNotHave(t *testing.T) {
+// A mode is refused if one GPU does not have it, and nothing is asked of the others.
+func TestMemoryModeThatOneGPUDoesNotHave(t *testing.T) {
 	m := reloadable(t, "mi300x8", func(inv *models.Inventory) { inv.AMD[3].VF = true })
 	err := m.setMemory("NPS4")
 	require.ErrorIs(t, err, gpu.ErrNotSupported)
-	assert.ErrorContains(t, err, "card "+m.inventory.AMD[3].PCI+" cannot be put into memory mode NPS4")
+	assert.ErrorContains(t, err, "GPU "+m.inventory.AMD[3].PCI+" cannot be put into memory mode NPS4")
 	require.NoError(t, amdgpu.ReloadDriver(m.root))
 	assert.Equal(t, "NPS1", m.memory())
 
@@ -138,7 +138,7 @@ func TestMemoryModeWithoutTheRight(t *testing.T) {
 	assert.NoError(t, m.setMemory("NPS1"))
 }
 
-// A process that is no pod's keeps the driver, whichever card it is at.
+// A process that is no pod's keeps the driver, whichever GPU it is at.
 func TestMemoryModeWhileAProcessOutsideKubernetesRuns(t *testing.T) {
 	m := reloadable(t, "mi300x8")
 	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "gpuagent"}))
@@ -156,7 +156,7 @@ func TestMemoryModeWhileAProcessOutsideKubernetesRuns(t *testing.T) {
 
 	// One that ends while it is waited for.
 	m.waits()
-	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 17, Cards: []string{first}}))
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 17, GPUs: []string{first}}))
 	m.files.mu.Lock()
 	m.files.onRead = func(name string) {
 		if strings.HasSuffix(name, "/17/comm") {
@@ -209,18 +209,18 @@ func TestRequestLostOnReload(t *testing.T) {
 	m := reloadable(t, "mi300x8")
 	second := m.inventory.AMD[1].PCI
 	for name, faults := range map[string]amdgpu.Faults{
-		"of all cards": {MemoryModeLost: true},
-		"of one":       {Driver: []amdgpu.DriverFault{{Step: "load", MemoryModeLost: []string{second}}}},
+		"of all GPUs": {MemoryModeLost: true},
+		"of one":      {Driver: []amdgpu.DriverFault{{Step: "load", MemoryModeLost: []string{second}}}},
 	} {
 		m.faults(faults)
 		before := m.load()
 		err := m.setMemory("NPS4")
 		require.ErrorIs(t, err, gpu.ErrModeLost, name)
-		assert.ErrorContains(t, err, "memory mode NPS4 was asked for, but the driver came up in the mode before: card", name)
-		assert.ErrorContains(t, err, "card "+second+" is in NPS1", name)
+		assert.ErrorContains(t, err, "memory mode NPS4 was asked for, but the driver came up in the mode before: GPU", name)
+		assert.ErrorContains(t, err, "GPU "+second+" is in NPS1", name)
 		assert.ErrorContains(t, err, "dmesg", name)
 		assert.NotEqual(t, before, m.load(), name)
-		assert.NoError(t, m.CheckHealth(t.Context(), second), "the cards work")
+		assert.NoError(t, m.CheckHealth(t.Context(), second), "the GPUs work")
 		m.faults(amdgpu.Faults{})
 		require.NoError(t, m.setMemory("NPS1"), "%s: back to what was", name)
 		assert.Equal(t, "NPS1", m.memory(), name)
@@ -268,18 +268,18 @@ func TestPluginKilledWhileTheDriverIsOut(t *testing.T) {
 	assert.Equal(t, before, m.load())
 }
 
-// A card that the load leaves out is named, and the next load takes it.
+// A GPU that the load leaves out is named, and the next load takes it.
 func TestHiveMemberMissingAfterReload(t *testing.T) {
 	m := reloadable(t, "mi300x8")
 	m.comeBack = time.Millisecond
 	m.restart()
-	m.cards()
+	m.gpus()
 	third := m.inventory.AMD[2].PCI
 	m.faults(amdgpu.Faults{Driver: []amdgpu.DriverFault{{Step: "load", Missing: []string{third}, Times: 1}}})
 	err := m.setMemory("NPS4")
-	require.ErrorContains(t, err, "amdgpu was loaded anew, and 1 of 8 cards did not come back: card "+third+" is gone")
+	require.ErrorContains(t, err, "amdgpu was loaded anew, and 1 of 8 GPUs did not come back: GPU "+third+" is gone")
 	err = m.setMemory("NPS4")
-	require.ErrorContains(t, err, "card "+third+" is gone", "a hive that lacks one is not switched")
+	require.ErrorContains(t, err, "GPU "+third+" is gone", "a hive that lacks one is not switched")
 	var health *amd.HealthError
 	require.ErrorAs(t, err, &health)
 	require.NoError(t, amdgpu.ReloadDriver(m.root))
@@ -288,14 +288,14 @@ func TestHiveMemberMissingAfterReload(t *testing.T) {
 }
 
 // Device nodes that udev makes late are waited for.
-func TestCardsThatComeUpSlowly(t *testing.T) {
+func TestGPUsThatComeUpSlowly(t *testing.T) {
 	m := reloadable(t, "mi300x8")
-	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Missing: "kfd"}}})
-	// A card without KFD node before is not waited for: the reload may cure it.
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Missing: "kfd"}}})
+	// A GPU without KFD node before is not waited for: the reload may cure it.
 	require.NoError(t, m.setMemory("NPS4"))
 
 	m.faults(amdgpu.Faults{})
-	m.cards()
+	m.gpus()
 	m.onReload = func() {
 		m.faults(amdgpu.Faults{Resetting: []string{first}})
 		time.AfterFunc(50*time.Millisecond, func() { _ = amdgpu.SetFaults(m.root, amdgpu.Faults{}) })
@@ -306,7 +306,7 @@ func TestCardsThatComeUpSlowly(t *testing.T) {
 	m.comeBack = time.Millisecond
 	m.restart()
 	m.onReload = func() { m.faults(amdgpu.Faults{Resetting: []string{first}}) }
-	require.ErrorContains(t, m.setMemory("NPS4"), "1 of 8 cards did not come back: card "+first+" is being reset")
+	require.ErrorContains(t, m.setMemory("NPS4"), "1 of 8 GPUs did not come back: GPU "+first+" is being reset")
 }
 
 func second[T any](_ T, err error) error { return err }

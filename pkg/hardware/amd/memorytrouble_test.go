@@ -17,43 +17,43 @@ import (
 
 func TestWritesOfMemoryModesThatFail(t *testing.T) {
 	for errno, want := range map[unix.Errno]string{
-		unix.EINVAL: "amdgpu refuses memory mode NPS4: card",
+		unix.EINVAL: "amdgpu refuses memory mode NPS4: GPU",
 		unix.EPERM:  "is being reset",
-		unix.EIO:    "amdgpu refuses memory mode NPS4: card",
+		unix.EIO:    "amdgpu refuses memory mode NPS4: GPU",
 	} {
 		m := reloadable(t, "mi300x8")
 		before := m.load()
-		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: "*", File: memoryFile, Error: amdgpu.Errno(errno)}}})
+		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: "*", File: memoryFile, Error: amdgpu.Errno(errno)}}})
 		err := m.setMemory("NPS4")
 		require.ErrorContains(t, err, want)
 		assert.ErrorIs(t, err, errno)
 		assert.NotContains(t, err.Error(), "stays asked for")
 		assert.Equal(t, before, m.load())
 	}
-	// What one card of a hive takes counts for all.
+	// What one GPU of a hive takes counts for all.
 	m := reloadable(t, "mi300x8")
-	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: first, File: memoryFile, Error: amdgpu.Errno(unix.EINVAL)}}})
+	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: first, File: memoryFile, Error: amdgpu.Errno(unix.EINVAL)}}})
 	require.NoError(t, m.setMemory("NPS4"))
 	assert.Equal(t, "NPS4", m.memory())
 
-	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: m.inventory.AMD[7].PCI, File: memoryFile, Error: amdgpu.Errno(unix.EPERM)}}})
+	m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: m.inventory.AMD[7].PCI, File: memoryFile, Error: amdgpu.Errno(unix.EPERM)}}})
 	err := m.setMemory("NPS1")
 	require.ErrorContains(t, err, "is being reset")
 	assert.ErrorContains(t, err, "memory mode NPS1 stays asked for", "the others took it")
 }
 
-// A write that hangs in the kernel holds the caller no longer than he waits. The cards
+// A write that hangs in the kernel holds the caller no longer than he waits. The GPUs
 // stay closed until it returns.
 func TestWriteOfMemoryModeHangs(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		m := reloadable(t, "mi300x8")
 		before := m.load()
-		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{Card: first, File: memoryFile, Hang: when}}})
+		m.faults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: first, File: memoryFile, Hang: when}}})
 		ctx, cancel := contextWithin(t, 500*time.Millisecond)
 		err := m.SetMemoryPartition(ctx, "NPS4")
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorContains(t, err, "memory mode NPS4: writing NPS4 to /sys/bus/pci/devices/"+first+"/"+memoryFile+" on card "+first+" has not returned since ")
+		assert.ErrorContains(t, err, "memory mode NPS4: writing NPS4 to /sys/bus/pci/devices/"+first+"/"+memoryFile+" on GPU "+first+" has not returned since ")
 		_, err = m.Inventory(t.Context())
 		require.ErrorContains(t, err, "amdgpu is being loaded anew")
 		m.faults(amdgpu.Faults{})
@@ -67,7 +67,7 @@ func TestWriteOfMemoryModeHangs(t *testing.T) {
 // The caller's time may end: the driver is loaded all the same.
 func TestCallersTimeEndsDuringReload(t *testing.T) {
 	m := reloadable(t, "mi300x8")
-	m.cards()
+	m.gpus()
 	ctx, cancel := context.WithCancel(t.Context())
 	m.onReload = cancel // after the load
 	err := m.SetMemoryPartition(ctx, "NPS4")
@@ -85,10 +85,10 @@ func TestCallersTimeEndsDuringReload(t *testing.T) {
 	assert.Equal(t, "NPS1", m.memory(), "it was out when time was up, and is in again")
 }
 
-// Who asks meanwhile is told at once, and no card counts as lost.
+// Who asks meanwhile is told at once, and no GPU counts as lost.
 func TestOthersDuringReload(t *testing.T) {
 	m := reloadable(t, "mi300x8")
-	m.cards()
+	m.gpus()
 	asked := false
 	m.whileOut = func() {
 		asked = true

@@ -8,14 +8,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// Modes reads how a card is set, and what it can be set to. It is empty for a card
+// Modes reads how a GPU is set, and what it can be set to. It is empty for a GPU
 // that cannot be cut; for one that amdgpu does not drive, whose files are gone, too, it
 // fails with a *HealthError.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
-	return onCard(ctx, d, pciAddress, (*card).readModes)
+	return onGPU(ctx, d, pciAddress, (*gpuHandle).readModes)
 }
 
-func (c *card) readModes() (gpu.Modes, error) {
+func (c *gpuHandle) readModes() (gpu.Modes, error) {
 	if err := c.bound(); err != nil {
 		return gpu.Modes{}, err
 	}
@@ -53,8 +53,8 @@ func texts[T ~string](words []T) []string {
 	return out
 }
 
-// SetComputePartition puts a card into a mode and waits until all of its partitions can
-// be used: each has its node in KFD's topology and its device node. A card in use is
+// SetComputePartition puts a GPU into a mode and waits until all of its partitions can
+// be used: each has its node in KFD's topology and its device node. A GPU in use is
 // asked again until Config.BusyPatience or ctx ends; then the error is a *BusyError,
 // which names the processes. One that has fewer partitions than the mode should
 // have stays in the mode, and the error says which is missing.
@@ -66,7 +66,7 @@ func (d *Driver) SetComputePartition(ctx context.Context, pciAddress, mode strin
 	if err := d.switchTo(ctx, pciAddress, want); err != nil {
 		return err
 	}
-	count, err := onCard(ctx, d, pciAddress, func(c *card) (int, error) {
+	count, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (int, error) {
 		l, err := c.look()
 		return len(l.partitions), err
 	})
@@ -86,5 +86,5 @@ func parseMode[T ~string](kind, text string, parse func(string) []T) (T, error) 
 	if modes := parse(text); len(modes) == 1 && string(modes[0]) == text {
 		return modes[0], nil
 	}
-	return "", fmt.Errorf("%q is no %s mode of AMD's cards", text, kind)
+	return "", fmt.Errorf("%q is no %s mode of AMD's GPUs", text, kind)
 }

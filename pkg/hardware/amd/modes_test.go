@@ -22,7 +22,7 @@ func (m *machine) modes(pciAddress string) gpu.Modes {
 	return modes
 }
 
-func TestModesOfACard(t *testing.T) {
+func TestModesOfAGPU(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	want := gpu.Modes{
 		Compute: "SPX", Computes: []string{"SPX", "DPX", "QPX", "CPX"},
@@ -31,13 +31,13 @@ func TestModesOfACard(t *testing.T) {
 	}
 	assert.Equal(t, want, m.modes(first))
 
-	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{Card: "*", Mode: xcp.NPS4}}})
+	m.faults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: "*", Mode: xcp.NPS4}}})
 	want.Compute, want.Computes, want.Memory = "CPX", []string{"QPX", "CPX"}, "NPS4"
 	assert.Equal(t, want, m.modes(first), "somebody else changed the memory mode")
 }
 
-// A card without its driver is not one that cannot be cut.
-func TestModesOfAGoneCard(t *testing.T) {
+// A GPU without its driver is not one that cannot be cut.
+func TestModesOfAGoneGPU(t *testing.T) {
 	m := simulated(t, "mi300x8")
 	m.faults(amdgpu.Faults{Lost: []string{first}})
 	_, err := m.Modes(m.t.Context(), first)
@@ -52,19 +52,19 @@ func textsOf[T ~string](all []T) []string {
 	return out
 }
 
-// What a card says of its pairs of modes is the simulated kernel's rule.
+// What a GPU says of its pairs of modes is the simulated kernel's rule.
 func TestModesOfEveryModel(t *testing.T) {
 	for _, name := range inventories {
 		m := simulated(t, name)
-		for i, card := range m.cards() {
+		for i, g := range m.gpus() {
 			model := m.inventory.AMD[i].Model
-			got := m.modes(card.PCIAddress)
+			got := m.modes(g.PCIAddress)
 			assert.Equal(t, textsOf(model.MemoryModes), got.Memories, name)
 			for _, memory := range model.MemoryModes {
-				assert.Equal(t, xcp.Names(xcp.Legal(model.Chip(false), memory)), got.Legal[string(memory)], "%s, card %d, %s", name, i, memory)
+				assert.Equal(t, xcp.Names(xcp.Legal(model.Chip(false), memory)), got.Legal[string(memory)], "%s, GPU %d, %s", name, i, memory)
 			}
 			assert.Equal(t, got.Legal[got.Memory], got.Computes, name)
-			assert.Equal(t, got.Legal, card.Modes, name)
+			assert.Equal(t, got.Legal, g.Modes, name)
 		}
 	}
 }
@@ -87,25 +87,25 @@ func TestSetComputePartition(t *testing.T) {
 		require.NoError(t, m.SetComputePartition(t.Context(), first, mode))
 		assert.Equal(t, mode, m.modes(first).Compute)
 	}
-	assert.Equal(t, []string{"CPX", "QPX", "DPX", "SPX"}, m.switches(), "a card in the mode is left alone")
+	assert.Equal(t, []string{"CPX", "QPX", "DPX", "SPX"}, m.switches(), "a GPU in the mode is left alone")
 	for mode, want := range map[string]string{
 		"cpx": `"cpx" is no compute mode`, "": `"" is no compute mode`, "SPX, CPX": "is no compute mode", "NPS4": `"NPS4" is no compute mode`,
 		"TPX": "cannot be put into mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX",
 	} {
 		assert.ErrorContains(t, m.SetComputePartition(t.Context(), first, mode), want, mode)
 	}
-	assert.ErrorContains(t, m.SetComputePartition(t.Context(), "0000:99:00.0", "CPX"), "card 0000:99:00.0 is gone")
+	assert.ErrorContains(t, m.SetComputePartition(t.Context(), "0000:99:00.0", "CPX"), "GPU 0000:99:00.0 is gone")
 	assert.Empty(t, m.switches())
 }
 
-// A process that is no pod's keeps the card; it is named, and when it has ended the
+// A process that is no pod's keeps the GPU; it is named, and when it has ended the
 // switch goes on.
-func TestSetComputePartitionOfACardInUse(t *testing.T) {
+func TestSetComputePartitionOfAGPUInUse(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", Cards: []string{first}}))
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{first}}))
 	err := m.SetComputePartition(t.Context(), first, "CPX")
 	require.ErrorIs(t, err, gpu.ErrInUse)
-	assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
+	assert.ErrorContains(t, err, "GPU 0000:05:00.0 cannot be put into mode CPX: process 4242 (python3) uses it")
 	assert.Equal(t, "SPX", m.modes(first).Compute)
 
 	m.waits()
@@ -122,7 +122,7 @@ func TestSetComputePartitionWithPartitionsMissing(t *testing.T) {
 		"render": "there is no device node /dev/dri/renderD135",
 	} {
 		m := simulated(t, "mi300x8")
-		m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{7}, Missing: missing}}})
+		m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Partitions: []int{7}, Missing: missing}}})
 		ctx, cancel := contextWithin(t, 1500*time.Millisecond)
 		assert.ErrorContains(t, m.SetComputePartition(ctx, first, "CPX"), want)
 		cancel()
@@ -134,7 +134,7 @@ func TestSetComputePartitionWithPartitionsMissing(t *testing.T) {
 
 func TestSetComputePartitionWaitsForLateDeviceNodes(t *testing.T) {
 	m := simulated(t, "mi300x8")
-	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{Card: first, Partitions: []int{7}, Missing: "render", Late: metav1.Duration{Duration: 50 * time.Millisecond}}}})
+	m.faults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: first, Partitions: []int{7}, Missing: "render", Late: metav1.Duration{Duration: 50 * time.Millisecond}}}})
 	require.NoError(t, m.SetComputePartition(t.Context(), first, "CPX"))
 	assert.Equal(t, []string{"/dev/kfd", "/dev/dri/renderD135"}, m.nodes(xcpOf(first, "cpx", 7)))
 }

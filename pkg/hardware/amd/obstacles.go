@@ -7,13 +7,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Obstacles says what cannot be had of a card now: partitions of the live mode
-// that KFD does not have, and, while processes keep the card in its mode,
-// everything of another one. held means that claims hold something of the card:
+// Obstacles says what cannot be had of a GPU now: partitions of the live mode
+// that KFD does not have, and, while processes keep the GPU in its mode,
+// everything of another one. held means that claims hold something of the GPU:
 // then the counters already exclude other modes, and the processes are mostly
 // theirs.
 func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
-	return onCard(ctx, d, pciAddress, func(c *card) ([]gpu.Obstacle, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
 		l, err := c.look()
 		if err != nil || l.mode == "" {
 			return nil, err
@@ -44,8 +44,8 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 	})
 }
 
-// placements are the card's, as Inventory last told them.
-func (c *card) placements() ([]gpu.Placement, error) {
+// placements are the GPU's, as Inventory last told them.
+func (c *gpuHandle) placements() ([]gpu.Placement, error) {
 	c.driver.mu.Lock()
 	known, ok := c.driver.known[c.pciAddress]
 	c.driver.mu.Unlock()
@@ -56,16 +56,16 @@ func (c *card) placements() ([]gpu.Placement, error) {
 	return g.Placements, err
 }
 
-// busy says which processes keep the card in its mode; it is empty when none do.
-// That processes of other cards count too is only believed of a kernel that has
+// busy says which processes keep the GPU in its mode; it is empty when none do.
+// That processes of other GPUs count too is only believed of a kernel that has
 // shown it.
-func (c *card) busy(l live) (string, error) {
+func (c *gpuHandle) busy(l live) (string, error) {
 	who, err := c.processes(l)
 	if err != nil {
 		return "", err
 	}
-	if len(who.card) > 0 {
-		return fmt.Sprintf("the card stays in mode %s as long as %s %s it", l.mode, names(who.card), use(who.card)), nil
+	if len(who.gpu) > 0 {
+		return fmt.Sprintf("the GPU stays in mode %s as long as %s %s it", l.mode, names(who.gpu), use(who.gpu)), nil
 	}
 	if len(who.others) == 0 {
 		return "", nil
@@ -79,5 +79,5 @@ func (c *card) busy(l live) (string, error) {
 	if c.driver.hostBusy != load {
 		return "", nil
 	}
-	return fmt.Sprintf("this kernel switches no card while any process of the host uses KFD, and %s %s; the card stays in mode %s", names(who.others), does(who.others), l.mode), nil
+	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s %s; the GPU stays in mode %s", names(who.others), does(who.others), l.mode), nil
 }

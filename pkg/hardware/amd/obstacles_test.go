@@ -10,11 +10,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// What a kernel does with processes of other cards is learnt from it, and
+// What a kernel does with processes of other GPUs is learnt from it, and
 // forgotten with the load of the driver.
 func TestHostWideBusyRuleIsLearnt(t *testing.T) {
 	files, d := onPaper(t, mi300xSPX())
-	card := inventoryOf(t, d)[0]
+	g := inventoryOf(t, d)[0]
 	files.set(processDir+"/7/vram_24999", "4096\n")
 	obstacles := func() []gpu.Obstacle {
 		all, err := d.Obstacles(t.Context(), paperAddress, false)
@@ -23,13 +23,13 @@ func TestHostWideBusyRuleIsLearnt(t *testing.T) {
 	}
 	assert.Empty(t, obstacles(), "most kernels do not mind")
 	files.fails["write "+modeFile] = unix.EBUSY
-	_, err := d.Create(t.Context(), placement(t, card, "cpx-0"))
+	_, err := d.Create(t.Context(), placement(t, g, "cpx-0"))
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	all := obstacles()
-	require.Len(t, all, 14, "all but the whole card, in which mode it is")
+	require.Len(t, all, 14, "all but the whole GPU, in which mode it is")
 	assert.Equal(t, gpu.Obstacle{
 		Placement: "gpu-0000-05-00-0-cpx-0", Kind: gpu.ObstacleBusy,
-		Reason: "this kernel switches no card while any process of the host uses KFD, and process 7 does; the card stays in mode SPX",
+		Reason: "this kernel switches no GPU while any process of the host uses KFD, and process 7 does; the GPU stays in mode SPX",
 	}, all[0])
 	assert.Equal(t, all, obstacles(), "the reason stays the same")
 
@@ -40,7 +40,7 @@ func TestHostWideBusyRuleIsLearnt(t *testing.T) {
 	assert.NotEmpty(t, obstacles())
 	delete(files.fails, "write "+modeFile)
 	obey(files)
-	_, err = d.Create(t.Context(), placement(t, card, "cpx-0"))
+	_, err = d.Create(t.Context(), placement(t, g, "cpx-0"))
 	require.NoError(t, err)
 	assert.Empty(t, obstacles(), "it has switched all the same")
 }
@@ -62,13 +62,13 @@ func TestObstacles(t *testing.T) {
 	files.set("/proc/4242/comm", "python3\n")
 	all, err = d.Obstacles(t.Context(), paperAddress, true)
 	require.NoError(t, err)
-	assert.Equal(t, []gpu.Obstacle{missing}, all, "a card that is held is excluded by its counters")
+	assert.Equal(t, []gpu.Obstacle{missing}, all, "a GPU that is held is excluded by its counters")
 	all, err = d.Obstacles(t.Context(), paperAddress, false)
 	require.NoError(t, err)
 	assert.Len(t, all, 1+4+2+1)
 	assert.Contains(t, all, missing)
 	assert.Contains(t, all, gpu.Obstacle{
-		Placement: "gpu-0000-05-00-0", Kind: gpu.ObstacleBusy, Reason: "the card stays in mode CPX as long as process 4242 (python3) uses it",
+		Placement: "gpu-0000-05-00-0", Kind: gpu.ObstacleBusy, Reason: "the GPU stays in mode CPX as long as process 4242 (python3) uses it",
 	})
 
 	// Not even an inventory is needed.

@@ -31,16 +31,16 @@ func parseAddress(pciAddress string) (address, error) {
 	return a, nil
 }
 
-// of gives the nodes of one card, by the render node. They are found by what
-// KFD says of the place on the bus and never by unique_id: that is the card's
+// of gives the nodes of one GPU, by the render node. They are found by what
+// KFD says of the place on the bus and never by unique_id: that is the GPU's
 // with some drivers and the partition's with others
 // (https://github.com/ROCm/k8s-gpu-dra-driver/issues/20).
 func (top *topology) of(a address) []node {
 	var nodes []node
 	for _, n := range top.nodes {
 		if n.domain == a.domain && n.location>>8&0xff == a.bus && n.location>>3&0x1f == a.device &&
-			// The lowest bits are the function of the card, or the partition of
-			// a card whose function is 0, as that of all real ones is.
+			// The lowest bits are the function of the GPU, or the partition of
+			// a GPU whose function is 0, as that of all real ones is.
 			(a.function == 0 || n.location&7 == a.function) {
 			nodes = append(nodes, n)
 		}
@@ -49,15 +49,15 @@ func (top *topology) of(a address) []node {
 	return nodes
 }
 
-// indexes says which partition each node of a card is, for nodes in the order of
-// their render nodes. first is the minor of the card's own render node, count the
+// indexes says which partition each node of a GPU is, for nodes in the order of
+// their render nodes. first is the minor of the GPU's own render node, count the
 // number of partitions of the mode.
 //
 // The driver puts the partition in the lowest three bits of location_id, or in the
 // highest four (https://rocm.docs.amd.com/projects/amdsmi, "GPU partitioning";
 // amd-smi tries both in turn). Whatever it says must agree with the order of the render
 // nodes, which the driver gives out in the order of the partitions; nothing is
-// handed out of a card where it does not. Nodes whose location_id says nothing of
+// handed out of a GPU where it does not. Nodes whose location_id says nothing of
 // partitions are told by their render nodes alone.
 func indexes(nodes []node, first, count int) ([]int, error) {
 	high := func(n node) int { return int(n.location >> 28 & 0xf) }
@@ -71,7 +71,7 @@ func indexes(nodes []node, first, count int) ([]int, error) {
 		decode = minor
 	}
 	if count == 1 && len(nodes) == 1 {
-		return []int{0}, nil // a whole card, whose lowest bits are its function
+		return []int{0}, nil // a whole GPU, whose lowest bits are its function
 	}
 	out := make([]int, len(nodes))
 	for i, n := range nodes {
@@ -91,22 +91,22 @@ func describe(nodes []node) string {
 	return strings.Join(texts, ", ")
 }
 
-// partition is a piece of a card that the live mode has.
+// partition is a piece of a GPU that the live mode has.
 type partition struct {
 	index int
 	// node is nil when KFD has none: nothing can run there.
 	node *node
 }
 
-// live is what a card is at the moment.
+// live is what a GPU is at the moment.
 type live struct {
 	mode xcp.Mode
 	// partitions are those that the mode should have, by their index. The whole
-	// card is one, in SPX and where there are no modes.
+	// GPU is one, in SPX and where there are no modes.
 	partitions []partition
 }
 
-// nodes are the nodes that KFD has for the card, in the order of the partitions.
+// nodes are the nodes that KFD has for the GPU, in the order of the partitions.
 func (l live) nodes() []node {
 	var out []node
 	for _, p := range l.partitions {
@@ -128,21 +128,21 @@ func (l live) missing() []int {
 	return out
 }
 
-// mode is the compute mode that the card is in, empty for a card that has none.
-func (c *card) mode() (xcp.Mode, error) {
+// mode is the compute mode that the GPU is in, empty for a GPU that has none.
+func (c *gpuHandle) mode() (xcp.Mode, error) {
 	text, err := c.optional(c.file(computeFile))
 	if err != nil || text == "" {
 		return "", c.told(err)
 	}
 	modes := xcp.ParseModes(text)
 	if len(modes) != 1 {
-		return "", fmt.Errorf("card %s: amdgpu says that the compute mode is %q, which is none", c.pciAddress, text)
+		return "", fmt.Errorf("GPU %s: amdgpu says that the compute mode is %q, which is none", c.pciAddress, text)
 	}
 	return modes[0], nil
 }
 
-// live looks what the card is, by a topology.
-func (c *card) live(top *topology) (live, error) {
+// live looks what the GPU is, by a topology.
+func (c *gpuHandle) live(top *topology) (live, error) {
 	mode, err := c.mode()
 	if err != nil {
 		return live{}, err
@@ -160,7 +160,7 @@ func (c *card) live(top *topology) (live, error) {
 			return live{}, err
 		}
 		if count = mode.Count(xccs); count == 0 {
-			return live{}, fmt.Errorf("card %s: it is in mode %s, which a chip of %d XCCs does not have", c.pciAddress, mode, xccs)
+			return live{}, fmt.Errorf("GPU %s: it is in mode %s, which a chip of %d XCCs does not have", c.pciAddress, mode, xccs)
 		}
 	}
 	for i := range count {
@@ -175,7 +175,7 @@ func (c *card) live(top *topology) (live, error) {
 	}
 	found, err := indexes(nodes, first, count)
 	if err != nil {
-		return live{}, fmt.Errorf("card %s in mode %s: %w", c.pciAddress, mode, err)
+		return live{}, fmt.Errorf("GPU %s in mode %s: %w", c.pciAddress, mode, err)
 	}
 	for i, index := range found {
 		l.partitions[index].node = &nodes[i]
@@ -183,10 +183,10 @@ func (c *card) live(top *topology) (live, error) {
 	return l, nil
 }
 
-// look reads the topology, if it has changed, and what the card is by it. What
+// look reads the topology, if it has changed, and what the GPU is by it. What
 // does not fit together is looked at anew: somebody may just have switched the
-// card.
-func (c *card) look() (live, error) {
+// GPU.
+func (c *gpuHandle) look() (live, error) {
 	top, err := c.driver.recentTopology(c.task)
 	if err != nil {
 		return live{}, err
@@ -197,9 +197,9 @@ func (c *card) look() (live, error) {
 	return c.fresh()
 }
 
-// firstMinor is the number of the card's own render node, which is also that of
+// firstMinor is the number of the GPU's own render node, which is also that of
 // its first partition.
-func (c *card) firstMinor() (int, error) {
+func (c *gpuHandle) firstMinor() (int, error) {
 	names, err := c.list(c.file("drm"))
 	if err != nil {
 		return 0, err
@@ -209,7 +209,7 @@ func (c *card) firstMinor() (int, error) {
 			return minor, nil
 		}
 	}
-	return 0, fmt.Errorf("card %s: it has no render node in %s", c.pciAddress, c.file("drm"))
+	return 0, fmt.Errorf("GPU %s: it has no render node in %s", c.pciAddress, c.file("drm"))
 }
 
 // renderMinor is the number in "renderD128".
@@ -221,14 +221,14 @@ func renderMinor(name string) (int, bool) {
 
 func renderName(minor int) string { return "renderD" + strconv.Itoa(minor) }
 
-// platformDir has a device for each partition but the first of each card, as many
+// platformDir has a device for each partition but the first of each GPU, as many
 // as the finest mode has, whatever the mode is now.
 const platformDir = "/sys/devices/platform"
 
-// checkMinor makes sure that a render node is one of amdgpu's: the card's own or
+// checkMinor makes sure that a render node is one of amdgpu's: the GPU's own or
 // that of a partition device. Drivers name these amdgpu_xcp_8 or amdgpu_xcp.8
 // (https://github.com/ROCm/k8s-device-plugin/issues/157).
-func (c *card) checkMinor(p partition) error {
+func (c *gpuHandle) checkMinor(p partition) error {
 	node := path.Join("drm", renderName(p.node.minor))
 	c.driver.mu.Lock()
 	last := c.driver.places[p.node.minor]
@@ -258,13 +258,13 @@ func (c *card) checkMinor(p partition) error {
 			return err
 		}
 	}
-	return fmt.Errorf("card %s: KFD node %d names %s, which is none of amdgpu's render nodes", c.pciAddress, p.node.number, renderName(p.node.minor))
+	return fmt.Errorf("GPU %s: KFD node %d names %s, which is none of amdgpu's render nodes", c.pciAddress, p.node.number, renderName(p.node.minor))
 }
 
-// Live lists the partitions of the mode that the card is in, none for a card in
+// Live lists the partitions of the mode that the GPU is in, none for a GPU in
 // SPX. Those without a KFD node are incomplete. See hardware.Partitioner.
 func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	return onCard(ctx, d, pciAddress, func(c *card) ([]gpu.Partition, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Partition, error) {
 		l, err := c.look()
 		if err != nil || l.mode == "" || l.mode == xcp.SPX {
 			return nil, err
@@ -277,7 +277,7 @@ func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, 
 	})
 }
 
-func (c *card) partition(mode xcp.Mode, p partition) gpu.Partition {
+func (c *gpuHandle) partition(mode xcp.Mode, p partition) gpu.Partition {
 	out := gpu.Partition{GPU: c.pciAddress, Type: gpu.TypeXCP, Profile: mode.Profile(), Start: p.index, ID: "no KFD node"}
 	if p.node != nil {
 		out.Complete, out.ID = true, renderName(p.node.minor)

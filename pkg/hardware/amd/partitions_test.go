@@ -28,13 +28,13 @@ func TestIndexes(t *testing.T) {
 	}{
 		{"lowest bits", nodesAt(0x500, 128, 0x501, 129, 0x502, 130, 0x503, 131), 128, 4, []int{0, 1, 2, 3}},
 		{"highest bits", nodesAt(0x500, 128, 0x10000500, 129, 0x20000500, 130, 0x30000500, 131), 128, 4, []int{0, 1, 2, 3}},
-		{"second card", nodesAt(0x2700, 136, 0x2701, 137), 136, 2, []int{0, 1}},
+		{"second GPU", nodesAt(0x2700, 136, 0x2701, 137), 136, 2, []int{0, 1}},
 		{"one is missing", nodesAt(0x500, 128, 0x502, 130), 128, 4, []int{0, 2}},
 		{"the first is missing", nodesAt(0x10000500, 129, 0x20000500, 130), 128, 4, []int{1, 2}},
 		{"another driver took a minor in between", nodesAt(0x500, 128, 0x501, 130, 0x502, 131), 128, 3, []int{0, 1, 2}},
 		{"nothing in location_id", nodesAt(0x500, 128, 0x500, 129), 128, 2, []int{0, 1}},
-		{"the whole card", nodesAt(0x500, 128), 128, 1, []int{0}},
-		{"the whole card at function 2", nodesAt(0x502, 128), 128, 1, []int{0}},
+		{"the whole GPU", nodesAt(0x500, 128), 128, 1, []int{0}},
+		{"the whole GPU at function 2", nodesAt(0x502, 128), 128, 1, []int{0}},
 	} {
 		got, err := indexes(test.nodes, test.first, test.count)
 		require.NoError(t, err, test.name)
@@ -106,24 +106,24 @@ func FuzzRenderMinor(f *testing.F) {
 
 func TestLiveByMode(t *testing.T) {
 	for _, test := range []struct {
-		card paperCard
+		gpu  paperGPU
 		want []string
 	}{
 		{mi300xSPX(), nil},
 		{mi300xDPX(), []string{"dpx-0 renderD128", "dpx-1 renderD129"}},
 		{mi308xCPX(1, 136), []string{"cpx-0 renderD136", "cpx-1 renderD137", "cpx-2 renderD138", "cpx-3 renderD139"}},
 	} {
-		_, d := onPaper(t, test.card)
-		live, err := d.Live(t.Context(), test.card.address)
+		_, d := onPaper(t, test.gpu)
+		live, err := d.Live(t.Context(), test.gpu.address)
 		require.NoError(t, err)
 		var got []string
 		for _, p := range live {
 			assert.Equal(t, gpu.TypeXCP, p.Type)
 			assert.True(t, p.Complete)
 			assert.Empty(t, p.UUID)
-			got = append(got, p.Name()[len(gpu.CardName(p.GPU))+1:]+" "+p.ID)
+			got = append(got, p.Name()[len(gpu.GPUName(p.GPU))+1:]+" "+p.ID)
 		}
-		assert.Equal(t, test.want, got, test.card.compute)
+		assert.Equal(t, test.want, got, test.gpu.compute)
 	}
 }
 
@@ -133,8 +133,8 @@ func TestOneOfManyPartitionsIsMissing(t *testing.T) {
 	c := mi300xCPX()
 	c.nodes, c.minors = c.nodes[:7], 7
 	_, d := onPaper(t, c)
-	card := inventoryOf(t, d)[0]
-	assert.EqualValues(t, 304, placement(t, card, "").ComputeUnits, "what the card is does not depend on it")
+	g := inventoryOf(t, d)[0]
+	assert.EqualValues(t, 304, placement(t, g, "").ComputeUnits, "what the GPU is does not depend on it")
 	live, err := d.Live(t.Context(), c.address)
 	require.NoError(t, err)
 	require.Len(t, live, 8)
@@ -148,7 +148,7 @@ func TestLocationsThatContradictTheRenderNodesHandOutNothing(t *testing.T) {
 	c.nodes[3].location, c.nodes[4].location = c.nodes[4].location, c.nodes[3].location
 	_, d := onPaper(t, c)
 	_, err := d.Live(t.Context(), c.address)
-	require.ErrorContains(t, err, "card 0000:05:00.0 in mode CPX: KFD does not tell its partitions apart")
+	require.ErrorContains(t, err, "GPU 0000:05:00.0 in mode CPX: KFD does not tell its partitions apart")
 	_, err = d.Inventory(t.Context())
 	assert.ErrorContains(t, broken(t, err, c.address), "does not tell its partitions apart")
 	_, err = d.Edits(t.Context(), gpu.Placement{GPU: c.address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3})
@@ -162,7 +162,7 @@ func TestSwitchThatKFDDidNotCount(t *testing.T) {
 	live, err := d.Live(t.Context(), paperAddress)
 	require.NoError(t, err)
 	require.Len(t, live, 8)
-	for _, c := range []paperCard{mi300xDPX(), mi300xCPX(), mi300xSPX()} {
+	for _, c := range []paperGPU{mi300xDPX(), mi300xCPX(), mi300xSPX()} {
 		generation := files.files[topologyDir+"/generation_id"]
 		files.replace(c)
 		files.set(topologyDir+"/generation_id", generation)

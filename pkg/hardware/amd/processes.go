@@ -23,14 +23,14 @@ func (p process) String() string {
 
 // processes is who uses KFD.
 type processes struct {
-	// card are those that use one card, others the rest of the host's.
-	card, others []process
+	// GPU are those that use one GPU, others the rest of the host's.
+	gpu, others []process
 }
 
-// processes lists who uses KFD, and who of them the card. A process has a file
+// processes lists who uses KFD, and who of them the GPU. A process has a file
 // vram_<gpu_id> for each node that it can use
 // (kfd_procfs_add_sysfs_files in Linux' kfd_process.c).
-func (c *card) processes(l live) (processes, error) {
+func (c *gpuHandle) processes(l live) (processes, error) {
 	var out processes
 	pids, err := c.list(processDir)
 	if absent(err) {
@@ -53,25 +53,25 @@ func (c *card) processes(l live) (processes, error) {
 		}
 		p := process{pid: pid, name: c.comm(name)}
 		if slices.ContainsFunc(files, l.uses) {
-			out.card = append(out.card, p)
+			out.gpu = append(out.gpu, p)
 		} else {
 			out.others = append(out.others, p)
 		}
 	}
 	order := func(a, b process) int { return a.pid - b.pid }
-	slices.SortFunc(out.card, order)
+	slices.SortFunc(out.gpu, order)
 	slices.SortFunc(out.others, order)
 	return out, nil
 }
 
-// uses tells whether a file of a process is about one of the card's nodes.
+// uses tells whether a file of a process is about one of the GPU's nodes.
 func (l live) uses(file string) bool {
 	id, ok := strings.CutPrefix(file, "vram_")
 	return ok && slices.ContainsFunc(l.partitions, func(p partition) bool { return p.node != nil && p.node.gpuID == id })
 }
 
 // comm is the name of a process, empty when it is not to be seen.
-func (c *card) comm(pid string) string {
+func (c *gpuHandle) comm(pid string) string {
 	name, err := c.read(path.Join("/proc", pid, "comm"))
 	if err != nil {
 		return ""

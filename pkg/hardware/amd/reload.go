@@ -25,7 +25,7 @@ func (m *memorySwitch) load(ctx context.Context) error {
 	return m.driver.cfg.Reload(ctx)
 }
 
-// reload loads the driver anew, and finds out what has become of the cards.
+// reload loads the driver anew, and finds out what has become of the GPUs.
 func (m *memorySwitch) reload(ctx context.Context) error {
 	d := m.driver
 	before, err := m.host.loadID()
@@ -40,7 +40,7 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 		return err
 	case absent(err):
 		d.forget()
-		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD cards of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
+		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD GPUs of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
 	case err != nil:
 		return errors.Join(failed, err)
 	case after == before && failed == nil:
@@ -55,7 +55,7 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	if err := m.readBack(); err != nil {
 		return errors.Join(failed, err)
 	}
-	d.cfg.Logger.Info("Loaded amdgpu anew for a memory mode", "mode", m.want, "cards", len(m.cards), "took", time.Since(start).Round(time.Millisecond))
+	d.cfg.Logger.Info("Loaded amdgpu anew for a memory mode", "mode", m.want, "gpus", len(m.gpus), "took", time.Since(start).Round(time.Millisecond))
 	return nil
 }
 
@@ -74,14 +74,14 @@ func (m *memorySwitch) explainReload(err error) error {
 	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
 }
 
-// revive puts in a driver that is not there, and waits for the cards that it had.
+// revive puts in a driver that is not there, and waits for the GPUs that it had.
 func (m *memorySwitch) revive(ctx context.Context) error {
 	d := m.driver
 	if err := m.load(ctx); err != nil {
 		return fmt.Errorf("memory mode %s: no amdgpu is loaded: %w", m.want, err)
 	}
 	d.forget()
-	for _, c := range m.cards {
+	for _, c := range m.gpus {
 		d.mu.Lock()
 		c.cut, c.computes = d.known[c.pciAddress].MemoryMode != "", true
 		d.mu.Unlock()
@@ -179,7 +179,7 @@ func have(all []process) string {
 }
 
 // deviceNumbers are those of amdgpu's device nodes: KFD's, and the DRM nodes of the
-// cards and of the partition devices.
+// GPUs and of the partition devices.
 func (t *task) deviceNumbers() map[[2]uint32]bool {
 	numbers := map[[2]uint32]bool{}
 	note := func(name string) {
@@ -189,8 +189,8 @@ func (t *task) deviceNumbers() map[[2]uint32]bool {
 	}
 	note(kfdDevice)
 	places := []string{}
-	cards, _ := t.list(driverDirs[0])
-	for _, name := range cards {
+	gpus, _ := t.list(driverDirs[0])
+	for _, name := range gpus {
 		places = append(places, path.Join(devicesDir, name))
 	}
 	partitions, _ := t.list(platformDir)
@@ -208,7 +208,7 @@ func (t *task) deviceNumbers() map[[2]uint32]bool {
 	return numbers
 }
 
-// kfdUsers are the processes that use KFD on any card.
+// kfdUsers are the processes that use KFD on any GPU.
 func (t *task) kfdUsers() ([]process, error) {
 	pids, err := t.list(processDir)
 	if absent(err) {
@@ -226,17 +226,17 @@ func (t *task) kfdUsers() ([]process, error) {
 	return all, err
 }
 
-// awaitBack waits until every card that was there can be used again: amdgpu drives
+// awaitBack waits until every GPU that was there can be used again: amdgpu drives
 // it, its modes can be read, and where it had a node in KFD's topology it has one, with
-// its device nodes. A card that is reset by the load answers EPERM meanwhile.
+// its device nodes. A GPU that is reset by the load answers EPERM meanwhile.
 func (m *memorySwitch) awaitBack(ctx context.Context) error {
 	deadline := time.Now().Add(m.driver.cfg.ReloadPatience)
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and then time was up before the cards could be looked at: %w", m.want, err)
+		return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and then time was up before the GPUs could be looked at: %w", m.want, err)
 	}
 	for {
 		var missing []error
-		for _, c := range m.cards {
+		for _, c := range m.gpus {
 			m.at.Store(c)
 			if err := c.back(); err != nil {
 				missing = append(missing, err)
@@ -246,14 +246,14 @@ func (m *memorySwitch) awaitBack(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().Add(backPause).After(deadline) || sleep.For(ctx, backPause) != nil {
-			return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and %d of %d cards did not come back: %w",
-				m.want, len(missing), len(m.cards), errors.Join(append(missing, ctx.Err())...))
+			return fmt.Errorf("memory mode %s: amdgpu was loaded anew, and %d of %d GPUs did not come back: %w",
+				m.want, len(missing), len(m.gpus), errors.Join(append(missing, ctx.Err())...))
 		}
 	}
 }
 
-// back says why a card cannot be used yet.
-func (c *memoryCard) back() error {
+// back says why a GPU cannot be used yet.
+func (c *memoryGPU) back() error {
 	if err := c.bound(); err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (c *memoryCard) back() error {
 		if mode, err := c.mode(); err != nil {
 			return err
 		} else if mode == "" {
-			return fmt.Errorf("card %s: amdgpu has no %s for it", c.pciAddress, computeFile)
+			return fmt.Errorf("GPU %s: amdgpu has no %s for it", c.pciAddress, computeFile)
 		}
 	}
 	if !c.computes {

@@ -17,7 +17,7 @@ import (
 
 var paperMemoryFile = devicesDir + "/" + paperAddress + "/" + memoryFile
 
-// onPaperWithMemory is a card that can be put into NPS4, on a machine where
+// onPaperWithMemory is a GPU that can be put into NPS4, on a machine where
 // reload is what loads the driver.
 func onPaperWithMemory(t *testing.T, reload func(files *tree) error) (*tree, *Driver) {
 	t.Helper()
@@ -95,7 +95,7 @@ func TestWhoUsesTheDriver(t *testing.T) {
 	}
 }
 
-// A driver in use is asked again with growing pauses, as a card is.
+// A driver in use is asked again with growing pauses, as a GPU is.
 func TestDriverInUseIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
@@ -145,12 +145,12 @@ func TestSameGenerationUnderAnotherLoad(t *testing.T) {
 	assert.Len(t, live, 2)
 }
 
-// Cards in several hives, and alone, are each asked.
+// GPUs in several hives, and alone, are each asked.
 func TestEveryHiveIsAsked(t *testing.T) {
 	second := mi308xCPX(1, 136)
 	second.memory, second.available = "NPS1", "SPX, DPX, CPX"
 	files := newTree()
-	for _, c := range []paperCard{mi300xSPX(), second} {
+	for _, c := range []paperGPU{mi300xSPX(), second} {
 		files.add(c)
 		files.set(devicesDir+"/"+c.address+"/"+availableMemoryFile, "NPS1, NPS4\n")
 	}
@@ -159,7 +159,7 @@ func TestEveryHiveIsAsked(t *testing.T) {
 	other := devicesDir + "/" + second.address + "/" + memoryFile
 	files.refuse("write "+other, unix.EINVAL)
 	err := d.SetMemoryPartition(t.Context(), "NPS4")
-	require.ErrorContains(t, err, "amdgpu refuses memory mode NPS4: card 0001:0a:00.0: write NPS4 to "+other)
+	require.ErrorContains(t, err, "amdgpu refuses memory mode NPS4: GPU 0001:0a:00.0: write NPS4 to "+other)
 	assert.ErrorContains(t, err, "stays asked for", "the first one took it, and is in no hive with the other")
 }
 
@@ -186,10 +186,10 @@ func TestPairsOfModesAsTheDriverTells(t *testing.T) {
 	modes, err = d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"CPX"}, modes.Legal["NPS4"])
-	assert.Equal(t, modes.Computes, modes.Legal["NPS1"], "of the mode that the card is in, what it lists")
+	assert.Equal(t, modes.Computes, modes.Legal["NPS1"], "of the mode that the GPU is in, what it lists")
 }
 
-// Drivers that know nothing of memory modes, and cards without modes.
+// Drivers that know nothing of memory modes, and GPUs without modes.
 func TestModesOfOlderDrivers(t *testing.T) {
 	files, d := onPaper(t, mi300xSPX())
 	modes, err := d.Modes(t.Context(), paperAddress)
@@ -209,7 +209,7 @@ func TestModesOfOlderDrivers(t *testing.T) {
 	modes, err = d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Modes{}, modes)
-	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS1"), "no AMD card of this machine has modes")
+	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS1"), "no AMD GPU of this machine has modes")
 	assert.ErrorContains(t, d.SetComputePartition(t.Context(), paperAddress, "CPX"), "cannot be cut")
 	files.refuse("stat "+paperMemoryFile, unix.EPERM)
 	files.set(modeFile, "SPX\n")

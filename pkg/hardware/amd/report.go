@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
-// Report reads what there is to say about the driver and all cards. Cards that
+// Report reads what there is to say about the driver and all GPUs. GPUs that
 // cannot be read are in it with the reason.
 func (d *Driver) Report(ctx context.Context) (report.Report, error) {
 	all, err := d.withLost(ctx)
@@ -27,32 +27,32 @@ func (d *Driver) Report(ctx context.Context) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
-	cards := make([]*report.Card, len(all))
+	gpus := make([]*report.GPU, len(all))
 	var wait sync.WaitGroup
 	for i, address := range all {
-		wait.Go(func() { cards[i] = d.reportCard(ctx, address) })
+		wait.Go(func() { gpus[i] = d.reportGPU(ctx, address) })
 	}
 	wait.Wait()
-	r := report.Report{Drivers: []report.Driver{driver}, Cards: []report.Card{}}
-	for _, c := range cards {
+	r := report.Report{Drivers: []report.Driver{driver}, GPUs: []report.GPU{}}
+	for _, c := range gpus {
 		if c != nil {
-			r.Cards = append(r.Cards, *c)
+			r.GPUs = append(r.GPUs, *c)
 		}
 	}
 	return r, nil
 }
 
-// reportCard gives nil for cards that are not ours.
-func (d *Driver) reportCard(ctx context.Context, pciAddress string) *report.Card {
-	out, err := onCard(ctx, d, pciAddress, func(c *card) (*report.Card, error) {
+// reportGPU gives nil for GPUs that are not ours.
+func (d *Driver) reportGPU(ctx context.Context, pciAddress string) *report.GPU {
+	out, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (*report.GPU, error) {
 		if ours, err := c.ours(); err != nil || !ours {
 			return nil, err
 		}
 		return c.report(), nil
 	})
 	if err != nil {
-		return &report.Card{
-			Name: gpu.CardName(pciAddress), Vendor: gpu.AMD, PCIAddress: pciAddress, ID: vendorName, Unhealthy: err.Error(),
+		return &report.GPU{
+			Name: gpu.GPUName(pciAddress), Vendor: gpu.AMD, PCIAddress: pciAddress, ID: vendorName, Unhealthy: err.Error(),
 		}
 	}
 	return out
@@ -60,7 +60,7 @@ func (d *Driver) reportCard(ctx context.Context, pciAddress string) *report.Card
 
 // reporter collects what could not be read.
 type reporter struct {
-	*card
+	*gpuHandle
 	errors []string
 }
 
@@ -80,7 +80,7 @@ func noted[T any](r *reporter, f func() (T, error)) T {
 	return value
 }
 
-// number reads a file of the card that has one; nil when it is not there.
+// number reads a file of the GPU that has one; nil when it is not there.
 func (r *reporter) number(name string) *uint64 {
 	text, err := r.optional(r.file(name))
 	if err != nil || text == "" {
@@ -95,10 +95,10 @@ func (r *reporter) number(name string) *uint64 {
 	return &n
 }
 
-func (c *card) report() *report.Card {
-	r := &reporter{card: c}
-	out := &report.Card{
-		Name: gpu.CardName(c.pciAddress), Vendor: gpu.AMD, PCIAddress: c.pciAddress, ID: r.primaryNode(),
+func (c *gpuHandle) report() *report.GPU {
+	r := &reporter{gpuHandle: c}
+	out := &report.GPU{
+		Name: gpu.GPUName(c.pciAddress), Vendor: gpu.AMD, PCIAddress: c.pciAddress, ID: r.primaryNode(),
 		Utilization: r.utilization(), Memory: r.memoryReport(), ECC: r.ecc(),
 	}
 	var named gpu.GPU
@@ -123,7 +123,7 @@ func (c *card) report() *report.Card {
 	return out
 }
 
-// primaryNode is the card's number in DRM ("card1"), by which amd-smi and others
+// primaryNode is the GPU's number in DRM ("card1"), by which amd-smi and others
 // name it.
 func (r *reporter) primaryNode() string {
 	for _, name := range noted(r, func() ([]string, error) { return r.list(r.file("drm")) }) {
@@ -200,7 +200,7 @@ func (r *reporter) sensors() (*uint32, *report.Power) {
 	return temperature, power
 }
 
-func (r *reporter) modes(out *report.Card, l live) {
+func (r *reporter) modes(out *report.GPU, l live) {
 	if l.mode == "" {
 		return
 	}
@@ -211,7 +211,7 @@ func (r *reporter) modes(out *report.Card, l live) {
 		return
 	}
 	out.MemoryPartition = string(s.memory)
-	offer := noted(r, func() ([]xcp.Mode, error) { return r.card.modes(l.mode, s.memory, l.nodes()) })
+	offer := noted(r, func() ([]xcp.Mode, error) { return r.gpuHandle.modes(l.mode, s.memory, l.nodes()) })
 	for _, mode := range offer {
 		out.ComputePartitions = append(out.ComputePartitions, string(mode))
 	}
@@ -220,7 +220,7 @@ func (r *reporter) modes(out *report.Card, l live) {
 // nodeName is how a report names a node of KFD.
 func nodeName(n node) string { return "KFD node " + strconv.Itoa(n.number) }
 
-// partitions are those of a card that is cut.
+// partitions are those of a GPU that is cut.
 func (r *reporter) partitions(l live) []report.Partition {
 	if len(l.partitions) < 2 {
 		return nil
@@ -242,13 +242,13 @@ func (r *reporter) partitions(l live) []report.Partition {
 	return all
 }
 
-// processReports are the processes of the card. One that can use all partitions is
+// processReports are the processes of the GPU. One that can use all partitions is
 // told with the one in which it has memory.
 func (r *reporter) processReports(l live) []report.Process {
 	who, err := r.processes(l)
 	r.note(err)
 	var all []report.Process
-	for _, p := range who.card {
+	for _, p := range who.gpu {
 		out := report.Process{PID: p.pid, Name: p.name}
 		var sum uint64
 		var on []string
@@ -274,7 +274,7 @@ func (r *reporter) processReports(l live) []report.Process {
 	return all
 }
 
-// obstacles are the reasons why something of the card cannot be had, each once.
+// obstacles are the reasons why something of the GPU cannot be had, each once.
 func (r *reporter) obstacles(l live) []string {
 	var all []string
 	for _, index := range l.missing() {

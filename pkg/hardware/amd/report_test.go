@@ -36,9 +36,9 @@ func TestReport(t *testing.T) {
 
 	r := reportOf(t, d)
 	assert.Equal(t, []report.Driver{{Vendor: gpu.AMD, Version: "6.16.13"}}, r.Drivers)
-	require.Len(t, r.Cards, 1)
-	got := r.Cards[0]
-	assert.Equal(t, report.Card{
+	require.Len(t, r.GPUs, 1)
+	got := r.GPUs[0]
+	assert.Equal(t, report.GPU{
 		Name: "gpu-0000-05-00-0", Vendor: gpu.AMD, PCIAddress: paperAddress, ID: "card1", DeviceNode: "/dev/dri/renderD128",
 		UUID: "GPU-e3a9f00d12345678", ProductName: "AMD Instinct MI300X OAM",
 		ComputePartition: "DPX", ComputePartitions: []string{"SPX", "DPX", "QPX", "CPX"}, MemoryPartition: "NPS1",
@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 			{Name: "gpu-0000-05-00-0-dpx-1", Type: gpu.TypeXCP, Profile: "dpx", Start: 1, HalfMade: "no KFD node"},
 		},
 		Processes: []report.Process{{PID: 4242, Name: "python3", Memory: new(uint64(4096)), Partition: "KFD node 2"}},
-		Obstacles: []string{got.Obstacles[0], "the card stays in mode DPX as long as process 4242 (python3) uses it"},
+		Obstacles: []string{got.Obstacles[0], "the GPU stays in mode DPX as long as process 4242 (python3) uses it"},
 	}, got)
 	assert.Contains(t, got.Obstacles[0], "KFD has only 1 of the 2 partitions of mode DPX")
 	live, err := d.Live(t.Context(), paperAddress)
@@ -71,13 +71,13 @@ func TestReportOfWhatDoesNotAnswer(t *testing.T) {
 	files.set(dir+"gpu_busy_percent", "much\n")
 	files.remove(devicesDir + "/" + other.address)
 	r := reportOf(t, d)
-	require.Len(t, r.Cards, 2)
-	assert.Contains(t, r.Cards[0].Unhealthy, "is being reset")
-	assert.Len(t, r.Cards[0].Errors, 1)
-	assert.Contains(t, r.Cards[0].Errors[0], "gpu_busy_percent")
-	assert.Equal(t, "AMD Instinct MI300X", r.Cards[0].ProductName, "what it still tells is told")
-	assert.Equal(t, "gpu-0001-0a-00-0", r.Cards[1].Name)
-	assert.Contains(t, r.Cards[1].Unhealthy, "is gone from the PCI bus")
+	require.Len(t, r.GPUs, 2)
+	assert.Contains(t, r.GPUs[0].Unhealthy, "is being reset")
+	assert.Len(t, r.GPUs[0].Errors, 1)
+	assert.Contains(t, r.GPUs[0].Errors[0], "gpu_busy_percent")
+	assert.Equal(t, "AMD Instinct MI300X", r.GPUs[0].ProductName, "what it still tells is told")
+	assert.Equal(t, "gpu-0001-0a-00-0", r.GPUs[1].Name)
+	assert.Contains(t, r.GPUs[1].Unhealthy, "is gone from the PCI bus")
 
 	files.remove(driverDirs[0])
 	files.remove(driverDirs[1])
@@ -85,17 +85,17 @@ func TestReportOfWhatDoesNotAnswer(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// A card without partitions has no modes to report.
-func TestReportOfACardThatCannotBeCut(t *testing.T) {
+// A GPU without partitions has no modes to report.
+func TestReportOfAGPUThatCannotBeCut(t *testing.T) {
 	c := mi300xSPX()
 	c.compute, c.memory, c.available, c.device = "", "", "", "0x740f"
 	c.nodes[0].gfx = 90010
 	_, d := onPaper(t, c)
 	r := reportOf(t, d)
-	require.Len(t, r.Cards, 1)
-	assert.Empty(t, r.Cards[0].ComputePartition)
-	assert.Empty(t, r.Cards[0].MemoryPartition)
-	assert.Empty(t, r.Cards[0].Partitions)
-	assert.Empty(t, r.Cards[0].Errors)
-	assert.Empty(t, r.Cards[0].Unhealthy)
+	require.Len(t, r.GPUs, 1)
+	assert.Empty(t, r.GPUs[0].ComputePartition)
+	assert.Empty(t, r.GPUs[0].MemoryPartition)
+	assert.Empty(t, r.GPUs[0].Partitions)
+	assert.Empty(t, r.GPUs[0].Errors)
+	assert.Empty(t, r.GPUs[0].Unhealthy)
 }

@@ -21,21 +21,21 @@ const (
 	vramTotalFile        = "mem_info_vram_total"
 )
 
-// shape is what was learnt about a card and stays true while the driver is loaded
+// shape is what was learnt about a GPU and stays true while the driver is loaded
 // and the memory mode is the same.
 type shape struct {
 	load   string
 	memory xcp.MemoryMode
 	// xccs is zero as long as nobody has told.
 	xccs int
-	// total is the memory of the card, where KFD alone tells.
+	// total is the memory of the GPU, where KFD alone tells.
 	total int64
 	// seen is the memory of the partitions of each mode that was live.
 	seen map[xcp.Mode][]int64
 }
 
-// shape is what is known of the card.
-func (c *card) shape() (*shape, error) {
+// shape is what is known of the GPU.
+func (c *gpuHandle) shape() (*shape, error) {
 	load, err := c.loadID()
 	if err != nil {
 		return nil, err
@@ -54,9 +54,9 @@ func (c *card) shape() (*shape, error) {
 	return s, nil
 }
 
-// memoryMode is the memory mode that the card is in. Drivers without the file
+// memoryMode is the memory mode that the GPU is in. Drivers without the file
 // know no other than NPS1.
-func (c *card) memoryMode() (xcp.MemoryMode, error) {
+func (c *gpuHandle) memoryMode() (xcp.MemoryMode, error) {
 	text, err := c.optional(c.file(memoryFile))
 	if err != nil {
 		return "", c.told(err)
@@ -67,7 +67,7 @@ func (c *card) memoryMode() (xcp.MemoryMode, error) {
 	if modes := xcp.ParseMemoryModes(text); len(modes) == 1 {
 		return modes[0], nil
 	}
-	return "", fmt.Errorf("card %s: amdgpu says that the memory mode is %q, which is none", c.pciAddress, text)
+	return "", fmt.Errorf("GPU %s: amdgpu says that the memory mode is %q, which is none", c.pciAddress, text)
 }
 
 // partitionsOf is the number of partitions of a mode that does not depend on the
@@ -76,11 +76,11 @@ func partitionsOf(mode xcp.Mode) int {
 	return map[xcp.Mode]int{xcp.SPX: 1, xcp.DPX: 2, xcp.TPX: 3, xcp.QPX: 4}[mode]
 }
 
-// xccs is the number of XCCs of the card, by the first who tells: KFD, where the
+// xccs is the number of XCCs of the GPU, by the first who tells: KFD, where the
 // mode has a fixed number of partitions; the chip; the driver's description of the
 // modes. In CPX the number of partitions is what is asked for, and counting KFD's
 // nodes would miss those that are missing.
-func (c *card) xccs(mode xcp.Mode, nodes []node) (int, error) {
+func (c *gpuHandle) xccs(mode xcp.Mode, nodes []node) (int, error) {
 	s, err := c.shape()
 	if err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func (c *card) xccs(mode xcp.Mode, nodes []node) (int, error) {
 	return sum, nil
 }
 
-func (c *card) xccsOfChip(s *shape) (int, error) {
+func (c *gpuHandle) xccsOfChip(s *shape) (int, error) {
 	device, err := c.device()
 	if err != nil {
 		return 0, err
@@ -122,15 +122,15 @@ func (c *card) xccsOfChip(s *shape) (int, error) {
 	return told.xccs, err
 }
 
-// learn changes what is known of the card.
-func (c *card) learn(f func()) {
+// learn changes what is known of the GPU.
+func (c *gpuHandle) learn(f func()) {
 	c.driver.mu.Lock()
 	defer c.driver.mu.Unlock()
 	f()
 }
 
 // device is the PCI device id, zero when the machine does not tell.
-func (c *card) device() (uint64, error) {
+func (c *gpuHandle) device() (uint64, error) {
 	text, err := c.optional(c.file(deviceFile))
 	if err != nil {
 		return 0, err
@@ -139,9 +139,9 @@ func (c *card) device() (uint64, error) {
 	return id, nil
 }
 
-// modes are the compute modes that the card can be in now, and whether it can be
+// modes are the compute modes that the GPU can be in now, and whether it can be
 // switched to them. A virtual function is cut by its hypervisor.
-func (c *card) modes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]xcp.Mode, error) {
+func (c *gpuHandle) modes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]xcp.Mode, error) {
 	switchable, err := c.switchable()
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (c *card) modes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]xcp.M
 	return c.legalModes(now, memory, nodes)
 }
 
-func (c *card) switchable() (bool, error) {
+func (c *gpuHandle) switchable() (bool, error) {
 	device, err := c.device()
 	if err != nil || chips[device].vf {
 		return false, err
@@ -169,7 +169,7 @@ func (c *card) switchable() (bool, error) {
 }
 
 // legalModes is the kernel's rule, for drivers that do not list the modes.
-func (c *card) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]xcp.Mode, error) {
+func (c *gpuHandle) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]xcp.Mode, error) {
 	xccs, err := c.xccs(now, nodes)
 	if err != nil {
 		return nil, err
@@ -189,10 +189,10 @@ func (c *card) legalModes(now xcp.Mode, memory xcp.MemoryMode, nodes []node) ([]
 	return modes, nil
 }
 
-// modesByMemory are the memory modes that the card can be put into, with the compute
+// modesByMemory are the memory modes that the GPU can be put into, with the compute
 // modes that go with each: of the one that it is in as the driver lists them, of the
 // others as it describes them, or by the kernel's rule where it does not.
-func (c *card) modesByMemory(memory xcp.MemoryMode, computes []xcp.Mode, l live) (map[string][]string, error) {
+func (c *gpuHandle) modesByMemory(memory xcp.MemoryMode, computes []xcp.Mode, l live) (map[string][]string, error) {
 	memories, err := c.memoryModes(memory)
 	if err != nil {
 		return nil, err
@@ -227,10 +227,10 @@ func (c *card) modesByMemory(memory xcp.MemoryMode, computes []xcp.Mode, l live)
 	return all, nil
 }
 
-// memoryModes are those that the driver can bring the card up in. Where it lists
-// none, or takes no request, the card stays in the one that it is in
+// memoryModes are those that the driver can bring the GPU up in. Where it lists
+// none, or takes no request, the GPU stays in the one that it is in
 // (amdgpu_gmc_sysfs_init in Linux' amdgpu_gmc.c).
-func (c *card) memoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
+func (c *gpuHandle) memoryModes(now xcp.MemoryMode) ([]xcp.MemoryMode, error) {
 	info, err := c.stat(c.file(memoryFile))
 	if absent(err) {
 		return []xcp.MemoryMode{now}, nil

@@ -70,7 +70,7 @@ func (f *nthFails) Stat(name string) (Info, error) {
 }
 
 // full is a machine with one of every kind of file.
-func full(c paperCard) *tree {
+func full(c paperGPU) *tree {
 	files := newTree()
 	files.add(c)
 	dir := devicesDir + "/" + paperAddress + "/"
@@ -89,10 +89,10 @@ func full(c paperCard) *tree {
 // Whichever file fails in whatever call: the error names it, or it was one without
 // which all the rest is told; and the next try works.
 func TestEveryFileCanFail(t *testing.T) {
-	// A card that lacks these is still a card.
+	// A GPU that lacks these is still a GPU.
 	spared := []string{"/numa_node", "/comm", configDir, "lstat "}
 	for name, test := range map[string]struct {
-		card paperCard
+		gpu  paperGPU
 		call func(*Driver) (any, error)
 	}{
 		"inventory": {mi300xCPX(), func(d *Driver) (any, error) { return d.Inventory(t.Context()) }},
@@ -105,12 +105,12 @@ func TestEveryFileCanFail(t *testing.T) {
 		"load":      {mi300xCPX(), func(d *Driver) (any, error) { return d.LoadID() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want, err := test.call(driverOn(t, full(test.card)))
+			want, err := test.call(driverOn(t, full(test.gpu)))
 			require.NoError(t, err)
 			for n := 0; ; n++ {
 				// Each failure is met twice: by a plugin that goes on, and by one
 				// that is killed there.
-				files := &nthFails{Files: full(test.card), left: n / 2}
+				files := &nthFails{Files: full(test.gpu), left: n / 2}
 				d := driverOn(t, files)
 				got, err := test.call(d)
 				if files.failed == "" {
@@ -146,7 +146,7 @@ func containsAny(text string, parts []string) bool {
 	return false
 }
 
-// Nothing is handed out of a card while something about it cannot be read: what
+// Nothing is handed out of a GPU while something about it cannot be read: what
 // comes out is all of it or an error.
 func TestReportIsCompleteOrSaysWhatIsNot(t *testing.T) {
 	want := reportOf(t, driverOn(t, full(mi300xCPX())))
@@ -161,9 +161,9 @@ func TestReportIsCompleteOrSaysWhatIsNot(t *testing.T) {
 			require.ErrorContains(t, err, path)
 			continue
 		}
-		require.Len(t, got.Cards, 1, files.failed)
-		card := got.Cards[0]
-		if card.Unhealthy == "" && len(card.Errors) == 0 && !containsAny(files.failed, []string{"/comm", "/hwmon", "/drm", "/vram_", rasDir, configDir, topologyDir, "/device", driverDirs[0]}) {
+		require.Len(t, got.GPUs, 1, files.failed)
+		g := got.GPUs[0]
+		if g.Unhealthy == "" && len(g.Errors) == 0 && !containsAny(files.failed, []string{"/comm", "/hwmon", "/drm", "/vram_", rasDir, configDir, topologyDir, "/device", driverDirs[0]}) {
 			assert.Equal(t, want, got, files.failed)
 		}
 	}

@@ -27,7 +27,7 @@ func paperPlacement(profile string, index int) gpu.Placement {
 func obey(files *tree) {
 	files.onWrite = func(name, text string) error {
 		if name == modeFile {
-			files.replace(map[string]paperCard{"SPX": mi300xSPX(), "DPX": mi300xDPX(), "CPX": mi300xCPX()}[text])
+			files.replace(map[string]paperGPU{"SPX": mi300xSPX(), "DPX": mi300xDPX(), "CPX": mi300xCPX()}[text])
 		}
 		return nil
 	}
@@ -66,7 +66,7 @@ func TestCreateOfWhatIsNotAMDs(t *testing.T) {
 		assert.ErrorContains(t, err, "are not AMD's", p.Profile)
 	}
 	_, err := d.Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeGPU})
-	assert.Error(t, err, "a card that has modes is asked for by one")
+	assert.Error(t, err, "a GPU that has modes is asked for by one")
 	_, err = d.Create(t.Context(), paperPlacement("cpx", 8))
 	assert.Error(t, err)
 }
@@ -77,10 +77,10 @@ func TestErrorsOfTheKernelSayWhatToDo(t *testing.T) {
 		errno error
 		want  []string
 	}{
-		{unix.EINVAL, []string{"card 0000:05:00.0: write CPX to " + modeFile, "invalid argument", "the memory mode was changed meanwhile"}},
-		{unix.EPERM, []string{"card 0000:05:00.0 is being reset", "dmesg"}},
+		{unix.EINVAL, []string{"GPU 0000:05:00.0: write CPX to " + modeFile, "invalid argument", "the memory mode was changed meanwhile"}},
+		{unix.EPERM, []string{"GPU 0000:05:00.0 is being reset", "dmesg"}},
 		{unix.EIO, []string{"write CPX to", "KFD could not be started again", "reboot the node"}},
-		{unix.ENODEV, []string{"card 0000:05:00.0 is gone"}},
+		{unix.ENODEV, []string{"GPU 0000:05:00.0 is gone"}},
 		{unix.EACCES, []string{"must run as root"}},
 		{unix.EROFS, []string{"/sys writable"}},
 		{unix.ENOMEM, []string{"write CPX to", "cannot allocate memory"}},
@@ -93,7 +93,7 @@ func TestErrorsOfTheKernelSayWhatToDo(t *testing.T) {
 		for _, want := range test.want {
 			assert.ErrorContains(t, err, want)
 		}
-		assert.Len(t, files.writes, 1, "only a card in use is asked again")
+		assert.Len(t, files.writes, 1, "only a GPU in use is asked again")
 
 		delete(files.fails, "write "+modeFile)
 		obey(files)
@@ -102,9 +102,9 @@ func TestErrorsOfTheKernelSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A card in use is asked again with growing pauses, until patience ends or the
+// A GPU in use is asked again with growing pauses, until patience ends or the
 // caller's time does.
-func TestBusyCardIsAskedAgain(t *testing.T) {
+func TestBusyGPUIsAskedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		patience, deadline time.Duration
 		free               int // the attempt that succeeds
@@ -141,15 +141,15 @@ func TestBusyCardIsAskedAgain(t *testing.T) {
 				if test.wantErr {
 					require.ErrorIs(t, err, gpu.ErrInUse)
 					require.ErrorIs(t, err, unix.EBUSY)
-					assert.ErrorContains(t, err, "card 0000:05:00.0 cannot be put into mode CPX: no process is seen to use KFD, so one has only just ended")
+					assert.ErrorContains(t, err, "GPU 0000:05:00.0 cannot be put into mode CPX: no process is seen to use KFD, so one has only just ended")
 				}
 			})
 		})
 	}
 }
 
-// A card that waits for a process to end is looked at all the same.
-func TestLooksDoNotWaitForABusyCard(t *testing.T) {
+// A GPU that waits for a process to end is looked at all the same.
+func TestLooksDoNotWaitForABusyGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, d := onPaper(t, mi300xSPX())
 		d.cfg.BusyPatience = time.Minute
@@ -171,7 +171,7 @@ func TestLooksDoNotWaitForABusyCard(t *testing.T) {
 	})
 }
 
-func TestCallerThatGivesUpWhileACardIsBusy(t *testing.T) {
+func TestCallerThatGivesUpWhileAGPUIsBusy(t *testing.T) {
 	files, d := onPaper(t, mi300xSPX())
 	d.cfg.BusyPatience = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
@@ -201,7 +201,7 @@ func TestRenderNodeThatComesLate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = d.Create(ctx, paperPlacement("cpx", 3))
-		assert.ErrorContains(t, err, "card 0000:05:00.0: there is no device node /dev/dri/renderD131; is udev at work?")
+		assert.ErrorContains(t, err, "GPU 0000:05:00.0: there is no device node /dev/dri/renderD131; is udev at work?")
 	})
 }
 
@@ -220,7 +220,7 @@ func TestRenderNodeOfAnotherDriver(t *testing.T) {
 	assert.NoError(t, err, "some drivers name them with a dot")
 }
 
-func TestCardThatSomebodyElseSwitchesMeanwhile(t *testing.T) {
+func TestGPUThatSomebodyElseSwitchesMeanwhile(t *testing.T) {
 	files, d := onPaper(t, mi300xCPX())
 	reads := 0
 	files.onRead = func(name string) {
@@ -234,7 +234,7 @@ func TestCardThatSomebodyElseSwitchesMeanwhile(t *testing.T) {
 	assert.ErrorContains(t, err, "it was put into mode SPX by somebody else")
 }
 
-func TestWhoKeepsTheCard(t *testing.T) {
+func TestWhoKeepsTheGPU(t *testing.T) {
 	process := func(files *tree, pid, name string, gpuIDs ...string) {
 		files.set(processDir+"/"+pid+"/pasid", "32769\n")
 		for _, id := range gpuIDs {
@@ -248,12 +248,12 @@ func TestWhoKeepsTheCard(t *testing.T) {
 		start func(*tree)
 		want  string
 	}{
-		"one on the card": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
+		"one on the GPU": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
 			"cannot be put into mode CPX: process 4242 (python3) uses it; end or move them, this is tried again"},
-		"two on the card": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
+		"two on the GPU": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
 			"processes 17, 4242 (python3) use it"},
 		"one elsewhere": {func(f *tree) { process(f, "7", "gpuagent", "24999") },
-			"nobody uses it, but this kernel switches no card while any process of the host uses KFD, and process 7 (gpuagent) does"},
+			"nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and process 7 (gpuagent) does"},
 		"many": {func(f *tree) {
 			for _, pid := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"} {
 				process(f, pid, "", "24002")

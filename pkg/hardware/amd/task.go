@@ -69,8 +69,8 @@ func (t *task) realPath(name string) (string, error) {
 	return call(t, "follow", "following", name, func() (string, error) { return t.files.EvalSymlinks(name) })
 }
 
-// card is one card during one task.
-type card struct {
+// GPU is one GPU during one task.
+type gpuHandle struct {
 	*task
 	driver     *Driver
 	pciAddress string
@@ -78,18 +78,18 @@ type card struct {
 
 const devicesDir = "/sys/bus/pci/devices"
 
-// file is a file of the card in sysfs.
-func (c *card) file(name string) string { return path.Join(devicesDir, c.pciAddress, name) }
+// file is a file of the GPU in sysfs.
+func (c *gpuHandle) file(name string) string { return path.Join(devicesDir, c.pciAddress, name) }
 
-// onCard runs f for one card, alone, if the card is there.
-func onCard[T any](ctx context.Context, d *Driver, pciAddress string, f func(*card) (T, error)) (T, error) {
+// onGPU runs f for one GPU, alone, if the GPU is there.
+func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
 	var none T
 	// The address becomes part of paths.
 	if address, err := gpu.NormalizePCIAddress(pciAddress); err != nil || address != pciAddress {
-		return none, errors.Join(errors.New("card "+strconv.Quote(pciAddress)+": no PCI address in sysfs' spelling"), err)
+		return none, errors.Join(errors.New("GPU "+strconv.Quote(pciAddress)+": no PCI address in sysfs' spelling"), err)
 	}
 	return through(ctx, d.gateOf(pciAddress), d.cfg.Files, func(t *task) (T, error) {
-		c := &card{task: t, driver: d, pciAddress: pciAddress}
+		c := &gpuHandle{task: t, driver: d, pciAddress: pciAddress}
 		if _, err := c.stat(c.file("")); absent(err) {
 			return none, c.gone(err)
 		} else if err != nil {

@@ -186,15 +186,15 @@ func (t *tree) remove(name string) {
 	delete(t.infos, name)
 }
 
-// paperCard is a card as its files show it.
-type paperCard struct {
+// paperGPU is a GPU as its files show it.
+type paperGPU struct {
 	address         string
 	compute, memory string
 	available       string
 	device          string
 	vramMiB         int64
 	first           int // render minor
-	minors          int // how many the card has, 8 unless told
+	minors          int // how many the GPU has, 8 unless told
 	nodes           []paperNode
 }
 
@@ -212,7 +212,7 @@ const (
 	gib = int64(1) << 30
 )
 
-func (t *tree) add(c paperCard) {
+func (t *tree) add(c paperGPU) {
 	dir := path.Join(devicesDir, c.address)
 	for _, d := range driverDirs {
 		t.files[path.Join(d, c.address)+"/"] = ""
@@ -240,7 +240,7 @@ func (t *tree) add(c paperCard) {
 	}
 }
 
-func (t *tree) node(c paperCard, n paperNode) {
+func (t *tree) node(c paperGPU, n paperNode) {
 	dir := fmt.Sprintf("%s/%d", nodesDir, n.number)
 	t.files[dir+"/gpu_id"] = fmt.Sprintf("%d\n", 24000+n.number)
 	t.files[dir+"/properties"] = fmt.Sprintf("cpu_cores_count 0\nsimd_count %d\nmem_banks_count 1\nsimd_per_cu 4\ngfx_target_version %d\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id 16404946649897475633\nnum_xcc %d\n",
@@ -251,8 +251,8 @@ func (t *tree) node(c paperCard, n paperNode) {
 // mi300xCPX is an MI300X in CPX as ROCm/k8s-device-plugin
 // testdata/topo-mi300-cpx shows it: location_id 1280 to 1287, one XCC and 152
 // SIMDs each. What NPS1 makes of the memory is calculated.
-func mi300xCPX() paperCard {
-	c := paperCard{
+func mi300xCPX() paperGPU {
+	c := paperGPU{
 		address: "0000:05:00.0", compute: "CPX", memory: "NPS1", available: "SPX, DPX, QPX, CPX", device: "0x74a1", vramMiB: 196592, first: 128,
 	}
 	for i := range 8 {
@@ -261,9 +261,9 @@ func mi300xCPX() paperCard {
 	return c
 }
 
-// mi300xSPX is the same card in one piece: k8s-gpu-dra-driver docs/demo.md has
+// mi300xSPX is the same GPU in one piece: k8s-gpu-dra-driver docs/demo.md has
 // 1216 SIMDs and 196592 MiB.
-func mi300xSPX() paperCard {
+func mi300xSPX() paperGPU {
 	c := mi300xCPX()
 	c.compute = "SPX"
 	c.nodes = []paperNode{{number: 2, location: 1280, minor: 128, simd: 1216, xccs: 8, gfx: 90402, bytes: 196592 * mib}}
@@ -272,7 +272,7 @@ func mi300xSPX() paperCard {
 
 // mi300xDPX is https://github.com/ROCm/k8s-gpu-dra-driver/issues/20: 608 SIMDs and
 // 103070826496 bytes in each half.
-func mi300xDPX() paperCard {
+func mi300xDPX() paperGPU {
 	c := mi300xCPX()
 	c.compute = "DPX"
 	c.nodes = nil
@@ -282,10 +282,10 @@ func mi300xDPX() paperCard {
 	return c
 }
 
-// mi308xCPX is a card of ROCm/k8s-device-plugin testdata/topology-parsing-mi308:
+// mi308xCPX is a GPU of ROCm/k8s-device-plugin testdata/topology-parsing-mi308:
 // four partitions under NPS4, the last 16 MiB smaller, and eight render nodes.
-func mi308xCPX(domain, first int) paperCard {
-	c := paperCard{
+func mi308xCPX(domain, first int) paperGPU {
+	c := paperGPU{
 		address: fmt.Sprintf("%04x:0a:00.0", domain), compute: "CPX", memory: "NPS4", available: "CPX", device: "0x74a2", vramMiB: 196592, first: first,
 	}
 	for i := range 4 {
@@ -300,18 +300,18 @@ func mi308xCPX(domain, first int) paperCard {
 
 // mi350xSPX is the KFD node of ROCm/rocm-systems projects/rocprofiler-sdk,
 // tests/data/topology/nodes/5; where it sits on the bus is made up.
-func mi350xSPX() paperCard {
-	return paperCard{
+func mi350xSPX() paperGPU {
+	return paperGPU{
 		address: "0000:75:00.0", compute: "SPX", memory: "NPS1", available: "SPX, DPX, QPX, CPX", device: "0x75a0", vramMiB: 294896, first: 128,
 		nodes: []paperNode{{number: 5, location: 0x7500, minor: 128, simd: 1024, xccs: 8, gfx: 90500, bytes: 309220868096}},
 	}
 }
 
-// onPaper is a driver on a machine of these cards.
-func onPaper(t *testing.T, cards ...paperCard) (*tree, *Driver) {
+// onPaper is a driver on a machine of these GPUs.
+func onPaper(t *testing.T, gpus ...paperGPU) (*tree, *Driver) {
 	t.Helper()
 	files := newTree()
-	for _, c := range cards {
+	for _, c := range gpus {
 		files.add(c)
 	}
 	return files, driverOn(t, files)
@@ -324,8 +324,8 @@ func driverOn(t *testing.T, files Files) *Driver {
 	return d
 }
 
-// replace shows another state of a card, as a switch does: with new nodes.
-func (t *tree) replace(c paperCard) {
+// replace shows another state of a GPU, as a switch does: with new nodes.
+func (t *tree) replace(c paperGPU) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for file := range t.files {
@@ -339,32 +339,32 @@ func (t *tree) replace(c paperCard) {
 
 func inventoryOf(t *testing.T, d *Driver) []gpu.GPU {
 	t.Helper()
-	cards, err := d.Inventory(t.Context())
+	gpus, err := d.Inventory(t.Context())
 	require.NoError(t, err)
-	return cards
+	return gpus
 }
 
-func placement(t *testing.T, card gpu.GPU, end string) gpu.Placement {
+func placement(t *testing.T, g gpu.GPU, end string) gpu.Placement {
 	t.Helper()
-	name := card.Name()
+	name := g.Name()
 	if end != "" {
 		name += "-" + end
 	}
-	p, ok := card.Placement(name)
+	p, ok := g.Placement(name)
 	require.True(t, ok, name)
 	return p
 }
 
-// broken gives the error of one card of an inventory.
+// broken gives the error of one GPU of an inventory.
 func broken(t *testing.T, err error, address string) error {
 	t.Helper()
 	var all *gpu.InventoryError
 	require.ErrorAs(t, err, &all)
-	for _, c := range all.Cards {
+	for _, c := range all.GPUs {
 		if c.PCIAddress == address {
 			return c
 		}
 	}
-	require.Fail(t, "no error of card "+address, "%v", err)
+	require.Fail(t, "no error of GPU "+address, "%v", err)
 	return errors.New("unreachable")
 }

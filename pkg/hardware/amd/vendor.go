@@ -72,8 +72,8 @@ func (v Vendor) Use(ctx context.Context, config Config, module kmod.Module) (*ha
 	if err != nil {
 		return nil, hardware.NoDriver(gpu.AMD, err)
 	}
-	if cards, err := driver.Inventory(ctx); err == nil && len(cards) == 0 {
-		return nil, hardware.NoDriver(gpu.AMD, errors.New("amdgpu drives no card that is made for computing"))
+	if gpus, err := driver.Inventory(ctx); err == nil && len(gpus) == 0 {
+		return nil, hardware.NoDriver(gpu.AMD, errors.New("amdgpu drives no GPU that is made for computing"))
 	}
 	o := &hardware.Opened{Driver: driver, LoadID: loadID}
 	if v.MemoryModes {

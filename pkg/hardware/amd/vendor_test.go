@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// A card with nothing but screens behind it is not ours.
-func TestNoAMDCardForUs(t *testing.T) {
+// A GPU with nothing but screens behind it is not ours.
+func TestNoAMDGPUForUs(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/bus/pci/drivers/amdgpu"), 0o750))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/module/amdgpu"), 0o750))
@@ -23,5 +23,5 @@ func TestNoAMDCardForUs(t *testing.T) {
 	defer cancel()
 	_, err := Vendor{HostRoot: root}.Open(ctx)
 	require.ErrorIs(t, err, hardware.ErrNoDriver)
-	require.ErrorContains(t, err, "no card that is made for computing")
+	require.ErrorContains(t, err, "no GPU that is made for computing")
 }

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// watchEvery is the time between two looks at all cards. A card must be out of
+	// watchEvery is the time between two looks at all GPUs. A GPU must be out of
 	// service 10 s after an error.
 	watchEvery = 3 * time.Second
 	// watchPatience is how long one look may take.
 	watchPatience = 3 * time.Second
 )
 
-// WatchHealth reports what becomes wrong with the cards that Inventory has told,
+// WatchHealth reports what becomes wrong with the GPUs that Inventory has told,
 // from now until ctx ends: once for each trouble, and again when another comes or
 // the same comes back. The reports come one at a time; report should be quick. It
 // returns nil when ctx ends.
 //
-// The driver announces nothing of what matters here by itself, so the cards are
-// asked every few seconds. Cards that do not answer in time are not reported: what
+// The driver announces nothing of what matters here by itself, so the GPUs are
+// asked every few seconds. GPUs that do not answer in time are not reported: what
 // asks for them otherwise says so.
 func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error {
 	w := &watcher{d: d, report: report, said: map[string]string{}}
@@ -43,23 +43,23 @@ func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) 
 type watcher struct {
 	d      *Driver
 	report func(gpu.HealthEvent)
-	// said is what was last reported of a card, as long as it is so.
+	// said is what was last reported of a GPU, as long as it is so.
 	said map[string]string
 }
 
-// look asks all cards at once: one that hangs delays the others by its patience
+// look asks all GPUs at once: one that hangs delays the others by its patience
 // and no more.
 func (w *watcher) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()
-	cards := w.d.knownAddresses()
-	found := make([]error, len(cards))
+	gpus := w.d.knownAddresses()
+	found := make([]error, len(gpus))
 	var wait sync.WaitGroup
-	for i, pciAddress := range cards {
+	for i, pciAddress := range gpus {
 		wait.Go(func() { found[i] = w.d.CheckHealth(bounded, pciAddress) })
 	}
 	wait.Wait()
-	for i, pciAddress := range cards {
+	for i, pciAddress := range gpus {
 		w.note(ctx, pciAddress, found[i])
 	}
 }
@@ -71,7 +71,7 @@ func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
 	case err == nil:
 		delete(w.said, pciAddress)
 	case !errors.As(err, &trouble):
-		w.d.cfg.Logger.V(1).Info("The health of a card cannot be told now", "card", pciAddress, "reason", err.Error())
+		w.d.cfg.Logger.V(1).Info("The health of a GPU cannot be told now", "gpu", pciAddress, "reason", err.Error())
 	case w.said[pciAddress] != trouble.Problem:
 		w.said[pciAddress] = trouble.Problem
 		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Message: trouble.Error()}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestClosedGate(t *testing.T) {
-	g := New("card x", "")
+	g := New("GPU x", "")
 	task, reopen, err := g.Close(t.Context(), "the driver is loaded anew")
 	require.NoError(t, err)
 	value, err := Ask(task, "Slow", func() (int, error) { return 1, nil })
@@ -19,12 +19,12 @@ func TestClosedGate(t *testing.T) {
 	assert.Equal(t, 1, value, "its own calls go on")
 	err = task.Stuck(context.DeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "Slow on card x has not returned since")
+	assert.ErrorContains(t, err, "Slow on GPU x has not returned since")
 
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 2, nil })
 	var closed *ClosedError
 	require.ErrorAs(t, err, &closed)
-	require.EqualError(t, err, "card x: the driver is loaded anew")
+	require.EqualError(t, err, "GPU x: the driver is loaded anew")
 	_, _, err = g.Close(t.Context(), "twice")
 	require.ErrorAs(t, err, &closed)
 
@@ -38,7 +38,7 @@ func TestClosedGate(t *testing.T) {
 // Who waits when the gate is closed is told too, and closing waits for its turn.
 func TestClosingABusyGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New("card x", "")
+		g := New("GPU x", "")
 		inside, release := hold(g)
 		<-inside
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -60,7 +60,7 @@ func TestClosingABusyGate(t *testing.T) {
 			_, err := Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
 			waited <- err
 		}()
-		assert.EqualError(t, <-waited, "card x: the driver is loaded anew")
+		assert.EqualError(t, <-waited, "GPU x: the driver is loaded anew")
 		reopen()
 	})
 }

@@ -17,10 +17,10 @@ const grace = 50 * time.Millisecond
 // of a partition, takes about a second.
 const hangs = 3 * time.Second
 
-// Gate lets one task at a time at a card. Calls into a kernel driver can hang
+// Gate lets one task at a time at a GPU. Calls into a kernel driver can hang
 // and cannot be cancelled: a task whose caller has given up keeps the gate until
 // its call returns, and whoever comes meanwhile is told about that call. Every
-// card has its own gate, so one that hangs holds up no other.
+// GPU has its own gate, so one that hangs holds up no other.
 type Gate struct {
 	subject, noun string
 	busy          chan struct{}
@@ -36,7 +36,7 @@ type Gate struct {
 }
 
 // New makes a gate. The subject is what is behind it, for errors
-// ("card 0000:c1:00.0"); the noun goes before the names of calls ("NVML call")
+// ("GPU 0000:c1:00.0"); the noun goes before the names of calls ("NVML call")
 // and may be empty.
 func New(subject, noun string) *Gate {
 	if noun != "" {
@@ -242,7 +242,7 @@ func (t *Task) Sleep(d time.Duration) error {
 	}
 }
 
-// StuckError is a call that has not come back. The card stays closed until it
+// StuckError is a call that has not come back. The GPU stays closed until it
 // does, because such calls cannot be cancelled.
 type StuckError struct {
 	Subject string

@@ -23,14 +23,14 @@ func hold(g *Gate) (inside, release chan struct{}) {
 }
 
 func TestWaitingForABusyGateEndsWithTheContext(t *testing.T) {
-	g := New("card x", "NVML call")
+	g := New("GPU x", "NVML call")
 	inside, release := hold(g)
 	<-inside
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := Through(ctx, g, func(*Task) (int, error) { return 2, nil })
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "NVML call Slow on card x")
+	assert.ErrorContains(t, err, "NVML call Slow on GPU x")
 	require.ErrorIs(t, g.Settle(ctx), context.DeadlineExceeded)
 
 	go close(release)
@@ -44,7 +44,7 @@ func TestTaskThatWasLeftBehindMakesNoFurtherCalls(t *testing.T) {
 }
 
 func leftBehind(t *testing.T) {
-	g := New("card x", "")
+	g := New("GPU x", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	release, ended := make(chan struct{}), make(chan error, 1)
 	_, err := Through(ctx, g, func(task *Task) (int, error) {
@@ -72,14 +72,14 @@ func leftBehind(t *testing.T) {
 	assert.NoError(t, stuck.Unwrap(), "it was no deadline of his")
 
 	close(release)
-	assert.ErrorContains(t, <-ended, "card x: before Second")
+	assert.ErrorContains(t, <-ended, "GPU x: before Second")
 	require.NoError(t, g.Settle(t.Context()))
 	_, err = Through(t.Context(), g, func(*Task) (int, error) { return 0, nil })
 	assert.NoError(t, err, "the gate is open again when the call is back")
 }
 
 func TestATaskThatWasLeftBehindAndComesBackIsWaitedFor(t *testing.T) {
-	g := New("card x", "")
+	g := New("GPU x", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})
 	_, err := Through(ctx, g, func(task *Task) (int, error) {
@@ -94,13 +94,13 @@ func TestATaskThatWasLeftBehindAndComesBackIsWaitedFor(t *testing.T) {
 func TestEndedContextMakesNoCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Through(ctx, New("card x", ""), func(*Task) (int, error) { t.Error("entered"); return 0, nil })
+	_, err := Through(ctx, New("GPU x", ""), func(*Task) (int, error) { t.Error("entered"); return 0, nil })
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
 func TestResultThatComesWithTheDeadlineIsNotThrownAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	value, err := Through(ctx, New("card x", ""), func(*Task) (int, error) {
+	value, err := Through(ctx, New("GPU x", ""), func(*Task) (int, error) {
 		cancel()
 		time.Sleep(grace / 10)
 		return 7, nil
@@ -110,12 +110,12 @@ func TestResultThatComesWithTheDeadlineIsNotThrownAway(t *testing.T) {
 }
 
 func TestGateWithoutACallIsJustBusy(t *testing.T) {
-	g := New("card x", "")
+	g := New("GPU x", "")
 	inside, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
 	go func() {
 		_, _ = Through(context.Background(), g, func(task *Task) (int, error) {
-			assert.Equal(t, "card x", task.Subject())
+			assert.Equal(t, "GPU x", task.Subject())
 			assert.NoError(t, task.Context().Err())
 			close(inside)
 			<-release
@@ -125,13 +125,13 @@ func TestGateWithoutACallIsJustBusy(t *testing.T) {
 	<-inside
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	assert.EqualError(t, g.Settle(ctx), "card x is busy\ncontext deadline exceeded")
+	assert.EqualError(t, g.Settle(ctx), "GPU x is busy\ncontext deadline exceeded")
 }
 
 // The text is the same whenever the GPU is looked at while the call hangs.
 func TestStuckErrorSaysSinceWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New("card 0000:c1:00.0", "NVML call")
+		g := New("GPU 0000:c1:00.0", "NVML call")
 		inside, release := hold(g)
 		<-inside
 		look := func() string {
@@ -142,11 +142,11 @@ func TestStuckErrorSaysSinceWhen(t *testing.T) {
 		}
 		since := time.Now().UTC().Format(time.RFC3339)
 		first := look()
-		assert.Equal(t, "NVML call Slow on card 0000:c1:00.0 has not returned since "+since, first)
+		assert.Equal(t, "NVML call Slow on GPU 0000:c1:00.0 has not returned since "+since, first)
 		time.Sleep(time.Minute)
 		assert.Equal(t, first, look())
 		close(release)
 	})
-	err := &StuckError{Subject: "card 0000:c1:00.0", Call: "writing current_compute_partition", Since: time.Date(2026, 11, 22, 9, 8, 7, 6, time.UTC)}
-	assert.EqualError(t, err, "writing current_compute_partition on card 0000:c1:00.0 has not returned since 2026-11-22T09:08:07Z")
+	err := &StuckError{Subject: "GPU 0000:c1:00.0", Call: "writing current_compute_partition", Since: time.Date(2026, 11, 22, 9, 8, 7, 6, time.UTC)}
+	assert.EqualError(t, err, "writing current_compute_partition on GPU 0000:c1:00.0 has not returned since 2026-11-22T09:08:07Z")
 }

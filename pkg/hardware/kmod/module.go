@@ -26,7 +26,7 @@ const (
 	// pkg/config_manager/globals/constants.go); after 120 s in one call the kernel
 	// reports a task as hung (hung_task_timeout_secs).
 	unloadPatience = 100 * time.Second
-	// loadPatience is how long one try to put it in may take, which resets all cards.
+	// loadPatience is how long one try to put it in may take, which resets all GPUs.
 	// The same program waits 5 min for it (KMMDriverRecoveryTimeout).
 	loadPatience = 5 * time.Minute
 	// loadTries is how often it is tried.

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// part is something that a card has a number of and that profiles take.
+// part is something that a GPU has a number of and that profiles take.
 type part struct {
 	// counter is the name under which it is published.
 	counter string
@@ -44,7 +44,7 @@ func sliceCounter(slice int) string { return fmt.Sprintf("memory-slice-%d", slic
 
 func instancesCounter(profile string) string { return "instances-" + gpu.ProfileSlug(profile) }
 
-// layout is what keeps the cuts of a card apart: its memory slices, and the
+// layout is what keeps the cuts of a GPU apart: its memory slices, and the
 // parts that need a counter beside them.
 type layout struct {
 	// end is the number of memory slices. slices are those that have a counter.
@@ -56,7 +56,7 @@ type layout struct {
 	memory int64
 }
 
-// layoutOf finds the fewest counters that say exactly which cuts fit together on a card
+// layoutOf finds the fewest counters that say exactly which cuts fit together on a GPU
 // with so much memory. Each counter costs the whole cluster time on every scheduling
 // attempt.
 func layoutOf(profiles []Profile, memory int64) layout {
@@ -94,7 +94,7 @@ func layoutOf(profiles []Profile, memory int64) layout {
 	return l
 }
 
-// counters is what the card has to give.
+// counters is what the GPU has to give.
 func (l layout) counters() gpu.Counters {
 	counters := gpu.Counters{gpu.CounterMemory: l.memory}
 	for _, slice := range l.slices {
@@ -107,7 +107,7 @@ func (l layout) counters() gpu.Counters {
 }
 
 // consumption is what a cut takes of it. Every cut takes memory, also one whose size
-// the driver does not tell, so that the whole card excludes it.
+// the driver does not tell, so that the whole GPU excludes it.
 func (l layout) consumption(c cut) gpu.Counters {
 	if c.at.Start == 0 && c.at.end() == l.end {
 		return l.all()
@@ -126,14 +126,14 @@ func (l layout) consumption(c cut) gpu.Counters {
 	return takes
 }
 
-// all is what is taken by what needs the card to itself. All of the memory is enough,
+// all is what is taken by what needs the GPU to itself. All of the memory is enough,
 // since everything takes some. The other counters would say the same at greater length.
 func (l layout) all() gpu.Counters { return gpu.Counters{gpu.CounterMemory: l.memory} }
 
 // memoryOf is what an instance of a profile takes of the memory counter.
 func memoryOf(p Profile) int64 { return max(p.Memory, 1) }
 
-// largest is the most that any profile takes, which is what the card has for
+// largest is the most that any profile takes, which is what the GPU has for
 // cuts: the largest profile has it all.
 func largest(profiles []Profile, takes func(Profile) int64) int64 {
 	var n int64

@@ -73,7 +73,7 @@ func TestCountersSayExactlyWhatFits(t *testing.T) {
 	}
 }
 
-// An exhaustive look at all sets of cuts of one card, against the arithmetic
+// An exhaustive look at all sets of cuts of one GPU, against the arithmetic
 // that the scheduler does with the counters.
 func TestEverySetOfCutsOfA30(t *testing.T) {
 	profiles := a30()
@@ -128,7 +128,7 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// A card of the future whose limit no engine explains still gets it right.
+// A GPU of the future whose limit no engine explains still gets it right.
 func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
 	profiles := table([]row{
 		{"1g.10gb", 1, 1, ones, 16, [5]int64{1, 1, 0, 1, 0}, 7},
@@ -141,11 +141,11 @@ func TestProfileThatFitsLessOftenThanItsEnginesSay(t *testing.T) {
 	assert.NotContains(t, l.consumption(cut{Profile: profiles[0], at: Span{3, 1}}), "instances-1g-10gb-nvl")
 }
 
-// The memory counter never keeps cuts apart that fit together, and the whole card always
+// The memory counter never keeps cuts apart that fit together, and the whole GPU always
 // excludes every cut, whatever sizes the driver tells.
 func TestMemoryCounter(t *testing.T) {
 	for name, test := range map[string]struct {
-		card, each, want int64
+		gpu, each, want int64
 	}{
 		"as much as the cuts":       {70, 10, 70},
 		"the cuts add up to more":   {60, 10, 70},
@@ -156,7 +156,7 @@ func TestMemoryCounter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			profiles := table([]row{{"1g", 1, 1, ones, 16, [5]int64{1}, 7}, {"7g", 7, 7, []int{0}, 132, [5]int64{7}, 1}})
 			profiles[0].Memory, profiles[1].Memory = test.each, test.each*7
-			placements, counters := Devices(Facts{PCIAddress: "0000:c1:00.0", Capable: true, Switchable: true, Memory: test.card}, profiles)
+			placements, counters := Devices(Facts{PCIAddress: "0000:c1:00.0", Capable: true, Switchable: true, Memory: test.gpu}, profiles)
 			assert.Equal(t, test.want, counters[gpu.CounterMemory])
 			all := gpu.Counters{}
 			whole := placements[len(placements)-1]
@@ -166,7 +166,7 @@ func TestMemoryCounter(t *testing.T) {
 				both := gpu.Counters{}
 				both.Add(p.Consumes)
 				both.Add(whole.Consumes)
-				assert.Equal(t, gpu.CounterMemory, both.Exceeds(counters), "%s beside the whole card", p.Name())
+				assert.Equal(t, gpu.CounterMemory, both.Exceeds(counters), "%s beside the whole GPU", p.Name())
 			}
 			assert.Empty(t, all.Exceeds(counters), "all small cuts together")
 		})

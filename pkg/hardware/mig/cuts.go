@@ -18,12 +18,12 @@ const (
 )
 
 // Hopper is the first major compute capability whose MIG mode can be switched
-// without a reset of the card.
+// without a reset of the GPU.
 const Hopper = 9
 
-// Profile is a kind of GPU instance that a card offers, as NVML tells it.
+// Profile is a kind of GPU instance that a GPU offers, as NVML tells it.
 type Profile struct {
-	// ID is the number by which this card knows the profile.
+	// ID is the number by which this GPU knows the profile.
 	ID   uint32
 	Name string
 	// Slices counts compute slices, as in "3g".
@@ -34,37 +34,37 @@ type Profile struct {
 	Multiprocessors int64
 	// Engines counts the engines that there are of each kind.
 	Engines map[string]int64
-	// Max is how many instances of this kind fit on an empty card.
+	// Max is how many instances of this kind fit on an empty GPU.
 	Max int
 	// Spans are the legal positions, in memory slices.
 	Spans []Span
 }
 
-// Span is a position on a card: memory slices Start … Start+Size-1.
+// Span is a position on a GPU: memory slices Start … Start+Size-1.
 type Span struct{ Start, Size int }
 
 func (s Span) end() int { return s.Start + s.Size }
 
-// Facts is what decides, beside the profiles, what a card offers.
+// Facts is what decides, beside the profiles, what a GPU offers.
 type Facts struct {
 	PCIAddress string
-	// Capable is true when the card knows MIG at all.
+	// Capable is true when the GPU knows MIG at all.
 	Capable bool
 	// On is the current MIG mode.
 	On bool
 	// Switchable is true when this driver may change the mode: Hopper and
 	// later do it without a reset, Ampere does not, a vGPU guest may not.
 	Switchable bool
-	// NeedsReset is true when this driver may change the mode by a reset of the card:
+	// NeedsReset is true when this driver may change the mode by a reset of the GPU:
 	// Ampere, unless it is a vGPU.
 	NeedsReset bool
-	// Memory is what a process on the whole card can use, in bytes.
+	// Memory is what a process on the whole GPU can use, in bytes.
 	Memory int64
-	// Multiprocessors is the number of SMs of the card, zero when unknown.
+	// Multiprocessors is the number of SMs of the GPU, zero when unknown.
 	Multiprocessors int64
 }
 
-// offers decides whether the whole card and whether its cuts are published.
+// offers decides whether the whole GPU and whether its cuts are published.
 // What would need a mode that we do not switch is not published.
 func (f Facts) offers() (whole, cuts bool) {
 	switch {
@@ -76,7 +76,7 @@ func (f Facts) offers() (whole, cuts bool) {
 	return !f.On, f.On
 }
 
-// Devices turns what a card can do into its placements, the most preferred
+// Devices turns what a GPU can do into its placements, the most preferred
 // first, and the counters that keep them apart.
 func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 	offerWhole, offerCuts := f.offers()
@@ -108,13 +108,13 @@ func Devices(f Facts, profiles []Profile) ([]gpu.Placement, gpu.Counters) {
 		})
 	}
 	if offerWhole {
-		all = append(all, wholeCard(f, profiles, l.all()))
+		all = append(all, wholeGPU(f, profiles, l.all()))
 	}
 	return all, counters
 }
 
-// Other is what Devices answers for the mode that the card is not in, nil unless a
-// reset of the card lies between the two.
+// Other is what Devices answers for the mode that the GPU is not in, nil unless a
+// reset of the GPU lies between the two.
 func Other(f Facts, profiles []Profile) *gpu.Offer {
 	if !f.Capable || !f.NeedsReset {
 		return nil
@@ -125,8 +125,8 @@ func Other(f Facts, profiles []Profile) *gpu.Offer {
 	return &o
 }
 
-// wholeCard is the placement that cuts nothing.
-func wholeCard(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
+// wholeGPU is the placement that cuts nothing.
+func wholeGPU(f Facts, profiles []Profile, takes gpu.Counters) gpu.Placement {
 	multiprocessors := f.Multiprocessors
 	if multiprocessors == 0 {
 		multiprocessors = largest(profiles, func(p Profile) int64 { return p.Multiprocessors })
@@ -157,7 +157,7 @@ type cut struct {
 	at Span
 }
 
-// ordered lists all cuts of a card in the order in which the scheduler should
+// ordered lists all cuts of a GPU in the order in which the scheduler should
 // try them, which is policy: it takes the first that fits, so the cut that
 // spoils least room comes first. Small before large, few compute slices before
 // many (1g.20gb before 2g.20gb), plain before a variant that takes a scarce

@@ -66,7 +66,7 @@ func TestWhatIsOffered(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			whole, cuts := test.facts.offers()
-			assert.Equal(t, test.whole, whole, "whole card")
+			assert.Equal(t, test.whole, whole, "whole GPU")
 			assert.Equal(t, test.cuts, cuts, "cuts")
 		})
 	}
@@ -78,7 +78,7 @@ func TestDevicesOfHopper(t *testing.T) {
 	require.Len(t, placements, 26)
 
 	whole := placements[len(placements)-1]
-	assert.Equal(t, "gpu-0000-c1-00-0", whole.Name(), "the whole card comes last")
+	assert.Equal(t, "gpu-0000-c1-00-0", whole.Name(), "the whole GPU comes last")
 	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 80 << 30}, whole.Consumes, "and takes all memory, which everything else needs some of")
 	assert.Equal(t, whole.Consumes, placements[len(placements)-2].Consumes, "so does the 7g")
 	assert.EqualValues(t, 80<<30, whole.Memory)
@@ -87,8 +87,8 @@ func TestDevicesOfHopper(t *testing.T) {
 
 	g := gpu.GPU{PCIAddress: f.PCIAddress, Counters: counters, Placements: placements}
 	for _, p := range placements {
-		assert.Empty(t, p.Consumes.Exceeds(counters), "%s fits an empty card", p.Name())
-		assert.True(t, g.Conflict(p, whole), "%s excludes the whole card", p.Name())
+		assert.Empty(t, p.Consumes.Exceeds(counters), "%s fits an empty GPU", p.Name())
+		assert.True(t, g.Conflict(p, whole), "%s excludes the whole GPU", p.Name())
 		assert.Equal(t, gpu.IsolationHardware, p.Isolation)
 	}
 	me6, _ := g.Placement("gpu-0000-c1-00-0-mig-1g-10gb-me-6")
@@ -106,7 +106,7 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 	assert.EqualValues(t, 1, counters["memory-slice-6"])
 }
 
-func TestCardWithoutMIG(t *testing.T) {
+func TestGPUWithoutMIG(t *testing.T) {
 	placements, counters := Devices(Facts{PCIAddress: "0000:01:00.0", Memory: 23 << 30, Multiprocessors: 58}, nil)
 	require.Len(t, placements, 1)
 	assert.Equal(t, gpu.Counters{gpu.CounterMemory: 23 << 30}, counters)

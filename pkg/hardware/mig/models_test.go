@@ -1,7 +1,7 @@
 package mig
 
 // The profiles of some models as plain tables, for the pure parts: what NVML
-// lists on these cards (lgip and lgipp output, and NVML calls for Hopper).
+// lists on these GPUs (lgip and lgipp output, and NVML calls for Hopper).
 
 // row is a profile: name, compute slices, size and starts in memory slices,
 // SMs, engines as nvidia-smi orders them (copy, decode, encode, JPEG, OFA), and

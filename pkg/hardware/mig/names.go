@@ -13,8 +13,8 @@ type Variant string
 // The variants.
 const (
 	Plain        Variant = ""
-	WithMedia    Variant = "+me"     // the card's one JPEG or OFA engine
-	AllMedia     Variant = "+me.all" // every media engine of the card
+	WithMedia    Variant = "+me"     // the GPU's one JPEG or OFA engine
+	AllMedia     Variant = "+me.all" // every media engine of the GPU
 	WithoutMedia Variant = "-me"
 	WithGraphics Variant = "+gfx"
 )
@@ -30,13 +30,13 @@ func VariantIn(name string) Variant {
 
 // ProfileName computes the name that nvidia-smi gives a profile ("1g.10gb+me"),
 // for drivers that do not tell it. slices are compute slices, memoryMiB is what
-// an instance can use, totalBytes is the memory of the card.
+// an instance can use, totalBytes is the memory of the GPU.
 func ProfileName(slices int, v Variant, memoryMiB, totalBytes uint64) string {
 	return fmt.Sprintf("%dg.%dgb%s", slices, profileGB(memoryMiB, totalBytes), v)
 }
 
 // profileGB is the number of gigabytes in a profile's name: the instance's
-// share of the card, rounded up to eighths, of the card's memory in whole GiB.
+// share of the GPU, rounded up to eighths, of the GPU's memory in whole GiB.
 // nvidia-smi, mig-parted and the device plugin count so.
 func profileGB(memoryMiB, totalBytes uint64) uint64 {
 	if totalBytes == 0 {

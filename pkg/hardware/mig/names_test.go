@@ -7,9 +7,9 @@ import (
 )
 
 func TestProfileName(t *testing.T) {
-	// Memory of the instance and of the card in MiB, as NVML tells them.
+	// Memory of the instance and of the GPU in MiB, as NVML tells them.
 	for _, test := range []struct {
-		card      string
+		gpu       string
 		slices    int
 		variant   Variant
 		instance  uint64
@@ -32,9 +32,9 @@ func TestProfileName(t *testing.T) {
 		{"RTX PRO 6000", 1, AllMedia, 24192, 97887, "1g.24gb+me.all"},
 		{"RTX PRO 6000", 2, WithoutMedia, 48512, 97887, "2g.48gb-me"},
 		{"RTX PRO 6000", 4, WithGraphics, 97408, 97887, "4g.96gb+gfx"},
-		{"a card that tells no memory", 1, Plain, 1024, 0, "1g.0gb"},
+		{"a GPU that tells no memory", 1, Plain, 1024, 0, "1g.0gb"},
 	} {
-		t.Run(test.card+" "+test.wantsName, func(t *testing.T) {
+		t.Run(test.gpu+" "+test.wantsName, func(t *testing.T) {
 			assert.Equal(t, test.wantsName, ProfileName(test.slices, test.variant, test.instance, test.total<<20))
 		})
 	}

@@ -29,22 +29,22 @@ func TestMovesOut(t *testing.T) {
 	}{
 		"version 2, systemd": {
 			"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/cri-containerd-2.scope\n", mountsV2,
-			[]move{made("/sys/fs/cgroup/tranche-mps/card")},
+			[]move{made("/sys/fs/cgroup/tranche-mps/gpu")},
 		},
 		"version 2, cgroupfs, a cluster below a group of its own": {
 			"0::/tranche-1/node-a/kubepods/besteffort/pod1/2\n", mountsV2,
-			[]move{made("/sys/fs/cgroup/tranche-1/node-a/tranche-mps/card")},
+			[]move{made("/sys/fs/cgroup/tranche-1/node-a/tranche-mps/gpu")},
 		},
 		"version 1": {
 			"4:cpu,cpuacct:/kubepods/pod1/2\n3:cpuset:/kubepods/pod1/2\n1:name=systemd:/kubepods/pod1/2\n0::/kubepods/pod1/2\n", mountsV1,
 			[]move{
-				made("/sys/fs/cgroup/cpu,cpuacct/tranche-mps/card"), {to: "/sys/fs/cgroup/cpuset"},
-				made("/sys/fs/cgroup/systemd/tranche-mps/card"), made("/sys/fs/cgroup/unified/tranche-mps/card"),
+				made("/sys/fs/cgroup/cpu,cpuacct/tranche-mps/gpu"), {to: "/sys/fs/cgroup/cpuset"},
+				made("/sys/fs/cgroup/systemd/tranche-mps/gpu"), made("/sys/fs/cgroup/unified/tranche-mps/gpu"),
 			},
 		},
 		"a hierarchy of which a part is mounted": {
 			"0::/box/kubepods/pod1/2\n", "35 24 0:30 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-			[]move{made("/sys/fs/cgroup/tranche-mps/card")},
+			[]move{made("/sys/fs/cgroup/tranche-mps/gpu")},
 		},
 		"another part is mounted": {"0::/box/kubepods/pod1/2\n", "35 24 0:30 /boxes /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", nil},
 		"in no pod":               {"0::/system.slice/containerd.service\n", mountsV2, nil},
@@ -53,7 +53,7 @@ func TestMovesOut(t *testing.T) {
 		"nonsense":                {"x\n0:\n::\n", "x\n- cgroup2\n", nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			assert.Equal(t, test.want, movesOut(parseMemberships(test.groups), parseHierarchies(test.mounts), "card"))
+			assert.Equal(t, test.want, movesOut(parseMemberships(test.groups), parseHierarchies(test.mounts), "gpu"))
 		})
 	}
 }
@@ -62,9 +62,9 @@ func FuzzMovesOut(f *testing.F) {
 	f.Add("0::/kubepods/pod1/2\n", mountsV2)
 	f.Add("3:cpuset:/a/kubepods.slice/b\n", mountsV1)
 	f.Fuzz(func(t *testing.T, groups, mounts string) {
-		for _, m := range movesOut(parseMemberships(groups), parseHierarchies(mounts), "card") {
+		for _, m := range movesOut(parseMemberships(groups), parseHierarchies(mounts), "gpu") {
 			if m.make {
-				assert.Equal(t, filepath.Join(groupsName, "card"), filepath.Join(filepath.Base(filepath.Dir(m.to)), filepath.Base(m.to)))
+				assert.Equal(t, filepath.Join(groupsName, "gpu"), filepath.Join(filepath.Base(filepath.Dir(m.to)), filepath.Base(m.to)))
 			}
 		}
 	})
@@ -73,7 +73,7 @@ func FuzzMovesOut(f *testing.F) {
 // TestGroup moves a process into a group of this machine's, and ends it with it.
 func TestGroup(t *testing.T) {
 	root := writableHierarchy(t)
-	group := filepath.Join(root, "tranche-mps-test-"+strconv.Itoa(os.Getpid()), groupsName, "card")
+	group := filepath.Join(root, "tranche-mps-test-"+strconv.Itoa(os.Getpid()), groupsName, "gpu")
 	t.Cleanup(func() { _ = os.Remove(filepath.Dir(filepath.Dir(group))) })
 	require.NoError(t, os.MkdirAll(group, 0o755))
 	member := exec.Command("sleep", "1000")
@@ -86,9 +86,9 @@ func TestGroup(t *testing.T) {
 
 	m := newMachine(t)
 	s := m.supervisor()
-	leavePID(t, s.folder("card"), Spec{ID: "card"}, process{})
-	require.NoError(t, s.folder("card").write("cgroups", []string{group}))
-	require.NoError(t, s.Stop(within(t), "card"))
+	leavePID(t, s.folder("gpu"), Spec{ID: "gpu"}, process{})
+	require.NoError(t, s.folder("gpu").write("cgroups", []string{group}))
+	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.NoDirExists(t, filepath.Dir(group), "nor the group of all")
 	assert.False(t, p.alive())
 }

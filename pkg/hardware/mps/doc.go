@@ -1,5 +1,5 @@
 // Package mps runs NVIDIA's Multi-Process Service: the control daemons through
-// which processes of several containers use one card side by side, each kept to
+// which processes of several containers use one GPU side by side, each kept to
 // its memory and to its part of the processors.
 //
 // A daemon outlives the plugin that started it, because containers hang on it: it

@@ -77,8 +77,8 @@ func FuzzAnswers(f *testing.F) {
 
 func TestParseLaunch(t *testing.T) {
 	for _, l := range []launch{
-		{dir: "/run/tranche/mps/card", hostRoot: "/host", driverRoot: "/run/nvidia/driver", options: []string{"-f", "-multiuser-server"}},
-		{dir: "/run/tranche/mps/card", hostRoot: "/", driverRoot: "/", ask: true, options: []string{}},
+		{dir: "/run/tranche/mps/gpu", hostRoot: "/host", driverRoot: "/run/nvidia/driver", options: []string{"-f", "-multiuser-server"}},
+		{dir: "/run/tranche/mps/gpu", hostRoot: "/", driverRoot: "/", ask: true, options: []string{}},
 	} {
 		got, err := parseLaunch(l.arguments())
 		require.NoError(t, err)

@@ -60,7 +60,7 @@ func TestDriverRootOfItsOwn(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(m.cfg.DriverRoot, loaders[0]), nil, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(m.cfg.DriverRoot, "dev/null"), nil, 0o644))
 	s := m.supervisor()
-	spec := twoCards()
+	spec := twoGPUs()
 	m.start(s, spec)
 	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"), "clients elsewhere find it")
 	assert.Equal(t, m.cfg.DriverRoot, readlink(t, procOf(s, spec.ID)+"/root"))
@@ -109,27 +109,27 @@ func startFromPod(order string) error {
 	// A container sees the host's root by another name than the host does.
 	cfg.HostRoot = "/proc/1/root/"
 	s := New(cfg)
-	if err := errors.Join(s.Start(ctx, twoCards()), s.Wait(ctx, twoCards().ID)); err != nil {
+	if err := errors.Join(s.Start(ctx, twoGPUs()), s.Wait(ctx, twoGPUs().ID)); err != nil {
 		return err
 	}
 	for _, name := range []string{"net", "ipc", "uts"} {
 		host, _ := os.Readlink("/proc/1/ns/" + name)
 		own, _ := os.Readlink("/proc/self/ns/" + name)
-		its, err := os.Readlink(procOf(s, twoCards().ID) + "/ns/" + name)
+		its, err := os.Readlink(procOf(s, twoGPUs().ID) + "/ns/" + name)
 		if err != nil || its != host || its == own {
 			return fmt.Errorf("the daemon's %s namespace is %s, the host's %s, the plugin's %s: %w", name, its, host, own, err)
 		}
 	}
-	if err := checkMounts("1", s.ShmDir(twoCards().ID), true); err != nil {
+	if err := checkMounts("1", s.ShmDir(twoGPUs().ID), true); err != nil {
 		return err
 	}
-	if err := checkMounts("self", s.ShmDir(twoCards().ID), false); err != nil {
+	if err := checkMounts("self", s.ShmDir(twoGPUs().ID), false); err != nil {
 		return fmt.Errorf("a plugin without mount propagation: %w", err)
 	}
-	if err := s.Stop(ctx, twoCards().ID); err != nil {
+	if err := s.Stop(ctx, twoGPUs().ID); err != nil {
 		return err
 	}
-	if err := checkMounts("1", s.ShmDir(twoCards().ID), false); err != nil {
+	if err := checkMounts("1", s.ShmDir(twoGPUs().ID), false); err != nil {
 		return err
 	}
 	cfg.HostRoot = cfg.Dir

@@ -31,9 +31,9 @@ func TestWhatContainersWriteToIsLimited(t *testing.T) {
 	m := newMachine(t)
 	m.cfg.ShmSize = 2 << 20
 	s := m.supervisor()
-	m.start(s, Spec{ID: "card"})
+	m.start(s, Spec{ID: "gpu"})
 	m.start(s, Spec{ID: "other"})
-	for dir, size := range s.folder("card").mounts(m.cfg.ShmSize) {
+	for dir, size := range s.folder("gpu").mounts(m.cfg.ShmSize) {
 		var fs unix.Statfs_t
 		require.NoError(t, unix.Statfs(dir, &fs))
 		assert.EqualValues(t, unix.TMPFS_MAGIC, fs.Type, dir)
@@ -45,12 +45,12 @@ func TestWhatContainersWriteToIsLimited(t *testing.T) {
 		err = os.WriteFile(filepath.Join(dir, "filler"), bytes.Repeat([]byte("x"), int(size)+1), 0o600)
 		require.ErrorIs(t, err, unix.ENOSPC, dir)
 	}
-	assert.Equal(t, "0", firstOf(m.tell(s, "card", "get_server_list")), "the daemon still answers")
+	assert.Equal(t, "0", firstOf(m.tell(s, "gpu", "get_server_list")), "the daemon still answers")
 	require.NoError(t, os.WriteFile(filepath.Join(s.ShmDir("other"), "data"), make([]byte, 1<<20), 0o600), "another daemon's is another")
 	require.NoError(t, os.WriteFile(filepath.Join(m.cfg.Dir, "data"), make([]byte, 4<<20), 0o600))
 
-	assert.ElementsMatch(t, []string{"card/pipe", "card/shm", "other/pipe", "other/shm"}, mountsBelow(t, "self", m.cfg.Dir))
-	require.NoError(t, s.Stop(within(t), "card"))
+	assert.ElementsMatch(t, []string{"gpu/pipe", "gpu/shm", "other/pipe", "other/shm"}, mountsBelow(t, "self", m.cfg.Dir))
+	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.ElementsMatch(t, []string{"other/pipe", "other/shm"}, mountsBelow(t, "self", m.cfg.Dir))
 }
 
@@ -67,9 +67,9 @@ func TestSharedMemoryOutlivesPluginAndDaemon(t *testing.T) {
 	m := newMachine(t)
 	m.cfg.ShmSize = 2 << 20
 	s := m.supervisor()
-	spec := Spec{ID: "card"}
+	spec := Spec{ID: "gpu"}
 	m.start(s, spec)
-	data := filepath.Join(s.ShmDir("card"), "data")
+	data := filepath.Join(s.ShmDir("gpu"), "data")
 	require.NoError(t, os.WriteFile(data, []byte("x"), 0o600))
 
 	// Another size holds for daemons to come, and is no other daemon.
@@ -77,18 +77,18 @@ func TestSharedMemoryOutlivesPluginAndDaemon(t *testing.T) {
 	s = m.supervisor()
 	m.start(s, spec)
 	require.FileExists(t, data)
-	m.kill(s.folder("card").process())
-	require.NoError(t, s.Revive(within(t), "card"))
-	require.NoError(t, s.Wait(within(t), "card"))
+	m.kill(s.folder("gpu").process())
+	require.NoError(t, s.Revive(within(t), "gpu"))
+	require.NoError(t, s.Wait(within(t), "gpu"))
 	require.FileExists(t, data)
-	assert.ElementsMatch(t, []string{"card/pipe", "card/shm"}, mountsBelow(t, "self", m.cfg.Dir), "once each")
-	require.NoError(t, s.Stop(within(t), "card"))
+	assert.ElementsMatch(t, []string{"gpu/pipe", "gpu/shm"}, mountsBelow(t, "self", m.cfg.Dir), "once each")
+	require.NoError(t, s.Stop(within(t), "gpu"))
 	assert.Empty(t, mountsBelow(t, "self", m.cfg.Dir))
 
 	m.start(s, spec)
 	require.NoFileExists(t, data)
 	var fs unix.Statfs_t
-	require.NoError(t, unix.Statfs(s.ShmDir("card"), &fs))
+	require.NoError(t, unix.Statfs(s.ShmDir("gpu"), &fs))
 	assert.Equal(t, int64(4<<20), int64(fs.Blocks)*fs.Bsize)
 }
 
@@ -103,11 +103,11 @@ func TestMountsThatACrashLeaves(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t)
 			s := m.supervisor()
-			f := s.folder("card")
+			f := s.folder("gpu")
 			require.NoError(t, f.make())
 			require.NoError(t, mountTmpfs(f.shm(), 1<<20))
 			require.NoError(t, leave(f))
-			require.NoError(t, s.Stop(within(t), "card"))
+			require.NoError(t, s.Stop(within(t), "gpu"))
 			assert.Empty(t, mountsBelow(t, "self", m.cfg.Dir))
 			assert.Empty(t, entries(t, m.cfg.Dir))
 		})

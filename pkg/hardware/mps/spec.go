@@ -10,9 +10,9 @@ import (
 
 // Spec is what a daemon is for. It is kept as spec.json.
 type Spec struct {
-	// ID names the daemon and its folder: the UID of a claim or the name of a card.
+	// ID names the daemon and its folder: the UID of a claim or the name of a GPU.
 	ID string `json:"id"`
-	// Devices are the cards that the daemon serves; their order is that of CUDA's
+	// Devices are the GPUs that the daemon serves; their order is that of CUDA's
 	// ordinals in it and in its clients.
 	Devices []Device `json:"devices"`
 	// ThreadPercentage is how much of the processors one client can fill, from 1 to
@@ -20,7 +20,7 @@ type Spec struct {
 	ThreadPercentage int64 `json:"threadPercentage,omitempty"`
 }
 
-// Device is a card that a daemon serves.
+// Device is a GPU that a daemon serves.
 type Device struct {
 	UUID string `json:"uuid"`
 	// MemoryLimit is what one client process can allocate, in bytes; zero: no limit.

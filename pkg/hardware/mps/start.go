@@ -140,7 +140,7 @@ func (c *child) exitCode() int {
 }
 
 // Probe tells whether MPS works on this node: nil if a daemon starts, answers and
-// ends. It serves no card.
+// ends. It serves no GPU.
 func (s *Supervisor) Probe(ctx context.Context) error {
 	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {
 		return fmt.Errorf("try MPS: %w", err)

@@ -23,7 +23,7 @@ const (
 	uuidB = "GPU-bbbbbbbb-0000-0000-0000-000000000000"
 )
 
-func twoCards() Spec {
+func twoGPUs() Spec {
 	return Spec{
 		ID:      "0f8b5d2e-6c1a-4b61-9a6f-2f2f0c9d1e11",
 		Devices: []Device{{UUID: uuidA, MemoryLimit: 3 << 30}, {UUID: uuidB, MemoryLimit: 1408 << 20}}, ThreadPercentage: 25,
@@ -33,7 +33,7 @@ func twoCards() Spec {
 func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	spec := twoCards()
+	spec := twoGPUs()
 	m.start(s, spec)
 
 	assert.Equal(t, Status{Ready: true}, s.Status(spec.ID))
@@ -64,20 +64,20 @@ func TestDaemonHasItsLimitsWhenItIsReady(t *testing.T) {
 func TestDaemonIsOutsideThePlugin(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	m.start(s, Spec{ID: "card"})
-	proc := procOf(s, "card")
+	m.start(s, Spec{ID: "gpu"})
+	proc := procOf(s, "gpu")
 
 	assert.NotEqual(t, readlink(t, "/proc/self/ns/mnt"), readlink(t, proc+"/ns/mnt"))
 	assert.Equal(t, "/", readlink(t, proc+"/cwd"))
 	assert.Equal(t, "/dev/null", readlink(t, proc+"/fd/0"))
-	assert.Equal(t, filepath.Join(m.cfg.Dir, "card", launchLog), readlink(t, proc+"/fd/1"))
-	mine, err := os.Stat(s.ShmDir("card"))
+	assert.Equal(t, filepath.Join(m.cfg.Dir, "gpu", launchLog), readlink(t, proc+"/fd/1"))
+	mine, err := os.Stat(s.ShmDir("gpu"))
 	require.NoError(t, err)
 	its, err := os.Stat(proc + "/root/dev/shm")
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(mine, its), "its /dev/shm is what its clients get")
-	stat := readStat(t, s.folder("card").process().PID)
-	assert.Equal(t, s.folder("card").process().PID, stat.group, "signals to the plugin's group are not for it")
+	stat := readStat(t, s.folder("gpu").process().PID)
+	assert.Equal(t, s.folder("gpu").process().PID, stat.group, "signals to the plugin's group are not for it")
 }
 
 func procOf(s *Supervisor, id string) string {
@@ -104,7 +104,7 @@ func TestStartIsIdempotent(t *testing.T) {
 	m := newMachine(t)
 	m.faults("startDelay: 200ms")
 	s, other := m.supervisor(), m.supervisor()
-	spec := twoCards()
+	spec := twoGPUs()
 	errs := make(chan error)
 	for range 3 {
 		for _, s := range []*Supervisor{s, other} {
@@ -155,9 +155,9 @@ func daemonsOf(t *testing.T, pipe string) int {
 func TestAnotherSpecIsRefused(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	spec := twoCards()
+	spec := twoGPUs()
 	m.start(s, spec)
-	other := twoCards()
+	other := twoGPUs()
 	other.Devices[0].MemoryLimit = 4 << 30
 	err := s.Start(within(t), other)
 	require.ErrorIs(t, err, ErrOtherSpec)
@@ -169,7 +169,7 @@ func TestAnotherSpecIsRefused(t *testing.T) {
 func TestPluginDiesWhileADaemonStarts(t *testing.T) {
 	m := newMachine(t)
 	m.faults("startDelay: 300ms")
-	spec := twoCards()
+	spec := twoGPUs()
 	order, err := json.Marshal(map[string]any{"Config": m.cfg, "Spec": spec})
 	require.NoError(t, err)
 	out, err := exec.Command(os.Args[0], startAndDie, string(order)).CombinedOutput()
@@ -185,7 +185,7 @@ func TestPluginDiesWhileADaemonStarts(t *testing.T) {
 // TestPluginDiesBetweenSteps: whatever of a daemon's folder there is, the next Start
 // or Stop puts right.
 func TestPluginDiesBetweenSteps(t *testing.T) {
-	spec := Spec{ID: "card", Devices: []Device{{UUID: uuidA, MemoryLimit: 1 << 30}}}
+	spec := Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: 1 << 30}}}
 	for what, leave := range map[string]func(*testing.T, folder){
 		"an empty folder": func(t *testing.T, f folder) { require.NoError(t, os.MkdirAll(string(f), 0o755)) },
 		"no spec":         func(t *testing.T, f folder) { require.NoError(t, f.make()) },
@@ -207,14 +207,14 @@ func TestPluginDiesBetweenSteps(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t)
 			s := m.supervisor()
-			leave(t, s.folder("card"))
-			require.NoError(t, s.Stop(within(t), "card"))
-			assert.NoDirExists(t, string(s.folder("card")))
+			leave(t, s.folder("gpu"))
+			require.NoError(t, s.Stop(within(t), "gpu"))
+			assert.NoDirExists(t, string(s.folder("gpu")))
 
-			leave(t, s.folder("card"))
-			assert.False(t, s.Status("card").Ready)
+			leave(t, s.folder("gpu"))
+			assert.False(t, s.Status("gpu").Ready)
 			m.start(s, spec)
-			assert.Equal(t, "1G", m.tell(s, "card", "get_default_device_pinned_mem_limit 0"))
+			assert.Equal(t, "1G", m.tell(s, "gpu", "get_default_device_pinned_mem_limit 0"))
 		})
 	}
 }
@@ -240,10 +240,10 @@ func TestReusedPID(t *testing.T) {
 		{PID: real.PID, Start: real.Start - 1, Boot: real.Boot},
 		{PID: real.PID, Start: real.Start, Boot: "another"},
 	} {
-		leavePID(t, s.folder("card"), Spec{ID: "card"}, reused)
-		require.NoError(t, s.folder("card").write("ready", reused))
-		assert.Error(t, s.Status("card").Err, "it has died")
-		require.NoError(t, s.Stop(within(t), "card"))
+		leavePID(t, s.folder("gpu"), Spec{ID: "gpu"}, reused)
+		require.NoError(t, s.folder("gpu").write("ready", reused))
+		assert.Error(t, s.Status("gpu").Err, "it has died")
+		require.NoError(t, s.Stop(within(t), "gpu"))
 		assert.True(t, real.alive())
 	}
 }
@@ -253,7 +253,7 @@ func TestReusedPID(t *testing.T) {
 func TestDaemonDies(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	spec := twoCards()
+	spec := twoGPUs()
 	m.start(s, spec)
 	client, err := nvtools.Attach(s.PipeDir(spec.ID))
 	require.NoError(t, err)
@@ -285,21 +285,21 @@ func TestDaemonDies(t *testing.T) {
 func TestStopWithClientsAttached(t *testing.T) {
 	m := newMachine(t)
 	s := m.supervisor()
-	m.start(s, Spec{ID: "card"})
-	client, err := nvtools.Attach(s.PipeDir("card"))
+	m.start(s, Spec{ID: "gpu"})
+	client, err := nvtools.Attach(s.PipeDir("gpu"))
 	require.NoError(t, err)
 	defer client.Close()
-	serverPID, err := strconv.Atoi(m.tell(s, "card", "get_server_list"))
+	serverPID, err := strconv.Atoi(m.tell(s, "gpu", "get_server_list"))
 	require.NoError(t, err)
 	server, err := identify(serverPID)
 	require.NoError(t, err)
-	daemon := s.folder("card").process()
+	daemon := s.folder("gpu").process()
 
 	// By another plugin than the one that started it.
-	require.NoError(t, m.supervisor().Stop(within(t), "card"))
+	require.NoError(t, m.supervisor().Stop(within(t), "gpu"))
 	assert.False(t, daemon.alive())
 	require.NoError(t, awaitEnd(within(t), server))
-	assert.NoDirExists(t, string(s.folder("card")))
+	assert.NoDirExists(t, string(s.folder("gpu")))
 }
 
 func TestDaemonThatDoesNotComeUp(t *testing.T) {
@@ -317,7 +317,7 @@ func TestDaemonThatDoesNotComeUp(t *testing.T) {
 			m.cfg.Stand = 2 * time.Second
 			m.faults(test.faults, "startDelay: 0s")
 			s := m.supervisor()
-			spec := twoCards()
+			spec := twoGPUs()
 			require.NoError(t, s.Start(within(t), spec))
 			err := s.Wait(within(t), spec.ID)
 			require.ErrorContains(t, err, test.want)
@@ -336,21 +336,21 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	m := newMachine(t)
 	m.faults("start: hang")
 	s := m.supervisor()
-	require.NoError(t, s.Start(within(t), Spec{ID: "card"}))
+	require.NoError(t, s.Start(within(t), Spec{ID: "gpu"}))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	enough := errors.New("enough")
 	cancel(enough)
-	assert.ErrorIs(t, s.Wait(ctx, "card"), enough)
+	assert.ErrorIs(t, s.Wait(ctx, "gpu"), enough)
 }
 
 func TestStopWhileItStarts(t *testing.T) {
 	m := newMachine(t)
 	m.faults("startDelay: 10m")
 	s := m.supervisor()
-	require.NoError(t, s.Start(within(t), Spec{ID: "card"}))
-	require.NoError(t, s.Stop(within(t), "card"))
-	assert.Equal(t, Status{Gone: true}, s.Status("card"))
-	require.Eventually(t, func() bool { return daemonsOf(t, s.PipeDir("card")) == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, s.Start(within(t), Spec{ID: "gpu"}))
+	require.NoError(t, s.Stop(within(t), "gpu"))
+	assert.Equal(t, Status{Gone: true}, s.Status("gpu"))
+	require.Eventually(t, func() bool { return daemonsOf(t, s.PipeDir("gpu")) == 0 }, 10*time.Second, 10*time.Millisecond)
 }
 
 func TestProbe(t *testing.T) {
@@ -378,7 +378,7 @@ func TestProbe(t *testing.T) {
 	t.Run("an older daemon", func(t *testing.T) {
 		m.faults("singleUser: true", "startDelay: 0s")
 		require.NoError(t, s.Probe(within(t)))
-		m.start(s, Spec{ID: "card"})
+		m.start(s, Spec{ID: "gpu"})
 	})
 }
 
@@ -429,10 +429,10 @@ func TestNamesAndSpecsAreChecked(t *testing.T) {
 		"a folder":         {s, Spec{ID: "a/b"}, "cannot name"},
 		"hidden":           {s, Spec{ID: ".probe-1"}, "cannot name"},
 		"too long a path":  {long, Spec{ID: uid}, "107"},
-		"no UUID":          {s, Spec{ID: "card", Devices: []Device{{}}}, "no UUID"},
-		"negative limit":   {s, Spec{ID: "card", Devices: []Device{{UUID: uuidA, MemoryLimit: -1}}}, uuidA},
-		"limit of nothing": {s, Spec{ID: "card", Devices: []Device{{UUID: uuidA, MemoryLimit: 1000}}}, "1 MiB"},
-		"percentage":       {s, Spec{ID: "card", ThreadPercentage: 101}, "101"},
+		"no UUID":          {s, Spec{ID: "gpu", Devices: []Device{{}}}, "no UUID"},
+		"negative limit":   {s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: -1}}}, uuidA},
+		"limit of nothing": {s, Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: 1000}}}, "1 MiB"},
+		"percentage":       {s, Spec{ID: "gpu", ThreadPercentage: 101}, "101"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			require.ErrorContains(t, test.s.Start(context.Background(), test.spec), test.want)

@@ -24,8 +24,8 @@ import (
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
 // unwantedHooks are hooks of nvcdi that we leave out. This one, run as root on
-// the host, would let a container set the card's memory limits by its own
-// environment; how a card is shared is decided before a claim is scheduled.
+// the host, would let a container set the GPU's memory limits by its own
+// environment; how a GPU is shared is decided before a claim is scheduled.
 var unwantedHooks = []string{"apply-cuda-memory-limits"}
 
 // commonCache keeps the last common edits. It is JSON, so that each caller gets
@@ -108,20 +108,20 @@ func (d *Driver) checkComplete(edits *cdispecs.ContainerEdits) error {
 	return nil
 }
 
-// Edits says what a container needs to see one placement: the card's own nodes,
+// Edits says what a container needs to see one placement: the GPU's own nodes,
 // and for a partition the two capability nodes that open it and no other.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	return onCard(ctx, d, p.GPU, func(c *card) (*cdispecs.ContainerEdits, error) {
+	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (*cdispecs.ContainerEdits, error) {
 		if p.Type == gpu.TypeGPU {
-			return c.cardEdits()
+			return c.gpuEdits()
 		}
 		return c.partitionEdits(p)
 	})
 }
 
-// cardEdits are the nodes of the whole card, those of its display part
+// gpuEdits are the nodes of the whole GPU, those of its display part
 // included.
-func (c *card) cardEdits() (*cdispecs.ContainerEdits, error) {
+func (c *gpuHandle) gpuEdits() (*cdispecs.ContainerEdits, error) {
 	uuid, err := ask(c.task, "DeviceGetUUID", c.device.GetUUID)
 	if err != nil {
 		return nil, err
@@ -153,10 +153,10 @@ func (c *card) cardEdits() (*cdispecs.ContainerEdits, error) {
 	return &edits, nil
 }
 
-// partitionEdits are the card's own node and the partition's capabilities. We
+// partitionEdits are the GPU's own node and the partition's capabilities. We
 // look these up by the ids of the instance, because what nvcdi says about a
 // MIG device that was just made may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787).
-func (c *card) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+func (c *gpuHandle) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error) {
 	instances, err := c.instances()
 	if err != nil {
 		return nil, err
@@ -169,12 +169,12 @@ func (c *card) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error)
 	if len(i.compute) != 1 || i.compute[0].uuid == "" {
 		return nil, fmt.Errorf("GPU instance %d is not complete: it has %d compute instances", i.id, len(i.compute))
 	}
-	edits, err := c.cardEdits()
+	edits, err := c.gpuEdits()
 	if err != nil {
 		return nil, err
 	}
 	if mig.VariantIn(p.Profile) != mig.WithGraphics {
-		// Without graphics the display nodes of the card are none of its business.
+		// Without graphics the display nodes of the GPU are none of its business.
 		edits.Hooks = nil
 		edits.DeviceNodes = slices.DeleteFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool {
 			return strings.HasPrefix(n.Path, "/dev/dri/")

@@ -94,14 +94,14 @@ func TestCommonEditsNameTheHostsPaths(t *testing.T) {
 	}
 }
 
-func TestEditsOfAWholeCard(t *testing.T) {
+func TestEditsOfAWholeGPU(t *testing.T) {
 	m := withNodes(t, "h100x8")
-	cards := m.cards()
-	for _, card := range []gpu.GPU{cards[0], cards[7]} {
-		edits := m.edits(card.Placements[len(card.Placements)-1])
-		assert.Equal(t, []string{fmt.Sprintf("/dev/nvidia%d", card.Minor)}, paths(edits), "this card's node and no other's")
+	gpus := m.gpus()
+	for _, g := range []gpu.GPU{gpus[0], gpus[7]} {
+		edits := m.edits(g.Placements[len(g.Placements)-1])
+		assert.Equal(t, []string{fmt.Sprintf("/dev/nvidia%d", g.Minor)}, paths(edits), "this GPU's node and no other's")
 		assert.Equal(t, "c", edits.DeviceNodes[0].Type)
-		assert.EqualValues(t, card.Minor, edits.DeviceNodes[0].Minor)
+		assert.EqualValues(t, g.Minor, edits.DeviceNodes[0].Minor)
 		assert.NotZero(t, edits.DeviceNodes[0].Major)
 		for _, hook := range edits.Hooks {
 			assert.NotContains(t, hook.Args, "apply-cuda-memory-limits", "it would obey the container's environment")
@@ -115,7 +115,7 @@ func TestEditsOfAPartition(t *testing.T) {
 	m.create(a)
 	m.create(b)
 	first, second := m.edits(a), m.edits(b)
-	require.Len(t, first.DeviceNodes, 3, "card, GPU instance, compute instance")
+	require.Len(t, first.DeviceNodes, 3, "gpu, GPU instance, compute instance")
 	assert.Equal(t, "/dev/nvidia0", first.DeviceNodes[0].Path)
 
 	caps := func(e *cdispecs.ContainerEdits) []string {
@@ -167,7 +167,7 @@ func TestEditsNeedAPartition(t *testing.T) {
 	assert.ErrorContains(t, err, "not complete")
 }
 
-// moved is a card whose device node got another number.
+// moved is a GPU whose device node got another number.
 type moved struct {
 	nvml.Device
 	minor *int
@@ -261,7 +261,7 @@ func TestDraDriverNvidiaGpuIssue1380IncompleteEditsAreRefusedAndNotKept(t *testi
 	assert.Contains(t, paths(m.common()), "/dev/nvidia-uvm")
 }
 
-func TestMissingNodeOfTheCardIsNamed(t *testing.T) {
+func TestMissingNodeOfTheGPUIsNamed(t *testing.T) {
 	m := withNodes(t, "h100x8")
 	require.NoError(t, os.Remove(filepath.Join(m.root, "driver/dev/nvidia0")))
 	_, err := m.Edits(t.Context(), m.whole())

@@ -11,27 +11,27 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// wholeCardClients asks for the clients of all of a card, whatever GPU instance
+// wholeGPUClients asks for the clients of all of a GPU, whatever GPU instance
 // they use.
-const wholeCardClients = -1
+const wholeGPUClients = -1
 
-// refuseClients fails with gpu.ErrInUse when a process uses the card. NVML
+// refuseClients fails with gpu.ErrInUse when a process uses the GPU. NVML
 // refuses too, but it does not say who is in the way, and a refused switch
 // leaves a pending mode behind.
-func (c *card) refuseClients(what string) error {
-	pids, err := c.clients(c.device, wholeCardClients)
+func (c *gpuHandle) refuseClients(what string) error {
+	pids, err := c.clients(c.device, wholeGPUClients)
 	if err != nil {
 		return err
 	}
 	if len(pids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("card %s: cannot %s: %w by %s", c.pciAddress, what, gpu.ErrInUse, pidList(pids))
+	return fmt.Errorf("GPU %s: cannot %s: %w by %s", c.pciAddress, what, gpu.ErrInUse, pidList(pids))
 }
 
 // explainClients adds the processes to an error that says that something is in
-// use. instance is the id of the GPU instance, or wholeCardClients.
-func (c *card) explainClients(err error, instance int) error {
+// use. instance is the id of the GPU instance, or wholeGPUClients.
+func (c *gpuHandle) explainClients(err error, instance int) error {
 	if !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}
@@ -42,9 +42,9 @@ func (c *card) explainClients(err error, instance int) error {
 	return fmt.Errorf("%w: %s", err, pidList(pids))
 }
 
-// clients lists the processes that use a card or one of its GPU instances, by
+// clients lists the processes that use a GPU or one of its GPU instances, by
 // the number that the host knows them by.
-func (c *card) clients(device nvml.Device, instance int) ([]int, error) {
+func (c *gpuHandle) clients(device nvml.Device, instance int) ([]int, error) {
 	var pids []int
 	for _, list := range []struct {
 		call string
@@ -61,7 +61,7 @@ func (c *card) clients(device nvml.Device, instance int) ([]int, error) {
 			return nil, err
 		}
 		for _, p := range processes {
-			if instance == wholeCardClients || int(p.GpuInstanceId) == instance {
+			if instance == wholeGPUClients || int(p.GpuInstanceId) == instance {
 				pids = append(pids, int(p.Pid))
 			}
 		}

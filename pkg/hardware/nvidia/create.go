@@ -24,7 +24,7 @@ const (
 
 // Create makes the placement exist. See hardware.Partitioner.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	return onCard(ctx, d, p.GPU, func(c *card) (gpu.Partition, error) {
+	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (gpu.Partition, error) {
 		switch p.Type {
 		case gpu.TypeGPU:
 			return c.makeWhole(p)
@@ -35,15 +35,15 @@ func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, er
 	})
 }
 
-// makeWhole makes sure that the card is not cut, by whomever: a container that
-// gets a card in MIG mode sees a device on which nothing runs.
-func (c *card) makeWhole(p gpu.Placement) (gpu.Partition, error) {
+// makeWhole makes sure that the GPU is not cut, by whomever: a container that
+// gets a GPU in MIG mode sees a device on which nothing runs.
+func (c *gpuHandle) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 	instances, err := c.instances()
 	if err != nil {
 		return gpu.Partition{}, err
 	}
 	if len(instances) > 0 {
-		return gpu.Partition{}, fmt.Errorf("card %s is cut: %s", c.pciAddress, c.names(instances))
+		return gpu.Partition{}, fmt.Errorf("GPU %s is cut: %s", c.pciAddress, c.names(instances))
 	}
 	if err := c.setMIG(false); err != nil {
 		return gpu.Partition{}, err
@@ -58,7 +58,7 @@ func (c *card) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 // makePartition finds or makes the GPU instance, finds or makes the compute
 // instance in it, and waits for the MIG device. What it made it takes back when
 // a later step fails; what it found it leaves.
-func (c *card) makePartition(p gpu.Placement) (gpu.Partition, error) {
+func (c *gpuHandle) makePartition(p gpu.Placement) (gpu.Partition, error) {
 	if err := c.setMIG(true); err != nil {
 		return gpu.Partition{}, err
 	}
@@ -78,7 +78,7 @@ func (c *card) makePartition(p gpu.Placement) (gpu.Partition, error) {
 
 // findOrCreateInstance gives the GPU instance at the placement. found tells
 // that it was there.
-func (c *card) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
+func (c *gpuHandle) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
 	instances, err := c.instances()
 	if err != nil {
 		return instance{}, false, err
@@ -100,14 +100,14 @@ func (c *card) findOrCreateInstance(p gpu.Placement) (i instance, found bool, er
 	return i, false, err
 }
 
-func (c *card) createInstance(p gpu.Placement) (instance, error) {
+func (c *gpuHandle) createInstance(p gpu.Placement) (instance, error) {
 	profiles, err := c.profiles()
 	if err != nil {
 		return instance{}, err
 	}
 	n := slices.IndexFunc(profiles, func(q mig.Profile) bool { return q.Name == p.Profile })
 	if n < 0 {
-		return instance{}, fmt.Errorf("card %s has no profile %s", c.pciAddress, p.Profile)
+		return instance{}, fmt.Errorf("GPU %s has no profile %s", c.pciAddress, p.Profile)
 	}
 	handle, err := ask(c.task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
 		at := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
@@ -130,7 +130,7 @@ func (c *card) createInstance(p gpu.Placement) (instance, error) {
 
 // fill makes the compute instance that has all of the GPU instance, unless it
 // is there, and returns the finished partition.
-func (c *card) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
+func (c *gpuHandle) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
 	if len(i.compute) == 0 {
 		if err := c.createCompute(i); err != nil {
 			return gpu.Partition{}, err
@@ -144,7 +144,7 @@ func (c *card) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
 // createCompute makes the compute instance that fills the GPU instance. Of the
 // kinds with as many slices as it has, the one with most SMs is the full one:
 // 1g.67gb of B300 takes one with 18 and one with 30 (kubernetes-sigs/dra-driver-nvidia-gpu#1454).
-func (c *card) createCompute(i instance) error {
+func (c *gpuHandle) createCompute(i instance) error {
 	kinds, err := c.computeProfiles(i.handle)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (c *card) createCompute(i instance) error {
 			return i.handle.CreateComputeInstance(&kind)
 		})
 		if !errors.Is(err, nvml.ERROR_NOT_SUPPORTED) {
-			break // only a kind that the card cannot have is a reason to try the next
+			break // only a kind that the GPU cannot have is a reason to try the next
 		}
 	}
 	return err
@@ -170,8 +170,8 @@ func (c *card) createCompute(i instance) error {
 
 // settle reads the hardware back until the partition is whole. NVML shows the
 // MIG device a moment after the compute instance.
-func (c *card) settle(id int, p gpu.Placement) (gpu.Partition, error) {
-	waiting := fmt.Sprintf("card %s: waiting for the MIG device of GPU instance %d", c.pciAddress, id)
+func (c *gpuHandle) settle(id int, p gpu.Placement) (gpu.Partition, error) {
+	waiting := fmt.Sprintf("GPU %s: waiting for the MIG device of GPU instance %d", c.pciAddress, id)
 	for range settleLooks {
 		instances, err := c.instances()
 		if err != nil {
@@ -193,12 +193,12 @@ func (c *card) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 			return gpu.Partition{}, fmt.Errorf("%s: %w", waiting, err)
 		}
 	}
-	return gpu.Partition{}, fmt.Errorf("card %s: GPU instance %d has a compute instance, but NVML showed no MIG device for it within %s",
+	return gpu.Partition{}, fmt.Errorf("GPU %s: GPU instance %d has a compute instance, but NVML showed no MIG device for it within %s",
 		c.pciAddress, id, settleDelay*settleLooks)
 }
 
 // names lists partitions by device name and NVML's id, for errors.
-func (c *card) names(instances []instance) string {
+func (c *gpuHandle) names(instances []instance) string {
 	texts := make([]string, len(instances))
 	for n, i := range instances {
 		p := i.partition(c.pciAddress)

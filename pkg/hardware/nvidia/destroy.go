@@ -12,13 +12,13 @@ import (
 
 // Destroy removes the partition at the placement. See hardware.Partitioner.
 //
-// A whole card has nothing to remove, and its MIG mode stays: the next claim
+// A whole GPU has nothing to remove, and its MIG mode stays: the next claim
 // may want it either way.
 func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 	if p.Type == gpu.TypeGPU {
 		return nil
 	}
-	_, err := onCard(ctx, d, p.GPU, func(c *card) (struct{}, error) {
+	_, err := onGPU(ctx, d, p.GPU, func(c *gpuHandle) (struct{}, error) {
 		instances, err := c.instances()
 		if err != nil {
 			return struct{}{}, err
@@ -36,7 +36,7 @@ func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 // destroyInstance removes a GPU instance with what is in it, the compute
 // instances first, as they are now and not as they were when i was read: an
 // earlier try may have got halfway.
-func (c *card) destroyInstance(i instance) error {
+func (c *gpuHandle) destroyInstance(i instance) error {
 	compute, err := c.computeInstances(i.handle)
 	if err != nil {
 		return fmt.Errorf("GPU instance %d: %w", i.id, err)
@@ -54,7 +54,7 @@ func (c *card) destroyInstance(i instance) error {
 
 // destroy makes one call that removes something. What is gone already is
 // success.
-func (c *card) destroy(call string, instance int, f func() nvml.Return) error {
+func (c *gpuHandle) destroy(call string, instance int, f func() nvml.Return) error {
 	err := tell(c.task, call, f)
 	if errors.Is(err, nvml.ERROR_NOT_FOUND) {
 		return nil

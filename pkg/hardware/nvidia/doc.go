@@ -1,8 +1,8 @@
-// Package nvidia is NVIDIA's cards as claims need them: what NVML knows about a
-// card becomes pkg/gpu, placements become MIG instances and back, and a
+// Package nvidia is NVIDIA's GPUs as claims need them: what NVML knows about a
+// GPU becomes pkg/gpu, placements become MIG instances and back, and a
 // placement becomes what a container gets to see of it (CDI edits).
 //
-// The way through it: profiles.go and inventory.go read a card, of which
+// The way through it: profiles.go and inventory.go read a GPU, of which
 // pkg/hardware/mig says what it offers; mode.go, instances.go, create.go and
 // destroy.go change it as claims ask for it, switchmig.go as profiles do, and
 // sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go
@@ -10,7 +10,7 @@
 // XIDs of xids.go; report.go shows all of it to people, and foreign.go how to be
 // rid of partitions that are not ours. Every NVML call goes through gate.go,
 // because any of them may hang, and every error through errors.go. session.go lets go
-// of NVML while a card is reset.
+// of NVML while a GPU is reset.
 //
 // vendor.go opens the driver for the plugin, and hook.go installs what containers need
 // on the host.

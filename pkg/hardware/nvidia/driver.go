@@ -59,7 +59,7 @@ type Config struct {
 	Logger logr.Logger
 }
 
-// Driver is the machine's NVIDIA cards. It implements hardware.Driver.
+// Driver is the machine's NVIDIA GPUs. It implements hardware.Driver.
 type Driver struct {
 	cfg     Config
 	library *gate.Gate
@@ -71,7 +71,7 @@ type Driver struct {
 	gates map[string]*gate.Gate
 	// memory is the memory of whole GPUs, by UUID and driver version: wholeMemory.
 	memory map[string]int64
-	// seen remembers the PCI addresses by index, to name a card that is lost.
+	// seen remembers the PCI addresses by index, to name a GPU that is lost.
 	seen map[int]string
 }
 
@@ -133,45 +133,45 @@ func (d *Driver) Close(ctx context.Context) error {
 	return nil
 }
 
-// gateOf is the gate of one card.
+// gateOf is the gate of one GPU.
 func (d *Driver) gateOf(pciAddress string) *gate.Gate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g, ok := d.gates[pciAddress]
 	if !ok {
-		g = newGate("card " + pciAddress)
+		g = newGate("GPU " + pciAddress)
 		d.gates[pciAddress] = g
 	}
 	return g
 }
 
-// card is one card during one task.
-type card struct {
+// GPU is one GPU during one task.
+type gpuHandle struct {
 	*task
 	driver     *Driver
 	pciAddress string
 	device     nvml.Device
-	// known are the card's profiles, once read.
+	// known are the GPU's profiles, once read.
 	known []mig.Profile
 }
 
-// undoing is the card for taking things back after the caller has given up.
-func (c *card) undoing() *card {
+// undoing is the GPU for taking things back after the caller has given up.
+func (c *gpuHandle) undoing() *gpuHandle {
 	u := *c
 	u.task = c.task.undoing()
 	return &u
 }
 
-// onCard runs f for one card, alone. The handle is looked up each time: that
+// onGPU runs f for one GPU, alone. The handle is looked up each time: that
 // costs little, and no handle goes stale when the driver is loaded again.
-func onCard[T any](ctx context.Context, d *Driver, pciAddress string, f func(*card) (T, error)) (T, error) {
+func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
 	return through(ctx, d, d.gateOf(pciAddress), func(t *task) (T, error) {
 		device, err := d.lookup(t, pciAddress)
 		if err != nil {
 			var none T
 			return none, err
 		}
-		c := &card{task: t, driver: d, pciAddress: pciAddress, device: device}
+		c := &gpuHandle{task: t, driver: d, pciAddress: pciAddress, device: device}
 		value, err := f(c)
 		return value, c.confirmLoss(err)
 	})
@@ -180,7 +180,7 @@ func onCard[T any](ctx context.Context, d *Driver, pciAddress string, f func(*ca
 // confirmLoss adds gpu.ErrLost to an unknown error of a GPU that is lost. Several
 // calls, those for GPU instances among them, document ERROR_UNKNOWN but not
 // ERROR_GPU_IS_LOST (nvml.h); DeviceGetMemoryInfo documents both and asks the GPU.
-func (c *card) confirmLoss(err error) error {
+func (c *gpuHandle) confirmLoss(err error) error {
 	if !errors.Is(err, nvml.ERROR_UNKNOWN) {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 // CallError is an NVML call that did not succeed. errors.Is finds the nvml.Return in
 // it and, where that is the cause, gpu.ErrInUse or gpu.ErrLost.
 type CallError struct {
-	// Subject is what was asked: "card 0000:c1:00.0" or "NVML".
+	// Subject is what was asked: "GPU 0000:c1:00.0" or "NVML".
 	Subject string
 	// Call is the NVML function without its prefix ("GpuInstanceDestroy").
 	Call   string
@@ -42,15 +42,15 @@ func (e *CallError) Unwrap() []error {
 var remedies = map[nvml.Return]string{
 	nvml.ERROR_UNINITIALIZED:           "the NVML session was lost; it is opened again on the next call",
 	nvml.ERROR_NO_PERMISSION:           "the plugin must run as root with CAP_SYS_ADMIN and see /dev/nvidia-caps: nvidia-cap1 is mig/config",
-	nvml.ERROR_RESET_REQUIRED:          "the card must be reset: nvidia-smi --gpu-reset, or reboot the node",
+	nvml.ERROR_RESET_REQUIRED:          "the GPU must be reset: nvidia-smi --gpu-reset, or reboot the node",
 	nvml.ERROR_IN_USE:                  "a process still uses it",
-	nvml.ERROR_GPU_IS_LOST:             "the card fell off the bus: look for Xid 79 in dmesg and reboot the node",
+	nvml.ERROR_GPU_IS_LOST:             "the GPU fell off the bus: look for Xid 79 in dmesg and reboot the node",
 	nvml.ERROR_DRIVER_NOT_LOADED:       "the nvidia kernel module is not loaded",
 	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module differ in version: reload the module or reboot the node",
-	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the card: nvidia-smi mig -lgi",
+	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the GPU: nvidia-smi mig -lgi",
 }
 
-// unsupported tells whether an error says that this driver or card does not
+// unsupported tells whether an error says that this driver or GPU does not
 // know what was asked, which is an answer rather than a failure.
 func unsupported(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_SUPPORTED) || errors.Is(err, nvml.ERROR_FUNCTION_NOT_FOUND)

@@ -19,8 +19,8 @@ func TestCallErrorSaysWhatToDo(t *testing.T) {
 		nvml.ERROR_IN_USE:                  "process",
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "version",
 	} {
-		err := fmt.Errorf("create: %w", &CallError{Subject: "card 0000:c1:00.0", Call: "DeviceSetMigMode", Return: ret})
-		assert.ErrorContains(t, err, "card 0000:c1:00.0: NVML call DeviceSetMigMode: "+ret.Error())
+		err := fmt.Errorf("create: %w", &CallError{Subject: "GPU 0000:c1:00.0", Call: "DeviceSetMigMode", Return: ret})
+		assert.ErrorContains(t, err, "GPU 0000:c1:00.0: NVML call DeviceSetMigMode: "+ret.Error())
 		assert.ErrorContains(t, err, remedy)
 		assert.ErrorIs(t, err, ret)
 		assert.Equal(t, ret == nvml.ERROR_IN_USE, errors.Is(err, gpu.ErrInUse))

@@ -53,14 +53,14 @@ func instanceID(p gpu.Partition) (int, bool) {
 }
 
 // Idle tells whether nothing runs in a partition. One that is gone is idle. Where
-// NVML does not say who uses the card, that is an error: what is not known to be
+// NVML does not say who uses the GPU, that is an error: what is not known to be
 // idle must not be touched.
 func (d *Driver) Idle(ctx context.Context, p gpu.Partition) (bool, error) {
 	id, ok := instanceID(p)
 	if !ok {
 		return false, fmt.Errorf("%s (%s) is no MIG partition", p.Name(), p.ID)
 	}
-	return onCard(ctx, d, p.GPU, func(c *card) (bool, error) {
+	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (bool, error) {
 		processes, err := c.processes()
 		if err != nil {
 			return false, err
@@ -69,8 +69,8 @@ func (d *Driver) Idle(ctx context.Context, p gpu.Partition) (bool, error) {
 	})
 }
 
-// processes lists what runs on the card, in the order of the numbers.
-func (c *card) processes() ([]nvml.ProcessInfo, error) {
+// processes lists what runs on the GPU, in the order of the numbers.
+func (c *gpuHandle) processes() ([]nvml.ProcessInfo, error) {
 	all, err := ask(c.task, "DeviceGetComputeRunningProcesses", c.device.GetComputeRunningProcesses)
 	if err != nil {
 		return nil, err

@@ -12,13 +12,13 @@ import (
 )
 
 func TestRemovalCommand(t *testing.T) {
-	whole := gpu.Partition{GPU: firstCard, Type: gpu.TypeMIG, ID: "GI 9", Complete: true}
-	half := gpu.Partition{GPU: firstCard, Type: gpu.TypeMIG, ID: "GI 9"}
+	whole := gpu.Partition{GPU: firstGPU, Type: gpu.TypeMIG, ID: "GI 9", Complete: true}
+	half := gpu.Partition{GPU: firstGPU, Type: gpu.TypeMIG, ID: "GI 9"}
 	m := simulated(t, "h100x8")
 	assert.Equal(t, "nvidia-smi mig -i 0000:1b:00.0 -dci -gi 9 && nvidia-smi mig -i 0000:1b:00.0 -dgi -gi 9", m.RemovalCommand(whole))
 	assert.Equal(t, "nvidia-smi mig -i 0000:1b:00.0 -dci -gi 9 ; nvidia-smi mig -i 0000:1b:00.0 -dgi -gi 9", m.RemovalCommand(half))
-	assert.Empty(t, m.RemovalCommand(gpu.Partition{GPU: firstCard, Type: gpu.TypeGPU, ID: "GPU"}))
-	assert.Empty(t, m.RemovalCommand(gpu.Partition{GPU: firstCard, Type: gpu.TypeMIG, ID: "GI ?"}))
+	assert.Empty(t, m.RemovalCommand(gpu.Partition{GPU: firstGPU, Type: gpu.TypeGPU, ID: "GPU"}))
+	assert.Empty(t, m.RemovalCommand(gpu.Partition{GPU: firstGPU, Type: gpu.TypeMIG, ID: "GI ?"}))
 	m = simulated(t, "h100x8", func(c *Config) { c.HostDriverRoot = "/run/nvidia/driver" })
 	assert.Equal(t, "chroot /run/nvidia/driver nvidia-smi mig -i 0000:1b:00.0 -dci -gi 9 && "+
 		"chroot /run/nvidia/driver nvidia-smi mig -i 0000:1b:00.0 -dgi -gi 9", m.RemovalCommand(whole))
@@ -30,7 +30,7 @@ func TestIdle(t *testing.T) {
 	free := m.create(m.placement("1g.10gb", 5))
 	id, ok := instanceID(used)
 	require.True(t, ok)
-	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstCard, GPUInstance: &id, PID: 7}}})
+	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstGPU, GPUInstance: &id, PID: 7}}})
 	idle := func(p gpu.Partition) bool {
 		idle, err := m.Idle(t.Context(), p)
 		require.NoError(t, err)
@@ -45,6 +45,6 @@ func TestIdle(t *testing.T) {
 	require.ErrorIs(t, err, nvml.ERROR_NO_PERMISSION)
 	m.noFaults()
 	assert.True(t, idle(used))
-	_, err = m.Idle(t.Context(), gpu.Partition{GPU: firstCard, Type: gpu.TypeGPU, ID: "GPU"})
+	_, err = m.Idle(t.Context(), gpu.Partition{GPU: firstGPU, Type: gpu.TypeGPU, ID: "GPU"})
 	assert.Error(t, err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
 
-// StuckError is an NVML call that has not come back. The card stays closed
+// StuckError is an NVML call that has not come back. The GPU stays closed
 // until it does, because NVML calls cannot be cancelled.
 type StuckError = gate.StuckError
 
@@ -22,7 +22,7 @@ type task struct {
 }
 
 // through runs f alone at the gate and returns when f does or ctx ends,
-// whichever is first. It waits while NVML is let go of for the reset of a card, so f
+// whichever is first. It waits while NVML is let go of for the reset of a GPU, so f
 // must not come here again.
 func through[T any](ctx context.Context, d *Driver, g *gate.Gate, f func(*task) (T, error)) (T, error) {
 	return gate.Through(ctx, g, func(t *gate.Task) (T, error) {

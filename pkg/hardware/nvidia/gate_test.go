@@ -17,7 +17,7 @@ func withTimeout(t *testing.T, d time.Duration) (context.Context, context.Cancel
 	return context.WithTimeout(t.Context(), d)
 }
 
-// settleFaults ends what hangs and waits until no card is held by it, so that
+// settleFaults ends what hangs and waits until no GPU is held by it, so that
 // nothing writes to the test's folder any more.
 func (m *machine) settleFaults() {
 	m.noFaults()
@@ -32,10 +32,10 @@ func (m *machine) settleFaults() {
 	}
 }
 
-func TestHungCallHoldsOnlyItsCard(t *testing.T) {
+func TestHungCallHoldsOnlyItsGPU(t *testing.T) {
 	m := simulated(t, "h100x8")
-	cards := m.cards()
-	hung, other := cards[0].PCIAddress, cards[1].PCIAddress
+	gpus := m.gpus()
+	hung, other := gpus[0].PCIAddress, gpus[1].PCIAddress
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: hung, Hang: true}}})
 	t.Cleanup(m.settleFaults)
 
@@ -43,7 +43,7 @@ func TestHungCallHoldsOnlyItsCard(t *testing.T) {
 	defer cancel()
 	_, err := m.Live(ctx, hung)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "NVML call DeviceGetMigMode on card "+hung+" has not returned since ")
+	assert.ErrorContains(t, err, "NVML call DeviceGetMigMode on GPU "+hung+" has not returned since ")
 
 	// Who comes later is told at once, without waiting for his own deadline.
 	start := time.Now()
@@ -54,9 +54,9 @@ func TestHungCallHoldsOnlyItsCard(t *testing.T) {
 	assert.Less(t, time.Since(start), 5*time.Second)
 
 	_, err = m.Live(t.Context(), other)
-	assert.NoError(t, err, "other cards go on")
+	assert.NoError(t, err, "other GPUs go on")
 
 	m.settleFaults()
 	_, err = m.Live(t.Context(), hung)
-	assert.NoError(t, err, "the card is open again when the call is back")
+	assert.NoError(t, err, "the GPU is open again when the call is back")
 }

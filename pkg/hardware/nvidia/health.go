@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// RecoveryError is a card for which the driver asks that something be done.
+// RecoveryError is a GPU for which the driver asks that something be done.
 type RecoveryError struct {
 	PCIAddress string
 	Action     nvml.DeviceGpuRecoveryAction
@@ -19,19 +19,19 @@ type RecoveryError struct {
 
 func (e *RecoveryError) Error() string {
 	what, cure := e.explain()
-	return fmt.Sprintf("card %s: the driver asks for %s: %s", e.PCIAddress, what, cure.on(e.PCIAddress))
+	return fmt.Sprintf("GPU %s: the driver asks for %s: %s", e.PCIAddress, what, cure.on(e.PCIAddress))
 }
 
 func (e *RecoveryError) explain() (what string, c cure) {
 	switch e.Action {
 	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
-		return "a reset of the card", cureReset
+		return "a reset of the GPU", cureReset
 	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
 		return "a reboot of the node", cureReboot
 	case nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:
-		return "an end of its traffic with other cards", "drain the programs that use the card together with others"
+		return "an end of its traffic with other GPUs", "drain the programs that use the GPU together with others"
 	case nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:
-		return "a reset of the card once nobody uses it", cureReset
+		return "a reset of the GPU once nobody uses it", cureReset
 	case nvml.GPU_RECOVERY_ACTION_BUS_RESET:
 		return "a reset of its PCIe bus", cureReboot
 	case nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:
@@ -40,10 +40,10 @@ func (e *RecoveryError) explain() (what string, c cure) {
 	return fmt.Sprintf("recovery action %d, which this version does not know", e.Action), cureSupport
 }
 
-// CheckHealth asks a card whether it is there and whether the driver wants
+// CheckHealth asks a GPU whether it is there and whether the driver wants
 // something done about it. It costs two short calls, and is what finds errors
 // whose event was missed. What it cannot see are fatal errors after which a
-// card answers as before and that older drivers keep no account of: those are
+// GPU answers as before and that older drivers keep no account of: those are
 // known by their event alone.
 func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
 	_, err := d.examine(ctx, pciAddress)
@@ -52,12 +52,12 @@ func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
 
 // examine is CheckHealth. known tells whether the driver has recovery actions.
 func (d *Driver) examine(ctx context.Context, pciAddress string) (known bool, err error) {
-	return onCard(ctx, d, pciAddress, (*card).examine)
+	return onGPU(ctx, d, pciAddress, (*gpuHandle).examine)
 }
 
-func (c *card) examine() (known bool, err error) {
+func (c *gpuHandle) examine() (known bool, err error) {
 	// A handle and much that is asked of it come out of the library's memory;
-	// this call goes to the card.
+	// this call goes to the GPU.
 	if _, err := c.totalMemory(); err != nil {
 		return false, err
 	}
@@ -73,16 +73,16 @@ func (c *card) examine() (known bool, err error) {
 	return known, &RecoveryError{PCIAddress: c.pciAddress, Action: action}
 }
 
-// recoveryAction is what the driver wants done about the card. known is false
+// recoveryAction is what the driver wants done about the GPU. known is false
 // for drivers that do not tell.
-func (c *card) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
+func (c *gpuHandle) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
 	value, known, err := c.fieldValue(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
 	return nvml.DeviceGpuRecoveryAction(value), known, err
 }
 
 // fieldValue reads an unsigned field of the GPU. known is false for drivers and GPUs
 // that do not have it.
-func (c *card) fieldValue(field uint32) (value uint64, known bool, err error) {
+func (c *gpuHandle) fieldValue(field uint32) (value uint64, known bool, err error) {
 	values := []nvml.FieldValue{{FieldId: field}}
 	err = tell(c.task, "DeviceGetFieldValues", func() nvml.Return { return c.device.GetFieldValues(values) })
 	if unsupported(err) {
@@ -94,7 +94,7 @@ func (c *card) fieldValue(field uint32) (value uint64, known bool, err error) {
 	answer := values[0]
 	if ret := nvml.Return(answer.NvmlReturn); ret != nvml.SUCCESS {
 		// A driver that does not know a field says so in several ways. One
-		// card that is lost says that.
+		// GPU that is lost says that.
 		if ret == nvml.ERROR_GPU_IS_LOST {
 			return 0, false, &CallError{Subject: c.Subject(), Call: "DeviceGetFieldValues", Return: ret}
 		}
@@ -107,19 +107,19 @@ func (c *card) fieldValue(field uint32) (value uint64, known bool, err error) {
 	return uint64(binary.NativeEndian.Uint32(answer.Value[:])), true, nil
 }
 
-// Recovered tells whether what a fatal event reported is over. The card must
+// Recovered tells whether what a fatal event reported is over. The GPU must
 // answer and the driver ask for nothing; and further, by what the event was:
 //
-//   - A card that was lost needs no more than that.
+//   - A GPU that was lost needs no more than that.
 //   - Of most fatal XIDs the driver keeps account itself, if it has recovery
 //     actions (R565): nothing more is needed either.
-//   - Otherwise the card must have started anew since: the machine booted, the
-//     driver was loaded (LoadID) or the card was reset (its energy counter fell
+//   - Otherwise the GPU must have started anew since: the machine booted, the
+//     driver was loaded (LoadID) or the GPU was reset (its energy counter fell
 //     back). A reset that leaves no such trace is not seen; a reboot always is.
 //
-// The error says why a card is not well; false without an error means that it
+// The error says why a GPU is not well; false without an error means that it
 // answers, but has not started anew. A caller should want to hear true several
-// times before it believes it: a card that is dying may answer now and then.
+// times before it believes it: a GPU that is dying may answer now and then.
 func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	if !e.Fatal {
 		return true, nil
@@ -140,7 +140,7 @@ func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
 	return d.startedAnew(ctx, e)
 }
 
-// startedAnew tells whether the card has started since the event.
+// startedAnew tells whether the GPU has started since the event.
 func (d *Driver) startedAnew(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	load, err := d.LoadID()
 	if err != nil {
@@ -149,16 +149,16 @@ func (d *Driver) startedAnew(ctx context.Context, e gpu.HealthEvent) (bool, erro
 	if e.LoadID != "" && e.LoadID != load {
 		return true, nil
 	}
-	energy, err := onCard(ctx, d, e.PCIAddress, (*card).energy)
+	energy, err := onGPU(ctx, d, e.PCIAddress, (*gpuHandle).energy)
 	if err != nil {
 		return false, err
 	}
 	return energy > 0 && energy < e.Energy, nil
 }
 
-// energy is what the card has used up since the driver brought it up, in
-// millijoules; zero when the card does not count it.
-func (c *card) energy() (uint64, error) {
+// energy is what the GPU has used up since the driver brought it up, in
+// millijoules; zero when the GPU does not count it.
+func (c *gpuHandle) energy() (uint64, error) {
 	energy, err := ask(c.task, "DeviceGetTotalEnergyConsumption", c.device.GetTotalEnergyConsumption)
 	if unsupported(err) {
 		return 0, nil
@@ -166,5 +166,5 @@ func (c *card) energy() (uint64, error) {
 	return energy, err
 }
 
-// lost tells whether an error says that the card is gone from the bus.
+// lost tells whether an error says that the GPU is gone from the bus.
 func lost(err error) bool { return errors.Is(err, nvml.ERROR_GPU_IS_LOST) }

@@ -16,37 +16,37 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-const firstCard, secondCard = "0000:1b:00.0", "0000:43:00.0"
+const firstGPU, secondGPU = "0000:1b:00.0", "0000:43:00.0"
 
 func TestCheckHealth(t *testing.T) {
 	m := simulated(t, "h100x8")
-	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
-	m.faults(nvdriver.Faults{Lost: []string{firstCard}})
-	require.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_GPU_IS_LOST)
-	require.NoError(t, m.CheckHealth(t.Context(), secondCard))
+	require.NoError(t, m.CheckHealth(t.Context(), firstGPU))
+	m.faults(nvdriver.Faults{Lost: []string{firstGPU}})
+	require.ErrorIs(t, m.CheckHealth(t.Context(), firstGPU), nvml.ERROR_GPU_IS_LOST)
+	require.NoError(t, m.CheckHealth(t.Context(), secondGPU))
 	m.fail("GetMemoryInfo", nvml.ERROR_UNKNOWN, 1)
-	require.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_UNKNOWN)
-	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
+	require.ErrorIs(t, m.CheckHealth(t.Context(), firstGPU), nvml.ERROR_UNKNOWN)
+	require.NoError(t, m.CheckHealth(t.Context(), firstGPU))
 	require.Error(t, m.CheckHealth(t.Context(), "0000:00:00.0"))
 }
 
 func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
 	m := simulated(t, "h100x8")
 	for action, want := range map[string]string{
-		"reset":             "the driver asks for a reset of the card: drain the node, end every program",
+		"reset":             "the driver asks for a reset of the GPU: drain the node, end every program",
 		"reboot":            "a reboot of the node: drain and reboot the node",
-		"drainP2P":          "an end of its traffic with other cards: drain the programs",
-		"drainAndReset":     "nvidia-smi --gpu-reset -i " + firstCard,
+		"drainP2P":          "an end of its traffic with other GPUs: drain the programs",
+		"drainAndReset":     "nvidia-smi --gpu-reset -i " + firstGPU,
 		"busReset":          "a reset of its PCIe bus",
 		"systemReboot":      "a reboot of the machine",
 		"recoverIMEXDomain": "",
 	} {
 		t.Run(action, func(t *testing.T) {
-			m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstCard, Action: action}}})
-			err := m.CheckHealth(t.Context(), firstCard)
-			require.NoError(t, m.CheckHealth(t.Context(), secondCard))
+			m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: action}}})
+			err := m.CheckHealth(t.Context(), firstGPU)
+			require.NoError(t, m.CheckHealth(t.Context(), secondGPU))
 			if want == "" {
-				require.NoError(t, err, "not the card's trouble")
+				require.NoError(t, err, "not the GPU's trouble")
 				return
 			}
 			var recovery *RecoveryError
@@ -54,17 +54,17 @@ func TestCheckHealthKnowsEveryRecoveryAction(t *testing.T) {
 			assert.ErrorContains(t, err, want)
 		})
 	}
-	assert.ErrorContains(t, &RecoveryError{PCIAddress: firstCard, Action: 42}, "recovery action 42, which this version does not know")
+	assert.ErrorContains(t, &RecoveryError{PCIAddress: firstGPU, Action: 42}, "recovery action 42, which this version does not know")
 }
 
 func TestCheckHealthWithoutTheField(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.fail("GetFieldValues", nvml.ERROR_NOT_SUPPORTED, 0)
-	known, err := m.examine(t.Context(), firstCard)
+	known, err := m.examine(t.Context(), firstGPU)
 	require.NoError(t, err)
 	assert.False(t, known)
 	m.fail("GetFieldValues", nvml.ERROR_GPU_IS_LOST, 0)
-	assert.ErrorIs(t, m.CheckHealth(t.Context(), firstCard), nvml.ERROR_GPU_IS_LOST)
+	assert.ErrorIs(t, m.CheckHealth(t.Context(), firstGPU), nvml.ERROR_GPU_IS_LOST)
 }
 
 // event is one as it comes out of the file in which the node keeps it.
@@ -74,7 +74,7 @@ func (m *machine) event(number uint64) gpu.HealthEvent {
 	require.NoError(m.t, err)
 	energy, ret := m.device(0).GetTotalEnergyConsumption()
 	require.Equal(m.t, nvml.SUCCESS, ret)
-	data, err := json.Marshal(gpu.HealthEvent{PCIAddress: firstCard, XID: number, Fatal: true, Message: "x", LoadID: load, Energy: energy})
+	data, err := json.Marshal(gpu.HealthEvent{PCIAddress: firstGPU, XID: number, Fatal: true, Message: "x", LoadID: load, Energy: energy})
 	require.NoError(m.t, err)
 	var e gpu.HealthEvent
 	require.NoError(m.t, json.Unmarshal(data, &e))
@@ -95,27 +95,27 @@ const (
 
 func TestRecovered(t *testing.T) {
 	m := simulated(t, "h100x8")
-	assert.True(t, m.recovered(gpu.HealthEvent{PCIAddress: firstCard, XID: 63}), "what is not fatal is over at once")
-	assert.True(t, m.recovered(m.event(0)), "a card that was lost and answers")
+	assert.True(t, m.recovered(gpu.HealthEvent{PCIAddress: firstGPU, XID: 63}), "what is not fatal is over at once")
+	assert.True(t, m.recovered(m.event(0)), "a GPU that was lost and answers")
 	assert.True(t, m.recovered(m.event(accounted)), "the driver asks for nothing")
 	assert.True(t, m.recovered(m.event(4711)))
-	assert.False(t, m.recovered(m.event(unaccounted)), "the card answers, but was not reset")
+	assert.False(t, m.recovered(m.event(unaccounted)), "the GPU answers, but was not reset")
 
-	m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstCard, Action: "reset"}}})
+	m.faults(nvdriver.Faults{Recovery: []nvdriver.Recovery{{GPU: firstGPU, Action: "reset"}}})
 	for _, number := range []uint64{0, accounted, unaccounted} {
 		over, err := m.Recovered(t.Context(), m.event(number))
 		assert.False(t, over)
-		assert.ErrorContains(t, err, "the driver asks for a reset of the card")
+		assert.ErrorContains(t, err, "the driver asks for a reset of the GPU")
 	}
-	m.faults(nvdriver.Faults{Lost: []string{firstCard}})
-	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: firstCard, Fatal: true})
+	m.faults(nvdriver.Faults{Lost: []string{firstGPU}})
+	over, err := m.Recovered(t.Context(), gpu.HealthEvent{PCIAddress: firstGPU, Fatal: true})
 	assert.False(t, over)
 	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
 }
 
 func TestRecoveredAfterARestart(t *testing.T) {
 	for name, restart := range map[string]func(*machine) error{
-		"reset":  func(m *machine) error { return nvdriver.ResetGPU(m.root, firstCard) },
+		"reset":  func(m *machine) error { return nvdriver.ResetGPU(m.root, firstGPU) },
 		"reload": func(m *machine) error { return nvdriver.ReloadDriver(m.root) },
 		"reboot": func(m *machine) error { return nvdriver.Reboot(m.root) },
 	} {
@@ -127,22 +127,22 @@ func TestRecoveredAfterARestart(t *testing.T) {
 			assert.True(t, m.recovered(e))
 		})
 	}
-	t.Run("of another card", func(t *testing.T) {
+	t.Run("of another GPU", func(t *testing.T) {
 		m := simulated(t, "h100x8")
 		e := m.event(unaccounted)
-		require.NoError(t, nvdriver.ResetGPU(m.root, secondCard))
+		require.NoError(t, nvdriver.ResetGPU(m.root, secondGPU))
 		assert.False(t, m.recovered(e))
 	})
 }
 
 func TestOldDriversKeepNoAccount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB, pci: [\""+firstCard+"\"]}]"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB, pci: [\""+firstGPU+"\"]}]"), 0o600))
 	m := simulated(t, path)
-	require.NoError(t, m.CheckHealth(t.Context(), firstCard))
+	require.NoError(t, m.CheckHealth(t.Context(), firstGPU))
 	e := m.event(accounted)
 	assert.False(t, m.recovered(e))
-	require.NoError(t, nvdriver.ResetGPU(m.root, firstCard))
+	require.NoError(t, nvdriver.ResetGPU(m.root, firstGPU))
 	assert.True(t, m.recovered(e))
 }
 
@@ -158,7 +158,7 @@ func TestLoadID(t *testing.T) {
 	assert.Len(t, strings.Split(first, "/"), 3)
 	assert.True(t, strings.HasSuffix(first, "/580.159.04"))
 	require.NoError(t, nvdriver.ResetGPU(m.root, "0000:17:00.0"))
-	assert.Equal(t, first, id(), "a reset of a card is no load of the driver")
+	assert.Equal(t, first, id(), "a reset of a GPU is no load of the driver")
 	seen := map[string]bool{first: true}
 	for _, restart := range []func(string) error{nvdriver.ReloadDriver, nvdriver.ReloadDriver, nvdriver.Reboot} {
 		require.NoError(t, restart(m.root))

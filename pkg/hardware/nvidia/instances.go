@@ -33,11 +33,11 @@ type computeInstance struct {
 	uuid string
 }
 
-// Live lists the partitions that exist on one card. It goes by GPU instances
+// Live lists the partitions that exist on one GPU. It goes by GPU instances
 // and not by MIG devices, which only show up once a compute instance is in
 // place: what a crash left half made must be seen.
 func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	return onCard(ctx, d, pciAddress, func(c *card) ([]gpu.Partition, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Partition, error) {
 		instances, err := c.instances()
 		if err != nil {
 			return nil, err
@@ -70,9 +70,9 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 	return p
 }
 
-// instances lists the GPU instances of the card by position, each with its
-// compute instances. A card with MIG mode off has none.
-func (c *card) instances() ([]instance, error) {
+// instances lists the GPU instances of the GPU by position, each with its
+// compute instances. A GPU with MIG mode off has none.
+func (c *gpuHandle) instances() ([]instance, error) {
 	mode, err := c.migMode()
 	if err != nil || !mode.on {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *card) instances() ([]instance, error) {
 // instanceHandles finds the GPU instances: those of each known profile, and
 // those that a MIG device speaks of, in case one has a profile that we do not
 // know.
-func (c *card) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
+func (c *gpuHandle) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
 	var all []nvml.GpuInstance
 	for _, p := range profiles {
 		if p.Max == 0 {
@@ -138,7 +138,7 @@ func (c *card) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]n
 	return all, nil
 }
 
-func (c *card) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
+func (c *gpuHandle) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
 	info, err := ask(c.task, "GpuInstanceGetInfo", handle.GetInfo)
 	if err != nil {
 		return instance{}, err
@@ -169,7 +169,7 @@ func (c *card) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices
 }
 
 // computeInstances lists the compute instances of a GPU instance by id.
-func (c *card) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
+func (c *gpuHandle) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 	kinds, err := c.computeProfiles(gi)
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (c *card) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) 
 // computeProfiles lists the kinds of compute instances that a GPU instance
 // takes. They depend on the GPU instance, so they are asked of it and never
 // guessed from its profile (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
-func (c *card) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
+func (c *gpuHandle) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
 	var all []nvml.ComputeInstanceProfileInfo
 	for enum := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		kind, err := ask(c.task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
@@ -228,10 +228,10 @@ type migDevice struct {
 	uuid              string
 }
 
-// migDevices lists the MIG devices of the card with the ids of the instances
+// migDevices lists the MIG devices of the GPU with the ids of the instances
 // that they stand for. These ids are the only way from an instance to its UUID:
 // the device in a compute instance's own info is the parent.
-func (c *card) migDevices() ([]migDevice, error) {
+func (c *gpuHandle) migDevices() ([]migDevice, error) {
 	count, err := ask(c.task, "DeviceGetMaxMigDeviceCount", c.device.GetMaxMigDeviceCount)
 	if unsupported(err) {
 		return nil, nil
@@ -253,7 +253,7 @@ func (c *card) migDevices() ([]migDevice, error) {
 	return all, nil
 }
 
-func (c *card) migDevice(index int) (migDevice, error) {
+func (c *gpuHandle) migDevice(index int) (migDevice, error) {
 	var m migDevice
 	device, err := ask(c.task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
 		return c.device.GetMigDeviceHandleByIndex(index)

@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
-// Inventory lists the cards in PCI order, with all their placements. Cards
+// Inventory lists the GPUs in PCI order, with all their placements. GPUs
 // that cannot be read do not hide the others: the rest comes out together with
 // an error of type *gpu.InventoryError that names them.
 func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
@@ -20,11 +20,11 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	cards := make([]gpu.GPU, count)
+	gpus := make([]gpu.GPU, count)
 	failed := make([]error, count)
 	var wait sync.WaitGroup
 	for index := range count {
-		wait.Go(func() { cards[index], failed[index] = d.read(ctx, index) })
+		wait.Go(func() { gpus[index], failed[index] = d.read(ctx, index) })
 	}
 	wait.Wait()
 
@@ -32,19 +32,19 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	broken := &gpu.InventoryError{}
 	for index, err := range failed {
 		if err != nil {
-			broken.Cards = append(broken.Cards, &gpu.CardError{PCIAddress: d.addressSeen(index), ID: indexName(index), Err: err})
+			broken.GPUs = append(broken.GPUs, &gpu.GPUError{PCIAddress: d.addressSeen(index), ID: indexName(index), Err: err})
 			continue
 		}
-		good = append(good, cards[index])
+		good = append(good, gpus[index])
 	}
-	gpu.SortCards(good)
-	if len(broken.Cards) > 0 {
+	gpu.SortGPUs(good)
+	if len(broken.GPUs) > 0 {
 		return good, broken
 	}
 	return good, nil
 }
 
-// count is the number of cards. An NVML session that was lost is opened again.
+// count is the number of GPUs. An NVML session that was lost is opened again.
 func (d *Driver) count(ctx context.Context) (int, error) {
 	return through(ctx, d, d.library, func(t *task) (int, error) {
 		n, err := ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
@@ -58,16 +58,16 @@ func (d *Driver) count(ctx context.Context) (int, error) {
 	})
 }
 
-// read reads the card with an index.
+// read reads the GPU with an index.
 func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
 	address, err := d.address(ctx, index)
 	if err != nil {
 		return gpu.GPU{}, err
 	}
-	return onCard(ctx, d, address, func(c *card) (gpu.GPU, error) { return c.describe(index) })
+	return onGPU(ctx, d, address, func(c *gpuHandle) (gpu.GPU, error) { return c.describe(index) })
 }
 
-// address finds out which card has an index, behind a gate of its own: a card
+// address finds out which GPU has an index, behind a gate of its own: a GPU
 // that hangs here must not hold up the others.
 func (d *Driver) address(ctx context.Context, index int) (string, error) {
 	g := d.gateOf("with " + indexName(index))
@@ -93,14 +93,14 @@ func (d *Driver) address(ctx context.Context, index int) (string, error) {
 	return address, nil
 }
 
-// indexName is a card as long as nothing else is known of it.
+// indexName is a GPU as long as nothing else is known of it.
 func indexName(index int) string { return fmt.Sprintf("NVML index %d", index) }
 
 func addressIn(info nvml.PciInfo) (string, error) {
 	return gpu.NormalizePCIAddress(cString(info.BusId[:]))
 }
 
-// addressSeen is the address that the card with an index had when it last
+// addressSeen is the address that the GPU with an index had when it last
 // answered, empty when it never did.
 func (d *Driver) addressSeen(index int) string {
 	d.mu.Lock()
@@ -108,8 +108,8 @@ func (d *Driver) addressSeen(index int) string {
 	return d.seen[index]
 }
 
-// describe reads everything about a card.
-func (c *card) describe(index int) (gpu.GPU, error) {
+// describe reads everything about a GPU.
+func (c *gpuHandle) describe(index int) (gpu.GPU, error) {
 	g := gpu.GPU{PCIAddress: c.pciAddress, Vendor: gpu.NVIDIA, Index: index}
 	var err error
 	if g.UUID, err = ask(c.task, "DeviceGetUUID", c.device.GetUUID); err != nil {
@@ -148,8 +148,8 @@ func (c *card) describe(index int) (gpu.GPU, error) {
 	return g, nil
 }
 
-// pciIDs says what the card and its board are to the PCI bus.
-func (c *card) pciIDs(g *gpu.GPU) error {
+// pciIDs says what the GPU and its board are to the PCI bus.
+func (c *gpuHandle) pciIDs(g *gpu.GPU) error {
 	info, err := ask(c.task, "DeviceGetPciInfo", c.device.GetPciInfo)
 	if err != nil {
 		return err
@@ -159,8 +159,8 @@ func (c *card) pciIDs(g *gpu.GPU) error {
 	return nil
 }
 
-// abilities reads what decides which placements the card offers.
-func (c *card) abilities() (mig.Facts, []mig.Profile, error) {
+// abilities reads what decides which placements the GPU offers.
+func (c *gpuHandle) abilities() (mig.Facts, []mig.Profile, error) {
 	f := mig.Facts{PCIAddress: c.pciAddress}
 	mode, err := c.migMode()
 	if err != nil {
@@ -188,11 +188,11 @@ func (c *card) abilities() (mig.Facts, []mig.Profile, error) {
 	return f, profiles, nil
 }
 
-// multiprocessors is the number of SMs of the whole card. NVML tells only how
+// multiprocessors is the number of SMs of the whole GPU. NVML tells only how
 // many CUDA cores there are; how many of them make an SM is fixed for each
 // generation (CUDA C++ Programming Guide, "Compute Capabilities"). Zero when
 // the generation is unknown.
-func (c *card) multiprocessors() (int64, error) {
+func (c *gpuHandle) multiprocessors() (int64, error) {
 	cores, err := ask(c.task, "DeviceGetNumGpuCores", c.device.GetNumGpuCores)
 	if unsupported(err) {
 		return 0, nil
@@ -213,7 +213,7 @@ func (c *card) multiprocessors() (int64, error) {
 	return 0, nil
 }
 
-func (c *card) computeCapability() (major, minor int, err error) {
+func (c *gpuHandle) computeCapability() (major, minor int, err error) {
 	version, err := ask(c.task, "DeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
 		major, minor, ret := c.device.GetCudaComputeCapability()
 		return [2]int{major, minor}, ret

@@ -24,17 +24,17 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestGoldenInventories(t *testing.T) {
 	for _, name := range machinesOfNVIDIA(t) {
-		t.Run(name, func(t *testing.T) { golden(t, name, simulated(t, name).cards()) })
+		t.Run(name, func(t *testing.T) { golden(t, name, simulated(t, name).gpus()) })
 	}
 }
 
-// golden compares the first card of each kind in full, and the others by their
+// golden compares the first GPU of each kind in full, and the others by their
 // facts.
-func golden(t *testing.T, name string, cards []gpu.GPU) {
+func golden(t *testing.T, name string, gpus []gpu.GPU) {
 	t.Helper()
 	var b strings.Builder
 	seen := map[string]bool{}
-	for _, c := range cards {
+	for _, c := range gpus {
 		numa := "none"
 		if c.NUMANode != nil {
 			numa = fmt.Sprint(*c.NUMANode)
@@ -74,14 +74,14 @@ func TestComputedNamesAreTheDriversOwn(t *testing.T) {
 	hideNames := trapping(func(d nvml.Device) nvml.Device { return struct{ nvml.Device }{d} })
 	for _, name := range []string{"h100x8", "h200x8", "a100-40x8"} {
 		t.Run(name, func(t *testing.T) {
-			told, computed := simulated(t, name).cards(), simulated(t, name, hideNames).cards()
+			told, computed := simulated(t, name).gpus(), simulated(t, name, hideNames).gpus()
 			assert.Equal(t, names(told[0]), names(computed[0]))
 		})
 	}
 	for _, model := range []string{"RTX-PRO-6000-Blackwell-96GB", "H100-94GB-NVL", "A100-80GB"} {
 		t.Run(model, func(t *testing.T) {
 			path := ofModel(t, model, "")
-			assert.Equal(t, names(simulated(t, path).cards()[0]), names(simulated(t, path, hideNames).cards()[0]))
+			assert.Equal(t, names(simulated(t, path).gpus()[0]), names(simulated(t, path, hideNames).gpus()[0]))
 		})
 	}
 }
@@ -96,20 +96,20 @@ func names(g gpu.GPU) []string {
 
 func TestPlacementsDoNotDependOnMIGModeFromHopperOn(t *testing.T) {
 	m := simulated(t, "h100x8")
-	before := m.cards()[0]
+	before := m.gpus()[0]
 	m.migOn()
-	after := m.cards()[0]
+	after := m.gpus()[0]
 	assert.Equal(t, before, after)
 	m.create(m.placement("1g.10gb", 6))
-	assert.Equal(t, before, m.cards()[0], "nor on what exists")
+	assert.Equal(t, before, m.gpus()[0], "nor on what exists")
 }
 
 func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
-	on := simulated(t, "a100-40x8").cards()[0]
+	on := simulated(t, "a100-40x8").gpus()[0]
 	for _, p := range on.Placements {
 		assert.Equal(t, gpu.TypeMIG, p.Type)
 	}
-	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n")).cards()[0]
+	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n")).gpus()[0]
 	require.Len(t, off.Placements, 1)
 	assert.Equal(t, gpu.TypeGPU, off.Placements[0].Type)
 	assert.Equal(t, on.Counters, off.Counters, "counters stay when the mode changes: a change rewrites the whole pool")
@@ -118,7 +118,7 @@ func TestAmpereOffersWhatItsModeAllows(t *testing.T) {
 	assert.Equal(t, on.Counters, there.Counters)
 }
 
-// guest is a card of a virtual machine whose hypervisor owns the mode.
+// guest is a GPU of a virtual machine whose hypervisor owns the mode.
 type guest struct{ nvml.Device }
 
 func (guest) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
@@ -127,7 +127,7 @@ func (guest) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Return) {
 
 func TestVGPUGuestNeverSwitchesTheMode(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return guest{d} }))
-	placements := m.cards()[0].Placements
+	placements := m.gpus()[0].Placements
 	require.Len(t, placements, 1)
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: placements[0].GPU, Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 6, Size: 1})
 	assert.ErrorContains(t, err, "vGPU")
@@ -138,47 +138,47 @@ func TestVGPUGuestNeverSwitchesTheMode(t *testing.T) {
 
 func TestMachineThatDoesNotTellItsTopology(t *testing.T) {
 	m := simulated(t, "l4x4", func(c *Config) { c.SysRoot = t.TempDir() })
-	for _, c := range m.cards() {
+	for _, c := range m.gpus() {
 		assert.Nil(t, c.NUMANode)
 		assert.Empty(t, c.PCIeRoot)
 	}
 }
 
-func TestLostCardHidesNoOther(t *testing.T) {
+func TestLostGPUHidesNoOther(t *testing.T) {
 	m := simulated(t, "h100x8")
-	lost := m.cards()[3].PCIAddress
+	lost := m.gpus()[3].PCIAddress
 	m.faults(nvdriver.Faults{Lost: []string{lost}})
 
-	cards, err := m.Inventory(t.Context())
-	assert.Len(t, cards, 7)
+	gpus, err := m.Inventory(t.Context())
+	assert.Len(t, gpus, 7)
 	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
-	require.Len(t, broken.Cards, 1)
-	assert.Equal(t, lost, broken.Cards[0].PCIAddress, "known from when it last answered")
+	require.Len(t, broken.GPUs, 1)
+	assert.Equal(t, lost, broken.GPUs[0].PCIAddress, "known from when it last answered")
 	assert.ErrorIs(t, err, nvml.ERROR_GPU_IS_LOST)
 	assert.ErrorContains(t, err, "fell off the bus")
 
 	m.noFaults()
-	assert.Len(t, m.cards(), 8)
+	assert.Len(t, m.gpus(), 8)
 }
 
-func TestCardLostFromTheStartIsNamedByItsIndex(t *testing.T) {
+func TestGPULostFromTheStartIsNamedByItsIndex(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.faults(nvdriver.Faults{Lost: []string{"0000:43:00.0"}})
 	_, err := m.Inventory(t.Context())
 	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
-	assert.Equal(t, "NVML index 1", broken.Cards[0].ID)
-	assert.Empty(t, broken.Cards[0].PCIAddress)
-	assert.ErrorContains(t, err, "card with NVML index 1")
+	assert.Equal(t, "NVML index 1", broken.GPUs[0].ID)
+	assert.Empty(t, broken.GPUs[0].PCIAddress)
+	assert.ErrorContains(t, err, "GPU with NVML index 1")
 }
 
 func TestInventoryFailsAsAWholeOnlyWithoutNVML(t *testing.T) {
 	m := simulated(t, "l4x4")
 	require.NoError(t, m.Close(t.Context()))
 	m.fail("Init", nvml.ERROR_DRIVER_NOT_LOADED, 0)
-	cards, err := m.Inventory(t.Context())
-	assert.Empty(t, cards)
+	gpus, err := m.Inventory(t.Context())
+	assert.Empty(t, gpus)
 	assert.ErrorContains(t, err, "kernel module is not loaded")
 	var broken *gpu.InventoryError
 	assert.False(t, errors.As(err, &broken))
@@ -186,12 +186,12 @@ func TestInventoryFailsAsAWholeOnlyWithoutNVML(t *testing.T) {
 
 func TestLostSessionIsOpenedAgain(t *testing.T) {
 	m := simulated(t, "l4x4")
-	address := m.cards()[0].PCIAddress
+	address := m.gpus()[0].PCIAddress
 	require.NoError(t, m.Close(t.Context()))
 	_, err := m.Live(t.Context(), address)
 	require.NoError(t, err)
 	require.NoError(t, m.Close(t.Context()))
-	assert.Len(t, m.cards(), 4)
+	assert.Len(t, m.gpus(), 4)
 }
 
 // doubled lists a profile a second time under another number, and one more
@@ -214,25 +214,25 @@ func (d doubled) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstanceProfileInf
 
 func TestProfileListedTwice(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return doubled{d} }))
-	all := names(m.cards()[0])
-	assert.Equal(t, names(simulated(t, "h100x8").cards()[0]), all)
+	all := names(m.gpus()[0])
+	assert.Equal(t, names(simulated(t, "h100x8").gpus()[0]), all)
 	slices.Sort(all)
 	assert.Len(t, slices.Compact(all), 26, "no name twice")
 }
 
-func TestInventoryReturnsWhenOneCardHangs(t *testing.T) {
+func TestInventoryReturnsWhenOneGPUHangs(t *testing.T) {
 	m := simulated(t, "h100x8")
-	hung := m.cards()[2].PCIAddress
+	hung := m.gpus()[2].PCIAddress
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: hung, Hang: true}}})
 	t.Cleanup(func() { m.settleFaults() })
 
 	ctx, cancel := withTimeout(t, 300*time.Millisecond)
 	defer cancel()
-	cards, err := m.Inventory(ctx)
-	assert.Len(t, cards, 7)
+	gpus, err := m.Inventory(ctx)
+	assert.Len(t, gpus, 7)
 	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
-	assert.Equal(t, hung, broken.Cards[0].PCIAddress)
+	assert.Equal(t, hung, broken.GPUs[0].PCIAddress)
 	var stuck *StuckError
 	assert.ErrorAs(t, err, &stuck)
 }
@@ -251,7 +251,7 @@ func (d reservesForMIG) GetMemoryInfo_v2() (nvml.Memory_v2, nvml.Return) {
 // What is offered of the whole GPU does not follow what the driver reserves for MIG.
 func TestWholeGPUIsAsLargeWithMIGOn(t *testing.T) {
 	m := simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return reservesForMIG{d} }))
-	before := m.cards()
+	before := m.gpus()
 	m.migOn()
-	assert.Equal(t, before, m.cards())
+	assert.Equal(t, before, m.gpus())
 }

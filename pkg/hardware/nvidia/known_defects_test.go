@@ -16,11 +16,11 @@ import (
 
 func TestKnownDefectWrongUUID(t *testing.T) {
 	m := simulated(t, "h100x8")
-	parent := m.cards()[0].UUID
+	parent := m.gpus()[0].UUID
 	seen := map[string]bool{parent: true}
 	for _, start := range []int{6, 5, 4} {
 		made := m.create(m.placement("1g.10gb", start))
-		assert.False(t, seen[made.UUID], "a UUID of its own, and not the card's")
+		assert.False(t, seen[made.UUID], "a UUID of its own, and not the GPU's")
 		seen[made.UUID] = true
 		device, ret := m.nvml.DeviceGetHandleByUUID(made.UUID)
 		require.Equal(t, nvml.SUCCESS, ret)
@@ -60,7 +60,7 @@ func TestKnownDefectInstanceThatCannotBeRemovedIsNamed(t *testing.T) {
 
 func TestKnownDefectModeIsReadAtUse(t *testing.T) {
 	m := simulated(t, "h100x8")
-	before := m.cards() // MIG mode off, as when a plugin starts
+	before := m.gpus() // MIG mode off, as when a plugin starts
 	keep, gone := m.placement("1g.10gb", 6), m.placement("1g.10gb", 5)
 	m.create(keep)
 	m.create(gone)
@@ -69,7 +69,7 @@ func TestKnownDefectModeIsReadAtUse(t *testing.T) {
 	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, current)
 	assert.Equal(t, nvml.DEVICE_MIG_ENABLE, pending, "nobody tried to switch it off beside a live partition")
 	assert.Len(t, m.live(keep.GPU), 1)
-	assert.Equal(t, before, m.cards())
+	assert.Equal(t, before, m.gpus())
 }
 
 func TestKnownDefectActivationStatusIsChecked(t *testing.T) {
@@ -79,7 +79,7 @@ func TestKnownDefectActivationStatusIsChecked(t *testing.T) {
 	assert.ErrorContains(t, err, "DeviceSetMigMode (activation)")
 }
 
-func TestKnownDefectWholeCardInMIGMode(t *testing.T) {
+func TestKnownDefectWholeGPUInMIGMode(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.migOn()
 	m.create(m.whole())
@@ -88,7 +88,7 @@ func TestKnownDefectWholeCardInMIGMode(t *testing.T) {
 
 	m.create(m.placement("1g.10gb", 6))
 	_, err := m.Create(t.Context(), m.whole())
-	require.ErrorContains(t, err, "card 0000:1b:00.0 is cut: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
+	require.ErrorContains(t, err, "GPU 0000:1b:00.0 is cut: gpu-0000-1b-00-0-mig-1g-10gb-6 (GI ")
 	assert.Len(t, m.live("0000:1b:00.0"), 1, "and what is there stays")
 }
 

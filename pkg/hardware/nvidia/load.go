@@ -10,7 +10,7 @@ import (
 
 // LoadID identifies this load of the driver: it changes with every boot and
 // with every unloading and loading of the kernel module, and with nothing else.
-// Partitions, and most of what was wrong with a card, do not outlive it.
+// Partitions, and most of what was wrong with a GPU, do not outlive it.
 //
 // It is the boot id, the inode number of /sys/module/nvidia, which the kernel
 // makes anew with the module and does not use again within a boot, and the

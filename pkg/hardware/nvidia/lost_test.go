@@ -28,19 +28,19 @@ func TestLostIsToldFromHung(t *testing.T) {
 			"SetComputeMode": m.SetComputeMode(ctx, p.GPU, gpu.ComputeDefault),
 		}
 	}
-	m.faults(nvdriver.Faults{Lost: []string{firstCard}})
+	m.faults(nvdriver.Faults{Lost: []string{firstGPU}})
 	for call, err := range asked(t.Context()) {
 		assert.ErrorIs(t, err, gpu.ErrLost, call)
 	}
 
 	for _, ret := range []nvml.Return{nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION, nvml.ERROR_TIMEOUT} {
-		m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetHandle", GPU: firstCard, Error: nvdriver.Return(ret)}}})
+		m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetHandle", GPU: firstGPU, Error: nvdriver.Return(ret)}}})
 		_, err := m.Live(t.Context(), p.GPU)
 		require.ErrorIs(t, err, ret)
 		assert.NotErrorIs(t, err, gpu.ErrLost, ret)
 	}
 
-	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: firstCard, Hang: true}}})
+	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: firstGPU, Hang: true}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for call, err := range asked(ctx) {
@@ -55,13 +55,13 @@ func TestLostIsToldFromHung(t *testing.T) {
 func TestUnknownErrorOfALostGPU(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
-		{Call: "GetMigMode", GPU: firstCard, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
-		{Call: "GetMemoryInfo", GPU: firstCard, Error: nvdriver.Return(nvml.ERROR_GPU_IS_LOST)},
+		{Call: "GetMigMode", GPU: firstGPU, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
+		{Call: "GetMemoryInfo", GPU: firstGPU, Error: nvdriver.Return(nvml.ERROR_GPU_IS_LOST)},
 	}})
-	_, err := m.Live(t.Context(), firstCard)
+	_, err := m.Live(t.Context(), firstGPU)
 	assert.ErrorIs(t, err, gpu.ErrLost)
 	m.fail("GetMigMode", nvml.ERROR_UNKNOWN, 0)
-	_, err = m.Live(t.Context(), firstCard)
+	_, err = m.Live(t.Context(), firstGPU)
 	require.ErrorIs(t, err, nvml.ERROR_UNKNOWN)
 	assert.NotErrorIs(t, err, gpu.ErrLost)
 }

@@ -64,18 +64,18 @@ func ofModel(t *testing.T, model, extra string) string {
 	return path
 }
 
-// cards is the inventory, which must be complete.
-func (m *machine) cards() []gpu.GPU {
+// GPUs is the inventory, which must be complete.
+func (m *machine) gpus() []gpu.GPU {
 	m.t.Helper()
-	cards, err := m.Inventory(m.t.Context())
+	gpus, err := m.Inventory(m.t.Context())
 	require.NoError(m.t, err)
-	return cards
+	return gpus
 }
 
-// placement finds a placement of the first card.
+// placement finds a placement of the first GPU.
 func (m *machine) placement(profile string, start int) gpu.Placement {
 	m.t.Helper()
-	for _, p := range m.cards()[0].Placements {
+	for _, p := range m.gpus()[0].Placements {
 		if p.Type == gpu.TypeMIG && p.Profile == profile && p.Start == start {
 			return p
 		}
@@ -84,10 +84,10 @@ func (m *machine) placement(profile string, start int) gpu.Placement {
 	return gpu.Placement{}
 }
 
-// whole is the whole first card.
+// whole is the whole first GPU.
 func (m *machine) whole() gpu.Placement {
 	m.t.Helper()
-	placements := m.cards()[0].Placements
+	placements := m.gpus()[0].Placements
 	last := placements[len(placements)-1]
 	require.Equal(m.t, gpu.TypeGPU, last.Type)
 	return last
@@ -112,7 +112,7 @@ func (m *machine) faults(f nvdriver.Faults) {
 	require.NoError(m.t, nvdriver.SetFaults(m.root, f))
 }
 
-// fail makes a call on all cards fail, as often as told (0: always).
+// fail makes a call on all GPUs fail, as often as told (0: always).
 func (m *machine) fail(call string, ret nvml.Return, times int) {
 	m.t.Helper()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: call, GPU: "*", Error: nvdriver.Return(ret), Times: times}}})
@@ -123,7 +123,7 @@ func (m *machine) noFaults() {
 	m.faults(nvdriver.Faults{})
 }
 
-// device is a card's own handle, to look or meddle behind the driver's back.
+// device is a GPU's own handle, to look or meddle behind the driver's back.
 func (m *machine) device(index int) nvml.Device {
 	m.t.Helper()
 	device, ret := m.nvml.DeviceGetHandleByIndex(index)
@@ -131,7 +131,7 @@ func (m *machine) device(index int) nvml.Device {
 	return device
 }
 
-// migOn switches the first card's mode without the driver.
+// migOn switches the first GPU's mode without the driver.
 func (m *machine) migOn() {
 	m.t.Helper()
 	activation, ret := m.device(0).SetMigMode(nvml.DEVICE_MIG_ENABLE)
@@ -171,7 +171,7 @@ type trap struct {
 	wrap func(nvml.Device) nvml.Device
 }
 
-// trapping puts wrap around the handles of cards.
+// trapping puts wrap around the handles of GPUs.
 func trapping(wrap func(nvml.Device) nvml.Device) func(*Config) {
 	return func(c *Config) { c.NVML = &trap{Interface: c.NVML, wrap: wrap} }
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
 )
 
-// migMode is a card's MIG mode and what may be done about it.
+// migMode is a GPU's MIG mode and what may be done about it.
 type migMode struct {
-	// capable is false for a card that does not know MIG.
+	// capable is false for a GPU that does not know MIG.
 	capable bool
 	// on is the mode now, pending the one after the next reset.
 	on, pending bool
 	// switchable is true when the mode can be changed without a reset, and we
 	// are the ones to change it.
 	switchable bool
-	// needsReset is true when the mode is ours to change, by a reset of the card.
+	// needsReset is true when the mode is ours to change, by a reset of the GPU.
 	needsReset bool
 	// why says why the mode is not switchable.
 	why string
 }
 
-// migMode reads the mode from the card. It is read at each use: what it was
+// migMode reads the mode from the GPU. It is read at each use: what it was
 // when the plugin started says nothing.
-func (c *card) migMode() (migMode, error) {
+func (c *gpuHandle) migMode() (migMode, error) {
 	type modes struct{ current, pending int }
 	now, err := ask(c.task, "DeviceGetMigMode", func() (modes, nvml.Return) {
 		current, pending, ret := c.device.GetMigMode()
@@ -48,7 +48,7 @@ func (c *card) migMode() (migMode, error) {
 		return m, err
 	}
 	if virtual {
-		m.why = "the card is a vGPU, whose mode belongs to the hypervisor"
+		m.why = "the GPU is a vGPU, whose mode belongs to the hypervisor"
 		return m, nil
 	}
 	if m.switchable, m.why, err = c.switchesWithoutReset(); err != nil {
@@ -61,13 +61,13 @@ func (c *card) migMode() (migMode, error) {
 // switchesWithoutReset tells whether the GPU can change its MIG mode without a reset,
 // and why not. The driver tells (NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, nvml.h); of
 // drivers that do not know the field, the compute capability does: from Hopper on.
-func (c *card) switchesWithoutReset() (bool, string, error) {
+func (c *gpuHandle) switchesWithoutReset() (bool, string, error) {
 	supported, known, err := c.fieldValue(nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED)
 	switch {
 	case err != nil:
 		return false, "", err
 	case known && supported == 0:
-		return false, "the driver says that the card needs a reset for it", nil
+		return false, "the driver says that the GPU needs a reset for it", nil
 	case known:
 		return true, "", nil
 	}
@@ -75,11 +75,11 @@ func (c *card) switchesWithoutReset() (bool, string, error) {
 	if err != nil || major >= mig.Hopper {
 		return err == nil, "", err
 	}
-	return false, fmt.Sprintf("compute capability %d.%d needs a reset of the card for it", major, minor), nil
+	return false, fmt.Sprintf("compute capability %d.%d needs a reset of the GPU for it", major, minor), nil
 }
 
-// isVirtual tells whether the card is a vGPU in a guest.
-func (c *card) isVirtual() (bool, error) {
+// isVirtual tells whether the GPU is a vGPU in a guest.
+func (c *gpuHandle) isVirtual() (bool, error) {
 	mode, err := ask(c.task, "DeviceGetVirtualizationMode", c.device.GetVirtualizationMode)
 	if unsupported(err) {
 		return false, nil
@@ -89,8 +89,8 @@ func (c *card) isVirtual() (bool, error) {
 
 // setMIG makes the MIG mode what it should be, and believes it only after
 // reading it back. On failure the pending mode is put back, so that the next
-// reset of the card does not bring what nobody asked for any more.
-func (c *card) setMIG(want bool) error {
+// reset of the GPU does not bring what nobody asked for any more.
+func (c *gpuHandle) setMIG(want bool) error {
 	mode, err := c.migMode()
 	if err != nil {
 		return err
@@ -99,13 +99,13 @@ func (c *card) setMIG(want bool) error {
 	case mode.on == want && mode.pending == want:
 		return nil
 	case !mode.capable && want:
-		return fmt.Errorf("card %s does not know MIG", c.pciAddress)
+		return fmt.Errorf("GPU %s does not know MIG", c.pciAddress)
 	case !mode.capable:
 		return nil
 	case mode.on == want && !mode.switchable:
 		return nil // a reset will change it; until then it is right
 	case !mode.switchable:
-		return fmt.Errorf("card %s has MIG mode %s and must have it %s: %s", c.pciAddress, onOff(mode.on), onOff(want), mode.why)
+		return fmt.Errorf("GPU %s has MIG mode %s and must have it %s: %s", c.pciAddress, onOff(mode.on), onOff(want), mode.why)
 	}
 	if mode.on != want {
 		if err := c.refuseClients("switch MIG mode " + onOff(want)); err != nil {
@@ -122,31 +122,31 @@ func (c *card) setMIG(want bool) error {
 }
 
 // switchMIG switches the mode and checks that it did.
-func (c *card) switchMIG(want bool) error {
+func (c *gpuHandle) switchMIG(want bool) error {
 	const call = "DeviceSetMigMode"
 	status, err := ask(c.task, call, func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(modeNumber(want)) })
 	if err != nil {
-		return c.explainClients(err, wholeCardClients)
+		return c.explainClients(err, wholeGPUClients)
 	}
 	// The call succeeds even when the new mode is only pending: what became of
 	// it is in the activation status.
 	if status != nvml.SUCCESS {
 		err := &CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
-		return c.explainClients(err, wholeCardClients)
+		return c.explainClients(err, wholeGPUClients)
 	}
 	mode, err := c.migMode()
 	if err != nil {
 		return err
 	}
 	if mode.on != want || mode.pending != want {
-		return fmt.Errorf("card %s: MIG mode was set %s, but it is %s now and %s after a reset",
+		return fmt.Errorf("GPU %s: MIG mode was set %s, but it is %s now and %s after a reset",
 			c.pciAddress, onOff(want), onOff(mode.on), onOff(mode.pending))
 	}
 	return nil
 }
 
 // putBackMIG makes the pending mode the current one again.
-func (c *card) putBackMIG(on bool) error {
+func (c *gpuHandle) putBackMIG(on bool) error {
 	mode, err := c.migMode()
 	if err != nil {
 		return err

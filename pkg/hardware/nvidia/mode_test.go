@@ -12,11 +12,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-func TestWholeCardSwitchesTheModeOff(t *testing.T) {
+func TestWholeGPUSwitchesTheModeOff(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.migOn()
 	made := m.create(m.whole())
-	assert.Equal(t, m.cards()[0].UUID, made.UUID)
+	assert.Equal(t, m.gpus()[0].UUID, made.UUID)
 	assert.True(t, made.Is(m.whole()))
 	current, pending := m.modes()
 	assert.Equal(t, nvml.DEVICE_MIG_DISABLE, current)
@@ -63,7 +63,7 @@ func TestModeRefusedOutright(t *testing.T) {
 	m.fail("SetMigMode", nvml.ERROR_NO_PERMISSION, 0)
 	_, err := m.Create(t.Context(), p)
 	require.ErrorIs(t, err, nvml.ERROR_NO_PERMISSION)
-	assert.ErrorContains(t, err, "card 0000:1b:00.0: NVML call DeviceSetMigMode")
+	assert.ErrorContains(t, err, "GPU 0000:1b:00.0: NVML call DeviceSetMigMode")
 	assert.ErrorContains(t, err, "CAP_SYS_ADMIN")
 	m.noFaults()
 	m.create(p)
@@ -78,7 +78,7 @@ func TestModeThatDoesNotChangeIsNotBelieved(t *testing.T) {
 func TestAmpereIsNeverSwitched(t *testing.T) {
 	on := simulated(t, "a100-40x8")
 	_, err := on.Create(t.Context(), gpu.Placement{GPU: "0000:07:00.0", Type: gpu.TypeGPU})
-	assert.ErrorContains(t, err, "has MIG mode on and must have it off: the driver says that the card needs a reset")
+	assert.ErrorContains(t, err, "has MIG mode on and must have it off: the driver says that the GPU needs a reset")
 
 	off := simulated(t, ofModel(t, "A100-40GB", "  migMode: disabled\n"))
 	_, err = off.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb", Start: 6, Size: 1})
@@ -128,7 +128,7 @@ func TestSwitchingWithoutResetIsTheDriversWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := simulated(t, ofModel(t, tt.model, ""), trapping(func(d nvml.Device) nvml.Device { return resetless{d, tt.answer} }))
-			modes, err := m.Modes(t.Context(), firstCard)
+			modes, err := m.Modes(t.Context(), firstGPU)
 			require.NoError(t, err)
 			assert.Equal(t, tt.needsReset, modes.MIGNeedsReset)
 			assert.False(t, modes.MIGFixed)

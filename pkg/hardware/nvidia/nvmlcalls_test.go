@@ -72,7 +72,7 @@ var nvmlCalls = map[string]nvmlCall{
 	"SystemGetProcessName":           {"Interface.SystemGetProcessName", errs(uninitialized, notFound), nil, func(h handles) nvml.Return { return last(h.lib.SystemGetProcessName(1)) }},
 	"DeviceGetCount":                 {"Interface.DeviceGetCount", errs(uninitialized), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetCount()) }},
 	"DeviceGetHandleByIndex":         {"Interface.DeviceGetHandleByIndex", errs(uninitialized, isLost), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetHandleByIndex(0)) }},
-	"DeviceGetHandleByPciBusId":      {"Interface.DeviceGetHandleByPciBusId", errs(uninitialized, isLost), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetHandleByPciBusId(firstCard)) }},
+	"DeviceGetHandleByPciBusId":      {"Interface.DeviceGetHandleByPciBusId", errs(uninitialized, isLost), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetHandleByPciBusId(firstGPU)) }},
 	"DeviceGetHandleByUUID":          {"Interface.DeviceGetHandleByUUID", errs(uninitialized, notFound), nil, func(h handles) nvml.Return { return last(h.lib.DeviceGetHandleByUUID("MIG-none")) }},
 	"EventSetCreate":                 {"Interface.EventSetCreate", errs(uninitialized), nil, func(h handles) nvml.Return { return last(h.lib.EventSetCreate()) }},
 	"EventSetWait":                   {"EventSet.Wait", errs(uninitialized, isLost, nvml.ERROR_TIMEOUT), nil, func(h handles) nvml.Return { return last(h.set.Wait(0)) }},
@@ -167,13 +167,13 @@ var nvmlStates = map[string]func(t *testing.T) handles{
 		info, ret := h.gi.GetInfo()
 		require.Equal(t, nvml.SUCCESS, ret)
 		id := int(info.Id)
-		setFaults(t, h, nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstCard, GPUInstance: &id, PID: 7}}})
+		setFaults(t, h, nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstGPU, GPUInstance: &id, PID: 7}}})
 		return h
 	},
 	"lost": func(t *testing.T) handles {
 		h := partitioned(t)
 		require.Equal(t, nvml.SUCCESS, h.device.RegisterEvents(nvml.EventTypeXidCriticalError, h.set))
-		setFaults(t, h, nvdriver.Faults{Lost: []string{firstCard}})
+		setFaults(t, h, nvdriver.Faults{Lost: []string{firstGPU}})
 		return h
 	},
 	"not initialized": func(t *testing.T) handles {

@@ -17,12 +17,12 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 	if held {
 		return nil, nil
 	}
-	return onCard(ctx, d, pciAddress, func(c *card) ([]gpu.Obstacle, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
 		mode, err := c.migMode()
 		if err != nil || !mode.switchable {
 			return nil, err // the GPU offers nothing that needs the other mode
 		}
-		pids, err := c.clients(c.device, wholeCardClients)
+		pids, err := c.clients(c.device, wholeGPUClients)
 		if err != nil || len(pids) == 0 {
 			return nil, err
 		}

@@ -14,14 +14,14 @@ import (
 // what needs none is not affected.
 func TestObstacles(t *testing.T) {
 	m := simulated(t, "h100x8")
-	cards := m.cards()
-	obstacles := func(card int, held bool) (types []gpu.Type, reason string) {
+	gpus := m.gpus()
+	obstacles := func(gpuIndex int, held bool) (types []gpu.Type, reason string) {
 		t.Helper()
-		found, err := m.Obstacles(t.Context(), cards[card].PCIAddress, held)
+		found, err := m.Obstacles(t.Context(), gpus[gpuIndex].PCIAddress, held)
 		require.NoError(t, err)
 		seen := map[gpu.Type]int{}
 		for _, o := range found {
-			p, ok := cards[card].Placement(o.Placement)
+			p, ok := gpus[gpuIndex].Placement(o.Placement)
 			require.True(t, ok, o.Placement)
 			assert.Equal(t, gpu.ObstacleBusy, o.Kind)
 			seen[p.Type]++
@@ -30,7 +30,7 @@ func TestObstacles(t *testing.T) {
 		for kind, n := range seen {
 			types = append(types, kind)
 			all := 0
-			for _, p := range cards[card].Placements {
+			for _, p := range gpus[gpuIndex].Placements {
 				if p.Type == kind {
 					all++
 				}
@@ -39,7 +39,7 @@ func TestObstacles(t *testing.T) {
 		}
 		return types, reason
 	}
-	busy := nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstCard, PID: 7}, {GPU: firstCard, PID: 9}}}
+	busy := nvdriver.Faults{Processes: []nvdriver.Process{{GPU: firstGPU, PID: 7}, {GPU: firstGPU, PID: 9}}}
 
 	types, _ := obstacles(0, false)
 	assert.Empty(t, types)
@@ -62,7 +62,7 @@ func TestObstacles(t *testing.T) {
 // A GPU whose MIG mode needs a reset offers only what its mode has.
 func TestObstaclesWithoutSwitching(t *testing.T) {
 	m := simulated(t, "a100-80x8")
-	address := m.cards()[0].PCIAddress
+	address := m.gpus()[0].PCIAddress
 	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address, PID: 7}}})
 	found, err := m.Obstacles(t.Context(), address, false)
 	require.NoError(t, err)

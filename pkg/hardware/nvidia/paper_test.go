@@ -14,9 +14,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
-// TestCardsOnPaper: what an inventory says about its cards without NVML is what
+// TestGPUsOnPaper: what an inventory says about its GPUs without NVML is what
 // we read of them through it, for every machine and model, in either MIG mode.
-func TestCardsOnPaper(t *testing.T) {
+func TestGPUsOnPaper(t *testing.T) {
 	machines := map[string]func() (*models.Inventory, error){}
 	for _, name := range machinesOfNVIDIA(t) {
 		machines[name] = func() (*models.Inventory, error) { return models.LoadInventory(name) }
@@ -47,10 +47,10 @@ func readThroughNVML(t *testing.T, inv *models.Inventory, seed string) []gpu.GPU
 	lib, err := nvdriver.New(inv, nvdriver.Options{Root: root, Seed: seed, Sleep: func(time.Duration) {}, Logf: t.Logf})
 	require.NoError(t, err)
 	m := machineWith(t, root, lib)
-	return m.cards()
+	return m.gpus()
 }
 
-// machinesOfNVIDIA are the inventories with cards of NVIDIA's, others among them
+// machinesOfNVIDIA are the inventories with GPUs of NVIDIA's, others among them
 // or not.
 func machinesOfNVIDIA(t *testing.T) []string {
 	t.Helper()

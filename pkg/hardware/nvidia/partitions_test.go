@@ -55,9 +55,9 @@ func TestLifeOfAPartition(t *testing.T) {
 	}
 }
 
-func TestCardFilledInOrder(t *testing.T) {
+func TestGPUFilledInOrder(t *testing.T) {
 	m := simulated(t, "h100x8")
-	g := m.cards()[0]
+	g := m.gpus()[0]
 	uuids := map[string]bool{}
 	for _, p := range g.Placements {
 		if p.Profile == "1g.10gb" {
@@ -73,14 +73,14 @@ func TestCardFilledInOrder(t *testing.T) {
 	}
 }
 
-// Cards are filled in random orders: a placement goes in exactly when the
+// GPUs are filled in random orders: a placement goes in exactly when the
 // counters say that it fits beside what is there.
 func TestCountersAgreeWithTheHardware(t *testing.T) {
 	rtx := ofModel(t, "RTX-PRO-6000-Blackwell-96GB", "")
 	for _, inventory := range []string{"h100x8", "a100-40x8", rtx} {
 		t.Run(filepath.Base(inventory), func(t *testing.T) {
 			m := simulated(t, inventory)
-			g := m.cards()[0]
+			g := m.gpus()[0]
 			random := rand.New(rand.NewPCG(1, 2))
 			for range 3 {
 				var placed []gpu.Placement
@@ -106,10 +106,10 @@ func TestCountersAgreeWithTheHardware(t *testing.T) {
 	}
 }
 
-func TestCardsAreCutAtTheSameTime(t *testing.T) {
+func TestGPUsAreCutAtTheSameTime(t *testing.T) {
 	m := simulated(t, "h100x8")
 	var wait sync.WaitGroup
-	for _, g := range m.cards() {
+	for _, g := range m.gpus() {
 		p, ok := g.Placement(g.Name() + "-mig-1g-10gb-6")
 		require.True(t, ok)
 		wait.Go(func() {
@@ -149,7 +149,7 @@ func TestCreateNamesWhatIsInTheWay(t *testing.T) {
 	assert.Len(t, m.live("0000:1b:00.0"), 1)
 }
 
-func TestCreateOfAProfileThatTheCardHasNot(t *testing.T) {
+func TestCreateOfAProfileThatTheGPUHasNot(t *testing.T) {
 	m := simulated(t, "h100x8")
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.5gb", Start: 6, Size: 1})
 	assert.ErrorContains(t, err, "no profile 1g.5gb")
@@ -267,7 +267,7 @@ func TestDestroyTakesGoneForDone(t *testing.T) {
 	}
 }
 
-func TestDestroyOfAWholeCardDoesNothing(t *testing.T) {
+func TestDestroyOfAWholeGPUDoesNothing(t *testing.T) {
 	m := simulated(t, "h100x8")
 	m.create(m.whole())
 	assert.NoError(t, m.Destroy(t.Context(), m.whole()))
@@ -302,7 +302,7 @@ func TestCreateInterruptedByItsDeadlineCleansUpBehindItself(t *testing.T) {
 	ctx, cancel := withTimeout(t, time.Second)
 	defer cancel()
 	_, err := m.Create(ctx, p)
-	require.ErrorContains(t, err, "NVML call GpuInstanceCreateComputeInstance on card "+p.GPU+" has not returned")
+	require.ErrorContains(t, err, "NVML call GpuInstanceCreateComputeInstance on GPU "+p.GPU+" has not returned")
 	m.settleFaults()
 	assert.Empty(t, m.live(p.GPU), "the GPU instance went when the call came back")
 	m.create(p)
@@ -323,12 +323,12 @@ func TestInstanceOfAnUnknownProfile(t *testing.T) {
 	assert.True(t, live[0].Complete)
 }
 
-func TestCardsWithoutMIGHaveNoPartitions(t *testing.T) {
+func TestGPUsWithoutMIGHaveNoPartitions(t *testing.T) {
 	m := simulated(t, "l4x4")
 	whole := m.whole()
 	assert.Empty(t, m.live(whole.GPU))
 	made := m.create(whole)
-	assert.Equal(t, m.cards()[0].UUID, made.UUID)
+	assert.Equal(t, m.gpus()[0].UUID, made.UUID)
 	assert.Equal(t, whole.Name(), made.Name())
 	_, err := m.Create(t.Context(), gpu.Placement{GPU: whole.GPU, Type: gpu.TypeMIG, Profile: "1g.6gb", Size: 1})
 	assert.ErrorContains(t, err, "does not know MIG")

@@ -14,12 +14,12 @@ import (
 // with are asked for too, so that a profile of a newer driver is seen.
 const profilesBeyond = 8
 
-// profiles lists the kinds of GPU instances that the card offers, without
-// their positions. It works with MIG mode off. A card without MIG has none.
+// profiles lists the kinds of GPU instances that the GPU offers, without
+// their positions. It works with MIG mode off. A GPU without MIG has none.
 //
 // A profile that the driver lists a second time under another number is
 // dropped: the device name must say which of them is meant.
-func (c *card) profiles() ([]mig.Profile, error) {
+func (c *gpuHandle) profiles() ([]mig.Profile, error) {
 	if c.known != nil {
 		return c.known, nil
 	}
@@ -45,7 +45,7 @@ func (c *card) profiles() ([]mig.Profile, error) {
 	return all, nil
 }
 
-func (c *card) profile(enum int, totalBytes uint64) (mig.Profile, error) {
+func (c *gpuHandle) profile(enum int, totalBytes uint64) (mig.Profile, error) {
 	info, err := ask(c.task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 		return c.device.GetGpuInstanceProfileInfo(enum)
 	})
@@ -77,7 +77,7 @@ type profileTeller interface {
 
 // nameTold is the profile's name as the driver tells it since R525, empty when
 // it does not.
-func (c *card) nameTold(enum int) (string, error) {
+func (c *gpuHandle) nameTold(enum int) (string, error) {
 	if device, ok := c.device.(profileTeller); ok {
 		v3, err := ask(c.task, "DeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return) {
 			return device.GetGpuInstanceProfileInfoV3(enum)
@@ -105,7 +105,7 @@ func (c *card) nameTold(enum int) (string, error) {
 }
 
 // withSpans adds the positions to the profiles.
-func (c *card) withSpans(known []mig.Profile) ([]mig.Profile, error) {
+func (c *gpuHandle) withSpans(known []mig.Profile) ([]mig.Profile, error) {
 	profiles := slices.Clone(known)
 	for i, p := range profiles {
 		possible, err := ask(c.task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
@@ -150,8 +150,8 @@ func enginesOf(info nvml.GpuInstanceProfileInfo) map[string]int64 {
 	return engines
 }
 
-// totalMemory is the card's memory in bytes, what the driver keeps included.
-func (c *card) totalMemory() (uint64, error) {
+// totalMemory is the GPU's memory in bytes, what the driver keeps included.
+func (c *gpuHandle) totalMemory() (uint64, error) {
 	memory, err := ask(c.task, "DeviceGetMemoryInfo", func() (nvml.Memory, nvml.Return) { return c.device.GetMemoryInfo() })
 	return memory.Total, err
 }
@@ -160,7 +160,7 @@ func (c *card) totalMemory() (uint64, error) {
 // driver reserves another amount while MIG is on; what is published must not follow
 // it, or every switch would rewrite the slices and change the size of shares. After a
 // start with MIG on, the amount of then counts until MIG is off for the first time.
-func (c *card) wholeMemory(migOn bool) (int64, error) {
+func (c *gpuHandle) wholeMemory(migOn bool) (int64, error) {
 	version, err := ask(c.task, "SystemGetDriverVersion", c.nvml.SystemGetDriverVersion)
 	if err != nil {
 		return 0, err
@@ -194,9 +194,9 @@ func (d *Driver) rememberMemory(key string, memory int64) {
 	d.memory[key] = memory
 }
 
-// usableMemory is what a process on the whole card can use, in bytes: the total
+// usableMemory is what a process on the whole GPU can use, in bytes: the total
 // less what the driver keeps for itself, where the driver says how much that is.
-func (c *card) usableMemory() (int64, error) {
+func (c *gpuHandle) usableMemory() (int64, error) {
 	v2, err := ask(c.task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return c.device.GetMemoryInfo_v2() })
 	if err == nil && v2.Reserved < v2.Total {
 		return int64(v2.Total - v2.Reserved), nil

@@ -18,7 +18,7 @@ import (
 func TestRelease(t *testing.T) {
 	library := &countedSets{made: make(chan struct{}, 8)}
 	m := simulated(t, "h100x8", func(c *Config) { library.Interface, c.NVML = c.NVML, library })
-	card := m.cards()[0].PCIAddress
+	gpuID := m.gpus()[0].PCIAddress
 	ctx, cancel := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
 	watch.Go(func() { assert.NoError(t, m.WatchHealth(ctx, func(gpu.HealthEvent) {})) })
@@ -29,7 +29,7 @@ func TestRelease(t *testing.T) {
 	require.NoError(t, m.Release(t.Context()))
 	watch.Wait()
 	assert.Equal(t, []int64{0}, library.ended, "no set of events outlives the session")
-	_, err := m.Live(t.Context(), card)
+	_, err := m.Live(t.Context(), gpuID)
 	require.ErrorIs(t, err, errReleased)
 	require.ErrorIs(t, m.Open(t.Context()), errReleased)
 	require.NoError(t, m.Close(t.Context()))
@@ -42,17 +42,17 @@ func TestRelease(t *testing.T) {
 // is as before.
 func TestReleaseWhileACallHangs(t *testing.T) {
 	m := simulated(t, "h100x8")
-	cards := m.cards()
-	hang := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: cards[0].PCIAddress, Hang: true}}}
+	gpus := m.gpus()
+	hang := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMigMode", GPU: gpus[0].PCIAddress, Hang: true}}}
 	require.NoError(t, nvdriver.SetFaults(m.root, hang))
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := m.Live(short, cards[0].PCIAddress)
+	_, err := m.Live(short, gpus[0].PCIAddress)
 	require.Error(t, err)
 	soon, cancelSoon := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelSoon()
 	require.ErrorContains(t, m.Release(soon), "NVML calls of this plugin have not returned")
-	_, err = m.Live(t.Context(), cards[1].PCIAddress)
+	_, err = m.Live(t.Context(), gpus[1].PCIAddress)
 	require.NoError(t, err)
 	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return m.Release(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)

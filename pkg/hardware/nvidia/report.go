@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
-// Report reads everything. Cards that do not answer are in it with the reason;
+// Report reads everything. GPUs that do not answer are in it with the reason;
 // it fails only when NVML itself does.
 func (d *Driver) Report(ctx context.Context) (report.Report, error) {
 	count, err := d.count(ctx)
@@ -31,28 +31,28 @@ func (d *Driver) Report(ctx context.Context) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
-	r := report.Report{Drivers: []report.Driver{driver}, Cards: make([]report.Card, count)}
+	r := report.Report{Drivers: []report.Driver{driver}, GPUs: make([]report.GPU, count)}
 	var wait sync.WaitGroup
 	for index := range count {
-		wait.Go(func() { r.Cards[index] = d.reportCard(ctx, index) })
+		wait.Go(func() { r.GPUs[index] = d.reportGPU(ctx, index) })
 	}
 	wait.Wait()
 	return r, nil
 }
 
-func (d *Driver) reportCard(ctx context.Context, index int) report.Card {
+func (d *Driver) reportGPU(ctx context.Context, index int) report.GPU {
 	address, err := d.address(ctx, index)
 	if err == nil {
-		var r report.Card
-		if r, err = onCard(ctx, d, address, func(c *card) (report.Card, error) { return c.report(index), nil }); err == nil {
+		var r report.GPU
+		if r, err = onGPU(ctx, d, address, func(c *gpuHandle) (report.GPU, error) { return c.report(index), nil }); err == nil {
 			return r
 		}
 	} else {
 		address = d.addressSeen(index)
 	}
-	r := report.Card{Vendor: gpu.NVIDIA, PCIAddress: address, ID: nvmlIndex(index), Unhealthy: err.Error()}
+	r := report.GPU{Vendor: gpu.NVIDIA, PCIAddress: address, ID: nvmlIndex(index), Unhealthy: err.Error()}
 	if address != "" {
-		r.Name = gpu.CardName(address)
+		r.Name = gpu.GPUName(address)
 	}
 	return r
 }
@@ -61,11 +61,11 @@ func nvmlIndex(index int) string { return fmt.Sprintf("NVML index %d", index) }
 
 // reporter collects what could not be read.
 type reporter struct {
-	*card
+	*gpuHandle
 	errors []string
 }
 
-// told makes one call for a report. What the card does not tell is nil, and a
+// told makes one call for a report. What the GPU does not tell is nil, and a
 // call that failed is noted.
 func told[T any](r *reporter, call string, f func() (T, nvml.Return)) *T {
 	value, err := ask(r.task, call, f)
@@ -90,10 +90,10 @@ func orZero[T any](value *T) T {
 	return *value
 }
 
-func (c *card) report(index int) report.Card {
-	r := &reporter{card: c}
-	card := report.Card{
-		Name: gpu.CardName(c.pciAddress), Vendor: gpu.NVIDIA, PCIAddress: c.pciAddress, ID: nvmlIndex(index),
+func (c *gpuHandle) report(index int) report.GPU {
+	r := &reporter{gpuHandle: c}
+	g := report.GPU{
+		Name: gpu.GPUName(c.pciAddress), Vendor: gpu.NVIDIA, PCIAddress: c.pciAddress, ID: nvmlIndex(index),
 		UUID:        orZero(told(r, "DeviceGetUUID", c.device.GetUUID)),
 		ProductName: orZero(told(r, "DeviceGetName", c.device.GetName)),
 		Memory:      r.memory(),
@@ -101,32 +101,32 @@ func (c *card) report(index int) report.Card {
 		ECC:         r.ecc(),
 	}
 	if minor := told(r, "DeviceGetMinorNumber", c.device.GetMinorNumber); minor != nil {
-		card.DeviceNode = fmt.Sprintf("/dev/nvidia%d", *minor)
+		g.DeviceNode = fmt.Sprintf("/dev/nvidia%d", *minor)
 	}
 	if u := told(r, "DeviceGetUtilizationRates", c.device.GetUtilizationRates); u != nil {
-		card.Utilization = &report.Utilization{Compute: u.Gpu, Memory: u.Memory}
+		g.Utilization = &report.Utilization{Compute: u.Gpu, Memory: u.Memory}
 	}
 	if draw := told(r, "DeviceGetPowerUsage", c.device.GetPowerUsage); draw != nil {
-		card.Power = &report.Power{Draw: *draw, Limit: orZero(told(r, "DeviceGetEnforcedPowerLimit", c.device.GetEnforcedPowerLimit))}
+		g.Power = &report.Power{Draw: *draw, Limit: orZero(told(r, "DeviceGetEnforcedPowerLimit", c.device.GetEnforcedPowerLimit))}
 	}
 	if on := told(r, "DeviceGetPersistenceMode", c.device.GetPersistenceMode); on != nil {
 		persistence := *on == nvml.FEATURE_ENABLED
-		card.Persistence = &persistence
+		g.Persistence = &persistence
 	}
 	if mode := told(r, "DeviceGetComputeMode", c.device.GetComputeMode); mode != nil {
-		card.ComputeMode = computeModeName(*mode)
+		g.ComputeMode = computeModeName(*mode)
 	}
 	if mode, err := c.migMode(); err != nil {
 		r.note(err)
 	} else if mode.capable {
-		card.MIG = &report.Switch{On: mode.on, Pending: mode.pending}
+		g.MIG = &report.Switch{On: mode.on, Pending: mode.pending}
 	}
-	card.Partitions, card.Processes = r.partitions(), r.processReports()
+	g.Partitions, g.Processes = r.partitions(), r.processReports()
 	if _, err := c.examine(); err != nil {
-		card.Unhealthy = err.Error()
+		g.Unhealthy = err.Error()
 	}
-	card.Errors = r.errors
-	return card
+	g.Errors = r.errors
+	return g
 }
 
 func computeModeName(mode nvml.ComputeMode) string {
@@ -143,7 +143,7 @@ func computeModeName(mode nvml.ComputeMode) string {
 	return fmt.Sprint(int(mode))
 }
 
-// memory is that of the whole card.
+// memory is that of the whole GPU.
 func (r *reporter) memory() *report.Memory {
 	v2, err := ask(r.task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return r.device.GetMemoryInfo_v2() })
 	if err == nil {

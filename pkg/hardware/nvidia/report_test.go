@@ -24,17 +24,17 @@ func busy(t *testing.T) *machine {
 	m.create(m.placement("3g.40gb", 0))
 	m.bareInstance(m.placement("1g.20gb", 4))
 	one := 0
-	for _, p := range m.live(firstCard) {
+	for _, p := range m.live(firstGPU) {
 		if p.Profile == "3g.40gb" {
 			one, _ = instanceID(p)
 		}
 	}
 	m.faults(nvdriver.Faults{
 		Processes: []nvdriver.Process{
-			{GPU: firstCard, GPUInstance: &one, PID: 4242, Name: "python"},
+			{GPU: firstGPU, GPUInstance: &one, PID: 4242, Name: "python"},
 			{GPU: "0000:98:00.0", PID: 17, Name: "/usr/bin/tritonserver"},
 		},
-		Lost:     []string{secondCard},
+		Lost:     []string{secondGPU},
 		Recovery: []nvdriver.Recovery{{GPU: "0000:52:00.0", Action: "reset"}},
 	})
 	return m
@@ -44,7 +44,7 @@ func TestReportText(t *testing.T) {
 	m := busy(t)
 	r, err := m.Report(t.Context())
 	require.NoError(t, err)
-	r.Cards[0].Partitions[0].Note = "made by somebody else: " + m.RemovalCommand(m.live(firstCard)[0])
+	r.GPUs[0].Partitions[0].Note = "made by somebody else: " + m.RemovalCommand(m.live(firstGPU)[0])
 	var b strings.Builder
 	require.NoError(t, r.WriteText(&b))
 	text := regexp.MustCompile(`(GPU|MIG)-[0-9a-f-]{36}`).ReplaceAllString(b.String(), "$1-00000000-0000-0000-0000-000000000000")
@@ -69,12 +69,12 @@ func TestReportJSON(t *testing.T) {
 	require.NoError(t, r.WriteJSON(&b))
 	var back report.Report
 	require.NoError(t, json.Unmarshal([]byte(b.String()), &back))
-	assert.Equal(t, len(r.Cards), len(back.Cards))
+	assert.Equal(t, len(r.GPUs), len(back.GPUs))
 	assert.Equal(t, r, back)
 
 	assert.Equal(t, "13.0", r.Drivers[0].CUDAVersion)
-	require.Len(t, r.Cards, 11)
-	cut, lost, sick, l4 := r.Cards[0], r.Cards[2], r.Cards[3], r.Cards[7]
+	require.Len(t, r.GPUs, 11)
+	cut, lost, sick, l4 := r.GPUs[0], r.GPUs[2], r.GPUs[3], r.GPUs[7]
 	assert.Equal(t, &report.Switch{On: true, Pending: true}, cut.MIG)
 	assert.Nil(t, cut.Utilization, "not told in MIG mode")
 	require.Len(t, cut.Partitions, 3)
@@ -83,7 +83,7 @@ func TestReportJSON(t *testing.T) {
 	assert.Equal(t, "no compute instance", cut.Partitions[1].HalfMade)
 	assert.Equal(t, cut.Partitions[0].ID, cut.Processes[0].Partition)
 	assert.Empty(t, cut.Errors)
-	assert.Equal(t, secondCard, lost.PCIAddress)
+	assert.Equal(t, secondGPU, lost.PCIAddress)
 	assert.Contains(t, lost.Unhealthy, nvml.ERROR_GPU_IS_LOST.Error())
 	assert.Contains(t, sick.Unhealthy, "the driver asks for a reset")
 	assert.NotEmpty(t, sick.UUID)
@@ -98,14 +98,14 @@ func TestReportNotesWhatItCannotRead(t *testing.T) {
 	r, err := m.Report(t.Context())
 	require.NoError(t, err)
 	var errors []string
-	for _, c := range r.Cards {
+	for _, c := range r.GPUs {
 		errors = append(errors, c.Errors...)
 	}
 	require.Len(t, errors, 1)
 	assert.Contains(t, errors[0], "DeviceGetComputeRunningProcesses")
 	var b strings.Builder
 	require.NoError(t, r.WriteText(&b))
-	assert.Contains(t, b.String(), "  unread    card 0000:")
+	assert.Contains(t, b.String(), "  unread    GPU 0000:")
 }
 
 func TestReportFailsWithNVML(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
 )
 
-// session is this process's hold on NVML. While a card is reset it must have none:
-// an open session keeps the cards in use that it was ever asked about, and NVML
+// session is this process's hold on NVML. While a GPU is reset it must have none:
+// an open session keeps the GPUs in use that it was ever asked about, and NVML
 // knows no way to give up a single one (NVIDIA's mig-parted ends its session too).
 type session struct {
 	// gate is for who has the session to himself.
 	gate *gate.Gate
-	// resets lets one card at a time be reset.
+	// resets lets one GPU at a time be reset.
 	resets *semaphore.Weighted
 	// tasks are in NVML, sets are sets of events, which must be freed before the
 	// session ends. Who lets go of NVML takes all, sets first: who has a set takes a
@@ -58,7 +58,7 @@ func newSession() *session {
 }
 
 // errLeaving ends the use of a set of events.
-var errLeaving = errors.New("a card is reset")
+var errLeaving = errors.New("a GPU is reset")
 
 // errReleased is what every call answers after Release.
 var errReleased = errors.New("NVML was released")
@@ -81,9 +81,9 @@ func (s *session) enter(ctx context.Context, t *gate.Task) (leave func(), err er
 		return nil, fmt.Errorf("%s: %w", t.Subject(), errReleased)
 	}
 	if !s.tasks.TryAcquire(1) {
-		t.Note("after the reset of a card")
+		t.Note("after the reset of a GPU")
 		if err := s.tasks.Acquire(ctx, 1); err != nil {
-			return nil, fmt.Errorf("%s: waiting for NVML, which is closed while a card is reset: %w", t.Subject(), err)
+			return nil, fmt.Errorf("%s: waiting for NVML, which is closed while a GPU is reset: %w", t.Subject(), err)
 		}
 	}
 	return func() { s.tasks.Release(1) }, nil
@@ -123,7 +123,7 @@ func (s *session) keepOut(ctx context.Context) (letIn func(), err error) {
 	for _, used := range []*semaphore.Weighted{s.sets, s.tasks} {
 		if err := used.Acquire(ctx, everyone); err != nil {
 			letIn()
-			return nil, fmt.Errorf("NVML calls of this plugin have not returned, and keep the cards in use: %w", err)
+			return nil, fmt.Errorf("NVML calls of this plugin have not returned, and keep the GPUs in use: %w", err)
 		}
 		before := letIn
 		letIn = func() { used.Release(everyone); before() }
@@ -136,7 +136,7 @@ func (s *session) keepOut(ctx context.Context) (letIn func(), err error) {
 func (d *Driver) withoutNVML(ctx context.Context, f func(context.Context) error) error {
 	s := d.session
 	if err := s.resets.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("waiting for the reset of another card: %w", err)
+		return fmt.Errorf("waiting for the reset of another GPU: %w", err)
 	}
 	defer s.resets.Release(1)
 	quiet, cancel := context.WithTimeout(ctx, quietPatience)
@@ -152,7 +152,7 @@ func (d *Driver) withoutNVML(ctx context.Context, f func(context.Context) error)
 		defer cancel()
 		if err := d.alone(again, s.begin); err != nil {
 			// Whoever needs NVML next tries again.
-			d.cfg.Logger.Info("NVML does not open after the reset of a card", "reason", err.Error())
+			d.cfg.Logger.Info("NVML does not open after the reset of a GPU", "reason", err.Error())
 		}
 	}()
 	ending, cancelEnding := context.WithTimeout(ctx, endPatience)

@@ -69,7 +69,7 @@ func TestSetsOfEventsAreFreedBeforeAReset(t *testing.T) {
 
 func TestTasksWaitForTheReset(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	other := m.cards()[1].PCIAddress
+	other := m.gpus()[1].PCIAddress
 	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
 	var others sync.WaitGroup
 	var over atomic.Bool
@@ -104,7 +104,7 @@ func canceled(t *testing.T) context.Context {
 // A call that hangs keeps our session open, and nvidia-smi would be refused.
 func TestResetBesideACallThatHangs(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	other := m.cards()[1].PCIAddress
+	other := m.gpus()[1].PCIAddress
 	m.faults(nvdriver.Faults{
 		Calls:  []nvdriver.CallFault{{Call: "GetGpuInstances", GPU: other, Hang: true}, {Call: "GetUUID", GPU: other, Hang: true}},
 		Resets: []nvstate.ResetFault{{GPU: ampere0, Refused: true, Times: 1}},
@@ -120,7 +120,7 @@ func TestResetBesideACallThatHangs(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	assert.ErrorContains(t, err, "have not returned")
 	assert.Empty(t, smi.ran)
-	m.cardIs(ampere0, gpu.MIGOff, gpu.MIGOff)
+	m.gpuIs(ampere0, gpu.MIGOff, gpu.MIGOff)
 	m.noFaults()
 	require.NoError(t, m.gateOf(other).Settle(t.Context()))
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
@@ -128,10 +128,10 @@ func TestResetBesideACallThatHangs(t *testing.T) {
 
 func TestOneResetAtATime(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
-	cards := m.cards()
+	gpus := m.gpus()
 	m.refuseResets(
-		nvstate.ResetFault{GPU: cards[0].PCIAddress, Refused: true, Times: 1},
-		nvstate.ResetFault{GPU: cards[1].PCIAddress, Refused: true, Times: 1},
+		nvstate.ResetFault{GPU: gpus[0].PCIAddress, Refused: true, Times: 1},
+		nvstate.ResetFault{GPU: gpus[1].PCIAddress, Refused: true, Times: 1},
 	)
 	var inside atomic.Int64
 	smi.first = func() {
@@ -139,8 +139,8 @@ func TestOneResetAtATime(t *testing.T) {
 		inside.Add(-1)
 	}
 	var resets sync.WaitGroup
-	for _, card := range cards[:2] {
-		resets.Go(func() { assert.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, true, false)) })
+	for _, g := range gpus[:2] {
+		resets.Go(func() { assert.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false)) })
 	}
 	resets.Wait()
 	assert.Len(t, smi.ran, 2)

@@ -16,22 +16,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// smiPatience is how long nvidia-smi may take: it reads all cards first.
+// smiPatience is how long nvidia-smi may take: it reads all GPUs first.
 const smiPatience = 30 * time.Second
 
 // sliceNumbers are the lengths of time slices as nvidia-smi counts them
 // (nvidia-smi compute-policy --help). NVML cannot set them.
 var sliceNumbers = []gpu.TimeSlice{gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice}
 
-// SetTimeSlice sets how long a process may run on a card before it is another's
-// turn. Cards that know one length only (before Pascal's largest) fail with
+// SetTimeSlice sets how long a process may run on a GPU before it is another's
+// turn. GPUs that know one length only (before Pascal's largest) fail with
 // gpu.ErrNotSupported. It lasts until the driver is loaded anew.
 func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	number := slices.Index(sliceNumbers, slice)
 	if number < 0 {
-		return fmt.Errorf("card %s: there is no time slice %q: choose one of %v", pciAddress, slice, sliceNumbers)
+		return fmt.Errorf("GPU %s: there is no time slice %q: choose one of %v", pciAddress, slice, sliceNumbers)
 	}
-	uuid, err := onCard(ctx, d, pciAddress, func(c *card) (string, error) { return ask(c.task, "DeviceGetUUID", c.device.GetUUID) })
+	uuid, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (string, error) { return ask(c.task, "DeviceGetUUID", c.device.GetUUID) })
 	if err != nil {
 		return err
 	}
@@ -42,11 +42,11 @@ func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.
 	switch {
 	// Some versions call it a warning and end well.
 	case strings.Contains(strings.ToLower(said), "not supported"):
-		return fmt.Errorf("card %s: set its time slice to %s: %w (nvidia-smi: %s)", pciAddress, slice, gpu.ErrNotSupported, said)
+		return fmt.Errorf("GPU %s: set its time slice to %s: %w (nvidia-smi: %s)", pciAddress, slice, gpu.ErrNotSupported, said)
 	case ctx.Err() != nil:
-		return fmt.Errorf("card %s: set its time slice to %s: nvidia-smi does not end: %w", pciAddress, slice, context.Cause(ctx))
+		return fmt.Errorf("GPU %s: set its time slice to %s: nvidia-smi does not end: %w", pciAddress, slice, context.Cause(ctx))
 	case err != nil:
-		return fmt.Errorf("card %s: set its time slice to %s: nvidia-smi: %w: %s", pciAddress, slice, err, said)
+		return fmt.Errorf("GPU %s: set its time slice to %s: nvidia-smi: %w: %s", pciAddress, slice, err, said)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func runBelow(root string) func(context.Context, string, ...string) ([]byte, err
 	}
 }
 
-// computeModes are NVML's by the names of gpu.CardSettings.
+// computeModes are NVML's by the names of gpu.GPUSettings.
 var computeModes = map[string]nvml.ComputeMode{
 	gpu.ComputeDefault:    nvml.COMPUTEMODE_DEFAULT,
 	gpu.ComputeExclusive:  nvml.COMPUTEMODE_EXCLUSIVE_PROCESS,
@@ -69,50 +69,50 @@ var computeModes = map[string]nvml.ComputeMode{
 
 // Settings reads how a GPU is set, as far as sharing changes it. A GPU in MIG mode
 // fails with gpu.ErrNotSupported: its MIG devices have compute modes, and it has none.
-func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.CardSettings, error) {
-	return onCard(ctx, d, pciAddress, func(c *card) (gpu.CardSettings, error) {
+func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.GPUSettings, error) {
 		if err := c.refuseMIG("read its compute mode"); err != nil {
-			return gpu.CardSettings{}, err
+			return gpu.GPUSettings{}, err
 		}
 		mode, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
 		if err != nil {
-			return gpu.CardSettings{}, err
+			return gpu.GPUSettings{}, err
 		}
 		for name, known := range computeModes {
 			if known == mode {
-				return gpu.CardSettings{ComputeMode: name}, nil
+				return gpu.GPUSettings{ComputeMode: name}, nil
 			}
 		}
-		return gpu.CardSettings{}, fmt.Errorf("card %s: its compute mode is %s, which Tranche does not set back: nvidia-smi -i %s -c DEFAULT", pciAddress, computeModeName(mode), pciAddress)
+		return gpu.GPUSettings{}, fmt.Errorf("GPU %s: its compute mode is %s, which Tranche does not set back: nvidia-smi -i %s -c DEFAULT", pciAddress, computeModeName(mode), pciAddress)
 	})
 }
 
-// SetComputeMode sets who may use a card: one of the modes of gpu.CardSettings, read
-// back. A card in MIG mode has none and fails with gpu.ErrNotSupported. It lasts
+// SetComputeMode sets who may use a GPU: one of the modes of gpu.GPUSettings, read
+// back. A GPU in MIG mode has none and fails with gpu.ErrNotSupported. It lasts
 // until the driver is loaded anew.
 func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	want, ok := computeModes[mode]
 	if !ok {
-		return fmt.Errorf("card %s: there is no compute mode %q: choose one of %s, %s, %s", pciAddress, mode, gpu.ComputeDefault, gpu.ComputeExclusive, gpu.ComputeProhibited)
+		return fmt.Errorf("GPU %s: there is no compute mode %q: choose one of %s, %s, %s", pciAddress, mode, gpu.ComputeDefault, gpu.ComputeExclusive, gpu.ComputeProhibited)
 	}
-	_, err := onCard(ctx, d, pciAddress, func(c *card) (struct{}, error) { return struct{}{}, c.setComputeMode(mode, want) })
+	_, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) { return struct{}{}, c.setComputeMode(mode, want) })
 	return err
 }
 
 // refuseMIG fails with gpu.ErrNotSupported while MIG is enabled: "If MIG is enabled on
 // a GPU, device must be MIG device handle" (nvml.h, on compute modes).
-func (c *card) refuseMIG(what string) error {
+func (c *gpuHandle) refuseMIG(what string) error {
 	mode, err := c.migMode()
 	if err != nil {
 		return err
 	}
 	if mode.on {
-		return fmt.Errorf("card %s: cannot %s while MIG is enabled: %w", c.pciAddress, what, gpu.ErrNotSupported)
+		return fmt.Errorf("GPU %s: cannot %s while MIG is enabled: %w", c.pciAddress, what, gpu.ErrNotSupported)
 	}
 	return nil
 }
 
-func (c *card) setComputeMode(name string, want nvml.ComputeMode) error {
+func (c *gpuHandle) setComputeMode(name string, want nvml.ComputeMode) error {
 	if err := c.refuseMIG("set its compute mode to " + name); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *card) setComputeMode(name string, want nvml.ComputeMode) error {
 	}
 	err = tell(c.task, "DeviceSetComputeMode", func() nvml.Return { return c.device.SetComputeMode(want) })
 	if unsupported(err) {
-		return errors.Join(fmt.Errorf("card %s: set its compute mode to %s: %w", c.pciAddress, name, gpu.ErrNotSupported), err)
+		return errors.Join(fmt.Errorf("GPU %s: set its compute mode to %s: %w", c.pciAddress, name, gpu.ErrNotSupported), err)
 	}
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *card) setComputeMode(name string, want nvml.ComputeMode) error {
 		return err
 	}
 	if now != want {
-		return fmt.Errorf("card %s: its compute mode was set to %s, and it is %s", c.pciAddress, name, computeModeName(now))
+		return fmt.Errorf("GPU %s: its compute mode was set to %s, and it is %s", c.pciAddress, name, computeModeName(now))
 	}
 	return nil
 }

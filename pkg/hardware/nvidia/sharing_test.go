@@ -25,27 +25,27 @@ func TestSetTimeSlice(t *testing.T) {
 			return []byte(answer), failure
 		}
 	})
-	card := m.cards()[1]
+	g := m.gpus()[1]
 	for number, slice := range map[string]gpu.TimeSlice{"0": gpu.DefaultSlice, "1": gpu.ShortSlice, "2": gpu.MediumSlice, "3": gpu.LongSlice} {
 		ran = nil
-		require.NoError(t, m.SetTimeSlice(t.Context(), card.PCIAddress, slice))
-		assert.Equal(t, []string{"nvidia-smi compute-policy -i " + card.UUID + " --set-timeslice " + number}, ran)
+		require.NoError(t, m.SetTimeSlice(t.Context(), g.PCIAddress, slice))
+		assert.Equal(t, []string{"nvidia-smi compute-policy -i " + g.UUID + " --set-timeslice " + number}, ran)
 	}
 
 	ran = nil
-	assert.ErrorContains(t, m.SetTimeSlice(t.Context(), card.PCIAddress, "Endless"), "Endless")
+	assert.ErrorContains(t, m.SetTimeSlice(t.Context(), g.PCIAddress, "Endless"), "Endless")
 	assert.Error(t, m.SetTimeSlice(t.Context(), "0000:ff:00.0", gpu.LongSlice))
 	assert.Empty(t, ran)
 
 	for what, exit := range map[string]error{"and ends well": nil, "and ends badly": errors.New("exit status 3")} {
 		answer, failure = "Failed to set timeslice policy : Not Supported\n", exit
-		assert.ErrorIs(t, m.SetTimeSlice(t.Context(), card.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, what)
+		assert.ErrorIs(t, m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, what)
 	}
 	answer, failure = "No devices were found\n", errors.New("exit status 6")
-	err := m.SetTimeSlice(t.Context(), card.PCIAddress, gpu.LongSlice)
+	err := m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice)
 	require.ErrorContains(t, err, "No devices were found")
 	assert.NotErrorIs(t, err, gpu.ErrNotSupported)
-	assert.ErrorContains(t, err, card.PCIAddress)
+	assert.ErrorContains(t, err, g.PCIAddress)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	m = simulated(t, "l4x4", func(c *Config) {
@@ -54,17 +54,17 @@ func TestSetTimeSlice(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}
 	})
-	assert.ErrorIs(t, m.SetTimeSlice(ctx, card.PCIAddress, gpu.LongSlice), context.Canceled)
+	assert.ErrorIs(t, m.SetTimeSlice(ctx, g.PCIAddress, gpu.LongSlice), context.Canceled)
 }
 
 func TestComputeMode(t *testing.T) {
 	m := simulated(t, "l4x4")
-	address := m.cards()[0].PCIAddress
+	address := m.gpus()[0].PCIAddress
 	is := func(mode string) {
 		t.Helper()
 		settings, err := m.Settings(t.Context(), address)
 		require.NoError(t, err)
-		assert.Equal(t, gpu.CardSettings{ComputeMode: mode}, settings)
+		assert.Equal(t, gpu.GPUSettings{ComputeMode: mode}, settings)
 	}
 	is(gpu.ComputeDefault)
 	for _, mode := range []string{gpu.ComputeExclusive, gpu.ComputeExclusive, gpu.ComputeProhibited, gpu.ComputeDefault} {
@@ -83,7 +83,7 @@ func TestComputeMode(t *testing.T) {
 
 func TestComputeModeUnderMIG(t *testing.T) {
 	m := simulated(t, ofModel(t, "H100-80GB", "  migMode: enabled\n"))
-	address := m.cards()[0].PCIAddress
+	address := m.gpus()[0].PCIAddress
 	assert.ErrorIs(t, m.SetComputeMode(t.Context(), address, gpu.ComputeExclusive), gpu.ErrNotSupported)
 	_, err := m.Settings(t.Context(), address)
 	assert.ErrorIs(t, err, gpu.ErrNotSupported, "an empty mode could not be restored")
@@ -94,5 +94,5 @@ func TestComputeModeUnderMIG(t *testing.T) {
 	m.create(m.whole())
 	settings, err := m.Settings(t.Context(), address)
 	require.NoError(t, err)
-	assert.Equal(t, gpu.CardSettings{ComputeMode: gpu.ComputeDefault}, settings)
+	assert.Equal(t, gpu.GPUSettings{ComputeMode: gpu.ComputeDefault}, settings)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// resetPatience is how long the reset of a card may take: seconds as a rule, more
+// resetPatience is how long the reset of a GPU may take: seconds as a rule, more
 // where NVSwitch takes part. Nobody can use NVML meanwhile.
 const resetPatience = time.Minute
 
@@ -22,9 +22,9 @@ var errHangs = errors.New("hangs in the kernel and cannot be ended")
 // runPatience is how long a program may take to end after it was told to.
 const runPatience = 2 * time.Second
 
-// Modes reads how a card is set now. See reshape.Hardware.
+// Modes reads how a GPU is set now. See reshape.Hardware.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
-	return onCard(ctx, d, pciAddress, func(c *card) (gpu.Modes, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.Modes, error) {
 		m, err := c.migMode()
 		if err != nil || !m.capable {
 			return gpu.Modes{}, err
@@ -43,25 +43,25 @@ func migName(on bool) gpu.MIGMode {
 	return gpu.MIGOff
 }
 
-// SetMIG switches a card's MIG mode and reads it back. See reshape.Hardware.
+// SetMIG switches a GPU's MIG mode and reads it back. See reshape.Hardware.
 //
-// From Hopper on the mode changes at once. On Ampere NVML resets the card for it
+// From Hopper on the mode changes at once. On Ampere NVML resets the GPU for it
 // ("may unbind or reset the device", nvml.h), unless that cannot be done: for a
 // client that no list of processes shows, our own session of NVML among them, or in
 // a virtual machine. The mode is then pending, and nvidia-smi, without our session,
-// tries once more. No instance is destroyed: a card that is cut is in use.
+// tries once more. No instance is destroyed: a GPU that is cut is in use.
 func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
 	s := migSwitch{pciAddress: pciAddress, on: on, leavePending: leavePending}
 	var err error
-	s.activation, err = onCard(ctx, d, pciAddress, s.ask)
+	s.activation, err = onGPU(ctx, d, pciAddress, s.ask)
 	if err != nil || s.activation == nil {
 		return err
 	}
-	s.reset = d.resetCard(ctx, pciAddress)
+	s.reset = d.resetGPU(ctx, pciAddress)
 	// Whatever became of it must be known, and put back, although time is up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
-	outcome, err := onCard(ctx, d, pciAddress, func(c *card) (outcome, err error) {
+	outcome, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (outcome, err error) {
 		mode, err := c.migMode()
 		if err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending
 		return s.finish(c, mode), nil
 	})
 	if err != nil {
-		return s.errorf("%w", errors.Join(s.reset, fmt.Errorf("and the card cannot be read after that: %w", err)))
+		return s.errorf("%w", errors.Join(s.reset, fmt.Errorf("and the GPU cannot be read after that: %w", err)))
 	}
 	return outcome
 }
@@ -83,12 +83,12 @@ type migSwitch struct {
 }
 
 func (s *migSwitch) errorf(format string, args ...any) error {
-	return fmt.Errorf("card %s: switch MIG %s: "+format, append([]any{s.pciAddress, onOff(s.on)}, args...)...)
+	return fmt.Errorf("GPU %s: switch MIG %s: "+format, append([]any{s.pciAddress, onOff(s.on)}, args...)...)
 }
 
-// ask asks for the mode, unless somebody uses the card. It returns why the mode is
+// ask asks for the mode, unless somebody uses the GPU. It returns why the mode is
 // only pending, nil when there is nothing left to do.
-func (s *migSwitch) ask(c *card) (activation, err error) {
+func (s *migSwitch) ask(c *gpuHandle) (activation, err error) {
 	mode, err := c.migMode()
 	switch {
 	case err != nil:
@@ -119,9 +119,9 @@ func (s *migSwitch) ask(c *card) (activation, err error) {
 	return s.request(c, mode)
 }
 
-// refuseInstances fails with gpu.ErrInUse when the card is cut. NVML would refuse
+// refuseInstances fails with gpu.ErrInUse when the GPU is cut. NVML would refuse
 // too, and not say by what.
-func (s *migSwitch) refuseInstances(c *card) error {
+func (s *migSwitch) refuseInstances(c *gpuHandle) error {
 	instances, err := c.instances()
 	if err != nil {
 		return err
@@ -132,8 +132,8 @@ func (s *migSwitch) refuseInstances(c *card) error {
 	return nil
 }
 
-// request has NVML switch the mode of a card that is reset for it.
-func (s *migSwitch) request(c *card, before migMode) (activation, err error) {
+// request has NVML switch the mode of a GPU that is reset for it.
+func (s *migSwitch) request(c *gpuHandle, before migMode) (activation, err error) {
 	const call = "DeviceSetMigMode"
 	status, err := ask(c.task, call, func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(modeNumber(s.on)) })
 	if err == nil && status != nvml.SUCCESS {
@@ -156,14 +156,14 @@ func (s *migSwitch) request(c *card, before migMode) (activation, err error) {
 	if err == nil {
 		return activation, nil
 	}
-	return nil, s.giveUp(c.undoing(), before.on, s.errorf("%w", c.undoing().explainClients(err, wholeCardClients)))
+	return nil, s.giveUp(c.undoing(), before.on, s.errorf("%w", c.undoing().explainClients(err, wholeGPUClients)))
 }
 
 // giveUp puts the pending mode back, unless it is to stay, and returns the error
 // with what came of that.
-func (s *migSwitch) giveUp(c *card, on bool, err error) error {
+func (s *migSwitch) giveUp(c *gpuHandle, on bool, err error) error {
 	if s.leavePending {
-		return fmt.Errorf("%w; it is %s after the next reset of the card or reboot of the node", err, onOff(s.on))
+		return fmt.Errorf("%w; it is %s after the next reset of the GPU or reboot of the node", err, onOff(s.on))
 	}
 	if back := c.putBackMIG(on); back != nil {
 		return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
@@ -171,24 +171,24 @@ func (s *migSwitch) giveUp(c *card, on bool, err error) error {
 	return fmt.Errorf("%w; it stays %s", err, onOff(on))
 }
 
-// finish says what became of the mode after nvidia-smi has tried to reset the card.
-func (s *migSwitch) finish(c *card, mode migMode) error {
+// finish says what became of the mode after nvidia-smi has tried to reset the GPU.
+func (s *migSwitch) finish(c *gpuHandle, mode migMode) error {
 	switch {
 	case mode.on == s.on && mode.pending == s.on:
 		return nil
 	case mode.pending != s.on:
 		return s.errorf("%w", errors.Join(fmt.Errorf("somebody else set it %s meanwhile", onOff(mode.pending)), s.reset))
 	case s.reset == nil:
-		s.reset = errors.New("nvidia-smi said that the card was reset, but it was not")
+		s.reset = errors.New("nvidia-smi said that the GPU was reset, but it was not")
 	}
-	// The first try is told as text only: that the card was in use does not mean that
+	// The first try is told as text only: that the GPU was in use does not mean that
 	// it is worth waiting.
-	return s.giveUp(c, mode.on, s.errorf("%w: %w (before that: %v); end what holds the card, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
+	return s.giveUp(c, mode.on, s.errorf("%w: %w (before that: %v); end what holds the GPU, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
 		gpu.ErrNeedsReset, s.reset, s.activation))
 }
 
-// resetCard resets a card with nvidia-smi: NVML has no call for it.
-func (d *Driver) resetCard(ctx context.Context, pciAddress string) error {
+// resetGPU resets a GPU with nvidia-smi: NVML has no call for it.
+func (d *Driver) resetGPU(ctx context.Context, pciAddress string) error {
 	return d.withoutNVML(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, resetPatience)
 		defer cancel()
@@ -196,7 +196,7 @@ func (d *Driver) resetCard(ctx context.Context, pciAddress string) error {
 		said := strings.Join(strings.Fields(string(out)), " ")
 		switch {
 		case err == nil:
-			d.cfg.Logger.Info("The card was reset", "card", pciAddress, "nvidia-smi", said)
+			d.cfg.Logger.Info("The GPU was reset", "gpu", pciAddress, "nvidia-smi", said)
 			return nil
 		case errors.Is(err, errHangs):
 			return fmt.Errorf("nvidia-smi --gpu-reset %w; look in dmesg, mostly a reboot of the node is all that helps: %w", errHangs, context.Cause(ctx))
@@ -209,7 +209,7 @@ func (d *Driver) resetCard(ctx context.Context, pciAddress string) error {
 
 // runUntil runs a program of the driver, and leaves it behind when it does not end with
 // ctx: one that hangs in the kernel is reached by no signal, and NVML must not be
-// closed to all cards until it ends.
+// closed to all GPUs until it ends.
 func (d *Driver) runUntil(ctx context.Context, program string, args ...string) ([]byte, error) {
 	type answer struct {
 		out []byte

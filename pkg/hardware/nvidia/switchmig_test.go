@@ -80,10 +80,10 @@ func (m *machine) refuseResets(faults ...nvstate.ResetFault) {
 
 func (m *machine) is(on, pending gpu.MIGMode) {
 	m.t.Helper()
-	m.cardIs(m.cards()[0].PCIAddress, on, pending)
+	m.gpuIs(m.gpus()[0].PCIAddress, on, pending)
 }
 
-func (m *machine) cardIs(address string, on, pending gpu.MIGMode) {
+func (m *machine) gpuIs(address string, on, pending gpu.MIGMode) {
 	m.t.Helper()
 	modes, err := m.Modes(m.t.Context(), address)
 	require.NoError(m.t, err)
@@ -105,7 +105,7 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := simulated(t, test.inventory, test.change...)
-			got, err := m.Modes(t.Context(), m.cards()[0].PCIAddress)
+			got, err := m.Modes(t.Context(), m.gpus()[0].PCIAddress)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})
@@ -116,24 +116,24 @@ func TestSetMIG(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8", "a30x4", "b200x8", "rtxpro6000x4"} {
 		t.Run(name, func(t *testing.T) {
 			m, smi := ampere(t, name)
-			address := m.cards()[0].PCIAddress
+			address := m.gpus()[0].PCIAddress
 			for _, mode := range []gpu.MIGMode{gpu.MIGOff, gpu.MIGOn, gpu.MIGOn, gpu.MIGOff} {
 				require.NoError(t, m.SetMIG(t.Context(), address, mode == gpu.MIGOn, false))
 				m.is(mode, mode)
 			}
-			assert.Empty(t, smi.ran, "NVML resets a card that nobody is on")
+			assert.Empty(t, smi.ran, "NVML resets a GPU that nobody is on")
 		})
 	}
 }
 
-func TestSetMIGOfCardsThatHaveNone(t *testing.T) {
+func TestSetMIGOfGPUsThatHaveNone(t *testing.T) {
 	m := simulated(t, "l4x4")
-	address := m.cards()[0].PCIAddress
+	address := m.gpus()[0].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), address, false, false))
 	assert.ErrorIs(t, m.SetMIG(t.Context(), address, true, false), gpu.ErrNotSupported)
 
 	m = simulated(t, "h100x8", trapping(func(d nvml.Device) nvml.Device { return guest{d} }))
-	address = m.cards()[0].PCIAddress
+	address = m.gpus()[0].PCIAddress
 	require.NoError(t, m.SetMIG(t.Context(), address, false, false))
 	err := m.SetMIG(t.Context(), address, true, false)
 	require.ErrorIs(t, err, gpu.ErrNotSupported)
@@ -144,7 +144,7 @@ func TestSetMIGOfCardsThatHaveNone(t *testing.T) {
 func TestSetMIGUnderAClient(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8-mig-off"} {
 		m, smi := ampere(t, name)
-		address := m.cards()[0].PCIAddress
+		address := m.gpus()[0].PCIAddress
 		require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: address, PID: 11}))
 		for _, leavePending := range []bool{false, true} {
 			err := m.SetMIG(t.Context(), address, true, leavePending)
@@ -160,21 +160,21 @@ func TestSetMIGUnderAClient(t *testing.T) {
 func TestSetMIGOffDestroysNothing(t *testing.T) {
 	for _, name := range []string{"h100x8", "a100-40x8"} {
 		m, smi := ampere(t, name)
-		card := m.cards()[0]
-		card = card.WithMIG(gpu.MIGOn)
-		m.create(card.Placements[0])
-		err := m.SetMIG(t.Context(), card.PCIAddress, false, true)
+		g := m.gpus()[0]
+		g = g.WithMIG(gpu.MIGOn)
+		m.create(g.Placements[0])
+		err := m.SetMIG(t.Context(), g.PCIAddress, false, true)
 		require.ErrorIs(t, err, gpu.ErrInUse)
-		assert.ErrorContains(t, err, card.Placements[0].Name())
+		assert.ErrorContains(t, err, g.Placements[0].Name())
 		m.is(gpu.MIGOn, gpu.MIGOn)
-		assert.Len(t, m.live(card.PCIAddress), 1)
+		assert.Len(t, m.live(g.PCIAddress), 1)
 		assert.Empty(t, smi.ran)
-		require.NoError(t, m.Destroy(t.Context(), card.Placements[0]))
-		require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, false, false))
+		require.NoError(t, m.Destroy(t.Context(), g.Placements[0]))
+		require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, false, false))
 	}
 }
 
-// NVML could not reset the card, nvidia-smi can: the simulator refuses that to it
+// NVML could not reset the GPU, nvidia-smi can: the simulator refuses that to it
 // while anybody has a session of NVML.
 func TestResetRefusedOnceThenWorks(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
@@ -182,11 +182,11 @@ func TestResetRefusedOnceThenWorks(t *testing.T) {
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
 	m.is(gpu.MIGOn, gpu.MIGOn)
 	assert.Equal(t, []string{"nvidia-smi --gpu-reset -i " + ampere0}, smi.ran)
-	card := m.cards()[0]
-	m.create(card.Placements[0])
-	modes, err := m.Modes(t.Context(), m.cards()[1].PCIAddress)
+	g := m.gpus()[0]
+	m.create(g.Placements[0])
+	modes, err := m.Modes(t.Context(), m.gpus()[1].PCIAddress)
 	require.NoError(t, err)
-	assert.Equal(t, gpu.MIGOff, modes.MIG, "the other cards stay as they are")
+	assert.Equal(t, gpu.MIGOff, modes.MIG, "the other GPUs stay as they are")
 }
 
 func TestResetRefusedIsPutBack(t *testing.T) {
@@ -195,7 +195,7 @@ func TestResetRefusedIsPutBack(t *testing.T) {
 	err := m.SetMIG(t.Context(), ampere0, true, false)
 	require.ErrorIs(t, err, gpu.ErrNeedsReset)
 	assert.NotErrorIs(t, err, gpu.ErrInUse)
-	for _, want := range []string{"card " + ampere0, "switch MIG on", "Resetting GPU 00000000:07:00.0 is not supported", "nvidia-persistenced", "reboot the node", "it stays off"} {
+	for _, want := range []string{"GPU " + ampere0, "switch MIG on", "Resetting GPU 00000000:07:00.0 is not supported", "nvidia-persistenced", "reboot the node", "it stays off"} {
 		assert.ErrorContains(t, err, want)
 	}
 	m.is(gpu.MIGOff, gpu.MIGOff)
@@ -210,7 +210,7 @@ func TestLeavePending(t *testing.T) {
 	for range 2 {
 		err := m.SetMIG(t.Context(), ampere0, true, true)
 		require.ErrorIs(t, err, gpu.ErrNeedsReset)
-		assert.ErrorContains(t, err, "it is on after the next reset of the card or reboot of the node")
+		assert.ErrorContains(t, err, "it is on after the next reset of the GPU or reboot of the node")
 		m.is(gpu.MIGOff, gpu.MIGOn)
 	}
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, false, false), "it is off")
@@ -236,7 +236,7 @@ func TestResetThatHangs(t *testing.T) {
 	m.is(gpu.MIGOff, gpu.MIGOff)
 }
 
-// What no signal ends is left behind: the other cards must have NVML again.
+// What no signal ends is left behind: the other GPUs must have NVML again.
 func TestResetThatHangsInTheKernel(t *testing.T) {
 	release := make(chan struct{})
 	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
@@ -256,7 +256,7 @@ func TestResetThatHangsInTheKernel(t *testing.T) {
 	m.is(gpu.MIGOff, gpu.MIGOff)
 }
 
-func TestCardOffTheBusDuringItsReset(t *testing.T) {
+func TestGPUOffTheBusDuringItsReset(t *testing.T) {
 	m, smi := ampere(t, "a100-40x8-mig-off")
 	m.refuseResets(nvstate.ResetFault{GPU: ampere0, Refused: true, Times: 1})
 	smi.first = func() { m.faults(nvdriver.Faults{Lost: []string{ampere0}}) }
@@ -288,7 +288,7 @@ func TestModeSetBySomebodyElseDuringTheReset(t *testing.T) {
 	}
 }
 
-// Some virtual machines say that a card was reset when it was not
+// Some virtual machines say that a GPU was reset when it was not
 // (NVIDIA/mig-parted#9).
 func TestResetThatDidNothing(t *testing.T) {
 	m := simulated(t, "a100-40x8-mig-off", func(c *Config) {
@@ -343,10 +343,10 @@ func TestLayoutsOfEveryModel(t *testing.T) {
 	} {
 		t.Run(test.inventory+" "+test.cuts, func(t *testing.T) {
 			m, _ := ampere(t, test.inventory)
-			card := m.cards()[0]
-			card = card.WithMIG(gpu.MIGOn)
-			layout := placements(t, &card, test.cuts)
-			require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, true, false))
+			g := m.gpus()[0]
+			g = g.WithMIG(gpu.MIGOn)
+			layout := placements(t, &g, test.cuts)
+			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false))
 			for round := range 3 {
 				made := map[string]gpu.Partition{}
 				for _, p := range layout {
@@ -357,7 +357,7 @@ func TestLayoutsOfEveryModel(t *testing.T) {
 				for _, p := range layout {
 					assert.Equal(t, made[p.Name()], m.create(p), "what is there is found")
 				}
-				assert.Len(t, m.live(card.PCIAddress), len(layout))
+				assert.Len(t, m.live(g.PCIAddress), len(layout))
 				slices.Reverse(layout)
 				if round == 1 {
 					layout = append(layout[1:], layout[0])
@@ -365,21 +365,21 @@ func TestLayoutsOfEveryModel(t *testing.T) {
 				for _, p := range layout {
 					require.NoError(t, m.Destroy(t.Context(), p))
 				}
-				assert.Empty(t, m.live(card.PCIAddress))
+				assert.Empty(t, m.live(g.PCIAddress))
 			}
-			require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, false, false))
+			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, false, false))
 		})
 	}
 }
 
 // placements reads "3g.40gb@4 1g.10gb@0".
-func placements(t *testing.T, card *gpu.GPU, cuts string) []gpu.Placement {
+func placements(t *testing.T, g *gpu.GPU, cuts string) []gpu.Placement {
 	t.Helper()
 	var all []gpu.Placement
 	for cut := range strings.FieldsSeq(cuts) {
-		i := slices.IndexFunc(card.Placements, func(p gpu.Placement) bool { return fmt.Sprintf("%s@%d", p.Profile, p.Start) == cut })
+		i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return fmt.Sprintf("%s@%d", p.Profile, p.Start) == cut })
 		require.GreaterOrEqual(t, i, 0, cut)
-		all = append(all, card.Placements[i])
+		all = append(all, g.Placements[i])
 	}
 	return all
 }
@@ -393,10 +393,10 @@ func TestEveryInventoryIsSwitched(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			m, _ := ampere(t, name)
-			card := m.cards()[0]
-			require.NoError(t, m.SetMIG(t.Context(), card.PCIAddress, true, false))
-			on := m.cards()[0]
-			assert.Equal(t, card.WithMIG(gpu.MIGOn), on)
+			g := m.gpus()[0]
+			require.NoError(t, m.SetMIG(t.Context(), g.PCIAddress, true, false))
+			on := m.gpus()[0]
+			assert.Equal(t, g.WithMIG(gpu.MIGOn), on)
 		})
 	}
 }

@@ -46,7 +46,7 @@ func (d lateDevice) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Retu
 	return device, ret
 }
 
-// withoutProfile is a card on which a profile is not known by number.
+// withoutProfile is a GPU on which a profile is not known by number.
 type withoutProfile struct {
 	nvml.Device
 	hidden int
@@ -59,7 +59,7 @@ func (d withoutProfile) GetGpuInstanceProfileInfo(enum int) (nvml.GpuInstancePro
 	return d.Device.GetGpuInstanceProfileInfo(enum)
 }
 
-// asymmetric is a card whose GPU instances take a small and a full compute
+// asymmetric is a GPU whose GPU instances take a small and a full compute
 // instance with the same slices, as 1g.67gb of B300 does.
 type asymmetric struct {
 	nvml.Device
@@ -94,12 +94,12 @@ func (i asymmetricInstance) CreateComputeInstance(info *nvml.ComputeInstanceProf
 	return i.GpuInstance.CreateComputeInstance(info)
 }
 
-// stubborn is a card that says that it switched its mode and did not.
+// stubborn is a GPU that says that it switched its mode and did not.
 type stubborn struct{ nvml.Device }
 
 func (d stubborn) SetMigMode(mode int) (nvml.Return, nvml.Return) { return nvml.SUCCESS, nvml.SUCCESS }
 
-// pendingOnly is a card that notes the mode for the next reset.
+// pendingOnly is a GPU that notes the mode for the next reset.
 type pendingOnly struct {
 	nvml.Device
 	state *pendingState

@@ -14,29 +14,29 @@ import (
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
-// The times of WatchHealth. A card must be out of service 10 s after an error.
+// The times of WatchHealth. A GPU must be out of service 10 s after an error.
 const (
 	// waitFor bounds one wait for events; it is also how long WatchHealth
 	// takes to see the end of its context.
 	waitFor = 500 * time.Millisecond
 	// waitPatience is when a wait counts as hung.
 	waitPatience = 10 * time.Second
-	// cardPatience is how long one look at all cards may take.
-	cardPatience = 3 * time.Second
-	// lookEvery is the time between two looks for cards that are not watched.
+	// gpuPatience is how long one look at all GPUs may take.
+	gpuPatience = 3 * time.Second
+	// lookEvery is the time between two looks for GPUs that are not watched.
 	lookEvery = 10 * time.Second
 	// sessionPause is the pause before a set of events is opened again.
 	sessionPause = time.Second
-	// shunFor is how long a card is left alone that spoils the set of events.
+	// shunFor is how long a GPU is left alone that spoils the set of events.
 	shunFor = time.Minute
 )
 
-// WatchHealth reports what the driver tells of errors on the cards, from now
+// WatchHealth reports what the driver tells of errors on the GPUs, from now
 // until ctx ends: fatal and informative events, not those that are a program's
-// own fault. A card that is lost, or that cannot be watched, is reported once.
+// own fault. A GPU that is lost, or that cannot be watched, is reported once.
 // The reports come one at a time; report should be quick.
 //
-// It survives a lost session and a reload of the driver, and takes up cards
+// It survives a lost session and a reload of the driver, and takes up GPUs
 // that come back. What happens while no session is open goes unreported:
 // CheckHealth is there for that. It returns nil when ctx ends, and before that
 // only if the library knows no events at all.
@@ -57,14 +57,14 @@ func (w *watcher) run(ctx context.Context) error {
 		err := w.session(ctx)
 		switch {
 		case unsupported(err):
-			return fmt.Errorf("watch for errors of the cards: %w", err)
+			return fmt.Errorf("watch for errors of the GPUs: %w", err)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // what ended the session is that it was to end
 		case errors.Is(err, errLeaving):
-			continue // the next session waits until the card is there again
+			continue // the next session waits until the GPU is there again
 		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
-			w.d.cfg.Logger.Info("Watching for errors of the cards starts again", "reason", complaint)
+			w.d.cfg.Logger.Info("Watching for errors of the GPUs starts again", "reason", complaint)
 		}
 		_ = sleep.For(ctx, sessionPause) // the loop looks whether ctx has ended
 	}
@@ -77,20 +77,20 @@ type watcher struct {
 	gate   *gate.Gate
 	// lookEvery is the constant, but for tests.
 	lookEvery time.Duration
-	// said is what was last reported of a card that is not watched.
+	// said is what was last reported of a GPU that is not watched.
 	said map[string]string
-	// energy is what each card had used up when last looked at.
+	// energy is what each GPU had used up when last looked at.
 	energy map[string]uint64
-	// shunned are cards that spoil the set, and since when.
+	// shunned are GPUs that spoil the set, and since when.
 	shunned map[string]time.Time
 }
 
-// watch is one set of events, with the cards registered in it.
+// watch is one set of events, with the GPUs registered in it.
 type watch struct {
 	*watcher
-	set   nvml.EventSet
-	load  string
-	cards map[string]nvml.Device
+	set  nvml.EventSet
+	load string
+	gpus map[string]nvml.Device
 	// stuck is set once a call hung that may still use the set.
 	stuck bool
 }
@@ -111,7 +111,7 @@ func (w *watcher) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &watch{watcher: w, set: set, cards: map[string]nvml.Device{}}
+	s := &watch{watcher: w, set: set, gpus: map[string]nvml.Device{}}
 	s.load, _ = w.d.LoadID()
 	defer s.free(ctx)
 
@@ -133,7 +133,7 @@ func (w *watcher) session(ctx context.Context) error {
 		case err == nil:
 			s.tell(ctx, event)
 		case !errors.Is(err, nvml.ERROR_TIMEOUT):
-			// Lost cards too: NVML does not say which one it is and would
+			// Lost GPUs too: NVML does not say which one it is and would
 			// answer so for ever. A new set leaves it out.
 			return err
 		}
@@ -159,25 +159,25 @@ func (s *watch) free(ctx context.Context) {
 	}
 }
 
-// glance is what a look found out about one card.
+// glance is what a look found out about one GPU.
 type glance struct {
 	pciAddress string
-	// device is set when the card was registered just now.
+	// device is set when the GPU was registered just now.
 	device nvml.Device
 	energy uint64
-	// unwatched says why the card has no events.
+	// unwatched says why the GPU has no events.
 	unwatched string
 	err       error
 }
 
-// look registers the cards that are not watched yet, and reads the counters of
-// the others. All cards at once: one that hangs delays the others by its
+// look registers the GPUs that are not watched yet, and reads the counters of
+// the others. All GPUs at once: one that hangs delays the others by its
 // patience and no more.
 func (s *watch) look(ctx context.Context) error {
 	if load, err := s.d.LoadID(); err == nil && load != s.load {
 		return errors.New("the driver was loaded anew")
 	}
-	bounded, cancel := context.WithTimeout(ctx, cardPatience)
+	bounded, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()
 	count, err := s.d.count(bounded)
 	if err != nil {
@@ -208,8 +208,8 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 	if time.Since(s.shunned[address]) < shunFor {
 		return glance{pciAddress: address}
 	}
-	registered := s.cards[address] != nil
-	g, err := onCard(ctx, s.d, address, func(c *card) (glance, error) {
+	registered := s.gpus[address] != nil
+	g, err := onGPU(ctx, s.d, address, func(c *gpuHandle) (glance, error) {
 		g := glance{pciAddress: address}
 		var err error
 		if g.energy, err = c.energy(); lost(err) {
@@ -225,8 +225,8 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 	return g
 }
 
-// register adds the card's events to the set, or says why it has none.
-func (c *card) register(set nvml.EventSet) (unwatched string, err error) {
+// register adds the GPU's events to the set, or says why it has none.
+func (c *gpuHandle) register(set nvml.EventSet) (unwatched string, err error) {
 	kinds, err := ask(c.task, "DeviceGetSupportedEventTypes", c.device.GetSupportedEventTypes)
 	if err == nil && kinds&watchedMask == 0 {
 		return "it reports no errors", nil
@@ -248,13 +248,13 @@ func (s *watch) note(g glance) error {
 	switch {
 	case g.err == nil && g.unwatched != "":
 		s.sayOnce(g.pciAddress, "unwatched", gpu.HealthEvent{Message: fmt.Sprintf(
-			"card %s cannot be watched for errors (%s); it is only asked from time to time", g.pciAddress, g.unwatched)})
+			"GPU %s cannot be watched for errors (%s); it is only asked from time to time", g.pciAddress, g.unwatched)})
 	case g.err == nil && g.device != nil:
-		s.cards[g.pciAddress] = g.device
+		s.gpus[g.pciAddress] = g.device
 		delete(s.said, g.pciAddress)
 	case lost(g.err) && g.pciAddress != "":
 		s.sayOnce(g.pciAddress, "lost", gpu.HealthEvent{Fatal: true, Message: g.err.Error()})
-		if s.cards[g.pciAddress] != nil {
+		if s.gpus[g.pciAddress] != nil {
 			return g.err
 		}
 	case errors.Is(g.err, nvml.ERROR_UNKNOWN):
@@ -264,7 +264,7 @@ func (s *watch) note(g glance) error {
 	case g.err != nil:
 		var hangs *StuckError
 		s.stuck = s.stuck || errors.As(g.err, &hangs)
-		s.d.cfg.Logger.V(1).Info("Card is not watched for errors now", "card", g.pciAddress, "reason", g.err.Error())
+		s.d.cfg.Logger.V(1).Info("GPU is not watched for errors now", "gpu", g.pciAddress, "reason", g.err.Error())
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	}
 	address, ok := s.addressOf(ctx, event.Device)
 	if !ok {
-		s.d.cfg.Logger.Info("An error of a card that cannot be told", "xid", number)
+		s.d.cfg.Logger.Info("An error of a GPU that cannot be told", "xid", number)
 		return
 	}
 	row := lookUpXID(number)
@@ -304,7 +304,7 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	e.Message = row.describe(address, number, e.GPUInstance)
 	switch row.class {
 	case application:
-		s.d.cfg.Logger.V(2).Info("An application failed on a card", "card", address, "reason", e.Message)
+		s.d.cfg.Logger.V(2).Info("An application failed on a GPU", "gpu", address, "reason", e.Message)
 		return
 	case ruled:
 		if !s.rule(ctx, address, &e) {
@@ -314,10 +314,10 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	s.send(address, e)
 }
 
-// rule asks the card what a changed recovery action means. Nothing is reported
+// rule asks the GPU what a changed recovery action means. Nothing is reported
 // when the driver asks for nothing any more.
 func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bool {
-	ctx, cancel := context.WithTimeout(ctx, cardPatience)
+	ctx, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()
 	err := s.d.CheckHealth(ctx, address)
 	if err == nil {
@@ -332,10 +332,10 @@ func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bo
 // noInstance stands where an event or a process has no instance (nvml.h).
 const noInstance = 0xFFFFFFFF
 
-// addressOf finds the card of an event: by its handle, which works for lost
-// cards too, or by asking it.
+// addressOf finds the GPU of an event: by its handle, which works for lost
+// GPUs too, or by asking it.
 func (s *watch) addressOf(ctx context.Context, device nvml.Device) (string, bool) {
-	for address, known := range s.cards {
+	for address, known := range s.gpus {
 		if known == device {
 			return address, true
 		}

@@ -43,7 +43,7 @@ func (m *machine) watchHealth() *watching {
 	return w
 }
 
-// xid raises an error until it is reported: what happens before the cards are
+// xid raises an error until it is reported: what happens before the GPUs are
 // registered is not.
 func (w *watching) xid(address string, number uint64, instance *int) gpu.HealthEvent {
 	w.t.Helper()
@@ -98,14 +98,14 @@ func TestWatchHealthReportsByClass(t *testing.T) {
 	assert.Equal(t, load, e.LoadID)
 	assert.NotZero(t, e.Energy)
 	assert.Nil(t, e.GPUInstance)
-	assert.Contains(t, e.Message, "card 0000:1b:00.0: XID 79: the card fell off the bus; drain and reboot the node")
+	assert.Contains(t, e.Message, "GPU 0000:1b:00.0: XID 79: the GPU fell off the bus; drain and reboot the node")
 
 	two := 2
 	e = w.xid(second, 94, &two)
 	assert.False(t, e.Fatal)
 	assert.Equal(t, 2, *e.GPUInstance)
 	e = w.xid(second, 95, &two)
-	assert.True(t, e.Fatal, "a fatal one counts for the whole card")
+	assert.True(t, e.Fatal, "a fatal one counts for the whole GPU")
 	assert.True(t, w.xid(second, 4711, nil).Fatal, "and so does one that nobody knows")
 
 	// A program's own errors are not reported, nor is a recovery action that
@@ -115,7 +115,7 @@ func TestWatchHealthReportsByClass(t *testing.T) {
 	for _, number := range []uint64{31, 109, 154} {
 		assert.Zero(t, w.count(second, number), "XID %d", number)
 	}
-	assert.Zero(t, w.count(first, 95), "the cards are told apart")
+	assert.Zero(t, w.count(first, 95), "the GPUs are told apart")
 }
 
 func TestWatchHealthAsksWhatARecoveryActionMeans(t *testing.T) {
@@ -129,10 +129,10 @@ func TestWatchHealthAsksWhatARecoveryActionMeans(t *testing.T) {
 	require.Eventually(t, func() bool { return w.count(address, 154) == 1 }, 10*time.Second, 10*time.Millisecond)
 	e, _ := w.last(address, 154)
 	assert.True(t, e.Fatal)
-	assert.Contains(t, e.Message, "the driver asks for a reset of the card once nobody uses it")
+	assert.Contains(t, e.Message, "the driver asks for a reset of the GPU once nobody uses it")
 }
 
-func TestWatchHealthReportsALostCardOnceAndTakesItUpAgain(t *testing.T) {
+func TestWatchHealthReportsALostGPUOnceAndTakesItUpAgain(t *testing.T) {
 	w := simulated(t, "h100x8").watchHealth()
 	gone, other := "0000:1b:00.0", "0000:43:00.0"
 	w.xid(gone, 63, nil)
@@ -170,7 +170,7 @@ func TestWatchHealthOutlivesAReload(t *testing.T) {
 	assert.NotEqual(t, before.LoadID, after.LoadID)
 }
 
-// deaf is a card without events.
+// deaf is a GPU without events.
 type deaf struct {
 	nvml.Device
 	kinds uint64
@@ -180,8 +180,8 @@ type deaf struct {
 func (d deaf) GetSupportedEventTypes() (uint64, nvml.Return)            { return d.kinds, nvml.SUCCESS }
 func (d deaf) RegisterEvents(kinds uint64, _ nvml.EventSet) nvml.Return { return d.ret }
 
-func TestCardsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
-	for name, card := range map[string]deaf{
+func TestGPUsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
+	for name, g := range map[string]deaf{
 		"no events":     {},
 		"not supported": {kinds: nvml.EventTypeXidCriticalError, ret: nvml.ERROR_NOT_SUPPORTED},
 	} {
@@ -193,14 +193,14 @@ func TestCardsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
 				if info, _ := d.GetPciInfo(); info.Bus != 0x17 {
 					return d
 				}
-				return deaf{d, card.kinds, card.ret}
+				return deaf{d, g.kinds, g.ret}
 			}))
 			w := m.watchHealth()
 			w.xid("0000:31:00.0", 95, nil)
 			require.Equal(t, 1, w.count("0000:17:00.0", 0))
 			e, _ := w.last("0000:17:00.0", 0)
 			assert.False(t, e.Fatal)
-			assert.Contains(t, e.Message, "card 0000:17:00.0 cannot be watched for errors")
+			assert.Contains(t, e.Message, "GPU 0000:17:00.0 cannot be watched for errors")
 			require.Equal(t, nvml.SUCCESS, m.nvml.Shutdown()) // a new session
 			w.xid("0000:31:00.0", 64, nil)
 			assert.Equal(t, 1, w.count("0000:17:00.0", 0))
@@ -208,7 +208,7 @@ func TestCardsThatCannotBeWatchedAreReportedOnce(t *testing.T) {
 	}
 }
 
-func TestACardThatSpoilsTheSetIsLeftAlone(t *testing.T) {
+func TestAGPUThatSpoilsTheSetIsLeftAlone(t *testing.T) {
 	m := simulated(t, "l4x4")
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "RegisterEvents", GPU: "0000:17:00.0", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	w := m.newWatcher(func(gpu.HealthEvent) {})
@@ -225,13 +225,13 @@ func TestWithoutEventsWatchHealthEnds(t *testing.T) {
 	assert.ErrorIs(t, m.WatchHealth(t.Context(), func(gpu.HealthEvent) {}), nvml.ERROR_NOT_SUPPORTED)
 }
 
-func TestACardThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
+func TestAGPUThatHangsDoesNotKeepTheOthersFromBeingWatched(t *testing.T) {
 	m := simulated(t, "l4x4")
 	hangs := nvdriver.CallFault{Call: "RegisterEvents", GPU: "0000:17:00.0", Hang: true}
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}})
 	t.Cleanup(m.noFaults)
 	w := m.watchHealth()
-	time.Sleep(cardPatience + 100*time.Millisecond)
+	time.Sleep(gpuPatience + 100*time.Millisecond)
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{hangs}, XIDs: []nvdriver.XID{{GPU: "0000:31:00.0", XID: 79}}})
 	require.Eventually(t, func() bool { return w.count("0000:31:00.0", 79) == 1 }, 10*time.Second, 10*time.Millisecond)
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// class is what an XID, an error number of the driver, means for the card.
+// class is what an XID, an error number of the driver, means for the GPU.
 type class int
 
 // The classes.
 const (
 	// application: a program did something wrong or lost its context. It must
-	// be started again; the card is well.
+	// be started again; the GPU is well.
 	application class = iota + 1
-	// informative: worth telling a person, but the card goes on working.
+	// informative: worth telling a person, but the GPU goes on working.
 	informative
-	// fatal: nothing new may be put on the card until something is done.
+	// fatal: nothing new may be put on the GPU until something is done.
 	fatal
 	// ruled: the number says only that the driver's recovery action changed;
 	// the action says what it means.
@@ -29,15 +29,15 @@ type ending int
 
 // The endings.
 const (
-	// endsWithReset: only a reset of the card, a reload of the driver or a
-	// reboot does. The card may answer as if nothing were wrong.
+	// endsWithReset: only a reset of the GPU, a reload of the driver or a
+	// reboot does. The GPU may answer as if nothing were wrong.
 	endsWithReset ending = iota
 	// endsWithDriver: the driver keeps account of it in its recovery action
 	// (NVIDIA's catalog, column "Xid 154 linkage"): once it asks for nothing
 	// more, it is over. Drivers before R565 have no recovery action; with
 	// them it takes a reset.
 	endsWithDriver
-	// endsWithAnswer: when the card answers again, it is over.
+	// endsWithAnswer: when the GPU answers again, it is over.
 	endsWithAnswer
 )
 
@@ -48,10 +48,10 @@ type cure string
 const (
 	cureNone    cure = ""
 	cureRestart cure = "the program must be started again"
-	cureReset   cure = "drain the node, end every program that has the card open, this plugin included, and run nvidia-smi --gpu-reset -i ADDRESS, or reboot the node"
+	cureReset   cure = "drain the node, end every program that has the GPU open, this plugin included, and run nvidia-smi --gpu-reset -i ADDRESS, or reboot the node"
 	cureReboot  cure = "drain and reboot the node; if it comes back, have the hardware checked"
-	cureCable   cure = "check the card's power cables"
-	cureNVLink  cure = "check the links with nvidia-smi nvlink -e -i ADDRESS, then reset the card or reboot the node"
+	cureCable   cure = "check the GPU's power cables"
+	cureNVLink  cure = "check the links with nvidia-smi nvlink -e -i ADDRESS, then reset the GPU or reboot the node"
 	cureSupport cure = "drain and reboot the node; if it comes back, ask NVIDIA's support"
 	cureVGPU    cure = "bring the guest's and the host's driver to versions that fit together"
 )
@@ -80,7 +80,7 @@ type xid struct {
 // unknownXID is what is not in the table, 999 included, which is NVML's word
 // for an XID that it does not know itself. As in NVIDIA's device plugin and its
 // DRA driver what is not known to be harmless is fatal: the price is a taint,
-// and that of the opposite a pod on a broken card. But unlike there it does not
+// and that of the opposite a pod on a broken GPU. But unlike there it does not
 // last: the driver's recovery action ends it.
 func unknownXID() xid {
 	return xid{class: fatal, ends: endsWithDriver, meaning: "an error that this version does not know", cure: cureSupport}
@@ -108,7 +108,7 @@ func lookUpXID(number uint64) xid {
 // describe is the text for people about an event.
 func (x xid) describe(pciAddress string, number uint64, gpuInstance *int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "card %s: XID %d", pciAddress, number)
+	fmt.Fprintf(&b, "GPU %s: XID %d", pciAddress, number)
 	if gpuInstance != nil {
 		fmt.Fprintf(&b, " in GPU instance %d", *gpuInstance)
 	}
@@ -119,7 +119,7 @@ func (x xid) describe(pciAddress string, number uint64, gpuInstance *int) string
 	return b.String()
 }
 
-// watchedEvents are the kinds of NVML events that say something about a card's
+// watchedEvents are the kinds of NVML events that say something about a GPU's
 // health, and the XID that means the same. NVML gives the number with XID
 // events alone.
 var watchedEvents = map[uint64]uint64{

@@ -46,7 +46,7 @@ func TestXIDClasses(t *testing.T) {
 	}
 }
 
-// What NVIDIA's own drivers skip must never take a card out of service.
+// What NVIDIA's own drivers skip must never take a GPU out of service.
 func TestWhatThePeersSkipIsNeverFatal(t *testing.T) {
 	for _, number := range []uint64{13, 31, 43, 45, 68, 109} {
 		assert.Equal(t, application, lookUpXID(number).class, "XID %d", number)
@@ -55,10 +55,10 @@ func TestWhatThePeersSkipIsNeverFatal(t *testing.T) {
 
 func TestXIDText(t *testing.T) {
 	three := 3
-	assert.Equal(t, "card 0000:1b:00.0: XID 95 in GPU instance 3: an uncorrectable memory error that could not be contained: "+
-		"every program on the card is affected; drain the node, end every program that has the card open, this plugin included, "+
+	assert.Equal(t, "GPU 0000:1b:00.0: XID 95 in GPU instance 3: an uncorrectable memory error that could not be contained: "+
+		"every program on the GPU is affected; drain the node, end every program that has the GPU open, this plugin included, "+
 		"and run nvidia-smi --gpu-reset -i 0000:1b:00.0, or reboot the node", lookUpXID(95).describe("0000:1b:00.0", 95, &three))
-	assert.Equal(t, "card 0000:1b:00.0: XID 63: a bad row of memory is going to be replaced at the next reset",
+	assert.Equal(t, "GPU 0000:1b:00.0: XID 63: a bad row of memory is going to be replaced at the next reset",
 		lookUpXID(63).describe("0000:1b:00.0", 63, nil))
 }
 

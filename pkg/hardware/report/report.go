@@ -11,14 +11,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Report is what the hardware says. What a card or its driver does not tell is
+// Report is what the hardware says. What a GPU or its driver does not tell is
 // absent.
 type Report struct {
 	Drivers []Driver `json:"drivers"`
-	Cards   []Card   `json:"cards"`
+	GPUs    []GPU    `json:"gpus"`
 }
 
-// Driver is the kernel driver of one vendor's cards.
+// Driver is the kernel driver of one vendor's GPUs.
 type Driver struct {
 	Vendor  gpu.Vendor `json:"vendor"`
 	Version string     `json:"version,omitempty"`
@@ -28,22 +28,22 @@ type Driver struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Card is one card.
-type Card struct {
+// GPU is one GPU.
+type GPU struct {
 	// Name is the stable name ("gpu-0000-c1-00-0").
 	Name       string     `json:"name"`
 	Vendor     gpu.Vendor `json:"vendor"`
 	PCIAddress string     `json:"pciAddress"`
 	// ID is the vendor's own handle, for people: "NVML index 3".
 	ID string `json:"id,omitempty"`
-	// DeviceNode is the card's own ("/dev/nvidia3").
+	// DeviceNode is the GPU's own ("/dev/nvidia3").
 	DeviceNode  string `json:"deviceNode,omitempty"`
 	UUID        string `json:"uuid,omitempty"`
 	ProductName string `json:"productName,omitempty"`
 
-	// MIG is absent on cards that do not know it.
+	// MIG is absent on GPUs that do not know it.
 	MIG *Switch `json:"mig,omitempty"`
-	// ComputePartition and MemoryPartition are the modes that an AMD card is in
+	// ComputePartition and MemoryPartition are the modes that an AMD GPU is in
 	// ("CPX", "NPS1"), ComputePartitions those that it can be switched to.
 	ComputePartition  string       `json:"computePartition,omitempty"`
 	ComputePartitions []string     `json:"computePartitions,omitempty"`
@@ -54,24 +54,24 @@ type Card struct {
 	Temperature *uint32 `json:"temperatureCelsius,omitempty"`
 	Power       *Power  `json:"power,omitempty"`
 	Persistence *bool   `json:"persistenceMode,omitempty"`
-	// ComputeMode says who may start programs on an NVIDIA card.
+	// ComputeMode says who may start programs on an NVIDIA GPU.
 	ComputeMode string `json:"computeMode,omitempty"`
 	ECC         *ECC   `json:"ecc,omitempty"`
 
 	Partitions []Partition `json:"partitions,omitempty"`
 	Processes  []Process   `json:"processes,omitempty"`
 
-	// Unhealthy says what is wrong with the card.
+	// Unhealthy says what is wrong with the GPU.
 	Unhealthy string `json:"unhealthy,omitempty"`
-	// Obstacles say what cannot be had of the card now, and why.
+	// Obstacles say what cannot be had of the GPU now, and why.
 	Obstacles []string `json:"obstacles,omitempty"`
 	// Errors say what could not be read.
 	Errors []string `json:"errors,omitempty"`
-	// Note is for the caller, to say more about the card.
+	// Note is for the caller, to say more about the GPU.
 	Note string `json:"note,omitempty"`
 }
 
-// Switch is something that a reset of the card may change.
+// Switch is something that a reset of the GPU may change.
 type Switch struct {
 	On bool `json:"on"`
 	// Pending is what it is going to be after the next reset.
@@ -106,12 +106,12 @@ type ECC struct {
 	// Uncorrected counts the errors since the driver was loaded.
 	Uncorrected *uint64 `json:"uncorrectedErrors,omitempty"`
 	// RemapPending and RemapFailed are about bad rows of memory, which a reset
-	// replaces. NVIDIA cards with partitions do not tell.
+	// replaces. NVIDIA GPUs with partitions do not tell.
 	RemapPending bool `json:"remapPending,omitempty"`
 	RemapFailed  bool `json:"remapFailed,omitempty"`
 }
 
-// Partition is a piece of a card that exists now.
+// Partition is a piece of a GPU that exists now.
 type Partition struct {
 	// Name is the name of the device that it is ("gpu-0000-c1-00-0-mig-1g-10gb-4").
 	Name string   `json:"name"`
@@ -134,7 +134,7 @@ type Partition struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Process is a program that uses the card.
+// Process is a program that uses the GPU.
 type Process struct {
 	PID int `json:"pid"`
 	// Name is empty when the driver does not tell it, as in a container that
@@ -143,11 +143,11 @@ type Process struct {
 	// Memory is in bytes, absent when the driver does not tell.
 	Memory *uint64 `json:"memoryBytes,omitempty"`
 	// Partition is the ID of the partition that it uses, absent when it uses the
-	// whole card.
+	// whole GPU.
 	Partition string `json:"partition,omitempty"`
 }
 
-// Partition is what the vocabulary calls the partition, on a card.
+// Partition is what the vocabulary calls the partition, on a GPU.
 func (p *Partition) Partition(pciAddress string) gpu.Partition {
 	out := gpu.Partition{
 		GPU: pciAddress, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size,
@@ -167,10 +167,10 @@ type Source struct {
 	Err    error
 }
 
-// Merge brings together what several drivers say, the cards in PCI order. A
+// Merge brings together what several drivers say, the GPUs in PCI order. A
 // driver that fails is in the report with the reason; if all fail, so does Merge.
 func Merge(sources ...Source) (Report, error) {
-	merged := Report{Drivers: []Driver{}, Cards: []Card{}}
+	merged := Report{Drivers: []Driver{}, GPUs: []GPU{}}
 	var errs []error
 	for _, s := range sources {
 		if s.Err != nil {
@@ -179,12 +179,12 @@ func Merge(sources ...Source) (Report, error) {
 			continue
 		}
 		merged.Drivers = append(merged.Drivers, s.Report.Drivers...)
-		merged.Cards = append(merged.Cards, s.Report.Cards...)
+		merged.GPUs = append(merged.GPUs, s.Report.GPUs...)
 	}
 	if len(errs) > 0 && len(errs) == len(sources) {
 		return Report{}, errors.Join(errs...)
 	}
-	slices.SortStableFunc(merged.Cards, func(a, b Card) int { return strings.Compare(a.PCIAddress, b.PCIAddress) })
+	slices.SortStableFunc(merged.GPUs, func(a, b GPU) int { return strings.Compare(a.PCIAddress, b.PCIAddress) })
 	return merged, nil
 }
 

@@ -21,11 +21,11 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 // gb is so many GiB, in bytes.
 func gb(n float64) uint64 { return uint64(n * (1 << 30)) }
 
-// nvidiaReport is a card that is cut by MIG, with something of everything.
+// nvidiaReport is a GPU that is cut by MIG, with something of everything.
 func nvidiaReport() Report {
 	return Report{
 		Drivers: []Driver{{Vendor: gpu.NVIDIA, Version: "580.159.04", CUDAVersion: "13.0"}},
-		Cards: []Card{{
+		GPUs: []GPU{{
 			Name: "gpu-0000-1b-00-0", Vendor: gpu.NVIDIA, PCIAddress: "0000:1b:00.0", ID: "NVML index 0", DeviceNode: "/dev/nvidia0",
 			UUID: "GPU-1", ProductName: "NVIDIA H100 80GB HBM3", MIG: &Switch{On: true},
 			Memory: &Memory{Total: gb(79.6), Used: new(gb(0.5)), Reserved: gb(0.5)},
@@ -37,17 +37,17 @@ func nvidiaReport() Report {
 				{Name: "gpu-0000-1b-00-0-mig-1g-10gb-6", Type: gpu.TypeMIG, ID: "GI 5", Profile: "1g.10gb", Start: 6, Size: 1, HalfMade: "no compute instance"},
 			},
 			Processes: []Process{{PID: 4242, Name: "python", Memory: new(gb(0.5)), Partition: "GI 1"}},
-			Errors:    []string{"card 0000:1b:00.0: DeviceGetFanSpeed: ERROR_UNKNOWN"},
+			Errors:    []string{"GPU 0000:1b:00.0: DeviceGetFanSpeed: ERROR_UNKNOWN"},
 		}},
 	}
 }
 
-// amdReport is one card in a mode that nothing has asked for yet, and one that
+// amdReport is one GPU in a mode that nothing has asked for yet, and one that
 // does not answer.
 func amdReport() Report {
 	return Report{
 		Drivers: []Driver{{Vendor: gpu.AMD, Version: "6.16.13"}},
-		Cards: []Card{
+		GPUs: []GPU{
 			{
 				Name: "gpu-0000-05-00-0", Vendor: gpu.AMD, PCIAddress: "0000:05:00.0", ID: "card1", DeviceNode: "/dev/dri/renderD128",
 				UUID: "e3a9", ProductName: "AMD Instinct MI300X", Memory: &Memory{Total: gb(192), Used: new(gb(0.3))},
@@ -58,7 +58,7 @@ func amdReport() Report {
 					{Name: "gpu-0000-05-00-0-dpx-1", Type: gpu.TypeXCP, Profile: "dpx", Start: 1, HalfMade: "no KFD node"},
 				},
 				Processes: []Process{{PID: 17, Name: "amd-metrics-exporter", Partition: "dpx-0"}, {PID: 18}},
-				Obstacles: []string{"not to be had now: cpx-0, cpx-1: process 17 (amd-metrics-exporter) keeps the card from being switched"},
+				Obstacles: []string{"not to be had now: cpx-0, cpx-1: process 17 (amd-metrics-exporter) keeps the GPU from being switched"},
 			},
 			{Vendor: gpu.AMD, ID: "card2", Unhealthy: "it does not answer"},
 		},
@@ -87,16 +87,16 @@ func TestTextOfBothVendors(t *testing.T) {
 	golden(t, "both.txt", r)
 }
 
-// One vendor's driver that fails hides nothing of the other's cards.
+// One vendor's driver that fails hides nothing of the other's GPUs.
 func TestOneDriverFails(t *testing.T) {
-	broken := errors.New("card 0000:05:00.0: amdgpu does not answer")
+	broken := errors.New("GPU 0000:05:00.0: amdgpu does not answer")
 	r, err := Merge(Source{Vendor: gpu.NVIDIA, Report: nvidiaReport()}, Source{Vendor: gpu.AMD, Err: broken})
 	require.NoError(t, err)
 	golden(t, "one-fails.txt", r)
 
 	_, err = Merge(Source{Vendor: gpu.AMD, Err: broken})
 	require.ErrorIs(t, err, broken)
-	require.ErrorContains(t, err, "AMD: card 0000:05:00.0")
+	require.ErrorContains(t, err, "AMD: GPU 0000:05:00.0")
 }
 
 func TestJSON(t *testing.T) {
@@ -113,7 +113,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestPartitionOfReport(t *testing.T) {
-	parts := nvidiaReport().Cards[0].Partitions
+	parts := nvidiaReport().GPUs[0].Partitions
 	assert.Equal(t, gpu.Partition{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "3g.40gb", Size: 4, UUID: "MIG-1", Complete: true, ID: "GI 1"}, parts[0].Partition("0000:1b:00.0"))
 	assert.Equal(t, gpu.Partition{GPU: "0000:1b:00.0", Type: gpu.TypeMIG, Profile: "1g.10gb", Start: 6, Size: 1, ID: "GI 5"}, parts[1].Partition("0000:1b:00.0"))
 }

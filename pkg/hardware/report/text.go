@@ -15,7 +15,7 @@ func (r Report) WriteText(w io.Writer) error {
 	for _, d := range r.Drivers {
 		r.writeDriver(&b, d)
 	}
-	for _, c := range r.Cards {
+	for _, c := range r.GPUs {
 		b.WriteString("\n")
 		c.writeText(&b)
 	}
@@ -30,23 +30,23 @@ func (r Report) writeDriver(b *strings.Builder, d Driver) {
 		return
 	}
 	count := 0
-	for _, c := range r.Cards {
+	for _, c := range r.GPUs {
 		if c.Vendor == d.Vendor {
 			count++
 		}
 	}
-	cuda, cards := "", "cards"
+	cuda, gpus := "", "GPUs"
 	if d.CUDAVersion != "" {
 		cuda = "CUDA " + d.CUDAVersion
 	}
 	if count == 1 {
-		cards = "card"
+		gpus = "GPU"
 	}
 	name := strings.TrimSpace(d.Vendor.Title() + " driver " + d.Version)
-	fmt.Fprintf(b, "%s\n", strings.Join(nonEmpty(name, cuda, fmt.Sprintf("%d %s", count, cards)), ", "))
+	fmt.Fprintf(b, "%s\n", strings.Join(nonEmpty(name, cuda, fmt.Sprintf("%d %s", count, gpus)), ", "))
 }
 
-// line is one property of a card: a name, and what there is to say.
+// line is one property of a GPU: a name, and what there is to say.
 func line(b *strings.Builder, name string, parts ...string) {
 	var told []string
 	for _, part := range parts {
@@ -59,10 +59,10 @@ func line(b *strings.Builder, name string, parts ...string) {
 	}
 }
 
-func (c Card) writeText(b *strings.Builder) {
+func (c GPU) writeText(b *strings.Builder) {
 	name := c.Name
 	if name == "" {
-		name = "card with " + c.ID
+		name = "GPU with " + c.ID
 	}
 	health := "healthy"
 	if c.Unhealthy != "" {
@@ -125,7 +125,7 @@ func wrap(text string) string {
 	return b.String()
 }
 
-func (c Card) migText() string {
+func (c GPU) migText() string {
 	if c.MIG == nil {
 		return ""
 	}
@@ -155,7 +155,7 @@ func (m *Memory) text() string {
 
 func gib(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
 
-func (c Card) loadText() []string {
+func (c GPU) loadText() []string {
 	var parts []string
 	if u := c.Utilization; u != nil {
 		parts = append(parts, fmt.Sprintf("compute %d %%, memory %d %%", u.Compute, u.Memory))
@@ -173,7 +173,7 @@ func (c Card) loadText() []string {
 	return parts
 }
 
-func (c Card) modesText() []string {
+func (c GPU) modesText() []string {
 	var parts []string
 	if c.ComputePartition != "" {
 		mode := "compute " + c.ComputePartition
@@ -195,7 +195,7 @@ func (c Card) modesText() []string {
 	return parts
 }
 
-func (c Card) eccText() []string {
+func (c GPU) eccText() []string {
 	e := c.ECC
 	if e == nil {
 		return nil
@@ -233,7 +233,7 @@ func writeTable(b *strings.Builder, rows []string, notes map[int]string) {
 	}
 }
 
-func (c Card) writePartitions(b *strings.Builder) {
+func (c GPU) writePartitions(b *strings.Builder) {
 	if len(c.Partitions) == 0 {
 		return
 	}
@@ -290,13 +290,13 @@ func (m *Memory) cell() string {
 	return fmt.Sprintf("%.1f/%.1f", gib(*m.Used), gib(m.Total))
 }
 
-func (c Card) writeProcesses(b *strings.Builder) {
+func (c GPU) writeProcesses(b *strings.Builder) {
 	if len(c.Processes) == 0 {
 		return
 	}
 	rows := []string{"PID\tMEMORY\tIN\tNAME"}
 	for _, p := range c.Processes {
-		memory, in := "-", "card"
+		memory, in := "-", "GPU"
 		if p.Memory != nil {
 			memory = fmt.Sprintf("%.1f GiB", gib(*p.Memory))
 		}

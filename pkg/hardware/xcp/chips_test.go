@@ -12,7 +12,7 @@ type chip struct {
 
 // chips is every model that has compute partitions. XCCs and compute units are
 // those of AMD's data sheets. The memory modes are all that go with a compute mode
-// of the chip in the kernel's rule; a card may be able to do fewer of them.
+// of the chip in the kernel's rule; a GPU may be able to do fewer of them.
 //
 // Read on real machines: the memory of MI300X (ROCm/k8s-gpu-dra-driver,
 // docs/demo.md), of MI350X (the KFD nodes that ROCm/rocm-systems has for
@@ -41,7 +41,7 @@ func chipOf(name string) chip {
 	panic("no chip " + name)
 }
 
-// facts are those of a card of the model in a memory mode.
+// facts are those of a GPU of the model in a memory mode.
 func (c chip) facts(memory MemoryMode) Facts {
 	f := Facts{
 		PCIAddress: "0000:c1:00.0", XCCs: c.XCCs, ComputeUnits: c.units, Memory: c.memory << 20,
@@ -53,8 +53,8 @@ func (c chip) facts(memory MemoryMode) Facts {
 	return f
 }
 
-// card is one with these placements, for the arithmetic.
-func card(f Facts) gpu.GPU {
+// GPU is one with these placements, for the arithmetic.
+func gpuWith(f Facts) gpu.GPU {
 	placements, counters := Devices(f)
 	return gpu.GPU{PCIAddress: f.PCIAddress, Vendor: gpu.AMD, Counters: counters, Placements: placements}
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// division is a mode that a card offers, and into how many partitions it then
+// division is a mode that a GPU offers, and into how many partitions it then
 // divides.
 type division struct {
 	mode Mode
 	n    int
 }
 
-// layout is what keeps the devices of a card apart: its memory, and a lock for
+// layout is what keeps the devices of a GPU apart: its memory, and a lock for
 // each partition of each mode in which there are several. What there is does not follow
-// the memory mode, so that a change of that writes one slice of the card anew and not
+// the memory mode, so that a change of that writes one slice of the GPU anew and not
 // two.
 //
-// A card is in one mode at a time. A partition takes its own lock whole, and of
-// the locks of every coarser mode the part that it is of the card. All
+// A GPU is in one mode at a time. A partition takes its own lock whole, and of
+// the locks of every coarser mode the part that it is of the GPU. All
 // partitions of a mode together fill such a lock exactly, and any of them leaves
 // too little of it for the partition whose lock it is. So devices fit together
 // exactly if they are of one mode and no piece is there twice.
@@ -31,13 +31,13 @@ type layout struct {
 	memory int64
 	// divisions are finest first, and of different numbers of partitions.
 	divisions []division
-	// locks are those that have locks: the divisions, and those that the card offers
+	// locks are those that have locks: the divisions, and those that the GPU offers
 	// under other memory modes. Nobody takes of the locks of these.
 	locks []division
 }
 
 // lockCounter is "c3" for the lock of the partition cpx-3: the devices of a node
-// with eight cards name locks some six hundred times.
+// with eight GPUs name locks some six hundred times.
 func lockCounter(m Mode, index int) string { return fmt.Sprintf("%s%d", m.Profile()[:1], index) }
 
 // lock is how many parts each lock of a division has.
@@ -48,12 +48,12 @@ func (l layout) lock(d division) int64 {
 	return int64(l.xccs)
 }
 
-// counters is what the card has to give.
+// counters is what the GPU has to give.
 func (l layout) counters() gpu.Counters {
 	counters := gpu.Counters{gpu.CounterMemory: l.memory}
 	for _, d := range l.locks {
 		if d.mode == SPX {
-			continue // the whole card takes all memory and needs no lock
+			continue // the whole GPU takes all memory and needs no lock
 		}
 		for index := range d.n {
 			counters[lockCounter(d.mode, index)] = l.lock(d)
@@ -80,9 +80,9 @@ func (l layout) consumption(p division, index int) gpu.Counters {
 	return takes
 }
 
-// whole is what the whole card takes. All partitions take memory, so all of it
+// whole is what the whole GPU takes. All partitions take memory, so all of it
 // is everything; to name the locks too would say the same at greater length, in
-// every node's slices and on every scheduling attempt. Of a card that does not
+// every node's slices and on every scheduling attempt. Of a GPU that does not
 // tell its memory it is the locks that count.
 func (l layout) whole() gpu.Counters {
 	all := l.counters()

@@ -9,9 +9,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// cards are those of all chips in all memory modes in which they offer anything,
+// GPUs are those of all chips in all memory modes in which they offer anything,
 // and some that no chip is like.
-func cards() map[string]Facts {
+func gpus() map[string]Facts {
 	all := map[string]Facts{
 		// Modes that are no multiples of each other.
 		"twelve XCCs":                     {XCCs: 12, Memory: 96 << 30, MemoryMode: NPS1, Modes: []Mode{SPX, DPX, TPX, QPX}},
@@ -66,7 +66,7 @@ func TestCountersDoNotFollowTheMemoryMode(t *testing.T) {
 
 func TestConsumption(t *testing.T) {
 	f := chipOf("MI300X").facts(NPS1)
-	g := card(f)
+	g := gpuWith(f)
 	assert.Equal(t, gpu.Counters{
 		"memory": f.Memory,
 		"d0":     8, "d1": 8,
@@ -91,7 +91,7 @@ func TestConsumption(t *testing.T) {
 func TestMemoryCountsEvenly(t *testing.T) {
 	f := chipOf("MI308X").facts(NPS4)
 	f.Seen = map[Mode][]int64{CPX: {90 << 30, 90 << 30, 90 << 30, 90 << 30}}
-	g := card(f)
+	g := gpuWith(f)
 	sum := gpu.Counters{}
 	for _, p := range g.Placements {
 		assert.EqualValues(t, 90<<30, p.Memory)
@@ -101,13 +101,13 @@ func TestMemoryCountsEvenly(t *testing.T) {
 	assert.Empty(t, sum.Exceeds(g.Counters))
 }
 
-// TestEverySetOfDevices looks at all sets of devices of a card with the
+// TestEverySetOfDevices looks at all sets of devices of a GPU with the
 // arithmetic of the scheduler: devices fit together exactly if all of them are of
 // one mode, and then none of them fits a second time.
 func TestEverySetOfDevices(t *testing.T) {
-	for name, f := range cards() {
+	for name, f := range gpus() {
 		t.Run(name, func(t *testing.T) {
-			g := card(f)
+			g := gpuWith(f)
 			sets, fitting := 0, 0
 			var visit func(next int, chosen []gpu.Placement, sum gpu.Counters)
 			visit = func(next int, chosen []gpu.Placement, sum gpu.Counters) {

@@ -7,19 +7,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Facts is what decides what a card offers.
+// Facts is what decides what a GPU offers.
 type Facts struct {
 	PCIAddress string
-	// XCCs is the number of accelerator complexes of the whole card.
+	// XCCs is the number of accelerator complexes of the whole GPU.
 	XCCs int
-	// ComputeUnits is the number of compute units of the whole card.
+	// ComputeUnits is the number of compute units of the whole GPU.
 	ComputeUnits int64
-	// Memory is that of the whole card, in bytes: mem_info_vram_total.
+	// Memory is that of the whole GPU, in bytes: mem_info_vram_total.
 	Memory int64
-	// MemoryMode is the one that the card is in, empty for a card that cannot be
+	// MemoryMode is the one that the GPU is in, empty for a GPU that cannot be
 	// cut.
 	MemoryMode MemoryMode
-	// Modes are the compute modes that the card can be in now, in any order.
+	// Modes are the compute modes that the GPU can be in now, in any order.
 	Modes []Mode
 	// Elsewhere are those that it can be in under other memory modes, in any order, as
 	// far as that is known. Nothing of them is offered, but their locks are there, so
@@ -33,17 +33,17 @@ type Facts struct {
 	Engines map[Mode]map[string]int64
 }
 
-// cuttable tells whether the card has modes at all.
+// cuttable tells whether the GPU has modes at all.
 func (f Facts) cuttable() bool { return f.MemoryMode != "" && len(f.Modes) > 0 }
 
-// divisions lists the modes that the card offers, finest first.
+// divisions lists the modes that the GPU offers, finest first.
 func (f Facts) divisions() []division { return f.divided(f.Modes) }
 
-// locks lists the modes that the card offers under any memory mode, finest first.
+// locks lists the modes that the GPU offers under any memory mode, finest first.
 func (f Facts) locks() []division { return f.divided(slices.Concat(f.Modes, f.Elsewhere)) }
 
-// divided lists into what modes divide the card, finest first. A mode that the
-// XCCs do not divide into is not offered, whoever says that it is legal. Of a card
+// divided lists into what modes divide the GPU, finest first. A mode that the
+// XCCs do not divide into is not offered, whoever says that it is legal. Of a GPU
 // whose driver does not tell the XCCs there is the whole only.
 func (f Facts) divided(into []Mode) []division {
 	var all []division
@@ -55,24 +55,24 @@ func (f Facts) divided(into []Mode) []division {
 	return all
 }
 
-// Devices turns what a card can do into its placements, the most preferred
+// Devices turns what a GPU can do into its placements, the most preferred
 // first, and the counters that keep them apart.
 //
 // The order is policy, since the scheduler takes the first that fits: the finest
-// mode first, so that a claim for any partition spoils least, the whole card
+// mode first, so that a claim for any partition spoils least, the whole GPU
 // last. It does not follow the live mode: the devices are the same in all of
 // them, and a switch writes nothing to the API.
 func Devices(f Facts) ([]gpu.Placement, gpu.Counters) {
 	if !f.cuttable() {
 		counters := gpu.Counters{gpu.CounterMemory: f.Memory}
-		return []gpu.Placement{wholeCard(f, "", maps.Clone(counters))}, counters
+		return []gpu.Placement{wholeGPU(f, "", maps.Clone(counters))}, counters
 	}
 	l := layout{xccs: f.XCCs, memory: f.Memory, divisions: f.divisions(), locks: f.locks()}
 	counters := l.counters()
 	var all []gpu.Placement
 	for _, d := range l.divisions {
 		if d.mode == SPX {
-			all = append(all, wholeCard(f, SPX, l.whole()))
+			all = append(all, wholeGPU(f, SPX, l.whole()))
 			continue
 		}
 		all = append(all, partitions(f, l, d)...)
@@ -112,8 +112,8 @@ func isolation(memory MemoryMode, n int) gpu.Isolation {
 	return gpu.IsolationKernel
 }
 
-// wholeCard is the placement that cuts nothing. It takes all there is.
-func wholeCard(f Facts, m Mode, takes gpu.Counters) gpu.Placement {
+// wholeGPU is the placement that cuts nothing. It takes all there is.
+func wholeGPU(f Facts, m Mode, takes gpu.Counters) gpu.Placement {
 	return gpu.Placement{
 		GPU:          f.PCIAddress,
 		Type:         gpu.TypeGPU,

@@ -30,10 +30,10 @@ func TestOrderIsPolicy(t *testing.T) {
 		for i, end := range test.want {
 			want[i] = "gpu-0000-c1-00-0" + end
 		}
-		assert.Equal(t, want, names(card(f).Placements), "%s under %s", test.chip, test.memory)
+		assert.Equal(t, want, names(gpuWith(f).Placements), "%s under %s", test.chip, test.memory)
 		slices.Reverse(f.Modes)
 		f.Modes = append(f.Modes, f.Modes[0])
-		assert.Equal(t, want, names(card(f).Placements), "whatever the order in which the driver lists the modes")
+		assert.Equal(t, want, names(gpuWith(f).Placements), "whatever the order in which the driver lists the modes")
 	}
 }
 
@@ -72,7 +72,7 @@ func TestDevices(t *testing.T) {
 		c := chipOf(test.chip)
 		memory := MemoryOf(c.memory<<20, test.memory, test.n)
 		found := 0
-		for _, p := range card(c.facts(test.memory)).Placements {
+		for _, p := range gpuWith(c.facts(test.memory)).Placements {
 			if p.Profile != test.mode.Profile() {
 				continue
 			}
@@ -96,7 +96,7 @@ func TestDevices(t *testing.T) {
 func TestSeenMemoryBeatsTheCalculation(t *testing.T) {
 	f := chipOf("MI308X").facts(NPS1)
 	f.Seen = map[Mode][]int64{CPX: {1 << 30, 0, 3 << 30}, DPX: {5 << 30, 6 << 30, 7 << 30}}
-	g := card(f)
+	g := gpuWith(f)
 	want := []int64{1 << 30, 49148 << 20, 3 << 30, 49148 << 20, 5 << 30, 6 << 30, f.Memory}
 	for i, p := range g.Placements {
 		assert.Equal(t, want[i], p.Memory, p.Name())
@@ -116,16 +116,16 @@ func TestSwitchChangesNothing(t *testing.T) {
 		{"MI308X", NPS4, map[Mode][]int64{CPX: {51539607552, 51539607552, 51539607552, 51522830336}}},
 	} {
 		f := chipOf(test.chip).facts(test.memory)
-		before := card(f)
+		before := gpuWith(f)
 		f.Seen = test.seen
-		assert.Equal(t, before, card(f), test.chip)
+		assert.Equal(t, before, gpuWith(f), test.chip)
 	}
 }
 
 func TestEngines(t *testing.T) {
 	f := chipOf("MI300X").facts(NPS1)
 	f.Engines = map[Mode]map[string]int64{SPX: {"decoders": 4, "jpegEngines": 32}, CPX: {"jpegEngines": 4}}
-	g := card(f)
+	g := gpuWith(f)
 	whole, one := g.Placements[len(g.Placements)-1], g.Placements[0]
 	assert.Equal(t, map[string]int64{"decoders": 4, "jpegEngines": 32}, whole.Engines)
 	assert.Equal(t, map[string]int64{"jpegEngines": 4}, one.Engines)
@@ -145,14 +145,14 @@ func TestPlacementsShareNoMaps(t *testing.T) {
 	assert.Equal(t, f.Memory, counters[gpu.CounterMemory])
 }
 
-func TestCardThatCannotBeCut(t *testing.T) {
+func TestGPUThatCannotBeCut(t *testing.T) {
 	for name, f := range map[string]Facts{
 		"an MI210: no modes at all": {},
 		"no memory mode":            {Modes: []Mode{SPX, CPX}, XCCs: 8},
 		"no compute modes":          {MemoryMode: NPS1, XCCs: 8},
 	} {
 		f.PCIAddress, f.Memory, f.ComputeUnits = "0000:c1:00.0", 64<<30, 104
-		g := card(f)
+		g := gpuWith(f)
 		require.Len(t, g.Placements, 1, name)
 		whole := g.Placements[0]
 		assert.Equal(t, "gpu-0000-c1-00-0", whole.Name())
@@ -171,14 +171,14 @@ func TestCardThatCannotBeCut(t *testing.T) {
 func TestModesThatTheChipCannotBeIn(t *testing.T) {
 	f := chipOf("MI300X").facts(NPS1)
 	f.Modes, f.Elsewhere = []Mode{SPX, TPX, "OPX"}, nil
-	g := card(f)
+	g := gpuWith(f)
 	require.Len(t, g.Placements, 1)
 	assert.Equal(t, "spx", g.Placements[0].Profile)
 	assert.Equal(t, gpu.Counters{gpu.CounterMemory: f.Memory}, g.Counters)
 
 	f.Modes = []Mode{TPX}
-	assert.Empty(t, card(f).Placements, "not even the whole card: it cannot be in SPX")
+	assert.Empty(t, gpuWith(f).Placements, "not even the whole GPU: it cannot be in SPX")
 
 	f.Modes, f.XCCs = []Mode{SPX, CPX}, 0
-	assert.Equal(t, []string{"gpu-0000-c1-00-0"}, names(card(f).Placements), "a driver that does not tell the XCCs")
+	assert.Equal(t, []string{"gpu-0000-c1-00-0"}, names(gpuWith(f).Placements), "a driver that does not tell the XCCs")
 }

@@ -1,11 +1,11 @@
 package xcp
 
 const (
-	// reserved is what is missing at the end of the card's memory in every memory
+	// reserved is what is missing at the end of the GPU's memory in every memory
 	// mode: MI300X has 192 GiB and shows 196592 MiB, and only the last partition of
 	// an MI308X under NPS4 is smaller than the others.
 	reserved = 16 << 20
-	// granule is what the size of the card is a multiple of with the missing part.
+	// granule is what the size of the GPU is a multiple of with the missing part.
 	granule = 1 << 30
 	page    = 4 << 10
 )
@@ -13,9 +13,9 @@ const (
 // MemoryOf is the memory of each of n partitions under a memory mode, in bytes.
 // The total is mem_info_vram_total. Each region of the memory is divided evenly
 // among its partitions, in whole pages (amdgpu's mem_partition.size /
-// num_xcp_per_mem_partition); the last region lacks what the card reserves.
+// num_xcp_per_mem_partition); the last region lacks what the GPU reserves.
 //
-// It is for modes that the card is not in: what KFD shows of a live one is the
+// It is for modes that the GPU is not in: what KFD shows of a live one is the
 // truth.
 func MemoryOf(total int64, memory MemoryMode, n int) []int64 {
 	if n < 1 {

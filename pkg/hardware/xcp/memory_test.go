@@ -66,7 +66,7 @@ func TestMemoryOfAsKFDShowsIt(t *testing.T) {
 	assert.Equal(t, []int64{103070826496, 103070826496}, MemoryOf(196592<<20, NPS1, 2))
 }
 
-func TestMemoryOfOddCards(t *testing.T) {
+func TestMemoryOfOddGPUs(t *testing.T) {
 	const gib = 1 << 30
 	for _, test := range []struct {
 		name   string
@@ -80,7 +80,7 @@ func TestMemoryOfOddCards(t *testing.T) {
 		{"fewer than none", gib, NPS1, -1, nil},
 		{"an unknown memory mode counts as one region", gib, "NPS3", 2, []int64{gib / 2, gib / 2}},
 		{"no memory mode", gib, "", 1, []int64{gib}},
-		{"a part of a card, with nothing missing", 48*gib - page, NPS4, 4, []int64{12*gib - page, 12*gib - page, 12*gib - page, 12*gib - page}},
+		{"a part of a GPU, with nothing missing", 48*gib - page, NPS4, 4, []int64{12*gib - page, 12*gib - page, 12*gib - page, 12*gib - page}},
 		{"not whole pages", 3*page + 1, NPS1, 2, []int64{page, page}},
 		{"partitions of two regions", 192*gib - reserved, NPS4, 2, []int64{96 * gib, 96*gib - reserved}},
 		{"the whole of four regions", 192*gib - reserved, NPS4, 1, []int64{192*gib - reserved}},
@@ -91,7 +91,7 @@ func TestMemoryOfOddCards(t *testing.T) {
 }
 
 // FuzzMemoryOf: whatever a driver says, the partitions are never more than the
-// card has, and hardly less.
+// GPU has, and hardly less.
 func FuzzMemoryOf(f *testing.F) {
 	f.Add(int64(196592<<20), uint8(4), uint8(8))
 	f.Add(int64(1<<40), uint8(1), uint8(6))

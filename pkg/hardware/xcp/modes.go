@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Mode is a compute mode of a card, as its driver spells it. It says into how
-// many partitions all accelerator complexes (XCCs) of the card are divided.
+// Mode is a compute mode of a GPU, as its driver spells it. It says into how
+// many partitions all accelerator complexes (XCCs) of the GPU are divided.
 type Mode string
 
 // The compute modes: one, two, three or four partitions, or one for each XCC.
@@ -21,8 +21,8 @@ const (
 // modes is every mode, finest first.
 var modes = []Mode{CPX, QPX, TPX, DPX, SPX}
 
-// MemoryMode is how a card's memory is interleaved, as its driver spells it:
-// over the whole card, or over each of several regions.
+// MemoryMode is how a GPU's memory is interleaved, as its driver spells it:
+// over the whole GPU, or over each of several regions.
 type MemoryMode string
 
 // The memory modes.
@@ -73,7 +73,7 @@ func ModeOf(profile string) (Mode, bool) {
 	return "", false
 }
 
-// Names are the names of compute modes as drivers spell them, the whole card first.
+// Names are the names of compute modes as drivers spell them, the whole GPU first.
 func Names(of []Mode) []string {
 	var names []string
 	for _, m := range slices.Backward(modes) {
@@ -87,7 +87,7 @@ func Names(of []Mode) []string {
 // Named are the modes of these names, as drivers spell them, each once.
 func Named(names ...string) []Mode { return known(strings.Join(names, ","), modes) }
 
-// Count is the number of partitions of a card with so many XCCs in this mode,
+// Count is the number of partitions of a GPU with so many XCCs in this mode,
 // zero when such a chip cannot be in it. A mode must divide the XCCs evenly, and
 // one that would leave a single XCC to each partition is CPX and no other. The
 // numbers are those of amdgpu (__aqua_vanjaram_is_valid_mode in
@@ -124,15 +124,15 @@ func (m MemoryMode) Regions() int {
 	return 0
 }
 
-// Chip is what decides which modes a card can be in.
+// Chip is what decides which modes a GPU can be in.
 type Chip struct {
 	XCCs int
 	// GFX is the gfx_target_version of its KFD nodes: 90402 is gfx942, 90500 is
 	// gfx950.
 	GFX int
-	// VF is true when a hypervisor gave us a part of the card, or all of it.
+	// VF is true when a hypervisor gave us a part of the GPU, or all of it.
 	VF bool
-	// MemoryModes are those that the card can be in. A card that does not tell can
+	// MemoryModes are those that the GPU can be in. A GPU that does not tell can
 	// be in the one that it is in.
 	MemoryModes []MemoryMode
 }

@@ -105,7 +105,7 @@ func TestCount(t *testing.T) {
 	assert.Zero(t, Mode("OPX").Count(8))
 }
 
-// The counters need it: modes of a card divide it evenly, and no two of them
+// The counters need it: modes of a GPU divide it evenly, and no two of them
 // into the same number of partitions.
 func TestCountsDivideAndDiffer(t *testing.T) {
 	for xccs := range 65 {
@@ -146,15 +146,15 @@ func TestLegal(t *testing.T) {
 	}
 }
 
-func TestLegalOfOtherCards(t *testing.T) {
+func TestLegalOfOtherGPUs(t *testing.T) {
 	vf := chipOf("MI300X").Chip
 	vf.VF = true
 	assert.Equal(t, []Mode{CPX, DPX}, Legal(vf, NPS2), "a virtual function")
 	narrow := chipOf("MI355X").Chip
 	narrow.MemoryModes = []MemoryMode{NPS1, NPS2}
-	assert.Empty(t, Legal(narrow, NPS4), "a card that cannot be in the memory mode")
+	assert.Empty(t, Legal(narrow, NPS4), "a GPU that cannot be in the memory mode")
 	silent := Chip{XCCs: 8, GFX: 90402}
-	assert.Equal(t, []Mode{CPX, QPX}, Legal(silent, NPS4), "a card that does not list its memory modes")
+	assert.Equal(t, []Mode{CPX, QPX}, Legal(silent, NPS4), "a GPU that does not list its memory modes")
 	assert.Equal(t, []Mode{TPX}, Legal(Chip{XCCs: 6, GFX: 90402}, NPS4), "six XCCs do not go into four regions")
 	assert.Equal(t, []Mode{SPX}, Legal(Chip{XCCs: 1}, NPS1))
 	assert.Empty(t, Legal(Chip{}, NPS1))

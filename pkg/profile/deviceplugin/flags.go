@@ -19,15 +19,15 @@ var unused = map[string]string{
 	"flags.gdsEnabled":              "is not used",
 	"flags.mofedEnabled":            "is not used",
 	"flags.useNodeFeatureAPI":       "is not used: the chart's value nodeLabels has the node labelled",
-	"flags.deviceDiscoveryStrategy": "is not used: cards are found by NVML",
+	"flags.deviceDiscoveryStrategy": "is not used: GPUs are found by NVML",
 
 	"flags.plugin.passDeviceSpecs":               "is not used: the container runtime gets device nodes by CDI",
 	"flags.plugin.deviceListStrategy":            "is not used: the container runtime gets devices by CDI",
-	"flags.plugin.deviceIDStrategy":              "is not used: cards are known by PCI address",
+	"flags.plugin.deviceIDStrategy":              "is not used: GPUs are known by PCI address",
 	"flags.plugin.cdiAnnotationPrefix":           "is not used: the kubelet passes CDI names without annotations",
 	"flags.plugin.nvidiaCTKPath":                 "is not used: the plugin brings the program of its CDI hooks",
 	"flags.plugin.containerDriverRoot":           "is not used: the plugin has the host's root folder at /host",
-	"flags.plugin.sharedDevicesAllocationPolicy": "is not used: the scheduler fills a card before it takes the next",
+	"flags.plugin.sharedDevicesAllocationPolicy": "is not used: the scheduler fills a GPU before it takes the next",
 
 	"flags.gfd.oneshot":         "is not used: it is of GPU feature discovery",
 	"flags.gfd.noTimestamp":     "is not used: it is of GPU feature discovery",
@@ -41,11 +41,11 @@ func (r *reader) flags(f *flags) {
 		return
 	}
 	r.oneOf("flags.migStrategy", f.MigStrategy, "none", "single", "mixed")
-	// NVML finds no such cards.
+	// NVML finds no such GPUs.
 	r.oneOf("flags.deviceDiscoveryStrategy", f.DeviceDiscoveryStrategy, "auto", "nvml")
 	r.missing("flags.gdrcopyEnabled", f.GDRCopyEnabled, "GDRCopy's")
 	r.missing("flags.gdsEnabled", f.GDSEnabled, "GPUDirect Storage's")
-	r.missing("flags.mofedEnabled", f.MOFEDEnabled, "Mellanox network cards'")
+	r.missing("flags.mofedEnabled", f.MOFEDEnabled, "Mellanox network GPUs'")
 	r.tell("flags", reflect.ValueOf(f))
 }
 

@@ -16,8 +16,8 @@ const (
 	// prefix is that of the device plugin's resources; it takes their names without
 	// it, too.
 	prefix = "nvidia.com/"
-	// wholeCards is the resource of whole cards.
-	wholeCards = prefix + "gpu"
+	// wholeGPUs is the resource of whole GPUs.
+	wholeGPUs = prefix + "gpu"
 )
 
 // partitions is a resource of MIG partitions. The device plugin spells the + of a
@@ -38,7 +38,7 @@ func Read(file string, data []byte) (v1alpha1.PartitionProfileSpec, []string, er
 	r.flags(c.Flags)
 	r.others(&c)
 	rule := v1alpha1.Rule{
-		Cards:   &v1alpha1.CardSelector{Vendor: "nvidia"},
+		GPUs:    &v1alpha1.GPUSelector{Vendor: "nvidia"},
 		Sharing: &v1alpha1.Sharing{Enabled: new(bool)},
 	}
 	if c.Sharing != nil {
@@ -63,7 +63,7 @@ func (r *reader) note(path, format string, args ...any) {
 func (r *reader) sharing(s *sharing, rule *v1alpha1.Rule) {
 	switch {
 	case s.TimeSlicing != nil && s.MPS != nil:
-		r.problems.Add("sharing", "has both timeSlicing and mps: a card is shared in one of the two ways")
+		r.problems.Add("sharing", "has both timeSlicing and mps: a GPU is shared in one of the two ways")
 	case s.TimeSlicing != nil:
 		r.replicated("sharing.timeSlicing", s.TimeSlicing, v1alpha1.TimeSlicing, rule)
 	case s.MPS != nil:
@@ -91,7 +91,7 @@ func (r *reader) replicated(path string, s *replicated, strategy v1alpha1.Strate
 		return
 	}
 	if s.RenameByDefault {
-		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole card", wholeCards, wholeCards)
+		r.note(path+".renameByDefault", "%s.shared asks for a replica; unlike with the device plugin, %s is there as well and asks for a whole GPU", wholeGPUs, wholeGPUs)
 	} else {
 		rule.LegacyResource = "Replica"
 	}
@@ -108,7 +108,7 @@ func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1
 		r.note(path+".rename", "is not used, nor by the device plugin")
 	}
 	if s.Devices != nil && s.Devices != "all" {
-		r.note(path+".devices", "is not used, nor by the device plugin: all cards of the node are shared")
+		r.note(path+".devices", "is not used, nor by the device plugin: all GPUs of the node are shared")
 	}
 	r.replicas(path+".replicas", s.Replicas, mps, rule)
 	name := s.Name
@@ -119,16 +119,16 @@ func (r *reader) resource(path string, s *replicatedResource, mps bool, rule *v1
 	switch {
 	case s.Name == "":
 		r.problems.Add(path+".name", "is missing")
-	case name == wholeCards && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
+	case name == wholeGPUs && *rule.Sharing.Enabled, profile != nil && shares(rule, profile[1]):
 		r.problems.Add(path+".name", "%s is there twice", name)
-	case name == wholeCards:
+	case name == wholeGPUs:
 		*rule.Sharing.Enabled = true
 	case profile == nil:
-		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, wholeCards, prefix)
+		r.problems.Add(path+".name", "is %q: what can be shared is %s and %smig-<profile>", s.Name, wholeGPUs, prefix)
 	case profile[2] != "":
 		r.problems.Add(path+".name", "is %q: of the partitions with other engines (+me, -me and so on) there are no shares; share those of %s", s.Name, profile[1])
 	case mps:
-		r.problems.Add(path+".name", "is %q: MPS is for whole cards only, as with the device plugin; use timeSlicing for partitions", s.Name)
+		r.problems.Add(path+".name", "is %q: MPS is for whole GPUs only, as with the device plugin; use timeSlicing for partitions", s.Name)
 	default:
 		if rule.Sharing.Partitions == nil {
 			// A replica names no amount of memory.
@@ -152,7 +152,7 @@ func (r *reader) replicas(path string, n *int32, mps bool, rule *v1alpha1.Rule) 
 	case mps && *n > gpu.MaxMPSClients:
 		r.problems.Add(path, "is %d, and an MPS server takes %d clients", *n, gpu.MaxMPSClients)
 	case rule.Sharing.Replicas != nil && *rule.Sharing.Replicas != *n:
-		r.problems.Add(path, "is %d, and %d for another resource: there is one number for a card and its partitions; PartitionProfiles can give cards different ones", *n, *rule.Sharing.Replicas)
+		r.problems.Add(path, "is %d, and %d for another resource: there is one number for a GPU and its partitions; PartitionProfiles can give GPUs different ones", *n, *rule.Sharing.Replicas)
 	default:
 		rule.Sharing.Replicas = n
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 )
 
-// paper is a card of each model that can be cut, with every set of its placements
+// paper is a GPU of each model that can be cut, with every set of its placements
 // that can exist together, found by trying all.
 type paper struct {
-	card *gpu.GPU
+	gpu  *gpu.GPU
 	cuts []gpu.Placement
 	sets []uint64
 }
@@ -27,9 +27,9 @@ func papers(t testing.TB) []*paper {
 	for _, name := range models.InventoryNames() {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
-		for _, card := range inv.Hardware("node") {
-			if byProduct[card.ProductName] == nil && len(Profiles(&card)) > 0 {
-				byProduct[card.ProductName] = newPaper(card)
+		for _, g := range inv.Hardware("node") {
+			if byProduct[g.ProductName] == nil && len(Profiles(&g)) > 0 {
+				byProduct[g.ProductName] = newPaper(g)
 			}
 		}
 	}
@@ -40,9 +40,9 @@ func papers(t testing.TB) []*paper {
 	return all
 }
 
-func newPaper(card gpu.GPU) *paper {
-	on := card.WithMIG(gpu.MIGOn)
-	p := &paper{card: &card}
+func newPaper(g gpu.GPU) *paper {
+	on := g.WithMIG(gpu.MIGOn)
+	p := &paper{gpu: &g}
 	for _, c := range on.Placements {
 		if c.Type == gpu.TypeMIG {
 			p.cuts = append(p.cuts, c)
@@ -112,8 +112,8 @@ next:
 func (p *paper) check(t *testing.T, parts []Part, there []gpu.Partition) {
 	t.Helper()
 	want, possible := p.best(parts, there)
-	got, err := Solve(p.card, parts, there)
-	require.Equal(t, possible, err == nil, "%s: %v of %v: %v", p.card.ProductName, parts, there, err)
+	got, err := Solve(p.gpu, parts, there)
+	require.Equal(t, possible, err == nil, "%s: %v of %v: %v", p.gpu.ProductName, parts, there, err)
 	if !possible {
 		require.Contains(t, err.Error(), "not fit")
 		return
@@ -133,15 +133,15 @@ func (p *paper) check(t *testing.T, parts []Part, there []gpu.Partition) {
 		}
 	}
 	require.Contains(t, p.sets, set, "%v do not fit together", got)
-	require.Equal(t, want, s, "%s: %v of %v", p.card.ProductName, parts, there)
-	again, err := Solve(p.card, parts, there)
+	require.Equal(t, want, s, "%s: %v of %v", p.gpu.ProductName, parts, there)
+	again, err := Solve(p.gpu, parts, there)
 	require.NoError(t, err)
 	require.Equal(t, got, again)
 }
 
 // parts are some that numbers choose.
 func (p *paper) parts(next func(n int) int) (parts []Part) {
-	profiles := Profiles(p.card)
+	profiles := Profiles(p.gpu)
 	rest := next(4) == 0
 	for range 1 + next(4) {
 		part := Part{Profile: profiles[next(len(profiles))], Count: 1 + next(4)}
@@ -170,7 +170,7 @@ func TestSolveAgainstAllSets(t *testing.T) {
 	all := papers(t)
 	require.GreaterOrEqual(t, len(all), 7)
 	for _, p := range all {
-		t.Run(p.card.ProductName, func(t *testing.T) {
+		t.Run(p.gpu.ProductName, func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 			for range 150 {
@@ -204,16 +204,16 @@ func FuzzSolve(f *testing.F) {
 func BenchmarkSolve(b *testing.B) {
 	for _, p := range papers(b) {
 		var every []Part
-		for _, profile := range Profiles(p.card) {
+		for _, profile := range Profiles(p.gpu) {
 			if !strings.HasPrefix(profile, "7g") && !strings.HasPrefix(profile, "4g") {
 				every = append(every, Part{Profile: profile, Count: 1})
 			}
 		}
 		fills := append(slices.Clone(every[:len(every)-1]), Part{Profile: every[0].Profile})
 		for name, parts := range map[string][]Part{"every": every, "fills": fills, "ones": {{Profile: "1g"}}} {
-			b.Run(p.card.ProductName+"/"+name, func(b *testing.B) {
+			b.Run(p.gpu.ProductName+"/"+name, func(b *testing.B) {
 				for b.Loop() {
-					_, _ = Solve(p.card, parts, nil)
+					_, _ = Solve(p.gpu, parts, nil)
 				}
 			})
 		}

@@ -12,7 +12,7 @@ import (
 // Part is a number of partitions of one profile.
 type Part struct {
 	// Profile is the full name ("1g.10gb") or one without memory ("1g"), which
-	// stands for the card's smallest profile of so many slices without extra
+	// stands for the GPU's smallest profile of so many slices without extra
 	// engines.
 	Profile string
 	// Count is how many; zero: as many as fit beside the others, at least one.
@@ -26,15 +26,15 @@ func (p Part) String() string {
 	return fmt.Sprintf("%s x %d", p.Profile, p.Count)
 }
 
-// Solve finds a placement on the card for every part, so that all can exist at
+// Solve finds a placement on the GPU for every part, so that all can exist at
 // once. Of what is there already, as much as possible stays; of the layouts that
-// are equal in that it is the one that comes first in the card's order, however the
-// parts are ordered. The result is in the order of the card's placements. A card
+// are equal in that it is the one that comes first in the GPU's order, however the
+// parts are ordered. The result is in the order of the GPU's placements. A GPU
 // that is not in MIG mode is taken for what it would be in it.
 //
-// An error names the card, says which part does not fit, and what would.
-func Solve(card *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, error) {
-	cut := card.WithMIG(gpu.MIGOn)
+// An error names the GPU, says which part does not fit, and what would.
+func Solve(g *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement, error) {
+	cut := g.WithMIG(gpu.MIGOn)
 	full, err := named(&cut, parts)
 	if err != nil {
 		return nil, err
@@ -46,19 +46,19 @@ func Solve(card *gpu.GPU, parts []Part, there []gpu.Partition) ([]gpu.Placement,
 }
 
 // named checks the parts and spells their profiles in full.
-func named(card *gpu.GPU, parts []Part) ([]Part, error) {
+func named(g *gpu.GPU, parts []Part) ([]Part, error) {
 	full := make([]Part, len(parts))
 	rest := ""
 	for i, p := range parts {
-		name, err := Profile(card, p.Profile)
+		name, err := Profile(g, p.Profile)
 		if err != nil {
 			return nil, err
 		}
 		switch {
 		case p.Count < 0:
-			return nil, fmt.Errorf("card %s: %s x %d: a number of partitions is at least 1", card.Name(), p.Profile, p.Count)
+			return nil, fmt.Errorf("GPU %s: %s x %d: a number of partitions is at least 1", g.Name(), p.Profile, p.Count)
 		case p.Count == 0 && rest != "":
-			return nil, fmt.Errorf("card %s: both %s and %s are to fill the card: give one of them a number", card.Name(), rest, p.Profile)
+			return nil, fmt.Errorf("GPU %s: both %s and %s are to fill the GPU: give one of them a number", g.Name(), rest, p.Profile)
 		case p.Count == 0:
 			rest = p.Profile
 		}
@@ -68,19 +68,19 @@ func named(card *gpu.GPU, parts []Part) ([]Part, error) {
 }
 
 // misfit says which of the parts is the first that does not fit beside those before
-// it, and how many of it would. The part that fills the card comes last.
-func misfit(card *gpu.GPU, parts []Part) error {
+// it, and how many of it would. The part that fills the GPU comes last.
+func misfit(g *gpu.GPU, parts []Part) error {
 	ordered := slices.SortedStableFunc(slices.Values(parts), func(a, b Part) int { return cmp.Compare(last(a), last(b)) })
 	for i, p := range ordered {
-		if search(card, ordered[:i+1], nil) == nil {
+		if search(g, ordered[:i+1], nil) == nil {
 			verb := "do"
 			if p.Count == 0 {
 				verb = "does"
 			}
-			return fmt.Errorf("card %s: %s %s not fit%s", card.Name(), p, verb, room(card, ordered[:i], p.Profile))
+			return fmt.Errorf("GPU %s: %s %s not fit%s", g.Name(), p, verb, room(g, ordered[:i], p.Profile))
 		}
 	}
-	return fmt.Errorf("card %s: %s do not fit together", card.Name(), list(parts))
+	return fmt.Errorf("GPU %s: %s do not fit together", g.Name(), list(parts))
 }
 
 func last(p Part) int {
@@ -91,7 +91,7 @@ func last(p Part) int {
 }
 
 // room says how many of a profile fit beside other parts.
-func room(card *gpu.GPU, beside []Part, profile string) string {
+func room(g *gpu.GPU, beside []Part, profile string) string {
 	most := 0
 	others := 0
 	for _, p := range beside {
@@ -99,7 +99,7 @@ func room(card *gpu.GPU, beside []Part, profile string) string {
 			others += p.Count
 		}
 	}
-	for _, p := range search(card, append(beside[:len(beside):len(beside)], Part{Profile: profile}), nil) {
+	for _, p := range search(g, append(beside[:len(beside):len(beside)], Part{Profile: profile}), nil) {
 		if p.Profile == profile {
 			most++
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 )
 
-// cardOf is the first card of a shipped inventory.
-func cardOf(t testing.TB, name string) *gpu.GPU {
+// gpuOf is the first GPU of a shipped inventory.
+func gpuOf(t testing.TB, name string) *gpu.GPU {
 	t.Helper()
 	inv, err := models.LoadInventory(name)
 	require.NoError(t, err)
@@ -30,8 +30,8 @@ func names(layout []gpu.Placement) []string {
 }
 
 // there are partitions that exist, of "profile", start, size.
-func there(card *gpu.GPU, profile string, starts ...int) (all []gpu.Partition) {
-	for _, p := range card.WithMIG(gpu.MIGOn).Placements {
+func there(g *gpu.GPU, profile string, starts ...int) (all []gpu.Partition) {
+	for _, p := range g.WithMIG(gpu.MIGOn).Placements {
 		if p.Profile == profile && slices.Contains(starts, p.Start) {
 			all = append(all, gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, Complete: true})
 		}
@@ -52,7 +52,7 @@ func TestLayouts(t *testing.T) {
 		"the rest":         {"h100x8", []Part{{"1g", 0}, {"3g", 1}}, []string{"1g.10gb@3", "1g.10gb@2", "1g.10gb@1", "1g.10gb@0", "3g.40gb@4"}},
 		"of one profile":   {"h100x8", []Part{{"3g.40gb", 1}, {"3g", 0}}, []string{"3g.40gb@4", "3g.40gb@0"}},
 		"with media":       {"h100x8", []Part{{"1g.10gb+me", 1}, {"1g.10gb", 0}}, []string{"1g.10gb@6", "1g.10gb@5", "1g.10gb@4", "1g.10gb@3", "1g.10gb@2", "1g.10gb@1", "1g.10gb+me@0"}},
-		"the whole card":   {"h100x8", []Part{{"7g", 1}}, []string{"7g.80gb@0"}},
+		"the whole GPU":    {"h100x8", []Part{{"7g", 1}}, []string{"7g.80gb@0"}},
 		"A30":              {"a30x4", []Part{{"1g", 2}, {"2g", 1}}, []string{"1g.6gb@3", "1g.6gb@2", "2g.12gb@0"}},
 		"RTX PRO":          {"rtxpro6000x4", []Part{{"1g", 2}, {"2g", 1}}, []string{"1g.24gb@9", "1g.24gb@6", "2g.48gb@0"}},
 		"all media":        {"rtxpro6000x4", []Part{{"1g.24gb+me.all", 1}, {"1g.24gb-me", 0}}, []string{"1g.24gb+me.all@9", "1g.24gb-me@6", "1g.24gb-me@3", "1g.24gb-me@0"}},
@@ -63,12 +63,12 @@ func TestLayouts(t *testing.T) {
 		"nothing to spare": {"h100x8", []Part{{"1g.20gb", 4}}, []string{"1g.20gb@6", "1g.20gb@4", "1g.20gb@2", "1g.20gb@0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			card := cardOf(t, tt.inventory)
-			got, err := Solve(card, tt.parts, nil)
+			g := gpuOf(t, tt.inventory)
+			got, err := Solve(g, tt.parts, nil)
 			require.NoError(t, err)
 			assert.ElementsMatch(t, tt.want, names(got))
 			slices.Reverse(tt.parts)
-			again, err := Solve(card, tt.parts, nil)
+			again, err := Solve(g, tt.parts, nil)
 			require.NoError(t, err)
 			assert.Equal(t, got, again, "whatever the order")
 		})
@@ -95,15 +95,15 @@ func TestWhatIsThereStays(t *testing.T) {
 			half[0].Complete = false
 			return half
 		}, []string{"1g.10gb@6"}},
-		"of another card": {[]Part{{"1g", 1}}, func(c *gpu.GPU) []gpu.Partition {
+		"of another GPU": {[]Part{{"1g", 1}}, func(c *gpu.GPU) []gpu.Partition {
 			other := there(c, "1g.10gb", 2)
 			other[0].GPU = "0000:ff:00.0"
 			return other
 		}, []string{"1g.10gb@6"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			card := cardOf(t, "h100x8")
-			got, err := Solve(card, tt.parts, tt.there(card))
+			g := gpuOf(t, "h100x8")
+			got, err := Solve(g, tt.parts, tt.there(g))
 			require.NoError(t, err)
 			assert.ElementsMatch(t, tt.want, names(got))
 		})
@@ -111,7 +111,7 @@ func TestWhatIsThereStays(t *testing.T) {
 }
 
 func TestMisfits(t *testing.T) {
-	const h100 = "card gpu-0000-1b-00-0: "
+	const h100 = "GPU gpu-0000-1b-00-0: "
 	for name, tt := range map[string]struct {
 		inventory string
 		parts     []Part
@@ -132,10 +132,10 @@ func TestMisfits(t *testing.T) {
 		"no MIG":       {"l4x4", []Part{{"1g", 1}}, "NVIDIA L4 cannot be cut by MIG"},
 		"AMD":          {"mi300x8", []Part{{"cpx", 1}}, "AMD Instinct MI300X OAM cannot be cut by MIG"},
 		"negative":     {"h100x8", []Part{{"1g", -1}}, h100 + "1g x -1: a number of partitions is at least 1"},
-		"two rests":    {"h100x8", []Part{{"1g", 0}, {"2g", 0}}, h100 + "both 1g and 2g are to fill the card: give one of them a number"},
+		"two rests":    {"h100x8", []Part{{"1g", 0}, {"2g", 0}}, h100 + "both 1g and 2g are to fill the GPU: give one of them a number"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Solve(cardOf(t, tt.inventory), tt.parts, nil)
+			got, err := Solve(gpuOf(t, tt.inventory), tt.parts, nil)
 			require.ErrorContains(t, err, tt.want)
 			assert.Empty(t, got)
 		})
@@ -148,12 +148,12 @@ func TestProfileNames(t *testing.T) {
 		{"a100-40x8-mig-off", "1g", "1g.5gb"}, {"a30x4", "2g", "2g.12gb"}, {"rtxpro6000x4", "1g", "1g.24gb"},
 		{"rtxpro6000x4", "4g", "4g.96gb"}, {"h200x8", "7g", "7g.141gb"},
 	} {
-		got, err := Profile(cardOf(t, tt.inventory), tt.name)
+		got, err := Profile(gpuOf(t, tt.inventory), tt.name)
 		require.NoError(t, err)
 		assert.Equal(t, tt.want, got)
 	}
 	for _, name := range []string{"", "g", "1", "1g.", "0g", "1G", "11g", "1g+me", "spx"} {
-		_, err := Profile(cardOf(t, "h100x8"), name)
+		_, err := Profile(gpuOf(t, "h100x8"), name)
 		require.Error(t, err, name)
 	}
 }

@@ -13,11 +13,11 @@ import (
 // short is a profile's name without memory.
 var short = regexp.MustCompile(`^[1-9][0-9]*g$`)
 
-// Profile is the full name of a profile of the card. A name without memory ("1g")
+// Profile is the full name of a profile of the GPU. A name without memory ("1g")
 // stands for the smallest profile of so many slices without extra engines. An error
-// names the card and lists the profiles that it has.
-func Profile(card *gpu.GPU, name string) (string, error) {
-	cut := card.WithMIG(gpu.MIGOn)
+// names the GPU and lists the profiles that it has.
+func Profile(g *gpu.GPU, name string) (string, error) {
+	cut := g.WithMIG(gpu.MIGOn)
 	var best *gpu.Placement
 	for i, p := range cut.Placements {
 		switch {
@@ -34,16 +34,16 @@ func Profile(card *gpu.GPU, name string) (string, error) {
 	if best != nil {
 		return best.Profile, nil
 	}
-	all := Profiles(card)
+	all := Profiles(g)
 	if len(all) == 0 {
-		return "", fmt.Errorf("card %s: %s cannot be cut by MIG", card.Name(), cmp.Or(card.ProductName, "it"))
+		return "", fmt.Errorf("GPU %s: %s cannot be cut by MIG", g.Name(), cmp.Or(g.ProductName, "it"))
 	}
-	return "", fmt.Errorf("card %s: has no profile %s; it has %s", card.Name(), name, strings.Join(all, ", "))
+	return "", fmt.Errorf("GPU %s: has no profile %s; it has %s", g.Name(), name, strings.Join(all, ", "))
 }
 
-// Profiles are the full names of the MIG profiles of the card, the smallest first.
-func Profiles(card *gpu.GPU) []string {
-	cut := card.WithMIG(gpu.MIGOn)
+// Profiles are the full names of the MIG profiles of the GPU, the smallest first.
+func Profiles(g *gpu.GPU) []string {
+	cut := g.WithMIG(gpu.MIGOn)
 	var names []string
 	for _, p := range cut.Placements {
 		if p.Type == gpu.TypeMIG && !slices.Contains(names, p.Profile) {

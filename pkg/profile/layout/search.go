@@ -37,7 +37,7 @@ type cut struct {
 	exists bool
 }
 
-// score is what makes one layout better than another: it fills the card better, or
+// score is what makes one layout better than another: it fills the GPU better, or
 // it keeps more.
 type score struct{ rest, kept int }
 
@@ -47,8 +47,8 @@ func (s score) beats(t score) bool {
 
 // search finds the best layout, nil where there is none. The profiles of the parts
 // are spelt in full.
-func search(card *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
-	s := newSearcher(card, parts, there)
+func search(g *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement {
+	s := newSearcher(g, parts, there)
 	s.from(0)
 	if s.best == nil {
 		return nil
@@ -62,7 +62,7 @@ func search(card *gpu.GPU, parts []Part, there []gpu.Partition) []gpu.Placement 
 	return found
 }
 
-func newSearcher(card *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
+func newSearcher(g *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
 	s := &searcher{rest: -1}
 	var profiles []string
 	for _, p := range parts {
@@ -78,15 +78,15 @@ func newSearcher(card *gpu.GPU, parts []Part, there []gpu.Partition) *searcher {
 		}
 	}
 	all := gpu.Counters{}
-	for i := range card.Placements {
-		all.Add(card.Placements[i].Consumes)
+	for i := range g.Placements {
+		all.Add(g.Placements[i].Consumes)
 	}
 	counters := all.Names()
 	for _, name := range counters {
-		s.free = append(s.free, card.Counters[name])
+		s.free = append(s.free, g.Counters[name])
 	}
-	for i := range card.Placements {
-		p := &card.Placements[i]
+	for i := range g.Placements {
+		p := &g.Placements[i]
 		profile := slices.Index(profiles, p.Profile)
 		if p.Type != gpu.TypeMIG || profile < 0 {
 			continue

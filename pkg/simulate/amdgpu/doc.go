@@ -1,4 +1,4 @@
-// Package amdgpu stands in for the kernel of a machine with AMD cards: [Kernel]
+// Package amdgpu stands in for the kernel of a machine with AMD gpus: [Kernel]
 // answers for the files of amdgpu and KFD as pkg/hardware/amd reads and writes
 // them, and reacts to writes as the driver does, with its limits, errors and
 // delays.
@@ -9,7 +9,7 @@
 // run time is in amdgpu.json below [Options.Root] (state.go): it survives the
 // process, several processes may share it, and [Reboot] loses it as a machine
 // would (machine.go). From it and from the faults comes the tree of files
-// (tree.go, cardfiles.go, topology.go, processes.go); a write (write.go) changes
+// (tree.go, gpufiles.go, topology.go, processes.go); a write (write.go) changes
 // the state, and with it the tree. [Kernel.Modprobe] (driver.go) takes the driver
 // out and puts it in again, in the words of the real program.
 //
@@ -18,14 +18,14 @@
 //
 //	amd:
 //	  writes:
-//	  - {card: "0000:05:00.0", file: current_compute_partition, error: EBUSY, times: 2}
-//	  - {card: "*", file: current_compute_partition, hang: after}
-//	  processes: [{pid: 4242, name: python3, cards: ["0000:05:00.0"]}]
-//	  nodes: [{card: "0000:26:00.0", partitions: [7], missing: kfd}]
+//	  - {gpu: "0000:05:00.0", file: current_compute_partition, error: EBUSY, times: 2}
+//	  - {gpu: "*", file: current_compute_partition, hang: after}
+//	  processes: [{pid: 4242, name: python3, gpus: ["0000:05:00.0"]}]
+//	  nodes: [{gpu: "0000:26:00.0", partitions: [7], missing: kfd}]
 //	  resetting: ["0000:46:00.0"]
 //	  lost: ["0000:65:00.0"]
-//	  ras: [{card: "0000:85:00.0", block: umc, uncorrectable: 1}]
-//	  memoryModes: [{card: "*", mode: NPS4}]
+//	  ras: [{gpu: "0000:85:00.0", block: umc, uncorrectable: 1}]
+//	  memoryModes: [{gpu: "*", mode: NPS4}]
 //	  memoryModeLost: true
 //	  holders: [amdgpu_peer]
 //	  driver:

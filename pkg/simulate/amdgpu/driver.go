@@ -29,10 +29,10 @@ type DriverFault struct {
 	// Hang holds the step, in the kernel, where no signal reaches modprobe, until
 	// the file no longer has this entry.
 	Hang bool `json:"hang,omitempty"`
-	// Missing are the cards that a load does not bring up: PCI addresses, or * for
+	// Missing are the GPUs that a load does not bring up: PCI addresses, or * for
 	// all. The next load does, unless a fault says so again.
 	Missing []string `json:"missing,omitempty"`
-	// MemoryModeLost are the cards for which a load does not bring the memory mode
+	// MemoryModeLost are the GPUs for which a load does not bring the memory mode
 	// that was asked for: PCI addresses, or * for all.
 	MemoryModeLost []string `json:"memoryModeLost,omitempty"`
 }
@@ -64,9 +64,9 @@ func (d DriverFault) check() error {
 	if _, ok := known[d.Error]; !ok && d.Error != "" {
 		return fmt.Errorf("error: %q is not one of %s's: choose one of %s", d.Error, d.Step, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
-	for key, cards := range map[string][]string{"missing": d.Missing, "memoryModeLost": d.MemoryModeLost} {
-		for i, card := range cards {
-			if err := checkCard(card); err != nil {
+	for key, gpus := range map[string][]string{"missing": d.Missing, "memoryModeLost": d.MemoryModeLost} {
+		for i, gpuID := range gpus {
+			if err := checkGPU(gpuID); err != nil {
 				return fmt.Errorf("%s[%d].%w", key, i, err)
 			}
 		}
@@ -87,9 +87,9 @@ func (d DriverFault) check() error {
 	return nil
 }
 
-// about tells whether a list of addresses has a card.
-func about(cards []string, pci string) bool {
-	return slices.ContainsFunc(cards, func(c string) bool { return c == "*" || c == pci })
+// about tells whether a list of addresses has a GPU.
+func about(gpus []string, pci string) bool {
+	return slices.ContainsFunc(gpus, func(c string) bool { return c == "*" || c == pci })
 }
 
 // errExit is how a program ends that could not do what it should.
@@ -101,7 +101,7 @@ var errExit = errors.New("exit status 1")
 //	modprobe amdgpu
 //
 // It refuses to take out a driver that processes or other modules use. Loaded again,
-// the driver brings the memory modes that were asked for, each card is in the compute
+// the driver brings the memory modes that were asked for, each GPU is in the compute
 // mode that the driver chooses with it, render nodes and gpu_ids may be others, and
 // counted errors are gone.
 func (k *Kernel) Modprobe(ctx context.Context, program string, args ...string) ([]byte, error) {

@@ -148,12 +148,12 @@ func TestLoadFailsNTimes(t *testing.T) {
 	}
 }
 
-func TestLoadThatLeavesACardOut(t *testing.T) {
+func TestLoadThatLeavesAGPUOut(t *testing.T) {
 	k := machine(t, "mi300x8")
 	set(t, k, Faults{Driver: []DriverFault{{Step: "load", Missing: []string{second}, Times: 1}}})
 	works(t, k, "-r", "amdgpu")
 	works(t, k, "amdgpu")
-	assert.True(t, exists(k, of(second, "vendor")), "the card is on the bus")
+	assert.True(t, exists(k, of(second, "vendor")), "the GPU is on the bus")
 	assert.False(t, exists(k, of(second, "driver")), "the driver did not take it")
 	assert.Empty(t, gpuNodes(t, k, second))
 	assert.NotEmpty(t, gpuNodes(t, k, first))
@@ -232,7 +232,7 @@ func TestModprobeOfOtherThings(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, os.RemoveAll(k.root))
 	_, err = k.Modprobe(t.Context(), "modprobe", "amdgpu")
-	assert.ErrorContains(t, err, "no simulated AMD cards")
+	assert.ErrorContains(t, err, "no simulated AMD GPUs")
 }
 
 func TestBadDriverFaults(t *testing.T) {
@@ -242,8 +242,8 @@ func TestBadDriverFaults(t *testing.T) {
 		"driver: [{step: load, error: in use}]":                    `amd.driver[0].error: "in use" is not one of load's: choose one of key rejected, no device, not found`,
 		"driver: [{step: unload}]":                                 "amd.driver[0].error: it does nothing",
 		"driver: [{step: unload, missing: ['*']}]":                 "amd.driver[0].step: missing and memoryModeLost",
-		"driver: [{step: load, missing: [x]}]":                     `amd.driver[0].missing[0].card: "x"`,
-		"driver: [{step: load, memoryModeLost: [x]}]":              `amd.driver[0].memoryModeLost[0].card: "x"`,
+		"driver: [{step: load, missing: [x]}]":                     `amd.driver[0].missing[0].gpu: "x"`,
+		"driver: [{step: load, memoryModeLost: [x]}]":              `amd.driver[0].memoryModeLost[0].gpu: "x"`,
 		"driver: [{step: load, hang: true, times: -1}]":            "amd.driver[0].times: -1",
 		"driver: [{step: load, delay: -1s}]":                       "amd.driver[0].delay: -1s",
 		"driver: [{step: load, hang: yes please}]":                 "not valid faults",

@@ -20,7 +20,7 @@ import (
 )
 
 // Faults is the section "amd" of <Root>/faults.yaml: what goes wrong from now on,
-// and who uses the cards. The file may be written at any time by hand, by a test
+// and who uses the GPUs. The file may be written at any time by hand, by a test
 // or by SetFaults; no file means no faults.
 type Faults struct {
 	Writes []WriteFault `json:"writes,omitempty"`
@@ -28,12 +28,12 @@ type Faults struct {
 	Processes []Process `json:"processes,omitempty"`
 	// Nodes are partitions that are not to be had although the mode has them.
 	Nodes []NodeFault `json:"nodes,omitempty"`
-	// Resetting are the addresses of cards that are being reset: their modes can
+	// Resetting are the addresses of GPUs that are being reset: their modes can
 	// be neither read nor written (EPERM).
 	Resetting []string `json:"resetting,omitempty"`
-	// Lost are the addresses of cards that fell off the bus.
+	// Lost are the addresses of GPUs that fell off the bus.
 	Lost []string `json:"lost,omitempty"`
-	// RAS are errors that the cards count.
+	// RAS are errors that the GPUs count.
 	RAS []RAS `json:"ras,omitempty"`
 	// MemoryModes are changes that somebody else made.
 	MemoryModes []MemoryModeFault `json:"memoryModes,omitempty"`
@@ -50,12 +50,12 @@ type Faults struct {
 
 // WriteFault makes a write fail, take longer or hang.
 type WriteFault struct {
-	// Card is a PCI address, or * for every card.
-	Card string `json:"card"`
+	// GPU is a PCI address, or * for every GPU.
+	GPU string `json:"gpu"`
 	// File is one of FaultFiles.
 	File string `json:"file"`
 	// Error is what the write answers (EBUSY, EIO, …), and nothing changes; but
-	// after EIO of a switch KFD has no node of the card until another switch, or a
+	// after EIO of a switch KFD has no node of the GPU until another switch, or a
 	// load of the driver, brings it up.
 	Error Errno `json:"error,omitempty"`
 	// Ignored: the write succeeds and changes nothing.
@@ -80,8 +80,8 @@ const (
 
 // NodeFault takes partitions away.
 type NodeFault struct {
-	// Card is a PCI address, or * for every card.
-	Card string `json:"card"`
+	// GPU is a PCI address, or * for every GPU.
+	GPU string `json:"gpu"`
 	// Partitions are the indexes; none: all.
 	Partitions []int `json:"partitions,omitempty"`
 	// Missing is what is not there: "kfd", the node in KFD's topology, or "render",
@@ -96,10 +96,10 @@ const (
 	missingRender = "render"
 )
 
-// RAS is a count of errors in one part of a card.
+// RAS is a count of errors in one part of a GPU.
 type RAS struct {
-	// Card is a PCI address.
-	Card string `json:"card"`
+	// GPU is a PCI address.
+	GPU string `json:"gpu"`
 	// Block is one of umc (the memory), gfx, sdma, mmhub, xgmi_wafl, pcie_bif;
 	// none is umc.
 	Block         string `json:"block,omitempty"`
@@ -114,25 +114,25 @@ func (r RAS) block() string {
 	return r.Block
 }
 
-// MemoryModeFault is a memory mode that a card is in, whatever it was in.
+// MemoryModeFault is a memory mode that a GPU is in, whatever it was in.
 type MemoryModeFault struct {
-	// Card is a PCI address, or * for every card.
-	Card string         `json:"card"`
+	// GPU is a PCI address, or * for every GPU.
+	GPU  string         `json:"gpu"`
 	Mode xcp.MemoryMode `json:"mode"`
 }
 
 // FaultFiles lists the names that WriteFault.File knows.
 func FaultFiles() []string { return []string{computeFile, memoryFile, selectorFile} }
 
-func checkCard(card string) error {
-	if card != "*" && !models.IsPCIAddress(card) {
-		return fmt.Errorf("card: %q is neither * nor an address like 0000:05:00.0", card)
+func checkGPU(gpuID string) error {
+	if gpuID != "*" && !models.IsPCIAddress(gpuID) {
+		return fmt.Errorf("gpu: %q is neither * nor an address like 0000:05:00.0", gpuID)
 	}
 	return nil
 }
 
 func (w WriteFault) check() error {
-	if err := checkCard(w.Card); err != nil {
+	if err := checkGPU(w.GPU); err != nil {
 		return err
 	}
 	switch {
@@ -158,7 +158,7 @@ func (w WriteFault) check() error {
 }
 
 func (n NodeFault) check() error {
-	if err := checkCard(n.Card); err != nil {
+	if err := checkGPU(n.GPU); err != nil {
 		return err
 	}
 	switch {
@@ -170,8 +170,8 @@ func (n NodeFault) check() error {
 		return fmt.Errorf("late: only what is missing as %s can come late", missingRender)
 	}
 	for i, p := range n.Partitions {
-		if p < 0 || p >= models.MinorsPerCard {
-			return fmt.Errorf("partitions[%d]: %d is not between 0 and %d", i, p, models.MinorsPerCard-1)
+		if p < 0 || p >= models.MinorsPerGPU {
+			return fmt.Errorf("partitions[%d]: %d is not between 0 and %d", i, p, models.MinorsPerGPU-1)
 		}
 	}
 	return nil
@@ -179,8 +179,8 @@ func (n NodeFault) check() error {
 
 func (r RAS) check() error {
 	switch {
-	case !models.IsPCIAddress(r.Card):
-		return fmt.Errorf("card: %q is not an address like 0000:05:00.0", r.Card)
+	case !models.IsPCIAddress(r.GPU):
+		return fmt.Errorf("gpu: %q is not an address like 0000:05:00.0", r.GPU)
 	case !slices.Contains(rasBlocks, r.block()):
 		return fmt.Errorf("block: unknown block %q: choose one of %s", r.Block, strings.Join(rasBlocks, ", "))
 	case r.Uncorrectable < 0:
@@ -192,7 +192,7 @@ func (r RAS) check() error {
 }
 
 func (m MemoryModeFault) check() error {
-	if err := checkCard(m.Card); err != nil {
+	if err := checkGPU(m.GPU); err != nil {
 		return err
 	}
 	if !slices.Contains(memoryModes, m.Mode) {
@@ -218,10 +218,10 @@ func (f *Faults) Check() error {
 			return fmt.Errorf("nodes[%d].%w", i, err)
 		}
 	}
-	for key, cards := range map[string][]string{"resetting": f.Resetting, "lost": f.Lost} {
-		for i, card := range cards {
-			if !models.IsPCIAddress(card) {
-				return fmt.Errorf("%s[%d]: %q is not an address like 0000:05:00.0", key, i, card)
+	for key, gpus := range map[string][]string{"resetting": f.Resetting, "lost": f.Lost} {
+		for i, gpuID := range gpus {
+			if !models.IsPCIAddress(gpuID) {
+				return fmt.Errorf("%s[%d]: %q is not an address like 0000:05:00.0", key, i, gpuID)
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (f *Faults) Check() error {
 
 // about tells whether a fault of a node is about a partition.
 func (n NodeFault) about(what, pci string, partition int) bool {
-	return n.Missing == what && (n.Card == "*" || n.Card == pci) &&
+	return n.Missing == what && (n.GPU == "*" || n.GPU == pci) &&
 		(len(n.Partitions) == 0 || slices.Contains(n.Partitions, partition))
 }
 
@@ -300,8 +300,8 @@ func ParseFaults(data []byte) (*Faults, error) {
 	return f, nil
 }
 
-// SetFaults replaces the AMD cards' faults of a root, for every process that uses
-// it. Those of other cards stay.
+// SetFaults replaces the AMD GPUs' faults of a root, for every process that uses
+// it. Those of other GPUs stay.
 func SetFaults(root string, f Faults) error {
 	if err := f.Check(); err != nil {
 		return fmt.Errorf("%s.%w", section, err)
@@ -380,7 +380,7 @@ func (r *faultReader) read() (*Faults, disk.FileID) {
 		f, err = currentFaults(r.root)
 	}
 	if err != nil {
-		r.logf("simulate AMD cards: %s: %v; the faults before it stay", faultsPath(r.root), err)
+		r.logf("simulate AMD GPUs: %s: %v; the faults before it stay", faultsPath(r.root), err)
 		if f = r.faults; f == nil {
 			f = &Faults{}
 		}

@@ -33,13 +33,13 @@ func TestWriteFailsNTimes(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EBUSY, unix.EINVAL, unix.EIO, unix.EPERM} {
 		root := t.TempDir()
 		k := machineIn(t, "mi300x8", root)
-		set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Error: Errno(errno), Times: 2}}})
+		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Error: Errno(errno), Times: 2}}})
 		assert.ErrorIs(t, switchTo(k, first, "CPX"), errno)
 		// The count outlives the process.
 		k = machineIn(t, "mi300x8", root)
 		assert.ErrorIs(t, switchTo(k, first, "CPX"), errno)
 		assert.Equal(t, "SPX", mode(t, k, first))
-		assert.NoError(t, switchTo(k, second, "CPX"), "the other cards are as ever")
+		assert.NoError(t, switchTo(k, second, "CPX"), "the other GPUs are as ever")
 		assert.NoError(t, switchTo(k, first, "CPX"))
 		assert.Len(t, gpuNodes(t, k, first), 8)
 	}
@@ -48,15 +48,15 @@ func TestWriteFailsNTimes(t *testing.T) {
 func TestFaultsTakeTurns(t *testing.T) {
 	k := machine(t, "mi300x8")
 	set(t, k, Faults{Writes: []WriteFault{
-		{Card: "*", File: "current_compute_partition", Error: Errno(unix.EBUSY), Times: 1},
-		{Card: "*", File: "current_compute_partition", Error: Errno(unix.EINVAL), Times: 1},
+		{GPU: "*", File: "current_compute_partition", Error: Errno(unix.EBUSY), Times: 1},
+		{GPU: "*", File: "current_compute_partition", Error: Errno(unix.EINVAL), Times: 1},
 	}})
 	assert.ErrorIs(t, switchTo(k, first, "CPX"), unix.EBUSY)
 	assert.ErrorIs(t, switchTo(k, second, "CPX"), unix.EINVAL, "the next entry, once the first is used up")
 	assert.NoError(t, switchTo(k, first, "CPX"))
 }
 
-// A failed switch leaves the card without KFD until one succeeds, or until the
+// A failed switch leaves the GPU without KFD until one succeeds, or until the
 // driver is loaded anew.
 func TestEIOLeavesNoKFD(t *testing.T) {
 	k := machine(t, "mi300x8")
@@ -67,7 +67,7 @@ func TestEIOLeavesNoKFD(t *testing.T) {
 		"a reboot":      func() error { return Reboot(k.root) },
 	} {
 		require.NoError(t, switchTo(k, first, "SPX"))
-		set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Error: Errno(unix.EIO), Times: 1}}})
+		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Error: Errno(unix.EIO), Times: 1}}})
 		generation := read(t, k, "/sys/class/kfd/kfd/topology/generation_id")
 		require.ErrorIs(t, switchTo(k, first, "CPX"), unix.EIO, name)
 		assert.Empty(t, gpuNodes(t, k, first), name)
@@ -81,7 +81,7 @@ func TestEIOLeavesNoKFD(t *testing.T) {
 
 func TestWriteThatChangesNothing(t *testing.T) {
 	k := machine(t, "mi300x8")
-	set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Ignored: true, Times: 1}}})
+	set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Ignored: true, Times: 1}}})
 	require.NoError(t, switchTo(k, first, "CPX"))
 	assert.Equal(t, "SPX", mode(t, k, first))
 	require.NoError(t, switchTo(k, first, "CPX"))
@@ -92,7 +92,7 @@ func TestHangingWrite(t *testing.T) {
 	for when, during := range map[string]string{"before": "SPX", "after": "CPX"} {
 		root := t.TempDir()
 		k, other := machineIn(t, "mi300x8", root), machineIn(t, "mi300x8", root)
-		set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Hang: when, Times: 1}}})
+		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Hang: when, Times: 1}}})
 		done := make(chan error)
 		go func() { done <- switchTo(k, first, "CPX") }()
 		require.Eventually(t, func() bool { // the write has begun
@@ -100,7 +100,7 @@ func TestHangingWrite(t *testing.T) {
 			return err == nil && len(st.FaultCounts) == 1 && st.FaultCounts[0] == 1
 		}, 5*time.Second, time.Millisecond)
 		require.Eventually(t, func() bool { return mode(t, other, first) == during }, 5*time.Second, time.Millisecond, when)
-		require.NoError(t, switchTo(other, second, "CPX"), "the other cards go on")
+		require.NoError(t, switchTo(other, second, "CPX"), "the other GPUs go on")
 		select {
 		case err := <-done:
 			require.Fail(t, "it did not hang", "%v", err)
@@ -118,16 +118,16 @@ func TestDelayedWrite(t *testing.T) {
 	var slept time.Duration
 	k, err := New(inv, Options{Root: t.TempDir(), Sleep: func(d time.Duration) { slept += d }})
 	require.NoError(t, err)
-	set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Delay: metav1.Duration{Duration: time.Hour}}}})
+	set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Delay: metav1.Duration{Duration: time.Hour}}}})
 	require.NoError(t, switchTo(k, first, "CPX"))
 	assert.Equal(t, time.Hour+inv.AMDDriver.Delays.SwitchMode, slept)
 }
 
-// A process takes the card between its user's look and the write.
+// A process takes the GPU between its user's look and the write.
 func TestProcessBetweenCheckAndWrite(t *testing.T) {
 	k := machine(t, "mi300x8")
 	set(t, k, Faults{Writes: []WriteFault{{
-		Card: first, File: "current_compute_partition", Times: 1, Process: &Process{PID: 99, Name: "thief", Cards: []string{first}},
+		GPU: first, File: "current_compute_partition", Times: 1, Process: &Process{PID: 99, Name: "thief", GPUs: []string{first}},
 	}}})
 	assert.Empty(t, names(t, k, "/sys/class/kfd/kfd/proc"))
 	require.ErrorIs(t, switchTo(k, first, "CPX"), unix.EBUSY)
@@ -140,7 +140,7 @@ func TestProcessBetweenCheckAndWrite(t *testing.T) {
 
 func TestForeignProcess(t *testing.T) {
 	k := machine(t, "mi300x8")
-	set(t, k, Faults{Processes: []Process{{PID: 4242, Name: "rocm-smi", Cards: []string{first}}}})
+	set(t, k, Faults{Processes: []Process{{PID: 4242, Name: "rocm-smi", GPUs: []string{first}}}})
 	assert.ErrorIs(t, switchTo(k, first, "CPX"), unix.EBUSY)
 	assert.NoError(t, switchTo(k, second, "CPX"))
 	assert.Equal(t, "rocm-smi", read(t, k, "/proc/4242/comm"))
@@ -155,8 +155,8 @@ func TestMissingNodes(t *testing.T) {
 	require.NoError(t, switchTo(k, first, "CPX"))
 	generation := read(t, k, "/sys/class/kfd/kfd/topology/generation_id")
 	set(t, k, Faults{Nodes: []NodeFault{
-		{Card: first, Partitions: []int{7}, Missing: "kfd"},
-		{Card: "*", Partitions: []int{1, 2}, Missing: "render"},
+		{GPU: first, Partitions: []int{7}, Missing: "kfd"},
+		{GPU: "*", Partitions: []int{1, 2}, Missing: "render"},
 	}})
 	assert.NotEqual(t, generation, read(t, k, "/sys/class/kfd/kfd/topology/generation_id"))
 	nodes := gpuNodes(t, k, first)
@@ -166,7 +166,7 @@ func TestMissingNodes(t *testing.T) {
 		_, err := k.Stat("/dev/dri/renderD" + name)
 		assert.Equal(t, there, err == nil, name)
 	}
-	set(t, k, Faults{Nodes: []NodeFault{{Card: first, Missing: "kfd"}}})
+	set(t, k, Faults{Nodes: []NodeFault{{GPU: first, Missing: "kfd"}}})
 	assert.Empty(t, gpuNodes(t, k, first), "none given: all of them")
 	set(t, k, Faults{})
 	assert.Len(t, gpuNodes(t, k, first), 8)
@@ -179,7 +179,7 @@ func TestLateRenderNodes(t *testing.T) {
 	sleep := func(d time.Duration) { now = now.Add(d) }
 	k, err := New(inv, Options{Root: t.TempDir(), Sleep: sleep, Now: func() time.Time { return now }, Logf: t.Logf})
 	require.NoError(t, err)
-	set(t, k, Faults{Nodes: []NodeFault{{Card: first, Missing: "render", Late: metav1.Duration{Duration: time.Minute}}}})
+	set(t, k, Faults{Nodes: []NodeFault{{GPU: first, Missing: "render", Late: metav1.Duration{Duration: time.Minute}}}})
 	require.NoError(t, switchTo(k, first, "DPX"))
 	count := func() int { return len(names(t, k, "/dev/dri")) }
 	assert.Len(t, gpuNodes(t, k, first), 2, "KFD is ahead of udev")
@@ -206,7 +206,7 @@ func TestDelaysOfTheInventory(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestCardInReset(t *testing.T) {
+func TestGPUInReset(t *testing.T) {
 	k := machine(t, "mi300x8")
 	set(t, k, Faults{Resetting: []string{first}})
 	assert.ErrorIs(t, switchTo(k, first, "CPX"), unix.EPERM)
@@ -220,7 +220,7 @@ func TestCardInReset(t *testing.T) {
 	assert.NoError(t, switchTo(k, first, "CPX"))
 }
 
-func TestLostCard(t *testing.T) {
+func TestLostGPU(t *testing.T) {
 	k := machine(t, "mi300x8")
 	require.NoError(t, switchTo(k, first, "CPX"))
 	set(t, k, Faults{Lost: []string{first}})
@@ -239,7 +239,7 @@ func TestRASErrors(t *testing.T) {
 	k := machine(t, "mi300x8")
 	assert.Equal(t, "ue: 0\nce: 0\nde: 0", read(t, k, of(first, "ras/umc_err_count")))
 	assert.Equal(t, "ue: 0\nce: 0", read(t, k, of(first, "ras/gfx_err_count")))
-	set(t, k, Faults{RAS: []RAS{{Card: first, Uncorrectable: 1}, {Card: first, Uncorrectable: 1, Correctable: 3}, {Card: first, Block: "gfx", Correctable: 2}}})
+	set(t, k, Faults{RAS: []RAS{{GPU: first, Uncorrectable: 1}, {GPU: first, Uncorrectable: 1, Correctable: 3}, {GPU: first, Block: "gfx", Correctable: 2}}})
 	assert.Equal(t, "ue: 2\nce: 3\nde: 0", read(t, k, of(first, "ras/umc_err_count")))
 	assert.Equal(t, "ue: 0\nce: 2", read(t, k, of(first, "ras/gfx_err_count")))
 	assert.Equal(t, "ue: 0\nce: 0\nde: 0", read(t, k, of(second, "ras/umc_err_count")))
@@ -250,7 +250,7 @@ func TestRASErrors(t *testing.T) {
 func TestMemoryModeChangedBehindOurBack(t *testing.T) {
 	k := machine(t, "mi300x8")
 	require.NoError(t, switchTo(k, first, "QPX"))
-	set(t, k, Faults{MemoryModes: []MemoryModeFault{{Card: "*", Mode: xcp.NPS4}}})
+	set(t, k, Faults{MemoryModes: []MemoryModeFault{{GPU: "*", Mode: xcp.NPS4}}})
 	assert.Equal(t, "NPS4", read(t, k, of(first, "current_memory_partition")))
 	assert.Equal(t, "QPX, CPX", read(t, k, of(first, "available_compute_partition")))
 	assert.Equal(t, "QPX", mode(t, k, first), "goes with both")
@@ -278,7 +278,7 @@ func TestRequestLostOnReload(t *testing.T) {
 }
 
 // Both simulators read one file; setting the faults of one leaves the other's.
-func TestFaultsOfOtherCardsStay(t *testing.T) {
+func TestFaultsOfOtherGPUsStay(t *testing.T) {
 	k := machine(t, "mi300x8")
 	path := filepath.Join(k.root, "faults.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("lost: ['0000:1b:00.0']\namd: {lost: ['0000:05:00.0']}\n"), 0o600))
@@ -308,35 +308,35 @@ func TestHalfWrittenFaultsChangeNothing(t *testing.T) {
 
 func TestBrokenFaultsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"writes: [{card: '*', file: vendor, error: EIO}]":                    `amd.writes[0].file: unknown file "vendor": choose one of current_compute_partition,`,
-		"writes: [{card: gpu0, file: xcp_config, error: EIO}]":               `amd.writes[0].card: "gpu0" is neither * nor an address`,
-		"writes: [{file: xcp_config, error: EIO}]":                           `amd.writes[0].card: "" is neither`,
-		"writes: [{card: '*', file: xcp_config, error: ESRCH}]":              `error: "ESRCH" is none of EACCES,`,
-		"writes: [{card: '*', file: xcp_config, error: 5}]":                  "error: 5 is none of",
-		"writes: [{card: '*', file: xcp_config, error: EIO, times: -1}]":     "amd.writes[0].times: -1 is negative",
-		"writes: [{card: '*', file: xcp_config, delay: -1s}]":                "amd.writes[0].delay: -1s is negative",
-		"writes: [{card: '*', file: xcp_config, hang: now}]":                 `amd.writes[0].hang: "now" is neither before nor after`,
-		"writes: [{card: '*', file: xcp_config, error: EIO, ignored: true}]": "amd.writes[0].ignored: a write that fails",
-		"writes: [{card: '*', file: xcp_config}]":                            "amd.writes[0].error: it does nothing",
-		"writes: [{card: '*', file: xcp_config, error: EIO, time: 2}]":       `unknown field "time"`,
-		"writes: [{card: '*', file: xcp_config, process: {pid: 0}}]":         "amd.writes[0].process.pid: 0 is not",
-		"processes: [{pid: 1, cards: [x]}]":                                  `amd.processes[0].cards[0]: "x"`,
-		"processes: [{pid: 1, partition: -1}]":                               "amd.processes[0].partition: -1",
-		"nodes: [{card: '*', missing: all}]":                                 `amd.nodes[0].missing: "all" is neither kfd nor render`,
-		"nodes: [{card: x, missing: kfd}]":                                   `amd.nodes[0].card: "x"`,
-		"nodes: [{card: '*', missing: kfd, partitions: [0, 8]}]":             "amd.nodes[0].partitions[1]: 8 is not between 0 and 7",
-		"nodes: [{card: '*', missing: kfd, late: 1s}]":                       "amd.nodes[0].late: only what is missing as render",
-		"nodes: [{card: '*', missing: render, late: -1s}]":                   "amd.nodes[0].late: -1s is negative",
-		"resetting: [x]":     `amd.resetting[0]: "x"`,
-		"lost: [x]":          `amd.lost[0]: "x"`,
-		"ras: [{card: '*'}]": `amd.ras[0].card: "*"`,
-		"ras: [{card: '0000:05:00.0', block: hbm}]":        `amd.ras[0].block: unknown block "hbm": choose one of umc,`,
-		"ras: [{card: '0000:05:00.0', uncorrectable: -1}]": "amd.ras[0].uncorrectable: -1",
-		"ras: [{card: '0000:05:00.0', correctable: -1}]":   "amd.ras[0].correctable: -1",
-		"memoryModes: [{card: '*', mode: NPS3}]":           `amd.memoryModes[0].mode: unknown memory mode "NPS3": choose one of NPS1,`,
-		"memoryModes: [{card: x, mode: NPS4}]":             `amd.memoryModes[0].card: "x"`,
-		"lost: {":                                          "not valid faults",
-		"calls: []":                                        `not valid faults: amd: error unmarshaling JSON: while decoding JSON: json: unknown field "calls"`,
+		"writes: [{gpu: '*', file: vendor, error: EIO}]":                    `amd.writes[0].file: unknown file "vendor": choose one of current_compute_partition,`,
+		"writes: [{gpu: gpu0, file: xcp_config, error: EIO}]":               `amd.writes[0].gpu: "gpu0" is neither * nor an address`,
+		"writes: [{file: xcp_config, error: EIO}]":                          `amd.writes[0].gpu: "" is neither`,
+		"writes: [{gpu: '*', file: xcp_config, error: ESRCH}]":              `error: "ESRCH" is none of EACCES,`,
+		"writes: [{gpu: '*', file: xcp_config, error: 5}]":                  "error: 5 is none of",
+		"writes: [{gpu: '*', file: xcp_config, error: EIO, times: -1}]":     "amd.writes[0].times: -1 is negative",
+		"writes: [{gpu: '*', file: xcp_config, delay: -1s}]":                "amd.writes[0].delay: -1s is negative",
+		"writes: [{gpu: '*', file: xcp_config, hang: now}]":                 `amd.writes[0].hang: "now" is neither before nor after`,
+		"writes: [{gpu: '*', file: xcp_config, error: EIO, ignored: true}]": "amd.writes[0].ignored: a write that fails",
+		"writes: [{gpu: '*', file: xcp_config}]":                            "amd.writes[0].error: it does nothing",
+		"writes: [{gpu: '*', file: xcp_config, error: EIO, time: 2}]":       `unknown field "time"`,
+		"writes: [{gpu: '*', file: xcp_config, process: {pid: 0}}]":         "amd.writes[0].process.pid: 0 is not",
+		"processes: [{pid: 1, gpus: [x]}]":                                  `amd.processes[0].gpus[0]: "x"`,
+		"processes: [{pid: 1, partition: -1}]":                              "amd.processes[0].partition: -1",
+		"nodes: [{gpu: '*', missing: all}]":                                 `amd.nodes[0].missing: "all" is neither kfd nor render`,
+		"nodes: [{gpu: x, missing: kfd}]":                                   `amd.nodes[0].gpu: "x"`,
+		"nodes: [{gpu: '*', missing: kfd, partitions: [0, 8]}]":             "amd.nodes[0].partitions[1]: 8 is not between 0 and 7",
+		"nodes: [{gpu: '*', missing: kfd, late: 1s}]":                       "amd.nodes[0].late: only what is missing as render",
+		"nodes: [{gpu: '*', missing: render, late: -1s}]":                   "amd.nodes[0].late: -1s is negative",
+		"resetting: [x]":    `amd.resetting[0]: "x"`,
+		"lost: [x]":         `amd.lost[0]: "x"`,
+		"ras: [{gpu: '*'}]": `amd.ras[0].gpu: "*"`,
+		"ras: [{gpu: '0000:05:00.0', block: hbm}]":        `amd.ras[0].block: unknown block "hbm": choose one of umc,`,
+		"ras: [{gpu: '0000:05:00.0', uncorrectable: -1}]": "amd.ras[0].uncorrectable: -1",
+		"ras: [{gpu: '0000:05:00.0', correctable: -1}]":   "amd.ras[0].correctable: -1",
+		"memoryModes: [{gpu: '*', mode: NPS3}]":           `amd.memoryModes[0].mode: unknown memory mode "NPS3": choose one of NPS1,`,
+		"memoryModes: [{gpu: x, mode: NPS4}]":             `amd.memoryModes[0].gpu: "x"`,
+		"lost: {":                                         "not valid faults",
+		"calls: []":                                       `not valid faults: amd: error unmarshaling JSON: while decoding JSON: json: unknown field "calls"`,
 	} {
 		_, err := ParseFaults([]byte("amd:\n  " + text))
 		assert.ErrorContains(t, err, want, text)
@@ -347,10 +347,10 @@ func TestBrokenFaultsNameTheKey(t *testing.T) {
 func FuzzParseFaults(f *testing.F) {
 	for _, text := range []string{
 		"", "amd: {}", "lost: [x]", "amd: []", "amd: {lost: ['0000:05:00.0'], memoryModeLost: true}",
-		"amd: {writes: [{card: '*', file: xcp_config, error: EBUSY, times: 3, delay: 1s, hang: after, process: {pid: 1}}]}",
-		"amd: {nodes: [{card: '*', partitions: [7], missing: render, late: 1h}], ras: [{card: '0000:05:00.0', block: gfx}]}",
+		"amd: {writes: [{gpu: '*', file: xcp_config, error: EBUSY, times: 3, delay: 1s, hang: after, process: {pid: 1}}]}",
+		"amd: {nodes: [{gpu: '*', partitions: [7], missing: render, late: 1h}], ras: [{gpu: '0000:05:00.0', block: gfx}]}",
 		"amd: {driver: [{step: load, missing: ['*'], times: 2, delay: 3s}, {step: unload, error: in use}], holders: [amdgpu_peer]}",
-		"amd: {memoryModes: [{card: '*', mode: NPS4}], processes: [{pid: 7, cards: ['0000:05:00.0'], partition: 2}]}",
+		"amd: {memoryModes: [{gpu: '*', mode: NPS4}], processes: [{pid: 7, gpus: ['0000:05:00.0'], partition: 2}]}",
 	} {
 		f.Add([]byte(text))
 	}

@@ -20,23 +20,23 @@ const (
 	platformDir = "/sys/devices/platform"
 )
 
-// The files of a card that can be written to.
+// The files of a GPU that can be written to.
 const (
 	computeFile  = "current_compute_partition"
 	memoryFile   = "current_memory_partition"
 	selectorFile = "xcp_config"
 )
 
-// deviceDir is where a card sits: behind a root port of its root complex.
+// deviceDir is where a GPU sits: behind a root port of its root complex.
 func deviceDir(pci string) string {
 	root := models.PCIeRoot(pci)
 	return path.Join("/sys/devices", root, strings.TrimPrefix(root, "pci")+":01.1", pci)
 }
 
-// configDir is where the driver describes the modes of a card.
+// configDir is where the driver describes the modes of a GPU.
 func configDir(pci string) string { return deviceDir(pci) + "/compute_partition_config" }
 
-// moduleFiles is what the loaded driver has beside the cards.
+// moduleFiles is what the loaded driver has beside the GPUs.
 func (v *view) moduleFiles(t *tree) {
 	t.text(moduleDir+"/initstate", "live")
 	t.text(moduleDir+"/refcnt", strconv.Itoa(len(v.processes())+len(v.faults.Holders)))
@@ -55,12 +55,12 @@ func (v *view) moduleFiles(t *tree) {
 	t.symlink(moduleDir+"/drivers/pci:amdgpu", driverDir)
 }
 
-// pciFiles is as much of a card as the bus shows of it, with a driver or without.
-func (v *view) pciFiles(t *tree, card int) {
-	if v.lost(card) {
+// pciFiles is as much of a GPU as the bus shows of it, with a driver or without.
+func (v *view) pciFiles(t *tree, gpuIndex int) {
+	if v.lost(gpuIndex) {
 		return
 	}
-	c := &v.inv.AMD[card]
+	c := &v.inv.AMD[gpuIndex]
 	dir := deviceDir(c.PCI)
 	t.symlink(path.Join(pciDevices, c.PCI), dir)
 	for name, content := range map[string]string{
@@ -75,49 +75,49 @@ func (v *view) pciFiles(t *tree, card int) {
 	}
 }
 
-// cardFiles is the sysfs of a card that the driver has.
-func (v *view) cardFiles(t *tree, card int) {
-	c := &v.inv.AMD[card]
+// gpuFiles is the sysfs of a GPU that the driver has.
+func (v *view) gpuFiles(t *tree, gpuIndex int) {
+	c := &v.inv.AMD[gpuIndex]
 	dir := deviceDir(c.PCI)
 	t.symlink(path.Join(driverDir, c.PCI), dir)
 	for name, content := range map[string]string{
-		"unique_id":           fmt.Sprintf("%016x", v.inv.UniqueID(v.seed, card)),
+		"unique_id":           fmt.Sprintf("%016x", v.inv.UniqueID(v.seed, gpuIndex)),
 		"product_name":        c.Model.ProductName,
 		"mem_info_vram_total": strconv.FormatInt(c.Model.Memory(), 10),
-		"mem_info_vram_used":  strconv.Itoa(v.memoryUsed(card)),
+		"mem_info_vram_used":  strconv.Itoa(v.memoryUsed(gpuIndex)),
 		"gpu_busy_percent":    "0",
 		"mem_busy_percent":    "0",
 	} {
 		t.text(path.Join(dir, name), content)
 	}
 	t.symlink(dir+"/driver", driverDir)
-	v.rasFiles(t, card, dir)
-	v.sensorFiles(t, card, path.Join(dir, "hwmon", "hwmon"+strconv.Itoa(card)))
+	v.rasFiles(t, gpuIndex, dir)
+	v.sensorFiles(t, gpuIndex, path.Join(dir, "hwmon", "hwmon"+strconv.Itoa(gpuIndex)))
 	if !c.Model.HasPartitions() {
 		return
 	}
-	v.modeFiles(t, card, dir)
+	v.modeFiles(t, gpuIndex, dir)
 	if !c.VF {
-		v.configFiles(t, card, configDir(c.PCI))
+		v.configFiles(t, gpuIndex, configDir(c.PCI))
 	}
 }
 
 // modeFiles are those with the modes. A virtual function cannot be switched
 // (aqua_vanjaram_xcp_mgr_init in Linux' aqua_vanjaram.c takes the function out),
 // and a memory mode cannot be asked for where there is one only.
-func (v *view) modeFiles(t *tree, card int, dir string) {
-	now, model, vf := v.modes(card), v.model(card), v.inv.AMD[card].VF
+func (v *view) modeFiles(t *tree, gpuIndex int, dir string) {
+	now, model, vf := v.modes(gpuIndex), v.model(gpuIndex), v.inv.AMD[gpuIndex].VF
 	compute := t.text(path.Join(dir, computeFile), string(now.Compute))
 	memory := t.text(path.Join(dir, memoryFile), string(now.Memory))
-	compute.card, memory.card = card, card
-	if v.resetting(card) {
+	compute.gpu, memory.gpu = gpuIndex, gpuIndex
+	if v.resetting(gpuIndex) {
 		compute.err, memory.err = unix.EPERM, unix.EPERM
 	}
 	if vf {
 		return
 	}
 	compute.mode = 0o644
-	t.text(dir+"/available_compute_partition", list(v.legal(card)))
+	t.text(dir+"/available_compute_partition", list(v.legal(gpuIndex)))
 	if len(model.MemoryModes) > 1 {
 		memory.mode = 0o644
 		t.text(dir+"/available_memory_partition", list(model.MemoryModes))
@@ -134,8 +134,8 @@ func list[T ~string](words []T) string {
 
 // configFiles describe the mode that was written to xcp_config, which switches
 // nothing (amdgpu_xcp_cfg_sysfs_init in Linux' amdgpu_xcp.c).
-func (v *view) configFiles(t *tree, card int, dir string) {
-	model, selected := v.model(card), v.st.Cards[card].Selected
+func (v *view) configFiles(t *tree, gpuIndex int, dir string) {
+	model, selected := v.model(gpuIndex), v.st.GPUs[gpuIndex].Selected
 	t.text(dir+"/supported_xcp_configs", list(model.Modes()))
 	var memory []xcp.MemoryMode
 	for _, m := range model.MemoryModes {
@@ -151,15 +151,15 @@ func (v *view) configFiles(t *tree, card int, dir string) {
 	}
 	t.text(dir+"/supported_nps_configs", supported)
 	selector := t.text(path.Join(dir, selectorFile), string(selected))
-	selector.mode, selector.card = 0o644, card
+	selector.mode, selector.gpu = 0o644, gpuIndex
 	for kind, r := range model.Resources(selected) {
 		t.text(path.Join(dir, kind, "num_inst"), strconv.Itoa(r.Instances)).mode = 0o400
 		t.text(path.Join(dir, kind, "num_shared"), strconv.Itoa(r.SharedBy)).mode = 0o400
 	}
 }
 
-// memoryUsed is what programs have of the card's memory.
-func (v *view) memoryUsed(card int) int {
+// memoryUsed is what programs have of the GPU's memory.
+func (v *view) memoryUsed(gpuIndex int) int {
 	processes := v.processes()
 	if len(processes) == 0 {
 		return 0
@@ -167,7 +167,7 @@ func (v *view) memoryUsed(card int) int {
 	used := 0
 	for _, n := range v.nodes() {
 		for _, p := range processes {
-			if n.card == card && p.uses(n, v.pci(card)) {
+			if n.gpu == gpuIndex && p.uses(n, v.pci(gpuIndex)) {
 				used += vramUsed
 			}
 		}
@@ -175,7 +175,7 @@ func (v *view) memoryUsed(card int) int {
 	return used
 }
 
-// What a simulated card draws and how warm it is, whatever it does.
+// What a simulated GPU draws and how warm it is, whatever it does.
 const (
 	idleWatts   = 140
 	idleCelsius = 41
@@ -184,12 +184,12 @@ const (
 // sensorFiles are in millionths of a watt and thousandths of a degree. Chips from
 // gfx942 on have no sensor at the edge, temp1 (hwmon_attributes_visible in Linux'
 // amdgpu_pm.c).
-func (v *view) sensorFiles(t *tree, card int, dir string) {
+func (v *view) sensorFiles(t *tree, gpuIndex int, dir string) {
 	t.text(dir+"/name", "amdgpu")
 	t.text(dir+"/power1_input", strconv.Itoa(idleWatts*1_000_000))
-	t.text(dir+"/power1_cap", strconv.Itoa(v.model(card).PowerWatts*1_000_000))
+	t.text(dir+"/power1_cap", strconv.Itoa(v.model(gpuIndex).PowerWatts*1_000_000))
 	sensors := map[string]string{"temp2": "junction", "temp3": "mem"}
-	if !v.model(card).HasPartitions() {
+	if !v.model(gpuIndex).HasPartitions() {
 		sensors["temp1"] = "edge"
 	}
 	for sensor, label := range sensors {
@@ -203,11 +203,11 @@ var rasBlocks = []string{"umc", "gfx", "sdma", "mmhub", "xgmi_wafl", "pcie_bif"}
 
 // rasFiles are the counts of memory errors and others (amdgpu_ras_sysfs_read in
 // Linux' amdgpu_ras.c).
-func (v *view) rasFiles(t *tree, card int, dir string) {
+func (v *view) rasFiles(t *tree, gpuIndex int, dir string) {
 	for _, block := range rasBlocks {
 		uncorrectable, correctable := 0, 0
 		for _, r := range v.faults.RAS {
-			if r.Card == v.pci(card) && r.block() == block {
+			if r.GPU == v.pci(gpuIndex) && r.block() == block {
 				uncorrectable += r.Uncorrectable
 				correctable += r.Correctable
 			}
@@ -220,23 +220,23 @@ func (v *view) rasFiles(t *tree, card int, dir string) {
 	}
 }
 
-// nodeFiles are the DRM devices of a card: its own, which are its first
+// nodeFiles are the DRM devices of a GPU: its own, which are its first
 // partition's, and one of platform for each other partition that it can have,
 // whatever its mode is.
-func (v *view) nodeFiles(t *tree, card int) {
-	first := v.inv.RenderMinor(card)
-	v.drmFiles(t, card, 0, deviceDir(v.pci(card)))
-	for partition := 1; partition < v.inv.AMD[card].RenderMinors(); partition++ {
-		if v.hasMinor(card, partition) {
-			// Numbers count on over all cards; the first partition of each has none.
-			number := first - models.FirstRenderMinor - card + partition - 1
-			v.drmFiles(t, card, partition, path.Join(platformDir, "amdgpu_xcp"+v.inv.AMDDriver.XCPName+strconv.Itoa(number)))
+func (v *view) nodeFiles(t *tree, gpuIndex int) {
+	first := v.inv.RenderMinor(gpuIndex)
+	v.drmFiles(t, gpuIndex, 0, deviceDir(v.pci(gpuIndex)))
+	for partition := 1; partition < v.inv.AMD[gpuIndex].RenderMinors(); partition++ {
+		if v.hasMinor(gpuIndex, partition) {
+			// Numbers count on over all GPUs; the first partition of each has none.
+			number := first - models.FirstRenderMinor - gpuIndex + partition - 1
+			v.drmFiles(t, gpuIndex, partition, path.Join(platformDir, "amdgpu_xcp"+v.inv.AMDDriver.XCPName+strconv.Itoa(number)))
 		}
 	}
 }
 
-func (v *view) drmFiles(t *tree, card, partition int, dir string) {
-	minor := v.inv.RenderMinor(card) + partition
+func (v *view) drmFiles(t *tree, gpuIndex, partition int, dir string) {
+	minor := v.inv.RenderMinor(gpuIndex) + partition
 	primary := minor - models.FirstRenderMinor
 	if v.inv.AMDDriver.DisplayAdapter {
 		primary++
@@ -247,12 +247,12 @@ func (v *view) drmFiles(t *tree, card, partition int, dir string) {
 		t.symlink(path.Join(dir, "drm", name, "device"), dir)
 		t.symlink(path.Join("/sys/class/drm", name), path.Join(dir, "drm", name))
 	}
-	pci := v.pci(card)
+	pci := v.pci(gpuIndex)
 	if v.faults.missing(missingRender, pci, partition) {
 		return
 	}
 	f := t.add("/dev/dri/"+render, v.device(v.st.DRMMajor, minor))
-	if from := v.st.Cards[card].NodesFrom; !from.IsZero() && partition > 0 && partition < v.partitions(card) {
+	if from := v.st.GPUs[gpuIndex].NodesFrom; !from.IsZero() && partition > 0 && partition < v.partitions(gpuIndex) {
 		f.from = from.Add(v.faults.late(pci, partition))
 	}
 }
@@ -262,8 +262,8 @@ func (v *view) device(major, minor int) *file {
 	return &file{mode: fs.ModeDevice | fs.ModeCharDevice | nodeMode, major: uint32(major), minor: uint32(minor), gid: RenderGID}
 }
 
-// otherCardFiles is as much of a card of NVIDIA's as everybody sees on the bus.
-func (v *view) otherCardFiles(t *tree, g *models.GPU) {
+// otherGPUFiles is as much of a GPU of NVIDIA's as everybody sees on the bus.
+func (v *view) otherGPUFiles(t *tree, g *models.GPU) {
 	dir := deviceDir(g.PCI)
 	t.symlink(path.Join(pciDevices, g.PCI), dir)
 	t.text(dir+"/vendor", "0x10de")

@@ -55,7 +55,7 @@ func names(t *testing.T, k *Kernel, name string) []string {
 	return names
 }
 
-// of is a file of a card.
+// of is a file of a GPU.
 func of(pci, name string) string { return path.Join("/sys/bus/pci/devices", pci, name) }
 
 func switchTo(k *Kernel, pci, mode string) error {
@@ -72,7 +72,7 @@ type kfdNode struct {
 
 const kfdNodes = "/sys/class/kfd/kfd/topology/nodes"
 
-// gpuNodes reads KFD's nodes of a card, or of all cards, by their numbers.
+// gpuNodes reads KFD's nodes of a GPU, or of all GPUs, by their numbers.
 func gpuNodes(t *testing.T, k *Kernel, pci string) []kfdNode {
 	t.Helper()
 	var found []kfdNode

@@ -42,11 +42,11 @@ func (e *Errno) UnmarshalJSON(data []byte) error {
 func (e Errno) MarshalJSON() ([]byte, error) { return json.Marshal(unix.ErrnoName(unix.Errno(e))) }
 
 // fire finds the fault that a write meets, and uses up one of its times.
-func (k *Kernel) fire(card int, name string) (*WriteFault, error) {
+func (k *Kernel) fire(gpuIndex int, name string) (*WriteFault, error) {
 	faults, id := k.faults.read()
-	pci := k.inventory.AMD[card].PCI
+	pci := k.inventory.AMD[gpuIndex].PCI
 	for i, w := range faults.Writes {
-		if w.File != name || (w.Card != "*" && w.Card != pci) {
+		if w.File != name || (w.GPU != "*" && w.GPU != pci) {
 			continue
 		}
 		if fires, err := k.countFault(i, w.Times, faults, id); err != nil {
@@ -83,7 +83,7 @@ func (k *Kernel) countFault(index, times int, faults *Faults, id disk.FileID) (f
 
 // before carries out what a fault does ahead of a write's effect. done says that
 // there is to be none.
-func (k *Kernel) before(fault *WriteFault, card int, name string) (done bool, err error) {
+func (k *Kernel) before(fault *WriteFault, gpuIndex int, name string) (done bool, err error) {
 	if fault.Process != nil {
 		if err := StartProcess(k.root, *fault.Process); err != nil {
 			return true, err
@@ -99,17 +99,17 @@ func (k *Kernel) before(fault *WriteFault, card int, name string) (done bool, er
 	case fault.Error == 0:
 		return false, nil
 	case fault.Error == Errno(unix.EIO) && name == computeFile:
-		if err := k.breakCard(card); err != nil {
+		if err := k.breakGPU(gpuIndex); err != nil {
 			return true, err
 		}
 	}
 	return true, unix.Errno(fault.Error)
 }
 
-// breakCard leaves a card without KFD.
-func (k *Kernel) breakCard(card int) error {
+// breakGPU leaves a GPU without KFD.
+func (k *Kernel) breakGPU(gpuIndex int) error {
 	return k.store.Update(func(st *state) (*state, error) {
-		st.Cards[card].Broken = true
+		st.GPUs[gpuIndex].Broken = true
 		st.Generation++
 		return st, nil
 	})
@@ -123,7 +123,7 @@ func (k *Kernel) hang(fault WriteFault) {
 	for {
 		faults, _ := k.faults.read()
 		if !slices.ContainsFunc(faults.Writes, func(w WriteFault) bool {
-			return w.Card == fault.Card && w.File == fault.File && w.Hang == fault.Hang
+			return w.GPU == fault.GPU && w.File == fault.File && w.Hang == fault.Hang
 		}) {
 			return
 		}

@@ -25,8 +25,8 @@ type Options struct {
 	// Root is the folder for state and device nodes; it must be on a file system
 	// that has those. Processes with the same root share the machine.
 	Root string
-	// Seed goes into the cards' numbers: give the node's name, and no two nodes of
-	// a cluster have a card in common.
+	// Seed goes into the GPUs' numbers: give the node's name, and no two nodes of
+	// a cluster have a GPU in common.
 	Seed string
 	// Sleep waits for the hardware; nil is time.Sleep. With another the device nodes
 	// of a switch are there at once, unless a fault holds them back.
@@ -63,21 +63,21 @@ type Kernel struct {
 var _ amd.Files = (*Kernel)(nil)
 
 // New opens the machine at the root, starting it if it is not running there, and
-// makes its device nodes. A machine whose cards are other than the inventory's is
+// makes its device nodes. A machine whose GPUs are other than the inventory's is
 // taken for one that was switched off to change them.
 func New(inv *models.Inventory, o Options) (*Kernel, error) {
 	if o.Root == "" {
-		return nil, errors.New("simulate AMD cards: Options.Root is empty: name a folder for the simulated machine")
+		return nil, errors.New("simulate AMD GPUs: Options.Root is empty: name a folder for the simulated machine")
 	}
 	root, err := filepath.Abs(o.Root)
 	if err != nil {
 		return nil, err
 	}
 	if root == "/" {
-		return nil, errors.New("simulate AMD cards: Options.Root is /: name a folder of its own, the host's files are never touched")
+		return nil, errors.New("simulate AMD GPUs: Options.Root is /: name a folder of its own, the host's files are never touched")
 	}
 	if len(inv.AMD) == 0 {
-		return nil, errors.New("simulate AMD cards: the inventory has none")
+		return nil, errors.New("simulate AMD GPUs: the inventory has none")
 	}
 	k := &Kernel{inventory: inv, root: root, seed: o.Seed, store: newStore(root), sleepFor: o.Sleep, now: o.Now}
 	if k.sleepFor == nil {
@@ -93,7 +93,7 @@ func New(inv *models.Inventory, o Options) (*Kernel, error) {
 	}
 	k.faults = &faultReader{root: root, logf: logf}
 	if err := k.start(); err != nil {
-		return nil, fmt.Errorf("simulated AMD cards in %s: %w", root, err)
+		return nil, fmt.Errorf("simulated AMD GPUs in %s: %w", root, err)
 	}
 	return k, nil
 }
@@ -104,7 +104,7 @@ func (k *Kernel) HasDeviceNodes() bool { return !k.plainNodes.Load() }
 
 // start opens the machine's state, making it at the first start. A boot id that
 // is not ours means that the machine was started anew for the sake of its other
-// cards; another driver version, that the driver was loaded anew.
+// GPUs; another driver version, that the driver was loaded anew.
 func (k *Kernel) start() error {
 	if err := os.MkdirAll(k.root, 0o755); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (k *Kernel) start() error {
 		}
 		next := st
 		switch {
-		case st == nil || !k.sameCards(st):
+		case st == nil || !k.sameGPUs(st):
 			if next, err = k.firstState(st); err != nil {
 				return nil, err
 			}
@@ -133,8 +133,8 @@ func (k *Kernel) start() error {
 	})
 }
 
-func (k *Kernel) sameCards(st *state) bool {
-	return slices.EqualFunc(k.inventory.AMD, st.Cards, func(c models.AMDCard, s cardState) bool {
+func (k *Kernel) sameGPUs(st *state) bool {
+	return slices.EqualFunc(k.inventory.AMD, st.GPUs, func(c models.AMDGPU, s gpuState) bool {
 		return c.PCI == s.PCI && c.Model.Key == s.Model && c.VF == s.VF && modes{c.ComputeMode, c.MemoryMode} == s.AtStart
 	})
 }
@@ -155,7 +155,7 @@ func (k *Kernel) firstState(old *state) (*state, error) {
 	st.KFDMajor, st.DRMMajor = majors[firstOwnMajor], majors[firstOwnMajor+1]
 	for _, c := range k.inventory.AMD {
 		at := modes{c.ComputeMode, c.MemoryMode}
-		st.Cards = append(st.Cards, cardState{Model: c.Model.Key, PCI: c.PCI, VF: c.VF, AtStart: at, Now: at})
+		st.GPUs = append(st.GPUs, gpuState{Model: c.Model.Key, PCI: c.PCI, VF: c.VF, AtStart: at, Now: at})
 	}
 	st.load()
 	return st, nil
@@ -185,8 +185,8 @@ func (k *Kernel) current() (*tree, error) {
 	defer k.mu.Unlock()
 	if k.last == nil || k.stateID != stateID || k.faultsID != faultsID {
 		v := k.view(st, faults)
-		if cards, ok := reselected(k.state, st); ok && k.faultsID == faultsID {
-			k.last = v.reselect(k.last, cards)
+		if gpus, ok := reselected(k.state, st); ok && k.faultsID == faultsID {
+			k.last = v.reselect(k.last, gpus)
 		} else {
 			k.last = v.tree()
 		}
@@ -196,7 +196,7 @@ func (k *Kernel) current() (*tree, error) {
 }
 
 func errNoState(root string) error {
-	return fmt.Errorf("no simulated AMD cards in %s: New makes them", root)
+	return fmt.Errorf("no simulated AMD GPUs in %s: New makes them", root)
 }
 
 // find looks a file up.

@@ -15,7 +15,7 @@ import (
 
 const first = "0000:05:00.0" // of mi300x8
 
-func TestFreshCard(t *testing.T) {
+func TestFreshGPU(t *testing.T) {
 	k := machine(t, "mi300x8")
 	for name, want := range map[string]string{
 		"current_compute_partition": "SPX", "available_compute_partition": "SPX, DPX, QPX, CPX",
@@ -32,7 +32,7 @@ func TestFreshCard(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "/sys/devices/pci0000:00/0000:00:01.1/0000:05:00.0", real)
 	assert.Len(t, names(t, k, "/sys/bus/pci/devices"), 8)
-	assert.Len(t, names(t, k, "/sys/devices/platform"), 56, "seven beside each card, in SPX too")
+	assert.Len(t, names(t, k, "/sys/devices/platform"), 56, "seven beside each GPU, in SPX too")
 	assert.Len(t, names(t, k, "/dev/dri"), 64)
 	nodes := gpuNodes(t, k, "")
 	require.Len(t, nodes, 8)
@@ -107,7 +107,7 @@ func TestSwitch(t *testing.T) {
 			}
 		}
 		before = append(before, nodes...)
-		assert.EqualValues(t, 136, gpuNodes(t, k, "")[0].property["drm_render_minor"], "the card went behind the others")
+		assert.EqualValues(t, 136, gpuNodes(t, k, "")[0].property["drm_render_minor"], "the GPU went behind the others")
 	}
 	assert.NotEqual(t, generation, read(t, k, "/sys/class/kfd/kfd/topology/generation_id"))
 	assert.Len(t, names(t, k, "/dev/dri"), 64)
@@ -126,7 +126,7 @@ func TestSwitchesThatTheKernelRefuses(t *testing.T) {
 		"four of six":                      {"mi300a4", "0001:01:00.0", "QPX", unix.EINVAL},
 		"half of an MI350X under NPS2":     {"mi350x8", first, "CPX", nil},
 		"whole MI350X under NPS2":          {"mi350x8", first, "SPX", unix.EINVAL},
-		"no such card":                     {"mi300x8", "0000:06:00.0", "CPX", unix.ENOENT},
+		"no such GPU":                      {"mi300x8", "0000:06:00.0", "CPX", unix.ENOENT},
 		"small letters, with what follows": {"mi300x8", first, "cpx\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,12 +167,12 @@ func TestOnlySomeFilesTakeWrites(t *testing.T) {
 	assert.Equal(t, []string{"dev", "proc", "sys"}, names(t, k, "/"))
 }
 
-// A card in the mode already is not touched, not even when it is busy.
+// A GPU in the mode already is not touched, not even when it is busy.
 func TestSameModeIsNoSwitch(t *testing.T) {
 	k := machine(t, "mi300x8")
 	require.NoError(t, switchTo(k, first, "CPX"))
 	before := gpuNodes(t, k, "")
-	require.NoError(t, StartProcess(k.root, Process{PID: 7, Cards: []string{first}}))
+	require.NoError(t, StartProcess(k.root, Process{PID: 7, GPUs: []string{first}}))
 	require.NoError(t, switchTo(k, first, "CPX"))
 	assert.Equal(t, before, gpuNodes(t, k, ""))
 }
@@ -231,7 +231,7 @@ func TestAPUHasOneMemoryMode(t *testing.T) {
 	assert.Len(t, gpuNodes(t, k, "0001:01:00.0"), 1)
 }
 
-func TestCardThatCannotBeCut(t *testing.T) {
+func TestGPUThatCannotBeCut(t *testing.T) {
 	k := open(t, parsed(t, "gpus: [{model: MI210, count: 2}]"), t.TempDir())
 	pci := k.inventory.AMD[0].PCI
 	for _, absent := range []string{"current_compute_partition", "current_memory_partition", "compute_partition_config"} {

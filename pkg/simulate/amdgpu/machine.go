@@ -9,16 +9,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
 
-// Exists tells whether there are simulated AMD cards at a root.
+// Exists tells whether there are simulated AMD GPUs at a root.
 func Exists(root string) bool {
 	_, err := os.Stat(newStore(root).Path)
 	return err == nil
 }
 
-// Reboot restarts a simulated machine that has AMD cards only: the modes are
+// Reboot restarts a simulated machine that has AMD GPUs only: the modes are
 // those of its start, requests for memory modes are lost, processes are gone,
 // also those of faults.yaml, as are resets and counted errors, and the boot id is
-// new. A machine with cards of NVIDIA's too is rebooted by pkg/simulate/nvdriver.
+// new. A machine with GPUs of NVIDIA's too is rebooted by pkg/simulate/nvdriver.
 func Reboot(root string) error { return RebootAs(root, disk.NewBootID()) }
 
 // RebootAs is Reboot of a machine whose boot id is given.
@@ -31,7 +31,7 @@ func RebootAs(root, bootID string) error {
 }
 
 // ReloadDriver unloads and loads amdgpu: memory modes that were asked for are in,
-// unless a fault loses them, each card is in the compute mode that the driver
+// unless a fault loses them, each GPU is in the compute mode that the driver
 // chooses, and processes are gone.
 //
 // It is done at once, and nothing is in its way: Kernel.Modprobe is the way that
@@ -42,16 +42,16 @@ func ReloadDriver(root string) error {
 
 // reloadWith loads the driver, as far as the faults let it.
 func (st *state) reloadWith(f *Faults, fault DriverFault) {
-	for i := range st.Cards {
-		c := &st.Cards[i]
+	for i := range st.GPUs {
+		c := &st.GPUs[i]
 		c.Now = f.modes(*c)
 		if f.MemoryModeLost || about(fault.MemoryModeLost, c.PCI) {
 			c.Requested = ""
 		}
 	}
 	st.reload()
-	for i := range st.Cards {
-		st.Cards[i].Absent = about(fault.Missing, st.Cards[i].PCI)
+	for i := range st.GPUs {
+		st.GPUs[i].Absent = about(fault.Missing, st.GPUs[i].PCI)
 	}
 }
 
@@ -78,8 +78,8 @@ func restart(root string, change func(*state, *Faults)) error {
 
 func (st *state) reboot(bootID string) {
 	st.BootID, st.Processes = bootID, nil
-	for i := range st.Cards {
-		st.Cards[i].Now = st.Cards[i].AtStart
+	for i := range st.GPUs {
+		st.GPUs[i].Now = st.GPUs[i].AtStart
 	}
 	st.load()
 }
@@ -87,8 +87,8 @@ func (st *state) reboot(bootID string) {
 // reload loads the driver anew.
 func (st *state) reload() {
 	st.Processes = nil
-	for i := range st.Cards {
-		c := &st.Cards[i]
+	for i := range st.GPUs {
+		c := &st.GPUs[i]
 		if c.Requested != "" {
 			c.Now.Memory = c.Requested
 		}
@@ -99,15 +99,15 @@ func (st *state) reload() {
 	st.load()
 }
 
-// modes are those of a card that a fault may have put into another memory mode.
-func (f *Faults) modes(c cardState) modes {
+// modes are those of a GPU that a fault may have put into another memory mode.
+func (f *Faults) modes(c gpuState) modes {
 	now := c.Now
 	m, ok := models.AMDModelByKey(c.Model)
 	if !ok || !m.HasPartitions() {
 		return now
 	}
 	for _, x := range f.MemoryModes {
-		if (x.Card == "*" || x.Card == c.PCI) && slices.Contains(m.MemoryModes, x.Mode) && x.Mode != now.Memory {
+		if (x.GPU == "*" || x.GPU == c.PCI) && slices.Contains(m.MemoryModes, x.Mode) && x.Mode != now.Memory {
 			now.Memory = x.Mode
 			if !slices.Contains(xcp.Legal(m.Chip(false), x.Mode), now.Compute) {
 				now.Compute = m.AutoMode(x.Mode)

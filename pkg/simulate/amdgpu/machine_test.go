@@ -28,7 +28,7 @@ func TestMemoryModeNeedsReload(t *testing.T) {
 
 	require.NoError(t, ReloadDriver(k.root))
 	for _, pci := range []string{first, other} {
-		assert.Equal(t, "NPS4", read(t, k, of(pci, "current_memory_partition")), "all cards of the hive")
+		assert.Equal(t, "NPS4", read(t, k, of(pci, "current_memory_partition")), "all GPUs of the hive")
 		assert.Equal(t, "CPX", read(t, k, of(pci, "current_compute_partition")), "what the driver chooses")
 		assert.Equal(t, "QPX, CPX", read(t, k, of(pci, "available_compute_partition")))
 	}
@@ -55,13 +55,13 @@ func TestReloadAndRebootEndProcesses(t *testing.T) {
 	k := machine(t, "mi300x8")
 	for name, restart := range map[string]func(string) error{"reload": ReloadDriver, "reboot": Reboot} {
 		require.NoError(t, switchTo(k, first, "CPX"))
-		require.NoError(t, StartProcess(k.root, Process{PID: 1, Cards: []string{first}}))
+		require.NoError(t, StartProcess(k.root, Process{PID: 1, GPUs: []string{first}}))
 		require.NoError(t, SetFaults(k.root, Faults{Processes: []Process{{PID: 2}}, Lost: []string{"0000:26:00.0"}}))
 		require.NoError(t, restart(k.root), name)
 		assert.Empty(t, names(t, k, "/sys/class/kfd/kfd/proc"), name)
 		assert.Equal(t, "SPX", read(t, k, of(first, "current_compute_partition")), name)
-		assert.Len(t, names(t, k, "/sys/bus/pci/drivers/amdgpu"), 8, "seven cards and the module: what is lost stays lost")
-		assert.ErrorContains(t, restart(t.TempDir()), "no simulated AMD cards", name)
+		assert.Len(t, names(t, k, "/sys/bus/pci/drivers/amdgpu"), 8, "seven GPUs and the module: what is lost stays lost")
+		assert.ErrorContains(t, restart(t.TempDir()), "no simulated AMD GPUs", name)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestStateSurvivesAndIsShared(t *testing.T) {
 	var wait sync.WaitGroup
 	for i, c := range k.inventory.AMD {
 		for _, kernel := range []*Kernel{k, other} {
-			wait.Go(func() { assert.NoError(t, switchTo(kernel, c.PCI, "CPX"), "card %d", i) })
+			wait.Go(func() { assert.NoError(t, switchTo(kernel, c.PCI, "CPX"), "GPU %d", i) })
 		}
 	}
 	wait.Wait()
@@ -116,7 +116,7 @@ func TestOtherInventories(t *testing.T) {
 	small := machineIn(t, "mi300a4", root)
 	entries, err := os.ReadDir(filepath.Join(root, "dev/dri"))
 	require.NoError(t, err)
-	assert.Len(t, entries, 32, "the device nodes of the old cards are gone")
+	assert.Len(t, entries, 32, "the device nodes of the old GPUs are gone")
 	assert.Len(t, gpuNodes(t, small, ""), 4)
 
 	k = open(t, inv, root)
@@ -149,14 +149,14 @@ func TestNewRefuses(t *testing.T) {
 	assert.False(t, Exists(t.TempDir()))
 }
 
-func TestBusyCard(t *testing.T) {
+func TestBusyGPU(t *testing.T) {
 	const other = "0000:26:00.0"
 	k := machine(t, "mi300x8")
 	require.NoError(t, switchTo(k, first, "CPX"))
 	three := 3
-	require.NoError(t, StartProcess(k.root, Process{PID: 4242, Name: "python3", Cards: []string{first}, Partition: &three}))
+	require.NoError(t, StartProcess(k.root, Process{PID: 4242, Name: "python3", GPUs: []string{first}, Partition: &three}))
 	assert.ErrorIs(t, switchTo(k, first, "DPX"), unix.EBUSY)
-	assert.NoError(t, switchTo(k, other, "DPX"), "newer drivers ask about the card")
+	assert.NoError(t, switchTo(k, other, "DPX"), "newer drivers ask about the GPU")
 
 	assert.Equal(t, "python3", read(t, k, "/proc/4242/comm"))
 	node := gpuNodes(t, k, first)[3]
@@ -173,11 +173,11 @@ func TestBusyCard(t *testing.T) {
 	require.NoError(t, ReloadDriver(old.root))
 	require.NoError(t, old.WriteFile(of("0000:0a:00.0", "current_memory_partition"), []byte("NPS1")))
 	require.NoError(t, ReloadDriver(old.root))
-	require.NoError(t, StartProcess(old.root, Process{PID: 1, Cards: nil}))
+	require.NoError(t, StartProcess(old.root, Process{PID: 1, GPUs: nil}))
 	assert.ErrorIs(t, switchTo(old, "0001:0a:00.0", "CPX"), unix.EBUSY, "older drivers ask about the host")
-	assert.ErrorContains(t, StartProcess(old.root, Process{PID: 2, Cards: []string{first}}), "cards[0]: no AMD card at")
+	assert.ErrorContains(t, StartProcess(old.root, Process{PID: 2, GPUs: []string{first}}), "gpus[0]: no AMD GPU at")
 	assert.ErrorContains(t, StartProcess(old.root, Process{}), "pid: 0")
-	assert.ErrorContains(t, StartProcess(t.TempDir(), Process{PID: 1}), "no simulated AMD cards")
+	assert.ErrorContains(t, StartProcess(t.TempDir(), Process{PID: 1}), "no simulated AMD GPUs")
 }
 
 func TestSensors(t *testing.T) {
@@ -192,7 +192,7 @@ func TestSensors(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, switchTo(k, first, "CPX"))
 	three := 3
-	require.NoError(t, StartProcess(k.root, Process{PID: 1, Cards: []string{first}, Partition: &three}))
-	require.NoError(t, StartProcess(k.root, Process{PID: 2, Cards: []string{first}}))
+	require.NoError(t, StartProcess(k.root, Process{PID: 1, GPUs: []string{first}, Partition: &three}))
+	require.NoError(t, StartProcess(k.root, Process{PID: 2, GPUs: []string{first}}))
 	assert.Equal(t, "4831838208", read(t, k, of(first, "mem_info_vram_used")), "512 MiB of each partition used")
 }

@@ -20,10 +20,10 @@ func (k *Kernel) makeNodes(st *state) error {
 	dev := filepath.Join(k.root, "dev")
 	nodes := []disk.DeviceNode{{Path: filepath.Join(dev, "kfd"), Major: st.KFDMajor}}
 	v := k.view(st, &Faults{})
-	for card := range k.inventory.AMD {
-		first := k.inventory.RenderMinor(card)
-		for partition := range k.inventory.AMD[card].RenderMinors() {
-			if minor := first + partition; v.hasMinor(card, partition) {
+	for gpuIndex := range k.inventory.AMD {
+		first := k.inventory.RenderMinor(gpuIndex)
+		for partition := range k.inventory.AMD[gpuIndex].RenderMinors() {
+			if minor := first + partition; v.hasMinor(gpuIndex, partition) {
 				path := filepath.Join(dev, "dri", "renderD"+strconv.Itoa(minor))
 				nodes = append(nodes, disk.DeviceNode{Path: path, Major: st.DRMMajor, Minor: minor})
 			}

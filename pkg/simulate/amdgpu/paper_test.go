@@ -17,10 +17,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-// TestCardsOnPaper: what an inventory says about AMD's cards is what our driver
+// TestGPUsOnPaper: what an inventory says about AMD's GPUs is what our driver
 // reads of them from the simulated kernel, for every machine and model, whatever
-// mode each card is in.
-func TestCardsOnPaper(t *testing.T) {
+// mode each GPU is in.
+func TestGPUsOnPaper(t *testing.T) {
 	machines := map[string]func() (*models.Inventory, error){}
 	for _, name := range models.InventoryNames() {
 		machines[name] = func() (*models.Inventory, error) { return models.LoadInventory(name) }
@@ -46,20 +46,20 @@ func TestCardsOnPaper(t *testing.T) {
 			paper := slices.DeleteFunc(inv.Hardware("node-a"), func(c gpu.GPU) bool { return c.Vendor != gpu.AMD })
 			kernel, err := amdgpu.New(inv, amdgpu.Options{Root: t.TempDir(), Seed: "node-a", Sleep: func(time.Duration) {}, Logf: t.Logf})
 			require.NoError(t, err)
-			assert.Equal(t, paper, cards(t, kernel))
+			assert.Equal(t, paper, gpus(t, kernel))
 			for i, c := range inv.AMD {
 				if modes := c.Model.Modes(); len(modes) > 0 {
-					// Not every mode goes with the memory mode; then the card stays as it is.
+					// Not every mode goes with the memory mode; then the GPU stays as it is.
 					_ = kernel.WriteFile("/sys/bus/pci/devices/"+c.PCI+"/current_compute_partition", []byte(modes[i%len(modes)]))
 				}
 			}
-			assert.Equal(t, paper, cards(t, kernel), "in other modes")
+			assert.Equal(t, paper, gpus(t, kernel), "in other modes")
 		})
 	}
 }
 
-// cards are what a driver that has just started finds.
-func cards(t *testing.T, files amd.Files) []gpu.GPU {
+// GPUs are what a driver that has just started finds.
+func gpus(t *testing.T, files amd.Files) []gpu.GPU {
 	t.Helper()
 	driver, err := amd.New(amd.Config{Files: files, HostDevRoot: "/", Logger: testr.New(t), BusyPatience: time.Second})
 	require.NoError(t, err)

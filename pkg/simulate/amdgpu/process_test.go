@@ -27,7 +27,7 @@ func again(t *testing.T, root, mode string) *exec.Cmd {
 	return cmd
 }
 
-// TestTwoProcessesShareARoot: both switch every card to and fro, and no switch
+// TestTwoProcessesShareARoot: both switch every GPU to and fro, and no switch
 // of one is lost in one of the other.
 func TestTwoProcessesShareARoot(t *testing.T) {
 	if root := os.Getenv(rootVariable); root != "" {
@@ -59,7 +59,7 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 }
 
 // TestProcessKilledDuringSwitch: before the switch nothing has happened, after it
-// the card is in the new mode, and it can be switched again.
+// the GPU is in the new mode, and it can be switched again.
 func TestProcessKilledDuringSwitch(t *testing.T) {
 	if root := os.Getenv(rootVariable); root != "" {
 		_ = switchTo(machineIn(t, "mi300x8", root), first, os.Getenv(modeVariable))
@@ -68,7 +68,7 @@ func TestProcessKilledDuringSwitch(t *testing.T) {
 	for when, want := range map[string]string{"before": "SPX", "after": "CPX"} {
 		root := t.TempDir()
 		k := machineIn(t, "mi300x8", root)
-		set(t, k, Faults{Writes: []WriteFault{{Card: first, File: "current_compute_partition", Hang: when, Times: 1}}})
+		set(t, k, Faults{Writes: []WriteFault{{GPU: first, File: "current_compute_partition", Hang: when, Times: 1}}})
 		cmd := again(t, root, "CPX")
 		require.NoError(t, cmd.Start())
 		require.Eventually(t, func() bool {

@@ -14,8 +14,8 @@ import (
 type Process struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name,omitempty"`
-	// Cards are the PCI addresses of those that it uses; none: it only has KFD open.
-	Cards []string `json:"cards,omitempty"`
+	// GPUs are the PCI addresses of those that it uses; none: it only has KFD open.
+	GPUs []string `json:"gpus,omitempty"`
 	// Partition is the one that it uses of them; all of them without it.
 	Partition *int `json:"partition,omitempty"`
 }
@@ -24,9 +24,9 @@ func (p Process) check() error {
 	if p.PID < 1 {
 		return fmt.Errorf("pid: %d is not a process id", p.PID)
 	}
-	for i, card := range p.Cards {
-		if !models.IsPCIAddress(card) {
-			return fmt.Errorf("cards[%d]: %q is not an address like 0000:05:00.0", i, card)
+	for i, gpuID := range p.GPUs {
+		if !models.IsPCIAddress(gpuID) {
+			return fmt.Errorf("gpus[%d]: %q is not an address like 0000:05:00.0", i, gpuID)
 		}
 	}
 	if p.Partition != nil && *p.Partition < 0 {
@@ -36,7 +36,7 @@ func (p Process) check() error {
 }
 
 func (p Process) uses(n node, pci string) bool {
-	return slices.Contains(p.Cards, pci) && (p.Partition == nil || *p.Partition == n.partition)
+	return slices.Contains(p.GPUs, pci) && (p.Partition == nil || *p.Partition == n.partition)
 }
 
 // vramUsed is what every simulated process takes of a partition, in bytes.
@@ -56,7 +56,7 @@ func (v *view) processFiles(t *tree, p Process, nodes []node) {
 	t.dir(dir + "/queues")
 	queue := 0
 	for _, n := range nodes {
-		if !p.uses(n, v.pci(n.card)) {
+		if !p.uses(n, v.pci(n.gpu)) {
 			continue
 		}
 		id := strconv.Itoa(int(n.gpuID))
@@ -70,11 +70,11 @@ func (v *view) processFiles(t *tree, p Process, nodes []node) {
 	}
 }
 
-// blocks tells whether the process keeps a card from being switched. Older
-// drivers ask whether anybody uses KFD at all, newer ones who uses the card
+// blocks tells whether the process keeps a GPU from being switched. Older
+// drivers ask whether anybody uses KFD at all, newer ones who uses the GPU
 // (amdgpu_amdkfd_check_and_lock_kfd).
 func (p Process) blocks(pci string, wholeHost bool) bool {
-	return wholeHost || slices.Contains(p.Cards, pci)
+	return wholeHost || slices.Contains(p.GPUs, pci)
 }
 
 // StartProcess has a process use KFD until EndProcess, ReloadDriver or Reboot.
@@ -94,9 +94,9 @@ func (st *state) startProcess(p Process) error {
 	if st.Unloaded {
 		return errors.New("amdgpu is not loaded: there is no KFD to open")
 	}
-	for i, card := range p.Cards {
-		if st.card(card) < 0 {
-			return fmt.Errorf("cards[%d]: no AMD card at %s", i, card)
+	for i, gpuID := range p.GPUs {
+		if st.gpu(gpuID) < 0 {
+			return fmt.Errorf("gpus[%d]: no AMD GPU at %s", i, gpuID)
 		}
 	}
 	st.endProcess(p.PID)

@@ -18,11 +18,11 @@ func TestReselectedTreeIsThatOfTheState(t *testing.T) {
 	old := k.view(before, &Faults{}).tree()
 	for _, mode := range []xcp.Mode{xcp.CPX, xcp.QPX, xcp.SPX} {
 		after := before.clone()
-		after.Cards[2].Selected, after.Cards[5].Selected = mode, xcp.DPX
-		cards, ok := reselected(before, after)
+		after.GPUs[2].Selected, after.GPUs[5].Selected = mode, xcp.DPX
+		gpus, ok := reselected(before, after)
 		require.True(t, ok)
 		v := k.view(after, &Faults{})
-		assert.Equal(t, v.tree(), v.reselect(old, cards), "%s", mode)
+		assert.Equal(t, v.tree(), v.reselect(old, gpus), "%s", mode)
 	}
 	assert.Equal(t, k.view(before, &Faults{}).tree(), old)
 }
@@ -32,26 +32,26 @@ func TestReselectedOnly(t *testing.T) {
 	before, err := k.store.Read()
 	require.NoError(t, err)
 	for name, change := range map[string]func(*state){
-		"the mode of the card":  func(st *state) { st.Cards[2].Now.Compute = xcp.CPX },
-		"another card":          func(st *state) { st.Cards[0].Broken = true },
+		"the mode of the GPU":   func(st *state) { st.GPUs[2].Now.Compute = xcp.CPX },
+		"another GPU":           func(st *state) { st.GPUs[0].Broken = true },
 		"the topology":          func(st *state) { st.Generation++ },
 		"the processes":         func(st *state) { st.Processes = []Process{{PID: 1}} },
-		"the number of cards":   func(st *state) { st.Cards = st.Cards[:1] },
+		"the number of GPUs":    func(st *state) { st.GPUs = st.GPUs[:1] },
 		"a load of the driver":  func(st *state) { st.load() },
 		"a start of the system": func(st *state) { st.BootID = "another" },
 	} {
 		after := before.clone()
-		after.Cards[0].Selected = xcp.QPX
-		cards, ok := reselected(before, after)
+		after.GPUs[0].Selected = xcp.QPX
+		gpus, ok := reselected(before, after)
 		require.True(t, ok)
-		require.Equal(t, []int{0}, cards)
+		require.Equal(t, []int{0}, gpus)
 		change(after)
 		_, ok = reselected(before, after)
 		assert.False(t, ok, name)
 	}
 	_, ok := reselected(nil, before)
 	assert.False(t, ok, "nothing was read before")
-	cards, ok := reselected(before, before.clone())
+	gpus, ok := reselected(before, before.clone())
 	assert.True(t, ok)
-	assert.Empty(t, cards)
+	assert.Empty(t, gpus)
 }

@@ -13,12 +13,12 @@ import (
 // stateVersion is raised when an older state cannot be read any more.
 const stateVersion = 1
 
-// state is what the driver and the cards remember between calls. It is kept in
+// state is what the driver and the GPUs remember between calls. It is kept in
 // one file that every process of the machine reads.
 type state struct {
 	Version int    `json:"version"`
 	BootID  string `json:"bootID"`
-	// DriverVersion and the cards' models and addresses tell whether the state
+	// DriverVersion and the GPUs' models and addresses tell whether the state
 	// belongs to the inventory at hand.
 	DriverVersion string `json:"driverVersion"`
 	// Loads counts how often the driver was loaded.
@@ -30,11 +30,11 @@ type state struct {
 	DRMMajor int `json:"drmMajor"`
 	// Generation counts the changes of KFD's topology.
 	Generation int `json:"generation"`
-	// Serial counts how often a card was made known to KFD. It only grows, so that
+	// Serial counts how often a GPU was made known to KFD. It only grows, so that
 	// no gpu_id comes back.
-	Serial int         `json:"serial"`
-	Cards  []cardState `json:"cards"`
-	// Order is the cards by index as KFD lists them: one that was switched goes to
+	Serial int        `json:"serial"`
+	GPUs   []gpuState `json:"gpus"`
+	// Order is the GPUs by index as KFD lists them: one that was switched goes to
 	// the end.
 	Order     []int     `json:"order"`
 	Processes []Process `json:"processes,omitempty"`
@@ -43,13 +43,13 @@ type state struct {
 	FaultCounts []int       `json:"faultCounts,omitempty"`
 }
 
-// modes are the two modes of a card.
+// modes are the two modes of a GPU.
 type modes struct {
 	Compute xcp.Mode       `json:"compute,omitempty"`
 	Memory  xcp.MemoryMode `json:"memory,omitempty"`
 }
 
-type cardState struct {
+type gpuState struct {
 	Model string `json:"model"`
 	PCI   string `json:"pci"`
 	VF    bool   `json:"vf,omitempty"`
@@ -60,13 +60,13 @@ type cardState struct {
 	Requested xcp.MemoryMode `json:"requested,omitempty"`
 	// Selected is the mode that compute_partition_config describes.
 	Selected xcp.Mode `json:"selected,omitempty"`
-	// Serial is that of the state when the card was made known to KFD.
+	// Serial is that of the state when the GPU was made known to KFD.
 	Serial int `json:"serial"`
 	// NodesFrom is when the device nodes of the last switch are there.
 	NodesFrom time.Time `json:"nodesFrom,omitzero"`
-	// Broken: KFD did not come up again after a switch, and has no node of the card.
+	// Broken: KFD did not come up again after a switch, and has no node of the GPU.
 	Broken bool `json:"broken,omitempty"`
-	// Absent: the last load of the driver did not bring the card up.
+	// Absent: the last load of the driver did not bring the GPU up.
 	Absent bool `json:"absent,omitempty"`
 }
 
@@ -87,31 +87,31 @@ func newStore(root string) *disk.Store[state] {
 // clone makes a copy that can be changed.
 func (st *state) clone() *state {
 	c := *st
-	c.Cards, c.Order = slices.Clone(st.Cards), slices.Clone(st.Order)
+	c.GPUs, c.Order = slices.Clone(st.GPUs), slices.Clone(st.Order)
 	c.Processes, c.FaultCounts = slices.Clone(st.Processes), slices.Clone(st.FaultCounts)
 	return &c
 }
 
-// card finds a card by its address, -1 when there is none.
-func (st *state) card(pci string) int {
-	return slices.IndexFunc(st.Cards, func(c cardState) bool { return c.PCI == pci })
+// GPU finds a GPU by its address, -1 when there is none.
+func (st *state) gpu(pci string) int {
+	return slices.IndexFunc(st.GPUs, func(c gpuState) bool { return c.PCI == pci })
 }
 
-// announce makes a card known to KFD anew: with other gpu_ids, and behind the
+// announce makes a GPU known to KFD anew: with other gpu_ids, and behind the
 // others (kfd_topology_remove_device and _add_device in Linux' kfd_topology.c).
 func (st *state) announce(index int) {
 	st.Serial++
 	st.Generation++
-	st.Cards[index].Serial = st.Serial
+	st.GPUs[index].Serial = st.Serial
 	st.Order = append(slices.DeleteFunc(st.Order, func(i int) bool { return i == index }), index)
 }
 
-// load is a load of the driver: KFD knows the cards in PCI order.
+// load is a load of the driver: KFD knows the GPUs in PCI order.
 func (st *state) load() {
 	st.Loads++
 	st.Unloaded, st.Order = false, nil
-	for i := range st.Cards {
-		c := &st.Cards[i]
+	for i := range st.GPUs {
+		c := &st.GPUs[i]
 		c.Broken, c.Absent, c.NodesFrom, c.Requested, c.Selected = false, false, time.Time{}, "", c.Now.Compute
 		st.announce(i)
 	}

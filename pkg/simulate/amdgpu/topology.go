@@ -15,7 +15,7 @@ const (
 	topologyDir = kfdDir + "/topology"
 )
 
-// topologyFiles are KFD's nodes: the processors first, then the cards.
+// topologyFiles are KFD's nodes: the processors first, then the GPUs.
 func (v *view) topologyFiles(t *tree, nodes []node) {
 	t.symlink("/sys/class/kfd/kfd", kfdDir)
 	t.dir(kfdDir + "/proc")
@@ -28,7 +28,7 @@ func (v *view) topologyFiles(t *tree, nodes []node) {
 	for i, n := range nodes {
 		dir := v.nodeDir(t, processors+i, n.gpuID, "ip discovery", v.properties(n))
 		t.text(dir+"/mem_banks/0/properties", fmt.Sprintf("heap_type 1\nsize_in_bytes %d\nflags 0\nwidth 8192\nmem_clk_max %d",
-			v.memory(n), v.model(n.card).ClocksMHz[1]))
+			v.memory(n), v.model(n.gpu).ClocksMHz[1]))
 	}
 }
 
@@ -57,10 +57,10 @@ func processorProperties(index int) string {
 
 // memory is what KFD says that a partition has.
 func (v *view) memory(n node) int64 {
-	return xcp.MemoryOf(v.model(n.card).Memory(), v.modes(n.card).Memory, v.partitions(n.card))[n.partition]
+	return xcp.MemoryOf(v.model(n.gpu).Memory(), v.modes(n.gpu).Memory, v.partitions(n.gpu))[n.partition]
 }
 
-// Numbers that all cards have in common (KFD nodes of MI300X and MI350X in
+// Numbers that all GPUs have in common (KFD nodes of MI300X and MI350X in
 // ROCm/k8s-device-plugin's and rocprofiler-sdk's test data).
 const (
 	simdPerCU       = 4
@@ -73,10 +73,10 @@ const (
 	firmwareVersion = 177
 )
 
-// properties are those of a card's node.
+// properties are those of a GPU's node.
 func (v *view) properties(n node) string {
-	m, count := v.model(n.card), v.partitions(n.card)
-	domain, bus, device := models.ParsePCI(v.pci(n.card))
+	m, count := v.model(n.gpu), v.partitions(n.gpu)
+	domain, bus, device := models.ParsePCI(v.pci(n.gpu))
 	location := bus<<8 | device<<3
 	if v.inv.AMDDriver.HighLocationBits {
 		location |= uint32(n.partition) << partitionShift
@@ -89,12 +89,12 @@ func (v *view) properties(n node) string {
 		"max_waves_per_simd", 8, "lds_size_in_kb", 64, "gds_size_in_kb", 0, "num_gws", 64, "wave_front_size", 64,
 		"array_count", arraysPerXCC*xccs, "simd_arrays_per_engine", 1, "cu_per_simd_array", m.CUsPerArray, "simd_per_cu", simdPerCU,
 		"max_slots_scratch_cu", 32, "gfx_target_version", m.GFXTargetVersion, "vendor_id", 4098,
-		"device_id", m.PCIDevice(v.inv.AMD[n.card].VF), "location_id", location, "domain", domain,
-		"drm_render_minor", v.inv.RenderMinor(n.card)+n.partition, "hive_id", uint64(hive),
+		"device_id", m.PCIDevice(v.inv.AMD[n.gpu].VF), "location_id", location, "domain", domain,
+		"drm_render_minor", v.inv.RenderMinor(n.gpu)+n.partition, "hive_id", uint64(hive),
 		"num_sdma_engines", sdmaPerNode, "num_sdma_xgmi_engines", max(0, m.Engines[models.AMDEngineSDMA]/count-sdmaPerNode),
 		"num_sdma_queues_per_engine", queuesPerSDMA, "num_cp_queues", computeQueues,
 		"max_engine_clk_fcompute", m.ClocksMHz[0], "local_mem_size", 0, "fw_version", firmwareVersion, "capability", 2893521536,
-		"debug_prop", 1511, "sdma_fw_version", 24, "unique_id", v.uniqueID(n.card, n.partition), "num_xcc", xccs,
+		"debug_prop", 1511, "sdma_fw_version", 24, "unique_id", v.uniqueID(n.gpu, n.partition), "num_xcc", xccs,
 		"max_engine_clk_ccompute", 3700)
 }
 

@@ -32,8 +32,8 @@ type file struct {
 	from         time.Time
 	major, minor uint32
 	gid          uint32
-	// card is whose file it is, for those that can be written to.
-	card int
+	// GPU is whose file it is, for those that can be written to.
+	gpu int
 }
 
 func (f *file) isDir() bool { return f.mode.IsDir() }

@@ -22,60 +22,62 @@ func (k *Kernel) view(st *state, faults *Faults) *view {
 	return &view{inv: k.inventory, seed: k.seed, st: st, faults: faults}
 }
 
-func (v *view) model(card int) *models.AMDModel { return v.inv.AMD[card].Model }
+func (v *view) model(gpuIndex int) *models.AMDModel { return v.inv.AMD[gpuIndex].Model }
 
-func (v *view) pci(card int) string { return v.inv.AMD[card].PCI }
+func (v *view) pci(gpuIndex int) string { return v.inv.AMD[gpuIndex].PCI }
 
-// lost tells whether the card fell off the bus.
-func (v *view) lost(card int) bool { return slices.Contains(v.faults.Lost, v.pci(card)) }
+// lost tells whether the GPU fell off the bus.
+func (v *view) lost(gpuIndex int) bool { return slices.Contains(v.faults.Lost, v.pci(gpuIndex)) }
 
-// bound tells whether the driver has the card.
-func (v *view) bound(card int) bool {
-	return !v.st.Unloaded && !v.st.Cards[card].Absent && !v.lost(card)
+// bound tells whether the driver has the GPU.
+func (v *view) bound(gpuIndex int) bool {
+	return !v.st.Unloaded && !v.st.GPUs[gpuIndex].Absent && !v.lost(gpuIndex)
 }
 
-// resetting tells whether the card is being reset.
-func (v *view) resetting(card int) bool { return slices.Contains(v.faults.Resetting, v.pci(card)) }
+// resetting tells whether the GPU is being reset.
+func (v *view) resetting(gpuIndex int) bool {
+	return slices.Contains(v.faults.Resetting, v.pci(gpuIndex))
+}
 
-// modes are those that the card is in. A memory mode that a fault put in comes
-// with the compute mode that the driver chooses with it, unless the card's own
+// modes are those that the GPU is in. A memory mode that a fault put in comes
+// with the compute mode that the driver chooses with it, unless the GPU's own
 // goes with both.
-func (v *view) modes(card int) modes {
-	return v.faults.modes(v.st.Cards[card])
+func (v *view) modes(gpuIndex int) modes {
+	return v.faults.modes(v.st.GPUs[gpuIndex])
 }
 
-// legal are the compute modes that the card can be put into now, in the kernel's
+// legal are the compute modes that the GPU can be put into now, in the kernel's
 // order.
-func (v *view) legal(card int) []xcp.Mode {
-	legal := xcp.Legal(v.model(card).Chip(false), v.modes(card).Memory)
-	return slices.DeleteFunc(v.model(card).Modes(), func(m xcp.Mode) bool { return !slices.Contains(legal, m) })
+func (v *view) legal(gpuIndex int) []xcp.Mode {
+	legal := xcp.Legal(v.model(gpuIndex).Chip(false), v.modes(gpuIndex).Memory)
+	return slices.DeleteFunc(v.model(gpuIndex).Modes(), func(m xcp.Mode) bool { return !slices.Contains(legal, m) })
 }
 
-// partitions is how many the card has.
-func (v *view) partitions(card int) int {
-	if !v.model(card).HasPartitions() {
+// partitions is how many the GPU has.
+func (v *view) partitions(gpuIndex int) int {
+	if !v.model(gpuIndex).HasPartitions() {
 		return 1
 	}
-	return v.modes(card).Compute.Count(v.model(card).XCCs)
+	return v.modes(gpuIndex).Compute.Count(v.model(gpuIndex).XCCs)
 }
 
-// hasMinor tells whether DRM had a number left for a partition of a card. A
-// display adapter beside the cards takes one of them.
-func (v *view) hasMinor(card, partition int) bool {
+// hasMinor tells whether DRM had a number left for a partition of a GPU. A
+// display adapter beside the GPUs takes one of them.
+func (v *view) hasMinor(gpuIndex, partition int) bool {
 	last := models.FirstRenderMinor + models.MaxRenderMinors - 1
-	return !v.inv.AMDDriver.DisplayAdapter || v.inv.RenderMinor(card)+partition != last
+	return !v.inv.AMDDriver.DisplayAdapter || v.inv.RenderMinor(gpuIndex)+partition != last
 }
 
 // known tells whether KFD has a node of the partition.
-func (v *view) known(card, partition int) bool {
-	return v.bound(card) && !v.st.Cards[card].Broken && v.hasMinor(card, partition) && !v.faults.missing(missingKFD, v.pci(card), partition)
+func (v *view) known(gpuIndex, partition int) bool {
+	return v.bound(gpuIndex) && !v.st.GPUs[gpuIndex].Broken && v.hasMinor(gpuIndex, partition) && !v.faults.missing(missingKFD, v.pci(gpuIndex), partition)
 }
 
 // uniqueID is what KFD calls a partition's, which with some drivers is that of
-// the card.
-func (v *view) uniqueID(card, partition int) uint64 {
-	id := v.inv.UniqueID(v.seed, card)
-	if !v.inv.AMDDriver.UniquePerPartition || v.partitions(card) == 1 {
+// the GPU.
+func (v *view) uniqueID(gpuIndex, partition int) uint64 {
+	id := v.inv.UniqueID(v.seed, gpuIndex)
+	if !v.inv.AMDDriver.UniquePerPartition || v.partitions(gpuIndex) == 1 {
 		return id
 	}
 	h := fnv.New64a()
@@ -83,30 +85,30 @@ func (v *view) uniqueID(card, partition int) uint64 {
 	return h.Sum64()
 }
 
-// node is a node of KFD's topology that is a partition or a whole card.
+// node is a node of KFD's topology that is a partition or a whole GPU.
 type node struct {
-	card, partition int
-	gpuID           uint32
+	gpu, partition int
+	gpuID          uint32
 }
 
-// nodes are those of the cards, in KFD's order. gpu_ids have 16 bits and are told
+// nodes are those of the GPUs, in KFD's order. gpu_ids have 16 bits and are told
 // apart by counting up (kfd_generate_gpu_id in Linux' kfd_topology.c).
 func (v *view) nodes() []node {
 	var nodes []node
 	used := map[uint32]bool{0: true}
-	for _, card := range v.st.Order {
-		for partition := range v.partitions(card) {
-			if !v.known(card, partition) {
+	for _, gpuIndex := range v.st.Order {
+		for partition := range v.partitions(gpuIndex) {
+			if !v.known(gpuIndex, partition) {
 				continue
 			}
 			h := fnv.New32a()
-			_, _ = fmt.Fprintf(h, "%s %d %d", v.pci(card), v.st.Cards[card].Serial, partition)
+			_, _ = fmt.Fprintf(h, "%s %d %d", v.pci(gpuIndex), v.st.GPUs[gpuIndex].Serial, partition)
 			id := h.Sum32() & 0xffff
 			for used[id] {
 				id = (id + 1) & 0xffff
 			}
 			used[id] = true
-			nodes = append(nodes, node{card: card, partition: partition, gpuID: id})
+			nodes = append(nodes, node{gpu: gpuIndex, partition: partition, gpuID: id})
 		}
 	}
 	return nodes
@@ -130,11 +132,11 @@ func (v *view) tree() *tree {
 	t := &tree{files: map[string]*file{}, boot: v.st.BootID, loads: v.st.Loads, generation: v.generation()}
 	t.dir("/")
 	t.text("/proc/sys/kernel/random/boot_id", v.st.BootID)
-	for card := range v.inv.AMD {
-		v.pciFiles(t, card)
+	for gpuIndex := range v.inv.AMD {
+		v.pciFiles(t, gpuIndex)
 	}
 	for i := range v.inv.GPUs {
-		v.otherCardFiles(t, &v.inv.GPUs[i])
+		v.otherGPUFiles(t, &v.inv.GPUs[i])
 	}
 	if !v.st.Unloaded {
 		v.driverFiles(t)
@@ -146,10 +148,10 @@ func (v *view) tree() *tree {
 // driverFiles are those that go with the driver.
 func (v *view) driverFiles(t *tree) {
 	v.moduleFiles(t)
-	for card := range v.inv.AMD {
-		if v.bound(card) {
-			v.cardFiles(t, card)
-			v.nodeFiles(t, card)
+	for gpuIndex := range v.inv.AMD {
+		if v.bound(gpuIndex) {
+			v.gpuFiles(t, gpuIndex)
+			v.nodeFiles(t, gpuIndex)
 		}
 	}
 	t.add("/dev/kfd", v.device(v.st.KFDMajor, 0))

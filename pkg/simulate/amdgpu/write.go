@@ -27,30 +27,30 @@ func (k *Kernel) WriteFile(name string, data []byte) error {
 		// (kernfs_fop_open in Linux' fs/kernfs/file.c).
 		return fail(unix.EACCES)
 	}
-	if err := k.write(f.card, path.Base(real), strings.TrimSpace(string(data))); err != nil {
+	if err := k.write(f.gpu, path.Base(real), strings.TrimSpace(string(data))); err != nil {
 		return fail(err)
 	}
 	return nil
 }
 
-// write carries out a write to a file of a card, faults included.
-func (k *Kernel) write(card int, name, word string) error {
-	fault, err := k.fire(card, name)
+// write carries out a write to a file of a GPU, faults included.
+func (k *Kernel) write(gpuIndex int, name, word string) error {
+	fault, err := k.fire(gpuIndex, name)
 	if err != nil {
 		return err
 	}
 	if fault != nil {
-		if done, err := k.before(fault, card, name); done {
+		if done, err := k.before(fault, gpuIndex, name); done {
 			return err
 		}
 	}
 	switch name {
 	case computeFile:
-		err = k.switchCompute(card, word)
+		err = k.switchCompute(gpuIndex, word)
 	case memoryFile:
-		err = k.requestMemory(card, word)
+		err = k.requestMemory(gpuIndex, word)
 	case selectorFile:
-		err = k.selectConfig(card, word)
+		err = k.selectConfig(gpuIndex, word)
 	}
 	if fault != nil && fault.Hang == hangAfter {
 		k.hang(*fault)
@@ -74,8 +74,8 @@ var (
 	memoryModes  = []xcp.MemoryMode{xcp.NPS1, xcp.NPS2, xcp.NPS4, xcp.NPS8}
 )
 
-// switchCompute switches a card at once, if nothing is in the way.
-func (k *Kernel) switchCompute(card int, word string) error {
+// switchCompute switches a GPU at once, if nothing is in the way.
+func (k *Kernel) switchCompute(gpuIndex int, word string) error {
 	mode, ok := parseMode(word, computeModes)
 	if !ok {
 		return unix.EINVAL
@@ -84,21 +84,21 @@ func (k *Kernel) switchCompute(card int, word string) error {
 	err := k.store.Update(func(st *state) (*state, error) {
 		faults, _ := k.faults.read()
 		v := k.view(st, faults)
-		c := &st.Cards[card]
+		c := &st.GPUs[gpuIndex]
 		switch {
-		case v.resetting(card):
+		case v.resetting(gpuIndex):
 			return nil, unix.EPERM
-		case !slices.Contains(v.legal(card), mode):
+		case !slices.Contains(v.legal(gpuIndex), mode):
 			return nil, unix.EINVAL
-		case v.modes(card).Compute == mode && !c.Broken:
+		case v.modes(gpuIndex).Compute == mode && !c.Broken:
 			return nil, nil
-		case v.busy(card):
+		case v.busy(gpuIndex):
 			return nil, unix.EBUSY
 		}
 		switched = true
 		c.Now.Compute, c.Broken = mode, false
 		c.NodesFrom = k.now().Add(k.nodesAfter)
-		st.announce(card)
+		st.announce(gpuIndex)
 		return st, nil
 	})
 	if switched {
@@ -107,33 +107,33 @@ func (k *Kernel) switchCompute(card int, word string) error {
 	return err
 }
 
-// busy tells whether a process keeps the card from being switched.
-func (v *view) busy(card int) bool {
+// busy tells whether a process keeps the GPU from being switched.
+func (v *view) busy(gpuIndex int) bool {
 	return slices.ContainsFunc(v.processes(), func(p Process) bool {
-		return p.blocks(v.pci(card), v.inv.AMDDriver.BusyHost)
+		return p.blocks(v.pci(gpuIndex), v.inv.AMDDriver.BusyHost)
 	})
 }
 
-// requestMemory takes down what the next load of the driver brings, for all cards
+// requestMemory takes down what the next load of the driver brings, for all GPUs
 // of the kind: they are joined by XGMI, and their memory modes are one. The mode
 // that they are in already is no request (current_memory_partition_store in
 // Linux' amdgpu_gmc.c).
-func (k *Kernel) requestMemory(card int, word string) error {
+func (k *Kernel) requestMemory(gpuIndex int, word string) error {
 	mode, ok := parseMode(word, memoryModes)
-	if !ok || !slices.Contains(k.inventory.AMD[card].Model.MemoryModes, mode) {
+	if !ok || !slices.Contains(k.inventory.AMD[gpuIndex].Model.MemoryModes, mode) {
 		return unix.EINVAL
 	}
 	return k.store.Update(func(st *state) (*state, error) {
 		faults, _ := k.faults.read()
 		v := k.view(st, faults)
 		switch {
-		case v.resetting(card):
+		case v.resetting(gpuIndex):
 			return nil, unix.EPERM
-		case v.modes(card).Memory == mode:
+		case v.modes(gpuIndex).Memory == mode:
 			return nil, nil
 		}
-		for i := range st.Cards {
-			if c := &st.Cards[i]; c.Model == st.Cards[card].Model && !c.VF {
+		for i := range st.GPUs {
+			if c := &st.GPUs[i]; c.Model == st.GPUs[gpuIndex].Model && !c.VF {
 				c.Requested = mode
 			}
 		}
@@ -142,13 +142,13 @@ func (k *Kernel) requestMemory(card int, word string) error {
 }
 
 // selectConfig chooses what compute_partition_config describes.
-func (k *Kernel) selectConfig(card int, word string) error {
-	mode, ok := parseMode(word, k.inventory.AMD[card].Model.Modes())
+func (k *Kernel) selectConfig(gpuIndex int, word string) error {
+	mode, ok := parseMode(word, k.inventory.AMD[gpuIndex].Model.Modes())
 	if !ok {
 		return unix.EINVAL
 	}
 	return k.store.Update(func(st *state) (*state, error) {
-		st.Cards[card].Selected = mode
+		st.GPUs[gpuIndex].Selected = mode
 		return st, nil
 	})
 }

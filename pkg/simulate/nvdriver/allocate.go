@@ -7,10 +7,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// What may exist side by side on a card. Everything here is pure.
+// What may exist side by side on a GPU. Everything here is pure.
 
 // fits says whether an instance of the profile at the start can join those
-// that exist: no memory slice twice, and no more engines or SMs than the card
+// that exist: no memory slice twice, and no more engines or SMs than the GPU
 // has. That reproduces every instance limit of the table, "+me once" included.
 func fits(m *models.NVIDIAModel, instances []nvstate.GPUInstance, p *models.Profile, start int) bool {
 	used := p.Engines
@@ -63,7 +63,7 @@ func remaining(m *models.NVIDIAModel, instances []nvstate.GPUInstance, p *models
 }
 
 // instanceID is the id of a GPU instance at a start. The driver numbers the
-// whole card 0, its halves 1 and 2, its quarters 3 to 6 and its eighths 7 to
+// whole GPU 0, its halves 1 and 2, its quarters 3 to 6 and its eighths 7 to
 // 14, as nvidia-smi mig -lgi shows (7 at 0:1 … 13 at 6:1, 5 at 4:2, 1 at 0:4).
 // It does not always give halves in the order of their starts, so nothing
 // should read a placement out of an id.
@@ -74,7 +74,7 @@ func instanceID(m *models.NVIDIAModel, p *models.Profile, start int) int {
 
 // computeProfiles maps NVML_COMPUTE_INSTANCE_PROFILE_* to compute slices. The
 // profiles 1_SLICE_REV1 (7) and 7_SLICE_NVL (8) are answered NOT_SUPPORTED: no
-// card of the table is known to have them
+// GPU of the table is known to have them
 // (https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/issues/1480).
 var computeProfiles = map[int]int{0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 5: 8, 6: 6}
 
@@ -122,7 +122,7 @@ func freeComputeID(i *nvstate.GPUInstance) int {
 	return lowestFree(taken)
 }
 
-// freeMIGIndex returns the index of the next MIG device of the card. An index
+// freeMIGIndex returns the index of the next MIG device of the GPU. An index
 // stays with its device, so that destroying one leaves a hole: the header
 // promises neither order nor density, and callers must look at every index.
 func freeMIGIndex(g *nvstate.GPU) int {

@@ -80,10 +80,10 @@ func assertUnique(t *testing.T, live []nvstate.GPUInstance) {
 	}
 }
 
-// TestFullCards: the largest sets that the cards' users count on.
-func TestFullCards(t *testing.T) {
+// TestFullGPUs: the largest sets that the GPUs' users count on.
+func TestFullGPUs(t *testing.T) {
 	n := machine(t, "h100x8")
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	migOn(t, d)
 	for _, name := range []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"} {
 		info := profileInfo(t, d, name)
@@ -101,7 +101,7 @@ func TestFullCards(t *testing.T) {
 			require.Equal(t, nvml.SUCCESS, gi.Destroy())
 		}
 	}
-	// 3g + 2g + 1g + 1g, as four claims on one card.
+	// 3g + 2g + 1g + 1g, as four claims on one GPU.
 	makeGI(t, d, "3g.40gb", 4)
 	makeGI(t, d, "2g.20gb", 2)
 	makeGI(t, d, "1g.10gb", 1)

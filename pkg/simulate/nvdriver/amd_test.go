@@ -16,8 +16,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
-// The AMD card of h100x2-mi300x2 that the tests switch.
-const amdCard = "/sys/bus/pci/devices/0000:26:00.0/current_compute_partition"
+// The AMD GPU of h100x2-mi300x2 that the tests switch.
+const amdGPU = "/sys/bus/pci/devices/0000:26:00.0/current_compute_partition"
 
 func amdIn(t *testing.T, root, name string) *amdgpu.Kernel {
 	t.Helper()
@@ -37,7 +37,7 @@ func fileOf(t *testing.T, k *amdgpu.Kernel, name string) string {
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// A machine with cards of both vendors has one boot id, whichever simulator is
+// A machine with GPUs of both vendors has one boot id, whichever simulator is
 // there first, and reboots as one.
 func TestBothVendorsRebootAsOne(t *testing.T) {
 	const name = "h100x2-mi300x2"
@@ -56,22 +56,22 @@ func TestBothVendorsRebootAsOne(t *testing.T) {
 			n, k := start(root)
 			boot := bootID(t, root)
 			require.Equal(t, strings.TrimSpace(boot), fileOf(t, k, bootIDFile))
-			d := card(t, n, 0)
+			d := handleOf(t, n, 0)
 			migOn(t, d)
 			makeGI(t, d, "1g.10gb", 0)
-			require.NoError(t, k.WriteFile(amdCard, []byte("CPX")))
+			require.NoError(t, k.WriteFile(amdGPU, []byte("CPX")))
 
 			n, k = start(root)
 			assert.Equal(t, boot, bootID(t, root), "both start again on a machine that goes on")
-			assert.Equal(t, "CPX", fileOf(t, k, amdCard))
+			assert.Equal(t, "CPX", fileOf(t, k, amdGPU))
 
 			require.NoError(t, ReloadDriver(root))
-			assert.Equal(t, "CPX", fileOf(t, k, amdCard), "it is NVIDIA's driver")
+			assert.Equal(t, "CPX", fileOf(t, k, amdGPU), "it is NVIDIA's driver")
 			require.NoError(t, Reboot(root))
 			assert.NotEqual(t, boot, bootID(t, root))
 			assert.Equal(t, strings.TrimSpace(bootID(t, root)), fileOf(t, k, bootIDFile))
-			assert.Equal(t, "SPX", fileOf(t, k, amdCard))
-			assert.Equal(t, [2]int{0, 0}, modes(t, card(t, n, 0)))
+			assert.Equal(t, "SPX", fileOf(t, k, amdGPU))
+			assert.Equal(t, [2]int{0, 0}, modes(t, handleOf(t, n, 0)))
 		})
 	}
 }
@@ -88,15 +88,15 @@ func TestRebootOfAMDAlone(t *testing.T) {
 	assert.ErrorContains(t, Reboot(t.TempDir()), "no simulated machine")
 }
 
-// Other cards of NVIDIA's mean that the machine was switched off, for AMD's too.
-func TestOtherCardsOfNVIDIARestartAMD(t *testing.T) {
+// Other GPUs of NVIDIA's mean that the machine was switched off, for AMD's too.
+func TestOtherGPUsOfNVIDIARestartAMD(t *testing.T) {
 	root := t.TempDir()
 	machineIn(t, "h100x2-mi300x2", root)
 	k := amdIn(t, root, "h100x2-mi300x2")
-	require.NoError(t, k.WriteFile(amdCard, []byte("CPX")))
+	require.NoError(t, k.WriteFile(amdGPU, []byte("CPX")))
 	machineIn(t, "l4x4", root)
 	k = amdIn(t, root, "h100x2-mi300x2")
-	assert.Equal(t, "SPX", fileOf(t, k, amdCard))
+	assert.Equal(t, "SPX", fileOf(t, k, amdGPU))
 }
 
 // One file has the faults of both vendors.
@@ -106,30 +106,30 @@ func TestFaultsOfBothVendors(t *testing.T) {
 	k := amdIn(t, root, "h100x2-mi300x2")
 	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{Lost: []string{"0000:26:00.0"}}))
 	require.NoError(t, SetFaults(root, Faults{Lost: []string{"0000:1b:00.0"}}))
-	_, err := k.ReadFile(amdCard)
-	assert.Error(t, err, "setting those of NVIDIA's cards leaves AMD's")
+	_, err := k.ReadFile(amdGPU)
+	assert.Error(t, err, "setting those of NVIDIA's GPUs leaves AMD's")
 	faults, _ := n.faults.read()
 	require.Equal(t, []string{"0000:1b:00.0"}, faults.Lost)
 	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{}))
-	assert.Equal(t, "SPX", fileOf(t, k, amdCard))
+	assert.Equal(t, "SPX", fileOf(t, k, amdGPU))
 	faults, _ = n.faults.read()
 	assert.Equal(t, []string{"0000:1b:00.0"}, faults.Lost)
 
 	require.NoError(t, SetFaults(root, Faults{AMD: &amdgpu.Faults{Lost: []string{"0000:26:00.0"}}}))
-	_, err = k.ReadFile(amdCard)
+	_, err = k.ReadFile(amdGPU)
 	assert.Error(t, err)
 	_, err = ParseFaults([]byte("amd: {lost: [x]}"))
 	assert.ErrorContains(t, err, `amd.lost[0]: "x"`)
 }
 
-// A change of the memory mode of AMD's cards loads their driver anew, and leaves
-// NVIDIA's cards, with what runs on them, as they are.
+// A change of the memory mode of AMD's GPUs loads their driver anew, and leaves
+// NVIDIA's GPUs, with what runs on them, as they are.
 func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
 	const name = "h100x2-mi300x2"
 	root := t.TempDir()
 	n := machineIn(t, name, root)
 	k := amdIn(t, root, name)
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	migOn(t, d)
 	makeGI(t, d, "1g.10gb", 0)
 	require.NoError(t, AddProcess(root, Process{GPU: "0000:9d:00.0", PID: 17}))
@@ -141,7 +141,7 @@ func TestMemoryModeOfAMDLeavesNVIDIA(t *testing.T) {
 	driver, err := amd.New(amd.Config{Files: k, HostDevRoot: root, Reload: module.Reload})
 	require.NoError(t, err)
 	require.NoError(t, driver.SetMemoryPartition(t.Context(), "NPS4"))
-	assert.Equal(t, "CPX", fileOf(t, k, amdCard))
+	assert.Equal(t, "CPX", fileOf(t, k, amdGPU))
 
 	after, err := os.ReadFile(filepath.Join(root, "state.json"))
 	require.NoError(t, err)

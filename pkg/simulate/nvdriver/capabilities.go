@@ -19,7 +19,7 @@ import (
 // readers may use it (MIG User Guide, "Device Nodes and Capabilities").
 
 // The driver numbers instances it could have, not those it has: 15 GPU
-// instances of 8 compute instances on each card, from minor 3 on.
+// instances of 8 compute instances on each GPU, from minor 3 on.
 const (
 	configMinor   = 1
 	monitorMinor  = 2
@@ -27,7 +27,7 @@ const (
 	maxInstances  = 15
 	maxCompute    = 8
 	instanceStep  = 1 + maxCompute
-	cardStep      = maxInstances * instanceStep
+	gpuStep       = maxInstances * instanceStep
 	configMode    = 0o400 // 256 in mig/config
 	monitorMode   = 0o444 // 292 in mig/monitor
 	instanceMode  = 0o444
@@ -43,7 +43,7 @@ type capability struct {
 }
 
 func instanceMinor(gpu, instance int) int {
-	return firstMinor + gpu*cardStep + instance*instanceStep
+	return firstMinor + gpu*gpuStep + instance*instanceStep
 }
 
 func instanceCapability(gpu, instance int) capability {
@@ -60,7 +60,7 @@ func computeCapability(gpu, instance, compute int) capability {
 	}
 }
 
-// driverCapabilities belong to no card.
+// driverCapabilities belong to no GPU.
 func driverCapabilities() []capability {
 	return []capability{
 		{path: "mig/config", minor: configMinor, mode: configMode},
@@ -68,7 +68,7 @@ func driverCapabilities() []capability {
 	}
 }
 
-// capabilities lists what the card's instances have now.
+// capabilities lists what the GPU's instances have now.
 func (d *device) capabilities(g *nvstate.GPU) []capability {
 	var caps []capability
 	for _, i := range g.Instances {
@@ -81,7 +81,7 @@ func (d *device) capabilities(g *nvstate.GPU) []capability {
 }
 
 // migMinors is the content of /proc/driver/nvidia-caps/mig-minors: every
-// instance that any card could have.
+// instance that any GPU could have.
 var migMinors = sync.OnceValue(func() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "config %d\nmonitor %d\n", configMinor, monitorMinor)
@@ -104,7 +104,7 @@ func capabilityNode(root string, minor int) string {
 	return filepath.Join(driverRoot(root), "dev/nvidia-caps/nvidia-cap"+strconv.Itoa(minor))
 }
 
-// moveCapabilities makes the files follow a change on a card.
+// moveCapabilities makes the files follow a change on a GPU.
 func (n *NVML) moveCapabilities(st *nvstate.State, before, after []capability) error {
 	for _, c := range before {
 		if !slices.Contains(after, c) {

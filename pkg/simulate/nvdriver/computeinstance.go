@@ -200,8 +200,8 @@ func (c *computeInstance) find(g *nvstate.GPU) (*nvstate.GPUInstance, *nvstate.C
 }
 
 // GetInfo returns the parents, id, profile id and placement. Device is the
-// card, not the MIG device (nvml.h: "Parent device"): a caller that takes the
-// MIG device's UUID from it gets the card's.
+// GPU, not the MIG device (nvml.h: "Parent device"): a caller that takes the
+// MIG device's UUID from it gets the GPU's.
 func (c *computeInstance) GetInfo() (nvml.ComputeInstanceInfo, nvml.Return) {
 	g, ret := c.parent.dev.view("GetComputeInstances")
 	if ret != nvml.SUCCESS {

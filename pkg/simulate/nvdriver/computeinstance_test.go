@@ -20,7 +20,7 @@ func TestComputeProfiles(t *testing.T) {
 		"7g.80gb": {0: {1, 7, 16}, 1: {2, 3, 32}, 2: {3, 2, 60}, 3: {4, 1, 64}, 4: {7, 1, 132}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := card(t, machine(t, "h100x8"), 0)
+			d := handleOf(t, machine(t, "h100x8"), 0)
 			migOn(t, d)
 			gi := makeGI(t, d, name, 0)
 			got := map[int][3]uint32{}
@@ -50,7 +50,7 @@ func TestComputeProfiles(t *testing.T) {
 }
 
 func TestComputeInstances(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	gi := makeGI(t, d, "3g.20gb", 4)
 	one, ret := gi.GetComputeInstanceProfileInfo(0, 0)
 	require.Equal(t, nvml.SUCCESS, ret)

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// device is the handle of a card.
+// device is the handle of a GPU.
 type device struct {
 	nvml.Device
 
@@ -21,13 +21,13 @@ type device struct {
 func newDevice(n *NVML, index int) *device {
 	return &device{
 		Device: missingDevice, nv: n, index: index,
-		uuid: n.inventory.CardUUID(n.seed, index),
+		uuid: n.inventory.GPUUUID(n.seed, index),
 	}
 }
 
 func (d *device) gpu() *models.GPU { return &d.nv.inventory.GPUs[d.index] }
 
-// view begins a reading call: library loaded, card on the bus, no fault set.
+// view begins a reading call: library loaded, GPU on the bus, no fault set.
 func (d *device) view(call string) (*nvstate.GPU, nvml.Return) {
 	if ret := d.reachable(); ret != nvml.SUCCESS {
 		return nil, ret
@@ -44,7 +44,7 @@ func (d *device) view(call string) (*nvstate.GPU, nvml.Return) {
 	}
 	g, ok := st.GPU(d.gpu().PCI)
 	if !ok {
-		// Another process opened the machine with other cards.
+		// Another process opened the machine with other GPUs.
 		return nil, nvml.ERROR_GPU_IS_LOST
 	}
 	return g, nvml.SUCCESS
@@ -76,7 +76,7 @@ func (d *device) GetName() (string, nvml.Return) {
 // GetUUID returns "GPU-…".
 func (d *device) GetUUID() (string, nvml.Return) { return d.uuid, d.check("GetUUID") }
 
-// GetIndex returns the card's place in PCI order.
+// GetIndex returns the GPU's place in PCI order.
 func (d *device) GetIndex() (int, nvml.Return) { return d.index, d.check("") }
 
 // GetMinorNumber returns N of /dev/nvidiaN. It equals the index here; on real
@@ -143,7 +143,7 @@ func architecture(m *models.NVIDIAModel) nvml.DeviceArchitecture {
 	return nvml.DEVICE_ARCH_UNKNOWN
 }
 
-// GetBrand is NVIDIA for datacenter cards since Ampere, as nvidia-smi -q
+// GetBrand is NVIDIA for datacenter GPUs since Ampere, as nvidia-smi -q
 // prints "Product Brand: NVIDIA".
 func (d *device) GetBrand() (nvml.BrandType, nvml.Return) {
 	return nvml.BRAND_NVIDIA, d.check("")
@@ -161,9 +161,9 @@ func (d *device) GetNumGpuCores() (int, nvml.Return) {
 	return m.Multiprocessors * m.CoresPerMultiprocessor(), d.check("")
 }
 
-// GetNumaNodeId is answered NOT_SUPPORTED on cards that are not coherent with
-// the CPU's memory: it is the node of the card's own memory. The node that the
-// card hangs on is in sysfs.
+// GetNumaNodeId is answered NOT_SUPPORTED on GPUs that are not coherent with
+// the CPU's memory: it is the node of the GPU's own memory. The node that the
+// GPU hangs on is in sysfs.
 func (d *device) GetNumaNodeId() (int, nvml.Return) {
 	if ret := d.check(""); ret != nvml.SUCCESS {
 		return 0, ret
@@ -209,7 +209,7 @@ func (d *device) SetComputeMode(mode nvml.ComputeMode) nvml.Return {
 	})
 }
 
-// GetAddressingMode says that the card does not share page tables with the CPU.
+// GetAddressingMode says that the GPU does not share page tables with the CPU.
 func (d *device) GetAddressingMode() (nvml.DeviceAddressingMode, nvml.Return) {
 	return nvml.DeviceAddressingMode{Value: uint32(nvml.DEVICE_ADDRESSING_MODE_NONE)}, d.check("")
 }
@@ -222,7 +222,7 @@ func (d *device) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
 	return nvml.DeviceAttributes{}, nvml.ERROR_NOT_SUPPORTED
 }
 
-// IsMigDeviceHandle is false: this is a card.
+// IsMigDeviceHandle is false: this is a GPU.
 func (d *device) IsMigDeviceHandle() (bool, nvml.Return) { return false, d.check("") }
 
 // GetGpuInstanceId is a question to a MIG device.

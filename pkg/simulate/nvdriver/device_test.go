@@ -20,8 +20,8 @@ func text(s []int8) string {
 	return string(b)
 }
 
-func TestCard(t *testing.T) {
-	d := card(t, machine(t, "h100x8"), 4)
+func TestGPU(t *testing.T) {
+	d := handleOf(t, machine(t, "h100x8"), 4)
 	name, ret := d.GetName()
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, "NVIDIA H100 80GB HBM3", name)
@@ -76,8 +76,8 @@ func TestCard(t *testing.T) {
 
 func second[T any](_ T, ret nvml.Return) nvml.Return { return ret }
 
-func TestCardWithoutMIG(t *testing.T) {
-	d := card(t, machine(t, "l4x4"), 0)
+func TestGPUWithoutMIG(t *testing.T) {
+	d := handleOf(t, machine(t, "l4x4"), 0)
 	_, _, ret := d.GetMigMode()
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 	_, ret = d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
@@ -93,7 +93,7 @@ func TestCardWithoutMIG(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "h100x8", root)
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	migOn(t, d)
 	gi := makeGI(t, d, "3g.40gb", 4)
 	makeCI(t, gi)
@@ -110,7 +110,7 @@ func TestProcesses(t *testing.T) {
 		return pids
 	}
 	assert.Equal(t, []uint32{41, 42}, on(d))
-	assert.Empty(t, on(card(t, n, 1)))
+	assert.Empty(t, on(handleOf(t, n, 1)))
 	m, ret := d.GetMigDeviceHandleByIndex(0)
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, []uint32{42}, on(m))
@@ -120,14 +120,14 @@ func TestProcesses(t *testing.T) {
 
 	require.NoError(t, RemoveProcess(root, 41))
 	assert.Equal(t, []uint32{42}, on(d))
-	assert.ErrorContains(t, AddProcess(root, Process{GPU: "0000:00:00.0", PID: 1}), "no card at 0000:00:00.0")
+	assert.ErrorContains(t, AddProcess(root, Process{GPU: "0000:00:00.0", PID: 1}), "no GPU at 0000:00:00.0")
 	assert.ErrorContains(t, AddProcess(root, Process{GPU: pciOf(d)}), "pid: 0")
 	assert.ErrorContains(t, AddProcess(t.TempDir(), Process{GPU: pciOf(d), PID: 1}), "no simulated machine")
 }
 
 func TestComputeMode(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "h100x8", root), 0)
+	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	require.Equal(t, nvml.SUCCESS, d.SetComputeMode(nvml.COMPUTEMODE_EXCLUSIVE_PROCESS))
 	mode, ret := d.GetComputeMode()
 	require.Equal(t, nvml.SUCCESS, ret)

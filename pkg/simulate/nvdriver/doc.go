@@ -1,11 +1,11 @@
 // Package nvdriver stands in for NVIDIA's driver: [NVML] answers the calls of
 // go-nvml's nvml.Interface from an inventory file, with the limits, errors,
 // delays and files of the real thing, so that everything above NVML runs
-// unchanged on a machine without a card.
+// unchanged on a machine without a GPU.
 //
 // It imports pkg/models, pkg/program and its sibling packages: disk, which it
-// shares with the simulator of AMD's cards, and that one (amdgpu), so that a
-// machine with cards of both reboots as one; nvstate, which it shares with the
+// shares with the simulator of AMD's GPUs, and that one (amdgpu), so that a
+// machine with GPUs of both reboots as one; nvstate, which it shares with the
 // driver's programs (nvtools). The way through it: [New] starts the machine
 // (machine.go), lays out the files that containers and libraries look for
 // (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
@@ -14,7 +14,7 @@
 // (nvstate): it survives the process, two processes may share it, and
 // [Reboot] loses it as a machine would.
 //
-// Faults, clients of the cards and XID events are set through
+// Faults, clients of the GPUs and XID events are set through
 // <Root>/faults.yaml at any time, by hand or with [SetFaults] (faults.go):
 //
 //	calls:

@@ -31,7 +31,7 @@ var driverBinaries = []string{
 // nvidiaSMI stands in for the program in containers where there is nothing better: it
 // says what the container was given.
 const nvidiaSMI = `#!/bin/sh
-# Simulated: there is no NVIDIA card here.
+# Simulated: there is no NVIDIA GPU here.
 echo "NVIDIA-SMI @VERSION@ (simulated)   Driver Version: @VERSION@"
 for node in /dev/nvidia[0-9]* /dev/nvidia-caps/nvidia-cap*; do
   [ -e "$node" ] && echo "  $node"
@@ -94,7 +94,7 @@ func (n *NVML) layoutPrograms() error {
 			}
 		case mps && n.tools != "":
 		default:
-			script := "#!/bin/sh\necho \"" + name + ": simulated, there is no NVIDIA card here\" >&2\nexit 1\n"
+			script := "#!/bin/sh\necho \"" + name + ": simulated, there is no NVIDIA GPU here\" >&2\nexit 1\n"
 			if err := writeExecutable(path, script); err != nil {
 				return err
 			}

@@ -12,12 +12,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
 
-// XID is an error of a card that the driver reports as an event.
+// XID is an error of a GPU that the driver reports as an event.
 type XID struct {
 	// GPU is a PCI address.
 	GPU string `json:"gpu"`
 	// GPUInstance is the id of the GPU instance it belongs to, absent for the
-	// whole card.
+	// whole GPU.
 	GPUInstance *int `json:"gpuInstance,omitempty"`
 	// XID is the error's number, like 79 (fallen off the bus).
 	XID uint64 `json:"xid"`
@@ -40,7 +40,7 @@ func (x XID) equal(y XID) bool {
 		(x.GPUInstance == nil || *x.GPUInstance == *y.GPUInstance)
 }
 
-// eventSet delivers the XIDs of the cards registered with it.
+// eventSet delivers the XIDs of the GPUs registered with it.
 type eventSet struct {
 	nvml.EventSet
 
@@ -73,7 +73,7 @@ func (d *device) GetSupportedEventTypes() (uint64, nvml.Return) {
 	return nvml.EventTypeXidCriticalError, d.check("GetSupportedEventTypes")
 }
 
-// RegisterEvents adds the card's XIDs to a set: "all events that occurred
+// RegisterEvents adds the GPU's XIDs to a set: "all events that occurred
 // before this call are not recorded" (nvml.h).
 func (d *device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
 	if ret := d.check("RegisterEvents"); ret != nvml.SUCCESS {
@@ -99,7 +99,7 @@ func (d *device) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
 const eventPoll = 20 * time.Millisecond
 
 // Wait returns the next event, TIMEOUT when there is none for so many
-// milliseconds, or GPU_IS_LOST while a registered card is off the bus: a
+// milliseconds, or GPU_IS_LOST while a registered GPU is off the bus: a
 // caller that asks again at once is answered so again.
 func (s *eventSet) Wait(milliseconds uint32) (nvml.EventData, nvml.Return) {
 	if ret := s.nv.inject("EventSetWait", "*"); ret != nvml.SUCCESS {

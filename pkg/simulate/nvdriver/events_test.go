@@ -11,7 +11,7 @@ import (
 func TestXIDEvents(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "h100x8", root)
-	d, other := card(t, n, 0), card(t, n, 1)
+	d, other := handleOf(t, n, 0), handleOf(t, n, 1)
 	two := 2
 	old := XID{GPU: pciOf(d), XID: 31}
 	require.NoError(t, SetFaults(root, Faults{XIDs: []XID{old}}))
@@ -32,7 +32,7 @@ func TestXIDEvents(t *testing.T) {
 	assert.Equal(t, uint64(31), event.EventData, "once more than before")
 	assert.Equal(t, uint32(noInstance), event.GpuInstanceId)
 	_, ret = set.Wait(0)
-	assert.Equal(t, nvml.ERROR_TIMEOUT, ret, "the other card is not registered")
+	assert.Equal(t, nvml.ERROR_TIMEOUT, ret, "the other GPU is not registered")
 
 	require.NoError(t, SetFaults(root, Faults{Lost: []string{pciOf(d)}}))
 	_, ret = set.Wait(1000)
@@ -47,7 +47,7 @@ func TestXIDEvents(t *testing.T) {
 func TestEventArrivesWhileWaiting(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "l4x4", root)
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	set, _ := n.EventSetCreate()
 	require.Equal(t, nvml.SUCCESS, d.RegisterEvents(nvml.EventTypeXidCriticalError, set))
 	got := make(chan nvml.EventData)

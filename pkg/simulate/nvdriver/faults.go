@@ -25,13 +25,13 @@ import (
 )
 
 // Faults is the content of <Root>/faults.yaml: what goes wrong from now on,
-// and who uses the cards. The file may be written at any time by hand, by a
+// and who uses the GPUs. The file may be written at any time by hand, by a
 // test or by SetFaults; no file means no faults.
 type Faults struct {
 	Calls []CallFault `json:"calls,omitempty"`
-	// Processes are clients of the cards.
+	// Processes are clients of the GPUs.
 	Processes []Process `json:"processes,omitempty"`
-	// Lost are the addresses of cards that fell off the bus: every call on
+	// Lost are the addresses of GPUs that fell off the bus: every call on
 	// them answers ERROR_GPU_IS_LOST.
 	Lost []string `json:"lost,omitempty"`
 	// LibraryMissing takes the driver's library away: who opens the driver finds none.
@@ -40,14 +40,14 @@ type Faults struct {
 	// XIDs are errors that the driver reports: an entry is one event at the
 	// moment when it appears in the file.
 	XIDs []XID `json:"xids,omitempty"`
-	// Resets is what goes wrong with resets of cards.
+	// Resets is what goes wrong with resets of GPUs.
 	Resets []nvstate.ResetFault `json:"resets,omitempty"`
-	// Recovery is what the driver asks for. A reset of the card, a reload of
+	// Recovery is what the driver asks for. A reset of the GPU, a reload of
 	// the driver and a reboot take it out of the file.
 	Recovery []Recovery `json:"recovery,omitempty"`
 	// MPS is what goes wrong with the driver's programs.
 	MPS *nvtools.Faults `json:"mps,omitempty"`
-	// AMD is what the simulated kernel for AMD's cards makes of the file.
+	// AMD is what the simulated kernel for AMD's GPUs makes of the file.
 	AMD *amdgpu.Faults `json:"amd,omitempty"`
 }
 
@@ -55,7 +55,7 @@ type Faults struct {
 type CallFault struct {
 	// Call is one of FaultCalls.
 	Call string `json:"call"`
-	// GPU is a PCI address, or * for every card.
+	// GPU is a PCI address, or * for every GPU.
 	GPU string `json:"gpu"`
 	// Error is what the call answers, by name (ERROR_IN_USE) or number. With
 	// none the call goes on after its delay.
@@ -181,7 +181,7 @@ func ParseFaults(data []byte) (*Faults, error) {
 }
 
 // SetFaults replaces the faults of a root, for every process that uses it. Those
-// of AMD's cards stay, unless there are others for them.
+// of AMD's GPUs stay, unless there are others for them.
 func SetFaults(root string, f Faults) error {
 	if old, err := currentFaults(root); err == nil && f.AMD == nil {
 		f.AMD = old.AMD
@@ -230,7 +230,7 @@ func (r *faultReader) read() (*Faults, disk.FileID) {
 	return f, id
 }
 
-// inject carries out what the faults say about a call on a card.
+// inject carries out what the faults say about a call on a GPU.
 func (n *NVML) inject(call, pci string) nvml.Return {
 	faults, id := n.faults.read()
 	for i, c := range faults.Calls {

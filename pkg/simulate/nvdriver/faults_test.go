@@ -18,7 +18,7 @@ import (
 func TestCallFailsNTimes(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "a100-40x8", root)
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	gi := makeGI(t, d, "1g.5gb", 0)
 	info := fullCompute(t, gi)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{
@@ -26,13 +26,13 @@ func TestCallFailsNTimes(t *testing.T) {
 	}}))
 	assert.Equal(t, nvml.ERROR_INSUFFICIENT_RESOURCES, second(gi.CreateComputeInstance(&info)))
 	// The count outlives the process.
-	gi, ret := card(t, machineIn(t, "a100-40x8", root), 0).GetGpuInstanceById(7)
+	gi, ret := handleOf(t, machineIn(t, "a100-40x8", root), 0).GetGpuInstanceById(7)
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Equal(t, nvml.ERROR_INSUFFICIENT_RESOURCES, second(gi.CreateComputeInstance(&info)))
 	ci, ret := gi.CreateComputeInstance(&info)
 	assert.Equal(t, nvml.SUCCESS, ret)
 
-	other := makeGI(t, card(t, n, 1), "1g.5gb", 0)
+	other := makeGI(t, handleOf(t, n, 1), "1g.5gb", 0)
 	makeCI(t, other)
 
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{
@@ -46,7 +46,7 @@ func TestCallFailsNTimes(t *testing.T) {
 
 func TestFaultWithoutTimesStaysUntilRemoved(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "faults.yaml"), []byte(`
 calls:
 - {call: GetMigMode, gpu: "*", error: GPU_IS_LOST}
@@ -70,7 +70,7 @@ func TestDelayAndHang(t *testing.T) {
 	n, err := New(inv, Options{Root: root, Sleep: func(d time.Duration) { delays <- d }})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "GetUUID", GPU: "*", Delay: metav1.Duration{Duration: time.Hour}}}}))
 	_, ret := d.GetUUID()
 	assert.Equal(t, nvml.SUCCESS, ret)
@@ -85,16 +85,16 @@ func TestDelayAndHang(t *testing.T) {
 	})
 	assert.Equal(t, time.Minute, <-delays, "the call has met its fault")
 	assert.Equal(t, [2]int{1, 1}, modes(t, d), "reading goes on")
-	_, ret = card(t, n, 1).SetMigMode(nvml.DEVICE_MIG_ENABLE)
-	assert.Equal(t, nvml.SUCCESS, ret, "so do the other cards")
+	_, ret = handleOf(t, n, 1).SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	assert.Equal(t, nvml.SUCCESS, ret, "so do the other GPUs")
 	require.NoError(t, SetFaults(root, Faults{}))
 	wg.Wait()
 }
 
-func TestLostCard(t *testing.T) {
+func TestLostGPU(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "a100-40x8", root)
-	d := card(t, n, 2)
+	d := handleOf(t, n, 2)
 	gi := makeGI(t, d, "1g.5gb", 0)
 	makeCI(t, gi)
 	m, _ := d.GetMigDeviceHandleByIndex(0)
@@ -109,7 +109,7 @@ func TestLostCard(t *testing.T) {
 	assert.Equal(t, nvml.ERROR_UNKNOWN, modeRet, "nvml.h documents no ERROR_GPU_IS_LOST for the mode")
 	count, _ := n.DeviceGetCount()
 	assert.Equal(t, 8, count)
-	assert.Equal(t, [2]int{1, 1}, modes(t, card(t, n, 3)))
+	assert.Equal(t, [2]int{1, 1}, modes(t, handleOf(t, n, 3)))
 	require.NoError(t, SetFaults(root, Faults{}))
 	assert.Equal(t, nvml.SUCCESS, second(gi.GetInfo()), "back as it was")
 }
@@ -158,7 +158,7 @@ func TestHalfWrittenFaultsChangeNothing(t *testing.T) {
 	n := machineIn(t, "a100-40x8", root)
 	logged := 0
 	n.faults.logf = func(string, ...any) { logged++ }
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "GetUUID", GPU: "*", Error: Return(nvml.ERROR_UNKNOWN)}}}))
 	assert.Equal(t, nvml.ERROR_UNKNOWN, second(d.GetUUID()))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "faults.yaml"), []byte("calls: [{"), 0o600))

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// Minors of the nodes that are not cards (nvidia-modprobe).
+// Minors of the nodes that are not GPUs (nvidia-modprobe).
 const (
 	ctlMinor     = 255
 	modesetMinor = 254
@@ -43,7 +43,7 @@ func (n *NVML) layout(st *nvstate.State) error {
 	return nil
 }
 
-// layoutNodes makes the device nodes of the driver and of each card.
+// layoutNodes makes the device nodes of the driver and of each GPU.
 func (n *NVML) layoutNodes(st *nvstate.State) error {
 	dev := filepath.Join(driverRoot(n.root), "dev")
 	type node struct {
@@ -93,7 +93,7 @@ func (n *NVML) layoutProc(st *nvstate.State) error {
 	return nil
 }
 
-// layoutSys writes the cards' sysfs and the NUMA distances.
+// layoutSys writes the GPUs' sysfs and the NUMA distances.
 func (n *NVML) layoutSys(st *nvstate.State) error {
 	nodes := 0
 	for i := range n.inventory.GPUs {
@@ -157,7 +157,7 @@ func (n *NVML) retireModule(dir string) error {
 	return os.Rename(dir, retired)
 }
 
-// removeLayout takes away the files of a machine with other cards.
+// removeLayout takes away the files of a machine with other GPUs.
 func removeLayout(root string) error {
 	for _, dir := range []string{"driver", "proc", "sys"} {
 		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {

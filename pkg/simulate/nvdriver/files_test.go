@@ -78,7 +78,7 @@ func TestMajorsAreKept(t *testing.T) {
 func TestProcFiles(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "h100x8", root)
-	uuid, _ := card(t, n, 2).GetUUID()
+	uuid, _ := handleOf(t, n, 2).GetUUID()
 	information := content(t, root, "proc/driver/nvidia/gpus/0000:52:00.0/information")
 	assert.Contains(t, information, "GPU UUID: \t "+uuid+"\n")
 	assert.Contains(t, information, "Device Minor: \t 2\n")
@@ -102,7 +102,7 @@ func TestMIGMinors(t *testing.T) {
 func TestCapabilitiesFollowInstances(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "a100-40x8", root)
-	d := card(t, n, 1)
+	d := handleOf(t, n, 1)
 	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu1/mig")
 	node := func(minor int) string {
 		return filepath.Join(root, fmt.Sprintf("driver/dev/nvidia-caps/nvidia-cap%d", minor))
@@ -137,7 +137,7 @@ func TestCapabilitiesFollowInstances(t *testing.T) {
 // the files match the state, and leaves those alone that do.
 func TestFilesAreRepairedAtTheStart(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeCI(t, makeGI(t, d, "1g.5gb", 0))
 	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
 	kept, err := os.Stat(filepath.Join(caps, "gi7/access"))
@@ -162,7 +162,7 @@ func TestFilesAreRepairedAtTheStart(t *testing.T) {
 
 func TestDiskFullIsAnAnswer(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	caps := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
 	require.NoError(t, os.RemoveAll(caps))
 	require.NoError(t, os.WriteFile(caps, nil, 0o600)) // as impossible to write below as a full disk

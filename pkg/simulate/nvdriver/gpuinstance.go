@@ -30,8 +30,8 @@ func (d *device) CreateGpuInstance(info *nvml.GpuInstanceProfileInfo) (nvml.GpuI
 	return d.createInstance(info, nil)
 }
 
-// CreateGpuInstanceWithPlacement cuts the card at a placement: NOT_SUPPORTED
-// without MIG mode, INVALID_ARGUMENT for a profile or placement that the card
+// CreateGpuInstanceWithPlacement cuts the GPU at a placement: NOT_SUPPORTED
+// without MIG mode, INVALID_ARGUMENT for a profile or placement that the GPU
 // does not have, INSUFFICIENT_RESOURCES when slices or engines are taken.
 func (d *device) CreateGpuInstanceWithPlacement(info *nvml.GpuInstanceProfileInfo, placement *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {
 	if placement == nil {
@@ -107,7 +107,7 @@ func (d *device) GetGpuInstances(info *nvml.GpuInstanceProfileInfo) ([]nvml.GpuI
 	return instances, nvml.SUCCESS
 }
 
-// GetGpuInstanceById finds an instance by its id on the card.
+// GetGpuInstanceById finds an instance by its id on the GPU.
 func (d *device) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) {
 	g, ret := d.view("GetGpuInstances")
 	if ret != nvml.SUCCESS {

@@ -12,7 +12,7 @@ import (
 
 func TestCreateGPUInstanceRefusals(t *testing.T) {
 	n := machine(t, "h100x8")
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	_, ret := tryGI(t, d, "1g.10gb", 0)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret, "MIG mode is off")
 	info := profileInfo(t, d, "1g.10gb")
@@ -42,7 +42,7 @@ func TestCreateGPUInstanceRefusals(t *testing.T) {
 	makeGI(t, d, "4g.40gb", 0)
 }
 
-// TestWhatFitsTogether takes the same instances from a card until one is
+// TestWhatFitsTogether takes the same instances from a GPU until one is
 // refused, engines included.
 func TestWhatFitsTogether(t *testing.T) {
 	type piece struct {
@@ -68,7 +68,7 @@ func TestWhatFitsTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inv, err := models.ParseInventory([]byte("gpus: [{model: " + tt.model + ", migMode: enabled}]"))
 			require.NoError(t, err)
-			d := card(t, open(t, inv, t.TempDir()), 0)
+			d := handleOf(t, open(t, inv, t.TempDir()), 0)
 			for _, p := range tt.fit {
 				makeGI(t, d, p.name, p.start)
 			}
@@ -79,7 +79,7 @@ func TestWhatFitsTogether(t *testing.T) {
 }
 
 func TestGPUInstanceIDs(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	for _, tt := range []struct {
 		name  string
 		start uint32
@@ -103,7 +103,7 @@ func TestGPUInstanceIDs(t *testing.T) {
 }
 
 func TestDriverChoosesThePlacement(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	for _, tt := range []struct {
 		name  string
 		start uint32
@@ -119,7 +119,7 @@ func TestDriverChoosesThePlacement(t *testing.T) {
 }
 
 func TestListingAndCapacity(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	one, big := profileInfo(t, d, "1g.5gb"), profileInfo(t, d, "1g.10gb")
 	free := func(info nvml.GpuInstanceProfileInfo) int {
 		n, ret := d.GetGpuInstanceRemainingCapacity(&info)
@@ -144,7 +144,7 @@ func TestListingAndCapacity(t *testing.T) {
 }
 
 func TestHandlesGoStale(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	old := makeGI(t, d, "1g.5gb", 0)
 	oldCI := makeCI(t, old)
 	require.Equal(t, nvml.SUCCESS, oldCI.Destroy())
@@ -166,7 +166,7 @@ func TestHandlesGoStale(t *testing.T) {
 
 func TestDestroyInUse(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	gi := makeGI(t, d, "1g.5gb", 0)
 	ci := makeCI(t, gi)
 	seven, eight := 7, 8

@@ -33,8 +33,8 @@ func open(t *testing.T, inv *models.Inventory, root string) *NVML {
 	return n
 }
 
-// card returns the handle of a card.
-func card(t *testing.T, n *NVML, index int) nvml.Device {
+// GPU returns the handle of a GPU.
+func handleOf(t *testing.T, n *NVML, index int) nvml.Device {
 	t.Helper()
 	d, ret := n.DeviceGetHandleByIndex(index)
 	require.Equal(t, nvml.SUCCESS, ret)
@@ -103,7 +103,7 @@ func fullCompute(t *testing.T, gi nvml.GpuInstance) nvml.ComputeInstanceProfileI
 	return best
 }
 
-// model and pciOf look behind a card's handle.
+// model and pciOf look behind a GPU's handle.
 func model(t *testing.T, d nvml.Device) *models.NVIDIAModel {
 	t.Helper()
 	c, ok := d.(*device)

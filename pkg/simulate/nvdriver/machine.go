@@ -17,7 +17,7 @@ import (
 )
 
 // start opens the machine's state, making it at the first start, and brings
-// its files up to date. Other cards than before mean that the machine was
+// its files up to date. Other GPUs than before mean that the machine was
 // switched off; another driver version that the driver was loaded anew.
 func (n *NVML) start() error {
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
@@ -39,7 +39,7 @@ func (n *NVML) start() error {
 // startedFrom is the state after the start, nil when the machine goes on.
 func (n *NVML) startedFrom(st *nvstate.State, ours bool) (*nvstate.State, error) {
 	switch {
-	case st == nil || !n.sameCards(st):
+	case st == nil || !n.sameGPUs(st):
 		if ours {
 			if err := removeLayout(n.root); err != nil {
 				return nil, err
@@ -67,7 +67,7 @@ func (n *NVML) removeDriver(st *nvstate.State) error {
 	return n.layoutModule(true)
 }
 
-func (n *NVML) sameCards(st *nvstate.State) bool {
+func (n *NVML) sameGPUs(st *nvstate.State) bool {
 	return slices.EqualFunc(n.inventory.GPUs, st.GPUs, func(g models.GPU, s nvstate.GPU) bool {
 		return g.PCI == s.PCI && g.Model.Key == s.Model
 	})
@@ -98,18 +98,18 @@ func (n *NVML) firstState(old *nvstate.State) (*nvstate.State, error) {
 // firstUptime is how long the machine has been running when it is first seen.
 const firstUptime = time.Hour
 
-// loadDriver is what unloading and loading the driver does to the cards:
-// instances are gone; MIG mode holds where the card stores it (Ampere) and is
+// loadDriver is what unloading and loading the driver does to the GPUs:
+// instances are gone; MIG mode holds where the GPU stores it (Ampere) and is
 // off elsewhere.
 func loadDriver(st *nvstate.State) {
 	st.Loaded = time.Now()
 	st.Processes = nil
 	for i := range st.GPUs {
-		loadCard(&st.GPUs[i])
+		loadGPU(&st.GPUs[i])
 	}
 }
 
-func loadCard(g *nvstate.GPU) {
+func loadGPU(g *nvstate.GPU) {
 	g.Instances, g.ComputeMode, g.Started = nil, 0, time.Now()
 	m, ok := models.NVIDIAModelByKey(g.Model)
 	g.MIGMode = ok && m.KeepsMIGMode() && g.PendingMIGMode
@@ -117,8 +117,8 @@ func loadCard(g *nvstate.GPU) {
 }
 
 // Reboot restarts the simulated machine: instances and processes are gone,
-// also those of faults.yaml, pending MIG modes of Ampere cards hold, the mode
-// is off on later ones, and the boot id is new. AMD cards of the machine, if it
+// also those of faults.yaml, pending MIG modes of Ampere GPUs hold, the mode
+// is off on later ones, and the boot id is new. AMD GPUs of the machine, if it
 // has any, are rebooted with it (amdgpu.Reboot). Libraries open on the root see
 // it at their next call, with stale handles.
 func Reboot(root string) error {
@@ -128,7 +128,7 @@ func Reboot(root string) error {
 			return err
 		}
 		if st, err := nvstate.Store(root).Read(); err != nil || st == nil {
-			return err // nothing is left to do without cards of NVIDIA's
+			return err // nothing is left to do without GPUs of NVIDIA's
 		}
 	}
 	if err := endFaultProcesses(root); err != nil {
@@ -138,7 +138,7 @@ func Reboot(root string) error {
 }
 
 // ReloadDriver unloads and loads NVIDIA's driver: as Reboot, with the same boot
-// id, and AMD cards stay as they are.
+// id, and AMD GPUs stay as they are.
 func ReloadDriver(root string) error {
 	if err := endFaultProcesses(root); err != nil {
 		return err
@@ -146,9 +146,9 @@ func ReloadDriver(root string) error {
 	return restart(root, func(*nvstate.State) {})
 }
 
-// ResetGPU resets one card, as nvidia-smi --gpu-reset does: its instances are gone,
+// ResetGPU resets one GPU, as nvidia-smi --gpu-reset does: its instances are gone,
 // a pending MIG mode holds and what recovery asked for is done. It is refused while
-// the card has clients; what faults.yaml says of resets, and open sessions of NVML,
+// the GPU has clients; what faults.yaml says of resets, and open sessions of NVML,
 // are for nvidia-smi alone.
 func ResetGPU(root, pci string) error {
 	faults, err := currentFaults(root)
@@ -158,11 +158,11 @@ func ResetGPU(root, pci string) error {
 	return changeMachine(root, false, func(st *nvstate.State) error {
 		g, ok := st.GPU(pci)
 		if !ok {
-			return fmt.Errorf("reset: no card at %s", pci)
+			return fmt.Errorf("reset: no GPU at %s", pci)
 		}
 		for _, p := range slices.Concat(st.Processes, faults.Processes) {
 			if p.GPU == pci {
-				return fmt.Errorf("reset: card %s is in use by process %d; end it first", pci, p.PID)
+				return fmt.Errorf("reset: GPU %s is in use by process %d; end it first", pci, p.PID)
 			}
 		}
 		g.Reset()
@@ -214,7 +214,7 @@ func changeMachine(root string, reload bool, change func(*nvstate.State) error) 
 	})
 }
 
-// machineOf is enough of a library to handle the files of a state's cards.
+// machineOf is enough of a library to handle the files of a state's GPUs.
 func machineOf(root string, st *nvstate.State) (*NVML, error) {
 	n := &NVML{root: root, inventory: &models.Inventory{DriverVersion: st.DriverVersion}}
 	for i, g := range st.GPUs {

@@ -30,11 +30,11 @@ func TestRebootLosesInstances(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: A100-40GB, count: 2, migMode: enabled}, {model: H100-80GB, migMode: enabled}, {model: L4-24GB}]"))
 	require.NoError(t, err)
 	n := open(t, inv, root)
-	ampere, hopper := card(t, n, 0), card(t, n, 2)
+	ampere, hopper := handleOf(t, n, 0), handleOf(t, n, 2)
 	gi := makeGI(t, ampere, "1g.5gb", 0)
 	makeCI(t, gi)
 	makeCI(t, makeGI(t, hopper, "1g.10gb", 0))
-	_, ret := card(t, n, 1).SetMigMode(nvml.DEVICE_MIG_DISABLE)
+	_, ret := handleOf(t, n, 1).SetMigMode(nvml.DEVICE_MIG_DISABLE)
 	require.Equal(t, nvml.SUCCESS, ret)
 	seven := 7
 	require.NoError(t, AddProcess(root, Process{GPU: pciOf(ampere), GPUInstance: &seven, PID: 5}))
@@ -48,7 +48,7 @@ func TestRebootLosesInstances(t *testing.T) {
 	assert.NotEqual(t, before, bootID(t, root))
 	assert.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n$`, bootID(t, root))
 	assert.Equal(t, [2]int{1, 1}, modes(t, ampere), "kept in the InfoROM")
-	assert.Equal(t, [2]int{0, 0}, modes(t, card(t, n, 1)), "pending held")
+	assert.Equal(t, [2]int{0, 0}, modes(t, handleOf(t, n, 1)), "pending held")
 	assert.Equal(t, [2]int{0, 0}, modes(t, hopper), "off from Hopper on")
 	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(ampere.GetGpuInstanceById(7)))
 	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, gi.Destroy(), "stale")
@@ -69,7 +69,7 @@ func TestRebootLosesInstances(t *testing.T) {
 
 func TestDriverReloadKeepsTheBootID(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, d, "1g.5gb", 0)
 	before := bootID(t, root)
 	module, err := os.Stat(filepath.Join(root, "sys/module/nvidia"))
@@ -88,7 +88,7 @@ func TestDriverReloadKeepsTheBootID(t *testing.T) {
 
 func TestNewDriverVersionIsADriverReload(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, d, "1g.5gb", 0)
 	before := bootID(t, root)
 	inv, err := models.LoadInventory("a100-40x8")
@@ -96,7 +96,7 @@ func TestNewDriverVersionIsADriverReload(t *testing.T) {
 	inv.DriverVersion = "590.1"
 	n := open(t, inv, root)
 	assert.Equal(t, before, bootID(t, root))
-	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(card(t, n, 0).GetGpuInstanceById(7)))
+	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(handleOf(t, n, 0).GetGpuInstanceById(7)))
 	assert.FileExists(t, filepath.Join(root, "driver/usr/lib/x86_64-linux-gnu/libcuda.so.590.1"))
 	assert.NoFileExists(t, filepath.Join(root, "driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04"))
 	assert.NoDirExists(t, filepath.Join(root, "driver/lib/firmware/nvidia/580.159.04"))
@@ -104,9 +104,9 @@ func TestNewDriverVersionIsADriverReload(t *testing.T) {
 	assert.Equal(t, "590.1\n", content(t, root, "sys/module/nvidia/version"))
 }
 
-func TestOtherCardsAreAnotherMachine(t *testing.T) {
+func TestOtherGPUsAreAnotherMachine(t *testing.T) {
 	root := t.TempDir()
-	old := card(t, machineIn(t, "a100-40x8", root), 0)
+	old := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeGI(t, old, "1g.5gb", 0)
 	before := bootID(t, root)
 	n := machineIn(t, "l4x4", root)
@@ -117,7 +117,7 @@ func TestOtherCardsAreAnotherMachine(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(root, "sys/bus/pci/devices/0000:07:00.0"))
 	assert.NoDirExists(t, filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig/gi7"))
 	_, _, ret := old.GetMigMode()
-	assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret, "a library that still runs on the old cards")
+	assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret, "a library that still runs on the old GPUs")
 	_, ret = old.CreateGpuInstance(&nvml.GpuInstanceProfileInfo{Id: 19})
 	assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// change begins a call that alters the card: one at a time for each card
+// change begins a call that alters the GPU: one at a time for each GPU
 // across all processes, checked and written under the lock of the state, and
 // then as long as the hardware takes. The new state is visible before the call
 // returns, as it is when a process dies inside the real call and the driver
@@ -83,10 +83,10 @@ func migMode(on bool) int {
 
 // SetMigMode asks for a mode. As in nvml.h the call succeeds when the wish was
 // noted; whether it holds is in the first result, the activation status:
-//   - IN_USE while the card has clients; the wish stays pending;
-//   - on Ampere the call resets the card, as nvml.h has it ("may unbind or reset the
+//   - IN_USE while the GPU has clients; the wish stays pending;
+//   - on Ampere the call resets the GPU, as nvml.h has it ("may unbind or reset the
 //     device"), and answers RESET_REQUIRED where that cannot be done, as in a virtual
-//     machine that the card was passed to; then the wish waits for the next reset,
+//     machine that the GPU was passed to; then the wish waits for the next reset,
 //     load of the driver or reboot;
 //   - SUCCESS from Hopper on.
 //
@@ -130,7 +130,7 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 const knownProfiles = nvml.GPU_INSTANCE_PROFILE_3_SLICE_GFX
 
 // profile looks up a profile by number with NVML's answers for absent ones.
-// The card answers whatever its MIG mode (seen on an H200 with MIG disabled).
+// The GPU answers whatever its MIG mode (seen on an H200 with MIG disabled).
 func (d *device) profile(enum int) (*models.Profile, nvml.Return) {
 	if ret := d.check("GetGpuInstanceProfileInfo"); ret != nvml.SUCCESS {
 		return nil, ret

@@ -21,11 +21,11 @@ func modes(t *testing.T, d nvml.Device) [2]int {
 
 func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
 	n := machine(t, "h100x8")
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	assert.Equal(t, [2]int{0, 0}, modes(t, d))
 	migOn(t, d)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
-	assert.Equal(t, [2]int{0, 0}, modes(t, card(t, n, 1)), "the other cards stay")
+	assert.Equal(t, [2]int{0, 0}, modes(t, handleOf(t, n, 1)), "the other GPUs stay")
 	migOn(t, d)
 	count, _ := d.GetMaxMigDeviceCount()
 	assert.Equal(t, 7, count)
@@ -48,7 +48,7 @@ func TestMIGModeOnHopperAppliesAtOnce(t *testing.T) {
 
 func TestMIGModeWithAClientStaysPending(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "h100x8", root), 0)
+	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, nvml.SUCCESS, ret, "the call succeeds, the activation does not")
@@ -60,9 +60,9 @@ func TestMIGModeWithAClientStaysPending(t *testing.T) {
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 }
 
-func TestMIGModeOnAmpereResetsTheCard(t *testing.T) {
+func TestMIGModeOnAmpereResetsTheGPU(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	assert.Equal(t, [2]int{1, 1}, modes(t, d))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 	assert.Equal(t, nvml.SUCCESS, ret)
@@ -78,10 +78,10 @@ func TestMIGModeOnAmpereResetsTheCard(t *testing.T) {
 	assert.Equal(t, [2]int{0, 1}, modes(t, d))
 }
 
-// pending leaves the first card's MIG mode, on before, off after the next reset.
+// pending leaves the first GPU's MIG mode, on before, off after the next reset.
 func pending(t *testing.T, root string) nvml.Device {
 	t.Helper()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: pciOf(d), Refused: true}}}))
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 	require.Equal(t, nvml.SUCCESS, ret)
@@ -90,7 +90,7 @@ func pending(t *testing.T, root string) nvml.Device {
 	return d
 }
 
-func TestMIGModeOfACardThatCannotBeReset(t *testing.T) {
+func TestMIGModeOfAGPUThatCannotBeReset(t *testing.T) {
 	for name, restart := range map[string]func(root, pci string) error{
 		"reset":  ResetGPU,
 		"reload": func(root, _ string) error { return ReloadDriver(root) },
@@ -112,12 +112,12 @@ func TestMIGModeOfACardThatCannotBeReset(t *testing.T) {
 
 	require.NoError(t, AddProcess(root, Process{GPU: pciOf(d), PID: 7}))
 	assert.ErrorContains(t, ResetGPU(root, pciOf(d)), "in use by process 7")
-	assert.ErrorContains(t, ResetGPU(root, "0000:00:00.0"), "no card")
+	assert.ErrorContains(t, ResetGPU(root, "0000:00:00.0"), "no GPU")
 }
 
 func TestRefusedResetsAreCounted(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	require.NoError(t, SetFaults(root, Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true, Times: 2}}}))
 	for _, want := range []nvml.Return{nvml.ERROR_RESET_REQUIRED, nvml.ERROR_RESET_REQUIRED, nvml.SUCCESS} {
 		activation, ret := d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
@@ -129,7 +129,7 @@ func TestRefusedResetsAreCounted(t *testing.T) {
 func TestProfileInfoV3HasTheName(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("gpus: [{model: RTX-PRO-6000-Blackwell-96GB, migMode: enabled}]"))
 	require.NoError(t, err)
-	d, ok := card(t, open(t, inv, t.TempDir()), 0).(interface {
+	d, ok := handleOf(t, open(t, inv, t.TempDir()), 0).(interface {
 		GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
 	})
 	require.True(t, ok)
@@ -153,7 +153,7 @@ func TestProfileInfoV3HasTheName(t *testing.T) {
 }
 
 func TestNilArguments(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	info := profileInfo(t, d, "1g.5gb")
 	gi := makeGI(t, d, "1g.5gb", 0)
 	for what, ret := range map[string]nvml.Return{

@@ -11,7 +11,7 @@ import (
 )
 
 // migDevice is the handle of a MIG device: the view of one compute instance
-// as a device of its own. Only a card's GetMigDeviceHandleByIndex and the
+// as a device of its own. Only a GPU's GetMigDeviceHandleByIndex and the
 // library's DeviceGetHandleByUUID give one.
 type migDevice struct {
 	nvml.Device
@@ -20,7 +20,7 @@ type migDevice struct {
 	compute *computeInstance
 }
 
-// migDevices lists the handles of a card.
+// migDevices lists the handles of a GPU.
 func (d *device) migDevices(g *nvstate.GPU) []*migDevice {
 	var all []*migDevice
 	for i := range g.Instances {
@@ -62,7 +62,7 @@ func (d *device) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return)
 	return nil, nvml.ERROR_NOT_FOUND
 }
 
-// uuid is the same whenever the same ids exist on the same card, as with the
+// uuid is the same whenever the same ids exist on the same GPU, as with the
 // driver since R470.
 func (m *migDevice) uuid() string {
 	return "MIG-" + models.UUID(fmt.Sprintf("%s/%d/%d", m.parent.uuid, m.compute.parent.id, m.compute.id))
@@ -92,7 +92,7 @@ func (m *migDevice) GetUUID() (string, nvml.Return) {
 	return m.uuid(), ret
 }
 
-// GetName is the card's name and the profile's; a compute instance smaller
+// GetName is the GPU's name and the profile's; a compute instance smaller
 // than its GPU instance has its own slices in front.
 func (m *migDevice) GetName() (string, nvml.Return) {
 	_, c, p, ret := m.view("GetName")
@@ -106,7 +106,7 @@ func (m *migDevice) GetName() (string, nvml.Return) {
 	return m.parent.gpu().Model.ProductName + " MIG " + name, nvml.SUCCESS
 }
 
-// GetIndex is the index among the card's MIG devices.
+// GetIndex is the index among the GPU's MIG devices.
 func (m *migDevice) GetIndex() (int, nvml.Return) {
 	_, c, _, ret := m.view("")
 	if ret != nvml.SUCCESS {
@@ -115,7 +115,7 @@ func (m *migDevice) GetIndex() (int, nvml.Return) {
 	return c.MIGIndex, nvml.SUCCESS
 }
 
-// GetGpuInstanceId is the id on the card.
+// GetGpuInstanceId is the id on the GPU.
 func (m *migDevice) GetGpuInstanceId() (int, nvml.Return) {
 	_, _, _, ret := m.view("")
 	return m.compute.parent.id, m.parent.lostAsUnknown(ret)
@@ -127,7 +127,7 @@ func (m *migDevice) GetComputeInstanceId() (int, nvml.Return) {
 	return m.compute.id, m.parent.lostAsUnknown(ret)
 }
 
-// GetDeviceHandleFromMigDeviceHandle returns the card.
+// GetDeviceHandleFromMigDeviceHandle returns the GPU.
 func (m *migDevice) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) {
 	if _, _, _, ret := m.view(""); ret != nvml.SUCCESS {
 		return nil, ret
@@ -175,11 +175,11 @@ func (m *migDevice) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Retur
 	return slices.DeleteFunc(all, func(p nvml.ProcessInfo) bool { return int(p.GpuInstanceId) != inst.ID }), ret
 }
 
-// GetMigMode is a question to the card.
+// GetMigMode is a question to the GPU.
 func (m *migDevice) GetMigMode() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED }
 
-// GetMaxMigDeviceCount is a question to the card.
+// GetMaxMigDeviceCount is a question to the GPU.
 func (m *migDevice) GetMaxMigDeviceCount() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
 
-// GetMinorNumber is a question to the card.
+// GetMinorNumber is a question to the GPU.
 func (m *migDevice) GetMinorNumber() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }

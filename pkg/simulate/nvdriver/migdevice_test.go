@@ -10,7 +10,7 @@ import (
 
 func TestMIGDevice(t *testing.T) {
 	n := machine(t, "h100x8")
-	d := card(t, n, 3)
+	d := handleOf(t, n, 3)
 	migOn(t, d)
 	gi := makeGI(t, d, "3g.40gb", 4)
 	assert.Equal(t, nvml.ERROR_NOT_FOUND, second(d.GetMigDeviceHandleByIndex(0)), "a GPU instance alone is no device")
@@ -46,7 +46,7 @@ func TestMIGDevice(t *testing.T) {
 
 	ciInfo, _ := ci.GetInfo()
 	parentUUID, _ := ciInfo.Device.GetUUID()
-	assert.NotEqual(t, uuid, parentUUID, "the trap: a compute instance's device is the card")
+	assert.NotEqual(t, uuid, parentUUID, "the trap: a compute instance's device is the GPU")
 	_, _, ret = m.GetMigMode()
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, second(m.GetMinorNumber()))
@@ -66,11 +66,11 @@ func TestMIGDevice(t *testing.T) {
 	m, ret = d.GetMigDeviceHandleByIndex(0)
 	require.Equal(t, nvml.SUCCESS, ret)
 	again, _ := m.GetUUID()
-	assert.Equal(t, uuid, again, "the same ids on the same card have the same UUID")
+	assert.Equal(t, uuid, again, "the same ids on the same GPU have the same UUID")
 }
 
 func TestSmallComputeInstanceHasItsSlicesInTheName(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	gi := makeGI(t, d, "3g.20gb", 0)
 	one, _ := gi.GetComputeInstanceProfileInfo(0, 0)
 	_, ret := gi.CreateComputeInstance(&one)
@@ -83,7 +83,7 @@ func TestSmallComputeInstanceHasItsSlicesInTheName(t *testing.T) {
 }
 
 func TestMIGIndexesHaveHoles(t *testing.T) {
-	d := card(t, machine(t, "a100-40x8"), 0)
+	d := handleOf(t, machine(t, "a100-40x8"), 0)
 	var first nvml.ComputeInstance
 	for start := range uint32(3) {
 		ci := makeCI(t, makeGI(t, d, "1g.5gb", start))

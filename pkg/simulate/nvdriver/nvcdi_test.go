@@ -77,7 +77,7 @@ func TestNVCDISeesTheDriver(t *testing.T) {
 		assert.NotContains(t, w, "/dev/")
 	}
 
-	uuid, ret := card(t, n, 3).GetUUID()
+	uuid, ret := handleOf(t, n, 3).GetUUID()
 	require.Equal(t, nvml.SUCCESS, ret)
 	devices, err := lib.GetDeviceSpecsByID(uuid)
 	require.NoError(t, err)

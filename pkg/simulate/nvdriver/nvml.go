@@ -24,7 +24,7 @@ type Options struct {
 	// that has device nodes. Processes with the same root share the machine.
 	Root string
 	// Seed goes into the UUIDs: give the node's name, and no two nodes of a
-	// cluster have a card in common.
+	// cluster have a GPU in common.
 	Seed string
 	// Tools is the program cmd/simulated-nvidia-tools, which becomes those of NVIDIA's
 	// driver. Empty: nothing of the driver's runs, and there is no MPS.
@@ -72,7 +72,7 @@ var (
 )
 
 // New opens the machine at the root, starting it if it is not running there,
-// and lays out its files. A machine whose cards are other than the
+// and lays out its files. A machine whose GPUs are other than the
 // inventory's is taken for one that was switched off to change them.
 func New(inv *models.Inventory, o Options) (*NVML, error) {
 	if o.Root == "" {
@@ -146,7 +146,7 @@ func (n *NVML) Init() nvml.Return {
 	return nvml.SUCCESS
 }
 
-// openSession waits until no card is being reset, and makes the files follow what a
+// openSession waits until no GPU is being reset, and makes the files follow what a
 // reset did: nvidia-smi leaves that to us.
 func (n *NVML) openSession() error {
 	unlock, err := disk.ShareFile(nvstate.SessionLock(n.root))
@@ -155,7 +155,7 @@ func (n *NVML) openSession() error {
 	}
 	err = n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
 		switch {
-		case st == nil || !n.sameCards(st):
+		case st == nil || !n.sameGPUs(st):
 			return nil, nil
 		case st.Unloaded:
 			return nil, errUnloaded
@@ -219,12 +219,12 @@ func (n *NVML) SystemGetCudaDriverVersion_v2() (int, nvml.Return) {
 	return n.SystemGetCudaDriverVersion()
 }
 
-// DeviceGetCount counts the cards, lost ones included.
+// DeviceGetCount counts the GPUs, lost ones included.
 func (n *NVML) DeviceGetCount() (int, nvml.Return) {
 	return len(n.devices), n.initialized()
 }
 
-// DeviceGetHandleByIndex finds a card by its place in PCI order.
+// DeviceGetHandleByIndex finds a GPU by its place in PCI order.
 func (n *NVML) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
 	if index < 0 || index >= len(n.devices) {
 		return nil, nvml.ERROR_INVALID_ARGUMENT
@@ -232,7 +232,7 @@ func (n *NVML) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
 	return n.handle(n.devices[index])
 }
 
-// DeviceGetHandleByUUID finds a card or a MIG device.
+// DeviceGetHandleByUUID finds a GPU or a MIG device.
 func (n *NVML) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
 	for _, d := range n.devices {
 		if d.uuid == uuid {

@@ -62,7 +62,7 @@ func TestSystem(t *testing.T) {
 
 func TestHandles(t *testing.T) {
 	n := machine(t, "h100x8")
-	d := card(t, n, 2)
+	d := handleOf(t, n, 2)
 	uuid, ret := d.GetUUID()
 	require.Equal(t, nvml.SUCCESS, ret)
 	require.Regexp(t, `^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`, uuid)
@@ -76,7 +76,7 @@ func TestHandles(t *testing.T) {
 	}
 	capital, ret := n.DeviceGetHandleByPciBusId("00000000:9D:00.0")
 	require.Equal(t, nvml.SUCCESS, ret)
-	assert.Same(t, card(t, n, 4), capital)
+	assert.Same(t, handleOf(t, n, 4), capital)
 
 	for _, index := range []int{-1, 8} {
 		_, ret = n.DeviceGetHandleByIndex(index)
@@ -114,7 +114,7 @@ func TestUUIDsDependOnTheNode(t *testing.T) {
 
 func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
 	n := machine(t, "h100x8")
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	assert.PanicsWithValue(t, "Device.GetSerialFunc: method is nil but Device.GetSerial was just called", func() { _, _ = d.GetSerial() })
 	assert.Panics(t, func() { _, _ = n.SystemGetTopologyGpuSet(1) })
 	assert.Panics(t, func() { d.GetGpuInstanceProfileInfoV(0) })
@@ -124,7 +124,7 @@ func TestWhatIsNotSimulatedSaysSo(t *testing.T) {
 func TestResetBySMI(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "a100-40x8", root)
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	makeCI(t, makeGI(t, d, "1g.5gb", 0))
 	capability := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig/gi7")
 	node := filepath.Join(root, "driver/dev/nvidia-caps/nvidia-cap66")

@@ -23,14 +23,14 @@ func sysfsBusID(id string) string {
 	return id
 }
 
-// pciDevicePath is where the card sits below sys/devices: behind a root port
+// pciDevicePath is where the GPU sits below sys/devices: behind a root port
 // of its root complex.
 func pciDevicePath(addr string) string {
 	root := models.PCIeRoot(addr)
 	return filepath.Join("devices", root, strings.TrimPrefix(root, "pci")+":01.1", addr)
 }
 
-// layoutPCI writes the part of sysfs that describes the card:
+// layoutPCI writes the part of sysfs that describes the GPU:
 // sys/bus/pci/devices/<addr> as a link into sys/devices, so that the PCIe
 // root can be read from its target.
 func layoutPCI(root string, g models.GPU) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// Process is a client of a card or of one of its instances.
+// Process is a client of a GPU or of one of its instances.
 type Process = nvstate.Process
 
 func checkProcess(p Process) error {
@@ -25,7 +25,7 @@ func checkProcess(p Process) error {
 	return nil
 }
 
-// AddProcess makes a process a client of a card until RemoveProcess or Reboot.
+// AddProcess makes a process a client of a GPU until RemoveProcess or Reboot.
 func AddProcess(root string, p Process) error {
 	if err := checkProcess(p); err != nil {
 		return err
@@ -35,7 +35,7 @@ func AddProcess(root string, p Process) error {
 			return nil, nvstate.ErrNone(root)
 		}
 		if _, ok := st.GPU(p.GPU); !ok {
-			return nil, fmt.Errorf("gpu: no card at %s", p.GPU)
+			return nil, fmt.Errorf("gpu: no GPU at %s", p.GPU)
 		}
 		st.Processes = append(st.Processes, p)
 		return st, nil
@@ -53,7 +53,7 @@ func RemoveProcess(root string, pid int) error {
 	})
 }
 
-// GetComputeRunningProcesses lists the card's clients, those of its instances
+// GetComputeRunningProcesses lists the GPU's clients, those of its instances
 // included.
 func (d *device) GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return) {
 	if ret := d.check("GetComputeRunningProcesses"); ret != nvml.SUCCESS {
@@ -75,7 +75,7 @@ func (d *device) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return)
 	return nil, d.check("")
 }
 
-// processes lists the clients of the card that the state and the faults name.
+// processes lists the clients of the GPU that the state and the faults name.
 func (d *device) processes() ([]Process, error) {
 	st, err := d.nv.store.Read()
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *device) clientsOf(st *nvstate.State, instance int) []Process {
 // 0xFFFFFFFF otherwise").
 const noInstance = 0xFFFFFFFF
 
-// processMemory is what every simulated client takes of a card, in bytes.
+// processMemory is what every simulated client takes of a GPU, in bytes.
 const processMemory = 512 << 20
 
 func processInfo(p Process) nvml.ProcessInfo {

@@ -16,7 +16,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
 
-// Recovery is what the driver says must be done about a card before it is well
+// Recovery is what the driver says must be done about a GPU before it is well
 // again (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION).
 type Recovery struct {
 	// GPU is a PCI address.
@@ -102,11 +102,11 @@ func (n *NVML) driverBranch() int {
 	return branch
 }
 
-// idleMilliwatts is what a simulated card draws, whatever it does.
+// idleMilliwatts is what a simulated GPU draws, whatever it does.
 const idleMilliwatts = 70_000
 
 // GetTotalEnergyConsumption is in millijoules "since the driver was last
-// reloaded" (nvml.h). It is never zero: no card answers before it has used some.
+// reloaded" (nvml.h). It is never zero: no GPU answers before it has used some.
 func (d *device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
 	g, ret := d.view("")
 	if ret != nvml.SUCCESS {
@@ -115,8 +115,8 @@ func (d *device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
 	return max(1, uint64(time.Since(g.Started).Microseconds())*idleMilliwatts/1_000_000), nvml.SUCCESS
 }
 
-// recovered takes out of faults.yaml what a restart of the cards puts right:
-// the recovery actions, of one card or (with no address) of all.
+// recovered takes out of faults.yaml what a restart of the GPUs puts right:
+// the recovery actions, of one GPU or (with no address) of all.
 func recovered(root, pci string) error {
 	return changeFaults(root, func(f *Faults) bool {
 		before := len(f.Recovery)

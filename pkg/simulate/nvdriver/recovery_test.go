@@ -32,9 +32,9 @@ func TestRecoveryActionsLastUntilTheyAreDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			n := machineIn(t, "h100x8", root)
-			d, other := card(t, n, 0), card(t, n, 1)
+			d, other := handleOf(t, n, 0), handleOf(t, n, 1)
 			require.NoError(t, SetFaults(root, Faults{
-				Lost:     []string{pciOf(card(t, n, 2))},
+				Lost:     []string{pciOf(handleOf(t, n, 2))},
 				Recovery: []Recovery{{GPU: pciOf(d), Action: "reset"}, {GPU: pciOf(other), Action: "drainP2P"}},
 			}))
 			action, ret := recoveryOf(t, d)
@@ -46,7 +46,7 @@ func TestRecoveryActionsLastUntilTheyAreDone(t *testing.T) {
 			action, _ = recoveryOf(t, d)
 			assert.Equal(t, nvml.GPU_RECOVERY_ACTION_NONE, action)
 			action, _ = recoveryOf(t, other)
-			assert.Equal(t, name == "reset", action == nvml.GPU_RECOVERY_ACTION_DRAIN_P2P, "a reset is one card's")
+			assert.Equal(t, name == "reset", action == nvml.GPU_RECOVERY_ACTION_DRAIN_P2P, "a reset is one GPU's")
 			after, _ := d.GetTotalEnergyConsumption()
 			assert.Less(t, after, before)
 			faults, err := currentFaults(root)
@@ -60,7 +60,7 @@ func TestOldDriversHaveNoRecoveryAction(t *testing.T) {
 	inv, err := models.ParseInventory([]byte("driverVersion: \"550.54.15\"\ngpus: [{model: H100-80GB}]"))
 	require.NoError(t, err)
 	n := open(t, inv, t.TempDir())
-	_, ret := recoveryOf(t, card(t, n, 0))
+	_, ret := recoveryOf(t, handleOf(t, n, 0))
 	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
 }
 
@@ -93,7 +93,7 @@ func TestNoTwoLoadsShareAnInode(t *testing.T) {
 func TestSensors(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "h100x8", root)
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	two := 2
 	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
 	memory, ret := d.GetMemoryInfo_v2()

@@ -4,7 +4,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// What a monitor reads. Simulated cards do no work: they are idle and cool.
+// What a monitor reads. Simulated GPUs do no work: they are idle and cool.
 
 // GetUtilizationRates: "On MIG-enabled GPUs, querying device utilization rates
 // is not currently supported" (nvml.h).
@@ -24,7 +24,7 @@ func (d *device) GetTemperature(nvml.TemperatureSensors) (uint32, nvml.Return) {
 // GetPowerUsage is in milliwatts.
 func (d *device) GetPowerUsage() (uint32, nvml.Return) { return idleMilliwatts, d.check("") }
 
-// GetEnforcedPowerLimit is in milliwatts. No card's true limit is promised.
+// GetEnforcedPowerLimit is in milliwatts. No GPU's true limit is promised.
 func (d *device) GetEnforcedPowerLimit() (uint32, nvml.Return) {
 	return 10 * idleMilliwatts, d.check("")
 }
@@ -49,7 +49,7 @@ func (d *device) GetRemappedRows() (correctable, uncorrectable int, pending, fai
 	return 0, 0, false, false, d.lostAsUnknown(ret)
 }
 
-// SystemGetProcessName names a client of any card.
+// SystemGetProcessName names a client of any GPU.
 func (n *NVML) SystemGetProcessName(pid int) (string, nvml.Return) {
 	if ret := n.initialized(); ret != nvml.SUCCESS {
 		return "", ret

@@ -20,13 +20,13 @@ import (
 
 func TestStateSurvivesARestartOfTheProcess(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "h100x8", root), 5)
+	d := handleOf(t, machineIn(t, "h100x8", root), 5)
 	migOn(t, d)
 	makeCI(t, makeGI(t, d, "2g.20gb", 2))
 	first, _ := d.GetMigDeviceHandleByIndex(0)
 	uuid, _ := first.GetUUID()
 
-	again := card(t, machineIn(t, "h100x8", root), 5)
+	again := handleOf(t, machineIn(t, "h100x8", root), 5)
 	assert.Equal(t, [2]int{1, 1}, modes(t, again))
 	m, ret := again.GetMigDeviceHandleByIndex(0)
 	require.Equal(t, nvml.SUCCESS, ret)
@@ -40,9 +40,9 @@ func TestStateSurvivesARestartOfTheProcess(t *testing.T) {
 	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, second(first.GetUUID()), "the first process sees it at its next call")
 }
 
-// TestTwoLibrariesShareACard: of calls at once for the same placement exactly
-// one wins, and no change of another card is lost.
-func TestTwoLibrariesShareACard(t *testing.T) {
+// TestTwoLibrariesShareAGPU: of calls at once for the same placement exactly
+// one wins, and no change of another GPU is lost.
+func TestTwoLibrariesShareAGPU(t *testing.T) {
 	root := t.TempDir()
 	a, b := machineIn(t, "a100-40x8", root), machineIn(t, "a100-40x8", root)
 	var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func TestTwoLibrariesShareACard(t *testing.T) {
 	for i := range 8 {
 		for _, n := range []*NVML{a, b} {
 			wg.Go(func() {
-				d := card(t, n, i%4)
+				d := handleOf(t, n, i%4)
 				info := nvml.GpuInstanceProfileInfo{Id: 19}
 				_, ret := d.CreateGpuInstanceWithPlacement(&info, &nvml.GpuInstancePlacement{Start: uint32(i / 4), Size: 1})
 				mu.Lock()
@@ -63,8 +63,8 @@ func TestTwoLibrariesShareACard(t *testing.T) {
 	wg.Wait()
 	assert.Equal(t, map[nvml.Return]int{nvml.SUCCESS: 8, nvml.ERROR_INSUFFICIENT_RESOURCES: 8}, won)
 	for i := range 4 {
-		info := profileInfo(t, card(t, a, i), "1g.5gb")
-		list, ret := card(t, a, i).GetGpuInstances(&info)
+		info := profileInfo(t, handleOf(t, a, i), "1g.5gb")
+		list, ret := handleOf(t, a, i).GetGpuInstances(&info)
 		require.Equal(t, nvml.SUCCESS, ret)
 		assert.Len(t, list, 2)
 	}
@@ -75,7 +75,7 @@ func TestTwoLibrariesShareACard(t *testing.T) {
 func TestTwoProcessesShareARoot(t *testing.T) {
 	const variable = "SIMULATE_TEST_ROOT"
 	if root := os.Getenv(variable); root != "" {
-		d := card(t, machineIn(t, "a100-40x8", root), 0)
+		d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 		for start := range uint32(7) {
 			_, ret := tryGI(t, d, "1g.5gb", start)
 			require.Contains(t, []nvml.Return{nvml.SUCCESS, nvml.ERROR_INSUFFICIENT_RESOURCES}, ret)
@@ -94,16 +94,16 @@ func TestTwoProcessesShareARoot(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	info := profileInfo(t, d, "1g.5gb")
 	list, ret := d.GetGpuInstances(&info)
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.Len(t, list, 7, "each placement once")
 }
 
-// TestChangesOfACardTakeTurns: two creations on one card take the time of two,
-// on two cards the time of one. The sleep is a fake that counts who is in it.
-func TestChangesOfACardTakeTurns(t *testing.T) {
+// TestChangesOfAGPUTakeTurns: two creations on one GPU take the time of two,
+// on two GPUs the time of one. The sleep is a fake that counts who is in it.
+func TestChangesOfAGPUTakeTurns(t *testing.T) {
 	inv, err := models.LoadInventory("a100-40x8")
 	require.NoError(t, err)
 	together := make(chan int, 16)
@@ -120,7 +120,7 @@ func TestChangesOfACardTakeTurns(t *testing.T) {
 			once.Do(func() { close(enough) })
 		}
 		mu.Unlock()
-		<-enough // both cards are in the call at once, or the test hangs
+		<-enough // both GPUs are in the call at once, or the test hangs
 		mu.Lock()
 		inside--
 		mu.Unlock()
@@ -132,7 +132,7 @@ func TestChangesOfACardTakeTurns(t *testing.T) {
 		for start := range uint32(2) {
 			wg.Go(func() {
 				info := nvml.GpuInstanceProfileInfo{Id: 19}
-				_, ret := card(t, n, i).CreateGpuInstanceWithPlacement(&info, &nvml.GpuInstancePlacement{Start: start, Size: 1})
+				_, ret := handleOf(t, n, i).CreateGpuInstanceWithPlacement(&info, &nvml.GpuInstancePlacement{Start: start, Size: 1})
 				assert.Equal(t, nvml.SUCCESS, ret)
 			})
 		}
@@ -140,7 +140,7 @@ func TestChangesOfACardTakeTurns(t *testing.T) {
 	wg.Wait()
 	close(together)
 	for n := range together {
-		assert.LessOrEqual(t, n, 2, "at most one call in each card")
+		assert.LessOrEqual(t, n, 2, "at most one call in each GPU")
 	}
 }
 
@@ -152,7 +152,7 @@ delays: {setMigMode: 1ms, createGPUInstance: 2ms, createComputeInstance: 3ms, de
 	n, err := New(inv, Options{Root: t.TempDir(), Sleep: func(d time.Duration) { slept = append(slept, d) }})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
-	d := card(t, n, 0)
+	d := handleOf(t, n, 0)
 	migOn(t, d)
 	gi := makeGI(t, d, "1g.10gb", 0)
 	ci := makeCI(t, gi)
@@ -170,8 +170,8 @@ func TestKilledDuringACall(t *testing.T) {
 	n, err := New(inv, Options{Root: root, Sleep: func(time.Duration) { panic("killed") }})
 	require.NoError(t, err)
 	require.Equal(t, nvml.SUCCESS, n.Init())
-	assert.PanicsWithValue(t, "killed", func() { makeGI(t, card(t, n, 0), "1g.5gb", 0) })
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	assert.PanicsWithValue(t, "killed", func() { makeGI(t, handleOf(t, n, 0), "1g.5gb", 0) })
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	assert.Equal(t, nvml.SUCCESS, second(d.GetGpuInstanceById(7)))
 	makeGI(t, d, "1g.5gb", 1)
 }
@@ -198,12 +198,12 @@ func TestBrokenState(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 	machineIn(t, "a100-40x8", root)
-	assert.Equal(t, [2]int{1, 1}, modes(t, card(t, n, 0)))
+	assert.Equal(t, [2]int{1, 1}, modes(t, handleOf(t, n, 0)))
 }
 
 func TestStateFileIsReadable(t *testing.T) {
 	root := t.TempDir()
-	d := card(t, machineIn(t, "a100-40x8", root), 0)
+	d := handleOf(t, machineIn(t, "a100-40x8", root), 0)
 	makeCI(t, makeGI(t, d, "1g.5gb", 3))
 	data, err := os.ReadFile(filepath.Join(root, "state.json"))
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func checkProfile(t *testing.T, m *models.NVIDIAModel, p *models.Profile) {
 // TestH200MatchesTheRecord compares with what NVML answered on a real H200:
 // id, compute slices, instances, SMs, engines and memory, placements.
 func TestH200MatchesTheRecord(t *testing.T) {
-	d := card(t, machine(t, "h200x8"), 0)
+	d := handleOf(t, machine(t, "h200x8"), 0)
 	type record struct {
 		enum int
 		info nvml.GpuInstanceProfileInfo
@@ -111,7 +111,7 @@ func TestH200MatchesTheRecord(t *testing.T) {
 }
 
 // TestNamesFollowFromMemory: libraries compute a profile's name from its
-// memory and the card's; the table's names must come out.
+// memory and the GPU's; the table's names must come out.
 func TestNamesFollowFromMemory(t *testing.T) {
 	lib := nvlib.New(nil)
 	compute := map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 7: 4}

@@ -58,7 +58,7 @@ func TestTools(t *testing.T) {
 func TestLoadingTheDriverSetsTimeSlicesBack(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "l4x4", root)
-	uuid, _ := card(t, n, 0).GetUUID()
+	uuid, _ := handleOf(t, n, 0).GetUUID()
 	require.NoError(t, nvtools.SetTimeSlice(root, uuid, 3))
 	slice, err := nvtools.TimeSlice(root, uuid)
 	require.NoError(t, err)

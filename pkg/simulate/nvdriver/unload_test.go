@@ -21,7 +21,7 @@ func TestUnloadDriver(t *testing.T) {
 		return inv
 	}
 	n := open(t, parse("580.159.04"), root)
-	makeGI(t, card(t, n, 0), "1g.10gb", 0)
+	makeGI(t, handleOf(t, n, 0), "1g.10gb", 0)
 	module := filepath.Join(root, "sys/module/nvidia")
 
 	require.ErrorIs(t, UnloadDriver(root), ErrModuleInUse, "NVML is open")

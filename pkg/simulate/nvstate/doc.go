@@ -1,8 +1,8 @@
-// Package nvstate is what simulated cards of NVIDIA's, and their driver, remember
+// Package nvstate is what simulated GPUs of NVIDIA's, and their driver, remember
 // between calls: one file that every process of the machine reads, the library
 // (nvdriver) and the programs of the driver (nvtools), which are linked
 // to nothing and so cannot use the library.
 //
 // It imports pkg/simulate/disk and nothing else of ours. state.go is the
-// state, reset.go what a reset does to a card.
+// state, reset.go what a reset does to a GPU.
 package nvstate

@@ -11,19 +11,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
 
-// Reset is what a reset does to a card: its instances are gone, and the MIG mode is
+// Reset is what a reset does to a GPU: its instances are gone, and the MIG mode is
 // the one that was asked for.
 func (g *GPU) Reset() {
 	g.Instances, g.MIGMode, g.Started = nil, g.PendingMIGMode, time.Now()
 }
 
-// ResetFault is how tries to reset a card go wrong: those of nvidia-smi, and those
+// ResetFault is how tries to reset a GPU go wrong: those of nvidia-smi, and those
 // that NVML makes itself where the MIG mode asks for them. The first one that is
 // not used up counts.
 type ResetFault struct {
-	// GPU is a PCI address, or * for every card.
+	// GPU is a PCI address, or * for every GPU.
 	GPU string `json:"gpu"`
-	// Refused is a card that cannot be reset, like that of a virtual machine.
+	// Refused is a GPU that cannot be reset, like that of a virtual machine.
 	Refused bool `json:"refused,omitempty"`
 	// Times is how often; 0 for ever. Writing the file starts the count anew.
 	Times int `json:"times,omitempty"`
@@ -46,7 +46,7 @@ func (f ResetFault) Check() error {
 	return nil
 }
 
-// NextReset is what goes wrong with a try to reset a card, nothing by default. It
+// NextReset is what goes wrong with a try to reset a GPU, nothing by default. It
 // uses up one of the fault's times. file is faults.yaml as it is.
 func (st *State) NextReset(faults []ResetFault, pci string, file disk.FileID) ResetFault {
 	for i, f := range faults {
@@ -61,6 +61,6 @@ func (st *State) NextReset(faults []ResetFault, pci string, file disk.FileID) Re
 }
 
 // SessionLock is the file on which every process with an NVML session holds a shared
-// lock. A card is not reset under one: a session holds the cards open (mig-parted
+// lock. A GPU is not reset under one: a session holds the GPUs open (mig-parted
 // ends its own before it runs nvidia-smi).
 func SessionLock(root string) string { return filepath.Join(root, "nvml.lock") }

@@ -13,10 +13,10 @@ import (
 // Version is raised when an older state cannot be read any more.
 const Version = 1
 
-// State is what the driver and the cards remember.
+// State is what the driver and the GPUs remember.
 type State struct {
 	Version int `json:"version"`
-	// DriverVersion and the cards' models and addresses tell whether the
+	// DriverVersion and the GPUs' models and addresses tell whether the
 	// state belongs to the inventory at hand.
 	DriverVersion string `json:"driverVersion"`
 	BootID        string `json:"bootID"`
@@ -43,32 +43,32 @@ type Majors struct {
 	Caps     int `json:"caps"`
 }
 
-// Process is a client of a card or of one of its instances.
+// Process is a client of a GPU or of one of its instances.
 type Process struct {
 	// GPU is a PCI address.
 	GPU string `json:"gpu"`
-	// GPUInstance is the id of a GPU instance, absent for the whole card.
+	// GPUInstance is the id of a GPU instance, absent for the whole GPU.
 	GPUInstance *int   `json:"gpuInstance,omitempty"`
 	PID         int    `json:"pid"`
 	Name        string `json:"name,omitempty"`
 }
 
-// GPU is a card.
+// GPU is a GPU.
 type GPU struct {
 	Model          string `json:"model"`
 	PCI            string `json:"pci"`
 	MIGMode        bool   `json:"migMode"`
 	PendingMIGMode bool   `json:"pendingMigMode"`
 	ComputeMode    int    `json:"computeMode,omitempty"`
-	// Started is when the driver last brought the card up.
+	// Started is when the driver last brought the GPU up.
 	Started   time.Time     `json:"started,omitzero"`
 	Instances []GPUInstance `json:"instances,omitempty"`
 }
 
-// GPUInstance is a partition of a card.
+// GPUInstance is a partition of a GPU.
 type GPUInstance struct {
 	ID      int    `json:"id"`
-	Profile int    `json:"profile"` // the number that the card knows it by
+	Profile int    `json:"profile"` // the number that the GPU knows it by
 	Start   int    `json:"start"`
 	Serial  uint64 `json:"serial"`
 
@@ -82,7 +82,7 @@ type ComputeInstance struct {
 	Start   int    `json:"start"`
 	Size    int    `json:"size"`
 	Serial  uint64 `json:"serial"`
-	// MIGIndex is the index of the MIG device on its card.
+	// MIGIndex is the index of the MIG device on its GPU.
 	MIGIndex int `json:"migIndex"`
 }
 
@@ -123,7 +123,7 @@ func (st *State) NextSerial() uint64 {
 	return st.Serial
 }
 
-// GPU finds a card by its address.
+// GPU finds a GPU by its address.
 func (st *State) GPU(pci string) (*GPU, bool) {
 	for i := range st.GPUs {
 		if st.GPUs[i].PCI == pci {

@@ -22,7 +22,7 @@ func newSettings(devices int) *settings {
 	return &settings{devices: devices, memory: map[int]int64{}, percentage: 100}
 }
 
-// maxMemory is more than any card has, in MiB: 1 PiB.
+// maxMemory is more than any GPU has, in MiB: 1 PiB.
 const maxMemory = 1 << 30
 
 // answer does what a line of commands about settings says. ok is false for other

@@ -23,7 +23,7 @@ type Faults struct {
 	SingleUser bool `json:"singleUser,omitempty"`
 	// IgnoreLimits is a daemon that does not take what it is told.
 	IgnoreLimits bool `json:"ignoreLimits,omitempty"`
-	// NoTimeSlices are cards whose time slices have one length, by PCI address or *.
+	// NoTimeSlices are GPUs whose time slices have one length, by PCI address or *.
 	NoTimeSlices []string `json:"noTimeSlices,omitempty"`
 }
 
@@ -90,12 +90,12 @@ func (m machine) faults() Faults {
 
 func (m machine) faultsPath() string { return filepath.Join(string(m), "faults.yaml") }
 
-// card is what /proc/driver/nvidia tells of one.
-type card struct{ pci, uuid string }
+// GPU is what /proc/driver/nvidia tells of one.
+type procGPU struct{ pci, uuid string }
 
-func (m machine) cards() []card {
+func (m machine) gpus() []procGPU {
 	files, _ := filepath.Glob(filepath.Join(string(m), "proc/driver/nvidia/gpus/*/information"))
-	var cards []card
+	var gpus []procGPU
 	for _, path := range files {
 		file, err := os.Open(path)
 		if err != nil {
@@ -103,12 +103,12 @@ func (m machine) cards() []card {
 		}
 		for lines := bufio.NewScanner(file); lines.Scan(); {
 			if uuid, ok := strings.CutPrefix(lines.Text(), "GPU UUID:"); ok {
-				cards = append(cards, card{pci: filepath.Base(filepath.Dir(path)), uuid: strings.TrimSpace(uuid)})
+				gpus = append(gpus, procGPU{pci: filepath.Base(filepath.Dir(path)), uuid: strings.TrimSpace(uuid)})
 			}
 		}
 		file.Close()
 	}
-	return cards
+	return gpus
 }
 
 // version is that of the driver, by the names of its libraries: they are in

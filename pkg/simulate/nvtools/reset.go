@@ -14,7 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// isReset tells whether nvidia-smi is to reset cards.
+// isReset tells whether nvidia-smi is to reset GPUs.
 func isReset(args []string) bool {
 	return slices.Contains(args, "--gpu-reset") || slices.Contains(args, "-r")
 }
@@ -38,12 +38,12 @@ func gpuReset(m machine, args []string, std streams) int {
 			return smiInvalid
 		}
 	}
-	cards := m.named(ids)
-	if len(cards) == 0 {
+	gpus := m.named(ids)
+	if len(gpus) == 0 {
 		fmt.Fprintln(std.out, "No devices were found")
 		return smiNoDevice
 	}
-	for _, c := range cards {
+	for _, c := range gpus {
 		if code := m.reset(c.pci, std); code != 0 {
 			return code
 		}
@@ -52,15 +52,15 @@ func gpuReset(m machine, args []string, std streams) int {
 	return 0
 }
 
-// named are the cards of a list of UUIDs and addresses, all for none.
-func (m machine) named(ids string) []card {
-	all := m.cards()
+// named are the GPUs of a list of UUIDs and addresses, all for none.
+func (m machine) named(ids string) []procGPU {
+	all := m.gpus()
 	if ids == "" {
 		return all
 	}
-	var named []card
+	var named []procGPU
 	for id := range strings.SplitSeq(ids, ",") {
-		i := slices.IndexFunc(all, func(c card) bool { return c.uuid == id || smiAddress(c.pci) == smiAddress(id) })
+		i := slices.IndexFunc(all, func(c procGPU) bool { return c.uuid == id || smiAddress(c.pci) == smiAddress(id) })
 		if i < 0 {
 			return nil
 		}
@@ -80,18 +80,18 @@ func smiAddress(pci string) string {
 
 // Ways to be refused. The numbers are those of nvidia-smi(1), RETURN VALUE.
 var (
-	errCardInUse    = errors.New("in use")
-	errCardNoReset  = errors.New("not supported")
-	errCardLost     = errors.New("lost")
+	errGPUInUse     = errors.New("in use")
+	errGPUNoReset   = errors.New("not supported")
+	errGPULost      = errors.New("lost")
 	smiResetAnswers = map[error]struct {
 		format string
 		code   int
 	}{
-		errCardInUse: {"The following GPUs could not be reset:\n  GPU %s: In use by another client\n\n" +
+		errGPUInUse: {"The following GPUs could not be reset:\n  GPU %s: In use by another client\n\n" +
 			"1 device is currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics application such as an X server, or a monitoring application such as another instance of nvidia-smi). " +
 			"Please first kill all processes using this device and all compute applications running in the system.\n", 255},
-		errCardNoReset: {"Resetting GPU %s is not supported.\n", smiNotSupported},
-		errCardLost:    {"Unable to determine the device handle for GPU%s: GPU is lost.  Reboot the system to recover this GPU\n", 15},
+		errGPUNoReset: {"Resetting GPU %s is not supported.\n", smiNotSupported},
+		errGPULost:    {"Unable to determine the device handle for GPU%s: GPU is lost.  Reboot the system to recover this GPU\n", 15},
 	}
 )
 
@@ -113,7 +113,7 @@ func (m machine) tryReset(pci string) error {
 	store := nvstate.Store(string(m))
 	faults, file := m.resetFaults()
 	if slices.Contains(faults.Lost, pci) {
-		return errCardLost
+		return errGPULost
 	}
 	var fault nvstate.ResetFault
 	err := changed(store, string(m), func(st *nvstate.State) error {
@@ -128,11 +128,11 @@ func (m machine) tryReset(pci string) error {
 		time.Sleep(hangPoll)
 	}
 	if fault.Refused {
-		return errCardNoReset
+		return errGPUNoReset
 	}
 	unlock, err := disk.TryLockFile(nvstate.SessionLock(string(m)))
 	if errors.Is(err, disk.ErrLocked) {
-		return errCardInUse
+		return errGPUInUse
 	}
 	if err != nil {
 		return err
@@ -141,11 +141,11 @@ func (m machine) tryReset(pci string) error {
 	err = changed(store, string(m), func(st *nvstate.State) error {
 		faults, _ := m.resetFaults()
 		if slices.ContainsFunc(slices.Concat(st.Processes, faults.Processes), func(p nvstate.Process) bool { return p.GPU == pci }) {
-			return errCardInUse
+			return errGPUInUse
 		}
 		g, ok := st.GPU(pci)
 		if !ok {
-			return errCardLost
+			return errGPULost
 		}
 		g.Reset()
 		return nil

@@ -16,7 +16,7 @@ import (
 
 const address = "0000:1b:00.0"
 
-// pendingMachine has one card, whose MIG mode is on after the next reset.
+// pendingMachine has one GPU, whose MIG mode is on after the next reset.
 func pendingMachine(t *testing.T) machine {
 	t.Helper()
 	m := newMachine(t)
@@ -68,11 +68,11 @@ func TestGPUResetRefused(t *testing.T) {
 		code         int
 		want         string
 	}{
-		"fault":        {"-r -i " + address, "resets: [{gpu: '*', refused: true}]", smiNotSupported, "Resetting GPU 00000000:1B:00.0 is not supported."},
-		"process":      {"-r -i " + address, "processes: [{gpu: '0000:1b:00.0', pid: 7}]", 255, "In use by another client"},
-		"lost":         {"-r -i " + address, "lost: ['0000:1b:00.0']", 15, "GPU is lost"},
-		"unknown card": {"-r -i 0000:99:00.0", "", smiNoDevice, "No devices were found"},
-		"option":       {"-r --force", "", smiInvalid, "--force"},
+		"fault":       {"-r -i " + address, "resets: [{gpu: '*', refused: true}]", smiNotSupported, "Resetting GPU 00000000:1B:00.0 is not supported."},
+		"process":     {"-r -i " + address, "processes: [{gpu: '0000:1b:00.0', pid: 7}]", 255, "In use by another client"},
+		"lost":        {"-r -i " + address, "lost: ['0000:1b:00.0']", 15, "GPU is lost"},
+		"unknown GPU": {"-r -i 0000:99:00.0", "", smiNoDevice, "No devices were found"},
+		"option":      {"-r --force", "", smiInvalid, "--force"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := pendingMachine(t)

@@ -80,12 +80,12 @@ func computePolicy(m machine, args []string, std streams) int {
 		fmt.Fprintf(std.out, "Invalid timeslice %q\n", value)
 		return smiInvalid
 	}
-	cards := slices.DeleteFunc(m.cards(), func(c card) bool { return id != "" && c.uuid != id && c.pci != id })
-	if len(cards) == 0 {
+	gpus := slices.DeleteFunc(m.gpus(), func(c procGPU) bool { return id != "" && c.uuid != id && c.pci != id })
+	if len(gpus) == 0 {
 		fmt.Fprintln(std.out, "No devices were found")
 		return smiNoDevice
 	}
-	for _, c := range cards {
+	for _, c := range gpus {
 		if faults := m.faults(); slices.Contains(faults.NoTimeSlices, "*") || slices.Contains(faults.NoTimeSlices, c.pci) {
 			fmt.Fprintf(std.out, "Failed to set timeslice policy with value %s for GPU %s : Not Supported\n", sliceNames[length], c.pci)
 			return smiNotSupported
@@ -117,7 +117,7 @@ func sliceStore(root string) *disk.Store[timeSlices] {
 	}
 }
 
-// SetTimeSlice sets the length of a card's time slices on the machine in a folder.
+// SetTimeSlice sets the length of a GPU's time slices on the machine in a folder.
 func SetTimeSlice(root, uuid string, length int) error {
 	return sliceStore(root).Update(func(s *timeSlices) (*timeSlices, error) {
 		s = cmp.Or(s, &timeSlices{})
@@ -126,7 +126,7 @@ func SetTimeSlice(root, uuid string, length int) error {
 	})
 }
 
-// TimeSlice is the length of a card's time slices, "DEFAULT" if nobody has set it.
+// TimeSlice is the length of a GPU's time slices, "DEFAULT" if nobody has set it.
 func TimeSlice(root, uuid string) (string, error) {
 	s, err := sliceStore(root).Read()
 	if err != nil || s == nil {
@@ -134,12 +134,12 @@ func TimeSlice(root, uuid string) (string, error) {
 	}
 	length := (*s)[uuid]
 	if length < 0 || length >= len(sliceNames) {
-		return "", fmt.Errorf("simulated machine in %s: time slice %d of card %s is none that there is", root, length, uuid)
+		return "", fmt.Errorf("simulated machine in %s: time slice %d of GPU %s is none that there is", root, length, uuid)
 	}
 	return sliceNames[length], nil
 }
 
-// ResetTimeSlices is what loading the driver does to the cards.
+// ResetTimeSlices is what loading the driver does to the GPUs.
 func ResetTimeSlices(root string) error {
 	if err := os.Remove(filepath.Join(root, "timeslices.json")); err != nil && !os.IsNotExist(err) {
 		return err

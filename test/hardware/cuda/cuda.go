@@ -1,5 +1,5 @@
 // Package cuda is as much of CUDA's driver library as it takes to be a client of a
-// card: it opens libcuda at run time, so that a program with it starts where there is
+// GPU: it opens libcuda at run time, so that a program with it starts where there is
 // none. Only test/hardware uses it.
 //
 // Signatures and numbers are those of cuda.h (CUDA Driver API, "Initialization",
@@ -79,12 +79,12 @@ const (
 // ErrOutOfMemory says that the driver refuses more memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// Client is a context on the first card that CUDA sees. What it has allocated, it
+// Client is a context on the first GPU that CUDA sees. What it has allocated, it
 // has until the process ends.
 type Client struct {
-	// Cards is how many CUDA sees, UUID that of the first ("GPU-…").
-	Cards int
-	UUID  string
+	// GPUs is how many CUDA sees, UUID that of the first ("GPU-…").
+	GPUs int
+	UUID string
 	// Multiprocessors is how many this process can fill.
 	Multiprocessors int
 }
@@ -101,8 +101,8 @@ func Open(library string) (*Client, error) {
 	if err := check("cuInit", C.init()); err != nil {
 		return nil, err
 	}
-	var cards, device, processors C.int
-	if err := check("cuDeviceGetCount", C.count(&cards)); err != nil {
+	var gpus, device, processors C.int
+	if err := check("cuDeviceGetCount", C.count(&gpus)); err != nil {
 		return nil, err
 	}
 	if err := check("cuDeviceGet", C.get(&device)); err != nil {
@@ -120,12 +120,12 @@ func Open(library string) (*Client, error) {
 	}
 	b := *(*[16]byte)(unsafe.Pointer(&id))
 	return &Client{
-		Cards: int(cards), UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]),
+		GPUs: int(gpus), UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]),
 		Multiprocessors: int(processors),
 	}, nil
 }
 
-// Allocate takes memory of the card, in bytes. It fails with ErrOutOfMemory where the
+// Allocate takes memory of the GPU, in bytes. It fails with ErrOutOfMemory where the
 // driver has, or gives, no more.
 func (*Client) Allocate(bytes int64) error { return check("cuMemAlloc", C.allocate(C.size_t(bytes))) }
 

@@ -30,7 +30,7 @@ func TestClient(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", uuid)
 	client, err := cuda.Open(library)
 	require.NoError(t, err)
-	assert.Equal(t, cuda.Client{Cards: 1, UUID: uuid, Multiprocessors: 100}, *client)
+	assert.Equal(t, cuda.Client{GPUs: 1, UUID: uuid, Multiprocessors: 100}, *client)
 	require.NoError(t, client.Allocate(15<<30))
 	assert.ErrorIs(t, client.Allocate(1<<30), cuda.ErrOutOfMemory, "the context has a part of the last one")
 	require.NoError(t, client.Allocate(512<<20))

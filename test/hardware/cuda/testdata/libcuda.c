@@ -1,4 +1,4 @@
-// Stands in for libcuda on a simulated card: one card of 16 GiB with 100
+// Stands in for libcuda on a simulated GPU: one GPU of 16 GiB with 100
 // multiprocessors. A client of an MPS daemon is kept to the lower of what the daemon
 // was started with (spec.json beside its pipe folder) and what its own environment
 // says, as was measured on a real H200. A context takes 400 MiB of it, as there.
@@ -11,7 +11,7 @@
 
 static unsigned long long left;
 static int percentage = 100;
-static char card[64];
+static char GPU[64];
 
 static const char *after(const char *text, const char *key) {
 	const char *at = strstr(text, key);
@@ -29,9 +29,9 @@ int cuInit(unsigned int flags) {
 	(void)flags;
 	left = 16384 * MIB;
 	if (!pipe) {
-		if ((at = getenv("CUDA_VISIBLE_DEVICES"))) snprintf(card, sizeof card, "%s", at);
+		if ((at = getenv("CUDA_VISIBLE_DEVICES"))) snprintf(GPU, sizeof GPU, "%s", at);
 		left -= 400 * MIB;
-		return *card ? 0 : 100; // CUDA_ERROR_NO_DEVICE
+		return *GPU ? 0 : 100; // CUDA_ERROR_NO_DEVICE
 	}
 	struct stat control;
 	snprintf(path, sizeof path, "%s/control", pipe);
@@ -43,7 +43,7 @@ int cuInit(unsigned int flags) {
 	if (!file) return 805;
 	spec[fread(spec, 1, sizeof spec - 1, file)] = 0;
 	fclose(file);
-	if ((at = after(spec, "\"uuid\":\""))) sscanf(at, "%63[^\"]", card);
+	if ((at = after(spec, "\"uuid\":\""))) sscanf(at, "%63[^\"]", GPU);
 	if ((at = after(spec, "\"memoryLimit\":")) && strtoull(at, NULL, 10) < left) left = strtoull(at, NULL, 10);
 	if ((at = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")) && (at = after(at, "0=")) && strtoull(at, NULL, 10) * MIB < left)
 		left = strtoull(at, NULL, 10) * MIB;
@@ -58,7 +58,7 @@ int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetUuid(unsigned char *uuid, int device) {
 	(void)device;
-	const char *at = after(card, "GPU-");
+	const char *at = after(GPU, "GPU-");
 	for (int i = 0; at && i < 16; i++) {
 		if (*at == '-') at++;
 		unsigned int byte;

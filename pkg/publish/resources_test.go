@@ -225,7 +225,7 @@ func TestWhatTheAPIWouldRefuse(t *testing.T) {
 			for i := range 24 {
 				c.Counters[fmt.Sprint("more-", i)] = 1
 			}
-		}, "33 counters, the API allows 32", 0},
+		}, "34 counters, the API allows 32", 0},
 		"too many devices": {func(c *publish.GPU) {
 			for i := len(c.Placements); i < 65; i++ {
 				p := c.Placements[0]

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -47,7 +45,8 @@ func instancesCounter(profile string) string { return "instances-" + gpu.Profile
 // layout is what keeps the cuts of a GPU apart: its memory slices, and the
 // parts that need a counter beside them.
 type layout struct {
-	// end is the number of memory slices. slices are those that have a counter.
+	// end is the number of memory slices. slices are those that have a counter: the
+	// first of each run of slices that every cut takes all of or nothing of.
 	end    int
 	slices []int
 	scarce []part
@@ -60,7 +59,7 @@ type layout struct {
 // with so much memory. Each counter costs the whole cluster time on every scheduling
 // attempt.
 func layoutOf(profiles []Profile, memory int64) layout {
-	l := layout{end: sliceCount(profiles), slices: countedSlices(profiles)}
+	l := layout{end: sliceCount(profiles), slices: sliceRuns(profiles)}
 	for _, r := range parts(profiles) {
 		if peak(profiles, r.takes, nil) > r.total {
 			l.scarce = append(l.scarce, r)
@@ -155,39 +154,18 @@ func sliceCount(profiles []Profile) int {
 	return n
 }
 
-// countedSlices lists the memory slices that need a counter. A slice needs none when
-// every cut that takes it also takes a certain other one, whose counter keeps these cuts
-// apart already: the eighth slice of H100, which no cut takes without the seventh, and two
-// of every three slices of RTX PRO 6000, whose smallest cut has three. A cut of all slices
-// does not count, because it takes all of the memory.
-func countedSlices(profiles []Profile) []int {
-	end := sliceCount(profiles)
-	takers := make([]sets.Set[int], end) // by slice: the cuts that take it, by number
-	for i := range takers {
-		takers[i] = sets.New[int]()
-	}
-	number := 0
+// sliceRuns divides the memory slices where a cut begins or ends, and lists the first
+// slice of each run. RTX PRO 6000 has 12 slices and no cut smaller than three.
+func sliceRuns(profiles []Profile) []int {
+	var edges []int
 	for _, p := range profiles {
 		for _, at := range p.Spans {
-			for slice := max(at.Start, 0); slice < at.end() && (at.Start > 0 || at.end() < end); slice++ {
-				takers[slice].Insert(number)
-			}
-			number++
+			edges = append(edges, at.Start, at.end())
 		}
 	}
-	var counted []int
-	for slice, of := range takers {
-		implied := of.Len() == 0
-		for other, more := range takers {
-			if other != slice && more.IsSuperset(of) && (other < slice || !of.IsSuperset(more)) {
-				implied = true
-			}
-		}
-		if !implied {
-			counted = append(counted, slice)
-		}
-	}
-	return counted
+	slices.Sort(edges)
+	edges = slices.Compact(edges)
+	return edges[:max(len(edges)-1, 0)]
 }
 
 // peak is the largest sum of takes over all sets of cuts that do not overlap in

@@ -39,9 +39,8 @@ func TestCountersOfModels(t *testing.T) {
 	}{
 		// JPEG and OFA limit +me alike; decoders cannot run out while OFA does not.
 		{"A30", a30(), upTo(4), map[string]int64{"ofa-engines": 1}},
-		// No cut takes the eighth slice without the seventh.
-		{"A100", a100(), upTo(7), map[string]int64{"ofa-engines": 1}},
-		{"H100", h100(), upTo(7), map[string]int64{"ofa-engines": 1}},
+		{"A100", a100(), upTo(8), map[string]int64{"ofa-engines": 1}},
+		{"H100", h100(), upTo(8), map[string]int64{"ofa-engines": 1}},
 		// +me.all takes all decoders, and with them all encoders and JPEG engines.
 		{"RTX PRO 6000", rtxPro6000(), []int{0, 3, 6, 9}, map[string]int64{"ofa-engines": 1, "decoders": 4}},
 	} {

@@ -180,7 +180,7 @@ func (s *suite) setProfileLabel(node, profile string) {
 // is as before.
 func (s *suite) unlabelAtEnd(node string) {
 	s.t.Helper()
-	before := s.published(node)
+	before := s.settled(node)
 	s.t.Cleanup(func() {
 		s.clearFaults(node)
 		s.deletePods()

@@ -68,6 +68,21 @@ func (s *suite) published(node string) (lines []string) {
 	return lines
 }
 
+// settled is what a node publishes once its plugin has found out whether the shares of
+// NVIDIA GPUs can be limited. It tries that after its start, and again after each load of
+// the driver.
+func (s *suite) settled(node string) (lines []string) {
+	s.t.Helper()
+	s.eventually(node+" knows the limits of its shares", func() (bool, string) {
+		lines = s.published(node)
+		unlimited := slices.ContainsFunc(lines, func(device string) bool {
+			return strings.Contains(device, "string: share") && strings.Contains(device, "string: nvidia") && !strings.Contains(device, "compute:")
+		})
+		return !unlimited, strings.Join(lines, "\n")
+	})
+	return lines
+}
+
 // sharing is how a GPU of a node is shared: the attribute of its shares.
 func (s *suite) sharing(node, pci string) string {
 	s.t.Helper()

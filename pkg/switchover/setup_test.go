@@ -93,10 +93,10 @@ func TestTheControllerByHTTP(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, len(allStates), count)
 	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP tranche_switching_nodes Nodes whose GPUs are being switched, as the budget counts them.
+# HELP tranche_switching_nodes Nodes in a switch, as maxUnavailable counts them.
 # TYPE tranche_switching_nodes gauge
 tranche_switching_nodes 0
-# HELP tranche_switching_nodes_limit How many nodes may be switched at once.
+# HELP tranche_switching_nodes_limit Nodes that may be in a switch at once.
 # TYPE tranche_switching_nodes_limit gauge
 tranche_switching_nodes_limit 1
 `), "tranche_switching_nodes", "tranche_switching_nodes_limit"))

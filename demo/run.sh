@@ -6,7 +6,7 @@ export KUBECONFIG=$PWD/.cluster/kubeconfig
 bins=$(bin/cluster path)
 PATH=$PWD/bin:$bins:$PATH
 
-demos=(whole-GPU mig device-plugin-pod two-partitions sharing-half-GPU sharing-memory amd-partition)
+demos=(whole-gpu mig device-plugin-pod two-partitions sharing-half-gpu sharing-memory amd-partition)
 
 echo
 echo "Applying the demos …"
@@ -24,14 +24,14 @@ show() { # namespace pod container
   echo "── $1: what container $3 of pod $2 sees"
   kubectl -n "$1" logs "$2" -c "$3" | sed 's/^/   /'
 }
-show demo-whole-GPU whole-GPU main
+show demo-whole-gpu whole-gpu main
 show demo-mig first main
 show demo-mig second main
 show demo-device-plugin-pod unchanged main
 show demo-two-partitions pair large
 show demo-two-partitions pair small
 show demo-two-partitions pair sidecar
-show demo-sharing-half-GPU mine main
+show demo-sharing-half-gpu mine main
 show demo-sharing-half-gpu-other theirs main
 show demo-sharing-memory small main
 show demo-amd-partition partition main
@@ -57,8 +57,8 @@ The cluster is up. To look around:
 
 The other demos, each with a README (demo/NAME/README.md):
 
-  kubectl apply -f demo/one-GPU                   # four partitions that fill one GPU
-  kubectl apply -f demo/amd-one-GPU               # eight partitions of one AMD GPU
+  kubectl apply -f demo/one-gpu                   # four partitions that fill one GPU
+  kubectl apply -f demo/amd-one-gpu               # eight partitions of one AMD GPU
   kubectl apply -f demo/amd-switch                 # an AMD GPU changes its mode
   kubectl apply -f demo/legacy-gpu                 # nvidia.com/gpu: 1, unchanged
   kubectl apply -f demo/legacy-amd                 # amd.com/gpu: 1, unchanged
@@ -67,7 +67,7 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/sharing-replicas           # ten pods that fill one GPU
   kubectl apply -f demo/sharing-container          # one container of two has half a GPU
   kubectl apply -f demo/sharing-init-container     # an init container has half a GPU
-  kubectl apply -f demo/sharing-two-GPUs          # half of each of two GPUs
+  kubectl apply -f demo/sharing-two-gpus          # half of each of two GPUs
   kubectl apply -f demo/sharing-mig                # two pods on one MIG partition
   kubectl apply -f demo/sharing-mps                # two pods side by side, by MPS
   kubectl apply -f demo/sharing-nvidia-gpu         # nvidia.com/gpu: 1 is a replica

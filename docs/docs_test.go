@@ -30,11 +30,10 @@ import (
 func TestReferenceListsWhatThereIs(t *testing.T) {
 	attributes, capacities, counters := published(t)
 	for place, inCode := range map[string][]string{
-		"devices.md#Attributes":     attributes,
-		"devices.md#Capacities":     capacities,
-		"devices.md#Counters":       counters,
-		"cluster-objects.md#Events": eventReasons(t),
-		"simulator.md#Inventories":  models.InventoryNames(),
+		"devices.md#Attributes":    attributes,
+		"devices.md#Capacities":    capacities,
+		"devices.md#Counters":      counters,
+		"simulator.md#Inventories": models.InventoryNames(),
 	} {
 		t.Run(place, func(t *testing.T) {
 			page, heading, _ := strings.Cut(place, "#")
@@ -113,85 +112,6 @@ func text(n ast.Node) (string, bool) {
 	}
 	s, err := strconv.Unquote(literal.Value)
 	return s, err == nil
-}
-
-// constants are the values of the exported string constants with a prefix.
-func constants(t *testing.T, folder, prefix string) (found []string) {
-	t.Helper()
-	inspect(t, folder, func(n ast.Node) {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return
-		}
-		for i, name := range spec.Names {
-			if i >= len(spec.Values) || !strings.HasPrefix(name.Name, prefix) {
-				continue
-			}
-			if s, ok := text(spec.Values[i]); ok {
-				found = append(found, s)
-			}
-		}
-	})
-	return sorted(found)
-}
-
-func literals(t *testing.T, folder string, pattern *regexp.Regexp) (found []string) {
-	t.Helper()
-	inspect(t, folder, func(n ast.Node) {
-		if s, ok := text(n); ok && pattern.MatchString(s) {
-			found = append(found, s)
-		}
-	})
-	return sorted(found)
-}
-
-// eventReasons are those of the events that the plugin writes: arguments of the
-// functions that write them, and reasons of findings.
-func eventReasons(t *testing.T) (found []string) {
-	t.Helper()
-	writers := []string{"warn", "note", "lastWords", "warnPod"}
-	camel := regexp.MustCompile(`^([A-Z][a-z]+|[A-Z]+)+$`)
-	inspect(t, "../pkg/node", func(n ast.Node) {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return
-		}
-		selector, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || !slices.Contains(writers, selector.Sel.Name) {
-			return
-		}
-		for _, argument := range call.Args {
-			if s, ok := text(argument); ok && camel.MatchString(s) {
-				found = append(found, s)
-				break
-			}
-		}
-	})
-	// Obstacles have an event each, and one for their end.
-	inspect(t, "../pkg/node", func(n ast.Node) {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || spec.Names[0].Name != "eventOf" {
-			return
-		}
-		ast.Inspect(spec, func(n ast.Node) bool {
-			if s, ok := text(n); ok {
-				found = append(found, s, s+"Over")
-			}
-			return true
-		})
-	})
-	inspect(t, "../pkg/claim", func(n ast.Node) {
-		pair, ok := n.(*ast.KeyValueExpr)
-		if !ok {
-			return
-		}
-		if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Reason" {
-			if s, ok := text(pair.Value); ok {
-				found = append(found, s)
-			}
-		}
-	})
-	return sorted(found)
 }
 
 func sorted(names []string) []string {

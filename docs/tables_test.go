@@ -48,42 +48,72 @@ func table(header []string, rows [][]string) string {
 	return b.String()
 }
 
-// TestTablesOfConstants: taints and conditions are constants of these prefixes, wherever
-// they are defined; the comments of the constants are the descriptions.
+// TestTablesOfConstants: the names that programs share are constants of api/v1alpha1,
+// and their comments are the descriptions.
 func TestTablesOfConstants(t *testing.T) {
 	const page = "reference/cluster-objects.md"
-	taints := described(t, "Taint")
-	taints = append(taints, described(t, "RepartitioningTaint")...)
-	require.Greater(t, len(taints), 5)
-	generated(t, page, "taints", table([]string{"taint", "meaning"}, taints))
-	generated(t, page, "conditions", table([]string{"condition", "true means"}, described(t, "Condition")))
+	with := func(prefix string) (rows [][]string) {
+		for _, c := range contract(t) {
+			if strings.HasPrefix(c.name, prefix) {
+				row := []string{"`" + c.value + "`", c.meaning}
+				if c.about != "" {
+					row = slices.Insert(row, 1, c.about)
+				}
+				rows = append(rows, row)
+			}
+		}
+		require.NotEmpty(t, rows, prefix)
+		slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(strings.Trim(a[0], "`"), strings.Trim(b[0], "`")) })
+		return rows
+	}
+	generated(t, page, "labels", table([]string{"name", "object", "meaning"}, append(with("Label"), with("Annotation")...)))
+	generated(t, page, "taints", table([]string{"taint", "meaning"}, with("Taint")))
+	generated(t, page, "conditions", table([]string{"condition", "true means"}, with("Condition")))
+	generated(t, page, "events", table([]string{"reason", "type", "meaning"}, with("Event")))
+	generated(t, "troubleshooting.md", "reasons", table([]string{"reason", "meaning and remedy"}, with("Reason")))
 }
 
-// described are the values of exported string constants with a prefix in api and pkg,
-// with their comments.
-func described(t *testing.T, prefix string) (rows [][]string) {
+// constant is a name that programs share, and its comment: "Name (about): meaning.".
+type constant struct{ name, value, about, meaning string }
+
+// contract are the names that programs share: of taints, labels, annotations,
+// conditions, reasons, events and metrics.
+func contract(t *testing.T) (all []constant) {
 	t.Helper()
-	seen := map[string]bool{}
-	for _, folder := range []string{"../api", "../pkg"} {
-		for _, file := range sources(t, folder) {
-			ast.Inspect(file, func(n ast.Node) bool {
-				spec, ok := n.(*ast.ValueSpec)
-				if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, prefix) || spec.Doc == nil {
-					return true
-				}
-				value, ok := text(spec.Values[0])
-				if _, isState := spec.Type.(*ast.Ident); !ok || isState || seen[value] {
-					return true
-				}
-				seen[value] = true
-				comment := strings.TrimPrefix(strings.Join(strings.Fields(spec.Doc.Text()), " "), spec.Names[0].Name)
-				rows = append(rows, []string{"`" + value + "`", strings.TrimLeft(strings.TrimSuffix(comment, "."), ": ")})
-				return true
-			})
+	prefix := regexp.MustCompile(`^(Taint|Label|Annotation|Condition|Reason|Event|Metric)[A-Z]`)
+	said := regexp.MustCompile(`(?s)^\w+(?: \(([^)]*)\))?:? (.*)$`)
+	inspect(t, "../api/v1alpha1", func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 || !prefix.MatchString(spec.Names[0].Name) {
+			return
+		}
+		name := spec.Names[0].Name
+		value, ok := text(spec.Values[0])
+		require.True(t, ok, name)
+		require.NotNil(t, spec.Doc, "%s has no comment", name)
+		words := said.FindStringSubmatch(strings.Join(strings.Fields(spec.Doc.Text()), " "))
+		require.NotNil(t, words, name)
+		all = append(all, constant{name: name, value: value, about: words[1], meaning: strings.TrimSuffix(words[2], ".")})
+	})
+	return all
+}
+
+// TestNamesOfTheContractAreConstants: no program spells a name that it shares. Reasons
+// and conditions of one word are words of other things, too.
+func TestNamesOfTheContractAreConstants(t *testing.T) {
+	word := regexp.MustCompile(`^[A-Z][a-z]+$`)
+	names := map[string]string{}
+	for _, c := range contract(t) {
+		if !word.MatchString(c.value) {
+			names[c.value] = c.name
 		}
 	}
-	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
-	return rows
+	for _, folder := range []string{"../pkg", "../cmd"} {
+		inspect(t, folder, func(n ast.Node) {
+			s, _ := text(n)
+			assert.Empty(t, names[s], "%q is the constant of this name", s)
+		})
+	}
 }
 
 // TestTablesOfFlags: names and usages of the flags that each program defines itself.
@@ -203,6 +233,12 @@ func TestTablesOfMetrics(t *testing.T) {
 // metrics are those that calls of prometheus' constructors make.
 func metrics(t *testing.T) (rows [][]string) {
 	t.Helper()
+	values, meanings := map[string]string{}, map[string]string{}
+	for _, c := range contract(t) {
+		if strings.HasPrefix(c.name, "Metric") {
+			values[c.name], meanings[c.value] = c.value, c.meaning
+		}
+	}
 	lists := map[string][]string{} // variables that are lists of labels
 	inspect(t, "../pkg", func(n ast.Node) {
 		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 && strings.HasSuffix(spec.Names[0].Name, "Labels") {
@@ -216,8 +252,8 @@ func metrics(t *testing.T) (rows [][]string) {
 		}
 		var found []string
 		for _, argument := range call.Args[:min(3, len(call.Args))] {
-			if options, ok := argument.(*ast.CompositeLit); ok && option(options, "Name") != "" {
-				found = append(found, option(options, "Name"), option(options, "Help"))
+			if options, ok := argument.(*ast.CompositeLit); ok && option(options, "Name", values) != "" {
+				found = append(found, option(options, "Name", values), option(options, "Help", values))
 			}
 		}
 		labels := []string{}
@@ -225,30 +261,39 @@ func metrics(t *testing.T) (rows [][]string) {
 		case len(found) == 2 && len(call.Args) > 1: // options, then labels
 			labels = texts(call.Args[1], lists)
 		case len(found) == 0 && len(call.Args) == 4: // NewDesc
-			name, _ := text(call.Args[0])
 			help, _ := text(call.Args[1])
-			found, labels = []string{name, help}, texts(call.Args[2], lists)
+			found, labels = []string{constantText(call.Args[0], values), help}, texts(call.Args[2], lists)
 		}
-		if len(found) == 2 && strings.HasPrefix(found[0], "tranche_") {
-			rows = append(rows, []string{"`" + found[0] + "`", strings.Join(labels, ", "), strings.TrimSuffix(found[1], ".")})
+		if len(found) == 2 && meanings[found[0]] != "" {
+			meaning := strings.TrimSuffix(found[1], ".")
+			assert.Equal(t, meanings[found[0]], meaning, "the comment of the constant of %s, and the help text", found[0])
+			rows = append(rows, []string{"`" + found[0] + "`", strings.Join(labels, ", "), meaning})
 		}
 	})
 	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
-	names := literals(t, "../pkg", regexp.MustCompile(`^tranche_[a-z_]+$`))
-	require.Len(t, rows, len(names), "each name of a metric is in the table")
+	require.Len(t, rows, len(meanings), "each name of a metric is in the table")
 	return rows
 }
 
-// option is a text of a literal's key.
-func option(literal *ast.CompositeLit, key string) (found string) {
+// option is the text of a literal's key.
+func option(literal *ast.CompositeLit, key string, values map[string]string) (found string) {
 	for _, element := range literal.Elts {
 		if pair, ok := element.(*ast.KeyValueExpr); ok {
 			if name, ok := pair.Key.(*ast.Ident); ok && name.Name == key {
-				found, _ = text(pair.Value)
+				found = constantText(pair.Value, values)
 			}
 		}
 	}
 	return found
+}
+
+// constantText is a text, or the value of a constant of another package.
+func constantText(n ast.Expr, values map[string]string) string {
+	if selector, ok := n.(*ast.SelectorExpr); ok {
+		return values[selector.Sel.Name]
+	}
+	s, _ := text(n)
+	return s
 }
 
 // texts are the texts in an expression, those of the lists that it names included.

@@ -67,7 +67,7 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 // A column has room for one value: of several rules it shows the first that says
 // anything, and only the wide table has them all.
 func TestColumnsOfAProfile(t *testing.T) {
-	profile := &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{v1alpha1.FromChartLabel: "true"}}}
+	profile := &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "mixed", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}}
 	profile.Spec = v1alpha1.PartitionProfileSpec{
 		Rules: []v1alpha1.Rule{
 			{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "3g"}, {Profile: "1g"}}}},

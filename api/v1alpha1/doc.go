@@ -12,11 +12,5 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // GroupVersion is that of the objects in this package.
 var GroupVersion = schema.GroupVersion{Group: "tranche.dev", Version: "v1alpha1"}
 
-// ProfileLabel is the label of a node that names its PartitionProfile.
-const ProfileLabel = "tranche.dev/profile"
-
-// DefaultProfile is the name of the PartitionProfile of nodes without that label.
-const DefaultProfile = "default"
-
 // ProfileKind is the kind of a PartitionProfile.
 const ProfileKind = "PartitionProfile"

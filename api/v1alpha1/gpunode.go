@@ -453,21 +453,6 @@ const (
 	TaskRebootRequired TaskPhase = "RebootRequired"
 )
 
-// The reasons of a Task that is not Planned or Done.
-const (
-	// ReasonProfileDoesNotFit: the GPUs cannot be what the profile says.
-	ReasonProfileDoesNotFit = "ProfileDoesNotFit"
-	// ReasonForeignPartition: partitions that Tranche did not make are in the way.
-	ReasonForeignPartition = "ForeignPartition"
-	// ReasonInUse: a claim or a process still holds a GPU that has to change. Nothing
-	// was changed on that GPU; it can be tried again when the holder is gone.
-	ReasonInUse = "InUse"
-	// ReasonNeedsReset: a GPU changes only after a reset, which was refused.
-	ReasonNeedsReset = "NeedsReset"
-	// ReasonHardwareFailed: the hardware, or its driver, did not do what it was told.
-	ReasonHardwareFailed = "HardwareFailed"
-)
-
 // Task is the plugin's answer to a Switch.
 type Task struct {
 	// Switch is the ID of the Switch that is answered.
@@ -528,17 +513,3 @@ type GPUChange struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Keeps []string `json:"keeps,omitempty"`
 }
-
-// The conditions of a GPUNode.
-const (
-	// ConditionReady: the node follows its desired profile.
-	ConditionReady = "Ready"
-	// ConditionOverruled: label and spec name different profiles. The message says which
-	// one applies.
-	ConditionOverruled = "Overruled"
-	// ConditionConflict: another system serves GPUs of the node, so Tranche leaves them
-	// alone.
-	ConditionConflict = "Conflict"
-	// ConditionSwitching: a switch is under way.
-	ConditionSwitching = "Switching"
-)

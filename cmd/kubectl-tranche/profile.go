@@ -165,7 +165,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 		}
 		if _, is := node.Labels[controlPlaneLabel]; is {
 			return fmt.Errorf("%s is of the control plane, where the label %s does not count; name the profile in its GPUNode: %s",
-				r.node, v1alpha1.ProfileLabel, inGPUNode(r.node, profile))
+				r.node, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
 		}
 	}
 	n, err := gpuNode(ctx, r.ours, r.node)
@@ -194,7 +194,7 @@ func (r *profileRun) unlessInGPUNode(err error, profile string) error {
 	if profile == "" || !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w; who may change GPUNodes can name the profile there, if the node has no label %s: %s", err, v1alpha1.ProfileLabel, inGPUNode(r.node, profile))
+	return fmt.Errorf("%w; who may change GPUNodes can name the profile there, if the node has no label %s: %s", err, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
 }
 
 func inGPUNode(node, profile string) string {
@@ -219,17 +219,17 @@ func (r *profileRun) known(ctx context.Context, profile string) error {
 
 // label changes the node's label, if need be.
 func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile string) error {
-	old, there := node.Labels[v1alpha1.ProfileLabel]
+	old, there := node.Labels[v1alpha1.LabelProfile]
 	var value any // null takes it off
 	switch {
 	case profile == "" && !there:
-		return r.say("%s has no label %s.", r.node, v1alpha1.ProfileLabel)
+		return r.say("%s has no label %s.", r.node, v1alpha1.LabelProfile)
 	case profile != "" && old == profile:
-		return r.say("%s has the label %s=%s already.", r.node, v1alpha1.ProfileLabel, profile)
+		return r.say("%s has the label %s=%s already.", r.node, v1alpha1.LabelProfile, profile)
 	case profile != "":
 		value = profile
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.ProfileLabel: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelProfile: value}}})
 	if err != nil {
 		return fmt.Errorf("patch of node %s: %w", r.node, err)
 	}
@@ -237,9 +237,9 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 		return r.unlessInGPUNode(fmt.Errorf("label node %s: %w", r.node, err), profile)
 	}
 	if profile == "" {
-		return r.say("Took the label %s=%s off %s.", v1alpha1.ProfileLabel, old, r.node)
+		return r.say("Took the label %s=%s off %s.", v1alpha1.LabelProfile, old, r.node)
 	}
-	return r.say("Labelled %s: %s=%s.", r.node, v1alpha1.ProfileLabel, profile)
+	return r.say("Labelled %s: %s=%s.", r.node, v1alpha1.LabelProfile, profile)
 }
 
 func (r *profileRun) say(format string, args ...any) error {

@@ -32,7 +32,7 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 		}
 		far := cluster.ProgressOf(n)
 		done, err := arrived(far, profile)
-		if profile != "" && far.KeptReason == cluster.ProfileNotFound {
+		if profile != "" && far.KeptReason == v1alpha1.ReasonProfileNotFound {
 			// It may be another profile, that of before the label was changed.
 			err = r.known(ctx, profile)
 		}
@@ -71,7 +71,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Conflict)
 	}
-	if far.KeptReason == cluster.Disabled {
+	if far.KeptReason == v1alpha1.ReasonDisabled {
 		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Kept)
 	}
 	switch {

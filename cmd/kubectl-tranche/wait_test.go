@@ -91,9 +91,9 @@ func TestWaitEnds(t *testing.T) {
 			"the node does not follow the profile (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
 		"conflict": {"cpx", &gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the node does not follow the profile: mig-manager serves the node"},
-		"disabled meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, cluster.Disabled, "spec.enabled is false").GPUNode, "",
+		"disabled meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false").GPUNode, "",
 			"the node does not follow the profile: spec.enabled is false"},
-		"deleted meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound,
+		"deleted meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound,
 			"the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx").GPUNode, "",
 			"PartitionProfile cpx does not exist, and no other does"},
 	} {
@@ -121,7 +121,7 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
 	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
 	far = cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
-	gone := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
+	gone := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
 	done, err = arrived(gone, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)

@@ -49,7 +49,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&o.MaxUnavailable, "max-unavailable", o.MaxUnavailable, "nodes that may be in a disruptive switch at a time: a number, or a percentage of the nodes with GPUs, rounded down, at least 1")
 	flags.DurationVar(&o.Policy.DrainDeadline.Duration, "drain-deadline", o.Policy.DrainDeadline.Duration, "default of switch.drainDeadline in profiles")
 	flags.Var((*afterDeadline)(&o.Policy.AfterDeadline), "after-deadline", "default of switch.afterDeadline in profiles: GiveUp or Force")
-	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+switchover.PausedValue)
+	flags.StringSliceVar(&o.PauseLabels, "pause-labels", o.PauseLabels, "node labels that start GPU clients; during a switch, the value true becomes "+v1alpha1.PausedValue)
 	flags.StringSliceVar(&o.ClientNamespaces, "client-namespaces", o.ClientNamespaces, "namespaces of the DaemonSets that the pause labels start; a switch waits for their pods to end")
 	flags.IntVar(&o.Workers, "workers", o.Workers, "nodes that are reconciled in parallel")
 	d := &o.Deadlines

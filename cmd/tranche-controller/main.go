@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/profile/provision"
 	"github.com/tranche-dev/tranche/pkg/switchover"
@@ -89,7 +90,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		Metrics:                 metricsserver.Options{BindAddress: c.metricsAddress},
 		HealthProbeBindAddress:  c.healthAddress,
 		LeaderElection:          c.leaderElect,
-		LeaderElectionID:        "tranche-controller",
+		LeaderElectionID:        v1alpha1.ControllerName,
 		LeaderElectionNamespace: c.leaseNamespace,
 		// The program ends when the manager does, so the next leader need not wait for
 		// the lease to run out.

@@ -50,7 +50,7 @@ func TestControllerNodesPolicy(t *testing.T) {
 		taint = "tranche-controller may change only the taint tranche.dev/repartitioning:NoSchedule of a node"
 		rest  = "tranche-controller may change only one taint and some labels of a node"
 	)
-	ours := corev1.Taint{Key: v1alpha1.RepartitioningTaint, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: v1alpha1.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}
 	theirs := corev1.Taint{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{}}
 	bare := func() *corev1.Node {
 		return &corev1.Node{
@@ -91,7 +91,7 @@ func TestControllerNodesPolicy(t *testing.T) {
 		"a new label":           {bare(), label("node-role.kubernetes.io/control-plane", ""), labels},
 		"a label less":          {bare(), with(func(n *corev1.Node) { delete(n.Labels, "zone") }), labels},
 		"all labels":            {bare(), with(func(n *corev1.Node) { n.Labels = nil }), labels},
-		"names a profile":       {bare(), label(v1alpha1.ProfileLabel, "cpx"), labels},
+		"names a profile":       {bare(), label(v1alpha1.LabelProfile, "cpx"), labels},
 		"ends pods":             {bare(), taints(theirs, noExecute), taint},
 		"takes another's taint": {bare(), taints(), taint},
 		"another taint":         {bare(), taints(theirs, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}), taint},
@@ -130,6 +130,6 @@ func TestPoliciesName(t *testing.T) {
 		for _, v := range spec.Validations {
 			text += v.Expression
 		}
-		require.Contains(t, text, `"`+v1alpha1.RepartitioningTaint+`"`)
+		require.Contains(t, text, `"`+v1alpha1.TaintRepartitioning+`"`)
 	}
 }

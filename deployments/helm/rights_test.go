@@ -44,7 +44,7 @@ var (
 		{"/pods list", "pkg/switchover/pods.go", "var pods corev1.PodList"},
 		{"/pods delete", "pkg/switchover/evict.go", "r.Client.Delete(ctx, pod"},
 		{"/pods/eviction create", "pkg/switchover/evict.go", `SubResource("eviction").Create(ctx, pod`},
-		{"events.k8s.io/events create patch", "pkg/switchover/setup.go", `mgr.GetEventRecorder("tranche-controller")`},
+		{"events.k8s.io/events create patch", "pkg/switchover/setup.go", `mgr.GetEventRecorder(v1alpha1.ControllerName)`},
 		{"/events create patch here", "cmd/tranche-controller/main.go", "LeaderElection:"},
 		{"coordination.k8s.io/leases create get update here", "cmd/tranche-controller/main.go", "LeaderElectionID:"},
 	}

@@ -13,6 +13,6 @@
 // is set up by a Sharer. wait.go waits, with no lock held, for what it has only
 // started; running.go ends what no record explains and brings back what died.
 //
-// It may import the vocabulary (pkg/gpu), the contract of vendors (pkg/hardware), the
-// ledger and the CDI files, and no vendor.
+// It may import the vocabulary (pkg/gpu), the names that programs share (api/v1alpha1),
+// the contract of vendors (pkg/hardware), the ledger and the CDI files, and no vendor.
 package claim

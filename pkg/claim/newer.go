@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -51,7 +52,7 @@ func (m *Manager) reportNewer() []Finding {
 	var findings []Finding
 	for _, n := range m.Ledger.Newer() {
 		findings = append(findings, Finding{
-			Reason:  "LedgerRecordNewer",
+			Reason:  v1alpha1.EventLedgerRecordNewer,
 			Message: fmt.Sprintf("%v. Until then the claim is neither prepared nor released, and its GPUs are given to no other claim", &ledger.NewerError{Newer: n}),
 		})
 	}

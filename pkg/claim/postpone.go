@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -69,7 +70,7 @@ func (m *Manager) FinishReleases(ctx context.Context, pciAddresses ...string) []
 		err := m.unprepare(ctx, r.Claim, func(now ledger.Record) bool { return now.Released }, m.release)
 		if err != nil && !withoutDriver(err) && !errors.Is(err, gpu.ErrLost) {
 			findings = append(findings, Finding{
-				Reason:  "ReleaseNotFinished",
+				Reason:  v1alpha1.EventReleaseNotFinished,
 				Message: fmt.Sprintf("claim %s (%s) was released while its GPUs could not be reached, and %s cannot be removed from the hardware now; this is tried again", r.Claim, r.Claim.UID, deviceNames(r)),
 				Err:     err,
 			})

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -40,7 +41,7 @@ func (m *Manager) recoverBroken(broken []ledger.Broken) []Finding {
 	var findings []Finding
 	for _, b := range broken {
 		f := Finding{
-			Reason:  "LedgerFileBroken",
+			Reason:  v1alpha1.EventLedgerFileBroken,
 			Message: fmt.Sprintf("the ledger file of claim %s was unreadable (%v) and lies now at %s; its record was rebuilt from the claim's CDI file", b.UID, b.Err, b.Path),
 		}
 		err := m.recoverOne(b.UID)
@@ -66,7 +67,7 @@ func (m *Manager) recoverLost() []Finding {
 		// A file that tells nothing is left to Reconcile, which removes it.
 		if err := m.recoverOne(uid); err == nil {
 			findings = append(findings, Finding{
-				Reason:  "RecordRebuilt",
+				Reason:  v1alpha1.EventRecordRebuilt,
 				Message: fmt.Sprintf("the ledger had no record of claim %s; it was rebuilt from the claim's CDI file", uid),
 			})
 		}
@@ -105,7 +106,7 @@ func (m *Manager) Reconcile(ctx context.Context, getClaim GetClaim) []Finding {
 // so it will not ask for it. The other records it keeps up to date.
 func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Finding {
 	if err := m.Refresh(ctx); err != nil {
-		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
+		return []Finding{{Reason: v1alpha1.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
 	}
 	var findings []Finding
 	for _, r := range m.Ledger.List() {
@@ -126,7 +127,7 @@ func (m *Manager) releaseLeftovers(ctx context.Context, getClaim GetClaim) []Fin
 			continue
 		}
 		findings = append(findings, Finding{
-			Reason:  "LeftoverReleased",
+			Reason:  v1alpha1.EventLeftoverReleased,
 			Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still held %s; it is released", r.Claim, r.Claim.UID, deviceNames(r)),
 			// While this waits for the GPU, the kubelet may prepare a new
 			// allocation of the same claim, which is not the one to release.
@@ -168,11 +169,11 @@ func deviceNames(r ledger.Record) string {
 func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 	uids, err := m.CDI.List()
 	if err != nil {
-		return []Finding{{Reason: "CDIFilesUnreadable", Message: "the CDI files cannot be listed", Err: err}}
+		return []Finding{{Reason: v1alpha1.EventCDIFilesUnreadable, Message: "the CDI files cannot be listed", Err: err}}
 	}
 	forgotten, err := m.Forgotten(ctx, uids)
 	if err != nil {
-		return []Finding{{Reason: "LedgerUnreadable", Message: "the ledger cannot be read", Err: err}}
+		return []Finding{{Reason: v1alpha1.EventLedgerUnreadable, Message: "the ledger cannot be read", Err: err}}
 	}
 	findings := make([]Finding, 0, len(forgotten))
 	for _, uid := range forgotten {
@@ -180,7 +181,7 @@ func (m *Manager) removeOrphanFiles(ctx context.Context) []Finding {
 			continue
 		}
 		findings = append(findings, Finding{
-			Reason:  "OrphanFileRemoved",
+			Reason:  v1alpha1.EventOrphanFileRemoved,
 			Message: fmt.Sprintf("the CDI file of claim %s belonged to no record and is removed", uid),
 			Err:     m.CDI.Remove(uid),
 		})

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
 
@@ -20,14 +21,14 @@ func (m *Manager) stopStrays(ctx context.Context) []Finding {
 	// Before the records: one is there before anything is started for it.
 	running, err := m.Shares.Running()
 	if err != nil {
-		return []Finding{{Reason: "DaemonsUnreadable", Message: "what runs for shares cannot be listed", Err: err}}
+		return []Finding{{Reason: v1alpha1.EventDaemonsUnreadable, Message: "what runs for shares cannot be listed", Err: err}}
 	}
 	var findings []Finding
 	for _, name := range running {
 		stopped, err := m.stopStray(ctx, name)
 		if stopped || err != nil {
 			findings = append(findings, Finding{
-				Reason:  "StrayDaemonStopped",
+				Reason:  v1alpha1.EventStrayDaemonStopped,
 				Message: fmt.Sprintf("daemon %s served no claim of which there is a record and is stopped", name),
 				Err:     err,
 			})

@@ -15,10 +15,6 @@ import (
 // TestWordsOfTheController: what is read here is what the controller writes. It is
 // not imported otherwise, since it is large.
 func TestWordsOfTheController(t *testing.T) {
-	assert.Equal(t, switchover.ReasonDisabled, cluster.Disabled)
-	assert.Equal(t, switchover.ReasonProfileNotFound, cluster.ProfileNotFound)
-	assert.Equal(t, switchover.ReasonNotNamed, cluster.NotNamed)
-
 	g := v1alpha1.GPUReport{Name: "gpu-a", Mode: "SPX NPS1"}
 	n := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}
 	n.Status.Node = &v1alpha1.NodeReport{Count: 1, GPUs: []v1alpha1.GPUReport{g}, Applied: "old"}

@@ -91,14 +91,7 @@ func ProgressOf(n *v1alpha1.GPUNode) Progress {
 }
 
 // contented are reasons of a node that is ready and of which nothing need be said.
-var contented = []string{"Applied", "NoGPUs"}
-
-// Reasons of the condition Ready that mean that nothing will change by itself.
-const (
-	Disabled        = "Disabled"
-	ProfileNotFound = "ProfileNotFound"
-	NotNamed        = "ControlPlaneNotNamed"
-)
+var contented = []string{v1alpha1.ReasonApplied, v1alpha1.ReasonNoGPUs}
 
 // when returns a condition that is true.
 func when(all []metav1.Condition, kind string) *metav1.Condition {

@@ -47,11 +47,11 @@ func TestNode(t *testing.T) {
 		"conflict": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
 			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
-		"no such profile": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, false, cluster.ProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
+		"no such profile": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it stays with profile cpx."}},
-		"disabled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, true, cluster.Disabled, "spec.enabled is false."), "profile cpx",
+		"disabled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false."), "profile cpx",
 			[]string{"spec.enabled is false."}},
-		"control plane": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionReady, true, cluster.NotNamed, "the node is of the control plane"), "", nil},
+		"control plane": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane"), "", nil},
 		"empty message": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,10 +61,10 @@ func (n Progress) Sentences(now time.Time) []Remark {
 		out = append(out, Remark{n.Failure(now), true})
 	case n.Switching():
 		out = append(out, Remark{n.Doings(now), true})
-	case n.KeptReason == NotNamed && n.Applied == "":
+	case n.KeptReason == v1alpha1.ReasonControlPlaneNotNamed && n.Applied == "":
 		// Nobody has asked for anything.
 	case n.Kept != "":
-		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != Disabled && n.KeptReason != NotNamed})
+		out = append(out, Remark{Sentence(n.Kept), n.KeptReason != v1alpha1.ReasonDisabled && n.KeptReason != v1alpha1.ReasonControlPlaneNotNamed})
 	}
 	if n.Conflict != "" {
 		out = append(out, Remark{Sentence(n.Conflict), true})
@@ -116,15 +116,11 @@ func (n Progress) Failure(now time.Time) string {
 		text += ": " + strings.TrimSuffix(n.Message, ".")
 	}
 	text += "."
-	if n.Reason != rollbackFailed {
+	if n.Reason != v1alpha1.ReasonRollbackFailed {
 		text += fmt.Sprintf(" The node is unchanged, with %s.", profileText(n.From))
 	}
 	return text + " " + n.again(now)
 }
-
-// rollbackFailed is the reason of a switch that left the node neither in the old nor
-// in the new profile.
-const rollbackFailed = "RollbackFailed"
 
 // again says when a switch that has failed is tried again.
 func (n Progress) again(now time.Time) string {

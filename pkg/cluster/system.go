@@ -1,18 +1,19 @@
 package cluster
 
-import resourceapi "k8s.io/api/resource/v1"
+import (
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
 
 // PluginLabel selects the plugin's objects, whatever the release and its namespace are called.
 const PluginLabel = "app.kubernetes.io/component=kubelet-plugin"
-
-// namespaceAnnotation of a DeviceClass of the chart names the namespace of Tranche.
-const namespaceAnnotation = "tranche.dev/namespace"
 
 // SystemNamespace returns the namespace of Tranche, as the classes of its chart name it,
 // empty if none does.
 func SystemNamespace(classes []resourceapi.DeviceClass) string {
 	for i := range classes {
-		if namespace := classes[i].Annotations[namespaceAnnotation]; namespace != "" {
+		if namespace := classes[i].Annotations[v1alpha1.AnnotationNamespace]; namespace != "" {
 			return namespace
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
@@ -171,7 +172,7 @@ func TestBusyGPU(t *testing.T) {
 
 	busy := func(d resourceapi.Device) bool {
 		needsSwitch := isPartitionOf(d, amdCard0)
-		return needsSwitch == (len(d.Taints) == 1 && d.Taints[0].Key == TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule) &&
+		return needsSwitch == (len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule) &&
 			needsSwitch == !untainted(d)
 	}
 	awaitDevices(t, m.api, false, busy)

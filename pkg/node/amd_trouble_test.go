@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -112,7 +113,7 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: amdAddress, Mode: "NPS4"}}})
 	require.NoError(t, amdgpu.ReloadDriver(m.simulated.Root))
 	fenced := func(d resourceapi.Device) bool {
-		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == TaintUnhealthy)
+		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintUnhealthy)
 	}
 	isPublished := func(name string) bool {
 		for _, d := range published(t, m.api) {

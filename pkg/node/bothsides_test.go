@@ -273,7 +273,7 @@ func (b *both) profile(name, rules string) {
 	}
 	var n corev1.Node
 	require.NoError(b.t, b.objects.Get(b.t.Context(), client.ObjectKey{Name: nodeName}, &n))
-	metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.ProfileLabel, name)
+	metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelProfile, name)
 	require.NoError(b.t, b.objects.Update(b.t.Context(), &n))
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
@@ -83,10 +84,10 @@ func (d *daemons) limits(ctx context.Context, load string, shared bool) bool {
 	switch {
 	case err != nil && shared && !d.toldFailure:
 		d.toldFailure = true
-		d.events.warn(ctx, "SharesNotLimited", fmt.Sprintf("Nothing keeps the holders of shares of this node's NVIDIA GPUs to their memory (isolation is none), because no MPS daemon works here: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is tried again every minute", err))
+		d.events.warn(ctx, v1alpha1.EventSharesNotLimited, fmt.Sprintf("Nothing keeps the holders of shares of this node's NVIDIA GPUs to their memory (isolation is none), because no MPS daemon works here: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is tried again every minute", err))
 	case err == nil && d.toldFailure:
 		d.toldFailure = false
-		d.events.note(ctx, "SharesLimited", "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each GPU once nobody holds a share of it")
+		d.events.note(ctx, v1alpha1.EventSharesLimited, "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each GPU once nobody holds a share of it")
 	}
 	return err == nil
 }

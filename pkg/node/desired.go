@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -68,7 +69,7 @@ func (p *plugin) readDesired(ctx context.Context) {
 		text = err.Error()
 	}
 	if p.sharing.first("profile", text) && err != nil {
-		p.events.warn(ctx, "ProfileDoesNotFit", fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
+		p.events.warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
 	}
 	p.desired.gpus = gpus
 }
@@ -81,16 +82,16 @@ func (p *plugin) readConfig(ctx context.Context) {
 	if err != nil {
 		if text := err.Error(); text != d.toldBad {
 			d.toldBad = text
-			p.events.warn(ctx, "BadSettings", fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
+			p.events.warn(ctx, v1alpha1.EventBadSettings, fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
 		}
 		return
 	}
 	if d.toldBad != "" {
 		d.toldBad = ""
-		p.events.note(ctx, "SettingsGood", "The settings of this node's GPUs have no error any more")
+		p.events.note(ctx, v1alpha1.EventSettingsGood, "The settings of this node's GPUs have no error any more")
 	}
 	if now != nil && now != d.config && len(now.Notes) > 0 {
-		p.events.note(ctx, "SettingsWithoutEffect", fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
+		p.events.note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
 	}
 	d.config, d.read = now, true
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -153,7 +154,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // who of another namespace is in the way. Users see the error itself.
 func (d *driver) tellDetail(ctx context.Context, err error) {
 	if conflict := (*claim.ConflictError)(nil); errors.As(err, &conflict) {
-		d.publisher.events.warn(ctx, "ClaimConflict", conflict.Detail())
+		d.publisher.events.warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
 	}
 }
 
@@ -162,7 +163,7 @@ func (d *driver) tellDetail(ctx context.Context, err error) {
 func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
 	record, _ := d.claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
-		d.publisher.events.warnPod(ctx, record.Claim.Namespace, pod, "ReleaseFailed",
+		d.publisher.events.warnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
 			fmt.Sprintf("The GPU of claim %s cannot be released, which is tried again: %v", record.Claim.Name, err))
 	}
 }

@@ -44,7 +44,7 @@ func detectFeatures(ctx context.Context, client kubernetes.Interface, node strin
 		Name:                     "probe",
 		AllowMultipleAllocations: ptr.To(true),
 		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"probe": {Value: resource.MustParse("1")}},
-		Taints:                   []resourceapi.DeviceTaint{{Key: v1alpha1.RepartitioningTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+		Taints:                   []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}}})
 	if err != nil {
 		return features{}, err

@@ -353,7 +353,7 @@ func (f *follower) tellRestored(ctx context.Context, err error) {
 	f.restoreAgain = time.Now().Add(f.restorePause)
 	if text := err.Error(); text != f.notRestored {
 		f.notRestored = text
-		f.events.warn(ctx, "ProfileNotRestored", "The GPUs of this node are not all as their profile wants them, which is tried again: "+text)
+		f.events.warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+text)
 	}
 }
 

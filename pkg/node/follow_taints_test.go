@@ -32,7 +32,7 @@ const wholeOnly = "[{mig: {mode: Disabled}}]"
 // repartitioning is the value of a device's taint, empty without one.
 func repartitioning(d *resourceapi.Device) string {
 	for _, t := range d.Taints {
-		if t.Key == v1alpha1.RepartitioningTaint && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
+		if t.Key == v1alpha1.TaintRepartitioning && t.Effect == resourceapi.DeviceTaintEffectNoSchedule {
 			return t.Value
 		}
 	}

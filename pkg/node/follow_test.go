@@ -269,7 +269,7 @@ func TestNoLongerOffered(t *testing.T) {
 	task = s.ask(v1alpha1.Applying, nothing, halves)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	tainted := func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == TaintNotOffered && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
+		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintNotOffered && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
 	}
 	require.Eventually(t, func() bool {
 		for _, d := range devicesOn(t, s.machine, card0) {

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/durable"
@@ -113,7 +114,7 @@ func (t *troubles) problem(pciAddress string) string {
 func (p *plugin) watchHealth(ctx context.Context, o *opened) {
 	err := o.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
-			p.events.warn(ctx, "GPUError", e.Message)
+			p.events.warn(ctx, v1alpha1.EventGPUError, e.Message)
 			return
 		}
 		p.troubles.add(ctx, e)
@@ -161,17 +162,17 @@ func (p *plugin) tellChange(ctx context.Context, c change) {
 	name := gpu.GPUName(c.pciAddress)
 	switch {
 	case c.device != "" && c.problem == "":
-		p.events.note(ctx, "HeldDeviceReleased", fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.device, name))
+		p.events.note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.device, name))
 		return
 	case c.device != "":
-		p.events.warn(ctx, "HeldDeviceGone", fmt.Sprintf("Nothing new is put on GPU %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.device, c.problem, p.heldBy(c.pciAddress)))
+		p.events.warn(ctx, v1alpha1.EventHeldDeviceGone, fmt.Sprintf("Nothing new is put on GPU %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.device, c.problem, p.heldBy(c.pciAddress)))
 		return
 	}
 	if c.problem == "" {
-		p.events.note(ctx, "GPUHealthy", fmt.Sprintf("GPU %s is well again and is given out", name))
+		p.events.note(ctx, v1alpha1.EventGPUHealthy, fmt.Sprintf("GPU %s is well again and is given out", name))
 		return
 	}
-	p.events.warn(ctx, "GPUUnhealthy", fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
+	p.events.warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
 }
 
 // nameOf names a claim and its pods.

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -75,7 +76,7 @@ func (p *plugin) look(ctx context.Context) error {
 	p.drivers.setUnlisted(nil)
 	maps.Copy(problems, p.driverProblems())
 	for _, address := range p.roster.update(ctx, found, problems, told, p.Machine.BootID()) {
-		p.events.note(ctx, "GPURemoved", fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.GPUName(address)))
+		p.events.note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.GPUName(address)))
 	}
 	p.shape(found)
 	reshared := p.share(ctx, found)
@@ -148,7 +149,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *gpuState) ([]gpu.Partition, e
 		if p.AdoptForeign {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
-				p.events.note(ctx, "ForeignPartitionRemoved", fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
+				p.events.note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
@@ -176,10 +177,10 @@ func (p *plugin) tellForeign(ctx context.Context, c *gpuState, f gpu.Partition, 
 			return
 		}
 	}
-	p.metrics.findings.WithLabelValues("ForeignPartition", "success").Inc()
+	p.metrics.findings.WithLabelValues(v1alpha1.EventForeignPartition, "success").Inc()
 	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and what it covers is not given out. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
 	if adoption != nil {
 		message += fmt.Sprintf(" (it could not be taken over: %v)", adoption)
 	}
-	p.events.warn(ctx, "ForeignPartition", message)
+	p.events.warn(ctx, v1alpha1.EventForeignPartition, message)
 }

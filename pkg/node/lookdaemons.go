@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
@@ -76,7 +77,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
-			p.events.note(ctx, "MPSDaemonRestarted", fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
+			p.events.note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
 			p.daemons.take(name, "")
 		case status.Gone: // whoever relied on it was released
 			p.daemons.take(name, "")
@@ -105,10 +106,10 @@ func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
 	for _, ref := range problem.Claims {
 		record, _ := p.claims.Ledger.Get(ref.UID)
 		for _, pod := range record.Pods {
-			p.events.warnPod(ctx, ref.Namespace, pod, "MPSDaemonDied", fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
+			p.events.warnPod(ctx, ref.Namespace, pod, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
 		}
 	}
-	p.events.warn(ctx, "MPSDaemonDied", fmt.Sprintf("The shares of %s have lost what keeps them to their memory: %s", p.servedBy(problem.Daemon), text))
+	p.events.warn(ctx, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("The shares of %s have lost what keeps them to their memory: %s", p.servedBy(problem.Daemon), text))
 }
 
 // servedBy names the claims that rely on a daemon, and their pods.

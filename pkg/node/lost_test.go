@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -63,7 +64,7 @@ func TestBusyGPUIsTainted(t *testing.T) {
 	assert.Contains(t, awaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
 		if onGPU(d) == address0 && strings.Contains(d.Name, "-mig-") {
-			return len(d.Taints) == 1 && d.Taints[0].Key == TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
+			return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
 		}
 		return untainted(d)
 	})

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -26,25 +27,25 @@ func newMetrics(records func() []ledger.Record) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "tranche_claim_phase_duration_seconds",
+			Name:    v1alpha1.MetricClaimPhaseDuration,
 			Help:    "Histogram: duration of each phase of Prepare and Unprepare.",
 			Buckets: buckets,
 		}, []string{"operation", "phase", "result"}),
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "tranche_claim_duration_seconds",
+			Name:    v1alpha1.MetricClaimDuration,
 			Help:    "Histogram: duration of Prepare and Unprepare of a claim.",
 			Buckets: buckets,
 		}, []string{"operation", "result"}),
 		published: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tranche_published_devices",
+			Name: v1alpha1.MetricPublishedDevices,
 			Help: "Devices that the node publishes, overlapping ones included.",
 		}, []string{"type", "profile"}),
 		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tranche_publish_errors_total",
+			Name: v1alpha1.MetricPublishErrors,
 			Help: "Failed attempts to publish the node's ResourceSlices.",
 		}),
 		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tranche_reconcile_findings_total",
+			Name: v1alpha1.MetricReconcileFindings,
 			Help: "Repairs by the reconciler; reasons as in the events.",
 		}, []string{"reason", "result"}),
 	}
@@ -88,9 +89,9 @@ func (m *metrics) publishedDevices(resources resourceslice.DriverResources) {
 type claimCollector struct{ records func() []ledger.Record }
 
 var (
-	preparedDesc = prometheus.NewDesc("tranche_prepared_devices",
+	preparedDesc = prometheus.NewDesc(v1alpha1.MetricPreparedDevices,
 		"Devices that claims hold.", []string{"type", "profile"}, nil)
-	claimInfoDesc = prometheus.NewDesc("tranche_claim_info",
+	claimInfoDesc = prometheus.NewDesc(v1alpha1.MetricClaimInfo,
 		"1 for each device that a pod holds.",
 		[]string{"namespace", "pod", "claim", "device", "gpu", "type", "profile", "uuid"}, nil)
 )

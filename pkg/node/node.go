@@ -21,6 +21,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -232,7 +233,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 // served as without a driver, until a later look finds the GPUs.
 func (p *plugin) cannotList(ctx context.Context, err error) {
 	p.drivers.setUnlisted(err)
-	p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
+	p.events.warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
 	silent := p.roster.all()
 	problems := map[string]string{}
 	for i := range silent {

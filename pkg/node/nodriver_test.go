@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -90,7 +91,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 
 	m.faults(nvdriver.Faults{LibraryMissing: true})
 	k, _ = m.start()
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintUnhealthy) == all }, patience, tick, "everything is tainted")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == all }, patience, tick, "everything is tainted")
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
 	m.requireNotReady("the NVIDIA driver of this node cannot be used: its kernel module is loaded, but there is no library")
 	awaitEvent(t, m.api, "HardwareUnusable", "no library")
@@ -107,7 +108,7 @@ func TestLibraryMissingAtStart(t *testing.T) {
 	m.awaitReady()
 	require.Eventually(t, func() bool { return m.recordCount() == 0 }, patience, tick, "the partition is removed")
 	m.nothingHeld()
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintUnhealthy) == 0 }, patience, tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, patience, tick)
 	k.works(allocate(t, m.api, "d", small0))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -86,18 +87,21 @@ func (p *plugin) isHeld(pciAddress string) bool {
 func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []gpu.Obstacle) {
 	for _, o := range byReason(now) {
 		if !slices.Equal(devicesOf(before, o), devicesOf(now, o)) {
-			p.events.warn(ctx, eventOf[o.Kind], fmt.Sprintf("GPU %s cannot give %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
+			p.events.warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s cannot give %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
 		}
 	}
 	for _, o := range byReason(before) {
 		if len(devicesOf(now, o)) == 0 {
-			p.events.note(ctx, eventOf[o.Kind]+"Over", fmt.Sprintf("No longer in the way on GPU %s: %s", gpuID, o.Reason))
+			p.events.note(ctx, eventOf[o.Kind].over, fmt.Sprintf("No longer in the way on GPU %s: %s", gpuID, o.Reason))
 		}
 	}
 }
 
-// eventOf is the reason of the event that tells of an obstacle.
-var eventOf = map[gpu.ObstacleKind]string{gpu.ObstacleBusy: "GPUBusy", gpu.ObstacleMissing: "PartitionMissing"}
+// eventOf is the reasons of the events that tell of an obstacle, and of its end.
+var eventOf = map[gpu.ObstacleKind]struct{ began, over string }{
+	gpu.ObstacleBusy:    {v1alpha1.EventGPUBusy, v1alpha1.EventGPUBusyOver},
+	gpu.ObstacleMissing: {v1alpha1.EventPartitionMissing, v1alpha1.EventPartitionMissingOver},
+}
 
 // shortNames names devices without the GPU that they are of.
 func shortNames(gpuID string, devices []string) string {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -116,7 +117,7 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*opened) {
 func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) error {
 	vendors, err := p.Machine.Vendors()
 	if err != nil {
-		p.events.lastWords(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
+		p.events.lastWords(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
 		return err
 	}
 	p.openers = openersOf(vendors)
@@ -172,7 +173,7 @@ func (p *plugin) tellFailures(ctx context.Context, failed map[gpu.Vendor]error) 
 			klog.FromContext(ctx).V(2).Info("No GPUs of this vendor; looking again from time to time", "vendor", vendor, "reason", told[vendor], "every", p.idleInterval())
 		case errors.As(err, &upgrade): // told when it was released
 		default:
-			p.events.warn(ctx, "HardwareUnusable", fmt.Sprintf("Tranche cannot use the %s GPUs of this node, and tries again: %v. Pods that hold some can leave; no new ones get any", vendor.Title(), err))
+			p.events.warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the %s GPUs of this node, and tries again: %v. Pods that hold some can leave; no new ones get any", vendor.Title(), err))
 		}
 	}
 	p.toldFailures = told

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -113,7 +114,7 @@ func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
 
 	setAllocatable(t, m.api, "8")
 	tainted := func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == TaintOwner && d.Taints[0].Value == "device-plugin"
+		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "device-plugin"
 	}
 	awaitDevices(t, m.api, false, tainted)
 	assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
@@ -187,7 +188,7 @@ func TestMIGManagerBeginsWork(t *testing.T) {
 	}
 	label("pending")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
-		return len(d.Taints) == 1 && d.Taints[0].Key == TaintOwner && d.Taints[0].Value == "mig-manager"
+		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "mig-manager"
 	})
 	label("success")
 	awaitDevices(t, m.api, false, untainted)

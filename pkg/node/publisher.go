@@ -23,26 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// The taints that the plugin puts on devices.
-const (
-	// TaintOwner marks devices of a GPU that another system serves. The value names it.
-	TaintOwner = "gpu.tranche.dev/other-owner"
-	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer,
-	// and a single AMD partition that is missing.
-	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
-	// TaintBusy marks devices that need another mode of their GPU, while a process without
-	// a claim blocks the change.
-	TaintBusy = "gpu.tranche.dev/busy"
-	// TaintDriverUpgrade marks devices of GPUs whose driver is being replaced.
-	TaintDriverUpgrade = "gpu.tranche.dev/driver-upgrade"
-	// TaintForeign marks devices that overlap a partition that Tranche did not create. The
-	// value is its profile and position.
-	TaintForeign = "gpu.tranche.dev/foreign-partition"
-	// TaintNotOffered marks devices that claims hold and that the node's profile no longer
-	// offers.
-	TaintNotOffered = "gpu.tranche.dev/not-offered"
-)
-
 // failureInterval is the least time between two reports that publishing failed.
 const failureInterval = 10 * time.Second
 
@@ -190,7 +170,7 @@ func (p *publisher) publish(ctx context.Context) {
 	}
 	resources, errs := publish.Resources(p.node, out)
 	for _, err := range errs {
-		p.events.warn(ctx, "GPUNotPublished", err.Error())
+		p.events.warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())
 	}
 	p.sendAll(ctx, resources)
 }
@@ -301,7 +281,7 @@ func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTai
 	for _, placement := range c.Placements {
 		for _, f := range p.foreign[c.PCIAddress] {
 			if f.Overlaps(placement) {
-				taint(placement.Name(), TaintForeign, f.Label())
+				taint(placement.Name(), v1alpha1.TaintForeignPartition, f.Label())
 				break
 			}
 		}
@@ -309,7 +289,7 @@ func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTai
 	shape := p.shape(c.PCIAddress)
 	for _, placement := range c.Placements {
 		if !shape.Offers(placement) {
-			taint(placement.Name(), TaintNotOffered, "")
+			taint(placement.Name(), v1alpha1.TaintNotOffered, "")
 		}
 		if p.order.single(c.Name(), placement) {
 			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
@@ -319,9 +299,9 @@ func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTai
 		for _, device := range withShares(c, o.Placement) {
 			switch {
 			case o.Kind == gpu.ObstacleBusy:
-				taint(device, TaintBusy, "")
+				taint(device, v1alpha1.TaintBusy, "")
 			case !c.unhealthy(): // else the whole GPU has that taint
-				taint(device, TaintUnhealthy, "")
+				taint(device, v1alpha1.TaintUnhealthy, "")
 			}
 		}
 	}
@@ -423,7 +403,7 @@ func (p *publisher) failed(ctx context.Context, err error, doing string) {
 	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
 		return
 	}
-	p.events.warn(ctx, "PublishFailed", fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
+	p.events.warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 
@@ -449,10 +429,10 @@ func (p *publisher) tellOwners(ctx context.Context, known []gpuState) {
 		switch told[v] {
 		case p.toldOwners[v]: // told
 		case "":
-			p.events.note(ctx, "OtherOwnerGone", fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
+			p.events.note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.owners.of(v) {
-				p.events.warn(ctx, "OtherOwner", fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.found, o.remedy))
+				p.events.warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.found, o.remedy))
 			}
 		}
 	}
@@ -508,13 +488,13 @@ func (p *publisher) gpuTaints(c *gpuState, others owners) []resourceapi.DeviceTa
 func taintsOf(c *gpuState, others owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
-		taints = append(taints, resourceapi.DeviceTaint{Key: TaintOwner, Value: others.names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintOtherOwner, Value: others.names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	switch {
 	case isUpgrading:
-		taints = append(taints, resourceapi.DeviceTaint{Key: TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	case c.unhealthy():
-		taints = append(taints, resourceapi.DeviceTaint{Key: TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	return taints
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/reshape"
@@ -36,7 +37,7 @@ func (p *plugin) openProfile(ctx context.Context) {
 		MemoryModes:    p.MemoryModes,
 	})
 	if err != nil {
-		p.events.warn(ctx, "ProfileUnknown", fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
+		p.events.warn(ctx, v1alpha1.EventProfileUnknown, fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
 	}
 }
 

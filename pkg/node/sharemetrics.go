@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -15,14 +16,14 @@ import (
 var shareLabels = []string{"namespace", "claim", "device", "share_id"}
 
 var (
-	shareInfoDesc = prometheus.NewDesc("tranche_share_info",
+	shareInfoDesc = prometheus.NewDesc(v1alpha1.MetricShareInfo,
 		"1 for each share that a claim holds.",
 		append(slices.Clone(shareLabels), "share", "sharing", "isolation"), nil)
-	shareMemoryDesc = prometheus.NewDesc("tranche_share_memory_bytes",
+	shareMemoryDesc = prometheus.NewDesc(v1alpha1.MetricShareMemory,
 		"Memory that a claim was allocated from a share.", shareLabels, nil)
-	shareLimitDesc = prometheus.NewDesc("tranche_share_memory_limit_bytes",
+	shareLimitDesc = prometheus.NewDesc(v1alpha1.MetricShareMemoryLimit,
 		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
-	shareFractionDesc = prometheus.NewDesc("tranche_share_fraction",
+	shareFractionDesc = prometheus.NewDesc(v1alpha1.MetricShareFraction,
 		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
 )
 

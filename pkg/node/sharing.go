@@ -15,6 +15,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -98,10 +99,10 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		s.save(ctx)
 	}
 	for _, text := range slices.Sorted(maps.Keys(applied)) {
-		s.events.note(ctx, "SettingsApplied", fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
+		s.events.note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.events.note(ctx, "SettingsWait", fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
+		s.events.note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }
@@ -154,7 +155,7 @@ func (s *sharing) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
 		text = err.Error()
 	}
 	if s.first(g.Name()+" refused", text) && err != nil {
-		s.events.warn(ctx, "SharesNotPublished", text)
+		s.events.warn(ctx, v1alpha1.EventSharesNotPublished, text)
 	}
 	g.Placements = append(slices.Clip(g.Placements), shares...)
 }

@@ -51,7 +51,7 @@ type taintOrder struct {
 }
 
 func (o *taintOrder) taint() resourceapi.DeviceTaint {
-	return resourceapi.DeviceTaint{Key: v1alpha1.RepartitioningTaint, Value: o.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	return resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: o.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 }
 
 // all tells whether all devices of a GPU are tainted.
@@ -183,7 +183,7 @@ func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) taintOrde
 					continue
 				}
 				total++
-				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.RepartitioningTaint })
+				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintRepartitioning })
 				if at >= 0 {
 					tainted, o.value = append(tainted, d.Name), d.Taints[at].Value
 				}

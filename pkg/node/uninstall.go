@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
@@ -102,12 +103,12 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 		switch {
 		case order.Active:
 			if !told {
-				p.events.note(ctx, "Uninstalling", "Tranche is being uninstalled; the GPUs of this node are withdrawn")
+				p.events.note(ctx, v1alpha1.EventUninstalling, "Tranche is being uninstalled; the GPUs of this node are withdrawn")
 				p.reconcile(ctx)
 			}
 			p.retire(ctx, order.Force)
 		case told:
-			p.events.note(ctx, "UninstallCancelled", "Tranche is not uninstalled after all; the GPUs of this node are given out again")
+			p.events.note(ctx, v1alpha1.EventUninstallCancelled, "Tranche is not uninstalled after all; the GPUs of this node are given out again")
 			if p.labels != nil {
 				p.labels.resume()
 			}

@@ -12,14 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
-
-// LabelDriverUpgrade is the label by which an administrator asks the plugin to release
-// the driver of a node's GPUs: "true" for all vendors, or the name of one.
-const LabelDriverUpgrade = "tranche.dev/driver-upgrade"
 
 // What the vendors' operators write on a node while they replace a driver. Only
 // administrators and these operators can write there.
@@ -63,7 +60,7 @@ func upgradesOf(node *corev1.Node) map[gpu.Vendor]string {
 		value := node.Labels[key]
 		signal := fmt.Sprintf("the node's label %s=%s", key, value)
 		switch {
-		case key == LabelDriverUpgrade:
+		case key == v1alpha1.LabelDriverUpgrade:
 			for _, v := range []gpu.Vendor{gpu.NVIDIA, gpu.AMD} {
 				if value == "true" || value == string(v) {
 					upgrades[v] = signal
@@ -137,7 +134,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	added := w.openDrivers(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
-		w.events.note(ctx, "DriverFound", fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
+		w.events.note(ctx, v1alpha1.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
 		w.watch(ctx, o)
 	}
 	if len(added) == 0 {
@@ -198,7 +195,7 @@ func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
 		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin ends and starts again without it: %w", o.name.Title(), err))
 		return
 	}
-	w.events.note(ctx, "DriverReleased", fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.name.Title(), signal))
+	w.events.note(ctx, v1alpha1.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.name.Title(), signal))
 	w.lookAtGPUs(ctx)
 }
 

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -52,9 +53,9 @@ func TestUpgradeSignals(t *testing.T) {
 		want []gpu.Vendor
 	}{
 		"nothing":                            {node: node(nil, "other")},
-		"ours, all vendors":                  {node: label(LabelDriverUpgrade, "true"), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
-		"ours, one vendor":                   {node: label(LabelDriverUpgrade, "amd"), want: []gpu.Vendor{gpu.AMD}},
-		"ours, off":                          {node: label(LabelDriverUpgrade, "false")},
+		"ours, all vendors":                  {node: label(v1alpha1.LabelDriverUpgrade, "true"), want: []gpu.Vendor{gpu.AMD, gpu.NVIDIA}},
+		"ours, one vendor":                   {node: label(v1alpha1.LabelDriverUpgrade, "amd"), want: []gpu.Vendor{gpu.AMD}},
+		"ours, off":                          {node: label(v1alpha1.LabelDriverUpgrade, "false")},
 		"NVIDIA's driver manager":            {node: label("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade"), want: []gpu.Vendor{gpu.NVIDIA}},
 		"NVIDIA's driver manager, own value": {node: label("nvidia.com/gpu.deploy.client", "mine_paused-for-driver-upgrade"), want: []gpu.Vendor{gpu.NVIDIA}},
 		"NVIDIA's mig-manager":               {node: label("nvidia.com/gpu.deploy.client", "paused-for-mig-change")},
@@ -89,10 +90,10 @@ func TestDriverUpgrade(t *testing.T) {
 	all := m.awaitPublished()
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
-	m.label(LabelDriverUpgrade, "true")
+	m.label(v1alpha1.LabelDriverUpgrade, "true")
 	awaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == all }, patience, tick, "everything is tainted")
-	assert.Zero(t, tainted(t, m.api, TaintUnhealthy))
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, patience, tick, "everything is tainted")
+	assert.Zero(t, tainted(t, m.api, v1alpha1.TaintUnhealthy))
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
 	m.requireNotReady("it was released for a driver upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
 	assert.Contains(t, k.refused(allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
@@ -107,12 +108,12 @@ func TestDriverUpgrade(t *testing.T) {
 	// Another version comes. It is not touched before the label is gone.
 	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoGPUs)
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
-	assert.Never(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) < all }, 20*tick, tick)
-	m.label(LabelDriverUpgrade, "")
+	assert.Never(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) < all }, 20*tick, tick)
+	m.label(v1alpha1.LabelDriverUpgrade, "")
 	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
 	m.awaitReady()
 	require.Eventually(t, func() bool {
-		return tainted(t, m.api, TaintDriverUpgrade)+tainted(t, m.api, TaintUnhealthy) == 0
+		return tainted(t, m.api, v1alpha1.TaintDriverUpgrade)+tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0
 	}, patience, tick, "the taints go")
 	assert.Equal(t, "590.44.01", *published(t, m.api)[0].Attributes["driverVersion"].StringValue)
 
@@ -151,14 +152,14 @@ func TestStartDuringAnUpgrade(t *testing.T) {
 	k.mustPrepare(c)
 	all := m.awaitPublished()
 	stop()
-	m.label(LabelDriverUpgrade, "nvidia")
+	m.label(v1alpha1.LabelDriverUpgrade, "nvidia")
 	k, _ = m.start()
 	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root), "nobody has the driver open")
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == all }, patience, tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, patience, tick)
 	m.requireNotReady("tranche.dev/driver-upgrade=nvidia")
 	assert.Empty(t, k.unprepare(c))
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
-	m.label(LabelDriverUpgrade, "")
+	m.label(v1alpha1.LabelDriverUpgrade, "")
 	m.awaitReady()
 	k.works(allocate(t, m.api, "b", small0))
 }
@@ -181,7 +182,7 @@ func TestUpgradeOfOneVendor(t *testing.T) {
 	setTaint(corev1.Taint{Key: "amd-gpu-driver-upgrade", Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	awaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, as the node's taint amd-gpu-driver-upgrade asks for")
 	m.requireNotReady("the AMD driver of this node cannot be used")
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) > 0 }, patience, tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) > 0 }, patience, tick)
 	for _, d := range published(t, m.api) {
 		if *d.Attributes["vendor"].StringValue == string(gpu.NVIDIA) {
 			assert.Empty(t, d.Taints, d.Name)
@@ -193,7 +194,7 @@ func TestUpgradeOfOneVendor(t *testing.T) {
 	assert.Empty(t, k.unprepare(c))
 	setTaint()
 	m.awaitReady()
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintDriverUpgrade) == 0 }, patience, tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, patience, tick)
 	d := allocate(t, m.api, "d", cpx3)
 	k.mustPrepare(d)
 	assert.Empty(t, k.unprepare(d))
@@ -211,8 +212,8 @@ func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
 	m.awaitPublished()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
 	t.Cleanup(func() { m.faults(nvdriver.Faults{}) })
-	require.Eventually(t, func() bool { return tainted(t, m.api, TaintUnhealthy) > 0 }, 3*patience, tick, "the GPU hangs")
-	m.label(LabelDriverUpgrade, "true")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, 3*patience, tick, "the GPU hangs")
+	m.label(v1alpha1.LabelDriverUpgrade, "true")
 	err := <-ended
 	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin ends and starts again without it")
 	assert.False(t, strings.Contains(err.Error(), "\n"), "one line")

@@ -213,7 +213,7 @@ var taintWords = map[string]string{
 
 func (d *drawing) taint(t cluster.Taint) {
 	reason := cmp.Or(t.Value, taintWords[t.Key], t.Key)
-	if t.Key == v1alpha1.RepartitioningTaint && t.Value != "" {
+	if t.Key == v1alpha1.TaintRepartitioning && t.Value != "" {
 		reason = "being switched to " + cluster.TaintProfile(t.Value)
 	}
 	extent := fmt.Sprintf("%d of %d ways to cut it", t.Devices, t.Of)

@@ -40,7 +40,7 @@ func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progre
 func namedBy(n cluster.Progress) string {
 	switch n.Source {
 	case v1alpha1.FromLabel:
-		return ", named by the node's label " + v1alpha1.ProfileLabel
+		return ", named by the node's label " + v1alpha1.LabelProfile
 	case v1alpha1.FromSpec:
 		return ", named by the GPUNode's spec.profile"
 	case v1alpha1.FromDefault:

@@ -95,7 +95,7 @@ func TestDrawNode(t *testing.T) {
 			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
 			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx holds; spec.profile spx of the GPUNode does not, until the label is taken off"),
 		"node-default":       byDefault,
-		"node-control-plane": gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, cluster.NotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
+		"node-control-plane": gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
 	} {
 		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)

@@ -29,7 +29,7 @@ func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 	}
 	t.fail(v1alpha1.ResultFailed, reason, message)
 	sw.Blockers = by[:min(len(by), mostBlockers)]
-	if len(by) == 0 || reason == ReasonDrainDeadline || slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return b.UID == "" }) {
+	if len(by) == 0 || reason == v1alpha1.ReasonDrainDeadline || slices.ContainsFunc(by, func(b v1alpha1.Blocker) bool { return b.UID == "" }) {
 		// Pods were evicted, or it cannot be asked whether what blocks can leave: not at
 		// once, whatever happens to the blockers.
 		t.retryLater()

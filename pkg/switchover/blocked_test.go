@@ -35,7 +35,7 @@ func TestNobodyIsEvictedBesideAPodThatCannotLeave(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonDrainBlocked, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonDrainBlocked, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no pod was evicted, because these cannot be: pod team/web: The disruption budget web needs 1 healthy pods")
 	assert.Equal(t, []v1alpha1.Blocker{{
 		Namespace: "team", Name: "web", UID: "pod-web", Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
@@ -149,7 +149,7 @@ func TestADrainThatEndedIsNotRepeatedWhileItsPodsCannotLeave(t *testing.T) {
 	w.pod("node-a", "other", gpuA, gpuA+"-mig-1g-10gb-6")
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
-	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
 	require.Len(t, n.Status.Switch.Blockers, 1)
 	require.NotNil(t, n.Status.Switch.Retry, "not before that")
 	assert.False(t, w.podThere("other"))

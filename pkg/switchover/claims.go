@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -87,7 +88,7 @@ func ofOnePod(c *resourceapi.ResourceClaim, users []types.UID) bool {
 // toleratesAll tells whether our taint on a GPU keeps nothing off.
 func toleratesAll(tolerations []resourceapi.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool {
-		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == TaintKey) &&
+		return t.Operator == resourceapi.DeviceTolerationOpExists && (t.Key == "" || t.Key == v1alpha1.TaintRepartitioning) &&
 			(t.Effect == "" || t.Effect == resourceapi.DeviceTaintEffectNoSchedule)
 	})
 }

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // pausable are the labels of a node that start clients, as they are. A client whose
@@ -31,7 +33,7 @@ func pausable(labels map[string]string, keys []string) map[string]string {
 // write. Everything else of the node stays, also if somebody changes it meanwhile.
 func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, keys []string) {
 	without := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == TaintKey && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
+		return t.Key == v1alpha1.TaintRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
 	})
 	if len(without) != len(node.Spec.Taints) {
 		node.Spec.Taints = without
@@ -41,12 +43,12 @@ func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, k
 	}
 	for key, was := range paused {
 		if node.Labels[key] == was {
-			node.Labels[key] = PausedValue
+			node.Labels[key] = v1alpha1.PausedValue
 		}
 	}
 	// Also what a controller has paused that did not live to write it down.
 	for _, key := range keys {
-		if _, pause := paused[key]; !pause && node.Labels[key] == PausedValue {
+		if _, pause := paused[key]; !pause && node.Labels[key] == v1alpha1.PausedValue {
 			node.Labels[key] = "true"
 		}
 	}
@@ -55,7 +57,7 @@ func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, k
 // unpause gives back what the labels were, where nobody else has changed them.
 func unpause(node *corev1.Node, paused map[string]string) {
 	for key, was := range paused {
-		if node.Labels[key] == PausedValue {
+		if node.Labels[key] == v1alpha1.PausedValue {
 			node.Labels[key] = was
 		}
 	}
@@ -63,7 +65,7 @@ func unpause(node *corev1.Node, paused map[string]string) {
 
 // leftover tells whether something of ours is on a node.
 func leftover(node *corev1.Node, keys []string) bool {
-	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == PausedValue })
+	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == v1alpha1.PausedValue })
 }
 
 // patchNode reads a node and changes it. That it is not there is no error.

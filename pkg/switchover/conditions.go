@@ -14,20 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Reasons of conditions, beside those of failures, states and choices.
-const (
-	// ReasonApplied: the node follows its profile.
-	ReasonApplied = "Applied"
-	// ReasonNoReport: the node's plugin has said nothing yet.
-	ReasonNoReport = "NoReport"
-	// ReasonNoGPUs: the node has no GPUs.
-	ReasonNoGPUs = "NoGPUs"
-	// ReasonSwitching: the node is on the way to its profile.
-	ReasonSwitching = "Switching"
-	// ReasonNone: there is nothing to say.
-	ReasonNone = "None"
-)
-
 // describe says it all for people.
 func (t *turn) describe(generation int64) {
 	set := func(kind string, status bool, reason, message string) {
@@ -46,12 +32,12 @@ func (t *turn) describe(generation int64) {
 	if t.Choice.Overruled != "" {
 		set(v1alpha1.ConditionOverruled, true, t.Choice.Overruler, t.Choice.Overruled)
 	} else {
-		set(v1alpha1.ConditionOverruled, false, ReasonNone, "")
+		set(v1alpha1.ConditionOverruled, false, v1alpha1.ReasonNone, "")
 	}
 	if t.conflict() {
-		set(v1alpha1.ConditionConflict, true, "OtherOwner", t.conflictText())
+		set(v1alpha1.ConditionConflict, true, v1alpha1.ReasonOtherOwner, t.conflictText())
 	} else {
-		set(v1alpha1.ConditionConflict, false, ReasonNone, "")
+		set(v1alpha1.ConditionConflict, false, v1alpha1.ReasonNone, "")
 	}
 }
 
@@ -68,7 +54,7 @@ func reasonWord(reason string) string {
 	if len(reason) <= mostReason && reasonPattern.MatchString(reason) {
 		return reason
 	}
-	return "Other"
+	return v1alpha1.ReasonOther
 }
 
 // mostMessage is how long a message gets: people read it in one piece.
@@ -88,19 +74,19 @@ func (t *turn) ready() (bool, string, string) {
 	case t.Status.State == v1alpha1.Failed:
 		return false, sw.Reason, t.failedText()
 	case t.switching():
-		return false, ReasonSwitching, t.fromTo() + ": " + t.progress()
+		return false, v1alpha1.ReasonSwitching, t.fromTo() + ": " + t.progress()
 	case t.Status.Node == nil:
-		return false, ReasonNoReport, "the node's plugin has not reported its GPUs yet: is its pod running there?"
+		return false, v1alpha1.ReasonNoReport, "the node's plugin has not reported its GPUs yet: is its pod running there?"
 	case t.conflict():
-		return false, ReasonConflict, t.conflictText()
-	case t.Choice.Keep == ReasonProfileNotFound, t.Choice.Keep == ReasonNodeNotFound:
+		return false, v1alpha1.ReasonConflict, t.conflictText()
+	case t.Choice.Keep == v1alpha1.ReasonProfileNotFound, t.Choice.Keep == v1alpha1.ReasonNodeNotFound:
 		return false, t.Choice.Keep, t.Choice.Message + "; " + t.kept()
 	case t.Choice.Keep != "":
 		return t.keptUp(), t.Choice.Keep, t.Choice.Message + ": " + t.kept()
 	case len(t.node.GPUs) == 0:
-		return true, ReasonNoGPUs, "the node has no GPUs"
+		return true, v1alpha1.ReasonNoGPUs, "the node has no GPUs"
 	}
-	return true, ReasonApplied, t.followed()
+	return true, v1alpha1.ReasonApplied, t.followed()
 }
 
 // followed is what the node follows, with what is amiss or waits.
@@ -149,7 +135,7 @@ func (t *turn) fromTo() string {
 func (t *turn) failedText() string {
 	sw := t.Status.Switch
 	text := fmt.Sprintf("%s could not be reached: %s", profileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
-	if sw.Reason != ReasonRollbackFailed {
+	if sw.Reason != v1alpha1.ReasonRollbackFailed {
 		text += fmt.Sprintf(". The node is as before, with %s", profileText(sw.From.Profile))
 	}
 	switch {
@@ -159,7 +145,7 @@ func (t *turn) failedText() string {
 		return text + fmt.Sprintf(". Try %d begins at %s", sw.Attempt+1, clockText(sw.Retry.Time))
 	case sw.Rebooted:
 		return text + ". The node was rebooted for it and is not rebooted again by itself: it is tried again when the profile or its policy changes"
-	case sw.Reason == ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
+	case sw.Reason == v1alpha1.ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
 		return text + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's GPUs by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 	}
 	return text + ". It is tried again when the profile, its policy, the GPUs or the plugin's settings change"

@@ -10,35 +10,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Why a switch ends without the profile, beside what the plugin says
-// (v1alpha1.ReasonInUse and others).
-const (
-	// ReasonPluginSilent: the node's plugin did not answer in time.
-	ReasonPluginSilent = "PluginSilent"
-	// ReasonInvalidPlan: the plugin named GPUs that the node does not have.
-	ReasonInvalidPlan = "InvalidPlan"
-	// ReasonDrainBlocked: a pod that has to leave cannot be evicted. Nobody was.
-	ReasonDrainBlocked = "DrainBlocked"
-	// ReasonTaintFailed: the node could not be kept from new pods.
-	ReasonTaintFailed = "TaintFailed"
-	// ReasonDrainDeadline: pods did not leave in time.
-	ReasonDrainDeadline = "DrainDeadline"
-	// ReasonRebootRequired: GPUs change only after a reboot, which is not allowed or
-	// did not help.
-	ReasonRebootRequired = "RebootRequired"
-	// ReasonRebootFailed: the node did not come back in time.
-	ReasonRebootFailed = "RebootFailed"
-	// ReasonNotVerified: the plugin said that it was done, but node and API server do
-	// not agree that it was.
-	ReasonNotVerified = "NotVerified"
-	// ReasonRollbackFailed: what was before could not be put back either.
-	ReasonRollbackFailed = "RollbackFailed"
-	// ReasonConflict: another system changes the node's GPUs.
-	ReasonConflict = "Conflict"
-	// ReasonSuperseded: something else is wanted by now.
-	ReasonSuperseded = "Superseded"
-)
-
 const (
 	firstRetry = time.Minute
 	lastRetry  = 30 * time.Minute
@@ -59,7 +30,7 @@ func retryAfter(attempt int32) time.Duration {
 // after a while. The others would disturb pods for nothing until somebody does something.
 func triedAgain(sw *v1alpha1.Switch, reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonProfileDoesNotFit, ReasonRebootRequired, v1alpha1.ReasonNeedsReset, ReasonDrainBlocked:
+	case v1alpha1.ReasonProfileDoesNotFit, v1alpha1.ReasonRebootRequired, v1alpha1.ReasonNeedsReset, v1alpha1.ReasonDrainBlocked:
 		return false
 	}
 	// A GPU that fails after each boot would have the node reboot for ever.
@@ -150,8 +121,8 @@ func (t *turn) abandon() bool {
 	wish := t.Choice.Wish
 	switch {
 	case t.conflict():
-		t.because(ReasonConflict, t.conflictText())
-	case wish == nil && t.Choice.Keep == ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
+		t.because(v1alpha1.ReasonConflict, t.conflictText())
+	case wish == nil && t.Choice.Keep == v1alpha1.ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
 		// The profile was deleted; what it said was copied.
 		return false
 	case wish == nil:
@@ -161,7 +132,7 @@ func (t *turn) abandon() bool {
 		if wish.Profile == sw.To.Profile {
 			what = "was changed"
 		}
-		t.because(ReasonSuperseded, profileText(wish.Profile)+" "+what)
+		t.because(v1alpha1.ReasonSuperseded, profileText(wish.Profile)+" "+what)
 	default:
 		t.renew(wish.Source)
 		return false

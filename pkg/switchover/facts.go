@@ -127,7 +127,7 @@ func (r *Reconciler) choice(ctx context.Context, from client.Reader, gpuNode *v1
 		// Its labels are not known. A node that registers anew is without them for a
 		// moment, and must not be switched for that.
 		return Choice{
-			Policy: withDefaults(nil, r.Policy), Keep: ReasonNodeNotFound,
+			Policy: withDefaults(nil, r.Policy), Keep: v1alpha1.ReasonNodeNotFound,
 			Message: "there is no node of that name, so nobody knows what its labels want",
 		}, nil
 	}

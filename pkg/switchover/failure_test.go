@@ -57,7 +57,7 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	w.round("node-a")
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
-	assert.Equal(t, ReasonProfileNotFound, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason)
 	assert.Equal(t, "the node's label tranche.dev/profile names the PartitionProfile cpc, which there is not; there are: cpx, old; it stays with profile old", ready(n).Message)
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
@@ -100,7 +100,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
 	assert.Contains(t, ready(n).Message, "The node is as before, with profile old. It is tried again when they can leave")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
@@ -113,7 +113,7 @@ func TestABudgetThatForbidsEviction(t *testing.T) {
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
-	assert.Equal(t, ReasonDrainDeadline, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "The disruption budget web needs 1 healthy pods")
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning DrainDeadline: profile cpx could not be reached")
 
@@ -162,7 +162,7 @@ func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
 	node.wrong = false
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonNotVerified, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonNotVerified, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "the devices of "+gpuA+" in the API server are not those that the plugin publishes")
 }
 
@@ -177,7 +177,7 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonRollbackFailed, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "EIO while Applying; and what was before (profile old) could not be put back: EIO while RollingBack")
 	assert.NotContains(t, ready(n).Message, "The node is as before")
 }
@@ -232,7 +232,7 @@ func TestARebootWhereItIsNotAllowed(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonRebootRequired, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonRebootRequired, ready(n).Reason)
 	assert.Nil(t, n.Status.Switch.Retry, "pods are not disturbed again for nothing")
 	assert.Contains(t, ready(n).Message, "reboot: Allowed")
 }

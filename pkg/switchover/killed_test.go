@@ -31,7 +31,7 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 			w.evict = nil
 			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 			w.clean("node-a")
-			assert.Contains(t, []string{ReasonPluginSilent, ReasonRollbackFailed, ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
+			assert.Contains(t, []string{v1alpha1.ReasonPluginSilent, v1alpha1.ReasonRollbackFailed, v1alpha1.ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
 			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is tried again when they can leave", false: "Try 2 begins at"}[state == v1alpha1.Draining])
 			assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 
@@ -156,13 +156,13 @@ func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
 	}
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
-	assert.Equal(t, ReasonNodeNotFound, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonNodeNotFound, ready(n).Reason)
 	old.ResourceVersion = ""
 	require.NoError(t, w.api.Create(t.Context(), old))
 	w.round("node-a")
 	n = w.gpuNode("node-a")
 	w.stays(n, "old")
-	assert.Equal(t, ReasonApplied, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonApplied, ready(n).Reason)
 	assert.True(t, w.podThere("web"))
 }
 

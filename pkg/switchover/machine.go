@@ -137,7 +137,7 @@ type turn struct {
 func (t *turn) want() {
 	if t.Choice.Wish != nil {
 		t.Status.Wanted = t.Choice.Wish
-	} else if t.Choice.Keep == ReasonDisabled || t.Choice.Keep == ReasonNotNamed {
+	} else if t.Choice.Keep == v1alpha1.ReasonDisabled || t.Choice.Keep == v1alpha1.ReasonControlPlaneNotNamed {
 		t.Status.Wanted = t.Status.Applied
 	}
 }
@@ -266,7 +266,7 @@ func (t *turn) underWay() {
 	t.wakeAtDeadline()
 	if t.begun() {
 		if t.conflict() && t.Status.State != v1alpha1.RollingBack {
-			t.rollBack(ReasonConflict, t.conflictText())
+			t.rollBack(v1alpha1.ReasonConflict, t.conflictText())
 			return
 		}
 	} else if t.abandon() {

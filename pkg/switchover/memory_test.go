@@ -86,7 +86,7 @@ func TestTheMemoryOfAThousandNodes(t *testing.T) {
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		add(cache.TransformStripManagedFields(), decoded(t, fullGPUNode(name)))
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.ProfileLabel: "cpx"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelProfile: "cpx"}}}
 		node.Status.Images = make([]corev1.ContainerImage, 50)
 		add(trimNode(DefaultPauseLabels), decoded(t, node))
 	}

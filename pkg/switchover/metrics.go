@@ -24,21 +24,21 @@ func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
 	buckets := []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600}
 	m := &metrics{
 		states: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "tranche_switch_state_duration_seconds",
+			Name:    v1alpha1.MetricSwitchStateDuration,
 			Help:    "Histogram: time that nodes spent in each state of a switch.",
 			Buckets: buckets,
 		}, []string{"state"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "tranche_switch_duration_seconds",
+			Name:    v1alpha1.MetricSwitchDuration,
 			Help:    "Histogram: duration of switches, without waiting for other nodes.",
 			Buckets: buckets,
 		}, []string{"result"}),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tranche_switches_total",
+			Name: v1alpha1.MetricSwitches,
 			Help: "Finished switches.",
 		}, []string{"result", "reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tranche_switch_evictions_total",
+			Name: v1alpha1.MetricSwitchEvictions,
 			Help: "Evictions of pods: evicted, refused, forced.",
 		}, []string{"result"}),
 	}
@@ -53,18 +53,18 @@ func (m *metrics) switched(record *v1alpha1.SwitchRecord) {
 }
 
 var (
-	nodesDesc = prometheus.NewDesc("tranche_gpu_nodes",
+	nodesDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodes,
 		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
-	notReadyDesc = prometheus.NewDesc("tranche_gpu_nodes_not_ready",
+	notReadyDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesNotReady,
 		"Nodes that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
-	notReadySinceDesc = prometheus.NewDesc("tranche_gpu_node_not_ready_since_seconds",
+	notReadySinceDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodeNotReadySince,
 		"Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.",
 		[]string{"node", "reason"}, nil)
-	overdueDesc = prometheus.NewDesc("tranche_gpu_nodes_overdue",
+	overdueDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesOverdue,
 		"Nodes whose switch has passed the deadline of its state.", nil, nil)
-	unavailableDesc = prometheus.NewDesc("tranche_switching_nodes",
+	unavailableDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodes,
 		"Nodes in a switch, as maxUnavailable counts them.", nil, nil)
-	limitDesc = prometheus.NewDesc("tranche_switching_nodes_limit",
+	limitDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodesLimit,
 		"Nodes that may be in a switch at once.", nil, nil)
 )
 

@@ -20,7 +20,7 @@ func TestMetricsOfNodes(t *testing.T) {
 	w := newWorld(t)
 	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-ago)) }
 	behind := func(ago time.Duration) []metav1.Condition {
-		return []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: ReasonSwitching, LastTransitionTime: at(ago)}}
+		return []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonSwitching, LastTransitionTime: at(ago)}}
 	}
 	for name, status := range map[string]v1alpha1.GPUNodeStatus{
 		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
@@ -28,7 +28,7 @@ func TestMetricsOfNodes(t *testing.T) {
 		"works": {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(time.Minute))}},
 		"late":  {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Second))}},
 		"hangs": {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Minute))},
-			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
 		"waits":       {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-5 * time.Hour))}, Conditions: behind(5 * time.Hour)},
 		"waits again": {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 2, Started: *microTime(noon)}, Conditions: behind(5 * time.Hour)},
 		"begins":      {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-time.Minute))}, Conditions: behind(5 * time.Hour)},

@@ -8,16 +8,8 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-const (
-	// TaintKey is the key of the taints on devices, and on nodes, that are being
-	// switched.
-	TaintKey = v1alpha1.RepartitioningTaint
-	// PausedValue is what the labels of paused clients are set to. The operators start
-	// a client where its label is "true".
-	PausedValue = v1alpha1.PausedValue
-	// controlPlaneLabel marks the nodes of the control plane.
-	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-)
+// controlPlaneLabel marks the nodes of the control plane.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // DefaultPauseLabels are the labels by which clients that keep GPUs busy are kept off
 // a node: those of NVIDIA's GPU operator (its components' nodeSelector, and that of
@@ -29,7 +21,7 @@ var DefaultPauseLabels = []string{
 	"nvidia.com/gpu.deploy.nvsm",
 	"nvidia.com/gpu.deploy.gpu-feature-discovery",
 	"nvidia.com/gpu.deploy.client",
-	"tranche.dev/gpu-client",
+	v1alpha1.LabelGPUClient,
 }
 
 // DefaultClientNamespaces are the usual namespaces of the operators whose DaemonSets the
@@ -39,7 +31,7 @@ var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "k
 // hasNodeTaint tells whether our taint is on a node.
 func hasNodeTaint(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {
-		if t.Key == TaintKey {
+		if t.Key == v1alpha1.TaintRepartitioning {
 			return true
 		}
 	}

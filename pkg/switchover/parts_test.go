@@ -270,16 +270,16 @@ func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
 
 func TestClientsThatMayBePaused(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
-	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": PausedValue, "x": "true"}, keys))
+	assert.Equal(t, map[string]string{"a": "true"}, pausable(map[string]string{"a": "true", "b": "false", "c": v1alpha1.PausedValue, "x": "true"}, keys))
 	assert.Nil(t, pausable(nil, keys))
 
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "true", "b": "changed", "x": PausedValue}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "true", "b": "changed", "x": v1alpha1.PausedValue}}}
 	setNode(n, nil, map[string]string{"a": "true", "b": "true", "c": "true"}, keys)
-	assert.Equal(t, map[string]string{"a": PausedValue, "b": "changed", "x": PausedValue}, n.Labels)
+	assert.Equal(t, map[string]string{"a": v1alpha1.PausedValue, "b": "changed", "x": v1alpha1.PausedValue}, n.Labels)
 	assert.True(t, leftover(n, keys))
 	unpause(n, map[string]string{"a": "true", "b": "true"})
 	setNode(n, nil, nil, keys)
-	assert.Equal(t, map[string]string{"a": "true", "b": "changed", "x": PausedValue}, n.Labels)
+	assert.Equal(t, map[string]string{"a": "true", "b": "changed", "x": v1alpha1.PausedValue}, n.Labels)
 	assert.False(t, leftover(n, keys))
 }
 

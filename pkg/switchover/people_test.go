@@ -66,7 +66,7 @@ func TestTheProfileDeletedInTheMiddle(t *testing.T) {
 	w.evict = nil
 	n := w.run("node-a", time.Minute, inProfile("cpx"))
 	w.stays(n, "cpx")
-	assert.Equal(t, ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
+	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
 }
 
 func TestASwitchDisabledInTheMiddle(t *testing.T) {
@@ -92,7 +92,7 @@ func TestAnotherOwner(t *testing.T) {
 	node.slow = 0
 	n := w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonConflict, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonConflict, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "mig-manager runs on this node: take its pod off")
 	assert.True(t, meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.ConditionConflict))
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
@@ -124,8 +124,8 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	w.addNode("node-a")
 	w.settled("node-a", "")
 	w.changeNode("node-a", func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: TaintKey, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
-		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": PausedValue}
+		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
+		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue}
 	})
 	w.round("node-a")
 	_, err := w.r.Reconcile(t.Context(), requestFor("gone"))

@@ -230,7 +230,7 @@ func (n *fakeNode) devices(w *world, gpuID string) []resourceapi.Device {
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"profile": {StringValue: ptr.To("p" + n.applied)}},
 		}
 		if slices.Contains(n.tainted, gpuID) {
-			d.Taints = []resourceapi.DeviceTaint{{Key: TaintKey, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			d.Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		all = append(all, d)
 	}
@@ -246,7 +246,7 @@ func (w *world) taintedGPUs(node string) map[string]string {
 	for i := range all.Items {
 		for _, d := range all.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if *all.Items[i].Spec.NodeName == node && taint.Key == TaintKey {
+				if *all.Items[i].Spec.NodeName == node && taint.Key == v1alpha1.TaintRepartitioning {
 					assert.Equal(w.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
 					out[all.Items[i].Spec.Devices[0].Name] = taint.Value
 				}

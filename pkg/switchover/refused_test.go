@@ -93,7 +93,7 @@ func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {
 	}
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.stays(n, "old")
-	assert.Equal(t, ReasonTaintFailed, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonTaintFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "it is not known who holds the GPUs: list the pods of node node-a: pods is forbidden")
 	assert.True(t, w.podThere("web"))
 	hidden = false
@@ -111,7 +111,7 @@ func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
 	}
 	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 	w.clean("node-a")
-	assert.Equal(t, ReasonRollbackFailed, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "list the ResourceSlices of node node-a")
 	assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 }

@@ -88,7 +88,7 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 		g.Status.State, g.Status.Applied = v1alpha1.Idle, nothing()
 		g.Status.Node = n.report(w)
 		require.NoError(t, w.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: name, UID: "node", Labels: map[string]string{v1alpha1.ProfileLabel: "cpx"},
+			Name: name, UID: "node", Labels: map[string]string{v1alpha1.LabelProfile: "cpx"},
 		}}))
 		status := g.Status
 		require.NoError(t, w.api.Create(t.Context(), g))

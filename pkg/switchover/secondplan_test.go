@@ -53,7 +53,7 @@ func TestASwitchOfASilentPluginDisturbsNobody(t *testing.T) {
 		assert.False(t, hasNodeTaint(w.node("node-a")))
 		return n.Status.State == v1alpha1.Failed
 	})
-	assert.Equal(t, ReasonPluginSilent, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonPluginSilent, ready(n).Reason)
 	assert.True(t, w.podThere("web"))
 	assert.False(t, w.r.Budget.Has("node-a"))
 	assert.Empty(t, w.taintedGPUs("node-a"))

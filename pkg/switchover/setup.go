@@ -74,7 +74,7 @@ func (o *Options) CacheOptions() cache.Options {
 
 // trimNode leaves of a node what is asked of it.
 func trimNode(pauseLabels []string) func(any) (any, error) {
-	keys := append([]string{v1alpha1.ProfileLabel, controlPlaneLabel}, pauseLabels...)
+	keys := append([]string{v1alpha1.LabelProfile, controlPlaneLabel}, pauseLabels...)
 	return func(o any) (any, error) {
 		n, ok := o.(*corev1.Node)
 		if !ok {
@@ -122,7 +122,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	r.Events = mgr.GetEventRecorder("tranche-controller")
+	r.Events = mgr.GetEventRecorder(v1alpha1.ControllerName)
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, nodeIndex, nodesOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by node: %w", err)
 	}

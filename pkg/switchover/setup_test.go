@@ -84,7 +84,7 @@ func TestTheControllerByHTTP(t *testing.T) {
 		return inProfile("cpx")(g) && len(g.Status.Applied.Rules) == 0
 	})
 	w.changeNode("node-a", func(n *corev1.Node) {
-		n.Spec.Taints = []corev1.Taint{{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}}
+		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Effect: corev1.TaintEffectNoSchedule}}
 	})
 	until("a taint that is not needed goes", func() bool { return !hasNodeTaint(w.node("node-a")) })
 	w.clean("node-a")
@@ -130,7 +130,7 @@ func TestWhatWakesWhom(t *testing.T) {
 	ctx := t.Context()
 	assert.Len(t, r.ofNode(ctx, node("node-a")), 1)
 	assert.Empty(t, r.ofNode(ctx, node("cpu-only")))
-	assert.Len(t, r.ofNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: PausedValue} })), 1)
+	assert.Len(t, r.ofNode(ctx, node("cpu-only", func(n *corev1.Node) { n.Labels = map[string]string{DefaultPauseLabels[0]: v1alpha1.PausedValue} })), 1)
 	assert.Empty(t, r.ofNode(ctx, claim))
 	assert.Len(t, r.ofProfile(ctx, nil), 1)
 	assert.Empty(t, r.ofClaim(ctx, claim), "no node waits for it")
@@ -141,14 +141,14 @@ func TestWhatWakesWhom(t *testing.T) {
 
 func TestTheCachesKeepLittle(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "a", ResourceVersion: "1", Labels: map[string]string{v1alpha1.ProfileLabel: "cpx", "kubernetes.io/hostname": "a"},
+		Name: "a", ResourceVersion: "1", Labels: map[string]string{v1alpha1.LabelProfile: "cpx", "kubernetes.io/hostname": "a"},
 		Annotations: map[string]string{"much": "text"},
 	}}
 	n.Spec.Taints = []corev1.Taint{{Key: "a"}}
 	n.Status.Images = make([]corev1.ContainerImage, 50)
 	got, err := trimNode(DefaultPauseLabels)(n)
 	require.NoError(t, err)
-	want := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: map[string]string{v1alpha1.ProfileLabel: "cpx"}}}
+	want := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: map[string]string{v1alpha1.LabelProfile: "cpx"}}}
 	want.Spec.Taints = n.Spec.Taints
 	assert.Equal(t, want, got)
 

@@ -24,7 +24,7 @@ func (t *turn) planning() {
 	switch {
 	case a == nil:
 		if t.late() {
-			t.fail(v1alpha1.ResultFailed, ReasonPluginSilent, t.silentText("say what has to change"))
+			t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonPluginSilent, t.silentText("say what has to change"))
 		}
 	case a.Phase == v1alpha1.TaskPlanned:
 		t.planned(a)
@@ -38,7 +38,7 @@ func (t *turn) planning() {
 func (t *turn) planned(plan *v1alpha1.Task) {
 	sw := t.Status.Switch
 	if wrong := t.invalid(plan); wrong != "" {
-		t.fail(v1alpha1.ResultFailed, ReasonInvalidPlan, wrong)
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonInvalidPlan, wrong)
 		return
 	}
 	switch {
@@ -95,7 +95,7 @@ func (t *turn) tainted() {
 	switch {
 	case plan == nil, plan.Phase == v1alpha1.TaskPlanned && !publishedFor(sw, t.node):
 		if t.late() {
-			t.stop(ReasonPluginSilent, t.silentText("taint the devices that change and plan again"))
+			t.stop(v1alpha1.ReasonPluginSilent, t.silentText("taint the devices that change and plan again"))
 		}
 		return
 	case plan.Phase != v1alpha1.TaskPlanned:
@@ -103,7 +103,7 @@ func (t *turn) tainted() {
 		return
 	}
 	if wrong := t.invalid(plan); wrong != "" {
-		t.stop(ReasonInvalidPlan, wrong)
+		t.stop(v1alpha1.ReasonInvalidPlan, wrong)
 		return
 	}
 	if gpus, shrinks := grown(sw, plan); !sameSets(sw, gpus, shrinks) {
@@ -119,17 +119,17 @@ func (t *turn) tainted() {
 		t.wake(t.Now)
 	case !t.Tainted, t.node.Taints.Withheld && !sw.NodeTaint:
 		if t.late() {
-			t.stop(ReasonTaintFailed, "the node could not be tainted or its clients not paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
+			t.stop(v1alpha1.ReasonTaintFailed, "the node could not be tainted or its clients not paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
 		}
 		t.wake(t.Now.Add(lookAtPods))
 	case len(t.Blockers) > 0:
 		t.wake(t.Now.Add(lookAtPods))
 		if !t.Now.Before(sw.Since.Add(blockedPatience)) || t.late() {
-			t.blocked(ReasonDrainBlocked, t.blockedText(), t.Blockers)
+			t.blocked(v1alpha1.ReasonDrainBlocked, t.blockedText(), t.Blockers)
 		}
 	case t.Unseen != "":
 		if t.late() {
-			t.stop(ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
+			t.stop(v1alpha1.ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
 		}
 		t.wake(t.Now.Add(lookAtPods))
 	case len(t.inTheWay()) > 0:
@@ -148,7 +148,7 @@ func (t *turn) draining() {
 		return
 	}
 	if t.late() {
-		t.blocked(ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
+		t.blocked(v1alpha1.ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
 		return
 	}
 	if t.withhold() {
@@ -272,7 +272,7 @@ func (t *turn) applying() {
 	switch {
 	case a == nil:
 		if t.late() {
-			t.rollBack(ReasonPluginSilent, t.silentText("change the GPUs"))
+			t.rollBack(v1alpha1.ReasonPluginSilent, t.silentText("change the GPUs"))
 		}
 	case a.Phase == v1alpha1.TaskDone:
 		t.done()
@@ -281,7 +281,7 @@ func (t *turn) applying() {
 		sw.RebootRequired = true
 		t.order(gpuNames(t.node), nil)
 	case a.Phase == v1alpha1.TaskRebootRequired:
-		t.rollBack(ReasonRebootRequired, a.Message)
+		t.rollBack(v1alpha1.ReasonRebootRequired, a.Message)
 	default:
 		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
 	}
@@ -293,11 +293,11 @@ func (t *turn) rebooting() {
 	case a != nil && a.Phase == v1alpha1.TaskDone:
 		t.done()
 	case a != nil && a.Phase == v1alpha1.TaskRebootRequired && a.State == v1alpha1.Rebooting:
-		t.rollBack(ReasonRebootRequired, "after the reboot the GPUs still ask for one: "+a.Message)
+		t.rollBack(v1alpha1.ReasonRebootRequired, "after the reboot the GPUs still ask for one: "+a.Message)
 	case a != nil && a.Phase == v1alpha1.TaskFailed:
 		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
 	case t.late():
-		t.rollBack(ReasonRebootFailed, t.silentText("come back from the reboot"))
+		t.rollBack(v1alpha1.ReasonRebootFailed, t.silentText("come back from the reboot"))
 	}
 }
 
@@ -327,7 +327,7 @@ func (t *turn) verifying() {
 		t.Evict = true
 		t.wake(t.Now.Add(lookAtPods))
 	case t.late():
-		t.rollBack(ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
+		t.rollBack(v1alpha1.ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
 	default:
 		t.wake(t.Now.Add(lookAtSlices))
 	}
@@ -349,11 +349,11 @@ func (t *turn) rollingBack() {
 	case a != nil && a.Phase == v1alpha1.TaskDone && t.differs(sw.From.Hash) == "":
 		t.fail(v1alpha1.ResultRolledBack, sw.Reason, sw.Message)
 	case a != nil && a.Phase != v1alpha1.TaskDone:
-		t.fail(v1alpha1.ResultFailed, ReasonRollbackFailed, t.notPutBack(a.Message))
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(a.Message))
 	case t.late() && a == nil:
-		t.fail(v1alpha1.ResultFailed, ReasonRollbackFailed, t.notPutBack(t.silentText("put back what was")))
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(t.silentText("put back what was")))
 	case t.late():
-		t.fail(v1alpha1.ResultFailed, ReasonRollbackFailed, t.notPutBack(t.differs(sw.From.Hash)))
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(t.differs(sw.From.Hash)))
 	default:
 		t.wake(t.Now.Add(lookAtSlices))
 	}

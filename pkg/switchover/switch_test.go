@@ -30,7 +30,7 @@ func TestASwitch(t *testing.T) {
 
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	assert.Equal(t, map[string]string{gpuA: "cpx"}, w.taintedGPUs("node-a"))
-	assert.Equal(t, ReasonSwitching, ready(n).Reason)
+	assert.Equal(t, v1alpha1.ReasonSwitching, ready(n).Reason)
 
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
 	w.clean("node-a")
@@ -116,7 +116,7 @@ func TestClientsArePausedAndStartedAgain(t *testing.T) {
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	assert.Equal(t, map[string]string{
 		"nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-tranche", "nvidia.com/gpu.deploy.dcgm": "false",
-		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", v1alpha1.ProfileLabel: "cpx",
+		"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change", v1alpha1.LabelProfile: "cpx",
 	}, w.node("node-a").Labels)
 	assert.Contains(t, ready(n).Message, "gpu-operator/dcgm-exporter is a paused client")
 	require.NoError(t, w.api.Get(t.Context(), types.NamespacedName{Namespace: "gpu-operator", Name: "dcgm-exporter"}, client), "whoever has started it ends it")
@@ -165,7 +165,7 @@ func TestWhatIsTheAdministratorsStays(t *testing.T) {
 
 	w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	w.round("node-a")
-	assert.Equal(t, []corev1.Taint{taint, {Key: TaintKey, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
+	assert.Equal(t, []corev1.Taint{taint, {Key: v1alpha1.TaintRepartitioning, Value: "cpx", Effect: corev1.TaintEffectNoSchedule}}, w.node("node-a").Spec.Taints)
 	second := corev1.Taint{Key: "late", Effect: corev1.TaintEffectNoExecute}
 	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, second) })
 

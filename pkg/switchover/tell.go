@@ -28,14 +28,14 @@ func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before
 	switch {
 	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
 		sw := now.Switch
-		r.event(gpuNode, corev1.EventTypeNormal, "SwitchStarted", "Switch",
+		r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchStarted, "Switch",
 			fmt.Sprintf("Switching %s from %s to %s", list(sw.GPUs), profileText(sw.From.Profile), profileText(sw.To.Profile)))
 	case now.State == v1alpha1.RollingBack:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
 			fmt.Sprintf("Rolling back to %s: %s", profileText(now.Switch.From.Profile), now.Switch.Message))
 	case step.Record != nil && step.Record.Result == v1alpha1.ResultSucceeded:
 		if before.Switch != nil && len(before.Switch.GPUs) > 0 {
-			r.event(gpuNode, corev1.EventTypeNormal, "SwitchSucceeded", "Switch",
+			r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchSucceeded, "Switch",
 				fmt.Sprintf("Switched to %s in %s", profileText(step.Record.To), step.Record.Duration.Duration))
 		}
 	case now.State == v1alpha1.Failed:

@@ -31,26 +31,6 @@ type Choice struct {
 	Overruled, Overruler string
 }
 
-// Reasons of the condition Ready, where nothing is to be done about it by a switch.
-const (
-	// ReasonProfileNotFound: there is no profile of the name.
-	ReasonProfileNotFound = "ProfileNotFound"
-	// ReasonDisabled: the GPUNode says enabled: false.
-	ReasonDisabled = "Disabled"
-	// ReasonNodeNotFound: there is a GPUNode without a node.
-	ReasonNodeNotFound = "NodeNotFound"
-	// ReasonNotNamed: a node of the control plane, whose GPUNode names no profile.
-	ReasonNotNamed = "ControlPlaneNotNamed"
-)
-
-// Reasons of the condition Overruled.
-const (
-	// ReasonLabelHolds: label and spec name different profiles.
-	ReasonLabelHolds = "LabelHolds"
-	// ReasonSpecHolds: the label of a node of the control plane does not count.
-	ReasonSpecHolds = "SpecHolds"
-)
-
 // named is who says what of a node.
 type named struct {
 	label, spec  string
@@ -61,7 +41,7 @@ type named struct {
 func namedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) named {
 	_, controlPlane := labels[controlPlaneLabel]
 	return named{
-		label:        labels[v1alpha1.ProfileLabel],
+		label:        labels[v1alpha1.LabelProfile],
 		spec:         gpuNode.Spec.Profile,
 		controlPlane: controlPlane,
 		disabled:     gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
@@ -83,11 +63,11 @@ func (n named) profile() (string, v1alpha1.Source) {
 func (n named) overruled() (reason, message string) {
 	switch {
 	case n.controlPlane && n.label != "" && n.label != n.spec:
-		return ReasonSpecHolds, fmt.Sprintf("the node is of the control plane, so only the GPUNode's spec.profile counts: its label %s=%s is not followed; "+
-			"to have the profile there, set spec.profile", v1alpha1.ProfileLabel, n.label)
+		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("the node is of the control plane, so only the GPUNode's spec.profile counts: its label %s=%s is not followed; "+
+			"to have the profile there, set spec.profile", v1alpha1.LabelProfile, n.label)
 	case !n.controlPlane && n.label != "" && n.spec != "" && n.label != n.spec:
-		return ReasonLabelHolds, fmt.Sprintf("the node's label %s=%s holds; spec.profile %s of the GPUNode does not, until the label is taken off",
-			v1alpha1.ProfileLabel, n.label, n.spec)
+		return v1alpha1.ReasonLabelHolds, fmt.Sprintf("the node's label %s=%s holds; spec.profile %s of the GPUNode does not, until the label is taken off",
+			v1alpha1.LabelProfile, n.label, n.spec)
 	}
 	return "", ""
 }
@@ -101,10 +81,10 @@ func choose(n named, found *v1alpha1.PartitionProfile, others []string, defaults
 	name, source := n.profile()
 	switch {
 	case n.disabled:
-		c.Keep = ReasonDisabled
+		c.Keep = v1alpha1.ReasonDisabled
 		c.Message = "spec.enabled is false, so the node keeps what is applied"
 	case n.controlPlane && n.spec == "":
-		c.Keep = ReasonNotNamed
+		c.Keep = v1alpha1.ReasonControlPlaneNotNamed
 		c.Message = "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"
 	case found != nil:
 		c.Wish = &v1alpha1.Wish{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
@@ -112,7 +92,7 @@ func choose(n named, found *v1alpha1.PartitionProfile, others []string, defaults
 	case source == v1alpha1.FromDefault:
 		c.Wish = nothing()
 	default:
-		c.Keep, c.Missing = ReasonProfileNotFound, name
+		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name
 		slices.Sort(others)
 		c.Message = fmt.Sprintf("%s names the PartitionProfile %s, which there is not; there are: %s",
 			sourceText(source), name, cmp.Or(strings.Join(others, ", "), "none"))
@@ -128,7 +108,7 @@ func nothing() *v1alpha1.Wish {
 func sourceText(s v1alpha1.Source) string {
 	switch s {
 	case v1alpha1.FromLabel:
-		return "the node's label " + v1alpha1.ProfileLabel
+		return "the node's label " + v1alpha1.LabelProfile
 	case v1alpha1.FromSpec:
 		return "the GPUNode's spec.profile"
 	}

@@ -14,8 +14,8 @@ import (
 
 func TestWhoSaysWhat(t *testing.T) {
 	control := map[string]string{controlPlaneLabel: ""}
-	label := map[string]string{v1alpha1.ProfileLabel: "cpx"}
-	both := map[string]string{controlPlaneLabel: "", v1alpha1.ProfileLabel: "cpx"}
+	label := map[string]string{v1alpha1.LabelProfile: "cpx"}
+	both := map[string]string{controlPlaneLabel: "", v1alpha1.LabelProfile: "cpx"}
 	spec := func(name string) v1alpha1.GPUNodeSpec { return v1alpha1.GPUNodeSpec{Profile: name} }
 	for name, tt := range map[string]struct {
 		labels   map[string]string
@@ -31,17 +31,17 @@ func TestWhoSaysWhat(t *testing.T) {
 		"the label":                      {labels: label, profiles: "cpx default", want: "cpx", source: v1alpha1.FromLabel},
 		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1alpha1.FromSpec},
 		"both, the same":                 {labels: label, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
-		"both":                           {labels: label, spec: spec("spx"), profiles: "cpx spx", want: "cpx", source: v1alpha1.FromLabel, ruler: ReasonLabelHolds},
-		"the label, missing":             {labels: label, spec: spec("spx"), profiles: "spx", want: "-", keep: ReasonProfileNotFound, ruler: ReasonLabelHolds},
-		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: ReasonProfileNotFound},
-		"disabled":                       {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: ReasonDisabled},
+		"both":                           {labels: label, spec: spec("spx"), profiles: "cpx spx", want: "cpx", source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonLabelHolds},
+		"the label, missing":             {labels: label, spec: spec("spx"), profiles: "spx", want: "-", keep: v1alpha1.ReasonProfileNotFound, ruler: v1alpha1.ReasonLabelHolds},
+		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: v1alpha1.ReasonProfileNotFound},
+		"disabled":                       {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: v1alpha1.ReasonDisabled},
 		"enabled":                        {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
-		"control plane":                  {labels: control, profiles: "default", want: "-", keep: ReasonNotNamed},
-		"control plane, the label":       {labels: both, profiles: "cpx default", want: "-", keep: ReasonNotNamed, ruler: ReasonSpecHolds},
+		"control plane":                  {labels: control, profiles: "default", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed},
+		"control plane, the label":       {labels: both, profiles: "cpx default", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed, ruler: v1alpha1.ReasonSpecHolds},
 		"control plane, the spec":        {labels: control, spec: spec("spx"), profiles: "spx", want: "spx", source: v1alpha1.FromSpec},
-		"control plane, both":            {labels: both, spec: spec("spx"), profiles: "cpx spx", want: "spx", source: v1alpha1.FromSpec, ruler: ReasonSpecHolds},
+		"control plane, both":            {labels: both, spec: spec("spx"), profiles: "cpx spx", want: "spx", source: v1alpha1.FromSpec, ruler: v1alpha1.ReasonSpecHolds},
 		"control plane, both, the same":  {labels: both, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromSpec},
-		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: ReasonProfileNotFound},
+		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: v1alpha1.ReasonProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := namedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels)

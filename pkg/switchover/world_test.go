@@ -290,7 +290,7 @@ func (w *world) label(node, key, value string) {
 	})
 }
 
-func (w *world) wants(node, profile string) { w.label(node, v1alpha1.ProfileLabel, profile) }
+func (w *world) wants(node, profile string) { w.label(node, v1alpha1.LabelProfile, profile) }
 
 func (w *world) changeNode(name string, change func(*corev1.Node)) {
 	n := w.node(name)

@@ -88,7 +88,7 @@ func nodePatch(node *corev1.Node) []byte {
 	found := false
 	others := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
-		if t.Key != v1alpha1.RepartitioningTaint {
+		if t.Key != v1alpha1.TaintRepartitioning {
 			others = append(others, t)
 		}
 	}
@@ -116,7 +116,7 @@ func nodePatch(node *corev1.Node) []byte {
 
 // deleteProfiles deletes the PartitionProfiles that were made of the chart's files.
 func (c *Config) deleteProfiles(ctx context.Context) error {
-	list, err := c.Ours.PartitionProfiles().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.FromChartLabel + "=true"})
+	list, err := c.Ours.PartitionProfiles().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelFromChart + "=true"})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

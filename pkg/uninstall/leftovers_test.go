@@ -67,8 +67,8 @@ func leftovers() []runtime.Object {
 		controller(2),
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "tranche-controller"}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "of-somebody"}},
-		markedNode("node-a", map[string]string{"zone": "1", v1alpha1.ProfileLabel: "cpx", "nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
-			"example.com/dedicated", v1alpha1.RepartitioningTaint),
+		markedNode("node-a", map[string]string{"zone": "1", v1alpha1.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue, "nvidia.com/gpu.deploy.nvsm": "false"},
+			"example.com/dedicated", v1alpha1.TaintRepartitioning),
 		markedNode("node-b", map[string]string{"zone": "2"}, "node.kubernetes.io/unschedulable"),
 		markedNode("node-c", map[string]string{"our.own/label-of-old": v1alpha1.PausedValue}),
 	}
@@ -76,7 +76,7 @@ func leftovers() []runtime.Object {
 
 func TestLeftoversAreTakenAway(t *testing.T) {
 	nodes := clientfake.New(gpuNode("node-a", v1alpha1.Draining), gpuNode("node-b", v1alpha1.Idle),
-		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.FromChartLabel: "true"}}},
+		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx", Labels: map[string]string{v1alpha1.LabelFromChart: "true"}}},
 		&v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "of-a-person"}})
 	client, out, err := runWith(t, false, withdraw, nodes, leftovers()...)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestLeftoversAreTakenAway(t *testing.T) {
 	a, err := client.CoreV1().Nodes().Get(t.Context(), "node-a", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, []corev1.Taint{{Key: "example.com/dedicated", Value: "x", Effect: corev1.TaintEffectNoSchedule}}, a.Spec.Taints)
-	assert.Equal(t, map[string]string{"zone": "1", v1alpha1.ProfileLabel: "cpx", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.nvsm": "false"}, a.Labels)
+	assert.Equal(t, map[string]string{"zone": "1", v1alpha1.LabelProfile: "cpx", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.nvsm": "false"}, a.Labels)
 	leases, err := client.CoordinationV1().Leases("gpus").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, leases.Items, 1)

@@ -318,7 +318,7 @@ func (c *world) exclude(n *Node, node *corev1.Node, w wishes) {
 			n.cordoned = true
 			continue
 		}
-		if t.Key == v1alpha1.RepartitioningTaint {
+		if t.Key == v1alpha1.TaintRepartitioning {
 			n.switchTo = &t.Value
 		}
 		say("the node has the taint %s, which the pod does not tolerate.", t.ToString())

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -53,14 +54,11 @@ func warnings(in *Input, about map[string]bool, but ...string) []Quote {
 	})
 }
 
-// controllerName is the component that the controller writes events as.
-const controllerName = "tranche-controller"
-
 // nodeWarnings quotes what the plugin and the controller say about a node.
 func nodeWarnings(in *Input, node string) []Quote {
 	return quotes(in.NodeEvents, in.Now, func(e corev1.Event) bool {
 		component := cmp.Or(e.ReportingController, e.Source.Component)
-		ours := component == gpu.DriverName || component == controllerName
+		ours := component == gpu.DriverName || component == v1alpha1.ControllerName
 		return ours && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == node
 	})
 }

@@ -132,7 +132,7 @@ func untolerated(d *cluster.Device, tolerations []resourceapi.DeviceToleration) 
 
 func (s *supply) addTaints(rules []resourceapi.DeviceTaintRule, d *cluster.Device, taints []resourceapi.DeviceTaint) {
 	for _, t := range taints {
-		if t.Key == v1alpha1.RepartitioningTaint {
+		if t.Key == v1alpha1.TaintRepartitioning {
 			s.switchTo = &t.Value
 		}
 		text := t.Key

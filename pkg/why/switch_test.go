@@ -23,7 +23,7 @@ func (w *world) switched(node, profile string) {
 		if s := &w.in.Slices[i].Spec; *s.NodeName == node {
 			for j := range s.Devices {
 				s.Devices[j].Taints = append(s.Devices[j].Taints, resourceapi.DeviceTaint{
-					Key: v1alpha1.RepartitioningTaint, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+					Key: v1alpha1.TaintRepartitioning, Value: profile, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 				})
 			}
 		}
@@ -101,7 +101,7 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-of-the-whole-node": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1)
-			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.RepartitioningTaint, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
+			w.in.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Value: "all-1g.10gb", Effect: corev1.TaintEffectNoSchedule}}
 			w.gpuNodes(draining(w)).pod(request("gpu", small))
 			return w
 		}},

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // controllerLabel is on the pods of the controller.
@@ -77,7 +76,7 @@ func inState(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
 func (s *suite) waitFollows(node, profile string) *v1alpha1.GPUNode {
 	s.t.Helper()
 	n := s.waitGPUNode(node, fmt.Sprintf("follows profile %q", profile), follows(profile))
-	s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionTrue, switchover.ReasonApplied)
+	s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	s.requireUntainted(node)
 	return n
 }
@@ -112,7 +111,7 @@ func (s *suite) switchTaints(node string) (names []string) {
 	for i := range list.Items {
 		for _, d := range list.Items[i].Spec.Devices {
 			for _, taint := range d.Taints {
-				if taint.Key == v1alpha1.RepartitioningTaint {
+				if taint.Key == v1alpha1.TaintRepartitioning {
 					assert.Equal(s.t, resourceapi.DeviceTaintEffectNoSchedule, taint.Effect)
 					names = append(names, d.Name)
 				}
@@ -130,12 +129,12 @@ func (s *suite) leftOfSwitches(node string) []string {
 	n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	for _, taint := range n.Spec.Taints {
-		if taint.Key == switchover.TaintKey {
+		if taint.Key == v1alpha1.TaintRepartitioning {
 			left = append(left, "taint "+taint.ToString())
 		}
 	}
 	for key, value := range n.Labels {
-		if value == switchover.PausedValue {
+		if value == v1alpha1.PausedValue {
 			left = append(left, "label "+key)
 		}
 	}
@@ -158,7 +157,7 @@ func (s *suite) requireNoProfile() {
 	for _, node := range s.nodes {
 		n, err := s.client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
 		require.NoError(s.t, err)
-		assert.Empty(s.t, n.Labels[v1alpha1.ProfileLabel], "%s has the label still", node)
+		assert.Empty(s.t, n.Labels[v1alpha1.LabelProfile], "%s has the label still", node)
 		s.waitGPUNode(node, "follows no profile", follows(""))
 		s.requireUntainted(node)
 	}
@@ -172,7 +171,7 @@ func (s *suite) setProfileLabel(node, profile string) {
 		value = fmt.Sprintf("%q", profile)
 	}
 	_, err := s.client.CoreV1().Nodes().Patch(s.ctx, node, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.ProfileLabel, value), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LabelProfile, value), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // demoFirst is what a README says to do before the demo's manifest is applied.
@@ -202,8 +201,8 @@ func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	device := s.allocated(serving, "")
 	s.unlabelAtEnd(nodeA)
 	s.setProfileLabel(nodeA, "demo-budget")
-	n := s.waitFailed(nodeA, switchover.ReasonDrainBlocked)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainBlocked)
+	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainBlocked)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainBlocked)
 	for _, part := range []string{"profile demo-budget could not be reached", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is as before"} {
 		assert.Contains(s.t, said, part)
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // A pod that tolerates everything, and ends neither when it is asked to nor by the
@@ -39,9 +38,9 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	s.setProfileSpec("cut-in-three", rules+"6s}}")
 	s.labelProfile(nodeA, "cut-in-three")
 	s.waitGPUNode(nodeA, "drains", inState(v1alpha1.Draining))
-	assert.Contains(t, s.leftOfSwitches(nodeA), "taint "+switchover.TaintKey+"=cut-in-three:NoSchedule")
-	n := s.waitFailed(nodeA, switchover.ReasonDrainDeadline)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
+	assert.Contains(t, s.leftOfSwitches(nodeA), "taint "+v1alpha1.TaintRepartitioning+"=cut-in-three:NoSchedule")
+	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainDeadline)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
 	for _, part := range []string{
 		"profile cut-in-three could not be reached: not all pods left the GPUs within 6s",
 		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is as before, with no profile", "It is tried again when they can leave",
@@ -97,14 +96,14 @@ func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
 			for _, part := range append(test.says, "other systems serve GPUs of the node, so their modes and partitions are left alone") {
 				assert.Contains(t, said, part)
 			}
-			assert.Equal(t, said, s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonConflict))
-			assert.Equal(t, switchover.ReasonConflict, n.Status.History[0].Reason)
+			assert.Equal(t, said, s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict))
+			assert.Equal(t, v1alpha1.ReasonConflict, n.Status.History[0].Reason)
 			assert.Equal(t, v1alpha1.ResultFailed, n.Status.History[0].Result)
 			assert.Equal(t, before, s.hardwareOf(test.node))
 
 			disappear()
 			n = s.waitFollows(test.node, "contested")
-			s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionFalse, switchover.ReasonNone)
+			s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNone)
 			assert.NotEqual(t, before, s.hardwareOf(test.node))
 		})
 	}

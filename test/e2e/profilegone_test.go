@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // cutsLast makes each partition of NVIDIA's GPUs take a while.
@@ -83,7 +82,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	back := s.keepPluginOff(nodeA)
 	// The taints stay in the slices until the plugin is back.
 	n := s.waitGPUNode(nodeA, "has failed", inState(v1alpha1.Failed))
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonDrainDeadline)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
 	for _, part := range []string{"pod " + s.namespace + "/slow (", "should have been gone by", "The node is as before, with no profile"} {
 		assert.Contains(t, said, part)
 	}
@@ -114,7 +113,7 @@ func TestThePluginGoneWhileItChangesGPUs(t *testing.T) {
 	n := s.gpuNode(nodeA)
 	require.Equal(t, v1alpha1.Applying, n.Status.State, gpuNodeText(n))
 	require.NotEmpty(t, s.switchTaints(nodeA), "no pod may come now")
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonSwitching)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSwitching)
 	for _, part := range []string{"from no profile to profile cut-in-three: the node's plugin changes gpu-0000-", "at the latest, then it is rolled back"} {
 		assert.Contains(t, said, part)
 	}
@@ -137,7 +136,7 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	}})
 	s.labelProfile(nodeA, "cut-in-three")
 	n := s.waitGPUNode(nodeA, "rolls back", inState(v1alpha1.RollingBack))
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonSwitching)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSwitching)
 	assert.Contains(t, said, "puts back what was before (no profile), because ")
 	s.killControllers()
 	n = s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)

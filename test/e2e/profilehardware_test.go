@@ -12,7 +12,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // A program that Kubernetes knows nothing of uses a GPU that has to change: the others
@@ -94,7 +93,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 			[]string{"Module amdgpu is in use", "lsof /dev/kfd", "The node is as before, with no profile"},
 		},
 		"it does not come up": {
-			amdgpu.DriverFault{Step: "load", Error: "key rejected"}, switchover.ReasonRollbackFailed,
+			amdgpu.DriverFault{Step: "load", Error: "key rejected"}, v1alpha1.ReasonRollbackFailed,
 			[]string{"Key was rejected by service", "dmesg", "and what was before (no profile) could not be put back"},
 		},
 	} {
@@ -110,7 +109,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 			for _, part := range append(test.says, "profile cpx-nps4 could not be reached", "memory mode NPS4", "Try 2 begins at") {
 				assert.Contains(t, said, part)
 			}
-			if test.reason == switchover.ReasonRollbackFailed {
+			if test.reason == v1alpha1.ReasonRollbackFailed {
 				s.waitGPUNode(nodeC, "says that its GPUs are gone", func(n *v1alpha1.GPUNode) bool { return troubled(n) == 8 })
 			} else {
 				assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)

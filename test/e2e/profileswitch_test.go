@@ -11,7 +11,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // cutInThree is a rule for GPUs of NVIDIA's: three partitions on each.
@@ -103,17 +102,17 @@ func TestLabelAndSpecDisagree(t *testing.T) {
 	t.Cleanup(func() { spec("null") })
 	spec(`"by-spec"`)
 	n := s.waitFollows(nodeB, "by-spec")
-	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, switchover.ReasonNone)
+	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, v1alpha1.ReasonNone)
 
 	s.setProfileLabel(nodeB, "by-label")
 	n = s.waitFollows(nodeB, "by-label")
-	said := s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionTrue, switchover.ReasonLabelHolds)
+	said := s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionTrue, v1alpha1.ReasonLabelHolds)
 	assert.Contains(t, said, "tranche.dev/profile=by-label holds")
 	assert.Contains(t, said, "by-spec")
 
 	s.setProfileLabel(nodeB, "")
 	n = s.waitFollows(nodeB, "by-spec")
-	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, switchover.ReasonNone)
+	s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionFalse, v1alpha1.ReasonNone)
 	spec("null")
 	s.waitFollows(nodeB, "")
 }
@@ -127,14 +126,14 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	s.labelProfile(nodeB, "there-is-not")
 	notFound := func(n *v1alpha1.GPUNode) bool {
 		for _, c := range n.Status.Conditions {
-			if c.Type == v1alpha1.ConditionReady && c.Reason == switchover.ReasonProfileNotFound {
+			if c.Type == v1alpha1.ConditionReady && c.Reason == v1alpha1.ReasonProfileNotFound {
 				return true
 			}
 		}
 		return false
 	}
 	n := s.waitGPUNode(nodeB, "says that there is no such profile", notFound)
-	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, switchover.ReasonProfileNotFound)
+	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileNotFound)
 	assert.Contains(t, said, "names the PartitionProfile there-is-not, which there is not; there are: ")
 	assert.Contains(t, said, "there-is-this")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)

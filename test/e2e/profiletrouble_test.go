@@ -15,7 +15,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // slowPartitions makes each partition of node-a take a moment, so that a switch can
@@ -159,7 +158,7 @@ func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
 	neighbour := s.waitRunning("neighbour")
 	s.zeroBudget("kept")
 	s.labelProfile(nodeA, "without-mig")
-	n := s.waitFailed(nodeA, switchover.ReasonDrainBlocked)
+	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainBlocked)
 	require.Len(t, n.Status.Switch.Blockers, 1)
 	assert.Equal(t, "kept", n.Status.Switch.Blockers[0].Name)
 	assert.Contains(t, n.Status.Switch.Blockers[0].Message, "always")

@@ -81,7 +81,7 @@ func TestRestrictedWithoutDeviceTaints(t *testing.T) {
 	require.NotNil(t, n.Status.Node.Taints)
 	assert.True(t, n.Status.Node.Taints.Withheld)
 	assert.Equal(t, n.Status.Switch.ID, n.Status.Node.Taints.Switch)
-	assert.Equal(t, []string{"taint " + v1alpha1.RepartitioningTaint + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
+	assert.Equal(t, []string{"taint " + v1alpha1.TaintRepartitioning + "=cut-in-three:NoSchedule"}, s.leftOfSwitches(nodeA))
 	var published []string
 	for _, slice := range s.slices(nodeA) {
 		for _, d := range slice.Spec.Devices {

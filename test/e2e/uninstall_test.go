@@ -169,7 +169,7 @@ func (s *suite) requireNothingOfSwitches() {
 		assert.Empty(s.t, node.Spec.Taints, name)
 		for key, value := range node.Labels {
 			assert.NotEqual(s.t, v1alpha1.PausedValue, value, "%s of %s", key, name)
-			assert.True(s.t, key == v1alpha1.ProfileLabel || !strings.Contains(key, "tranche.dev"), "%s has the label %s", name, key)
+			assert.True(s.t, key == v1alpha1.LabelProfile || !strings.Contains(key, "tranche.dev"), "%s has the label %s", name, key)
 		}
 		for key := range node.Annotations {
 			assert.NotContains(s.t, key, "tranche.dev", name)

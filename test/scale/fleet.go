@@ -161,7 +161,7 @@ func (c *cluster) createNode(ctx context.Context, name string) error {
 }
 
 func (c *cluster) label(ctx context.Context, node, profile string) error {
-	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.ProfileLabel, profile)
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelProfile, profile)
 	_, err := c.core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }

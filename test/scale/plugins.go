@@ -252,7 +252,7 @@ func devices(n *plugin, gpuIndex int) []resourceapi.Device {
 			},
 		}
 		if slices.Contains(n.tainted, gpuName(gpuIndex)) {
-			all[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.RepartitioningTaint, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			all[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintRepartitioning, Value: n.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	return all

@@ -107,7 +107,7 @@ func (c *cluster) watchSlices(ctx context.Context) (*tainted, error) {
 
 func (t *tainted) takeSlice(slice *resourceapi.ResourceSlice, there bool) {
 	is := slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
-		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == v1alpha1.RepartitioningTaint })
+		return slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == v1alpha1.TaintRepartitioning })
 	})
 	t.set(ptr.Deref(slice.Spec.NodeName, ""), slice.Name, there && is)
 }

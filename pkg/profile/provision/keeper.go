@@ -17,9 +17,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// Label marks the profiles that are made of files.
-const Label = v1alpha1.FromChartLabel
-
 const (
 	// interval is how often the folders are looked at. The kubelet brings a changed
 	// ConfigMap within a minute or so.
@@ -100,14 +97,14 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func ours(p *v1alpha1.PartitionProfile) bool { return p.Labels[Label] == "true" }
+func ours(p *v1alpha1.PartitionProfile) bool { return p.Labels[v1alpha1.LabelFromChart] == "true" }
 
 // keep makes the object what the file says. One that a person made is left alone.
 func (k *Keeper) keep(ctx context.Context, want, there *v1alpha1.PartitionProfile) error {
 	switch {
 	case there == nil:
 		made := &v1alpha1.PartitionProfile{
-			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{Label: "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: want.Name, Labels: map[string]string{v1alpha1.LabelFromChart: "true"}},
 			Spec:       want.Spec,
 		}
 		if err := k.Client.Create(ctx, made); err != nil {

@@ -1,0 +1,15 @@
+package v1alpha1
+
+// The conditions of a GPUNode.
+const (
+	// ConditionReady: the node follows its desired profile.
+	ConditionReady = "Ready"
+	// ConditionOverruled: label and spec name different profiles. The message says which
+	// one applies.
+	ConditionOverruled = "Overruled"
+	// ConditionConflict: another system serves GPUs of the node, so Tranche leaves them
+	// alone.
+	ConditionConflict = "Conflict"
+	// ConditionSwitching: a switch is under way.
+	ConditionSwitching = "Switching"
+)

@@ -1,0 +1,141 @@
+package v1alpha1
+
+// The reasons of the events that the plugin writes. Their type is in parentheses, and
+// the object where it is not the Node.
+const (
+	// EventGPUUnhealthy (Warning): a GPU is out of service: cause, action, holders.
+	EventGPUUnhealthy = "GPUUnhealthy"
+	// EventGPUHealthy (Normal): a GPU is allocated again.
+	EventGPUHealthy = "GPUHealthy"
+	// EventGPUError (Warning): an error that needs no action.
+	EventGPUError = "GPUError"
+	// EventGPUBusy (Warning): a process without a claim blocks a mode change.
+	EventGPUBusy = "GPUBusy"
+	// EventGPUBusyOver (Normal): the process of GPUBusy ended.
+	EventGPUBusyOver = "GPUBusyOver"
+	// EventPartitionMissing (Warning): an AMD partition that the mode should have is missing.
+	EventPartitionMissing = "PartitionMissing"
+	// EventPartitionMissingOver (Normal): a missing partition returned.
+	EventPartitionMissingOver = "PartitionMissingOver"
+	// EventHeldDeviceGone (Warning): a partition that a claim holds was removed by somebody
+	// else.
+	EventHeldDeviceGone = "HeldDeviceGone"
+	// EventHeldDeviceReleased (Normal): the claim that held a removed partition was released.
+	EventHeldDeviceReleased = "HeldDeviceReleased"
+	// EventForeignPartition (Warning): a partition that Tranche did not create, with the
+	// command that removes it.
+	EventForeignPartition = "ForeignPartition"
+	// EventForeignPartitionRemoved (Normal): a foreign partition was idle and was removed,
+	// because `foreignPartitions=adopt`.
+	EventForeignPartitionRemoved = "ForeignPartitionRemoved"
+	// EventOtherOwner (Warning): another system serves the GPUs, so Tranche does not.
+	EventOtherOwner = "OtherOwner"
+	// EventOtherOwnerGone (Normal): the other system left.
+	EventOtherOwnerGone = "OtherOwnerGone"
+	// EventDriverFound (Normal): a driver was found after the plugin's start or an upgrade.
+	EventDriverFound = "DriverFound"
+	// EventDriverReleased (Normal): a driver was released for an upgrade, and what requested
+	// it.
+	EventDriverReleased = "DriverReleased"
+	// EventHardwareUnusable (Warning): the driver cannot be used. Pods can leave, new ones do
+	// not start.
+	EventHardwareUnusable = "HardwareUnusable"
+	// EventPartitionsNotPublished (Warning): a feature gate of the API server is off: whole
+	// GPUs only.
+	EventPartitionsNotPublished = "PartitionsNotPublished"
+	// EventTaintsNotPublished (Warning): a feature gate of the API server is off: devices
+	// that would be tainted are withheld.
+	EventTaintsNotPublished = "TaintsNotPublished"
+	// EventSharesNotPublished (Warning): no shares, or none of partitions: why.
+	EventSharesNotPublished = "SharesNotPublished"
+	// EventSharesNotLimited (Warning): no MPS daemon works, so memory of shares is not
+	// limited.
+	EventSharesNotLimited = "SharesNotLimited"
+	// EventSharesLimited (Normal): an MPS daemon works now.
+	EventSharesLimited = "SharesLimited"
+	// EventMPSDaemonDied (Warning, also on pods): a daemon that serves shares died and is
+	// started again.
+	EventMPSDaemonDied = "MPSDaemonDied"
+	// EventMPSDaemonRestarted (Normal): a daemon that died works again.
+	EventMPSDaemonRestarted = "MPSDaemonRestarted"
+	// EventStrayDaemonStopped (Warning): a daemon without a claim was stopped.
+	EventStrayDaemonStopped = "StrayDaemonStopped"
+	// EventDaemonsUnreadable (Warning): MPS daemons cannot be listed.
+	EventDaemonsUnreadable = "DaemonsUnreadable"
+	// EventBadSettings (Warning): the sharing configuration has an error (file and key), the
+	// previous one stays.
+	EventBadSettings = "BadSettings"
+	// EventSettingsGood (Normal): the sharing configuration was corrected.
+	EventSettingsGood = "SettingsGood"
+	// EventSettingsApplied (Normal): new sharing settings apply to these GPUs.
+	EventSettingsApplied = "SettingsApplied"
+	// EventSettingsWait (Normal): new sharing settings wait until shares are released.
+	EventSettingsWait = "SettingsWait"
+	// EventSettingsWithoutEffect (Normal): ignored keys of a device plugin configuration.
+	EventSettingsWithoutEffect = "SettingsWithoutEffect"
+	// EventProfileNotRestored (Warning): GPUs do not match the profile after a reboot or
+	// driver reload; retried.
+	EventProfileNotRestored = "ProfileNotRestored"
+	// EventProfileDoesNotFit (Warning): the node's GPUs no longer fit the profile, because
+	// one was removed.
+	EventProfileDoesNotFit = "ProfileDoesNotFit"
+	// EventProfileUnknown (Warning): the stored profile cannot be read; the controller is
+	// asked again.
+	EventProfileUnknown = "ProfileUnknown"
+	// EventGPURemoved (Normal): a GPU from before the reboot is gone, so profiles no longer
+	// count it.
+	EventGPURemoved = "GPURemoved"
+	// EventRebooting (Warning): the plugin reboots the node for the profile.
+	EventRebooting = "Rebooting"
+	// EventGPUNotPublished (Warning): a device or GPU would make the pool invalid and is left
+	// out.
+	EventGPUNotPublished = "GPUNotPublished"
+	// EventPublishFailed (Warning): the slices could not be written.
+	EventPublishFailed = "PublishFailed"
+	// EventReleaseFailed (Warning, on the pod): a device cannot be released yet: why.
+	EventReleaseFailed = "ReleaseFailed"
+	// EventReleaseNotFinished (Warning): a claim was released while its GPU was unreachable;
+	// what it had cannot be removed yet.
+	EventReleaseNotFinished = "ReleaseNotFinished"
+	// EventClaimConflict (Warning): a claim was allocated a device that another claim still
+	// holds.
+	EventClaimConflict = "ClaimConflict"
+	// EventLeftoverReleased (Warning): a device that a deleted claim held was released.
+	EventLeftoverReleased = "LeftoverReleased"
+	// EventLeftoverInUse (Warning): containers of a deleted claim still run.
+	EventLeftoverInUse = "LeftoverInUse"
+	// EventPreparedAgain (Warning): the CDI file of a claim was missing or outdated and was
+	// written again.
+	EventPreparedAgain = "PreparedAgain"
+	// EventLedgerRecordNewer (Warning): a newer version wrote a record that this version
+	// cannot use.
+	EventLedgerRecordNewer = "LedgerRecordNewer"
+	// EventOrphanFileRemoved (Warning): a CDI file without a claim was removed.
+	EventOrphanFileRemoved = "OrphanFileRemoved"
+	// EventRecordRebuilt (Warning): a lost record was rebuilt from the CDI file.
+	EventRecordRebuilt = "RecordRebuilt"
+	// EventLedgerFileBroken (Warning): an unreadable record was set aside.
+	EventLedgerFileBroken = "LedgerFileBroken"
+	// EventLedgerUnreadable (Warning): records of claims cannot be read.
+	EventLedgerUnreadable = "LedgerUnreadable"
+	// EventCDIFilesUnreadable (Warning): CDI files cannot be read.
+	EventCDIFilesUnreadable = "CDIFilesUnreadable"
+	// EventUninstalling (Normal): `helm uninstall` withdrew the GPUs.
+	EventUninstalling = "Uninstalling"
+	// EventUninstallCancelled (Normal): `helm uninstall` failed, and the GPUs are published
+	// again.
+	EventUninstallCancelled = "UninstallCancelled"
+)
+
+// The reasons of the events that the controller writes on the GPUNode, beside those
+// of switches that fail, which have the switch's reason.
+const (
+	// EventSwitchStarted (Normal, on the GPUNode): GPUs are tainted: which, and from which
+	// profile to which.
+	EventSwitchStarted = "SwitchStarted"
+	// EventSwitchSucceeded (Normal, on the GPUNode): the switch is done, and how long it took.
+	EventSwitchSucceeded = "SwitchSucceeded"
+	// EventRepartitioning (Normal, on the pod): the pod was evicted, or deleted after the
+	// deadline.
+	EventRepartitioning = "Repartitioning"
+)

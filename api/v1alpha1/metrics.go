@@ -1,0 +1,54 @@
+package v1alpha1
+
+// The metrics of the plugin. Each comment is the help text of its metric.
+const (
+	// MetricClaimDuration: Histogram: duration of Prepare and Unprepare of a claim.
+	MetricClaimDuration = "tranche_claim_duration_seconds"
+	// MetricClaimInfo: 1 for each device that a pod holds.
+	MetricClaimInfo = "tranche_claim_info"
+	// MetricClaimPhaseDuration: Histogram: duration of each phase of Prepare and Unprepare.
+	MetricClaimPhaseDuration = "tranche_claim_phase_duration_seconds"
+	// MetricPreparedDevices: Devices that claims hold.
+	MetricPreparedDevices = "tranche_prepared_devices"
+	// MetricPublishErrors: Failed attempts to publish the node's ResourceSlices.
+	MetricPublishErrors = "tranche_publish_errors_total"
+	// MetricPublishedDevices: Devices that the node publishes, overlapping ones included.
+	MetricPublishedDevices = "tranche_published_devices"
+	// MetricReconcileFindings: Repairs by the reconciler; reasons as in the events.
+	MetricReconcileFindings = "tranche_reconcile_findings_total"
+	// MetricShareFraction: Fraction that a claim was allocated from a share, 0 to 1.
+	MetricShareFraction = "tranche_share_fraction"
+	// MetricShareInfo: 1 for each share that a claim holds.
+	MetricShareInfo = "tranche_share_info"
+	// MetricShareMemory: Memory that a claim was allocated from a share.
+	MetricShareMemory = "tranche_share_memory_bytes"
+	// MetricShareMemoryLimit: Memory limit of a claim; absent where nothing enforces one.
+	MetricShareMemoryLimit = "tranche_share_memory_limit_bytes"
+)
+
+// The metrics of the controller.
+const (
+	// MetricGPUNodeNotReadySince: Unix time since when a node does not follow its profile;
+	// absent if it does, or only waits for other nodes.
+	MetricGPUNodeNotReadySince = "tranche_gpu_node_not_ready_since_seconds"
+	// MetricGPUNodesNotReady: Nodes that do not follow their profile, by the reason of the
+	// condition Ready.
+	MetricGPUNodesNotReady = "tranche_gpu_nodes_not_ready"
+	// MetricGPUNodesOverdue: Nodes whose switch has passed the deadline of its state.
+	MetricGPUNodesOverdue = "tranche_gpu_nodes_overdue"
+	// MetricGPUNodes: Nodes with GPUs by the state of their switch.
+	MetricGPUNodes = "tranche_gpu_nodes"
+	// MetricSwitchDuration: Histogram: duration of switches, without waiting for other
+	// nodes.
+	MetricSwitchDuration = "tranche_switch_duration_seconds"
+	// MetricSwitchEvictions: Evictions of pods: evicted, refused, forced.
+	MetricSwitchEvictions = "tranche_switch_evictions_total"
+	// MetricSwitchStateDuration: Histogram: time that nodes spent in each state of a switch.
+	MetricSwitchStateDuration = "tranche_switch_state_duration_seconds"
+	// MetricSwitches: Finished switches.
+	MetricSwitches = "tranche_switches_total"
+	// MetricSwitchingNodesLimit: Nodes that may be in a switch at once.
+	MetricSwitchingNodesLimit = "tranche_switching_nodes_limit"
+	// MetricSwitchingNodes: Nodes in a switch, as maxUnavailable counts them.
+	MetricSwitchingNodes = "tranche_switching_nodes"
+)

@@ -1,0 +1,91 @@
+package v1alpha1
+
+// Reasons of the conditions of a GPUNode that nobody has to act on. The reason of
+// ConditionSwitching is the State.
+const (
+	// ReasonApplied: the node follows its profile.
+	ReasonApplied = "Applied"
+	// ReasonNoGPUs: the node has no GPUs.
+	ReasonNoGPUs = "NoGPUs"
+	// ReasonSwitching: a switch is under way.
+	ReasonSwitching = "Switching"
+	// ReasonNone: the condition is false and there is nothing to say.
+	ReasonNone = "None"
+)
+
+// Reasons of ConditionReady while the node keeps what is applied, of ConditionOverruled
+// and of ConditionConflict.
+const (
+	// ReasonProfileNotFound: there is no such profile. `kubectl tranche profiles` lists
+	// them.
+	ReasonProfileNotFound = "ProfileNotFound"
+	// ReasonDisabled: `spec.enabled` of the GPUNode is false.
+	ReasonDisabled = "Disabled"
+	// ReasonNodeNotFound: the Node is gone: `kubectl delete gpunode NODE`.
+	ReasonNodeNotFound = "NodeNotFound"
+	// ReasonControlPlaneNotNamed: a control plane node follows only `spec.profile` of its
+	// GPUNode, which names none.
+	ReasonControlPlaneNotNamed = "ControlPlaneNotNamed"
+	// ReasonNoReport: the plugin has not reported yet. Check the node's plugin.
+	ReasonNoReport = "NoReport"
+	// ReasonConflict: another system serves GPUs of the node. Remove it.
+	ReasonConflict = "Conflict"
+	// ReasonOtherOwner: the message names the system that serves GPUs of the node.
+	ReasonOtherOwner = "OtherOwner"
+	// ReasonLabelHolds: label and `spec.profile` differ. Remove one.
+	ReasonLabelHolds = "LabelHolds"
+	// ReasonSpecHolds: labels do not count on control plane nodes. Set `spec.profile` of the
+	// GPUNode.
+	ReasonSpecHolds = "SpecHolds"
+)
+
+// Reasons of a switch that the controller ends without the profile.
+const (
+	// ReasonPluginSilent: the plugin did not answer in time. Check the node's plugin.
+	ReasonPluginSilent = "PluginSilent"
+	// ReasonInvalidPlan: the plugin named GPUs that the node does not have. Restart its pod;
+	// if it recurs, report a bug.
+	ReasonInvalidPlan = "InvalidPlan"
+	// ReasonDrainBlocked: a pod cannot be evicted, so none was: `status.switch.blockers`
+	// names it. Change its PodDisruptionBudget, delete it, or set `afterDeadline: Force`.
+	ReasonDrainBlocked = "DrainBlocked"
+	// ReasonTaintFailed: the node could not be tainted. Read the controller's log; check its
+	// permissions.
+	ReasonTaintFailed = "TaintFailed"
+	// ReasonDrainDeadline: pods did not leave in time. End them, extend `drainDeadline`, or
+	// set `afterDeadline: Force`.
+	ReasonDrainDeadline = "DrainDeadline"
+	// ReasonRebootRequired: GPUs change only after a reboot. Set `reboot: Allowed`, or reboot
+	// the node. After two reboots: find what fails at boot, then change the profile.
+	ReasonRebootRequired = "RebootRequired"
+	// ReasonRebootFailed: the node did not come back in time. Check it.
+	ReasonRebootFailed = "RebootFailed"
+	// ReasonNotVerified: node and API server disagree. Read the message and the plugin's log.
+	ReasonNotVerified = "NotVerified"
+	// ReasonRollbackFailed: the previous profile could not be restored. Fix what the message
+	// names; the next attempt starts from there.
+	ReasonRollbackFailed = "RollbackFailed"
+	// ReasonSuperseded: another profile was requested meanwhile.
+	ReasonSuperseded = "Superseded"
+	// ReasonOther: the plugin gave a reason that no condition can have.
+	ReasonOther = "Other"
+)
+
+// Reasons of a Task that is not Planned or Done. A switch that fails for one has it, too.
+const (
+	// ReasonProfileDoesNotFit: the GPUs cannot be what the profile says. The message lists
+	// each GPU.
+	ReasonProfileDoesNotFit = "ProfileDoesNotFit"
+	// ReasonForeignPartition: partitions that Tranche did not create are in the way. Remove
+	// them, or exclude the GPU from the rule.
+	ReasonForeignPartition = "ForeignPartition"
+	// ReasonInUse: a claim or a process holds a GPU that has to change. End the process that
+	// the message names.
+	ReasonInUse = "InUse"
+	// ReasonNeedsReset: a GPU changes only after a reset, which was refused. Set
+	// `reboot: Allowed`, or reboot the node.
+	ReasonNeedsReset = "NeedsReset"
+	// ReasonHardwareFailed: the GPU or its driver did not do what it was told. Read the
+	// message and `dmesg`.
+	ReasonHardwareFailed = "HardwareFailed"
+)

@@ -1,0 +1,47 @@
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The taints of Tranche.
+const (
+	// TaintRepartitioning marks devices of GPUs that a profile switch changes, and devices
+	// that the new profile does not offer. The value is the profile.
+	TaintRepartitioning = "tranche.dev/repartitioning"
+	// TaintOtherOwner marks devices of a GPU that another system serves. The value names it.
+	TaintOtherOwner = "gpu.tranche.dev/other-owner"
+	// TaintUnhealthy marks all devices of a GPU with a fatal error or without an answer,
+	// and a single AMD partition that is missing.
+	TaintUnhealthy = "gpu.tranche.dev/unhealthy"
+	// TaintBusy marks devices that need another mode of their GPU, while a process without
+	// a claim blocks the change.
+	TaintBusy = "gpu.tranche.dev/busy"
+	// TaintDriverUpgrade marks devices of GPUs whose driver is being replaced.
+	TaintDriverUpgrade = "gpu.tranche.dev/driver-upgrade"
+	// TaintForeignPartition marks devices that overlap a partition that Tranche did not
+	// create. The value is its profile and position.
+	TaintForeignPartition = "gpu.tranche.dev/foreign-partition"
+	// TaintNotOffered marks devices that claims hold and that the node's profile no longer
+	// offers.
+	TaintNotOffered = "gpu.tranche.dev/not-offered"
+)
+
+// RepartitioningTaintValue is the value of the taint while a node is switched to a
+// profile: the profile's name, cut and completed by a hash where it is longer than the
+// 63 characters that a taint value can have; "none" for no profile.
+func RepartitioningTaintValue(profile string) string {
+	const most = validation.LabelValueMaxLength
+	switch {
+	case profile == "":
+		return "none"
+	case len(profile) <= most:
+		return profile
+	}
+	sum := sha256.Sum256([]byte(profile))
+	return strings.TrimRight(profile[:most-9], "-.") + "-" + hex.EncodeToString(sum[:4])
+}

@@ -86,7 +86,7 @@ type follower struct {
 	restored     string
 	restoreAgain time.Time
 	restorePause time.Duration
-	notRestored  string
+	notRestored  error
 }
 
 func newFollower(p *plugin) *follower {
@@ -346,15 +346,15 @@ func (f *follower) restore(ctx context.Context) {
 // tellRestored says once why something could not be put back, and when it is tried again.
 func (f *follower) tellRestored(ctx context.Context, err error) {
 	if err == nil {
-		f.restoreAgain, f.notRestored = time.Time{}, ""
+		f.restoreAgain, f.notRestored = time.Time{}, nil
 		return
 	}
 	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.Config.restorePause, firstRestore)), lastRestore)
 	f.restoreAgain = time.Now().Add(f.restorePause)
-	if text := err.Error(); text != f.notRestored {
-		f.notRestored = text
-		f.events.warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+text)
+	if known := f.notRestored; known == nil || known.Error() != err.Error() {
+		f.events.warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
 	}
+	f.notRestored = err
 }
 
 // loads identifies the GPUs that are there, and the loads of their drivers.

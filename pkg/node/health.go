@@ -188,18 +188,19 @@ func nameOf(r *ledger.Record) string {
 // GPU, or of all if pciAddress is empty. Several claims can hold one device, if
 // all but one have admin access, or if it is shared.
 func (p *plugin) holders(pciAddress string) map[string]string {
-	holders := map[string]string{}
+	names := map[string][]string{}
 	for _, r := range claim.InUse(p.claims.Ledger.List()) {
 		for _, d := range r.Devices {
 			text := nameOf(&r) + p.partOf(r.Claim, d)
-			switch before := holders[d.Name]; {
-			case pciAddress != "" && d.Placement.GPU != pciAddress:
-			case before == "":
-				holders[d.Name] = text
-			case !strings.Contains(before, text): // two requests of one claim
-				holders[d.Name] = before + "; " + text
+			// A claim may have a device for two requests.
+			if (pciAddress == "" || d.Placement.GPU == pciAddress) && !slices.Contains(names[d.Name], text) {
+				names[d.Name] = append(names[d.Name], text)
 			}
 		}
+	}
+	holders := map[string]string{}
+	for device, all := range names {
+		holders[device] = strings.Join(all, "; ")
 	}
 	return holders
 }

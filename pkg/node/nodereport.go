@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/reshape"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -143,12 +144,10 @@ func (f *follower) heldOf(c *gpuState) []string {
 }
 
 // notRestoredOn is why a GPU could not be put back, empty if it was.
-func (f *follower) notRestoredOn(gpuID string) string {
+func (f *follower) notRestoredOn(pciAddress string) string {
 	var why []string
-	for _, text := range strings.Split(f.notRestored, "; ") {
-		if strings.Contains(text, gpuID) {
-			why = append(why, text)
-		}
+	for _, err := range reshape.OfGPU(f.notRestored, pciAddress) {
+		why = append(why, err.Error())
 	}
 	return strings.Join(why, "; ")
 }
@@ -159,7 +158,7 @@ func (f *follower) pendingOf(c *gpuState) []string {
 	if later := f.sharing.waiting(c.Name()); later != "" {
 		pending = append(pending, "when no share of the GPU is held: "+later)
 	}
-	switch why := f.notRestoredOn(c.Name()); {
+	switch why := f.notRestoredOn(c.PCIAddress); {
 	case why != "":
 		pending = append(pending, "it is not as the profile wants it, which is tried again: "+why)
 	case f.profile.Behind(c.PCIAddress) && f.roster.lost(c.PCIAddress):

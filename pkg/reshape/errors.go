@@ -24,6 +24,36 @@ func (u unfit) Error() string { return string(u) }
 
 func (u unfit) Is(target error) bool { return target == errUnfit }
 
+// gpuError is an error of GPUs, by PCI address. What it says names them where that helps.
+type gpuError struct {
+	error
+	gpus []string
+}
+
+func (e *gpuError) Unwrap() error { return e.error }
+
+// about has the errors that were joined into one, and that name no GPU yet, name these.
+func about(err error, gpus ...string) error {
+	all := slices.Clone(each(err))
+	for i, e := range all {
+		// One that was given a text of its own since is about all of them.
+		if _, named := e.(*gpuError); !named { //nolint:errorlint // see above
+			all[i] = &gpuError{e, gpus}
+		}
+	}
+	return join(all...)
+}
+
+// OfGPU lists what an error of this package says of a GPU.
+func OfGPU(err error, pciAddress string) (of []error) {
+	for _, e := range each(err) {
+		if named := (*gpuError)(nil); errors.As(e, &named) && slices.Contains(named.gpus, pciAddress) {
+			of = append(of, e)
+		}
+	}
+	return of
+}
+
 // several are errors of several GPUs.
 type several []error
 
@@ -43,7 +73,9 @@ func join(errs ...error) error {
 	var all several
 	for _, err := range errs {
 		for _, e := range each(err) {
-			if !slices.ContainsFunc(all, func(known error) bool { return known.Error() == e.Error() }) {
+			if at := slices.IndexFunc(all, func(known error) bool { return known.Error() == e.Error() }); at >= 0 {
+				all[at] = both(all[at], e)
+			} else {
 				all = append(all, e)
 			}
 		}
@@ -52,6 +84,16 @@ func join(errs ...error) error {
 		return nil
 	}
 	return all
+}
+
+// both is an error that was told of some GPUs and is told of others, too.
+func both(known, again error) error {
+	a, named := known.(*gpuError) //nolint:errorlint // an error around it is another one
+	b, other := again.(*gpuError) //nolint:errorlint // the same
+	if !named || !other {
+		return known
+	}
+	return &gpuError{a.error, slices.Concat(a.gpus, b.gpus)}
 }
 
 // each lists the errors that were joined into one.
@@ -94,11 +136,12 @@ func failed(err error) v1alpha1.Task {
 // refusal says why a plan must not be carried out.
 func (n *Node) refusal(plan Plan) error {
 	var errs []error
-	for _, text := range plan.Refused {
-		errs = append(errs, unfit(text))
+	for _, r := range plan.Refused {
+		errs = append(errs, about(unfit(r.Why), r.GPU))
 	}
 	if step := memoryStep(plan); step != nil && !n.MemoryModes {
-		errs = append(errs, unfit(fmt.Sprintf("%s: the driver would have to be loaded anew for it, which amd.memoryModes=true in the chart's values lets the plugin do", step)))
+		err := unfit(fmt.Sprintf("%s: the driver would have to be loaded anew for it, which amd.memoryModes=true in the chart's values lets the plugin do", step))
+		errs = append(errs, about(err, plan.withMemoryStep()...))
 	}
 	for _, p := range plan.Foreign {
 		how := "; whoever made it must remove it"
@@ -107,7 +150,7 @@ func (n *Node) refusal(plan Plan) error {
 				how = "; to free it, run on the node: " + command
 			}
 		}
-		errs = append(errs, fmt.Errorf("partition %s (%s) is in the way and %w%s", p.Name(), p.ID, errForeign, how))
+		errs = append(errs, about(fmt.Errorf("partition %s (%s) is in the way and %w%s", p.Name(), p.ID, errForeign, how), p.GPU))
 	}
 	return join(errs...)
 }
@@ -117,7 +160,7 @@ func inTheWay(plan Plan) error {
 	var errs []error
 	for _, c := range plan.GPUs {
 		if len(c.InTheWay) > 0 {
-			errs = append(errs, fmt.Errorf("GPU %s is %w by %s", c.Name(), gpu.ErrInUse, byClaims(c.InTheWay)))
+			errs = append(errs, about(fmt.Errorf("GPU %s is %w by %s", c.Name(), gpu.ErrInUse, byClaims(c.InTheWay)), c.PCIAddress))
 		}
 	}
 	return join(errs...)
@@ -136,7 +179,8 @@ func (n *Node) lostInTheWay(plan Plan) error {
 			continue
 		}
 		if holders := holdersOf(c.PCIAddress, n.Claims.Held([]string{c.PCIAddress})); len(holders) > 0 {
-			errs = append(errs, fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, c.Name(), gpu.ErrInUse, byClaims(holders)))
+			err := fmt.Errorf("%s: GPU %s, which does not answer, is %w by %s", step, c.Name(), gpu.ErrInUse, byClaims(holders))
+			errs = append(errs, about(err, append(plan.withMemoryStep(), c.PCIAddress)...))
 		}
 	}
 	return join(errs...)
@@ -161,7 +205,9 @@ func leftOver(plan Plan) string {
 			texts = append(texts, fmt.Sprintf("claim %s holds %s", h.Claim, h.Device))
 		}
 	}
-	texts = append(texts, plan.Refused...)
+	for _, r := range plan.Refused {
+		texts = append(texts, r.Why)
+	}
 	for _, p := range plan.Foreign {
 		texts = append(texts, fmt.Sprintf("partition %s has appeared", p.Name()))
 	}

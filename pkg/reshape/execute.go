@@ -120,7 +120,7 @@ func (n *Node) reshape(ctx context.Context, g group, seen []GPU) error {
 		wg.Go(func() {
 			g := g
 			g.Node, g.gpus = n, gpus
-			errs[i] = g.change(ctx)
+			errs[i] = about(g.change(ctx), addresses(gpus)...)
 		})
 	}
 	wg.Wait()
@@ -245,6 +245,17 @@ func memoryStep(plan Plan) *Step {
 	return nil
 }
 
+// withMemoryStep are the PCI addresses of the GPUs whose memory mode changes.
+func (p Plan) withMemoryStep() []string {
+	var gpus []string
+	for _, c := range p.GPUs {
+		if len(c.Steps) > 0 && c.Steps[0].Op == OpMemory {
+			gpus = append(gpus, c.PCIAddress)
+		}
+	}
+	return gpus
+}
+
 // changeEach takes the steps of each GPU, all GPUs at once.
 func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record) error {
 	errs := make([]error, len(g.gpus))
@@ -257,7 +268,7 @@ func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record)
 					steps = c.Steps
 				}
 			}
-			errs[i] = g.changeOne(ctx, g.gpus[i], steps, held)
+			errs[i] = about(g.changeOne(ctx, g.gpus[i], steps, held), g.gpus[i].PCIAddress)
 		})
 	}
 	wg.Wait()

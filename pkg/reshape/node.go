@@ -188,7 +188,7 @@ func (n *Node) sure(ctx context.Context, seen []GPU, wanted followed) (Plan, err
 			return err
 		})
 		if err != nil {
-			return Plan{}, err
+			return Plan{}, about(err, gpuID)
 		}
 	}
 	aim(seen, wanted.Shapes)
@@ -206,7 +206,11 @@ func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record
 	all, errs := make([]GPU, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
 	for i := range gpus {
-		wg.Go(func() { all[i], errs[i] = n.look(ctx, gpus[i], held) })
+		wg.Go(func() {
+			var err error
+			all[i], err = n.look(ctx, gpus[i], held)
+			errs[i] = about(err, gpus[i].PCIAddress)
+		})
 	}
 	wg.Wait()
 	var seen []GPU

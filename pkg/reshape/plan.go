@@ -87,15 +87,22 @@ func (s Step) String() string {
 type Plan struct {
 	// GPUs have something to do, in PCI order.
 	GPUs []GPUPlan
-	// Refused says why the GPUs cannot be what is wanted, one text for each reason.
-	// Nothing must then be changed.
-	Refused []string
+	// Refused says why GPUs cannot be what is wanted. Nothing must then be changed.
+	Refused []Refusal
 	// Foreign are partitions that Tranche did not make and that are in the way.
 	// Nothing must be changed while they are there.
 	Foreign []gpu.Partition
 	// Shrinking are the names of other GPUs: their hardware stays as it is, but they do
 	// not offer all of their devices afterwards.
 	Shrinking []string
+}
+
+// Refusal says why a GPU cannot be what is wanted.
+type Refusal struct {
+	// GPU is its PCI address.
+	GPU string
+	// Why names the GPU, too.
+	Why string
 }
 
 // GPUPlan is what has to change on one GPU.
@@ -155,7 +162,7 @@ func (c *planner) stepAt(op Op, p gpu.Placement) {
 }
 
 func (c *planner) refuse(format string, args ...any) {
-	c.plan.Refused = append(c.plan.Refused, "GPU "+c.Name()+" "+fmt.Sprintf(format, args...))
+	c.plan.Refused = append(c.plan.Refused, Refusal{GPU: c.PCIAddress, Why: "GPU " + c.Name() + " " + fmt.Sprintf(format, args...)})
 }
 
 // mustLeave puts those of the holders in the way that a test names.

@@ -87,7 +87,11 @@ type outcome struct {
 }
 
 func outcomeOf(plan Plan) outcome {
-	o := outcome{refused: strings.Join(plan.Refused, "; ")}
+	var refused []string
+	for _, r := range plan.Refused {
+		refused = append(refused, r.Why)
+	}
+	o := outcome{refused: strings.Join(refused, "; ")}
 	for _, c := range plan.GPUs {
 		for _, s := range c.Steps {
 			o.steps = append(o.steps, s.String())

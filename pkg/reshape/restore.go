@@ -29,7 +29,7 @@ func (n *Node) Restore(ctx context.Context) error {
 	seen, silent := n.survey(ctx)
 	wanted, err := n.choose(in.Applied.Wish, seen)
 	if err != nil {
-		return join(silent, err)
+		return join(silent, about(err, addresses(n.GPUs())...))
 	}
 	if _, err := n.sure(ctx, seen, wanted); err != nil {
 		return join(silent, err)
@@ -100,7 +100,7 @@ func (n *Node) memoryObstacle(seen []GPU) error {
 		return n.refusal(amd)
 	}
 	if err := inTheWay(amd); err != nil {
-		return fmt.Errorf("%s: %w", step, err)
+		return about(fmt.Errorf("%s: %w", step, err), plan.withMemoryStep()...)
 	}
 	return n.lostInTheWay(amd)
 }

@@ -98,8 +98,8 @@ func contract(t *testing.T) (all []constant) {
 	return all
 }
 
-// TestNamesOfTheContractAreConstants: no program spells a name that it shares. Reasons
-// and conditions of one word are words of other things, too.
+// TestNamesOfTheContractAreConstants: no program spells a name that it shares, and the
+// chart no other ones. Reasons and conditions of one word are words of other things, too.
 func TestNamesOfTheContractAreConstants(t *testing.T) {
 	word := regexp.MustCompile(`^[A-Z][a-z]+$`)
 	names := map[string]string{}
@@ -113,6 +113,18 @@ func TestNamesOfTheContractAreConstants(t *testing.T) {
 			s, _ := text(n)
 			assert.Empty(t, names[s], "%q is the constant of this name", s)
 		})
+	}
+	// The chart cannot use the constants; what it names is one.
+	name := regexp.MustCompile(`\b(gpu\.)?tranche\.dev/[a-z-]+\b`)
+	for _, pattern := range []string{"values.yaml", "templates/*"} {
+		files, err := filepath.Glob("../deployments/helm/tranche/" + pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			for _, found := range name.FindAllString(read(t, file), -1) {
+				assert.Contains(t, names, found, file)
+			}
+		}
 	}
 }
 

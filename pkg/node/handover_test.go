@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -112,7 +113,7 @@ func TestWritesOfAHandover(t *testing.T) {
 
 	tainted := func(n int) {
 		for i := range gpus[:n] {
-			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+			gpus[i].Taints = append(gpus[i].Taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: fmt.Sprint(len(gpus[i].Taints)), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 		}
 	}
 	for _, n := range []int{0, 1, 2, 8} {

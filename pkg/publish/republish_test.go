@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -123,7 +124,7 @@ func TestWrites(t *testing.T) {
 
 	gpus = gpusOf(t, inventory)
 	run = server.run(t, gpus, 0)
-	gpus[3].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	gpus[3].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	run.update(t, gpus, 1)
 	run.update(t, gpus, 0)
 	gpus[3].Taints = nil
@@ -152,7 +153,7 @@ func TestAMDWrites(t *testing.T) {
 	}
 	run = server.run(t, gpusOf(t, inventory), 0)
 	gpus[3].DeviceTaints = map[string][]resourceapi.DeviceTaint{
-		gpus[3].Placements[0].Name(): {{Key: "gpu.tranche.dev/busy", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+		gpus[3].Placements[0].Name(): {{Key: v1alpha1.TaintBusy, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
 	}
 	run.update(t, gpus, 1)
 }

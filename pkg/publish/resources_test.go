@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -38,7 +39,7 @@ func TestLimits(t *testing.T) {
 
 func checkLimits(t *testing.T, gpus []publish.GPU) {
 	t.Helper()
-	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	gpus[0].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	published := slicesOf(t, gpus)
 	require.Len(t, published, 2)
 	sets, devices := published[0].Spec.SharedCounters, published[1].Spec.Devices
@@ -179,8 +180,8 @@ func TestWithheld(t *testing.T) {
 func TestTaintsAreOnAllDevicesOfTheGPU(t *testing.T) {
 	gpus := gpusOf(t, machineOf(t, "H100-80GB", 2))
 	taints := []resourceapi.DeviceTaint{
-		{Key: "gpu.tranche.dev/other-owner", Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-		{Key: "gpu.tranche.dev/unhealthy", Effect: resourceapi.DeviceTaintEffectNoExecute},
+		{Key: v1alpha1.TaintOtherOwner, Value: "nvidia-device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoExecute},
 	}
 	gpus[1].Taints = taints
 	published := slicesOf(t, gpus)

@@ -12,12 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
 // busyTaint is on what a GPU cannot be switched to at the moment.
-const busyTaint = "gpu.tranche.dev/busy"
+const busyTaint = v1alpha1.TaintBusy
 
 // setAMDFaults makes the simulated GPUs of node-c fail from now on.
 func (s *suite) setAMDFaults(faults amdgpu.Faults) {

@@ -11,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const (
-	upgradeTaint = "gpu.tranche.dev/driver-upgrade"
-	upgradeLabel = "tranche.dev/driver-upgrade"
+	upgradeTaint = v1alpha1.TaintDriverUpgrade
+	upgradeLabel = v1alpha1.LabelDriverUpgrade
 )
 
 // waitTainted waits until a number of node-a's devices have a taint.

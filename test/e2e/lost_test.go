@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -42,7 +43,7 @@ func TestAPodLeavesALostGPU(t *testing.T) {
 // A CUDA process without a claim on the first GPU keeps it from turning MIG on. MIG
 // pods run on the other GPUs.
 func TestABusyGPUAttractsNoPods(t *testing.T) {
-	const busyTaint = "gpu.tranche.dev/busy"
+	const busyTaint = v1alpha1.TaintBusy
 	s := start(t)
 	first := s.machine(nodeA).GPUs[0]
 	if first.MIGMode { // an earlier test left it on: a whole GPU turns it off

@@ -9,10 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
 // ownerTaint is on the devices of GPUs that another system serves.
-const ownerTaint = "gpu.tranche.dev/other-owner"
+const ownerTaint = v1alpha1.TaintOtherOwner
 
 // While another system serves the GPUs of a node, Tranche gives out nothing
 // new of them, and says on the node who it is and what to do.

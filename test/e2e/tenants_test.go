@@ -26,7 +26,7 @@ func TestTenantsDoNotHoldUpASwitch(t *testing.T) {
 	s.deploy("tolerant", nodeA, 2, fromTemplate("tolerant"), func(spec *corev1.PodSpec) {
 		spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	})
-	const clientLabel = "tranche.dev/gpu-client"
+	const clientLabel = v1alpha1.LabelGPUClient
 	s.labelNode(nodeA, clientLabel, "true")
 	t.Cleanup(func() { s.labelNode(nodeA, clientLabel, "") })
 	client := newPod("client")

@@ -12,14 +12,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 const (
-	foreignTaint   = "gpu.tranche.dev/foreign-partition"
-	unhealthyTaint = "gpu.tranche.dev/unhealthy"
+	foreignTaint   = v1alpha1.TaintForeignPartition
+	unhealthyTaint = v1alpha1.TaintUnhealthy
 )
 
 // A partition that somebody makes by hand is left alone: what it covers is

@@ -38,7 +38,7 @@ func Switching() Scene {
 		Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node, so their modes and partitions are left alone: mig-manager")
 	in.GPUNodes = []v1alpha1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
-	repartitioning := resourceapi.DeviceTaint{Key: "tranche.dev/repartitioning", Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	repartitioning := resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	pool := "node-a/" + GPUOf(0)
 	in.Rules = []resourceapi.DeviceTaintRule{{Spec: resourceapi.DeviceTaintRuleSpec{DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: &pool}, Taint: repartitioning}}}
 	in.Rules[0].Name = "tranche-node-a-" + GPUOf(0)

@@ -128,6 +128,39 @@ func TestNamesOfTheContractAreConstants(t *testing.T) {
 	}
 }
 
+// TestNamesOfTheContractAreUsed: nobody documents a name that no program writes or reads,
+// and events have the type that their comment says.
+func TestNamesOfTheContractAreUsed(t *testing.T) {
+	writers := map[string]string{"warn": "Warning", "warnPod": "Warning", "lastWords": "Warning", "note": "Normal"}
+	used, types := map[string]bool{}, map[string]string{}
+	for _, folder := range []string{"../pkg", "../cmd"} {
+		inspect(t, folder, func(n ast.Node) {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if from, ok := n.X.(*ast.Ident); ok && from.Name == "v1alpha1" {
+					used[n.Sel.Name] = true
+				}
+			case *ast.CallExpr:
+				writer, ok := n.Fun.(*ast.SelectorExpr)
+				if !ok || writers[writer.Sel.Name] == "" {
+					return
+				}
+				for _, argument := range n.Args {
+					if reason, ok := argument.(*ast.SelectorExpr); ok {
+						types[reason.Sel.Name] = writers[writer.Sel.Name]
+					}
+				}
+			}
+		})
+	}
+	for _, c := range contract(t) {
+		assert.True(t, used[c.name], "no program uses v1alpha1.%s", c.name)
+		if wanted := types[c.name]; strings.HasPrefix(c.name, "Event") && wanted != "" {
+			assert.Equal(t, wanted, strings.Split(c.about, ",")[0], c.name)
+		}
+	}
+}
+
 // TestTablesOfFlags: names and usages of the flags that each program defines itself.
 func TestTablesOfFlags(t *testing.T) {
 	for name, folders := range map[string][]string{

@@ -1,6 +1,10 @@
 // Package v1alpha1 is the first version of the API objects of Tranche: what
 // administrators want of the GPUs of a node.
 //
+// Names that several programs share, and that administrators read, are constants here:
+// taints, labels, conditions, reasons, events and metrics. The tables of the
+// documentation are made of their comments.
+//
 // It imports nothing of ours, so that other programs can use it.
 //
 // +kubebuilder:object:generate=true

@@ -89,5 +89,5 @@ func (r *Reconciler) tellPod(p *Pod, profile string, force bool) {
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-	}, nil, corev1.EventTypeNormal, "Repartitioning", "Evict", "%s", note)
+	}, nil, corev1.EventTypeNormal, v1alpha1.EventRepartitioning, "Evict", "%s", note)
 }

@@ -223,6 +223,7 @@ func (m *Module) takeOut(ctx context.Context, managed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.UnloadPatience, unloadPatience))
 	defer cancel()
 	said, err := m.host(ctx, "modprobe", "-r", m.Name)
+	// modprobe and rmmod end with 1 whatever is wrong: only their words tell.
 	if err != nil && managed && strings.Contains(said, "not found") {
 		// modprobe knows the modules of the host's folders only, and an operator brings
 		// its own along. Without one, nobody could put it in again.

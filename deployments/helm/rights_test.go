@@ -80,7 +80,7 @@ var (
 		{"apps/daemonsets get here", "pkg/uninstall/give.go", "DaemonSets(g.Namespace).Get(ctx"},
 		{"apps/deployments get here", "pkg/uninstall/controller.go", "Deployments(c.Namespace).Get(ctx"},
 		{"apps/deployments/scale patch here", "pkg/uninstall/controller.go", `Patch(ctx, c.Controller, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")`},
-		{"coordination.k8s.io/leases delete here", "pkg/uninstall/lease.go", "Leases(c.Namespace).Delete(ctx, leaseName"},
+		{"coordination.k8s.io/leases delete here", "pkg/uninstall/lease.go", "Leases(c.Namespace).Delete(ctx, v1alpha1.ControllerName"},
 		{"/pods list here", "pkg/uninstall/controller.go", "Pods(c.Namespace).List(ctx"},
 	}
 )

@@ -32,7 +32,7 @@ var workloads = []struct {
 	name, class string
 	limit       float64
 }{
-	{"1g.10gb", "gpu-mig-1g-10gb.tranche.dev", 0.7},
+	{"1g.10gb", "gpu-mig-1g-10gb.tranche.dev", 0.85},
 	{"a whole GPU", "gpu.tranche.dev", 1},
 }
 

@@ -4,7 +4,7 @@
 // cmd/internal/plugin:
 //
 //   - vendor.go: [Vendor] names the vendor, opens its driver and recognises what
-//     other software on the node does with its GPUs.
+//     other software on the node does with its GPUs; owners.go has what that takes.
 //   - driver.go: [Driver] is what every driver does, with optional interfaces for
 //     what only some GPUs can do.
 //   - machine.go: [Machine] is what the plugin runs on: the vendors and what is

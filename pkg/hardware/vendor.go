@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -18,6 +20,21 @@ type Vendor interface {
 	// cannot be used, it returns both an error and an Opened without Driver. The
 	// caller tries again later, never twice at the same time.
 	Open(ctx context.Context) (*Opened, error)
+
+	// OwnerDRADrivers and OwnerPrograms name what Owners wants evidence of: DRA drivers
+	// that publish the vendor's GPUs, and programs that need CAP_SYS_ADMIN on the host.
+	OwnerDRADrivers() []string
+	OwnerPrograms() []string
+	// Owners recognises other systems that serve the vendor's GPUs.
+	Owners(e Evidence) []Owner
+
+	// UpgradeSignal says what on a node tells that the vendor's driver is being
+	// replaced and must be released ("the node's label a=b"). Empty: nothing does.
+	UpgradeSignal(node *corev1.Node) string
+
+	// NodeLabels are the labels of a node that describe its GPUs of this vendor. The
+	// keys are always the same; a label with an empty value is removed.
+	NodeLabels(gpus []gpu.GPU) map[string]string
 }
 
 // Opened is a driver that was found.

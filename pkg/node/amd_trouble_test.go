@@ -284,7 +284,7 @@ func label(t *testing.T, api *fake.Clientset, profile string) error {
 	t.Helper()
 	n := nodeWith(map[corev1.ResourceName]string{})
 	n.Name, n.UID = nodeName, "node-uid"
-	n.Labels = map[string]string{configManagerLabel: profile}
+	n.Labels = map[string]string{"dcm.amd.com/gpu-config-profile": profile}
 	_, err := api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	return err
 }

@@ -3,8 +3,7 @@
 //
 // node.go starts and stops everything, driver.go answers the kubelet. vendor.go is a
 // vendor whose driver is there, hardware.go makes one of the GPUs of all, and
-// openhardware.go opens their drivers; only owners.go, upgrade.go and labels.go know a
-// vendor by name. look.go looks at the GPUs, health.go at how
+// openhardware.go opens their drivers. look.go looks at the GPUs, health.go at how
 // they are, obstacles.go at what cannot be had of them now, GPUs.go keeps what is
 // known of them, publisher.go publishes it.
 //
@@ -14,7 +13,7 @@
 // devicehealth.go tells the kubelet how the devices are that claims hold,
 // claimstatus.go, metadata.go and sharemetrics.go tell others what they have.
 //
-// owners.go and migmanager.go look out for other systems that serve the same GPUs, features.go and
+// owners.go, watch.go and processes.go look out for other systems that serve the same GPUs, features.go and
 // restrict.go for a cluster that keeps less than we publish, nodewatch.go for what
 // is said of the node. lock.go, turn.go, sockets.go and registration.go let one
 // plugin follow another. uninstall.go and leave.go end it all.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -24,6 +25,7 @@ func pluginOf(t *testing.T, c *Config) *plugin {
 	node := newNodeWatch(fake.NewClientset(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
 	vendors, err := c.Machine.Vendors()
 	require.NoError(t, err)
+	node.vendors = vendors
 	return &plugin{
 		Config: c, node: node, drivers: &drivers{}, hardware: &nodeGPUs{}, roster: &roster{}, events: silentEvents(),
 		openers: openersOf(vendors),
@@ -36,9 +38,7 @@ func silentEvents() *eventSink {
 }
 
 // absentVendor is a vendor whose driver is not installed.
-type absentVendor struct{}
-
-func (absentVendor) Name() gpu.Vendor { return gpu.NVIDIA }
+type absentVendor struct{ nvidia.Vendor }
 
 func (absentVendor) Open(context.Context) (*hardware.Opened, error) {
 	return nil, hardware.NoDriver(gpu.NVIDIA, errors.New("install it"))

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,48 +16,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// The labels that NVIDIA's feature discovery puts on a node, as far as tools
-// outside NVIDIA's stack read them. They say nothing about AMD GPUs: AMD's node
-// labeller has labels of its own, which can run beside us, since it touches no
-// GPU.
-const (
-	labelProduct = "nvidia.com/gpu.product"
-	labelCount   = "nvidia.com/gpu.count"
-	labelMemory  = "nvidia.com/gpu.memory"
-)
-
-// labelsOf says what the NVIDIA GPUs of a node are, in the words of NVIDIA's
-// feature discovery: the product with dashes for spaces, the memory of one GPU
-// in MiB. Where products are mixed, one of them would be a lie to whoever
-// selects by it, so there is none, and the memory is the smallest: what a pod
-// can count on.
-func labelsOf(gpus []gpu.GPU) map[string]string {
-	var products []string
-	count, memory := 0, int64(0)
-	for i := range gpus {
-		g := &gpus[i]
-		if g.Vendor != gpu.NVIDIA {
-			continue
-		}
-		count++
-		if product := strings.Join(strings.Fields(g.ProductName), "-"); !slices.Contains(products, product) {
-			products = append(products, product)
-		}
-		if memory == 0 || g.Memory < memory {
-			memory = g.Memory
-		}
-	}
-	if count == 0 {
-		return nil
-	}
-	labels := map[string]string{labelCount: strconv.Itoa(count)}
-	if memory > 0 {
-		labels[labelMemory] = strconv.FormatInt(memory>>20, 10)
-	}
-	if len(products) == 1 {
-		labels[labelProduct] = products[0]
+// labelsOf are the node labels that describe GPUs. Those with an empty value are removed.
+func labelsOf(vendors []hardware.Vendor, gpus []gpu.GPU) map[string]string {
+	labels := map[string]string{}
+	for _, v := range vendors {
+		maps.Copy(labels, v.NodeLabels(slices.DeleteFunc(slices.Clone(gpus), func(g gpu.GPU) bool { return g.Vendor != v.Name() })))
 	}
 	return labels
 }
@@ -68,6 +32,8 @@ func labelsOf(gpus []gpu.GPU) map[string]string {
 type labeler struct {
 	client kubernetes.Interface
 	node   string
+	// keys are those of the labels.
+	keys []string
 
 	// mu protects what follows.
 	mu sync.Mutex
@@ -77,10 +43,14 @@ type labeler struct {
 	off bool
 }
 
+func newLabeler(client kubernetes.Interface, node *nodeWatch) *labeler {
+	return &labeler{client: client, node: node.name, keys: slices.Collect(maps.Keys(labelsOf(node.vendors, nil)))}
+}
+
 // watchLabels keeps the node's labels as the GPUs are, until ctx ends.
 func (p *plugin) watchLabels(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := p.labels.update(ctx, labelsOf(p.gpus.gpus())); err != nil {
+		if err := p.labels.update(ctx, labelsOf(p.node.vendors, p.gpus.gpus())); err != nil {
 			klog.FromContext(ctx).Error(err, "The node's labels are not up to date")
 		}
 	}, cmp.Or(p.LookInterval, defaultLookInterval))
@@ -106,8 +76,11 @@ func (l *labeler) update(ctx context.Context, wanted map[string]string) error {
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.off {
-		wanted = nil
+	labels := map[string]string{}
+	for _, key := range l.keys {
+		if wanted[key] != "" && !l.off {
+			labels[key] = wanted[key]
+		}
 	}
 	if l.written == nil {
 		node, err := getNode(ctx, l.client, l.node)
@@ -115,18 +88,21 @@ func (l *labeler) update(ctx context.Context, wanted map[string]string) error {
 			return fmt.Errorf("read the labels of node %s: %w", l.node, err)
 		}
 		l.written = map[string]string{}
-		for _, key := range []string{labelProduct, labelCount, labelMemory} {
+		for _, key := range l.keys {
 			if value, ok := node.Labels[key]; ok {
 				l.written[key] = value
 			}
 		}
 	}
-	if maps.Equal(l.written, wanted) {
+	if maps.Equal(l.written, labels) {
 		return nil
 	}
-	changes := map[string]any{labelProduct: nil, labelCount: nil, labelMemory: nil}
-	for key, value := range wanted {
-		changes[key] = value
+	changes := map[string]any{}
+	for _, key := range l.keys {
+		changes[key] = nil
+		if value, ok := labels[key]; ok {
+			changes[key] = value
+		}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
 	if err != nil {
@@ -135,9 +111,6 @@ func (l *labeler) update(ctx context.Context, wanted map[string]string) error {
 	if _, err := l.client.CoreV1().Nodes().Patch(ctx, l.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("write the labels of node %s: %w", l.node, err)
 	}
-	l.written = maps.Clone(wanted)
-	if l.written == nil {
-		l.written = map[string]string{}
-	}
+	l.written = labels
 	return nil
 }

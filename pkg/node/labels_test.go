@@ -12,24 +12,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
+const labelProduct, labelCount, labelMemory = "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
+
+// Each vendor describes its own GPUs.
 func TestLabelsOf(t *testing.T) {
-	g := func(vendor gpu.Vendor, product string, mib int64) gpu.GPU {
-		return gpu.GPU{Vendor: vendor, ProductName: product, Memory: mib << 20}
-	}
-	h100, l4 := g(gpu.NVIDIA, "NVIDIA H100 80GB HBM3", 81559), g(gpu.NVIDIA, "NVIDIA L4", 23034)
-	for name, test := range map[string]struct {
-		gpus []gpu.GPU
-		want map[string]string
-	}{
-		"no GPU":           {nil, nil},
-		"one vendor's":     {[]gpu.GPU{g(gpu.AMD, "MI300X", 196592)}, nil},
-		"two of a kind":    {[]gpu.GPU{h100, h100}, map[string]string{labelProduct: "NVIDIA-H100-80GB-HBM3", labelCount: "2", labelMemory: "81559"}},
-		"mixed":            {[]gpu.GPU{h100, l4}, map[string]string{labelCount: "2", labelMemory: "23034"}},
-		"another's beside": {[]gpu.GPU{l4, g(gpu.AMD, "x", 1)}, map[string]string{labelProduct: "NVIDIA-L4", labelCount: "1", labelMemory: "23034"}},
-		"nothing known":    {[]gpu.GPU{{Vendor: gpu.NVIDIA, ProductName: "NVIDIA L4"}}, map[string]string{labelProduct: "NVIDIA-L4", labelCount: "1"}},
-	} {
-		assert.Equal(t, test.want, labelsOf(test.gpus), name)
-	}
+	h100 := gpu.GPU{Vendor: gpu.NVIDIA, ProductName: "NVIDIA H100 80GB HBM3", Memory: 81559 << 20}
+	mi300x := gpu.GPU{Vendor: gpu.AMD, ProductName: "MI300X", Memory: 196592 << 20}
+	none := map[string]string{labelProduct: "", labelCount: "", labelMemory: ""}
+	assert.Equal(t, none, labelsOf(realVendors(), nil))
+	assert.Equal(t, none, labelsOf(realVendors(), []gpu.GPU{mi300x}))
+	assert.Equal(t, map[string]string{labelProduct: "NVIDIA-H100-80GB-HBM3", labelCount: "1", labelMemory: "81559"},
+		labelsOf(realVendors(), []gpu.GPU{h100, mi300x}))
+	assert.Empty(t, labelsOf(nil, []gpu.GPU{h100}))
 }
 
 func patches(api *fake.Clientset) (n int) {
@@ -54,14 +48,14 @@ func TestLabeler(t *testing.T) {
 	_, err := api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	l := &labeler{client: api, node: nodeName}
-	wanted := map[string]string{labelCount: "8", labelMemory: "81559"}
+	l := newLabeler(api, &nodeWatch{name: nodeName, vendors: realVendors()})
+	wanted := map[string]string{labelProduct: "", labelCount: "8", labelMemory: "81559"}
 	require.NoError(t, l.update(t.Context(), wanted))
 	require.NoError(t, l.update(t.Context(), wanted))
 	assert.Equal(t, map[string]string{"zone": "a", labelCount: "8", labelMemory: "81559"}, node().Labels)
 	assert.Equal(t, 1, patches(api))
 
-	again := &labeler{client: api, node: nodeName}
+	again := newLabeler(api, &nodeWatch{name: nodeName, vendors: realVendors()})
 	require.NoError(t, again.update(t.Context(), wanted))
 	assert.Equal(t, 1, patches(api), "a restart writes nothing")
 	require.NoError(t, again.remove(t.Context()))

@@ -102,9 +102,6 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	p := &plugin{Config: c, client: client, gpus: &gpus{}, drivers: &drivers{}, stop: stop}
 	p.desired = desiredState{configs: profile.NewSource(c.DevicePluginConfigsDir)}
 	p.follow = newFollower(p)
-	if c.NodeLabels {
-		p.labels = &labeler{client: client, node: c.NodeName}
-	}
 	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -136,6 +133,9 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	p.openRoster(ctx)
+	if err := p.learnVendors(ctx); err != nil {
+		return err
+	}
 	if len(p.node.upgrades()) > 0 {
 		// Whether there are GPUs may only be known when that is over.
 		if err := p.node.watch(ctx, p.stop); err != nil {
@@ -349,8 +349,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		p.publisher.setOwners(ctx, nil)
 		return nil
 	}
-	processes := &migManagers{proc: p.proc()}
-	err = watchOwners(ctx, p.client, p.node, processes, p.idleInterval(), func(all []owner) { p.publisher.setOwners(ctx, all) })
+	err = watchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all owners) { p.publisher.setOwners(ctx, all) })
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

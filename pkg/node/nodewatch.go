@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // nodeWatch is what the API server knows of the plugin's own node, for all who
@@ -22,6 +23,8 @@ type nodeWatch struct {
 	name string
 	// first is the node as it was when the plugin started.
 	first *corev1.Node
+	// vendors are those whose GPUs the node may have.
+	vendors []hardware.Vendor
 	// upgraded tells that another driver is being replaced, or none any more. One place
 	// is enough: a signal that waits covers everything before it.
 	upgraded chan struct{}
@@ -63,7 +66,7 @@ func (w *nodeWatch) node() *corev1.Node {
 func (w *nodeWatch) labels() map[string]string { return w.node().Labels }
 
 // upgrades tells which vendors' drivers are being replaced, with what says so.
-func (w *nodeWatch) upgrades() map[gpu.Vendor]string { return upgradesOf(w.node()) }
+func (w *nodeWatch) upgrades() map[gpu.Vendor]string { return upgradesOf(w.vendors, w.node()) }
 
 // watch begins to watch the node, once. ended is called once it is another one
 // (whenReplaced).
@@ -75,13 +78,13 @@ func (w *nodeWatch) watch(ctx context.Context, ended func(error)) error {
 	if err := w.whenReplaced(ended); err != nil {
 		return err
 	}
-	told := upgradesOf(w.first)
+	told := upgradesOf(w.vendors, w.first)
 	look := func(object any) {
 		node, ok := object.(*corev1.Node)
-		if !ok || maps.Equal(upgradesOf(node), told) {
+		if !ok || maps.Equal(upgradesOf(w.vendors, node), told) {
 			return
 		}
-		told = upgradesOf(node)
+		told = upgradesOf(w.vendors, node)
 		select {
 		case w.upgraded <- struct{}{}:
 		default:

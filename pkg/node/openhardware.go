@@ -59,6 +59,20 @@ func (o *opener) try(ctx context.Context, patience <-chan time.Time) (*hardware.
 	}
 }
 
+// learnVendors learns whose GPUs the machine may have.
+func (p *plugin) learnVendors(ctx context.Context) error {
+	vendors, err := p.Machine.Vendors()
+	if err != nil {
+		p.events.lastWords(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
+		return err
+	}
+	p.openers, p.node.vendors = openersOf(vendors), vendors
+	if p.NodeLabels {
+		p.labels = newLabeler(p.client, p.node)
+	}
+	return nil
+}
+
 // openersOf are the openers of vendors.
 func openersOf(vendors []hardware.Vendor) []*opener {
 	openers := make([]*opener, len(vendors))
@@ -115,15 +129,9 @@ func (p *plugin) openDrivers(ctx context.Context) (added []*opened) {
 // pods that hold GPUs must be able to leave, which may be what the driver waits for.
 // Most nodes of a cluster have none of that; there the plugin idles.
 func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) error {
-	vendors, err := p.Machine.Vendors()
-	if err != nil {
-		p.events.lastWords(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot use the GPUs of this node: %v", err))
-		return err
-	}
-	p.openers = openersOf(vendors)
 	p.hardware = &nodeGPUs{}
 	said := ""
-	err = wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
 		if added := p.openDrivers(ctx); len(added) > 0 || p.drivers.problem() != nil || len(records.List()) > 0 {
 			return true, nil
 		}

@@ -358,7 +358,7 @@ func (p *publisher) ownersFound() []string {
 	var found []string
 	for _, o := range p.owners {
 		if vendors[o.vendor] {
-			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.found, o.vendor.Title(), o.remedy)
+			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.Found, o.vendor.Title(), o.Remedy)
 			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
 		}
 	}
@@ -432,7 +432,7 @@ func (p *publisher) tellOwners(ctx context.Context, known []gpuState) {
 			p.events.note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.owners.of(v) {
-				p.events.warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.found, o.remedy))
+				p.events.warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -65,7 +66,7 @@ func (p *publishing) state() map[string]string {
 	return state
 }
 
-var pluginOwner = owners{{vendor: gpu.NVIDIA, name: "device-plugin", found: "a device plugin serves nvidia.com/gpu: 8 here", remedy: "keep it off this node"}}
+var pluginOwner = owners{{vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "device-plugin", Found: "a device plugin serves nvidia.com/gpu: 8 here", Remedy: "keep it off this node"}}}
 
 const gpu1, gpu2 = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 
@@ -99,7 +100,7 @@ func TestPublisherWithholds(t *testing.T) {
 func TestOwnersForTheReport(t *testing.T) {
 	p := newPublishing(t)
 	assert.Empty(t, p.ownersFound())
-	amds := owner{vendor: gpu.AMD, name: "device-config-manager", found: "its label is there", remedy: "remove the label"}
+	amds := owner{vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
 	p.setOwners(t.Context(), append(owners{amds}, pluginOwner...))
 	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.ownersFound())
 }
@@ -172,7 +173,7 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
 	p.legacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
-	manager := owners{{vendor: gpu.AMD, name: "device-config-manager", found: "its label says so", remedy: "remove it"}}
+	manager := owners{{vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
 	p.setOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
 	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0"), amdGPUAt("0000:05:00.0", "NPS1")}, nil, nil)

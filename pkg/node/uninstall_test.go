@@ -51,7 +51,7 @@ func TestUninstall(t *testing.T) {
 	label := func() string {
 		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 		require.NoError(t, err)
-		return node.Labels[labelProduct]
+		return node.Labels["nvidia.com/gpu.product"]
 	}
 	require.Eventually(t, func() bool { return label() == "NVIDIA-H100-80GB-HBM3" }, patience, tick)
 

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,26 +13,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-)
-
-// What the vendors' operators write on a node while they replace a driver. Only
-// administrators and these operators can write there.
-const (
-	// The GPU operator's driver manager gives the labels by which it places its pods a
-	// value that contains pausedForUpgrade, before it takes the module out
-	// (NVIDIA/k8s-driver-manager, cmd/driver-manager: maybeSetPaused).
-	nvidiaDeployLabels = "nvidia.com/gpu.deploy."
-	pausedForUpgrade   = "paused-for-driver-upgrade"
-	// Its upgrade controller sets this label to podRestartRequired when pods with GPUs
-	// have left, until the driver's new pod is ready (NVIDIA/k8s-operator-libs,
-	// pkg/upgrade/consts.go). In the states before, pods still leave, and what they
-	// hold is released with the driver.
-	nvidiaUpgradeLabel = "nvidia.com/gpu-driver-upgrade-state"
-	podRestartRequired = "pod-restart-required"
-	// AMD's GPU operator keeps this taint on a node from before it drains it until its
-	// new driver is loaded (ROCm/gpu-operator, internal/controllers/upgrademgr.go:
-	// addOrRemoveTaintToNode).
-	amdUpgradeTaint = "amd-gpu-driver-upgrade"
 )
 
 // defaultReleasePatience is how long each step of a release may take: claims that are
@@ -54,26 +31,15 @@ func (e *upgradeError) Error() string {
 }
 
 // upgradesOf tells which vendors' drivers are being replaced on a node, with what says so.
-func upgradesOf(node *corev1.Node) map[gpu.Vendor]string {
+func upgradesOf(vendors []hardware.Vendor, node *corev1.Node) map[gpu.Vendor]string {
 	upgrades := map[gpu.Vendor]string{}
-	for _, key := range slices.Sorted(maps.Keys(node.Labels)) {
-		value := node.Labels[key]
-		signal := fmt.Sprintf("the node's label %s=%s", key, value)
-		switch {
-		case key == v1alpha1.LabelDriverUpgrade:
-			for _, v := range []gpu.Vendor{gpu.NVIDIA, gpu.AMD} {
-				if value == "true" || value == string(v) {
-					upgrades[v] = signal
-				}
-			}
-		case strings.HasPrefix(key, nvidiaDeployLabels) && strings.Contains(value, pausedForUpgrade),
-			key == nvidiaUpgradeLabel && value == podRestartRequired:
-			upgrades[gpu.NVIDIA] = cmp.Or(upgrades[gpu.NVIDIA], signal)
+	for _, v := range vendors {
+		signal := v.UpgradeSignal(node)
+		if value := node.Labels[v1alpha1.LabelDriverUpgrade]; value == "true" || value == string(v.Name()) {
+			signal = fmt.Sprintf("the node's label %s=%s", v1alpha1.LabelDriverUpgrade, value)
 		}
-	}
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == amdUpgradeTaint {
-			upgrades[gpu.AMD] = cmp.Or(upgrades[gpu.AMD], "the node's taint "+amdUpgradeTaint)
+		if signal != "" {
+			upgrades[v.Name()] = signal
 		}
 	}
 	return upgrades

@@ -16,25 +16,33 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
 // watchOwners calls changed, with what it sees, whenever something may have
 // changed about who serves the node's GPUs. Each watch is limited to this
 // node, so a thousand nodes do not watch each other. Processes cannot be watched:
 // they are looked at in intervals.
-func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, processes *migManagers, interval time.Duration, changed func([]owner)) error {
+func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWatch, proc string, interval time.Duration, changed func(owners)) error {
+	programs := &processes{proc: proc}
 	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(tweak), informers.WithTransform(withoutBulk))
 	}
 	factories := []informers.SharedInformerFactory{node}
 	nodeLister := node.Core().V1().Nodes()
 	watched := []cache.SharedIndexInformer{nodeLister.Informer()}
+	var drivers []string
 	var sliceListers []resourcelisters.ResourceSliceLister
-	for _, driver := range draDrivers {
+	for _, v := range node.vendors {
+		programs.programs = append(programs.programs, v.OwnerPrograms()...)
+		drivers = append(drivers, v.OwnerDRADrivers()...)
+	}
+	for _, driver := range drivers {
 		slices := narrow(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.Set{
 				resourceapi.ResourceSliceSelectorNodeName: node.name,
-				resourceapi.ResourceSliceSelectorDriver:   driver.name,
+				resourceapi.ResourceSliceSelectorDriver:   driver,
 			}.String()
 		})
 		informer := slices.Resource().V1().ResourceSlices()
@@ -66,15 +74,15 @@ func watchOwners(ctx context.Context, client kubernetes.Interface, node *nodeWat
 			ofDriver, _ := lister.List(labels.Everything())
 			theirSlices = append(theirSlices, ofDriver...)
 		}
-		changed(findOwners(thisNode, theirSlices, processes.running))
+		changed(findOwners(node.vendors, hardware.Evidence{Node: thisNode, Slices: theirSlices, Running: programs.running}))
 	}
 	if err := waitForSync(ctx, factories...); err != nil {
 		return err
 	}
 	lookAtProcesses := func() (changed bool) {
-		changed, err := processes.look()
+		changed, err := programs.look()
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "It is not known whether a mig-manager runs; what was seen last counts")
+			klog.FromContext(ctx).Error(err, "It is not known which programs of other systems run; what was seen last counts")
 		}
 		return changed
 	}

@@ -1,0 +1,62 @@
+package nvidia
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/tranche-dev/tranche/pkg/hardware"
+)
+
+const (
+	// draDriver is the name of NVIDIA's DRA driver.
+	draDriver = "gpu.nvidia.com"
+
+	// migManagerProgram is the program of mig-manager (NVIDIA/mig-parted,
+	// cmd/nvidia-mig-manager).
+	migManagerProgram = "nvidia-mig-manager"
+	// migStateLabel says how far mig-manager is with a change. It is "pending" before it
+	// touches anything, "rebooting" when it has asked for that, and "success" or
+	// "failed" at the end (NVIDIA/mig-parted, pkg/mig/reconfigure).
+	migStateLabel = "nvidia.com/mig.config.state"
+)
+
+// pluginResources matches what NVIDIA's device plugin calls its resources.
+var pluginResources = regexp.MustCompile(`^nvidia\.com/(gpu|gpu\.shared|mig-.*)$`)
+
+// OwnerDRADrivers implements hardware.Vendor.
+func (v Vendor) OwnerDRADrivers() []string { return []string{draDriver} }
+
+// OwnerPrograms implements hardware.Vendor.
+func (v Vendor) OwnerPrograms() []string { return []string{migManagerProgram} }
+
+// Owners implements hardware.Vendor.
+func (v Vendor) Owners(e hardware.Evidence) []hardware.Owner {
+	return slices.Concat(
+		e.DevicePlugin(pluginResources, "keep the NVIDIA device plugin off this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false)"),
+		e.DRADriver(draDriver, "keep NVIDIA's DRA driver off this node (its chart: resources.gpus.enabled=false)"),
+		migManager(e),
+	)
+}
+
+// migManager is NVIDIA's mig-manager if there is one: it changes the MIG configuration of
+// a node's GPUs as a node label tells it to. It is recognised by its privileged process
+// and by a node label. Names and labels of pods prove nothing, because tenants write
+// them. Nor does the label nvidia.com/gpu.deploy.mig-manager=true: the GPU operator sets
+// it on each node with MIG, whether it deploys a mig-manager or not.
+func migManager(e hardware.Evidence) []hardware.Owner {
+	o := hardware.Owner{
+		Name:   "mig-manager",
+		Found:  "process " + migManagerProgram + " of mig-manager runs here",
+		Remedy: "keep mig-manager off this node (label nvidia.com/gpu.deploy.mig-manager=false)",
+	}
+	if slices.Contains(e.Running, migManagerProgram) {
+		return []hardware.Owner{o}
+	}
+	state := e.Label(migStateLabel)
+	if state != "pending" && state != "rebooting" {
+		return nil
+	}
+	o.Found = "its label " + migStateLabel + "=" + state + " says that mig-manager is changing them"
+	o.Remedy += ", and remove label " + migStateLabel + " if mig-manager is gone"
+	return []hardware.Owner{o}
+}

@@ -1,0 +1,112 @@
+package nvidia
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+)
+
+func allocatable(quantities map[corev1.ResourceName]string) *corev1.Node {
+	n := &corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{}}}
+	for name, quantity := range quantities {
+		n.Status.Allocatable[name] = resource.MustParse(quantity)
+	}
+	return n
+}
+
+func labelled(labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+}
+
+func sliceOf(driver string, devices ...resourceapi.Device) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: driver, Devices: devices}}
+}
+
+func TestOwners(t *testing.T) {
+	device := resourceapi.Device{Name: "gpu-0"}
+	// The GPU operator sets the other labels whether a mig-manager runs or not.
+	migState := func(state string) *corev1.Node {
+		return labelled(map[string]string{migStateLabel: state, "nvidia.com/gpu.deploy.mig-manager": "true", "nvidia.com/mig.config": "all-balanced"})
+	}
+	for name, tt := range map[string]struct {
+		node    *corev1.Node
+		slices  []*resourceapi.ResourceSlice
+		running []string
+		// want are the names, found is part of what gave the first away.
+		want  []string
+		found string
+	}{
+		"nobody":                   {node: allocatable(map[corev1.ResourceName]string{"cpu": "8", "nvidia.com/nic": "8", "amd.com/gpu": "8"})},
+		"no node seen":             {},
+		"device plugin":            {node: allocatable(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}), want: []string{"device-plugin"}, found: "a device plugin serves nvidia.com/gpu: 8 here"},
+		"device plugin, shared":    {node: allocatable(map[corev1.ResourceName]string{"nvidia.com/gpu.shared": "80"}), want: []string{"device-plugin"}, found: "nvidia.com/gpu.shared: 80"},
+		"device plugin, MIG":       {node: allocatable(map[corev1.ResourceName]string{"nvidia.com/mig-3g.40gb": "2", "nvidia.com/mig-1g.10gb": "7"}), want: []string{"device-plugin"}, found: "nvidia.com/mig-1g.10gb: 7, nvidia.com/mig-3g.40gb: 2"},
+		"device plugin, gone":      {node: allocatable(map[corev1.ResourceName]string{"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"})},
+		"DRA driver":               {slices: []*resourceapi.ResourceSlice{sliceOf(draDriver), sliceOf(draDriver, device)}, want: []string{"gpu.nvidia.com"}, found: "DRA driver gpu.nvidia.com publishes devices of this node"},
+		"DRA driver, idle":         {slices: []*resourceapi.ResourceSlice{sliceOf(draDriver)}},
+		"another DRA driver":       {slices: []*resourceapi.ResourceSlice{sliceOf("gpu.amd.com", device)}},
+		"mig-manager":              {running: []string{migManagerProgram}, want: []string{"mig-manager"}, found: "process nvidia-mig-manager of mig-manager runs here"},
+		"mig-manager at work":      {node: migState("pending"), want: []string{"mig-manager"}, found: "its label nvidia.com/mig.config.state=pending says that mig-manager is changing them"},
+		"mig-manager, rebooting":   {node: migState("rebooting"), want: []string{"mig-manager"}, found: "its label nvidia.com/mig.config.state=rebooting"},
+		"mig-manager, seen twice":  {node: migState("pending"), running: []string{migManagerProgram}, want: []string{"mig-manager"}, found: "process nvidia-mig-manager of mig-manager runs here"},
+		"mig-manager that is done": {node: migState("success")},
+		"mig-manager that failed":  {node: migState("failed")},
+		"no state":                 {node: migState("")},
+		"all of them": {
+			node:    allocatable(map[corev1.ResourceName]string{"nvidia.com/gpu": "8"}),
+			slices:  []*resourceapi.ResourceSlice{sliceOf(draDriver, device)},
+			running: []string{migManagerProgram},
+			want:    []string{"device-plugin", "gpu.nvidia.com", "mig-manager"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := Vendor{}.Owners(hardware.Evidence{Node: tt.node, Slices: tt.slices, Running: tt.running})
+			assert.Len(t, found, len(tt.want))
+			for i, o := range found {
+				assert.Equal(t, tt.want[i], o.Name)
+				assert.Contains(t, o.Remedy, "off this node")
+			}
+			if len(found) > 0 {
+				assert.Contains(t, found[0].Found, tt.found)
+			}
+		})
+	}
+}
+
+func TestUpgradeSignal(t *testing.T) {
+	for name, tt := range map[string]struct{ key, value, want string }{
+		"driver manager":            {"nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade", "the node's label nvidia.com/gpu.deploy.dcgm=paused-for-driver-upgrade"},
+		"driver manager, own value": {"nvidia.com/gpu.deploy.client", "mine_paused-for-driver-upgrade", "the node's label nvidia.com/gpu.deploy.client=mine_paused-for-driver-upgrade"},
+		"mig-manager":               {"nvidia.com/gpu.deploy.client", "paused-for-mig-change", ""},
+		"pods are placed":           {"nvidia.com/gpu.deploy.driver", "true", ""},
+		"pods leave":                {"nvidia.com/gpu-driver-upgrade-state", "drain-required", ""},
+		"the driver restarts":       {"nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", "the node's label nvidia.com/gpu-driver-upgrade-state=pod-restart-required"},
+		"the upgrade is over":       {"nvidia.com/gpu-driver-upgrade-state", "upgrade-done", ""},
+	} {
+		assert.Equal(t, tt.want, Vendor{}.UpgradeSignal(labelled(map[string]string{tt.key: tt.value})), name)
+	}
+}
+
+func TestNodeLabels(t *testing.T) {
+	g := func(product string, mib int64) gpu.GPU { return gpu.GPU{ProductName: product, Memory: mib << 20} }
+	h100, l4 := g("NVIDIA H100 80GB HBM3", 81559), g("NVIDIA L4", 23034)
+	for name, tt := range map[string]struct {
+		gpus                   []gpu.GPU
+		product, count, memory string
+	}{
+		"no GPU":        {},
+		"one":           {[]gpu.GPU{l4}, "NVIDIA-L4", "1", "23034"},
+		"two of a kind": {[]gpu.GPU{h100, h100}, "NVIDIA-H100-80GB-HBM3", "2", "81559"},
+		"mixed":         {[]gpu.GPU{h100, l4}, "", "2", "23034"},
+		"nothing known": {[]gpu.GPU{g("NVIDIA L4", 0)}, "NVIDIA-L4", "1", ""},
+	} {
+		assert.Equal(t, map[string]string{labelProduct: tt.product, labelCount: tt.count, labelMemory: tt.memory}, Vendor{}.NodeLabels(tt.gpus), name)
+	}
+}

@@ -48,11 +48,12 @@ func (n *Node) before(to v1alpha1.Wish) followed {
 // canHave tells whether a shape can be of the GPU, which may have taken the place of
 // another one.
 func canHave(g *gpu.GPU, shape profile.Shape) bool {
-	if g.Vendor == gpu.AMD {
+	if len(g.Modes) > 0 {
 		return shape.Cut == profile.CutDynamic && !shape.Named
 	}
 	cut := g.WithMIG(gpu.MIGOn)
-	return shape.Compute == "" && shape.Memory == "" && !slices.ContainsFunc(shape.Layout, func(p gpu.Placement) bool {
+	isWhole := shape.Compute == "" || ofMode(gpu.Placement{Profile: shape.Compute}, "spx")
+	return isWhole && shape.Memory == "" && !slices.ContainsFunc(shape.Layout, func(p gpu.Placement) bool {
 		_, ok := cut.Placement(p.Name())
 		return !ok
 	})

@@ -89,6 +89,7 @@ func newGPU(address string) *fakeGPU {
 		c.Vendor, c.Placements = gpu.AMD, []gpu.Placement{wholeOf(address)}
 	default:
 		c.Vendor = gpu.AMD
+		c.GPU.Modes = legal
 		c.modes = gpu.Modes{Compute: "SPX", Computes: legal["NPS1"], Memory: "NPS1", Memories: []string{"NPS1", "NPS4"}, Legal: legal}
 		for i := range 8 {
 			c.Placements = append(c.Placements, xcp(address, "cpx", i))

@@ -121,14 +121,11 @@ type GPUPlan struct {
 // NewPlan compares how GPUs are with how they are wanted. It touches nothing.
 func NewPlan(gpus []GPU) Plan {
 	var plan Plan
-	memory := plan.memoryMode(gpus)
+	memory := plan.memoryModes(gpus)
 	for i := range gpus {
-		c := planner{GPU: &gpus[i], plan: &plan, memory: memory}
-		if c.Vendor == gpu.AMD {
-			c.amd()
-		} else {
-			c.nvidia()
-		}
+		c := planner{GPU: &gpus[i], plan: &plan, memory: memory[gpus[i].Vendor]}
+		c.planModes()
+		c.planMIG()
 		if len(c.steps)+len(c.inTheWay) > 0 {
 			plan.GPUs = append(plan.GPUs, GPUPlan{GPU: c.GPU.GPU, Steps: c.steps, InTheWay: c.inTheWay, Keeps: c.keeps()})
 		}
@@ -142,8 +139,8 @@ func NewPlan(gpus []GPU) Plan {
 type planner struct {
 	*GPU
 	plan *Plan
-	// memory is the memory mode that AMD's GPUs are put into, empty: they are in it,
-	// or nobody asks for one.
+	// memory is the memory mode that the GPUs of the vendor are put into, empty: they
+	// are in it, or nobody asks for one.
 	memory string
 
 	steps    []Step

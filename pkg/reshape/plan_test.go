@@ -331,3 +331,39 @@ func TestChanges(t *testing.T) {
 	assert.Equal(t, names(two...), changes[0].Keeps)
 	assert.Equal(t, "gpu-0000-81-00-0", changes[1].GPU)
 }
+
+// A GPU of a vendor that nobody here knows is planned by what it offers. What the GPUs
+// of another vendor change together leaves it alone.
+func TestPlanForAnotherVendor(t *testing.T) {
+	acme := func(change ...func(*GPU)) GPU {
+		c := gpuOf(plain, change...)
+		c.Vendor = "acme"
+		return c
+	}
+	for name, test := range map[string]struct {
+		gpu  GPU
+		want string
+	}{
+		"nothing is asked":           {gpu: acme()},
+		"whole GPUs":                 {gpu: acme(to(off))},
+		"the whole GPU as one mode":  {gpu: acme(to(profile.Shape{Compute: "SPX"}))},
+		"a claim holds it":           {gpu: acme(held(wholeOf(plain)))},
+		"partitions that stay":       {gpu: acme(to(static())), want: "knows no MIG"},
+		"a compute mode":             {gpu: acme(to(profile.Shape{Compute: "CPX"})), want: "cannot be cut"},
+		"a memory mode":              {gpu: acme(to(profile.Shape{Memory: "NPS4"})), want: "knows no memory modes"},
+		"MIG, as a profile names it": {gpu: acme(to(named))},
+	} {
+		plan := NewPlan([]GPU{test.gpu})
+		assert.Empty(t, plan.GPUs, name)
+		if test.want == "" {
+			assert.Empty(t, plan.Refused, name)
+		} else if assert.Len(t, plan.Refused, 1, name) {
+			assert.Contains(t, plan.Refused[0].Why, test.want, name)
+		}
+	}
+
+	plan := NewPlan([]GPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Shape{Memory: "NPS4"}))})
+	assert.Empty(t, plan.Refused)
+	assert.Len(t, plan.GPUs, 1)
+	assert.Equal(t, gpu.AMD, plan.GPUs[0].Vendor)
+}

@@ -90,19 +90,19 @@ func (n *Node) memoryObstacle(seen []GPU) error {
 	if step == nil {
 		return nil
 	}
-	var amd Plan
+	var together Plan
 	for _, c := range plan.GPUs {
-		if c.Vendor == gpu.AMD {
-			amd.GPUs = append(amd.GPUs, c)
+		if c.Vendor == step.Vendor {
+			together.GPUs = append(together.GPUs, c)
 		}
 	}
 	if !n.MemoryModes {
-		return n.refusal(amd)
+		return n.refusal(together)
 	}
-	if err := inTheWay(amd); err != nil {
+	if err := inTheWay(together); err != nil {
 		return about(fmt.Errorf("%s: %w", step, err), plan.withMemoryStep()...)
 	}
-	return n.lostInTheWay(amd)
+	return n.lostInTheWay(together)
 }
 
 // adopt is the intent when GPUs that have come are to follow the wish, too.

@@ -7,8 +7,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// nvidia plans for a GPU that MIG may cut.
-func (c *planner) nvidia() {
+// planMIG plans for a GPU that MIG may partition. One without MIG keeps what it has.
+func (c *planner) planMIG() {
 	want := c.migWanted()
 	if c.Modes.MIG == "" {
 		if c.To.Cut == profile.CutStatic {

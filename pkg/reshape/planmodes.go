@@ -7,9 +7,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// memoryMode is the memory mode that AMD's GPUs have to be put into, empty if they
-// are in it or nobody asks for one. All GPUs of a node change theirs together: the
-// driver is loaded anew for it.
+// memoryModes are the memory modes that GPUs have to be put into, by vendor, without
+// those that are in it or of which nobody asks for one. All GPUs of a vendor change
+// theirs together: the driver is loaded anew for it.
+func (plan *Plan) memoryModes(gpus []GPU) map[gpu.Vendor]string {
+	modes := map[gpu.Vendor]string{}
+	for _, v := range vendorsOf(gpus) {
+		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(c GPU) bool { return c.Vendor != v }))
+	}
+	return modes
+}
+
+// memoryMode is the memory mode that the GPUs of one vendor have to be put into.
 func (plan *Plan) memoryMode(gpus []GPU) string {
 	want := plan.memoryWanted(gpus)
 	if want == "" {
@@ -19,7 +28,6 @@ func (plan *Plan) memoryMode(gpus []GPU) string {
 	for i := range gpus {
 		c := planner{GPU: &gpus[i], plan: plan}
 		switch m := c.Modes; {
-		case c.Vendor != gpu.AMD:
 		case m.Memory == "" && c.To.Memory != "":
 			c.refuse("knows no memory modes, so it cannot be put into %s", want)
 		case m.Memory == "", m.Memory == want:
@@ -41,9 +49,6 @@ func (plan *Plan) memoryWanted(gpus []GPU) string {
 	before := ""
 	for i := range gpus {
 		c := &gpus[i]
-		if c.Vendor != gpu.AMD {
-			continue
-		}
 		if before == "" {
 			before = c.Before.Memory
 		}
@@ -62,8 +67,9 @@ func (plan *Plan) memoryWanted(gpus []GPU) string {
 	return asks.To.Memory
 }
 
-// amd plans for a GPU whose partitions follow its modes.
-func (c *planner) amd() {
+// planModes plans for a GPU whose partitions follow its modes. Of one without modes
+// nothing is asked but that it is whole.
+func (c *planner) planModes() {
 	m, want := c.Modes, c.To.Compute
 	if c.memory != "" {
 		c.mustLeave(everything)

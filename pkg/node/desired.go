@@ -29,16 +29,17 @@ type desiredState struct {
 // tells whether that has changed.
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	p.readDesired(ctx)
-	sharesNVIDIA := slices.ContainsFunc(found, func(g gpu.GPU) bool {
-		return g.Vendor == gpu.NVIDIA && p.desiredOf(&g).Shared
+	withMPS, load := p.hardware.loadWithMPS()
+	shared := slices.ContainsFunc(found, func(g gpu.GPU) bool {
+		return g.Vendor == withMPS && p.desiredOf(&g).Shared
 	})
-	limits := p.daemons.limits(ctx, p.hardware.loadOf(gpu.NVIDIA), sharesNVIDIA)
+	limits := p.daemons.limits(ctx, load, shared)
 	if ctx.Err() != nil {
 		return false // the plugin ends: that a daemon was not seen to work says nothing
 	}
 	return p.sharing.addShares(ctx, found, func(g *gpu.GPU) profile.Desired {
 		want := p.desiredOf(g)
-		want.Limits = limits && g.Vendor == gpu.NVIDIA
+		want.Limits = limits && g.Vendor == withMPS
 		return want
 	})
 }

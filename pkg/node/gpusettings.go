@@ -45,12 +45,13 @@ func (h *nodeGPUs) SetComputeMode(ctx context.Context, pciAddress, mode string) 
 	return s.SetComputeMode(ctx, pciAddress, mode)
 }
 
-// loadOf identifies the load of a vendor's driver; empty where it cannot be used.
-func (h *nodeGPUs) loadOf(name gpu.Vendor) string {
+// loadWithMPS is the vendor whose driver has MPS, with the load of that driver; both are
+// empty where there is none that can be used.
+func (h *nodeGPUs) loadWithMPS() (vendor gpu.Vendor, load string) {
 	for _, o := range h.all() {
-		if o.name == name {
-			return o.load()
+		if o.programRoot != "" {
+			return o.name, o.load()
 		}
 	}
-	return ""
+	return "", ""
 }

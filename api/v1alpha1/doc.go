@@ -5,10 +5,12 @@
 // taints, labels, conditions, reasons, events and metrics. The tables of the
 // documentation are made of their comments.
 //
-// It imports nothing of ours, so that other programs can use it.
+// Other programs can use it, too.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tranche.dev
+//
+// Imports: none.
 package v1alpha1
 
 import "k8s.io/apimachinery/pkg/runtime/schema"

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/switchover"
+	"github.com/tranche-dev/tranche/pkg/controller"
 )
 
 // config is what flags say.
@@ -21,19 +21,19 @@ type config struct {
 	leaderElect                   bool
 	leaseNamespace                string
 	profilesDirs                  []string
-	options                       switchover.Options
+	options                       controller.Options
 }
 
-func defaults() switchover.Options {
-	return switchover.Options{
+func defaults() controller.Options {
+	return controller.Options{
 		MaxUnavailable: "1",
-		Deadlines:      switchover.DefaultDeadlines(),
+		Deadlines:      controller.DefaultDeadlines(),
 		Policy: v1alpha1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
 			AfterDeadline: v1alpha1.GiveUp,
 		},
-		PauseLabels:      switchover.DefaultPauseLabels,
-		ClientNamespaces: switchover.DefaultClientNamespaces,
+		PauseLabels:      controller.DefaultPauseLabels,
+		ClientNamespaces: controller.DefaultClientNamespaces,
 		Workers:          16,
 	}
 }
@@ -72,7 +72,7 @@ func addFlags(flags *pflag.FlagSet, c *config) {
 
 // check refuses what cannot work.
 func (c *config) check() error {
-	if _, err := switchover.NewBudget(intstr.Parse(c.options.MaxUnavailable), nil); err != nil {
+	if _, err := controller.NewBudget(intstr.Parse(c.options.MaxUnavailable), nil); err != nil {
 		return fmt.Errorf("--max-unavailable: %w", err)
 	}
 	if c.options.Workers < 1 {

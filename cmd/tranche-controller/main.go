@@ -25,8 +25,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/profile/provision"
-	"github.com/tranche-dev/tranche/pkg/switchover"
 )
 
 // version is set when the program is linked.
@@ -76,12 +76,12 @@ func command() *cobra.Command {
 // run works until ctx ends or another controller leads.
 func run(ctx context.Context, api *rest.Config, c *config) error {
 	ctrl.SetLogger(klog.Background())
-	scheme, err := switchover.NewScheme()
+	scheme, err := controller.NewScheme()
 	if err != nil {
 		return fmt.Errorf("put together the kinds of objects: %w", err)
 	}
 	// Deadlines are those of the API server's clock, which all controllers see alike.
-	clock := &switchover.ServerClock{}
+	clock := &controller.ServerClock{}
 	api.Wrap(clock.Wrap)
 	c.options.Clock = clock
 	mgr, err := ctrl.NewManager(api, manager.Options{
@@ -103,7 +103,7 @@ func run(ctx context.Context, api *rest.Config, c *config) error {
 		return fmt.Errorf("add health checks: %w", err)
 	}
 	c.options.Registry = metrics.Registry
-	if err := switchover.Setup(ctx, mgr, c.options); err != nil {
+	if err := controller.Setup(ctx, mgr, c.options); err != nil {
 		return err
 	}
 	if len(c.profilesDirs) > 0 {

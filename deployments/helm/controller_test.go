@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/switchover"
+	"github.com/tranche-dev/tranche/pkg/controller"
 )
 
 func deploymentOf(t *testing.T, objects []runtime.Object) *appsv1.Deployment {
@@ -54,7 +54,7 @@ func TestControllerFlags(t *testing.T) {
 			assert.Contains(t, source, `"`+strings.TrimPrefix(flag, "--")+`"`, "no flag of the program")
 		}
 	}
-	d := switchover.DefaultDeadlines()
+	d := controller.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
 		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
 		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,
@@ -64,8 +64,8 @@ func TestControllerFlags(t *testing.T) {
 		require.NoError(t, err, flag)
 		assert.Equal(t, want, got, flag)
 	}
-	assert.Equal(t, strings.Join(switchover.DefaultPauseLabels, ","), flags["--pause-labels"])
-	assert.Equal(t, strings.Join(switchover.DefaultClientNamespaces, ","), flags["--client-namespaces"])
+	assert.Equal(t, strings.Join(controller.DefaultPauseLabels, ","), flags["--pause-labels"])
+	assert.Equal(t, strings.Join(controller.DefaultClientNamespaces, ","), flags["--client-namespaces"])
 	assert.Equal(t, "1", flags["--max-unavailable"])
 	assert.Equal(t, "10%", flagsOf(&deploymentOf(t, decode(t, render(t, chart, "--set", "controller.maxUnavailable=10%"))).Spec.Template.Spec.Containers[0])["--max-unavailable"])
 }

@@ -1,5 +1,5 @@
 // Package allocation is what kube-scheduler tells its allocator of DRA devices: the
 // features of stock Kubernetes, the device classes, and what claims hold.
 //
-// It may import the API types and the allocator only.
+// Imports: none.
 package allocation

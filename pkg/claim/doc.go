@@ -13,6 +13,5 @@
 // is set up by a Sharer. wait.go waits, with no lock held, for what it has only
 // started; running.go ends what no record explains and brings back what died.
 //
-// It may import the vocabulary (pkg/gpu), the names that programs share (api/v1alpha1),
-// the contract of vendors (pkg/hardware), the ledger and the CDI files, and no vendor.
+// Imports: api/v1alpha1, pkg/cdi, pkg/claim/ledger, pkg/gpu, pkg/hardware, pkg/text.
 package claim

@@ -1,7 +1,8 @@
 // Package client reads and writes the API objects of Tranche, GPUNodes and
 // PartitionProfiles, at the API server, with the types of api/v1alpha1.
 //
-// It is for programs that must stay small, the node's plugin first of all: a REST
-// client, and no scheme but that of two kinds. pkg/client/clientfake is the same for
-// tests. It imports client-go and api/v1alpha1, nothing else of this module.
+// It is for programs that must stay small, the node's plugin first of all: a REST client,
+// and no scheme but that of two kinds. pkg/client/clientfake is the same for tests.
+//
+// Imports: api/v1alpha1.
 package client

@@ -11,6 +11,7 @@
 // consumes. A GPU without such counters has as many positions as its finest partitions
 // need. A device of an unknown type keeps its own name.
 //
-// Everything is pure. The package may import api/v1alpha1, pkg/allocation, pkg/gpu,
-// pkg/publish, the API types and the allocator.
+// Everything is pure.
+//
+// Imports: api/v1alpha1, pkg/allocation, pkg/gpu, pkg/publish.
 package cluster

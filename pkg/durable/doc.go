@@ -1,5 +1,5 @@
 // Package durable writes files that must survive a crash and a power cut, wholly or not
 // at all.
 //
-// It imports nothing of this module.
+// Imports: none.
 package durable

@@ -3,4 +3,6 @@
 //
 // It is pure: no files, no hardware, no API server, and it imports nothing of
 // this module.
+//
+// Imports: none.
 package gpu

@@ -10,5 +10,5 @@
 //   - machine.go: [Machine] is what the plugin runs on: the vendors and what is
 //     asked of the machine itself, real or simulated.
 //
-// It imports pkg/gpu and pkg/hardware/report, and no vendor.
+// Imports: pkg/gpu, pkg/hardware/report.
 package hardware

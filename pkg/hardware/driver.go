@@ -74,7 +74,7 @@ type HealthChecker interface {
 }
 
 // ModeReader is implemented for GPUs with modes. Profiles are planned from what it
-// returns (pkg/reshape): a mode that gpu.Modes leaves empty is one that the GPU does
+// returns (pkg/partition): a mode that gpu.Modes leaves empty is one that the GPU does
 // not have.
 type ModeReader interface {
 	// Modes reads the modes of a GPU, and those it can be put into.

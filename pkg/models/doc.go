@@ -5,6 +5,7 @@
 // such a machine would report (GPUs.go, amdgpus.go). `kubectl tranche slices`
 // prints it; the packages in pkg/simulate bring it to life.
 //
-// The package is pure except for reading inventory files. It imports pkg/gpu,
-// pkg/hardware/mig and pkg/hardware/xcp, and no NVML.
+// The package is pure except for reading inventory files.
+//
+// Imports: pkg/gpu, pkg/hardware/mig, pkg/hardware/xcp.
 package models

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/switchover"
+	"github.com/tranche-dev/tranche/pkg/controller"
 )
 
 // both is a machine whose plugin is steered by the real controller. The test is the
@@ -37,7 +37,7 @@ type both struct {
 	k *kubelet
 	// objects are all that the controller reads but GPUNodes and slices.
 	objects client.WithWatch
-	r       *switchover.Reconciler
+	r       *controller.Reconciler
 
 	// mu protects what follows.
 	mu sync.Mutex
@@ -52,7 +52,7 @@ type both struct {
 // steerBoth starts the plugin and the controller.
 func steerBoth(s *steered) *both {
 	s.t.Helper()
-	scheme, err := switchover.NewScheme()
+	scheme, err := controller.NewScheme()
 	require.NoError(s.t, err)
 	b := &both{steered: s, slow: map[string]chan struct{}{}}
 	s.config.taintSettle = 10 * tick
@@ -63,8 +63,8 @@ func steerBoth(s *steered) *both {
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}).Build()
 	c := interceptor.NewClient(b.objects, interceptor.Funcs{Get: b.read, List: b.list, SubResourcePatch: b.patchStatus, SubResourceCreate: b.evict})
-	b.r, err = switchover.New(c, c, switchover.Options{
-		MaxUnavailable: "1", Deadlines: switchover.DefaultDeadlines(), Registry: prometheus.NewRegistry(),
+	b.r, err = controller.New(c, c, controller.Options{
+		MaxUnavailable: "1", Deadlines: controller.DefaultDeadlines(), Registry: prometheus.NewRegistry(),
 	}, func(string) {})
 	require.NoError(s.t, err)
 	b.r.Events = events.NewFakeRecorder(10000)

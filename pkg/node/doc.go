@@ -18,6 +18,7 @@
 // is said of the node. lock.go, turn.go, sockets.go and registration.go let one
 // plugin follow another. uninstall.go and leave.go end it all.
 //
-// It may import everything but the commands, pkg/simulate and the vendors in
-// pkg/hardware: these come with the Config.
+// Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/client, pkg/durable,
+// pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/hardware/report, pkg/partition,
+// pkg/profile, pkg/publish, pkg/share, pkg/text, pkg/uninstall.
 package node

@@ -23,7 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/reshape"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -394,7 +394,7 @@ func TestPreparable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "profile.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Off"}}}`), 0o600))
-	profile, err := reshape.New(reshape.Config{File: file})
+	profile, err := partition.New(partition.Config{File: file})
 	require.NoError(t, err)
 	records, _, err := ledger.Open(filepath.Join(dir, "claims"))
 	require.NoError(t, err)

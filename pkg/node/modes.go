@@ -6,16 +6,16 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/reshape"
+	"github.com/tranche-dev/tranche/pkg/partition"
 )
 
 // modes is the hardware as far as profiles change it as a whole. It implements
-// reshape.Hardware.
+// partition.Hardware.
 type modes struct{ *nodeGPUs }
 
-var _ reshape.Hardware = modes{}
+var _ partition.Hardware = modes{}
 
-// Modes implements reshape.Hardware. GPUs without modes have none.
+// Modes implements partition.Hardware. GPUs without modes have none.
 func (m modes) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	o, err := m.of(pciAddress)
 	if err != nil {
@@ -27,7 +27,7 @@ func (m modes) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) 
 	return gpu.Modes{}, nil
 }
 
-// SetMIG implements reshape.Hardware.
+// SetMIG implements partition.Hardware.
 func (m modes) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
 	o, err := m.of(pciAddress)
 	if err != nil {
@@ -40,7 +40,7 @@ func (m modes) SetMIG(ctx context.Context, pciAddress string, on, leavePending b
 	return v.SetMIG(ctx, pciAddress, on, leavePending)
 }
 
-// SetComputePartition implements reshape.Hardware.
+// SetComputePartition implements partition.Hardware.
 func (m modes) SetComputePartition(ctx context.Context, pciAddress, mode string) error {
 	o, err := m.of(pciAddress)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m modes) SetComputePartition(ctx context.Context, pciAddress, mode string)
 	return v.SetComputePartition(ctx, pciAddress, mode)
 }
 
-// SetMemoryPartition implements reshape.Hardware.
+// SetMemoryPartition implements partition.Hardware.
 func (m modes) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode string) error {
 	if o := m.find(vendor); o != nil {
 		if v, ok := o.Driver.(hardware.PartitionModes); ok {

@@ -26,8 +26,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/reshape"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -69,7 +69,7 @@ type plugin struct {
 	shares  *share.Sharer
 	// profile brings the GPUs into the shape that is wanted of them, follow does what
 	// the controller asks.
-	profile *reshape.Node
+	profile *partition.Node
 	follow  *follower
 	// looking is held by who looks at all GPUs, or changes them. It protects what only
 	// who looks has.

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/reshape"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -146,7 +146,7 @@ func (f *follower) heldOf(c *gpuState) []string {
 // notRestoredOn is why a GPU could not be put back, empty if it was.
 func (f *follower) notRestoredOn(pciAddress string) string {
 	var why []string
-	for _, err := range reshape.OfGPU(f.notRestored, pciAddress) {
+	for _, err := range partition.OfGPU(f.notRestored, pciAddress) {
 		why = append(why, err.Error())
 	}
 	return strings.Join(why, "; ")

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/reshape"
 )
 
 func (c *Config) profileFile() string { return filepath.Join(c.DataDir(), "profile.json") }
@@ -27,7 +27,7 @@ func (p *plugin) openRoster(ctx context.Context) {
 // openProfile reads which profile the node follows.
 func (p *plugin) openProfile(ctx context.Context) {
 	var err error
-	p.profile, err = reshape.New(reshape.Config{
+	p.profile, err = partition.New(partition.Config{
 		File:           p.profileFile(),
 		GPUs:           p.roster.all,
 		Lost:           p.roster.lost,

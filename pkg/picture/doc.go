@@ -2,6 +2,7 @@
 // as a bar, cut into the pieces that are held, with who holds them and what still fits;
 // and how far nodes are with their profiles.
 //
-// Everything is pure. The package may import api/v1alpha1, pkg/cluster, pkg/gpu
-// and pkg/terminal.
+// Everything is pure.
+//
+// Imports: api/v1alpha1, pkg/cluster, pkg/gpu, pkg/terminal.
 package picture

@@ -10,6 +10,6 @@
 // layout finds the places of partitions, strict refuses what it does not know, and
 // provision creates PartitionProfiles from the files of the chart.
 //
-// It may import the vocabulary (pkg/gpu), the API types, and its own packages layout,
-// strict and deviceplugin.
+// Imports: api/v1alpha1, pkg/gpu, pkg/profile/deviceplugin, pkg/profile/layout,
+// pkg/profile/strict, pkg/text.
 package profile

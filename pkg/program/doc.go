@@ -1,5 +1,5 @@
 // Package program puts programs that Tranche brings along where the host finds
 // them: what runs on the host cannot see the plugin's image.
 //
-// It imports nothing of this module.
+// Imports: none.
 package program

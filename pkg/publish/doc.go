@@ -4,5 +4,5 @@
 // for the same input, so that a restart on unchanged hardware writes nothing.
 // objects.go makes whole API objects of them, for those who have no API server.
 //
-// It may import the vocabulary and the Kubernetes API types only.
+// Imports: pkg/gpu.
 package publish

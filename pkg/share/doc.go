@@ -6,6 +6,5 @@
 // serves a holder and what it keeps it to. edits.go is what containers get of it,
 // and check.go finds daemons that have died.
 //
-// It may import the vocabulary (pkg/gpu), the settings (pkg/profile), the MPS
-// daemons (pkg/hardware/mps), and of pkg/claim the Sharer that it implements.
+// Imports: pkg/claim, pkg/claim/ledger, pkg/gpu, pkg/hardware/mps, pkg/profile.
 package share

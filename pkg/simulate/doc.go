@@ -2,6 +2,6 @@
 // kubelet plugin runs on it as it does on a real machine. Only cmd/tranche-simulator
 // and tests import it.
 //
-// It imports pkg/models, the packages below it, and of pkg/hardware the contract,
-// nvidia, amd and kmod.
+// Imports: pkg/hardware, pkg/hardware/amd, pkg/hardware/kmod, pkg/hardware/nvidia,
+// pkg/models, pkg/simulate/amdgpu, pkg/simulate/nvdriver.
 package simulate

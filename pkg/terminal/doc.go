@@ -2,6 +2,7 @@
 // under their heads, tables, and colors. Names and commands are never broken, since
 // people copy them.
 //
-// Widths, wrapping and styles are those of github.com/charmbracelet/x/ansi. The package
-// may import nothing of this module.
+// Widths, wrapping and styles are those of github.com/charmbracelet/x/ansi.
+//
+// Imports: none.
 package terminal

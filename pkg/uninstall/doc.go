@@ -11,6 +11,5 @@
 // Then it stops the controller (controller.go) and takes away what that has put on
 // GPUs and nodes, the GPUNodes (leftovers.go), and its lease (lease.go).
 //
-// The package may import the vocabulary (pkg/gpu), the API objects and their
-// client, and none of the plugin or the controller.
+// Imports: api/v1alpha1, pkg/client, pkg/gpu.
 package uninstall

@@ -16,7 +16,7 @@
 //     and mi300x8 that takes no time to change: all the time that a switch takes there
 //     is Tranche's own.
 //
-// It imports the API's types and client, the marks and states of pkg/switchover, the
+// It imports the API's types and client, the marks and states of pkg/controller, the
 // digest of pkg/publish, pkg/sleep, the inventories, and test/figures, test/nodes and
 // test/allocator.
 package main

@@ -1,6 +1,3 @@
-// Package clientfake is pkg/client without an API server, for tests. Objects are
-// kept in memory; nothing of their definitions (defaults, validation, the
-// separation of status) holds.
 package clientfake
 
 import (

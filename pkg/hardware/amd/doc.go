@@ -20,6 +20,9 @@
 //
 // vendor.go opens the driver for the plugin.
 //
-// It imports pkg/hardware, which it implements, pkg/gpu, pkg/sleep, and of pkg/hardware
-// the packages gate, kmod, mps, report and xcp. It is pure Go and does not know whether the files below it are the host's or a simulated kernel's.
+// It is pure Go and does not know whether the files below it are the host's or a
+// simulated kernel's.
+//
+// Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/kmod, pkg/hardware/mps,
+// pkg/hardware/report, pkg/hardware/xcp, pkg/sleep.
 package amd

@@ -6,5 +6,5 @@
 // Whatever fails on the way, the module is put in at the end: a file tells that it
 // is out, so that [Module.Resume] ends what a plugin that was killed has begun.
 //
-// It imports pkg/gpu, for its errors, and pkg/sleep.
+// Imports: pkg/gpu, pkg/sleep.
 package kmod

@@ -21,5 +21,5 @@
 // daemons; settle.go brings one from launched to ready; stop.go ends it; shm.go is
 // about the folders that containers have mounted.
 //
-// It imports nothing of ours.
+// Imports: none.
 package mps

@@ -15,7 +15,8 @@
 // vendor.go opens the driver for the plugin, and hook.go installs what containers need
 // on the host.
 //
-// It imports pkg/hardware, which it implements, pkg/gpu, pkg/sleep, pkg/program, and of
-// pkg/hardware the packages gate, mig, mps and report. It does not know whether the NVML
-// below it is real or simulated.
+// It does not know whether the NVML below it is real or simulated.
+//
+// Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,
+// pkg/hardware/report, pkg/program, pkg/sleep.
 package nvidia

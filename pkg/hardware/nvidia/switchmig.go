@@ -22,7 +22,7 @@ var errHangs = errors.New("hangs in the kernel and cannot be ended")
 // runPatience is how long a program may take to end after it was told to.
 const runPatience = 2 * time.Second
 
-// Modes reads how a GPU is set now. See reshape.Hardware.
+// Modes reads how a GPU is set now. See partition.Hardware.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
 	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.Modes, error) {
 		m, err := c.migMode()
@@ -43,7 +43,7 @@ func migName(on bool) gpu.MIGMode {
 	return gpu.MIGOff
 }
 
-// SetMIG switches a GPU's MIG mode and reads it back. See reshape.Hardware.
+// SetMIG switches a GPU's MIG mode and reads it back. See partition.Hardware.
 //
 // From Hopper on the mode changes at once. On Ampere NVML resets the GPU for it
 // ("may unbind or reset the device", nvml.h), unless that cannot be done: for a

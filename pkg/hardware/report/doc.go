@@ -2,5 +2,5 @@
 // and for their scripts. Vendors fill it, the node's plugin adds whose each
 // partition is.
 //
-// It may import the vocabulary only.
+// Imports: pkg/gpu.
 package report

@@ -4,7 +4,8 @@
 // GPU offers, in which order, and which counters keep them apart (devices.go,
 // counters.go).
 //
-// It is pure: what the driver says about a GPU goes in, pkg/gpu comes out. It
-// imports nothing else of ours and needs no amdgpu, so that programs without
-// hardware can use it too.
+// It is pure: what the driver says about a GPU goes in, pkg/gpu comes out. Programs
+// without hardware can use it, too.
+//
+// Imports: pkg/gpu.
 package xcp

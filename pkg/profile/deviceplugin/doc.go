@@ -6,5 +6,5 @@
 // told as notes; those without which pods would get less than they do now are
 // refused.
 //
-// It may import the API types (api/v1alpha1) and pkg/profile/strict.
+// Imports: api/v1alpha1, pkg/gpu, pkg/profile/strict.
 package deviceplugin

@@ -1,5 +1,7 @@
 // Package layout finds where on a GPU a set of partitions fits.
 //
-// It is pure and imports pkg/gpu only. What fits together is decided by the GPU's
-// counters, as the scheduler decides it.
+// What fits together is decided by the GPU's counters, as the scheduler decides it. It is
+// pure.
+//
+// Imports: pkg/gpu.
 package layout

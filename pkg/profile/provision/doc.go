@@ -6,5 +6,5 @@
 // and the object goes with the file. A profile without the label is a person's; it is
 // left alone, and holds in place of a file of the same name.
 //
-// It may import the API types, pkg/profile and its strict reader.
+// Imports: api/v1alpha1, pkg/profile, pkg/profile/strict.
 package provision

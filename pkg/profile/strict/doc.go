@@ -6,5 +6,5 @@
 // place: this one reports all mistakes with their paths, the key that was probably meant,
 // and where a key belongs that is in the wrong object.
 //
-// It imports nothing of ours; edit distances are those of agnivade/levenshtein.
+// Imports: none.
 package strict

@@ -3,15 +3,13 @@
 // them, and reacts to writes as the driver does, with its limits, errors and
 // delays.
 //
-// It imports the inventory and disk folders beside it, pkg/hardware/amd for the
-// interface, and pkg/hardware/xcp for the modes. The way through it: [New] starts
-// the machine (kernel.go) and makes its device nodes (nodes.go). What changes at
-// run time is in amdgpu.json below [Options.Root] (state.go): it survives the
-// process, several processes may share it, and [Reboot] loses it as a machine
-// would (machine.go). From it and from the faults comes the tree of files
-// (tree.go, gpufiles.go, topology.go, processes.go); a write (write.go) changes
-// the state, and with it the tree. [Kernel.Modprobe] (driver.go) takes the driver
-// out and puts it in again, in the words of the real program.
+// The way through it: [New] starts the machine (kernel.go) and makes its device nodes
+// (nodes.go). What changes at run time is in amdgpu.json below [Options.Root] (state.go):
+// it survives the process, several processes may share it, and [Reboot] loses it as a
+// machine would (machine.go). From it and from the faults comes the tree of files
+// (tree.go, gpufiles.go, topology.go, processes.go); a write (write.go) changes the
+// state, and with it the tree. [Kernel.Modprobe] (driver.go) takes the driver out and
+// puts it in again, in the words of the real program.
 //
 // Faults and processes are set through <Root>/faults.yaml at any time, by hand
 // or with [SetFaults] (faults.go), beside those of pkg/simulate/nvdriver:
@@ -33,4 +31,6 @@
 //	  - {step: load, error: no device, times: 2}
 //	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
 //	  - {step: load, memoryModeLost: ["*"], times: 1}
+//
+// Imports: pkg/hardware/amd, pkg/hardware/xcp, pkg/models, pkg/simulate/disk.
 package amdgpu

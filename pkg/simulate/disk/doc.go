@@ -2,5 +2,5 @@
 // state that several processes share and that outlives them (store.go), and
 // files and device nodes (files.go).
 //
-// It imports nothing of ours.
+// Imports: none.
 package disk

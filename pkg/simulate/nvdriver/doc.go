@@ -3,16 +3,12 @@
 // delays and files of the real thing, so that everything above NVML runs
 // unchanged on a machine without a GPU.
 //
-// It imports pkg/models, pkg/program and its sibling packages: disk, which it
-// shares with the simulator of AMD's GPUs, and that one (amdgpu), so that a
-// machine with GPUs of both reboots as one; nvstate, which it shares with the
-// driver's programs (nvtools). The way through it: [New] starts the machine
-// (machine.go), lays out the files that containers and libraries look for
-// (files.go, driverfiles.go, capabilities.go, pci.go) and returns the library
-// (nvml.go, device.go, mig.go, …). What may exist side by side is decided in
-// allocate.go. What changes at run time is in state.json below [Options.Root]
-// (nvstate): it survives the process, two processes may share it, and
-// [Reboot] loses it as a machine would.
+// The way through it: [New] starts the machine (machine.go), lays out the files that
+// containers and libraries look for (files.go, driverfiles.go, capabilities.go, pci.go)
+// and returns the library (nvml.go, device.go, mig.go, …). What may exist side by side is
+// decided in allocate.go. What changes at run time is in state.json below [Options.Root]
+// (nvstate): it survives the process, two processes may share it, and [Reboot] loses it
+// as a machine would.
 //
 // Faults, clients of the GPUs and XID events are set through
 // <Root>/faults.yaml at any time, by hand or with [SetFaults] (faults.go):
@@ -29,4 +25,7 @@
 //
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.
+//
+// Imports: pkg/models, pkg/program, pkg/simulate/amdgpu, pkg/simulate/disk,
+// pkg/simulate/nvstate, pkg/simulate/nvtools.
 package nvdriver

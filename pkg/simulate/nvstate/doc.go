@@ -3,6 +3,5 @@
 // (nvdriver) and the programs of the driver (nvtools), which are linked
 // to nothing and so cannot use the library.
 //
-// It imports pkg/simulate/disk and nothing else of ours. state.go is the
-// state, reset.go what a reset does to a GPU.
+// Imports: pkg/simulate/disk.
 package nvstate

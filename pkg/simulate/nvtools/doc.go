@@ -10,5 +10,5 @@
 // daemon.go, commands.go and client.go are MPS, smi.go and reset.go are nvidia-smi,
 // and machine.go finds the simulated machine around the program.
 //
-// It imports pkg/simulate/disk and nvstate, and nothing else of ours.
+// Imports: pkg/simulate/disk, pkg/simulate/nvstate.
 package nvtools

@@ -1,0 +1,45 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// freeze has the controller's caches stay as they are now, until thaw.
+func (w *world) freeze() {
+	var objects []client.Object
+	for i := range kinds {
+		list := kinds[i].list()
+		require.NoError(w.t, w.api.List(w.t.Context(), list))
+		require.NoError(w.t, meta.EachListItem(list, func(o runtime.Object) error {
+			objects = append(objects, o.DeepCopyObject().(client.Object))
+			return nil
+		}))
+	}
+	w.stale = newAPI(w.api.Scheme(), objects...)
+}
+
+func (w *world) thaw() { w.stale = nil }
+
+// cached answers what the controller asks its caches, where they are late.
+func (w *world) cached() interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if w.stale != nil {
+				c = w.stale
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if w.stale != nil {
+				c = w.stale
+			}
+			return c.List(ctx, l, opts...)
+		},
+	}
+}

@@ -1,0 +1,129 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// pausable are the labels of a node that start clients, as they are. A client whose
+// label says anything but "true" does not run, or somebody else has paused it.
+func pausable(labels map[string]string, keys []string) map[string]string {
+	var out map[string]string
+	for _, key := range keys {
+		if labels[key] == "true" {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = "true"
+		}
+	}
+	return out
+}
+
+// setNode makes a node have our taint or not, and its clients paused or not, by one
+// write. Everything else of the node stays, also if somebody changes it meanwhile.
+func setNode(node *corev1.Node, taint *corev1.Taint, paused map[string]string, keys []string) {
+	without := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+		return t.Key == v1alpha1.TaintRepartitioning && (taint == nil || t.Value != taint.Value || t.Effect != taint.Effect)
+	})
+	if len(without) != len(node.Spec.Taints) {
+		node.Spec.Taints = without
+	}
+	if taint != nil && !hasNodeTaint(node) {
+		node.Spec.Taints = append(slices.Clone(node.Spec.Taints), *taint)
+	}
+	for key, was := range paused {
+		if node.Labels[key] == was {
+			node.Labels[key] = v1alpha1.PausedValue
+		}
+	}
+	// Also what a controller has paused that did not live to write it down.
+	for _, key := range keys {
+		if _, pause := paused[key]; !pause && node.Labels[key] == v1alpha1.PausedValue {
+			node.Labels[key] = "true"
+		}
+	}
+}
+
+// unpause gives back what the labels were, where nobody else has changed them.
+func unpause(node *corev1.Node, paused map[string]string) {
+	for key, was := range paused {
+		if node.Labels[key] == v1alpha1.PausedValue {
+			node.Labels[key] = was
+		}
+	}
+}
+
+// leftover tells whether something of ours is on a node.
+func leftover(node *corev1.Node, keys []string) bool {
+	return hasNodeTaint(node) || slices.ContainsFunc(keys, func(key string) bool { return node.Labels[key] == v1alpha1.PausedValue })
+}
+
+// patchNode reads a node and changes it. That it is not there is no error.
+func (r *Reconciler) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
+	var node corev1.Node
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("read node %s: %w", name, err)
+	}
+	before := node.DeepCopy()
+	change(&node)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if same, err := unchanged(patch, &node); err != nil || same {
+		return err
+	}
+	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "taint node %s or pause its clients, or take that back", name)
+}
+
+// clientsOn are the pods of paused clients that are on a node still. Any tenant can write
+// such a nodeSelector, so only pods in the namespaces of clients count, and of those only
+// DaemonSets': no other pod ends because a label of its node changes.
+func (r *Reconciler) clientsOn(ctx context.Context, pods *podReader, paused map[string]string) ([]string, error) {
+	if len(paused) == 0 {
+		return nil, nil
+	}
+	there, err := pods.onNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, pod := range there {
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || owner.Kind != "DaemonSet" || !slices.Contains(r.ClientNamespaces, pod.Namespace) {
+			continue
+		}
+		for key := range pod.Spec.NodeSelector {
+			if _, ok := paused[key]; ok && !over(pod) {
+				names = append(names, pod.Namespace+"/"+pod.Name)
+				break
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// unchanged tells whether a patch with a lock says nothing.
+func unchanged(patch client.Patch, o client.Object) (bool, error) {
+	data, err := patch.Data(o)
+	if err != nil {
+		return false, fmt.Errorf("compare what is there with what should be: %w", err)
+	}
+	// The lock itself is all that is in there.
+	return string(data) == fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, o.GetResourceVersion()), nil
+}
+
+func sameTaintsAndLabels(a, b *corev1.Node) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
+}

@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// facts puts in force and looks at what the node's state needs. What could not be done
+// or seen is an error, and in the facts, too, where there are any: a state ends at its
+// deadline whatever is refused to the controller.
+func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*Facts, error) {
+	choice, err := r.choice(ctx, r.Client, gpuNode, node)
+	if err != nil {
+		return nil, err
+	}
+	f := &Facts{Now: r.Clock.Now(), Choice: choice, Evicted: r.memory.evicted(gpuNode.Name, 0)}
+	s := &gpuNode.Status
+	var errs []error
+	if s.OrdersTaints() {
+		r.Budget.Hold(gpuNode.Name)
+	}
+	if enforced(s) {
+		err = r.enforce(ctx, gpuNode, node)
+		f.Tainted = err == nil
+		if err != nil {
+			f.Trouble = err.Error()
+			errs = append(errs, err)
+		}
+	}
+	switch s.State {
+	case v1alpha1.Planning, v1alpha1.Waiting:
+		f.Pausable = pausable(node.Labels, r.PauseLabels)
+		if s.State == v1alpha1.Waiting || planChanges(s) {
+			if err := r.countNodes(ctx); err != nil {
+				return nil, err
+			}
+			f.Granted, f.Others = r.Budget.Take(gpuNode.Name)
+		}
+	case v1alpha1.Tainted:
+		if drainPlan(s.Switch, s.Node) != nil {
+			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
+		}
+	case v1alpha1.Draining:
+		errs = append(errs, r.lookAtPods(ctx, gpuNode, f))
+	case v1alpha1.Failed:
+		errs = append(errs, r.lookAtBlockers(ctx, gpuNode, f))
+	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+		if s.Node != nil && answered(s) {
+			errs = append(errs, r.verify(ctx, gpuNode, f))
+		}
+	}
+	return f, errors.Join(errs...)
+}
+
+// planChanges tells whether the plugin has planned a change that disturbs GPUs.
+func planChanges(s *v1alpha1.GPUNodeStatus) bool {
+	return s.Switch != nil && s.Node != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID &&
+		s.Node.Task.Phase == v1alpha1.TaskPlanned && len(s.Node.Task.Changes) > 0
+}
+
+// answered tells whether the plugin says that it is done.
+func answered(s *v1alpha1.GPUNodeStatus) bool {
+	return s.Switch != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID && s.Node.Task.Phase == v1alpha1.TaskDone
+}
+
+// lookAtPods finds who is on the GPUs that change.
+func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
+	sw := gpuNode.Status.Switch
+	pods := &podReader{Reader: r.Reader, node: gpuNode.Name}
+	f.Unseen = ""
+	defer func() {
+		if err != nil {
+			f.Unseen = err.Error()
+		}
+	}()
+	gpus, keeps := drained(sw, gpuNode.Status.Node)
+	f.Holders, err = r.holders(ctx, pods, gpus, keeps)
+	if err != nil {
+		return err
+	}
+	f.Clients, err = r.clientsOn(ctx, pods, sw.Paused)
+	return err
+}
+
+// countEvery is how old the number of nodes can be that a percentage is of.
+const countEvery = 5 * time.Second
+
+// countNodes tells the budget how many nodes there are.
+func (r *Reconciler) countNodes(ctx context.Context) error {
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	now := r.Clock.Now()
+	if now.Sub(r.memory.counted) < countEvery {
+		return nil
+	}
+	var all v1alpha1.GPUNodeList
+	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("count the GPUNodes: %w", err)
+	}
+	r.Budget.SetNodes(len(all.Items))
+	r.memory.counted = now
+	return nil
+}
+
+// liveChoice is choice by what the API server has now. What begins or gives up a switch
+// must not be decided by a cache, which may be late: a controller that has just begun to
+// lead would take a node back to a profile of before.
+func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) (Choice, error) {
+	var node corev1.Node
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: gpuNode.Name}, &node); client.IgnoreNotFound(err) != nil {
+		return Choice{}, fmt.Errorf("read node %s: %w", gpuNode.Name, err)
+	}
+	return r.choice(ctx, r.Reader, gpuNode, &node)
+}
+
+// choice looks up the profile that counts for a node.
+func (r *Reconciler) choice(ctx context.Context, from client.Reader, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (Choice, error) {
+	if node.UID == "" {
+		// Its labels are not known. A node that registers anew is without them for a
+		// moment, and must not be switched for that.
+		return Choice{
+			Policy: withDefaults(nil, r.Policy), Keep: v1alpha1.ReasonNodeNotFound,
+			Message: "there is no node of that name, so nobody knows what its labels want",
+		}, nil
+	}
+	n := namedBy(gpuNode, node.Labels)
+	name, source := n.profile()
+	var profile v1alpha1.PartitionProfile
+	err := from.Get(ctx, client.ObjectKey{Name: name}, &profile)
+	if err == nil {
+		return choose(n, &profile, nil, r.Policy), nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return Choice{}, fmt.Errorf("read PartitionProfile %s: %w", name, err)
+	}
+	var others []string
+	if source != v1alpha1.FromDefault {
+		var all v1alpha1.PartitionProfileList
+		if err := from.List(ctx, &all); err != nil {
+			return Choice{}, fmt.Errorf("list the PartitionProfiles: %w", err)
+		}
+		for i := range all.Items {
+			others = append(others, all.Items[i].Name)
+		}
+	}
+	return choose(n, nil, others, r.Policy), nil
+}

@@ -1,0 +1,238 @@
+package controller
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// refuse is what the API server says to an eviction that a budget forbids.
+func refuse(message string) func(types.NamespacedName) error {
+	return func(types.NamespacedName) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+			Message: "Cannot evict pod as it would violate the pod's disruption budget.",
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: message}}},
+		}}
+	}
+}
+
+// begun is a world with a node that follows the profile old, a profile cpx, and a pod on its
+// first GPU.
+func begun(t *testing.T, change ...func(*v1alpha1.PartitionProfile)) (*world, *fakeNode) {
+	w := newWorld(t)
+	n := w.addNode("node-a")
+	w.profile("old")
+	w.wants("node-a", "old")
+	w.settled("node-a", "old")
+	w.profile("cpx", change...)
+	w.pod("node-a", "web", gpuA, gpuA+deviceOf)
+	return w, n
+}
+
+// stays checks that a node has ended in its old profile.
+func (w *world) stays(n *v1alpha1.GPUNode, profile string) {
+	w.t.Helper()
+	w.clean(n.Name)
+	require.NotNil(w.t, n.Status.Applied)
+	assert.Equal(w.t, profile, n.Status.Applied.Profile)
+	assert.Equal(w.t, n.Status.Applied.Hash, w.nodes[n.Name].applied, "the hardware")
+}
+
+func TestAProfileThatDoesNotExist(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpc")
+	w.round("node-a")
+	n := w.gpuNode("node-a")
+	assert.Equal(t, v1alpha1.Idle, n.Status.State)
+	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason)
+	assert.Equal(t, "the node's label tranche.dev/profile names the PartitionProfile cpc, which there is not; there are: cpx, old; it stays with profile old", ready(n).Message)
+	w.stays(n, "old")
+	assert.True(t, w.podThere("web"))
+
+	w.profile("cpc")
+	w.stays(w.run("node-a", time.Minute, inProfile("cpc")), "cpc")
+}
+
+func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
+	w, node := begun(t)
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		return v1alpha1.TaskRefused, v1alpha1.ReasonProfileDoesNotFit, gpuA + ": an H100 has no profile 9g"
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.True(t, w.podThere("web"), "nothing was touched")
+	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "no profile 9g")
+	assert.Contains(t, ready(n).Message, "tried again when the profile, its policy, the GPUs or the plugin's settings change")
+
+	for range 100 {
+		w.round("node-a")
+		w.clock.Step(time.Minute)
+	}
+	assert.Equal(t, n.Status.Switch.ID, w.gpuNode("node-a").Status.Switch.ID, "not tried again")
+
+	node.answer = nil
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
+	w, _ := begun(t)
+	require.NoError(t, w.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}}))
+	w.pod("node-a", "stuck", gpuA, gpuA, func(p *corev1.Pod, c *resourceapi.ResourceClaim) {
+		p.Finalizers = []string{"example.com/never"}
+		c.Status.Allocation.Devices.Results[0].Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+	})
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
+	assert.Contains(t, ready(n).Message, "The node is as before, with profile old. It is tried again when they can leave")
+	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
+}
+
+func TestABudgetThatForbidsEviction(t *testing.T) {
+	w, _ := begun(t)
+	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.True(t, w.podThere("web"))
+	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "The disruption budget web needs 1 healthy pods")
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning DrainDeadline: profile cpx could not be reached")
+
+	w.evict = nil
+	n = w.run("node-a", time.Hour, inProfile("cpx"))
+	w.stays(n, "cpx")
+}
+
+func TestABudgetThatForbidsEvictionByForce(t *testing.T) {
+	w, _ := begun(t, func(p *v1alpha1.PartitionProfile) {
+		p.Spec.Switch = &v1alpha1.SwitchPolicy{AfterDeadline: v1alpha1.Force, DrainDeadline: &metav1.Duration{Duration: time.Minute}}
+	})
+	w.evict = refuse("The disruption budget web needs 1 healthy pods and has 1 currently")
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Hour, inProfile("cpx"))
+	w.stays(n, "cpx")
+	assert.False(t, w.podThere("web"))
+	assert.Equal(t, 1, w.writes["delete *v1.Pod"])
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "web Normal Repartitioning: Deleted after the deadline")
+}
+
+func TestADriverReloadThatFails(t *testing.T) {
+	w, node := begun(t)
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Applying {
+			return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "modprobe -r amdgpu: device or resource busy"
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.RollingBack))
+	assert.NotEmpty(t, w.taintedGPUs("node-a"), "the GPU is kept from pods while it is put back")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonHardwareFailed, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "profile cpx could not be reached: modprobe -r amdgpu: device or resource busy. The node is as before, with profile old. Try 2 begins at")
+	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning HardwareFailed: Rolling back to profile old: modprobe")
+}
+
+func TestADriverReloadThatSilentlyKeepsTheOldMode(t *testing.T) {
+	w, node := begun(t)
+	node.wrong = true // the slices show something else than the plugin says
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Hour, is(v1alpha1.RollingBack))
+	node.wrong = false
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonNotVerified, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "the devices of "+gpuA+" in the API server are not those that the plugin publishes")
+}
+
+func TestWhatWasCannotBePutBack(t *testing.T) {
+	w, node := begun(t)
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Planning || s == v1alpha1.Tainted {
+			return "", "", ""
+		}
+		return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO while " + string(s)
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "EIO while Applying; and what was before (profile old) could not be put back: EIO while RollingBack")
+	assert.NotContains(t, ready(n).Message, "The node is as before")
+}
+
+func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
+	w, node := begun(t)
+	busy := true
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if busy && s == v1alpha1.Applying {
+			return v1alpha1.TaskFailed, v1alpha1.ReasonInUse, gpuA + " is used by process 4711 (python3)"
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonInUse, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "process 4711 (python3)")
+	busy = false
+	n = w.run("node-a", 10*time.Minute, inProfile("cpx"))
+	w.stays(n, "cpx")
+	assert.Len(t, n.Status.History, 3)
+}
+
+func TestARebootWhereItIsAllowed(t *testing.T) {
+	w, node := begun(t, func(p *v1alpha1.PartitionProfile) {
+		p.Spec.Switch = &v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	})
+	w.pod("node-a", "second", gpuB, gpuB)
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Applying {
+			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, gpuA + " refuses a reset"
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Rebooting))
+	assert.False(t, w.podThere("second"), "the whole node is drained")
+	assert.Len(t, w.taintedGPUs("node-a"), 2)
+	assert.True(t, hasNodeTaint(w.node("node-a")))
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+func TestARebootWhereItIsNotAllowed(t *testing.T) {
+	w, node := begun(t)
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Applying {
+			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, gpuA + " refuses a reset"
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonRebootRequired, ready(n).Reason)
+	assert.Nil(t, n.Status.Switch.Retry, "pods are not disturbed again for nothing")
+	assert.Contains(t, ready(n).Message, "reboot: Allowed")
+}

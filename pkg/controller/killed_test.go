@@ -1,0 +1,238 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func TestThePluginGoneMidSwitch(t *testing.T) {
+	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying} {
+		t.Run(string(state), func(t *testing.T) {
+			w, node := begun(t)
+			w.wants("node-a", "cpx")
+			if state == v1alpha1.Draining {
+				w.evict = refuse("no")
+			}
+			node.slow = 2 * time.Second
+			node.wrong = state == v1alpha1.Verifying
+			w.run("node-a", time.Minute, is(state))
+			node.dead = true
+			w.evict = nil
+			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+			w.clean("node-a")
+			assert.Contains(t, []string{v1alpha1.ReasonPluginSilent, v1alpha1.ReasonRollbackFailed, v1alpha1.ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
+			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is tried again when they can leave", false: "Try 2 begins at"}[state == v1alpha1.Draining])
+			assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
+
+			node.dead, node.wrong = false, false
+			w.stays(w.run("node-a", 2*time.Hour, inProfile("cpx")), "cpx")
+		})
+	}
+}
+
+func TestTheNodeRebootedMidSwitch(t *testing.T) {
+	w, node := begun(t)
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Applying))
+	node.dead = true
+	for range 60 {
+		w.round("node-a")
+		w.clock.Step(time.Second)
+	}
+	node.dead, node.task, node.working = false, v1alpha1.Task{}, ""
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+func TestTheNodeDeletedMidSwitch(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.evict = refuse("no")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.round("node-a")
+	require.NotEmpty(t, w.taintedGPUs("node-a"))
+	require.True(t, w.r.Budget.Has("node-a"))
+	require.NoError(t, w.api.Delete(t.Context(), w.gpuNode("node-a")))
+	_, err := w.r.Reconcile(t.Context(), requestFor("node-a"))
+	require.NoError(t, err)
+	w.clean("node-a")
+	assert.False(t, w.r.Budget.Has("node-a"))
+	require.NoError(t, w.api.Delete(t.Context(), w.node("node-a")))
+	_, err = w.r.Reconcile(t.Context(), requestFor("node-a"))
+	require.NoError(t, err)
+}
+
+func TestTheControllerKilledInEachState(t *testing.T) {
+	// Each write of the controller, before and after it was obeyed, is a place to die.
+	for _, fails := range []bool{false, true} {
+		for _, obeyed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("fails=%t,obeyed=%t", fails, obeyed), func(t *testing.T) {
+				place := 1
+				for killedAt(t, place, fails, obeyed) {
+					place++
+				}
+				require.Greater(t, place, 8, "there are more places than that")
+			})
+		}
+	}
+}
+
+// killedAt kills the controller at one of its writes, and tells whether there was one.
+func killedAt(t *testing.T, place int, fails, obeyed bool) bool {
+	w, node := begun(t)
+	w.label("node-a", "nvidia.com/gpu.deploy.dcgm", "true")
+	done := inProfile("cpx")
+	if fails {
+		done = is(v1alpha1.Failed)
+		node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+			if s == v1alpha1.Applying {
+				return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+			}
+			return "", "", ""
+		}
+	}
+	calls, dead, killed := 0, false, false
+	kill := func() error {
+		if calls++; calls == place {
+			dead, killed = true, true
+		}
+		if dead {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	w.refuse = func(verb string, _ client.Object) error {
+		switch {
+		case dead:
+			return errors.New("killed")
+		case verb == "get" || obeyed:
+			return nil
+		}
+		return kill()
+	}
+	if obeyed {
+		w.lose = kill
+	}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Hour, func(n *v1alpha1.GPUNode) bool {
+		if dead {
+			dead, w.refuse, w.lose = false, nil, nil
+			w.startController()
+			w.round("node-a")
+			n = w.gpuNode("node-a")
+		}
+		return done(n)
+	})
+	w.round("node-a")
+	n := w.gpuNode("node-a")
+	w.clean("node-a")
+	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
+	assert.False(t, w.r.Budget.Has("node-a"))
+	if fails {
+		w.stays(n, "old")
+	} else {
+		w.stays(n, "cpx")
+	}
+	return killed
+}
+
+func TestANodeThatRegistersAnewIsNotSwitched(t *testing.T) {
+	w, _ := begun(t)
+	old := w.node("node-a")
+	require.NoError(t, w.api.Delete(t.Context(), old.DeepCopy()))
+	for range 10 {
+		w.round("node-a")
+		w.clock.Step(time.Second)
+	}
+	n := w.gpuNode("node-a")
+	assert.Equal(t, v1alpha1.Idle, n.Status.State)
+	assert.Equal(t, v1alpha1.ReasonNodeNotFound, ready(n).Reason)
+	old.ResourceVersion = ""
+	require.NoError(t, w.api.Create(t.Context(), old))
+	w.round("node-a")
+	n = w.gpuNode("node-a")
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonApplied, ready(n).Reason)
+	assert.True(t, w.podThere("web"))
+}
+
+func TestAReportInTheLastMomentCostsNoWrites(t *testing.T) {
+	w, node := begun(t, func(p *v1alpha1.PartitionProfile) { p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true} })
+	w.wants("node-a", "cpx")
+	reported := 0
+	w.refuse = func(verb string, o client.Object) error {
+		// The taint of the node goes, and the plugin reports before the controller has said so.
+		if n, ok := o.(*corev1.Node); ok && verb == "patch" && !hasNodeTaint(n) && reported == 0 {
+			reported++
+			node.foreign = []string{"something"}
+			node.plugin(w)
+		}
+		return nil
+	}
+	w.writes = map[string]int{}
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.Equal(t, 1, reported)
+	assert.Equal(t, 2, w.writes["patch *v1.Node"], "%v", w.writes)
+}
+
+func TestTheAPIServerAwayForAMinute(t *testing.T) {
+	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
+		t.Run(string(state), func(t *testing.T) {
+			w, node := begun(t)
+			node.slow = time.Second
+			if state == v1alpha1.RollingBack {
+				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+					if s == v1alpha1.Applying {
+						return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+					}
+					return "", "", ""
+				}
+			}
+			node.wrong = state == v1alpha1.Verifying
+			w.wants("node-a", "cpx")
+			w.run("node-a", time.Minute, is(state))
+			node.wrong = false
+			back := w.clock.Now().Add(time.Minute)
+			w.refuse = func(string, client.Object) error {
+				if w.clock.Now().Before(back) {
+					return apierrors.NewServiceUnavailable("away")
+				}
+				return nil
+			}
+			node.dead = true // it reaches nobody either
+			for w.clock.Now().Before(back) {
+				w.round("node-a")
+				w.clock.Step(time.Second)
+			}
+			node.dead, node.answer = false, nil
+			w.stays(w.run("node-a", 10*time.Minute, inProfile("cpx")), "cpx")
+		})
+	}
+}
+
+func TestAnAnswerThatGetsLostInTheEndBlocksNoOtherNode(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.lose = func() error {
+		if w.tainted["node-a"] {
+			return nil
+		}
+		w.lose = nil
+		return errors.New("lost")
+	}
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	require.Nil(t, w.lose, "it was not lost")
+	w.round("node-a")
+	assert.False(t, w.r.Budget.Has("node-a"))
+}

@@ -1,0 +1,293 @@
+package controller
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Deadlines are how long each state can last.
+type Deadlines struct {
+	Planning, Tainted, Applying, Rebooting, Verifying, RollingBack time.Duration
+	// Force is how long pods that were deleted after the drain's deadline have.
+	Force time.Duration
+	// Clients is how long paused clients have to be gone. What is there still is left
+	// to the plugin, which finds out whether it is in the way.
+	Clients time.Duration
+}
+
+// DefaultDeadlines are what flags start from. A reload of AMD's driver takes minutes.
+func DefaultDeadlines() Deadlines {
+	return Deadlines{
+		Planning: time.Minute, Tainted: time.Minute, Applying: 10 * time.Minute, Rebooting: 15 * time.Minute,
+		Verifying: 2 * time.Minute, RollingBack: 10 * time.Minute,
+		Force: 5 * time.Minute, Clients: time.Minute,
+	}
+}
+
+// Facts are what the machine looks at beside the GPUNode itself. Only those are asked
+// for that the node's state needs.
+type Facts struct {
+	Now    time.Time
+	Choice Choice
+	// Granted: the budget has room for the node, or counts it already. For Planning and
+	// Waiting. Others says who uses it up otherwise, and how much it is.
+	Granted bool
+	Others  string
+	// Pausable are the node's labels that would pause clients, as they are. For
+	// Planning and Waiting.
+	Pausable map[string]string
+	// Tainted: what the state needs on the Node (a taint, paused clients) is in force.
+	// Trouble says what is not.
+	Tainted bool
+	Trouble string
+	// Holders are in the way on the GPUs that change, by the plan. For Tainted and
+	// Draining; for Verifying, those whose device is not there any more. Unseen says why
+	// it is not known who is, empty: it is.
+	Holders []Holder
+	Unseen  string
+	// Blockers could not leave now, as the API server says. For Tainted, once the plan
+	// is known; and for Failed, those of the switch's that still could not, if Looked.
+	Blockers []v1alpha1.Blocker
+	Looked   bool
+	// LookAgain is when to look at the blockers of a failed switch next, zero: never.
+	LookAgain time.Time
+	// Evicted counts the pods that were asked to leave since the status was written.
+	Evicted int32
+	// Clients are pods of paused clients that are on the node still.
+	Clients []string
+	// Differs says what is published otherwise than the plugin says, empty: nothing.
+	// For the states in which the plugin may have said that it is done.
+	Differs string
+}
+
+// Step is what comes next.
+type Step struct {
+	// Status is the new one; Node in it is as it was.
+	Status v1alpha1.GPUNodeStatus
+	// Evict: pods that are in the way are asked to leave, or with Force deleted.
+	Evict, Force bool
+	// Wake is when to look again if nothing happens, zero: never.
+	Wake time.Time
+	// Record is of the switch that has just ended.
+	Record *v1alpha1.SwitchRecord
+}
+
+// Machine decides. It is pure.
+type Machine struct {
+	Deadlines Deadlines
+}
+
+// disturbing are the states in which GPUs are kept from pods for the switch itself.
+func disturbing(s v1alpha1.State) bool {
+	switch s {
+	case v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+		return true
+	}
+	return false
+}
+
+// Next says what comes after a state. Called again with what it returned, it stays
+// there until the facts change: then the node waits for something.
+func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
+	t := &turn{Machine: m, Facts: f, node: gpuNode.Status.Node}
+	gpuNode.Status.DeepCopyInto(&t.Status)
+	if t.node == nil {
+		t.node = &v1alpha1.NodeReport{}
+	}
+	if t.Status.Switch != nil {
+		t.Status.Switch.Evicted += f.Evicted
+	}
+	t.want()
+	switch t.Status.State {
+	case v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining,
+		v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+		if t.Status.Switch == nil {
+			// Somebody has edited the status: there is nothing to go on with.
+			t.Status.State = v1alpha1.Idle
+			break
+		}
+		t.underWay()
+	case v1alpha1.Failed:
+		t.failed()
+	default:
+		t.Status.State = v1alpha1.Idle
+		t.idle()
+	}
+	if t.Status.State != gpuNode.Status.State {
+		t.Status.Since = &metav1.Time{Time: t.Now}
+	}
+	t.describe(gpuNode.Generation)
+	return t.Step
+}
+
+// turn is one decision.
+type turn struct {
+	*Machine
+	*Facts
+	Step
+	node *v1alpha1.NodeReport
+}
+
+// want writes down what is wanted. Without a wish, what was wanted stays.
+func (t *turn) want() {
+	if t.Choice.Wish != nil {
+		t.Status.Wanted = t.Choice.Wish
+	} else if t.Choice.Keep == v1alpha1.ReasonDisabled || t.Choice.Keep == v1alpha1.ReasonControlPlaneNotNamed {
+		t.Status.Wanted = t.Status.Applied
+	}
+}
+
+// conflict tells whether another system serves the node's GPUs.
+func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
+
+// wish is what a new switch would bring the node to, nil: the node stays as it is.
+func (t *turn) wish() *v1alpha1.Wish {
+	if t.Choice.Wish == nil || t.conflict() || t.node.Count == 0 && len(t.node.GPUs) == 0 {
+		return nil
+	}
+	return t.Choice.Wish
+}
+
+func (t *turn) idle() {
+	wish := t.wish()
+	if wish == nil {
+		return
+	}
+	if a := t.Status.Applied; a != nil && a.Hash == wish.Hash && t.node.Applied == wish.Hash {
+		a.Source = wish.Source
+		return
+	}
+	t.begin(wish, 1)
+}
+
+// begin starts a switch.
+func (t *turn) begin(to *v1alpha1.Wish, attempt int32) {
+	from := nothing()
+	if t.Status.Applied != nil {
+		from = t.Status.Applied
+	}
+	t.Status.Switch = &v1alpha1.Switch{
+		// Two tries are never of the same microsecond.
+		ID:   strconv.FormatInt(t.Now.UnixMicro(), 36),
+		From: *from.DeepCopy(), To: *to.DeepCopy(), Policy: t.Choice.Policy,
+		Attempt: attempt, Started: metav1.NewMicroTime(t.Now),
+	}
+	t.enter(v1alpha1.Planning)
+}
+
+// enter goes to another state.
+func (t *turn) enter(s v1alpha1.State) {
+	sw := t.Status.Switch
+	t.Status.State = s
+	sw.Since = metav1.NewMicroTime(t.Now)
+	sw.Deadline = nil
+	if d := t.lasts(s); d > 0 {
+		deadline := metav1.NewMicroTime(t.Now.Add(d))
+		sw.Deadline = &deadline
+	}
+	t.wakeAtDeadline()
+}
+
+// lasts is how long a state can last, zero: as long as it takes.
+func (t *turn) lasts(s v1alpha1.State) time.Duration {
+	d := &t.Deadlines
+	switch s {
+	case v1alpha1.Planning:
+		return d.Planning
+	case v1alpha1.Tainted:
+		return d.Tainted
+	case v1alpha1.Draining:
+		policy := &t.Status.Switch.Policy
+		lasts := policy.DrainDeadline.Duration
+		if policy.AfterDeadline == v1alpha1.Force {
+			lasts += d.Force
+		}
+		// A deadline of zero is one that is over at once, not none.
+		return max(lasts, time.Microsecond)
+	case v1alpha1.Applying:
+		return d.Applying
+	case v1alpha1.Rebooting:
+		return d.Rebooting
+	case v1alpha1.Verifying:
+		return d.Verifying
+	case v1alpha1.RollingBack:
+		return d.RollingBack
+	}
+	return 0
+}
+
+func (t *turn) late() bool {
+	d := t.Status.Switch.Deadline
+	return d != nil && !t.Now.Before(d.Time)
+}
+
+func (t *turn) wakeAtDeadline() {
+	if d := t.Status.Switch.Deadline; d != nil {
+		t.wake(d.Time)
+	}
+}
+
+// wake asks for another look, at the latest then.
+func (t *turn) wake(at time.Time) {
+	if t.Wake.IsZero() || at.Before(t.Wake) {
+		t.Wake = at
+	}
+}
+
+// answer is the plugin's to one of the states of this switch, nil: none yet.
+func (t *turn) answer(states ...v1alpha1.State) *v1alpha1.Task {
+	task := t.node.Task
+	if task == nil || task.Switch != t.Status.Switch.ID || !slices.Contains(states, task.State) {
+		return nil
+	}
+	return task
+}
+
+// begun tells whether the plugin may have changed something already.
+func (t *turn) begun() bool {
+	switch t.Status.State {
+	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
+		return true
+	}
+	return t.Status.Switch.RebootRequired
+}
+
+func (t *turn) underWay() {
+	if t.Now.Before(t.Status.Switch.Since.Time) {
+		// The clock was set back, or is that of another controller: what is left of a
+		// state must not be longer than the whole of it.
+		t.enter(t.Status.State)
+	}
+	t.wakeAtDeadline()
+	if t.begun() {
+		if t.conflict() && t.Status.State != v1alpha1.RollingBack {
+			t.rollBack(v1alpha1.ReasonConflict, t.conflictText())
+			return
+		}
+	} else if t.abandon() {
+		return
+	}
+	switch t.Status.State {
+	case v1alpha1.Planning:
+		t.planning()
+	case v1alpha1.Waiting:
+		t.waiting()
+	case v1alpha1.Tainted:
+		t.tainted()
+	case v1alpha1.Draining:
+		t.draining()
+	case v1alpha1.Applying:
+		t.applying()
+	case v1alpha1.Rebooting:
+		t.rebooting()
+	case v1alpha1.Verifying:
+		t.verifying()
+	case v1alpha1.RollingBack:
+		t.rollingBack()
+	}
+}

@@ -1,0 +1,481 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+const (
+	gpuA = "gpu-0000-01-00-0"
+	gpuB = "gpu-0000-02-00-0"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// wishOf is a wish for a profile of a name.
+func wishOf(name string) *v1alpha1.Wish {
+	return &v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash-" + name}
+}
+
+func policyOf() v1alpha1.SwitchPolicy { return withDefaults(nil, v1alpha1.SwitchPolicy{}) }
+
+// inState is a GPUNode on the way from old to new, in a state since noon.
+func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.GPUNode {
+	m := &turn{Machine: &Machine{Deadlines: DefaultDeadlines()}, Facts: &Facts{Now: noon}}
+	m.Status.Switch = &v1alpha1.Switch{
+		ID: "1", From: *wishOf("old"), To: *wishOf("new"), Policy: policyOf(), Attempt: 1,
+		Started: metav1.NewMicroTime(noon),
+	}
+	asked := v1alpha1.Planning
+	if state != v1alpha1.Planning && state != v1alpha1.Waiting {
+		m.Status.Switch.GPUs, m.Status.Switch.Order = []string{gpuA}, 1
+		asked = v1alpha1.Tainted
+	}
+	m.enter(state)
+	n := &v1alpha1.GPUNode{Status: m.Status}
+	n.Name, n.Generation = "node-a", 3
+	n.Status.Applied, n.Status.Wanted = wishOf("old"), wishOf("new")
+	n.Status.Node = &v1alpha1.NodeReport{
+		Applied: "hash-old", Count: 2, BootID: "boot-1",
+		GPUs: []v1alpha1.GPUReport{{Name: gpuA}, {Name: gpuB}},
+		Task: &v1alpha1.Task{
+			Switch: "1", State: asked, Order: m.Status.Switch.Order, Phase: v1alpha1.TaskPlanned,
+			Changes: []v1alpha1.GPUChange{{GPU: gpuA, What: "partitions 1g.10gb x 7", Keeps: []string{gpuA + "-keep"}}},
+		},
+	}
+	if m.Status.Switch.Order > 0 {
+		n.Status.Node.Taints = &v1alpha1.PublishedTaints{Switch: "1", Order: 1}
+	}
+	if state == v1alpha1.Idle {
+		n.Status.Switch = nil
+	}
+	for _, c := range change {
+		c(n)
+	}
+	if state == v1alpha1.Draining && n.Status.Switch != nil {
+		m.Status = n.Status
+		m.enter(state)
+	}
+	return n
+}
+
+// answers makes the plugin say something.
+func answers(state v1alpha1.State, phase v1alpha1.TaskPhase, more ...string) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) {
+		n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: state, Phase: phase}
+		if state == v1alpha1.Planning && phase == v1alpha1.TaskPlanned {
+			n.Status.Switch.GPUs = nil
+		}
+		if len(more) > 0 {
+			n.Status.Node.Task.Reason, n.Status.Node.Task.Message = more[0], more[1]
+		}
+	}
+}
+
+// plans makes the plugin answer the first order.
+func plans(phase v1alpha1.TaskPhase, change ...func(*v1alpha1.Task)) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) {
+		task := n.Status.Node.Task
+		task.State, task.Order, task.Phase = v1alpha1.Tainted, 1, phase
+		for _, c := range change {
+			c(task)
+		}
+	}
+}
+
+func changes(gpus ...string) func(*v1alpha1.Task) {
+	return func(t *v1alpha1.Task) {
+		t.Changes = nil
+		for _, gpuID := range gpus {
+			t.Changes = append(t.Changes, v1alpha1.GPUChange{GPU: gpuID, What: "partitions"})
+		}
+	}
+}
+
+func shrinks(gpus ...string) func(*v1alpha1.Task) {
+	return func(t *v1alpha1.Task) { t.Shrinking = gpus }
+}
+
+// toReboot has the GPUs drained for a reboot.
+func toReboot(n *v1alpha1.GPUNode) {
+	n.Status.Switch.RebootRequired, n.Status.Switch.GPUs = true, []string{gpuA, gpuB}
+}
+
+func unpublished(n *v1alpha1.GPUNode) { n.Status.Node.Taints = nil }
+
+func basis(b string) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { n.Status.Node.Basis = b }
+}
+
+func blockedBy(uids ...types.UID) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) {
+		for _, uid := range uids {
+			n.Status.Switch.Blockers = append(n.Status.Switch.Blockers, v1alpha1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+		}
+		n.Status.Switch.Reason = v1alpha1.ReasonDrainBlocked
+	}
+}
+
+// blocks are facts by which pods cannot leave.
+func blocks(uids ...types.UID) func(*Facts) {
+	return func(f *Facts) {
+		f.Looked = true
+		for _, uid := range uids {
+			f.Blockers = append(f.Blockers, v1alpha1.Blocker{Namespace: "team", Name: string(uid), UID: uid, Message: "a budget"})
+		}
+	}
+}
+
+func follows(name string) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { n.Status.Node.Applied = "hash-" + name }
+}
+
+func soft(n *v1alpha1.GPUNode) { n.Status.Switch.GPUs = nil }
+
+func owned(n *v1alpha1.GPUNode) { n.Status.Node.Owners = []string{"mig-manager runs here"} }
+
+func policy(change func(*v1alpha1.SwitchPolicy)) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { change(&n.Status.Switch.Policy) }
+}
+
+// after are facts some time after noon, where new is wanted.
+func after(d time.Duration, change ...func(*Facts)) *Facts {
+	f := &Facts{Now: noon.Add(d), Choice: Choice{Wish: wishOf("new"), Policy: policyOf()}, Tainted: true}
+	for _, c := range change {
+		c(f)
+	}
+	return f
+}
+
+func wants(name string) func(*Facts) { return func(f *Facts) { f.Choice.Wish = wishOf(name) } }
+func keeps(reason string) func(*Facts) {
+	return func(f *Facts) { f.Choice.Wish, f.Choice.Keep = nil, reason }
+}
+func granted(f *Facts) { f.Granted = true }
+func held(f *Facts)    { f.Holders = []Holder{webPod()} }
+func without(f *Facts) { f.Tainted, f.Trouble = false, "the node cannot be tainted" }
+func asPolicy(n *v1alpha1.GPUNode) func(*Facts) {
+	return func(f *Facts) { f.Choice.Policy = n.Status.Switch.Policy }
+}
+
+func webPod() Holder {
+	return Holder{
+		Claim: types.NamespacedName{Namespace: "team", Name: "web-gpu"}, Devices: []string{gpuA + "-mig-1g-10gb-0"},
+		Pod: &Pod{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "u1"},
+	}
+}
+
+func TestEveryEdge(t *testing.T) {
+	force := policy(func(p *v1alpha1.SwitchPolicy) { p.AfterDeadline = v1alpha1.Force })
+	reboot := policy(func(p *v1alpha1.SwitchPolicy) { p.Reboot = v1alpha1.RebootAllowed })
+	const soon, minute, long = 2 * time.Second, time.Minute, time.Hour
+	for name, tt := range map[string]struct {
+		node   *v1alpha1.GPUNode
+		facts  *Facts
+		state  v1alpha1.State
+		reason string // of the switch, or of the record if it is over
+		result string // of the record
+		evict  bool
+		force  bool
+	}{
+		"idle, the wish is followed":              {node: inState(v1alpha1.Idle), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"idle, another wish":                      {node: inState(v1alpha1.Idle), facts: after(soon), state: v1alpha1.Planning},
+		"idle, the node follows something else":   {node: inState(v1alpha1.Idle, follows("other")), facts: after(soon, wants("old")), state: v1alpha1.Planning},
+		"idle, disabled":                          {node: inState(v1alpha1.Idle), facts: after(soon, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle},
+		"idle, no such profile":                   {node: inState(v1alpha1.Idle), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound)), state: v1alpha1.Idle},
+		"idle, another owner":                     {node: inState(v1alpha1.Idle, owned), facts: after(soon), state: v1alpha1.Idle},
+		"idle, no report":                         {node: inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.Node = nil }), facts: after(soon), state: v1alpha1.Idle},
+		"a new GPUNode":                           {node: inState(v1alpha1.Idle, func(n *v1alpha1.GPUNode) { n.Status.State = "" }), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"a status that somebody has cut":          {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Switch = nil }), facts: after(soon), state: v1alpha1.Idle},
+		"planning, no answer yet":                 {node: inState(v1alpha1.Planning, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Planning},
+		"planning, the answer is an old one":      {node: inState(v1alpha1.Planning, func(n *v1alpha1.GPUNode) { n.Status.Node.Task.Switch = "0" }), facts: after(soon), state: v1alpha1.Planning},
+		"planning, no answer":                     {node: inState(v1alpha1.Planning, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"planning, refused":                       {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskRefused, "", "no 9g")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
+		"planning, failed":                        {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "no NVML")), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonHardwareFailed, result: v1alpha1.ResultFailed},
+		"planned, nobody is disturbed":            {node: inState(v1alpha1.Planning, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Applying},
+		"planned, there is room":                  {node: inState(v1alpha1.Planning), facts: after(soon, granted), state: v1alpha1.Tainted},
+		"planned, no room":                        {node: inState(v1alpha1.Planning), facts: after(soon), state: v1alpha1.Waiting},
+		"planned, something else is wanted":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("newer"), granted), state: v1alpha1.Planning},
+		"planned, what was is wanted again":       {node: inState(v1alpha1.Planning), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"planned, disabled":                       {node: inState(v1alpha1.Planning), facts: after(soon, keeps(v1alpha1.ReasonDisabled), granted), state: v1alpha1.Idle},
+		"waiting":                                 {node: inState(v1alpha1.Waiting), facts: after(long), state: v1alpha1.Waiting},
+		"waiting, there is room":                  {node: inState(v1alpha1.Waiting), facts: after(long, granted), state: v1alpha1.Tainted},
+		"waiting, nothing is in the way any more": {node: inState(v1alpha1.Waiting, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(long), state: v1alpha1.Applying},
+		"waiting, something else is wanted":       {node: inState(v1alpha1.Waiting), facts: after(long, wants("newer")), state: v1alpha1.Planning},
+		"waiting, another owner":                  {node: inState(v1alpha1.Waiting, owned), facts: after(long, granted), state: v1alpha1.Idle},
+		"tainted, no answer yet":                  {node: inState(v1alpha1.Tainted, answers(v1alpha1.Planning, v1alpha1.TaskPlanned)), facts: after(soon), state: v1alpha1.Tainted},
+		"tainted, the answer is to another order": {node: inState(v1alpha1.Tainted, func(n *v1alpha1.GPUNode) { n.Status.Switch.Order = 2 }), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, not published":                  {node: inState(v1alpha1.Tainted, unpublished), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, published for another switch":   {node: inState(v1alpha1.Tainted, func(n *v1alpha1.GPUNode) { n.Status.Node.Taints.Switch = "0" }), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, never published":                {node: inState(v1alpha1.Tainted, unpublished), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"tainted, no answer":                      {node: inState(v1alpha1.Tainted, answers("", "")), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonPluginSilent, result: v1alpha1.ResultFailed},
+		"tainted, it does not fit any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskRefused)), facts: after(soon, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit, result: v1alpha1.ResultFailed},
+		"tainted, a GPU of somebody else":         {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, "gpu-x"))), facts: after(soon, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonInvalidPlan, result: v1alpha1.ResultFailed},
+		"tainted, another GPU changes, too":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes(gpuA, gpuB))), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, another GPU shrinks":            {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, shrinks(gpuB))), facts: after(soon, held), state: v1alpha1.Tainted},
+		"tainted, nothing changes any more":       {node: inState(v1alpha1.Tainted, plans(v1alpha1.TaskPlanned, changes())), facts: after(soon, held), state: v1alpha1.Applying},
+		"tainted, the node not yet":               {node: inState(v1alpha1.Tainted), facts: after(soon, without), state: v1alpha1.Tainted},
+		"tainted, the node cannot be":             {node: inState(v1alpha1.Tainted), facts: after(minute, without), state: v1alpha1.Failed, reason: v1alpha1.ReasonTaintFailed, result: v1alpha1.ResultFailed},
+		"tainted, pods are there":                 {node: inState(v1alpha1.Tainted), facts: after(soon, held), state: v1alpha1.Draining},
+		"tainted, a pod cannot leave now":         {node: inState(v1alpha1.Tainted), facts: after(soon, held, blocks("u1")), state: v1alpha1.Tainted},
+		"tainted, a pod cannot leave":             {node: inState(v1alpha1.Tainted), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked, result: v1alpha1.ResultFailed},
+		"tainted to reboot, a pod cannot leave":   {node: inState(v1alpha1.Tainted, toReboot), facts: after(blockedPatience, held, blocks("u1")), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonDrainBlocked},
+		"tainted, it is not known who is there":   {node: inState(v1alpha1.Tainted), facts: after(soon, func(f *Facts) { f.Unseen = "no" }), state: v1alpha1.Tainted},
+		"tainted, nobody is there":                {node: inState(v1alpha1.Tainted), facts: after(soon), state: v1alpha1.Applying},
+		"tainted, something else is wanted":       {node: inState(v1alpha1.Tainted), facts: after(soon, wants("newer")), state: v1alpha1.Planning, reason: v1alpha1.ReasonSuperseded, result: v1alpha1.ResultFailed},
+		"draining":                                {node: inState(v1alpha1.Draining), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
+		"draining, the plan is lost":              {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.Task = nil }), facts: after(soon, held), state: v1alpha1.Draining},
+		"draining, held on the node only":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[0].Held = []string{gpuA} }), facts: after(soon), state: v1alpha1.Draining},
+		"draining, what is held may stay":         {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[0].Held = []string{gpuA + "-keep"} }), facts: after(soon), state: v1alpha1.Applying},
+		"draining, another GPU is held":           {node: inState(v1alpha1.Draining, func(n *v1alpha1.GPUNode) { n.Status.Node.GPUs[1].Held = []string{gpuB} }), facts: after(soon), state: v1alpha1.Applying},
+		"draining, a client has not ended":        {node: inState(v1alpha1.Draining), facts: after(soon, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Draining},
+		"draining, a client does not end":         {node: inState(v1alpha1.Draining), facts: after(minute, func(f *Facts) { f.Clients = []string{"mon/dcgm"} }), state: v1alpha1.Applying},
+		"draining, gone":                          {node: inState(v1alpha1.Draining), facts: after(soon), state: v1alpha1.Applying},
+		"draining, gone when it was too late":     {node: inState(v1alpha1.Draining), facts: after(long), state: v1alpha1.Applying},
+		"draining, gone but not tainted":          {node: inState(v1alpha1.Draining), facts: after(soon, without), state: v1alpha1.Draining},
+		"draining, too late":                      {node: inState(v1alpha1.Draining), facts: after(10*time.Minute, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainDeadline, result: v1alpha1.ResultFailed},
+		"draining, too late, forced":              {node: inState(v1alpha1.Draining, force), facts: after(10*time.Minute, held), state: v1alpha1.Draining, evict: true, force: true},
+		"draining, too late for force":            {node: inState(v1alpha1.Draining, force), facts: after(15*time.Minute, held), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainDeadline, result: v1alpha1.ResultFailed},
+		"draining, something else is wanted":      {node: inState(v1alpha1.Draining), facts: after(soon, held, wants("newer")), state: v1alpha1.Planning, reason: v1alpha1.ReasonSuperseded, result: v1alpha1.ResultFailed},
+		"draining, disabled":                      {node: inState(v1alpha1.Draining), facts: after(soon, held, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle, reason: v1alpha1.ReasonDisabled, result: v1alpha1.ResultFailed},
+		"draining, another owner":                 {node: inState(v1alpha1.Draining, owned), facts: after(soon, held), state: v1alpha1.Idle, reason: v1alpha1.ReasonConflict, result: v1alpha1.ResultFailed},
+		"draining, the profile was deleted":       {node: inState(v1alpha1.Draining), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "new" }), state: v1alpha1.Applying},
+		"draining, a profile that is not there":   {node: inState(v1alpha1.Draining), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound), func(f *Facts) { f.Choice.Missing = "nwe" }), state: v1alpha1.Idle, reason: v1alpha1.ReasonProfileNotFound, result: v1alpha1.ResultFailed},
+		"applying":                                {node: inState(v1alpha1.Applying), facts: after(minute), state: v1alpha1.Applying},
+		"applying, something else is wanted":      {node: inState(v1alpha1.Applying), facts: after(minute, wants("newer")), state: v1alpha1.Applying},
+		"applying, disabled":                      {node: inState(v1alpha1.Applying), facts: after(minute, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Applying},
+		"applying, another owner":                 {node: inState(v1alpha1.Applying, owned), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonConflict},
+		"applying, done":                          {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Verifying},
+		"applying, done and published":            {node: inState(v1alpha1.Applying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
+		"applying, done, the slices differ":       {node: inState(v1alpha1.Applying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.Verifying},
+		"applying, failed":                        {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskFailed, v1alpha1.ReasonInUse, "process 12")), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonInUse},
+		"applying, no answer":                     {node: inState(v1alpha1.Applying), facts: after(10 * time.Minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonPluginSilent},
+		"applying, needs a reboot":                {node: inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootRequired},
+		"applying, may reboot":                    {node: inState(v1alpha1.Applying, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.Tainted},
+		"applying what is soft, may reboot":       {node: inState(v1alpha1.Applying, soft, reboot, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootRequired},
+		"tainted to reboot":                       {node: inState(v1alpha1.Tainted, reboot, toReboot), facts: after(soon), state: v1alpha1.Rebooting},
+		"draining to reboot":                      {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(soon, held), state: v1alpha1.Draining, evict: true},
+		"draining to reboot, too late":            {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(long, held), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonDrainDeadline},
+		"draining to reboot, something else":      {node: inState(v1alpha1.Draining, reboot, toReboot), facts: after(soon, held, wants("newer")), state: v1alpha1.Draining, evict: true},
+		"rebooting":                               {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.Rebooting},
+		"rebooted":                                {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Verifying},
+		"rebooted and published":                  {node: inState(v1alpha1.Rebooting, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
+		"rebooted, failed":                        {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonHardwareFailed},
+		"rebooted for nothing":                    {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Rebooting, v1alpha1.TaskRebootRequired)), facts: after(minute), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootRequired},
+		"rebooting for ever":                      {node: inState(v1alpha1.Rebooting, answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired)), facts: after(long), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonRebootFailed},
+		"verifying, the node has not said":        {node: inState(v1alpha1.Verifying, answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon), state: v1alpha1.Verifying},
+		"verifying, the slices differ":            {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(soon, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.Verifying},
+		"verifying, the slices never agree":       {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(2*time.Minute, func(f *Facts) { f.Differs = "slices" }), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonNotVerified},
+		"verifying, failed after all":             {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskFailed)), facts: after(soon), state: v1alpha1.RollingBack, reason: v1alpha1.ReasonHardwareFailed},
+		"verified":                                {node: inState(v1alpha1.Verifying, follows("new"), answers(v1alpha1.Applying, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Idle, result: v1alpha1.ResultSucceeded},
+		"rolling back":                            {node: inState(v1alpha1.RollingBack), facts: after(minute), state: v1alpha1.RollingBack},
+		"rolling back, another owner":             {node: inState(v1alpha1.RollingBack, owned), facts: after(minute), state: v1alpha1.RollingBack},
+		"rolled back":                             {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskDone), because), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonInUse, result: v1alpha1.ResultRolledBack},
+		"rolled back, not verified":               {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(minute), state: v1alpha1.RollingBack},
+		"rolled back, never verified":             {node: inState(v1alpha1.RollingBack, follows("new"), answers(v1alpha1.RollingBack, v1alpha1.TaskDone)), facts: after(long), state: v1alpha1.Failed, reason: v1alpha1.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"not rolled back":                         {node: inState(v1alpha1.RollingBack, answers(v1alpha1.RollingBack, v1alpha1.TaskFailed)), facts: after(minute), state: v1alpha1.Failed, reason: v1alpha1.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"rolling back for ever":                   {node: inState(v1alpha1.RollingBack), facts: after(long), state: v1alpha1.Failed, reason: v1alpha1.ReasonRollbackFailed, result: v1alpha1.ResultFailed},
+		"failed, too early":                       {node: inState(v1alpha1.Failed, retryAt(minute), because), facts: after(soon), state: v1alpha1.Failed, reason: v1alpha1.ReasonInUse},
+		"failed, again":                           {node: inState(v1alpha1.Failed, retryAt(minute)), facts: after(minute), state: v1alpha1.Planning},
+		"failed, something else is wanted":        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(soon, wants("newer")), state: v1alpha1.Planning},
+		"failed, what was is wanted again":        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"failed, disabled":                        {node: inState(v1alpha1.Failed, retryAt(long)), facts: after(long, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle},
+		"failed, another owner":                   {node: inState(v1alpha1.Failed, retryAt(long), owned), facts: after(long), state: v1alpha1.Idle},
+		"failed, another policy":                  {node: inState(v1alpha1.Failed, retryAt(long), force), facts: after(soon, func(f *Facts) { f.Choice.Policy = policyOf() }), state: v1alpha1.Planning},
+		"failed, does not fit":                    {node: inState(v1alpha1.Failed, doesNotFit), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
+		"failed, does not fit, other GPUs":        {node: inState(v1alpha1.Failed, doesNotFit, basis("other")), facts: after(soon), state: v1alpha1.Planning},
+		"failed after a reboot, other GPUs":       {node: inState(v1alpha1.Failed, doesNotFit, basis("other"), func(n *v1alpha1.GPUNode) { n.Status.Switch.Rebooted = true }), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonProfileDoesNotFit},
+		"blocked":                                 {node: inState(v1alpha1.Failed, blockedBy("u1", "u2"), basis("other")), facts: after(24 * long), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked},
+		"blocked, one can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(long, blocks("u2")), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked},
+		"blocked, all can leave":                  {node: inState(v1alpha1.Failed, blockedBy("u1", "u2")), facts: after(soon, blocks()), state: v1alpha1.Planning},
+		"blocked, all can leave, too early":       {node: inState(v1alpha1.Failed, blockedBy("u1"), retryAt(minute)), facts: after(soon, blocks()), state: v1alpha1.Failed, reason: v1alpha1.ReasonDrainBlocked},
+		"blocked, something else is wanted":       {node: inState(v1alpha1.Failed, blockedBy("u1")), facts: after(soon, wants("newer")), state: v1alpha1.Planning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.node.Status.Switch != nil && name != "failed, another policy" {
+				asPolicy(tt.node)(tt.facts)
+			}
+			m := &Machine{Deadlines: DefaultDeadlines()}
+			before := tt.node.DeepCopy()
+			step := m.Next(tt.node, tt.facts)
+			assert.Equal(t, before, tt.node, "what it is given stays as it is")
+
+			s := &step.Status
+			assert.Equal(t, tt.state, s.State)
+			if s.State != before.Status.State {
+				assert.Equal(t, &metav1.Time{Time: tt.facts.Now}, s.Since)
+			} else {
+				assert.Equal(t, before.Status.Since, s.Since, "it has been in this state")
+			}
+			assert.Equal(t, tt.evict, step.Evict, "evict")
+			assert.Equal(t, tt.force, step.Force, "force")
+			var reason, result string
+			if s.Switch != nil {
+				reason = s.Switch.Reason
+			}
+			if step.Record != nil {
+				reason, result = step.Record.Reason, step.Record.Result
+			}
+			assert.Equal(t, tt.reason, reason)
+			assert.Equal(t, tt.result, result)
+			checkShape(t, &step)
+		})
+	}
+}
+
+func retryAt(d time.Duration) func(*v1alpha1.GPUNode) {
+	return func(n *v1alpha1.GPUNode) { n.Status.Switch.Retry = ptr.To(metav1.NewMicroTime(noon.Add(d))) }
+}
+
+func because(n *v1alpha1.GPUNode) {
+	n.Status.Switch.Reason, n.Status.Switch.Message = v1alpha1.ReasonInUse, "process 12"
+}
+
+func doesNotFit(n *v1alpha1.GPUNode) {
+	n.Status.Switch.Retry = nil
+	n.Status.Switch.Reason, n.Status.Switch.Basis, n.Status.Node.Basis = v1alpha1.ReasonProfileDoesNotFit, "basis", "basis"
+}
+
+// checkShape checks what holds in every state.
+func checkShape(t require.TestingT, step *Step) {
+	s := &step.Status
+	switch s.State {
+	case v1alpha1.Idle:
+		require.Nil(t, s.Switch)
+	case v1alpha1.Failed:
+		require.NotNil(t, s.Switch)
+		require.Nil(t, s.Switch.Deadline)
+		require.Empty(t, s.Switch.Paused)
+	case v1alpha1.Waiting:
+		require.Nil(t, s.Switch.Deadline)
+		require.False(t, step.Wake.IsZero())
+	default:
+		require.NotNil(t, s.Switch.Deadline, s.State)
+		require.False(t, step.Wake.IsZero(), "nothing ends by itself")
+		require.False(t, step.Wake.After(s.Switch.Deadline.Time))
+	}
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionSwitching, v1alpha1.ConditionOverruled, v1alpha1.ConditionConflict} {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		require.NotNil(t, c, kind)
+		require.NotEmpty(t, c.Reason, kind)
+	}
+	ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	require.NotEmpty(t, ready.Message)
+	require.LessOrEqual(t, len(s.History), keptRecords)
+	if s.State != v1alpha1.Idle {
+		require.Equal(t, metav1.ConditionFalse, ready.Status)
+	}
+}
+
+func TestRetriesBecomeRarer(t *testing.T) {
+	var waits []time.Duration
+	for attempt := int32(1); attempt <= 8; attempt++ {
+		waits = append(waits, retryAfter(attempt))
+	}
+	m := time.Minute
+	assert.Equal(t, []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 30 * m, 30 * m, 30 * m}, waits)
+	assert.Equal(t, 30*m, retryAfter(1<<30))
+}
+
+func TestATryThatFollowsAFailureIsCounted(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Failed, retryAt(time.Minute))
+	step := m.Next(n, after(time.Minute))
+	assert.Equal(t, int32(2), step.Status.Switch.Attempt)
+	assert.NotEqual(t, "1", step.Status.Switch.ID)
+	assert.Nil(t, step.Status.Switch.Retry)
+
+	step = m.Next(n, after(time.Second, wants("newer")))
+	assert.Equal(t, int32(1), step.Status.Switch.Attempt)
+}
+
+func TestAPolicyThatChangesCountsAtOnce(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Draining)
+	f := after(time.Minute, held)
+	f.Choice.Policy.AfterDeadline = v1alpha1.Force
+	f.Choice.Policy.DrainDeadline = &metav1.Duration{Duration: 30 * time.Second}
+	step := m.Next(n, f)
+	assert.True(t, step.Force)
+	assert.Equal(t, noon.Add(30*time.Second+5*time.Minute), step.Status.Switch.Deadline.Time)
+}
+
+func TestAFailureThatRepeatsKeepsOnePlaceInTheHistory(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Draining)
+	for range 3 {
+		step := m.Next(n, after(10*time.Minute, held))
+		n = inState(v1alpha1.Draining)
+		n.Status.History = step.Status.History
+	}
+	require.Len(t, n.Status.History, 1)
+	assert.Equal(t, v1alpha1.ReasonDrainDeadline, n.Status.History[0].Reason)
+	assert.Equal(t, 10*time.Minute, n.Status.History[0].Duration.Duration)
+}
+
+func TestRebootDrainsAllGPUs(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Applying, policy(func(p *v1alpha1.SwitchPolicy) { p.Reboot = v1alpha1.RebootAllowed }),
+		answers(v1alpha1.Applying, v1alpha1.TaskRebootRequired))
+	step := m.Next(n, after(time.Second, asPolicy(n)))
+	assert.Equal(t, []string{gpuA, gpuB}, step.Status.Switch.GPUs)
+	assert.True(t, step.Status.Switch.RebootRequired)
+	assert.Equal(t, int32(2), step.Status.Switch.Order)
+	n.Status = step.Status
+	n.Status.Node.Task = &v1alpha1.Task{Switch: "1", State: v1alpha1.Tainted, Order: 2, Phase: v1alpha1.TaskPlanned}
+	n.Status.Node.Taints = &v1alpha1.PublishedTaints{Switch: "1", Order: 2}
+	n.Status.Node.GPUs[0].Held = []string{gpuA + "-keep"}
+	step = m.Next(n, after(2*time.Second, asPolicy(n)))
+	assert.Equal(t, v1alpha1.Draining, step.Status.State, "nobody may stay on a node that reboots")
+}
+
+// A roll back that failed leaves GPUs that nobody wants so. Whoever disables the node then
+// must not be told that all is well.
+func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	step := m.Next(inState(v1alpha1.Idle, follows("neither")), after(time.Second, keeps(v1alpha1.ReasonDisabled)))
+	c := meta.FindStatusCondition(step.Status.Conditions, v1alpha1.ConditionReady)
+	assert.Equal(t, metav1.ConditionFalse, c.Status)
+	assert.Equal(t, v1alpha1.ReasonDisabled, c.Reason)
+	assert.Contains(t, c.Message, "its GPUs are not as profile old wants them, which could not be put back")
+	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(v1alpha1.ReasonDisabled)))
+	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionReady))
+}
+
+func TestAClockThatIsSetBackMakesNoStateLonger(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	const back = -24 * time.Hour
+	for _, state := range []v1alpha1.State{v1alpha1.Planning, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack} {
+		n := inState(state, answers("", ""))
+		step := m.Next(n, after(back, held, asPolicy(n)))
+		require.NotNil(t, step.Status.Switch.Deadline, state)
+		assert.False(t, step.Status.Switch.Deadline.After(noon.Add(back+15*time.Minute)), "%s lasts until %s", state, step.Status.Switch.Deadline)
+		assert.False(t, step.Wake.After(noon.Add(back+15*time.Minute)), "%s is not looked at until %s", state, step.Wake)
+	}
+	n := inState(v1alpha1.Failed, retryAt(time.Minute), because)
+	step := m.Next(n, after(back, asPolicy(n)))
+	assert.Equal(t, noon.Add(back+time.Minute), step.Status.Switch.Retry.Time)
+	assert.Equal(t, noon.Add(back+time.Minute), step.Wake)
+}
+
+func TestWhatThePluginSaysIsBounded(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n := inState(v1alpha1.Applying, answers(v1alpha1.Applying, v1alpha1.TaskFailed, strings.Repeat("Long", 100), strings.Repeat("text ", 10_000)))
+	n.Status = m.Next(n, after(time.Second)).Status
+	assert.Equal(t, "Other", n.Status.Switch.Reason)
+	assert.LessOrEqual(t, len(n.Status.Switch.Message), mostMessage)
+	step := m.Next(n, after(time.Hour))
+	require.Equal(t, v1alpha1.Failed, step.Status.State)
+	assert.LessOrEqual(t, len(step.Status.Switch.Message), mostMessage)
+	assert.LessOrEqual(t, len(step.Status.History[0].Message), mostMessage)
+}

@@ -1,0 +1,140 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// metrics are what the controller counts. The names are part of its interface.
+type metrics struct {
+	states    *prometheus.HistogramVec
+	durations *prometheus.HistogramVec
+	switches  *prometheus.CounterVec
+	evictions *prometheus.CounterVec
+}
+
+func newMetrics(registry prometheus.Registerer, r *Reconciler) *metrics {
+	// From a second to an hour: a reload of a driver takes minutes, a drain as long as
+	// it may.
+	buckets := []float64{.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600}
+	m := &metrics{
+		states: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    v1alpha1.MetricSwitchStateDuration,
+			Help:    "Histogram: time that nodes spent in each state of a switch.",
+			Buckets: buckets,
+		}, []string{"state"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    v1alpha1.MetricSwitchDuration,
+			Help:    "Histogram: duration of switches, without waiting for other nodes.",
+			Buckets: buckets,
+		}, []string{"result"}),
+		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: v1alpha1.MetricSwitches,
+			Help: "Finished switches.",
+		}, []string{"result", "reason"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: v1alpha1.MetricSwitchEvictions,
+			Help: "Evictions of pods: evicted, refused, forced.",
+		}, []string{"result"}),
+	}
+	registry.MustRegister(m.states, m.durations, m.switches, m.evictions, &nodeCollector{r})
+	return m
+}
+
+// switched counts a switch that is over.
+func (m *metrics) switched(record *v1alpha1.SwitchRecord) {
+	m.switches.WithLabelValues(record.Result, record.Reason).Inc()
+	m.durations.WithLabelValues(record.Result).Observe(record.Duration.Seconds())
+}
+
+var (
+	nodesDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodes,
+		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
+	notReadyDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesNotReady,
+		"Nodes that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
+	notReadySinceDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodeNotReadySince,
+		"Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.",
+		[]string{"node", "reason"}, nil)
+	overdueDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesOverdue,
+		"Nodes whose switch has passed the deadline of its state.", nil, nil)
+	unavailableDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodes,
+		"Nodes in a switch, as maxUnavailable counts them.", nil, nil)
+	limitDesc = prometheus.NewDesc(v1alpha1.MetricSwitchingNodesLimit,
+		"Nodes that may be in a switch at once.", nil, nil)
+)
+
+// nodeCollector looks at the nodes when it is asked.
+type nodeCollector struct{ r *Reconciler }
+
+// Describe implements prometheus.Collector.
+func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{nodesDesc, notReadyDesc, notReadySinceDesc, overdueDesc, unavailableDesc, limitDesc} {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
+	if !c.r.memory.leads() {
+		// Two controllers would count all nodes twice.
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var all v1alpha1.GPUNodeList
+	if err := c.r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		out <- prometheus.NewInvalidMetric(nodesDesc, err)
+		return
+	}
+	states, reasons := map[v1alpha1.State]int{}, map[string]int{}
+	overdue, now := 0, c.r.Clock.Now()
+	for i := range all.Items {
+		s := &all.Items[i].Status
+		states[s.State]++
+		if s.Switch != nil && s.Switch.Deadline != nil && now.Sub(s.Switch.Deadline.Time) > callTimeout {
+			overdue++
+		}
+		for _, cond := range s.Conditions {
+			if cond.Type == v1alpha1.ConditionReady && cond.Status != "True" {
+				reasons[cond.Reason]++
+				if since := behindSince(s, cond.LastTransitionTime.Time); !since.IsZero() {
+					out <- prometheus.MustNewConstMetric(notReadySinceDesc, prometheus.GaugeValue, float64(since.Unix()), all.Items[i].Name, cond.Reason)
+				}
+			}
+		}
+	}
+	for _, s := range allStates {
+		out <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(states[s]), string(s))
+	}
+	for reason, n := range reasons {
+		out <- prometheus.MustNewConstMetric(notReadyDesc, prometheus.GaugeValue, float64(n), reason)
+	}
+	out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, float64(overdue))
+	out <- prometheus.MustNewConstMetric(unavailableDesc, prometheus.GaugeValue, float64(c.r.Budget.Taken()))
+	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(c.r.Budget.Limit()))
+}
+
+// behindSince is since when a node that is not ready needs somebody's attention, zero: it
+// does not. In a large cluster nodes wait for their turn for hours, and nothing is wrong
+// with them; one that has failed before is another matter.
+func behindSince(s *v1alpha1.GPUNodeStatus, notReady time.Time) time.Time {
+	switch sw := s.Switch; {
+	case sw == nil || sw.Attempt > 1:
+		return notReady
+	case s.State == v1alpha1.Waiting:
+		return time.Time{}
+	case sw.Started.After(notReady):
+		return sw.Started.Time
+	}
+	return notReady
+}
+
+var allStates = []v1alpha1.State{
+	v1alpha1.Idle, v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying,
+	v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack, v1alpha1.Failed,
+}

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// What the alerts of the chart go by: since when a node does not follow its profile, and
+// whether a switch hangs.
+func TestMetricsOfNodes(t *testing.T) {
+	w := newWorld(t)
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-ago)) }
+	behind := func(ago time.Duration) []metav1.Condition {
+		return []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonSwitching, LastTransitionTime: at(ago)}}
+	}
+	for name, status := range map[string]v1alpha1.GPUNodeStatus{
+		"well":  {State: v1alpha1.Idle, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "True", Reason: "Applied", LastTransitionTime: at(time.Hour)}}},
+		"fails": {State: v1alpha1.Failed, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: "DrainDeadline", LastTransitionTime: at(2 * time.Minute)}}},
+		"works": {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(time.Minute))}},
+		"late":  {State: v1alpha1.Applying, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Second))}},
+		"hangs": {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Deadline: microTime(noon.Add(-time.Minute))},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: "False", Reason: v1alpha1.ReasonSwitching, LastTransitionTime: at(time.Hour)}}},
+		"waits":       {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-5 * time.Hour))}, Conditions: behind(5 * time.Hour)},
+		"waits again": {State: v1alpha1.Waiting, Switch: &v1alpha1.Switch{Attempt: 2, Started: *microTime(noon)}, Conditions: behind(5 * time.Hour)},
+		"begins":      {State: v1alpha1.Draining, Switch: &v1alpha1.Switch{Attempt: 1, Started: *microTime(noon.Add(-time.Minute))}, Conditions: behind(5 * time.Hour)},
+	} {
+		o := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(t, w.api.Create(t.Context(), o))
+		o.Status = status
+		require.NoError(t, w.api.Status().Update(t.Context(), o))
+	}
+	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
+	require.NoError(t, w.r.begin(t.Context()))
+	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
+# HELP tranche_gpu_node_not_ready_since_seconds Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.
+# TYPE tranche_gpu_node_not_ready_since_seconds gauge
+tranche_gpu_node_not_ready_since_seconds{node="begins",reason="Switching"} `+unix(noon.Add(-time.Minute))+`
+tranche_gpu_node_not_ready_since_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
+tranche_gpu_node_not_ready_since_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
+tranche_gpu_node_not_ready_since_seconds{node="waits again",reason="Switching"} `+unix(noon.Add(-5*time.Hour))+`
+# HELP tranche_gpu_nodes_not_ready Nodes that do not follow their profile, by the reason of the condition Ready.
+# TYPE tranche_gpu_nodes_not_ready gauge
+tranche_gpu_nodes_not_ready{reason="DrainDeadline"} 1
+tranche_gpu_nodes_not_ready{reason="Switching"} 4
+# HELP tranche_gpu_nodes_overdue Nodes whose switch has passed the deadline of its state.
+# TYPE tranche_gpu_nodes_overdue gauge
+tranche_gpu_nodes_overdue 1
+`), "tranche_gpu_node_not_ready_since_seconds", "tranche_gpu_nodes_not_ready", "tranche_gpu_nodes_overdue"))
+}
+
+func microTime(at time.Time) *metav1.MicroTime {
+	m := metav1.NewMicroTime(at)
+	return &m
+}
+
+func unix(at time.Time) string {
+	return strconv.FormatFloat(float64(at.Unix()), 'g', -1, 64)
+}

@@ -1,0 +1,47 @@
+package controller
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// controlPlaneLabel marks the nodes of the control plane.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// DefaultPauseLabels are the labels by which clients that keep GPUs busy are kept off
+// a node: those of NVIDIA's GPU operator (its components' nodeSelector, and that of
+// clients that join them), and one for everything else. AMD's operator has no such
+// labels; its metrics exporter follows ours with spec.metricsExporter.selector.
+var DefaultPauseLabels = []string{
+	"nvidia.com/gpu.deploy.dcgm-exporter",
+	"nvidia.com/gpu.deploy.dcgm",
+	"nvidia.com/gpu.deploy.nvsm",
+	"nvidia.com/gpu.deploy.gpu-feature-discovery",
+	"nvidia.com/gpu.deploy.client",
+	v1alpha1.LabelGPUClient,
+}
+
+// DefaultClientNamespaces are the usual namespaces of the operators whose DaemonSets the
+// labels start.
+var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "kube-amd-gpu", "kube-system"}
+
+// hasNodeTaint tells whether our taint is on a node.
+func hasNodeTaint(node *corev1.Node) bool {
+	for _, t := range node.Spec.Taints {
+		if t.Key == v1alpha1.TaintRepartitioning {
+			return true
+		}
+	}
+	return false
+}
+
+// wrap says what failed, if anything did.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}

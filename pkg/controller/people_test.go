@@ -1,0 +1,135 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func TestLabelAndSpecThatDisagree(t *testing.T) {
+	w, _ := begun(t)
+	n := w.gpuNode("node-a")
+	n.Spec.Profile = "cpx"
+	require.NoError(t, w.api.Update(t.Context(), n))
+	w.round("node-a")
+	n = w.gpuNode("node-a")
+	w.stays(n, "old")
+	c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled)
+	assert.Equal(t, metav1.ConditionTrue, c.Status)
+	assert.Equal(t, "the node's label tranche.dev/profile=old holds; spec.profile cpx of the GPUNode does not, until the label is taken off", c.Message)
+
+	w.wants("node-a", "")
+	n = w.run("node-a", time.Minute, inProfile("cpx"))
+	w.stays(n, "cpx")
+	assert.Equal(t, v1alpha1.FromSpec, n.Status.Applied.Source)
+	assert.True(t, meta.IsStatusConditionFalse(n.Status.Conditions, v1alpha1.ConditionOverruled))
+}
+
+func TestTheProfileChangedAgainInTheMiddle(t *testing.T) {
+	for _, tt := range []struct {
+		state   v1alpha1.State
+		records int
+	}{{v1alpha1.Planning, 2}, {v1alpha1.Draining, 3}, {v1alpha1.Applying, 3}, {v1alpha1.Verifying, 3}} {
+		t.Run(string(tt.state), func(t *testing.T) {
+			w, node := begun(t)
+			node.slow = time.Second
+			if tt.state == v1alpha1.Draining {
+				w.evict = refuse("no")
+			}
+			node.wrong = tt.state == v1alpha1.Verifying
+			w.profile("spx")
+			w.wants("node-a", "cpx")
+			w.run("node-a", time.Minute, is(tt.state))
+			w.wants("node-a", "spx")
+			w.evict, node.wrong = nil, false
+			n := w.run("node-a", time.Minute, inProfile("spx"))
+			w.stays(n, "spx")
+			assert.Len(t, n.Status.History, tt.records)
+		})
+	}
+}
+
+func TestTheProfileDeletedInTheMiddle(t *testing.T) {
+	w, _ := begun(t)
+	w.evict = refuse("no")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	require.NoError(t, w.api.Delete(t.Context(), &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: "cpx"}}))
+	w.evict = nil
+	n := w.run("node-a", time.Minute, inProfile("cpx"))
+	w.stays(n, "cpx")
+	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason, "what is followed is not there any more")
+}
+
+func TestASwitchDisabledInTheMiddle(t *testing.T) {
+	w, _ := begun(t)
+	w.evict = refuse("no")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	n := w.gpuNode("node-a")
+	n.Spec.Enabled = ptr.To(false)
+	require.NoError(t, w.api.Update(t.Context(), n))
+	n = w.run("node-a", time.Minute, is(v1alpha1.Idle))
+	w.stays(n, "old")
+	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
+	assert.Equal(t, "spec.enabled is false, so the node keeps what is applied: it stays with profile old", ready(n).Message)
+}
+
+func TestAnotherOwner(t *testing.T) {
+	w, node := begun(t)
+	node.slow = 5 * time.Second
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Applying))
+	node.owners = []string{"mig-manager runs on this node: take its pod off"}
+	node.slow = 0
+	n := w.run("node-a", time.Minute, is(v1alpha1.Idle))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonConflict, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "mig-manager runs on this node: take its pod off")
+	assert.True(t, meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.ConditionConflict))
+	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
+
+	node.owners = nil
+	w.stays(w.run("node-a", time.Hour, inProfile("cpx")), "cpx")
+}
+
+func TestANodeOfTheControlPlane(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.label("node-a", controlPlaneLabel, "")
+	w.changeNode("node-a", func(n *corev1.Node) { n.Labels = map[string]string{controlPlaneLabel: ""} })
+	w.profile("cpx")
+	w.profile("default")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Idle))
+	n := w.gpuNode("node-a")
+	assert.Nil(t, n.Status.Applied)
+	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled).Message, "only the GPUNode's spec.profile counts")
+
+	n.Spec.Profile = "cpx"
+	require.NoError(t, w.api.Update(t.Context(), n))
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+func TestLeftoversAreSweptUp(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("node-a")
+	w.settled("node-a", "")
+	w.changeNode("node-a", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintRepartitioning, Value: "x", Effect: corev1.TaintEffectNoSchedule}}
+		n.Labels = map[string]string{"nvidia.com/gpu.deploy.dcgm": v1alpha1.PausedValue}
+	})
+	w.round("node-a")
+	_, err := w.r.Reconcile(t.Context(), requestFor("gone"))
+	require.NoError(t, err)
+	w.clean("node-a")
+	assert.Equal(t, "true", w.node("node-a").Labels["nvidia.com/gpu.deploy.dcgm"])
+}

@@ -1,0 +1,63 @@
+package controller
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// enforced tells whether a state needs anything on the Node. A switch that waits for the
+// first word of its plugin disturbs nobody yet.
+func enforced(s *v1alpha1.GPUNodeStatus) bool {
+	if !s.OrdersTaints() {
+		return false
+	}
+	return s.State != v1alpha1.Tainted || s.Switch.NodeTaint || planOf(s.Switch, s.Node) != nil
+}
+
+// enforce puts in force what a state needs on the Node: a taint, paused clients. The
+// taints of devices are in the slices, which the node's plugin writes.
+func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) error {
+	sw := gpuNode.Status.Switch
+	var taint *corev1.Taint
+	if sw.Policy.NodeTaint || sw.NodeTaint || sw.RebootRequired {
+		taint = &corev1.Taint{Key: v1alpha1.TaintRepartitioning, Value: v1alpha1.RepartitioningTaintValue(sw.To.Profile), Effect: corev1.TaintEffectNoSchedule}
+	}
+	probe := node.DeepCopy()
+	setNode(probe, taint, sw.Paused, r.PauseLabels)
+	if sameTaintsAndLabels(probe, node) {
+		return nil
+	}
+	return r.patchNode(ctx, gpuNode.Name, func(n *corev1.Node) {
+		setNode(n, taint, sw.Paused, r.PauseLabels)
+		// The next look is at what is there now.
+		n.DeepCopyInto(node)
+	})
+}
+
+// release takes everything of ours off a node: taint, paused labels. The switch is the
+// one that has put it there, nil: none that is known.
+func (r *Reconciler) release(ctx context.Context, name string, sw *v1alpha1.Switch) error {
+	node, err := r.nodeOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	keys := r.PauseLabels
+	var paused map[string]string
+	if sw != nil {
+		paused = sw.Paused
+		for key := range paused {
+			keys = append(keys[:len(keys):len(keys)], key)
+		}
+	}
+	// A cache may be late for a node that was tainted, not for one that was not.
+	if sw == nil && !leftover(node, keys) {
+		return nil
+	}
+	return r.patchNode(ctx, name, func(n *corev1.Node) {
+		unpause(n, paused)
+		setNode(n, nil, nil, keys)
+	})
+}

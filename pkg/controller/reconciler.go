@@ -1,0 +1,333 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Reconciler brings one node after the other a step further.
+type Reconciler struct {
+	// Client reads from caches and writes; Reader reads from the API server.
+	Client client.Client
+	Reader client.Reader
+	Clock  clock.PassiveClock
+	Events recorder.EventRecorder
+	Budget *Budget
+	Machine
+	// Policy has the defaults of what profiles leave open.
+	Policy v1alpha1.SwitchPolicy
+	// PauseLabels are the node labels that are changed to pause clients.
+	PauseLabels []string
+	// ClientNamespaces are the namespaces in which the pods of paused clients are waited for.
+	ClientNamespaces []string
+
+	metrics   *metrics
+	evictions evictions
+	memory    memory
+}
+
+// callTimeout is how long one round over a node may take. A call that hangs would hold
+// up its node only, but for ever.
+const callTimeout = 30 * time.Second
+
+const (
+	// firstErrorRetry and lastErrorRetry are how long after an error a node is looked
+	// at again; the wait doubles from one to the other.
+	firstErrorRetry = 50 * time.Millisecond
+	lastErrorRetry  = 10 * time.Second
+)
+
+// Reconcile implements reconcile.Reconciler: a GPUNode, or something that belongs to
+// it, has changed, or its time has come.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", req.Name))
+	result, err := r.reconcile(ctx, req.Name)
+	if r.memory.clashes(req.Name, apierrors.IsConflict(err)) {
+		// The plugin has reported meanwhile, or what was read was old.
+		klog.FromContext(ctx).V(4).Info("Something has changed meanwhile, looking again", "err", err)
+		return reconcile.Result{RequeueAfter: 10 * time.Millisecond}, nil
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
+	if err := r.begin(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	var gpuNode v1alpha1.GPUNode
+	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)
+	if apierrors.IsNotFound(err) {
+		// Caches may be late: a node that has just been made is no node that is gone.
+		err = r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode)
+	}
+	if apierrors.IsNotFound(err) {
+		return reconcile.Result{}, r.gone(ctx, name)
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("read GPUNode %s: %w", name, err)
+	}
+	node, err := r.nodeOf(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if quiet, wake, err := r.quiet(ctx, &gpuNode, node); err != nil || quiet {
+		return r.again(wake), err
+	}
+	// What follows changes things, and is decided by what is there now. Only the leader
+	// changes a GPUNode's state, and one round at a time is under way for a node.
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, &gpuNode); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	wake, err := r.advance(ctx, &gpuNode, node)
+	return r.again(wake), err
+}
+
+// nodeOf reads the node of a GPUNode, one without a UID if there is none.
+func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
+	var node corev1.Node
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read node %s: %w", name, err)
+	}
+	node.Name = name
+	return &node, nil
+}
+
+func (r *Reconciler) again(wake time.Time) reconcile.Result {
+	if wake.IsZero() {
+		return reconcile.Result{}
+	}
+	// Never at once by a timer: zero would mean never.
+	return reconcile.Result{RequeueAfter: max(wake.Sub(r.Clock.Now()), time.Millisecond)}
+}
+
+// quiet tells whether there is nothing to do for a node that rests, by what the caches
+// have: the most common case, which asks nothing of the API server.
+func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (bool, time.Time, error) {
+	switch gpuNode.Status.State {
+	case v1alpha1.Idle, v1alpha1.Failed:
+	default:
+		return false, time.Time{}, nil
+	}
+	// A place in the budget is left where the answer to the last write got lost.
+	if leftover(node, r.PauseLabels) || r.Budget.Has(gpuNode.Name) {
+		return false, time.Time{}, nil
+	}
+	if r.blockersDue(gpuNode) {
+		return false, time.Time{}, nil
+	}
+	choice, err := r.choice(ctx, r.Client, gpuNode, node)
+	if err != nil {
+		return false, time.Time{}, err
+	}
+	f := &Facts{Now: r.Clock.Now(), Choice: choice}
+	if gpuNode.Status.State == v1alpha1.Failed {
+		f.LookAgain = r.memory.lookAt(gpuNode.Name)
+	}
+	step := r.Next(gpuNode, f)
+	return equality.Semantic.DeepEqual(step.Status, gpuNode.Status), step.Wake, nil
+}
+
+// manySteps is more than a node can take without waiting for anybody.
+const manySteps = 8
+
+// advance takes steps until the node waits for something, and says when to look again.
+func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (time.Time, error) {
+	for range manySteps {
+		facts, looking := r.facts(ctx, gpuNode, node)
+		if facts == nil {
+			return time.Time{}, looking
+		}
+		step := r.Next(gpuNode, facts)
+		if changesCourse(&gpuNode.Status, &step) {
+			choice, err := r.liveChoice(ctx, gpuNode)
+			if err != nil {
+				return time.Time{}, errors.Join(looking, err)
+			}
+			facts.Choice = choice
+			step = r.Next(gpuNode, facts)
+		}
+		var evicting error
+		if step.Evict {
+			evicting = r.drain(ctx, gpuNode, facts, step.Force)
+			step = r.Next(gpuNode, facts)
+		}
+		moved := step.Status.State != gpuNode.Status.State || switchID(&step.Status) != switchID(&gpuNode.Status)
+		if !moved && apierrors.IsConflict(looking) {
+			return time.Time{}, looking // It is looked again at once: nothing to tell people.
+		}
+		if err := errors.Join(looking, evicting, r.take(ctx, gpuNode, &step, moved)); err != nil {
+			return time.Time{}, err
+		}
+		if !moved {
+			return step.Wake, nil
+		}
+	}
+	return r.Clock.Now().Add(time.Millisecond), nil
+}
+
+// changesCourse tells whether a step begins a switch, or gives one up.
+func changesCourse(before *v1alpha1.GPUNodeStatus, step *Step) bool {
+	if switchID(&step.Status) == switchID(before) {
+		return false
+	}
+	return step.Status.Switch != nil || step.Record == nil || step.Record.Result != v1alpha1.ResultSucceeded
+}
+
+// drain asks pods to leave, and looks again who is there.
+func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *Facts, force bool) error {
+	left, err := r.evict(ctx, gpuNode.Status.Switch.To.Profile, facts.Holders, force)
+	facts.Evicted = r.memory.evicted(gpuNode.Name, left)
+	if gpuNode.Status.State == v1alpha1.Verifying {
+		return errors.Join(err, r.verify(ctx, gpuNode, facts))
+	}
+	return errors.Join(err, r.lookAtPods(ctx, gpuNode, facts))
+}
+
+func switchID(s *v1alpha1.GPUNodeStatus) string {
+	if s.Switch == nil {
+		return ""
+	}
+	return s.Switch.ID
+}
+
+// take does what a step says. What is in force outside grows after the state is
+// written, and shrinks before.
+func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *Step, moved bool) error {
+	before := gpuNode.Status.DeepCopy()
+	if !step.Status.OrdersTaints() {
+		var tainted *v1alpha1.Switch
+		if before.OrdersTaints() {
+			tainted = before.Switch
+		}
+		if err := r.release(ctx, gpuNode.Name, tainted); err != nil {
+			return err
+		}
+	}
+	if err := r.write(ctx, gpuNode, step, moved || step.Record != nil); err != nil {
+		if !before.OrdersTaints() && refusedForGood(err) {
+			// Others must not wait for a node whose status cannot be written.
+			r.Budget.Give(gpuNode.Name)
+		}
+		return err
+	}
+	if !gpuNode.Status.OrdersTaints() && gpuNode.Status.State != v1alpha1.Waiting {
+		r.Budget.Give(gpuNode.Name)
+	}
+	if gpuNode.Status.State != v1alpha1.Failed {
+		r.memory.unblocked(gpuNode.Name)
+	}
+	if moved {
+		r.tell(ctx, gpuNode, before, step)
+	}
+	return nil
+}
+
+// refusedForGood tells whether a write was certainly not obeyed, and is not going to be
+// if it is just repeated.
+func refusedForGood(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// write writes the status, if it is another. What only tells people how far it is can
+// wait a little.
+func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *Step, urgent bool) error {
+	if equality.Semantic.DeepEqual(step.Status, gpuNode.Status) {
+		return nil
+	}
+	now := r.Clock.Now()
+	if !urgent && onlyTells(&gpuNode.Status, &step.Status) {
+		if at := r.memory.mayTell(gpuNode.Name, now, since(&step.Status)); now.Before(at) {
+			if step.Wake.IsZero() || at.Before(step.Wake) {
+				step.Wake = at
+			}
+			return nil
+		}
+	}
+	if err := r.patchStatus(ctx, gpuNode, &step.Status); err != nil {
+		return wrap(err, "write the status of GPUNode %s", gpuNode.Name)
+	}
+	r.memory.told(gpuNode.Name, now, gpuNode.Status.Switch != nil)
+	return nil
+}
+
+// patchStatus writes a status. Where GPUs are given back, it has been done by then, and
+// would be undone and done again if the plugin had just reported something: what it
+// reports is not the controller's to decide about any more.
+func (r *Reconciler) patchStatus(ctx context.Context, gpuNode *v1alpha1.GPUNode, status *v1alpha1.GPUNodeStatus) error {
+	leaves := gpuNode.Status.OrdersTaints() && !status.OrdersTaints()
+	for {
+		before := gpuNode.DeepCopy()
+		gpuNode.Status = *status.DeepCopy()
+		gpuNode.Status.Node = before.Status.Node
+		err := r.Client.Status().Patch(ctx, gpuNode, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			return nil
+		}
+		gpuNode.Status = before.Status
+		if !leaves || !apierrors.IsConflict(err) {
+			return err
+		}
+		var now v1alpha1.GPUNode
+		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(gpuNode), &now); err != nil {
+			return err
+		}
+		old := before.Status
+		old.Node = now.Status.Node
+		if now.UID != before.UID || !equality.Semantic.DeepEqual(old, now.Status) {
+			return err
+		}
+		*gpuNode = now
+	}
+}
+
+// onlyTells tells whether two statuses differ in words and numbers for people only.
+func onlyTells(a, b *v1alpha1.GPUNodeStatus) bool {
+	a, b = a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1alpha1.GPUNodeStatus{a, b} {
+		for i := range s.Conditions {
+			s.Conditions[i].Message = ""
+		}
+		if s.Switch != nil {
+			s.Switch.Evicted = 0
+		}
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+func since(s *v1alpha1.GPUNodeStatus) time.Time {
+	if s.Switch == nil {
+		return time.Time{}
+	}
+	return s.Switch.Since.Time
+}
+
+// gone clears what is left of a GPUNode that is not there any more.
+func (r *Reconciler) gone(ctx context.Context, name string) error {
+	if err := r.release(ctx, name, nil); err != nil {
+		return err
+	}
+	r.Budget.Give(name)
+	r.memory.forget(name)
+	return nil
+}
+
+// requestFor asks for a round over a node.
+func requestFor(node string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
+}

@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// refuseNodes has somebody's policy refuse every change of a node but one that takes our
+// taint off.
+func refuseNodes(verb string, o client.Object) error {
+	if n, ok := o.(*corev1.Node); ok && verb == "patch" && hasNodeTaint(n) {
+		return apierrors.NewForbidden(corev1.Resource("nodes"), o.GetName(), assert.AnError)
+	}
+	return nil
+}
+
+func TestAStateEndsAtItsDeadlineThoughItsTaintIsRefused(t *testing.T) {
+	for _, state := range []v1alpha1.State{v1alpha1.Tainted, v1alpha1.Draining, v1alpha1.Applying, v1alpha1.Verifying, v1alpha1.RollingBack} {
+		t.Run(string(state), func(t *testing.T) {
+			w, node := begun(t, withNodeTaint)
+			node.slow = time.Second
+			switch state {
+			case v1alpha1.Tainted:
+				w.refuse = refuseNodes
+			case v1alpha1.Draining:
+				w.evict = refuse("no")
+			case v1alpha1.Verifying:
+				node.wrong = true
+			case v1alpha1.RollingBack:
+				node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+					if s == v1alpha1.Applying {
+						return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+					}
+					return "", "", ""
+				}
+			}
+			w.wants("node-a", "cpx")
+			w.run("node-a", time.Minute, is(state))
+			w.round("node-a")
+			w.refuse = refuseNodes
+			node.dead = true
+			w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
+			n := w.run("node-a", 30*time.Minute, is(v1alpha1.Failed))
+			w.clean("node-a")
+			assert.False(t, w.r.Budget.Has("node-a"), "one node blocks no other")
+			assert.NotEmpty(t, n.Status.Switch.Message)
+		})
+	}
+}
+
+func withNodeTaint(p *v1alpha1.PartitionProfile) {
+	p.Spec.Switch = &v1alpha1.SwitchPolicy{NodeTaint: true}
+}
+
+func TestATaintThatIsRefusedIsToldAndNobodyIsEvictedMeanwhile(t *testing.T) {
+	w, _ := begun(t, withNodeTaint)
+	w.evict = refuse("no")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	w.round("node-a")
+	w.refuse = refuseNodes
+	w.changeNode("node-a", func(n *corev1.Node) { n.Spec.Taints = nil })
+	w.evict = nil
+	for range 30 {
+		w.round("node-a")
+		w.clock.Step(time.Second)
+	}
+	assert.True(t, w.podThere("web"), "it would come back to the GPU")
+	assert.Contains(t, ready(w.gpuNode("node-a")).Message, "taint node node-a or pause its clients")
+	w.refuse = nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+func TestADrainEndsAtItsDeadlineThoughPodsCannotBeSeen(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	hidden := true
+	w.failList = func(l client.ObjectList) error {
+		if _, ok := l.(*corev1.PodList); ok && hidden {
+			return apierrors.NewForbidden(corev1.Resource("pods"), "", assert.AnError)
+		}
+		return nil
+	}
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.stays(n, "old")
+	assert.Equal(t, v1alpha1.ReasonTaintFailed, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "it is not known who holds the GPUs: list the pods of node node-a: pods is forbidden")
+	assert.True(t, w.podThere("web"))
+	hidden = false
+	w.stays(w.run("node-a", time.Hour, inProfile("cpx")), "cpx")
+}
+
+func TestARollBackEndsThoughSlicesCannotBeSeen(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.failList = func(l client.ObjectList) error {
+		if _, ok := l.(*resourceapi.ResourceSliceList); ok {
+			return apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", assert.AnError)
+		}
+		return nil
+	}
+	n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
+	w.clean("node-a")
+	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
+	assert.Contains(t, ready(n).Message, "list the ResourceSlices of node node-a")
+	assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
+}
+
+func TestConflictsWithoutEndAreAnError(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.refuse = func(verb string, o client.Object) error {
+		if verb == "status" {
+			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), o.GetName(), assert.AnError)
+		}
+		return nil
+	}
+	for range manyClashes {
+		assert.Equal(t, 10*time.Millisecond, w.round("node-a"))
+		require.NoError(t, w.lastErr)
+	}
+	w.round("node-a")
+	require.Error(t, w.lastErr, "the wait between tries must grow")
+	w.refuse, w.lastErr = nil, nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.NoError(t, w.lastErr)
+}
+
+func TestANodeWhoseStatusIsRefusedBlocksNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.profile("cpx")
+	for _, name := range []string{"node-a", "node-b"} {
+		w.addNode(name)
+		w.settled(name, "")
+		w.wants(name, "cpx")
+	}
+	w.refuse = func(verb string, o client.Object) error {
+		if g, ok := o.(*v1alpha1.GPUNode); ok && verb == "status" && g.Name == "node-a" && g.Status.OrdersTaints() {
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("GPUNode").GroupKind(), g.Name, nil)
+		}
+		return nil
+	}
+	for range 3 {
+		w.round("node-a")
+	}
+	require.Error(t, w.lastErr)
+	w.run("node-b", time.Minute, inProfile("cpx"))
+	w.refuse = nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.Equal(t, 1, w.budgetSeen)
+}

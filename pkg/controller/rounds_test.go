@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// round lets the controller look at a node, and its plugin. It returns when the
+// controller wants to look again.
+func (w *world) round(node string) time.Duration {
+	// A log of every step of a thousand switches helps nobody.
+	result, err := w.r.Reconcile(klog.NewContext(w.t.Context(), logr.Discard()), requestFor(node))
+	w.mu.Lock()
+	if err == nil {
+		delete(w.retry, node)
+	} else {
+		w.lastErr = err
+		w.retry[node] = min(max(firstErrorRetry, 2*w.retry[node]), lastErrorRetry)
+		result.RequeueAfter = w.retry[node]
+	}
+	w.mu.Unlock()
+	if n := w.nodes[node]; n != nil {
+		n.plugin(w)
+	}
+	return result.RequeueAfter
+}
+
+// run lets time pass until the node is as it should be, at the pace that the
+// controller asks for.
+func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode) bool) *v1alpha1.GPUNode {
+	w.t.Helper()
+	end := w.clock.Now().Add(long)
+	for {
+		wait := w.round(node)
+		n := w.gpuNode(node)
+		if done(n) {
+			return n
+		}
+		if !w.clock.Now().Before(end) {
+			require.Failf(w.t, "it does not come to it", "after %s node %s is %s: %s; last error: %v", long, node, n.Status.State, ready(n).Message, w.lastErr)
+		}
+		w.clock.Step(w.pause(node, wait))
+	}
+}
+
+// pause is how much time passes before the next round: as much as the controller asks
+// for, but a second at the most where the plugin is about to say something.
+func (w *world) pause(node string, wait time.Duration) time.Duration {
+	longest := 10 * time.Second
+	if n := w.nodes[node]; n != nil && !n.dead && (n.changed || w.clock.Now().Sub(n.since) <= max(n.slow, settles)) {
+		longest = time.Second
+	}
+	if wait == 0 || wait > longest {
+		return longest
+	}
+	return wait
+}
+
+func ready(n *v1alpha1.GPUNode) *metav1.Condition {
+	if c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return c
+	}
+	return &metav1.Condition{}
+}
+
+func inProfile(name string) func(*v1alpha1.GPUNode) bool {
+	return func(n *v1alpha1.GPUNode) bool {
+		return n.Status.State == v1alpha1.Idle && n.Status.Applied != nil && n.Status.Applied.Profile == name &&
+			n.Status.Node != nil && n.Status.Node.Applied == n.Status.Applied.Hash
+	}
+}
+
+func is(state v1alpha1.State) func(*v1alpha1.GPUNode) bool {
+	return func(n *v1alpha1.GPUNode) bool { return n.Status.State == state }
+}
+
+// clean checks that nothing of ours is left on a node.
+func (w *world) clean(node string) {
+	w.t.Helper()
+	if n := w.nodes[node]; n != nil && !n.dead && !n.quick {
+		n.plugin(w)
+		assert.Empty(w.t, w.taintedGPUs(node), "devices are tainted")
+	}
+	n := w.node(node)
+	assert.False(w.t, leftover(n, DefaultPauseLabels), "taints %v, labels %v", n.Spec.Taints, n.Labels)
+}

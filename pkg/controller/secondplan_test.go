@@ -1,0 +1,201 @@
+package controller
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// The second plan names more GPUs: they are tainted before anybody leaves.
+func TestASecondPlanThatNeedsMoreGPUs(t *testing.T) {
+	w, node := begun(t)
+	w.pod("node-a", "late", gpuB, gpuB)
+	node.second = func(sw *v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
+		return []v1alpha1.GPUChange{{GPU: gpuA}, {GPU: gpuB}}, nil
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	assert.Equal(t, []string{gpuA, gpuB}, n.Status.Switch.GPUs)
+	assert.Equal(t, int32(2), n.Status.Switch.Order)
+	assert.Equal(t, map[string]string{gpuA: "cpx", gpuB: "cpx"}, w.taintedGPUs("node-a"))
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.False(t, w.podThere("late"))
+}
+
+// A pod that the second plan keeps is not evicted for what the first one said.
+func TestThePlanOfBeforeEvictsNobody(t *testing.T) {
+	w, node := begun(t)
+	node.second = func(*v1alpha1.Switch) ([]v1alpha1.GPUChange, []string) {
+		return []v1alpha1.GPUChange{{GPU: gpuA, Keeps: []string{gpuA + deviceOf}}}, []string{gpuB}
+	}
+	node.kept = []string{gpuA + deviceOf}
+	w.wants("node-a", "cpx")
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.True(t, w.podThere("web"))
+}
+
+// A plugin that died while the node waited for its turn: nobody is disturbed, and others
+// get their turn.
+func TestASwitchOfASilentPluginDisturbsNobody(t *testing.T) {
+	w, node := begun(t, withNodeTaint)
+	w.r.Budget.Hold("node-b")
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Waiting))
+	node.dead = true
+	w.r.Budget.Give("node-b")
+	n := w.run("node-a", 5*time.Minute, func(n *v1alpha1.GPUNode) bool {
+		assert.False(t, hasNodeTaint(w.node("node-a")))
+		return n.Status.State == v1alpha1.Failed
+	})
+	assert.Equal(t, v1alpha1.ReasonPluginSilent, ready(n).Reason)
+	assert.True(t, w.podThere("web"))
+	assert.False(t, w.r.Budget.Has("node-a"))
+	assert.Empty(t, w.taintedGPUs("node-a"))
+}
+
+// A profile that is edited while pods leave keeps the taints until its own plan is known.
+func TestAnEditInTheMiddleKeepsTheTaints(t *testing.T) {
+	w, _ := begun(t)
+	w.evict = refuse("no")
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
+	id := n.Status.Switch.ID
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	n = w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
+		assert.NotEmpty(t, w.taintedGPUs("node-a"), "in state %s", n.Status.State)
+		assert.True(t, w.r.Budget.Has("node-a"))
+		return n.Status.State == v1alpha1.Draining && n.Status.Switch.ID != id
+	})
+	assert.Equal(t, int32(2), n.Status.Switch.Order)
+	w.evict = nil
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.Equal(t, 1, w.budgetSeen)
+}
+
+// A controller that has just begun to lead begins no switch to a profile of before.
+func TestACacheThatIsLateBeginsNoSwitch(t *testing.T) {
+	w, _ := begun(t)
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, inProfile("cpx"))
+	w.wants("node-a", "old")
+	w.freeze() // The label names the profile old.
+	w.wants("node-a", "cpx")
+	w.startController()
+	id := len(w.gpuNode("node-a").Status.History)
+	for range 5 {
+		w.round("node-a")
+	}
+	n := w.gpuNode("node-a")
+	assert.Nil(t, n.Status.Switch)
+	assert.Len(t, n.Status.History, id)
+	w.thaw()
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+// A GPU that fails after each boot must not have the node reboot for ever.
+func TestANodeIsRebootedOnce(t *testing.T) {
+	w, node := begun(t, func(p *v1alpha1.PartitionProfile) {
+		p.Spec.Switch = &v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
+	})
+	reboots := 0
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		switch s {
+		case v1alpha1.Applying:
+			return v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset, "refuses a reset"
+		case v1alpha1.Rebooting:
+			reboots++
+			node.basis += "x" // It is another GPU after each boot.
+			return v1alpha1.TaskFailed, v1alpha1.ReasonHardwareFailed, "EIO"
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	assert.Contains(t, ready(n).Message, "is not rebooted again by itself")
+	for range 12 * 60 {
+		w.round("node-a")
+		w.clock.Step(time.Minute)
+	}
+	assert.Equal(t, 1, reboots)
+	node.answer = nil
+	w.profile("cpx", func(p *v1alpha1.PartitionProfile) { p.Spec.Rules = nil })
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+// What does not fit is tried again when what a plan depends on is something else.
+func TestAnotherBasisIsPlannedAgain(t *testing.T) {
+	w, node := begun(t)
+	node.basis = "memoryModes=false"
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if node.basis == "memoryModes=true" {
+			return "", "", ""
+		}
+		return v1alpha1.TaskRefused, v1alpha1.ReasonProfileDoesNotFit, "set amd.memoryModes=true"
+	}
+	w.wants("node-a", "cpx")
+	w.run("node-a", time.Minute, is(v1alpha1.Failed))
+	node.basis = "memoryModes=true"
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+}
+
+// A pod that came in the last moment has a device that there is not any more.
+func TestAPodWhoseDeviceIsGoneLeaves(t *testing.T) {
+	w, node := begun(t)
+	node.answer = func(_ *v1alpha1.Switch, s v1alpha1.State) (v1alpha1.TaskPhase, string, string) {
+		if s == v1alpha1.Applying && !w.podThere("stray") {
+			node.gone = []string{gpuA + "-mig-1g-10gb-6"}
+			node.kept = node.gone
+			w.pod("node-a", "stray", gpuA, gpuA+"-mig-1g-10gb-6")
+			w.pod("node-a", "fine", gpuA, gpuA)
+			node.kept = append(node.kept, gpuA)
+		}
+		return "", "", ""
+	}
+	w.wants("node-a", "cpx")
+	w.stays(w.run("node-a", time.Minute, inProfile("cpx")), "cpx")
+	assert.False(t, w.podThere("stray"))
+	assert.True(t, w.podThere("fine"))
+}
+
+// A leader whose clock is ahead must not take a drain for one that is over.
+func TestTheTimeIsThatOfTheAPIServer(t *testing.T) {
+	server := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	local := clocktesting.NewFakeClock(server.Add(time.Hour))
+	c := &ServerClock{Local: local}
+	assert.Equal(t, local.Now(), c.Now(), "nothing was heard yet")
+	date := server
+	ask := func(lasts time.Duration) {
+		answer := c.Wrap(transport(func(*http.Request) *http.Response {
+			local.Step(lasts)
+			return &http.Response{Header: http.Header{"Date": {date.Format(http.TimeFormat)}}}
+		}))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost", nil)
+		require.NoError(t, err)
+		got, err := answer.RoundTrip(r)
+		require.NoError(t, err)
+		assert.NotNil(t, got)
+	}
+	ask(time.Minute)
+	assert.Equal(t, local.Now(), c.Now(), "an answer that took so long tells little")
+	date = server.Add(time.Minute)
+	ask(0)
+	assert.WithinDuration(t, date, c.Now(), time.Second)
+	local.Step(time.Second)
+	date = date.Add(2 * time.Second)
+	before := c.Now()
+	ask(0)
+	assert.Equal(t, before, c.Now(), "it does not jump with every answer")
+	date = local.Now()
+	ask(0)
+	assert.Equal(t, local.Now(), c.Now())
+}
+
+type transport func(*http.Request) *http.Response
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }

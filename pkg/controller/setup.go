@@ -1,0 +1,203 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// Options are what flags say.
+type Options struct {
+	// MaxUnavailable is how many nodes may be switched at once: a number or a
+	// percentage of the nodes with GPUs.
+	MaxUnavailable string
+	Deadlines      Deadlines
+	// Policy has the defaults of what profiles leave open.
+	Policy      v1alpha1.SwitchPolicy
+	PauseLabels []string
+	// ClientNamespaces are those in which paused clients run.
+	ClientNamespaces []string
+	// Workers is how many nodes are looked at side by side.
+	Workers int
+	// Clock says what time it is. Nil: the machine's.
+	Clock clock.PassiveClock
+	// Registry takes the metrics.
+	Registry prometheus.Registerer
+}
+
+// NewScheme has the kinds that the controller works with.
+func NewScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, policyv1.AddToScheme, resourceapi.AddToScheme, v1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// CacheOptions keep in memory what is needed and no more: of nodes, labels and taints;
+// of claims, who has which of our devices. Pods and slices are not kept at all.
+func (o *Options) CacheOptions() cache.Options {
+	kept := map[client.Object]cache.ByObject{
+		&corev1.Node{}:               {Transform: trimNode(o.PauseLabels)},
+		&resourceapi.ResourceClaim{}: {Transform: trimClaim},
+	}
+	return cache.Options{
+		DefaultTransform:            cache.TransformStripManagedFields(),
+		ReaderFailOnMissingInformer: true,
+		ByObject:                    kept,
+	}
+}
+
+// trimNode leaves of a node what is asked of it.
+func trimNode(pauseLabels []string) func(any) (any, error) {
+	keys := append([]string{v1alpha1.LabelProfile, controlPlaneLabel}, pauseLabels...)
+	return func(o any) (any, error) {
+		n, ok := o.(*corev1.Node)
+		if !ok {
+			return o, nil
+		}
+		out := &corev1.Node{TypeMeta: n.TypeMeta}
+		out.Name, out.UID, out.ResourceVersion = n.Name, n.UID, n.ResourceVersion
+		for _, key := range keys {
+			if value, ok := n.Labels[key]; ok {
+				metav1.SetMetaDataLabel(&out.ObjectMeta, key, value)
+			}
+		}
+		out.Spec.Taints = n.Spec.Taints
+		return out, nil
+	}
+}
+
+// New makes a Reconciler. Nodes that need not wait any more are told to wake.
+func New(c client.Client, reader client.Reader, o Options, wake func(node string)) (*Reconciler, error) {
+	budget, err := NewBudget(intstr.Parse(o.MaxUnavailable), wake)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reconciler{
+		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
+		Machine: Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	r.metrics = newMetrics(o.Registry, r)
+	return r, nil
+}
+
+// Setup adds the controller to a manager.
+func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
+	woken := make(chan event.GenericEvent, 1024)
+	wake := func(node string) {
+		select {
+		case woken <- event.GenericEvent{Object: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: node}}}:
+		default: // It looks by itself, too, only later.
+		}
+	}
+	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), o, wake)
+	if err != nil {
+		return err
+	}
+	r.Events = mgr.GetEventRecorder(v1alpha1.ControllerName)
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, nodeIndex, nodesOf); err != nil {
+		return fmt.Errorf("index the ResourceClaims by node: %w", err)
+	}
+	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(r.lead)); err != nil {
+		return fmt.Errorf("have the controller begin when it leads: %w", err)
+	}
+	b := builder.ControllerManagedBy(mgr).Named("gpunode").
+		For(&v1alpha1.GPUNode{}).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode)).
+		Watches(&v1alpha1.PartitionProfile{}, handler.EnqueueRequestsFromMapFunc(r.ofProfile)).
+		Watches(&resourceapi.ResourceClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
+		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: o.Workers,
+			// An API server that was away for a while must not be waited for longer
+			// than that.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstErrorRetry, lastErrorRetry),
+		})
+	return b.Complete(r)
+}
+
+// fillCaches has the caches filled before anybody leads: whoever takes over goes on at
+// once.
+func (r *Reconciler) fillCaches(ctx context.Context, c cache.Cache) error {
+	objects := []client.Object{&v1alpha1.GPUNode{}, &v1alpha1.PartitionProfile{}, &corev1.Node{}, &resourceapi.ResourceClaim{}}
+	for _, o := range objects {
+		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch objects of type %T: %w", o, err)
+		}
+	}
+	return nil
+}
+
+// ofNode: a node is of interest if it has a GPUNode, or something of ours on it.
+func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	if !leftover(node, r.PauseLabels) {
+		var gpuNode v1alpha1.GPUNode
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: node.Name}, &gpuNode); err != nil {
+			return nil
+		}
+	}
+	return []reconcile.Request{requestFor(node.Name)}
+}
+
+// ofProfile: any node may want a profile that has come, changed, or gone.
+func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile.Request {
+	var all v1alpha1.GPUNodeList
+	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(all.Items))
+	for i := range all.Items {
+		requests = append(requests, requestFor(all.Items[i].Name))
+	}
+	return requests
+}
+
+// ofClaim: nodes that are being switched wait for claims to go, and so do those whose
+// switch was blocked by who has them.
+func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, node := range nodesOf(o) {
+		if r.Budget.Has(node) {
+			requests = append(requests, requestFor(node))
+		} else if r.blockedBy(ctx, node) {
+			r.memory.lookSoon(node)
+			requests = append(requests, requestFor(node))
+		}
+	}
+	return requests
+}

@@ -1,0 +1,365 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// lookAgain is how often a state looks at what no watch tells: slices, pods that were
+// asked to leave, room in the budget that another node has given back.
+const (
+	lookAtSlices = time.Second
+	lookAtPods   = 2 * time.Second
+	lookAtBudget = 30 * time.Second
+)
+
+func (t *turn) planning() {
+	a := t.answer(v1alpha1.Planning)
+	switch {
+	case a == nil:
+		if t.late() {
+			t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonPluginSilent, t.silentText("say what has to change"))
+		}
+	case a.Phase == v1alpha1.TaskPlanned:
+		t.planned(a)
+	default:
+		t.fail(v1alpha1.ResultFailed, cmp.Or(a.Reason, v1alpha1.ReasonProfileDoesNotFit), a.Message)
+	}
+}
+
+// planned goes on with the first plan. Nothing is tainted by it before the node's turn
+// comes; what an earlier switch has tainted stays so until then.
+func (t *turn) planned(plan *v1alpha1.Task) {
+	sw := t.Status.Switch
+	if wrong := t.invalid(plan); wrong != "" {
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonInvalidPlan, wrong)
+		return
+	}
+	switch {
+	case len(plan.Changes) == 0:
+		sw.GPUs, sw.Shrinking, sw.Withhold, sw.Paused, sw.NodeTaint = nil, nil, false, nil, false
+		t.enter(v1alpha1.Applying)
+	case t.Granted:
+		t.taint(plan)
+	case t.Status.State != v1alpha1.Waiting:
+		t.enter(v1alpha1.Waiting)
+	}
+	if t.Status.State == v1alpha1.Waiting {
+		t.wake(t.Now.Add(lookAtBudget))
+	}
+}
+
+func (t *turn) waiting() {
+	if a := t.answer(v1alpha1.Planning); a != nil && a.Phase == v1alpha1.TaskPlanned {
+		t.planned(a)
+		return
+	}
+	// The plugin has lost its plan: it makes another.
+	t.enter(v1alpha1.Planning)
+}
+
+// taint begins what others notice; the wait for their turn does not count.
+func (t *turn) taint(plan *v1alpha1.Task) {
+	sw := t.Status.Switch
+	sw.Started.Time = t.Now
+	if *sw.Policy.PauseClients {
+		sw.Paused = merged(sw.Paused, t.Pausable)
+	} else {
+		sw.Paused = nil
+	}
+	gpus := changing(plan)
+	t.order(gpus, shrinking(plan.Shrinking, gpus))
+}
+
+// merged are labels that are paused already, of an earlier switch, and others.
+func merged(paused, more map[string]string) map[string]string {
+	if len(paused) == 0 {
+		return more
+	}
+	out := maps.Clone(paused)
+	maps.Copy(out, more)
+	return out
+}
+
+// tainted waits for the taints and for the plan that was made behind them: nothing new
+// comes to the GPUs by then. Nobody is disturbed before it is known that all can leave.
+func (t *turn) tainted() {
+	sw := t.Status.Switch
+	plan := planOf(sw, t.node)
+	switch {
+	case plan == nil, plan.Phase == v1alpha1.TaskPlanned && !publishedFor(sw, t.node):
+		if t.late() {
+			t.stop(v1alpha1.ReasonPluginSilent, t.silentText("taint the devices that change and plan again"))
+		}
+		return
+	case plan.Phase != v1alpha1.TaskPlanned:
+		t.stop(cmp.Or(plan.Reason, v1alpha1.ReasonProfileDoesNotFit), plan.Message)
+		return
+	}
+	if wrong := t.invalid(plan); wrong != "" {
+		t.stop(v1alpha1.ReasonInvalidPlan, wrong)
+		return
+	}
+	if gpus, shrinks := grown(sw, plan); !sameSets(sw, gpus, shrinks) {
+		t.order(gpus, shrinks)
+		return
+	}
+	switch {
+	case len(plan.Changes) == 0 && !sw.RebootRequired:
+		t.enter(v1alpha1.Applying)
+	case t.withhold():
+	case t.node.Taints.Withheld && !sw.NodeTaint && !t.late():
+		sw.NodeTaint = true
+		t.wake(t.Now)
+	case !t.Tainted, t.node.Taints.Withheld && !sw.NodeTaint:
+		if t.late() {
+			t.stop(v1alpha1.ReasonTaintFailed, "the node could not be tainted or its clients not paused: "+cmp.Or(t.Trouble, "the API server did not answer"))
+		}
+		t.wake(t.Now.Add(lookAtPods))
+	case len(t.Blockers) > 0:
+		t.wake(t.Now.Add(lookAtPods))
+		if !t.Now.Before(sw.Since.Add(blockedPatience)) || t.late() {
+			t.blocked(v1alpha1.ReasonDrainBlocked, t.blockedText(), t.Blockers)
+		}
+	case t.Unseen != "":
+		if t.late() {
+			t.stop(v1alpha1.ReasonTaintFailed, "it is not known who holds the GPUs: "+t.Unseen)
+		}
+		t.wake(t.Now.Add(lookAtPods))
+	case len(t.inTheWay()) > 0:
+		t.keepOffNode()
+		t.enter(v1alpha1.Draining)
+	default:
+		t.proceed()
+	}
+}
+
+func (t *turn) draining() {
+	sw := t.Status.Switch
+	left := t.inTheWay()
+	if len(left) == 0 && t.Tainted {
+		t.proceed()
+		return
+	}
+	if t.late() {
+		t.blocked(v1alpha1.ReasonDrainDeadline, fmt.Sprintf("not all pods left the GPUs within %s: %s", sw.Deadline.Sub(sw.Since.Time), list(left)), t.stuck())
+		return
+	}
+	if t.withhold() {
+		return
+	}
+	if t.keepOffNode() {
+		t.wake(t.Now)
+		return // Nobody is evicted before the taint is there.
+	}
+	// Without the taints they would come back; without the plan nobody knows who may
+	// stay.
+	t.Evict = t.Tainted && len(t.Holders) > 0 && t.planStands()
+	t.Force = sw.Policy.AfterDeadline == v1alpha1.Force && !t.Now.Before(t.drainedBy())
+	t.wake(t.Now.Add(lookAtPods))
+	if !t.Force {
+		t.wake(t.drainedBy())
+	}
+}
+
+// planStands tells whether the plan that is drained for is known and its taints are
+// published.
+func (t *turn) planStands() bool { return drainPlan(t.Status.Switch, t.node) != nil }
+
+// keepOffNode has the whole node tainted where it must be, and tells whether that is
+// new. The scheduler looks at the taints of devices only when it gives them to a claim:
+// a pod whose claim has them already comes to them by any taint, and takes the claim
+// over before the pod that leaves has given it up. Who has admin access tolerates device
+// taints more often than not, since monitoring is to go on.
+func (t *turn) keepOffNode() bool {
+	sw := t.Status.Switch
+	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
+		return false
+	}
+	sw.NodeTaint = true
+	return true
+}
+
+// withhold has the plugin publish only those devices of the GPUs that claims hold, if a
+// claim tolerates the taint. It tells whether that is new; the plugin plans again then.
+func (t *turn) withhold() bool {
+	sw := t.Status.Switch
+	already := sw.Withhold || t.node.Taints != nil && t.node.Taints.Withheld
+	if already || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return h.Tolerates && h.Pod != nil }) {
+		return false
+	}
+	sw.Withhold = true
+	t.order(sw.GPUs, sw.Shrinking)
+	return true
+}
+
+// drainedBy is when pods should have left by themselves.
+func (t *turn) drainedBy() time.Time {
+	sw := t.Status.Switch
+	return sw.Since.Add(sw.Policy.DrainDeadline.Duration)
+}
+
+// proceed changes the GPUs, or reboots the node for those that change only then.
+func (t *turn) proceed() {
+	sw := t.Status.Switch
+	if sw.RebootRequired {
+		sw.Rebooted = true
+		t.enter(v1alpha1.Rebooting)
+		return
+	}
+	t.enter(v1alpha1.Applying)
+}
+
+// inTheWay says who keeps the GPUs from being changed, in words.
+func (t *turn) inTheWay() []string {
+	sw := t.Status.Switch
+	var left []string
+	if t.Unseen != "" {
+		left = append(left, "it is not known who is there: "+t.Unseen)
+	}
+	if !t.planStands() {
+		left = append(left, "the node's plugin does not report the taints and the plan that it reported before")
+	}
+	known := map[string]bool{}
+	for i := range t.Holders {
+		left = append(left, t.Holders[i].text(t.Now))
+		for _, device := range t.Holders[i].Devices {
+			known[device] = true
+		}
+	}
+	for _, device := range t.heldOnNode() {
+		if !known[device] {
+			left = append(left, fmt.Sprintf("%s is %s", device, heldText))
+		}
+	}
+	if t.Now.Before(sw.Since.Add(t.Deadlines.Clients)) {
+		for _, pod := range t.Clients {
+			left = append(left, fmt.Sprintf("pod %s is a paused client that has not ended yet", pod))
+		}
+	}
+	return left
+}
+
+// heldText is what is said of a device that no pod is known to hold.
+const heldText = "still held on the node, for a claim that is being released or whose pod is gone"
+
+// heldOnNode are the devices in the way that claims hold, as the node sees it.
+func (t *turn) heldOnNode() []string {
+	gpus, keeps := drained(t.Status.Switch, t.node)
+	var held []string
+	for i := range t.node.GPUs {
+		if !slices.Contains(gpus, t.node.GPUs[i].Name) {
+			continue
+		}
+		for _, device := range t.node.GPUs[i].Held {
+			if !keeps[device] {
+				held = append(held, device)
+			}
+		}
+	}
+	return held
+}
+
+func (t *turn) applying() {
+	sw := t.Status.Switch
+	a := t.answer(v1alpha1.Applying)
+	switch {
+	case a == nil:
+		if t.late() {
+			t.rollBack(v1alpha1.ReasonPluginSilent, t.silentText("change the GPUs"))
+		}
+	case a.Phase == v1alpha1.TaskDone:
+		t.done()
+	case a.Phase == v1alpha1.TaskRebootRequired && sw.Policy.Reboot == v1alpha1.RebootAllowed && len(sw.GPUs) > 0:
+		// The node goes down, so all of its GPUs must be free.
+		sw.RebootRequired = true
+		t.order(gpuNames(t.node), nil)
+	case a.Phase == v1alpha1.TaskRebootRequired:
+		t.rollBack(v1alpha1.ReasonRebootRequired, a.Message)
+	default:
+		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
+	}
+}
+
+func (t *turn) rebooting() {
+	a := t.answer(v1alpha1.Applying, v1alpha1.Rebooting)
+	switch {
+	case a != nil && a.Phase == v1alpha1.TaskDone:
+		t.done()
+	case a != nil && a.Phase == v1alpha1.TaskRebootRequired && a.State == v1alpha1.Rebooting:
+		t.rollBack(v1alpha1.ReasonRebootRequired, "after the reboot the GPUs still ask for one: "+a.Message)
+	case a != nil && a.Phase == v1alpha1.TaskFailed:
+		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
+	case t.late():
+		t.rollBack(v1alpha1.ReasonRebootFailed, t.silentText("come back from the reboot"))
+	}
+}
+
+// done ends a switch whose plugin says that it is done, if node and API server agree
+// already: they do most of the time, and the state in between would be written for
+// nobody.
+func (t *turn) done() {
+	if t.differs(t.Status.Switch.To.Hash) == "" && len(t.Holders) == 0 {
+		t.succeed()
+		return
+	}
+	t.enter(v1alpha1.Verifying)
+	t.wake(t.Now)
+}
+
+func (t *turn) verifying() {
+	sw := t.Status.Switch
+	a := t.answer(v1alpha1.Applying, v1alpha1.Rebooting)
+	differs := t.differs(sw.To.Hash)
+	switch {
+	case a != nil && a.Phase == v1alpha1.TaskFailed:
+		t.rollBack(cmp.Or(a.Reason, v1alpha1.ReasonHardwareFailed), a.Message)
+	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "" && (len(t.Holders) == 0 || t.late()):
+		// What a pod that does not leave has lost comes not back by a roll back.
+		t.succeed()
+	case a != nil && a.Phase == v1alpha1.TaskDone && differs == "":
+		t.Evict = true
+		t.wake(t.Now.Add(lookAtPods))
+	case t.late():
+		t.rollBack(v1alpha1.ReasonNotVerified, cmp.Or(differs, t.silentText("say that the change is done")))
+	default:
+		t.wake(t.Now.Add(lookAtSlices))
+	}
+}
+
+// differs says what is not yet as it should be for the node to follow a wish, as far
+// as node and API server tell; empty: nothing.
+func (t *turn) differs(hash string) string {
+	if t.node.Applied != hash {
+		return fmt.Sprintf("the node's plugin reports that it follows another profile (hash %s, not %s)", cmp.Or(t.node.Applied, "none"), hash)
+	}
+	return t.Differs
+}
+
+func (t *turn) rollingBack() {
+	sw := t.Status.Switch
+	a := t.answer(v1alpha1.RollingBack)
+	switch {
+	case a != nil && a.Phase == v1alpha1.TaskDone && t.differs(sw.From.Hash) == "":
+		t.fail(v1alpha1.ResultRolledBack, sw.Reason, sw.Message)
+	case a != nil && a.Phase != v1alpha1.TaskDone:
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(a.Message))
+	case t.late() && a == nil:
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(t.silentText("put back what was")))
+	case t.late():
+		t.fail(v1alpha1.ResultFailed, v1alpha1.ReasonRollbackFailed, t.notPutBack(t.differs(sw.From.Hash)))
+	default:
+		t.wake(t.Now.Add(lookAtSlices))
+	}
+}
+
+func (t *turn) notPutBack(why string) string {
+	sw := t.Status.Switch
+	return fmt.Sprintf("%s; and what was before (%s) could not be put back: %s", strings.TrimSuffix(sw.Message, "."), profileText(sw.From.Profile), why)
+}

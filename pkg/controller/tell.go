@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// tell says what a node has come to: in the log, in metrics, and by an event where
+// people should know.
+func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *Step) {
+	log := klog.FromContext(ctx)
+	now := &gpuNode.Status
+	if before.Switch != nil && before.State != v1alpha1.Failed && before.State != v1alpha1.Idle {
+		r.metrics.states.WithLabelValues(string(before.State)).Observe(r.Clock.Now().Sub(before.Switch.Since.Time).Seconds())
+	}
+	if step.Record != nil {
+		r.metrics.switched(step.Record)
+	}
+	log.Info("Switch", "from", before.State, "to", now.State, "switch", switchID(before), "profile", profileIn(before, now))
+	switch {
+	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
+		sw := now.Switch
+		r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchStarted, "Switch",
+			fmt.Sprintf("Switching %s from %s to %s", list(sw.GPUs), profileText(sw.From.Profile), profileText(sw.To.Profile)))
+	case now.State == v1alpha1.RollingBack:
+		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
+			fmt.Sprintf("Rolling back to %s: %s", profileText(now.Switch.From.Profile), now.Switch.Message))
+	case step.Record != nil && step.Record.Result == v1alpha1.ResultSucceeded:
+		if before.Switch != nil && len(before.Switch.GPUs) > 0 {
+			r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchSucceeded, "Switch",
+				fmt.Sprintf("Switched to %s in %s", profileText(step.Record.To), step.Record.Duration.Duration))
+		}
+	case now.State == v1alpha1.Failed:
+		t := turn{Step: Step{Status: *now}}
+		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Switch", t.failedText())
+	case step.Record != nil:
+		r.event(gpuNode, corev1.EventTypeNormal, step.Record.Reason, "Switch",
+			fmt.Sprintf("Gave up the switch to %s: %s", profileText(step.Record.To), step.Record.Message))
+	}
+}
+
+func profileIn(before, now *v1alpha1.GPUNodeStatus) string {
+	for _, s := range []*v1alpha1.GPUNodeStatus{now, before} {
+		if s.Switch != nil {
+			return s.Switch.To.Profile
+		}
+	}
+	return ""
+}
+
+// mostNote is how long the text of an event can be.
+const mostNote = 1024
+
+func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note string) {
+	note = text.Cut(note, mostNote)
+	o := &v1alpha1.GPUNode{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
+		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},
+	}
+	r.Events.Eventf(o, about(gpuNode, note), kind, reasonWord(reason), action, "%s", note)
+}
+
+// about tells events of one reason apart. The recorder takes two of them with the same
+// objects and reason for one that happens again, and keeps the first one's text: of a
+// switch there and one back, the second would be told as if it was the first.
+func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(note))
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode", Name: gpuNode.Name, UID: gpuNode.UID,
+		FieldPath: fmt.Sprintf("status.switch{%x}", hash.Sum64()),
+	}
+}
+
+// tellPod says to who looks at a pod why it had to go.
+func (r *Reconciler) tellPod(p *Pod, profile string, force bool) {
+	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", profileText(profile))
+	if force {
+		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", profileText(profile))
+	}
+	r.Events.Eventf(&corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+	}, nil, corev1.EventTypeNormal, v1alpha1.EventRepartitioning, "Evict", "%s", note)
+}

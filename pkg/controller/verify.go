@@ -1,0 +1,80 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+// verify compares node and API server after a change, and finds who holds a device that
+// there is not any more.
+func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) error {
+	slices, err := r.slicesOf(ctx, gpuNode.Name)
+	if err == nil {
+		f.Differs = differs(gpuNode.Name, gpuNode.Status.Node, slices)
+	}
+	if err == nil && f.Differs == "" && gpuNode.Status.State != v1alpha1.RollingBack {
+		f.Holders, err = r.strays(ctx, gpuNode, slices)
+	}
+	if err != nil {
+		f.Differs = err.Error()
+	}
+	return err
+}
+
+// strays are those that hold a device of the GPUs that were changed which is not
+// published any more: a claim that was allocated in the last moment, or whose pod came
+// back in spite of the taints. They cannot work.
+func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]Holder, error) {
+	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
+	if len(sw.GPUs) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
+		// A device can be withheld that a claim has and that is not prepared yet.
+		return nil, nil
+	}
+	there := map[string]bool{}
+	for i := range slices {
+		for j := range slices[i].Spec.Devices {
+			there[slices[i].Spec.Devices[j].Name] = true
+		}
+	}
+	return r.holders(ctx, &podReader{Reader: r.Reader, node: gpuNode.Name}, sw.GPUs, there)
+}
+
+// slicesOf are the slices of ours of a node.
+func (r *Reconciler) slicesOf(ctx context.Context, node string) ([]resourceapi.ResourceSlice, error) {
+	var found resourceapi.ResourceSliceList
+	// The API server can select slices by these two.
+	err := r.Reader.List(ctx, &found, client.MatchingFields{
+		resourceapi.ResourceSliceSelectorNodeName: node,
+		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", node, err)
+	}
+	return found.Items, nil
+}
+
+// differs compares what the API server has of a node's GPUs with what its plugin says
+// that it publishes, and says what is not the same.
+func differs(node string, report *v1alpha1.NodeReport, slices []resourceapi.ResourceSlice) string {
+	digests := publish.DigestsOf(node, slices)
+	var texts []string
+	for i := range report.GPUs {
+		g := &report.GPUs[i]
+		if g.Slice == "" {
+			continue
+		}
+		if got := digests.Of(g.Name); got != g.Slice {
+			texts = append(texts, fmt.Sprintf("the devices of %s in the API server are not those that the plugin publishes (digest %s, not %s)",
+				g.Name, cmp.Or(got, "none"), g.Slice))
+		}
+	}
+	return list(texts)
+}

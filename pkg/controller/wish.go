@@ -1,0 +1,148 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// Choice is what is wanted of a node, by whom, and what people should know of it.
+type Choice struct {
+	// Wish is the profile that the node should follow, as it is now. Nil: the node
+	// keeps what is applied, for the reason that Keep names.
+	Wish *v1alpha1.Wish
+	// Policy is the profile's, with the defaults filled in.
+	Policy v1alpha1.SwitchPolicy
+	// Keep is the reason why the node keeps what is applied: ReasonProfileNotFound,
+	// ReasonDisabled, ReasonNotNamed or ReasonNodeNotFound. Message says it for people.
+	Keep    string
+	Message string
+	// Missing is the name of the profile that there is not, for ReasonProfileNotFound.
+	Missing string
+	// Overruled says whose wish does not count, empty: everybody agrees. Overruler is
+	// the reason: ReasonLabelHolds or ReasonSpecHolds.
+	Overruled, Overruler string
+}
+
+// named is who says what of a node.
+type named struct {
+	label, spec  string
+	controlPlane bool
+	disabled     bool
+}
+
+func namedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) named {
+	_, controlPlane := labels[controlPlaneLabel]
+	return named{
+		label:        labels[v1alpha1.LabelProfile],
+		spec:         gpuNode.Spec.Profile,
+		controlPlane: controlPlane,
+		disabled:     gpuNode.Spec.Enabled != nil && !*gpuNode.Spec.Enabled,
+	}
+}
+
+// profile is the name that counts, and whose it is.
+func (n named) profile() (string, v1alpha1.Source) {
+	switch {
+	case n.label != "" && !n.controlPlane:
+		return n.label, v1alpha1.FromLabel
+	case n.spec != "":
+		return n.spec, v1alpha1.FromSpec
+	}
+	return v1alpha1.DefaultProfile, v1alpha1.FromDefault
+}
+
+// overruled says why, and whose, wish does not count.
+func (n named) overruled() (reason, message string) {
+	switch {
+	case n.controlPlane && n.label != "" && n.label != n.spec:
+		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("the node is of the control plane, so only the GPUNode's spec.profile counts: its label %s=%s is not followed; "+
+			"to have the profile there, set spec.profile", v1alpha1.LabelProfile, n.label)
+	case !n.controlPlane && n.label != "" && n.spec != "" && n.label != n.spec:
+		return v1alpha1.ReasonLabelHolds, fmt.Sprintf("the node's label %s=%s holds; spec.profile %s of the GPUNode does not, until the label is taken off",
+			v1alpha1.LabelProfile, n.label, n.spec)
+	}
+	return "", ""
+}
+
+// choose says what is wanted of a node. found is the profile that counts by
+// named.profile, nil if there is none of that name; others are the names of those
+// that there are.
+func choose(n named, found *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
+	c := Choice{Policy: withDefaults(nil, defaults)}
+	c.Overruler, c.Overruled = n.overruled()
+	name, source := n.profile()
+	switch {
+	case n.disabled:
+		c.Keep = v1alpha1.ReasonDisabled
+		c.Message = "spec.enabled is false, so the node keeps what is applied"
+	case n.controlPlane && n.spec == "":
+		c.Keep = v1alpha1.ReasonControlPlaneNotNamed
+		c.Message = "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"
+	case found != nil:
+		c.Wish = &v1alpha1.Wish{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
+		c.Policy = withDefaults(found.Spec.Switch, defaults)
+	case source == v1alpha1.FromDefault:
+		c.Wish = nothing()
+	default:
+		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name
+		slices.Sort(others)
+		c.Message = fmt.Sprintf("%s names the PartitionProfile %s, which there is not; there are: %s",
+			sourceText(source), name, cmp.Or(strings.Join(others, ", "), "none"))
+	}
+	return c
+}
+
+// nothing is the wish of a node of which nobody wants anything.
+func nothing() *v1alpha1.Wish {
+	return &v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
+}
+
+func sourceText(s v1alpha1.Source) string {
+	switch s {
+	case v1alpha1.FromLabel:
+		return "the node's label " + v1alpha1.LabelProfile
+	case v1alpha1.FromSpec:
+		return "the GPUNode's spec.profile"
+	}
+	return "nobody"
+}
+
+// profileText is a profile's name for people.
+func profileText(name string) string {
+	if name == "" {
+		return "no profile"
+	}
+	return "profile " + name
+}
+
+// defaultDrainDeadline is how long pods have to leave where nobody says otherwise.
+const defaultDrainDeadline = 10 * time.Minute
+
+// withDefaults fills in what a policy leaves open.
+func withDefaults(p *v1alpha1.SwitchPolicy, defaults v1alpha1.SwitchPolicy) v1alpha1.SwitchPolicy {
+	var out v1alpha1.SwitchPolicy
+	if p != nil {
+		out = *p.DeepCopy()
+	}
+	if out.DrainDeadline == nil {
+		out.DrainDeadline = &metav1.Duration{Duration: defaultDrainDeadline}
+		if defaults.DrainDeadline != nil {
+			out.DrainDeadline.Duration = defaults.DrainDeadline.Duration
+		}
+	}
+	out.AfterDeadline = cmp.Or(out.AfterDeadline, defaults.AfterDeadline, v1alpha1.GiveUp)
+	out.Reboot = cmp.Or(out.Reboot, defaults.Reboot, v1alpha1.RebootNever)
+	if out.PauseClients == nil {
+		pause := defaults.PauseClients == nil || *defaults.PauseClients
+		out.PauseClients = &pause
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+func TestWhoSaysWhat(t *testing.T) {
+	control := map[string]string{controlPlaneLabel: ""}
+	label := map[string]string{v1alpha1.LabelProfile: "cpx"}
+	both := map[string]string{controlPlaneLabel: "", v1alpha1.LabelProfile: "cpx"}
+	spec := func(name string) v1alpha1.GPUNodeSpec { return v1alpha1.GPUNodeSpec{Profile: name} }
+	for name, tt := range map[string]struct {
+		labels   map[string]string
+		spec     v1alpha1.GPUNodeSpec
+		profiles string // those that there are
+		want     string // of which profile; - for none
+		source   v1alpha1.Source
+		keep     string
+		ruler    string
+	}{
+		"nobody, no default":             {profiles: "cpx", want: "", source: v1alpha1.FromDefault},
+		"nobody":                         {profiles: "cpx default", want: "default", source: v1alpha1.FromDefault},
+		"the label":                      {labels: label, profiles: "cpx default", want: "cpx", source: v1alpha1.FromLabel},
+		"the spec":                       {spec: spec("spx"), profiles: "spx default", want: "spx", source: v1alpha1.FromSpec},
+		"both, the same":                 {labels: label, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
+		"both":                           {labels: label, spec: spec("spx"), profiles: "cpx spx", want: "cpx", source: v1alpha1.FromLabel, ruler: v1alpha1.ReasonLabelHolds},
+		"the label, missing":             {labels: label, spec: spec("spx"), profiles: "spx", want: "-", keep: v1alpha1.ReasonProfileNotFound, ruler: v1alpha1.ReasonLabelHolds},
+		"the spec, missing":              {spec: spec("spx"), profiles: "default", want: "-", keep: v1alpha1.ReasonProfileNotFound},
+		"disabled":                       {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(false)}, profiles: "cpx", want: "-", keep: v1alpha1.ReasonDisabled},
+		"enabled":                        {labels: label, spec: v1alpha1.GPUNodeSpec{Enabled: ptr.To(true)}, profiles: "cpx", want: "cpx", source: v1alpha1.FromLabel},
+		"control plane":                  {labels: control, profiles: "default", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed},
+		"control plane, the label":       {labels: both, profiles: "cpx default", want: "-", keep: v1alpha1.ReasonControlPlaneNotNamed, ruler: v1alpha1.ReasonSpecHolds},
+		"control plane, the spec":        {labels: control, spec: spec("spx"), profiles: "spx", want: "spx", source: v1alpha1.FromSpec},
+		"control plane, both":            {labels: both, spec: spec("spx"), profiles: "cpx spx", want: "spx", source: v1alpha1.FromSpec, ruler: v1alpha1.ReasonSpecHolds},
+		"control plane, both, the same":  {labels: both, spec: spec("cpx"), profiles: "cpx", want: "cpx", source: v1alpha1.FromSpec},
+		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: v1alpha1.ReasonProfileNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := namedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels)
+			named, _ := n.profile()
+			there := strings.Fields(tt.profiles)
+			var profile *v1alpha1.PartitionProfile
+			for _, p := range there {
+				if p == named {
+					profile = &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: p}}
+				}
+			}
+			c := choose(n, profile, there, v1alpha1.SwitchPolicy{})
+			assert.Equal(t, tt.keep, c.Keep)
+			assert.Equal(t, tt.ruler, c.Overruler)
+			assert.Equal(t, tt.ruler != "", c.Overruled != "")
+			if tt.want == "-" {
+				assert.Nil(t, c.Wish)
+				assert.NotEmpty(t, c.Message)
+				return
+			}
+			assert.Equal(t, tt.want, c.Wish.Profile)
+			assert.Equal(t, tt.source, c.Wish.Source)
+			assert.NotEmpty(t, c.Wish.Hash)
+		})
+	}
+}
+
+func TestPoliciesHaveDefaults(t *testing.T) {
+	p := withDefaults(nil, v1alpha1.SwitchPolicy{})
+	assert.Equal(t, v1alpha1.SwitchPolicy{
+		DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1alpha1.GiveUp,
+		Reboot: v1alpha1.RebootNever, PauseClients: ptr.To(true),
+	}, p)
+
+	defaults := v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: time.Minute}, AfterDeadline: v1alpha1.Force, PauseClients: ptr.To(false)}
+	p = withDefaults(&v1alpha1.SwitchPolicy{NodeTaint: true}, defaults)
+	assert.Equal(t, time.Minute, p.DrainDeadline.Duration)
+	assert.Equal(t, v1alpha1.Force, p.AfterDeadline)
+	assert.True(t, p.NodeTaint)
+	assert.False(t, *p.PauseClients)
+
+	own := &v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{}, AfterDeadline: v1alpha1.GiveUp, Reboot: v1alpha1.RebootAllowed, PauseClients: ptr.To(true)}
+	p = withDefaults(own, defaults)
+	assert.Equal(t, *own, p)
+	p.DrainDeadline.Duration = time.Hour
+	assert.Zero(t, own.DrainDeadline.Duration, "the profile's own stays as it is")
+}

@@ -1,0 +1,64 @@
+package partition
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Changes is the plan as the controller needs it.
+func (plan Plan) Changes() []v1alpha1.GPUChange {
+	changes := make([]v1alpha1.GPUChange, len(plan.GPUs))
+	for i, c := range plan.GPUs {
+		changes[i] = v1alpha1.GPUChange{GPU: c.Name(), What: c.what(), Keeps: c.Keeps}
+	}
+	return changes
+}
+
+// what says for people what changes: "removal of 3g.40gb x 2, partitions 1g.10gb x 7".
+func (c GPUPlan) what() string {
+	var texts []string
+	var made, removed []gpu.Placement
+	for _, s := range c.Steps {
+		switch s.Op {
+		case OpMemory:
+			texts = append(texts, "memory mode "+s.Mode)
+		case OpCompute:
+			texts = append(texts, "compute mode "+s.Mode)
+		case OpMIG:
+			texts = append(texts, "MIG mode "+s.Mode)
+		case OpDestroy:
+			removed = append(removed, s.Placement)
+		case OpCreate:
+			made = append(made, s.Placement)
+		}
+	}
+	if len(removed) > 0 {
+		texts = append([]string{"removal of " + count(removed)}, texts...)
+	}
+	if len(made) > 0 {
+		texts = append(texts, "partitions "+count(made))
+	}
+	if len(texts) == 0 {
+		return "devices that the profile does not have are given back"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// count says how many placements there are of each profile, in their order.
+func count(placements []gpu.Placement) string {
+	var order []string
+	n := map[string]int{}
+	for _, p := range placements {
+		if n[p.Profile]++; n[p.Profile] == 1 {
+			order = append(order, p.Profile)
+		}
+	}
+	texts := make([]string, len(order))
+	for i, profile := range order {
+		texts[i] = fmt.Sprintf("%s x %d", profile, n[profile])
+	}
+	return strings.Join(texts, ", ")
+}

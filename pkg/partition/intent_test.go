@@ -1,0 +1,119 @@
+package partition
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// A reader of an older or a newer version leaves what it does not know.
+func TestUnknownFieldsAreLeft(t *testing.T) {
+	in, err := decodeIntent([]byte(`{"version": 1, "new": {"a": 1}, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h", "more": 1},
+		"shapes": {"0000:01:00.0": {"cut": "Static", "more": 2, "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g.10gb", "start": 3, "size": 1}]}}}}`))
+	require.NoError(t, err)
+	assert.Equal(t, "p", in.Applied.Wish.Profile)
+	assert.Equal(t, static(ones(hopper, 3)...), in.Applied.Shapes[hopper])
+}
+
+func TestBadIntents(t *testing.T) {
+	const layout = `{"0000:01:00.0": {"layout": [{"gpu": "0000:02:00.0", "type": "mig", "profile": "1g.10gb"}]}}`
+	for name, tt := range map[string]struct{ data, want string }{
+		"empty":               {"", "no valid JSON"},
+		"not JSON":            {"profile: x", "no valid JSON"},
+		"no version":          {"{}", "version is 0, this driver knows 1 to 1"},
+		"a newer version":     {`{"version": 2}`, "version is 2"},
+		"another GPU's":       {`{"version": 1, "shapes": ` + layout + `}`, "shape of GPU 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is no partition of it"},
+		"of what is applied":  {`{"version": 1, "applied": {"shapes": ` + layout + `}}`, "is no partition of it"},
+		"of what is to be":    {`{"version": 1, "applying": {"shapes": ` + layout + `}}`, "is no partition of it"},
+		"of what was":         {`{"version": 1, "last": {"shapes": ` + layout + `}}`, "is no partition of it"},
+		"of what may be ours": {`{"version": 1, "ours": {"0000:01:00.0": [{"gpu": "0000:01:00.0", "type": "gpu"}]}}`, "gpu-0000-01-00-0 is no partition of it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decodeIntent([]byte(tt.data))
+			assert.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// What is written is read again, and a broken one of a newer driver is kept.
+func TestIntentSurvives(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	n := p.start()
+	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
+	want := n.intent()
+	want.Version = intentVersion
+	got, err := readIntent(p.file)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+
+	data, err := os.ReadFile(p.file)
+	require.NoError(t, err)
+	newer := strings.Replace(string(data), `"version":1`, `"version":9`, 1)
+	require.NoError(t, os.WriteFile(p.file, []byte(newer), 0o600))
+	_, err = readIntent(p.file)
+	require.ErrorContains(t, err, "version is 9, this driver knows 1 to 1")
+	kept, err := os.ReadFile(p.file + brokenSuffix)
+	require.NoError(t, err)
+	assert.Equal(t, newer, string(kept))
+}
+
+// Each step is written down before it is taken.
+func TestIntentComesFirst(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0, 1)...)})
+	n := p.start()
+	p.hardware.before = func(call string) error {
+		in, err := readIntent(p.file)
+		require.NoError(t, err)
+		require.Equal(t, w, in.Applying.Wish)
+		require.Equal(t, v1alpha1.Wish{}, in.Applied.Wish)
+		require.Equal(t, ones(hopper, 0, 1), in.Ours[hopper])
+		require.Equal(t, gpu.MIGOff, in.Before[hopper].MIG)
+		if p, ok := strings.CutPrefix(call, "create "); ok {
+			require.Equal(t, "make partition "+p, in.Step)
+		}
+		return nil
+	}
+	p.follow(n, w)
+	assert.Empty(t, n.intent().Step)
+}
+
+func text(t *testing.T, in intent) string {
+	data, err := json.Marshal(in)
+	require.NoError(t, err)
+	return string(data)
+}
+
+// A file that nobody would write changes nothing but what the node follows, and
+// cannot make the driver take what is another GPU's for its own.
+func FuzzDecodeIntent(f *testing.F) {
+	f.Add([]byte(`{"version": 1, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h"}}}`))
+	f.Add([]byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Static", "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g"}]}}, "ours": {"a": []}}`))
+	f.Add([]byte(`{"version": 1, "applying": {"wish": {"hash": "x"}}, "before": {"0000:01:00.0": {"mig": "on"}}, "last": {"before": {}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in, err := decodeIntent(data)
+		if err != nil {
+			return
+		}
+		for gpuID := range in.Shapes {
+			for _, p := range in.ours(gpuID) {
+				require.Equal(t, gpuID, p.GPU)
+				require.True(t, in.static(p))
+			}
+		}
+		file := quickDir(t) + "/profile.json"
+		require.NoError(t, writeIntent(file, in))
+		again, err := readIntent(file)
+		require.NoError(t, err)
+		in.Version = intentVersion
+		require.Equal(t, text(t, in), text(t, again))
+	})
+}

@@ -1,0 +1,297 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/cdi"
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/partition"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+)
+
+var errKilled = errors.New("killed")
+
+// machine is a simulated machine with the plugin's drivers, its claims and what it
+// follows.
+type machine struct {
+	hardware.Partitioner
+	t        *testing.T
+	root     string
+	nvidia   *nvidia.Driver
+	amd      *amd.Driver
+	manager  *claim.Manager
+	node     *partition.Node
+	restarts func()
+
+	// mu protects left, after which nothing that the plugin does has an effect.
+	mu   sync.Mutex
+	left int
+	dead bool
+}
+
+// nvidiaMachine is a machine of NVIDIA's GPUs; extra is added to the inventory.
+func nvidiaMachine(t *testing.T, model, extra string) *machine {
+	t.Helper()
+	m := newMachine(t)
+	inv, err := models.LoadInventory(inventoryOf(t, model, extra))
+	require.NoError(t, err)
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: m.root, Sleep: func(time.Duration) {}})
+	require.NoError(t, err)
+	m.restarts = func() {
+		if m.nvidia != nil {
+			require.NoError(t, m.nvidia.Close(context.Background()))
+		}
+		m.nvidia, err = nvidia.New(nvidia.Config{
+			NVML: library, DriverRoot: filepath.Join(m.root, "driver"), ProcRoot: m.root, SysRoot: filepath.Join(m.root, "sys"),
+			Run: func(_ context.Context, _ string, args ...string) ([]byte, error) {
+				said, code := nvtools.RunSMI(m.root, args...)
+				if code != 0 {
+					return said, fmt.Errorf("exit status %d", code)
+				}
+				return said, nil
+			},
+		})
+		require.NoError(t, err)
+		require.NoError(t, m.nvidia.Open(t.Context()))
+		m.Partitioner = m.nvidia
+	}
+	m.restart()
+	t.Cleanup(func() { _ = m.nvidia.Close(context.Background()) })
+	return m
+}
+
+// amdMachine is a machine with two GPUs of one of the simulator's inventories: what
+// holds for two that change together holds for eight.
+func amdMachine(t *testing.T, name string) *machine {
+	t.Helper()
+	m := newMachine(t)
+	inv, err := models.LoadInventory(name)
+	require.NoError(t, err)
+	inv.AMD = inv.AMD[:2]
+	inv.AMDDriver.Delays = models.AMDDelays{}
+	kernel, err := amdgpu.New(inv, amdgpu.Options{Root: m.root, Seed: "node", Sleep: func(time.Duration) {}})
+	require.NoError(t, err)
+	module := &kmod.Module{
+		Name: "amdgpu", Run: kernel.Modprobe, ReadFile: kernel.ReadFile, Marker: filepath.Join(t.TempDir(), "out"),
+		UnloadPatience: 200 * time.Millisecond, LoadPatience: 400 * time.Millisecond, LookPause: 5 * time.Millisecond,
+	}
+	m.restarts = func() {
+		m.amd, err = amd.New(amd.Config{
+			Files: kernel, HostDevRoot: m.root, BusyPatience: 300 * time.Millisecond, ReloadPatience: 500 * time.Millisecond, Reload: module.Reload,
+		})
+		require.NoError(t, err)
+		require.NoError(t, m.amd.Open(t.Context()))
+		m.Partitioner = m.amd
+	}
+	m.restart()
+	return m
+}
+
+func inventoryOf(t *testing.T, model, extra string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "inventory.yaml")
+	text := "driverVersion: \"580.159.04\"\ngpus:\n- model: " + model + "\n  count: 2\n  pci: [\"0000:1b:00.0\", \"0000:43:00.0\"]\n" + extra
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func newMachine(t *testing.T) *machine {
+	root, err := os.MkdirTemp("/dev/shm", "partition")
+	if err != nil {
+		root = t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
+	return &machine{t: t, root: root, left: -1}
+}
+
+// restart is a new process of the plugin.
+func (m *machine) restart() {
+	m.t.Helper()
+	m.restarts()
+	m.dead, m.left = false, -1
+	records, broken, err := ledger.Open(filepath.Join(m.root, "claims"))
+	require.NoError(m.t, err)
+	require.Empty(m.t, broken)
+	files, err := cdi.Open(filepath.Join(m.root, "cdi"))
+	require.NoError(m.t, err)
+	m.node, err = partition.New(partition.Config{
+		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Hardware: m, MemoryModes: true, At: m.point,
+		Resolve: func(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+			s, err := profile.FromRules(w.Profile, w.Rules)
+			if err != nil {
+				return nil, err
+			}
+			return s.Resolve(gpus, there)
+		},
+		RemovalCommand: func(p gpu.Partition) string { return m.nvidia.RemovalCommand(p) },
+	})
+	require.NoError(m.t, err)
+	m.manager = claim.NewManager(claim.Config{
+		Node: "node-a", Hardware: m.Partitioner, Ledger: records, CDI: files, GPUs: m.gpus, Static: m.node.Static,
+		LoadID: func(string) string { return m.load() },
+	})
+	m.node.Claims = m.manager
+}
+
+// point kills the plugin when its time has come.
+func (m *machine) point(string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left == 0 {
+		m.dead = true
+	}
+	if m.left > 0 {
+		m.left--
+	}
+	if m.dead {
+		return errKilled
+	}
+	return nil
+}
+
+func (m *machine) load() string {
+	if m.nvidia != nil {
+		id, err := m.nvidia.LoadID()
+		require.NoError(m.t, err)
+		return id
+	}
+	id, err := m.amd.LoadID()
+	require.NoError(m.t, err)
+	return id
+}
+
+func (m *machine) gpus() []gpu.GPU {
+	gpus, err := m.Inventory(m.t.Context())
+	require.NoError(m.t, err)
+	return gpus
+}
+
+func (m *machine) Modes(ctx context.Context, gpuID string) (gpu.Modes, error) {
+	if m.nvidia != nil {
+		return m.nvidia.Modes(ctx, gpuID)
+	}
+	return m.amd.Modes(ctx, gpuID)
+}
+
+func (m *machine) SetMIG(ctx context.Context, gpuID string, on, leavePending bool) error {
+	return errors.Join(m.nvidia.SetMIG(ctx, gpuID, on, leavePending), m.point("after"))
+}
+
+func (m *machine) SetComputePartition(ctx context.Context, gpuID, mode string) error {
+	return errors.Join(m.amd.SetComputePartition(ctx, gpuID, mode), m.point("after"))
+}
+
+func (m *machine) SetMemoryPartition(ctx context.Context, _ gpu.Vendor, mode string) error {
+	return errors.Join(m.amd.SetMemoryPartition(ctx, mode), m.point("after"))
+}
+
+func (m *machine) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+	part, err := m.Partitioner.Create(ctx, p)
+	return part, errors.Join(err, m.point("after"))
+}
+
+func (m *machine) Destroy(ctx context.Context, p gpu.Placement) error {
+	return errors.Join(m.Partitioner.Destroy(ctx, p), m.point("after"))
+}
+
+// state is what the GPUs are like, in short.
+func (m *machine) state() []string {
+	m.t.Helper()
+	var all []string
+	for _, c := range m.gpus() {
+		modes, err := m.Modes(m.t.Context(), c.PCIAddress)
+		require.NoError(m.t, err)
+		live, err := m.Live(m.t.Context(), c.PCIAddress)
+		require.NoError(m.t, err)
+		words := []string{string(modes.MIG), modes.Compute, modes.Memory}
+		if modes.PendingMIG != modes.MIG {
+			words = append(words, "pending", string(modes.PendingMIG))
+		}
+		var parts []string
+		for _, p := range live {
+			require.True(m.t, p.Complete)
+			if p.Type == gpu.TypeMIG {
+				parts = append(parts, p.Label())
+			}
+		}
+		slices.Sort(parts)
+		all = append(all, strings.Join(strings.Fields(strings.Join(append(words, parts...), " ")), " "))
+	}
+	return all
+}
+
+// nothingForeign checks that the Manager knows whose every partition is.
+func (m *machine) nothingForeign() {
+	m.t.Helper()
+	for _, c := range m.gpus() {
+		foreign, err := m.manager.Foreign(m.t.Context(), c.PCIAddress)
+		require.NoError(m.t, err)
+		require.Empty(m.t, foreign)
+	}
+}
+
+func (m *machine) follow(w v1alpha1.Wish) {
+	m.t.Helper()
+	require.Equal(m.t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, m.node.Apply(m.t.Context(), w, false))
+	m.follows(w)
+}
+
+func (m *machine) follows(w v1alpha1.Wish) {
+	m.t.Helper()
+	task := m.node.Plan(m.t.Context(), w)
+	require.Equal(m.t, v1alpha1.TaskPlanned, task.Phase)
+	require.Empty(m.t, task.Changes)
+	require.Equal(m.t, w.Hash, m.node.Applied().Hash)
+	m.nothingForeign()
+}
+
+func migWish(name string, mode v1alpha1.MIGMode, parts ...v1alpha1.StaticPartition) v1alpha1.Wish {
+	return ruleWish(name, v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: mode, Partitions: parts}})
+}
+
+func amdWish(name, compute, memory string) v1alpha1.Wish {
+	return ruleWish(name, v1alpha1.Rule{AMD: &v1alpha1.AMD{ComputePartition: compute, MemoryPartition: memory}})
+}
+
+func ruleWish(name string, rules ...v1alpha1.Rule) v1alpha1.Wish {
+	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: profile.Hash(name, rules), Rules: rules}
+}
+
+func part(profile string, count int32) v1alpha1.StaticPartition {
+	return v1alpha1.StaticPartition{Profile: profile, Count: &count}
+}
+
+// claimFor is a claim that was given a placement.
+func claimFor(uid string, p gpu.Placement) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: gpu.DriverName, Pool: gpu.PoolName("node-a"), Device: p.Name()}},
+		}}},
+	}
+}

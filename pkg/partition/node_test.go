@@ -1,0 +1,451 @@
+package partition
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+func TestNewNodeFollowsNothing(t *testing.T) {
+	p := newPlace(t, hopper, ampere, mi300)
+	n := p.start()
+	assert.Equal(t, v1alpha1.Wish{}, n.Applied())
+	assert.Equal(t, profile.Shape{}, n.Shape(hopper))
+	assert.False(t, n.Static(ones(hopper, 0)[0]))
+	assert.Empty(t, n.Plan(t.Context(), wish("")).Changes)
+	require.NoError(t, n.Restore(t.Context()))
+	assert.NoFileExists(t, p.file)
+}
+
+func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	p := newPlace(t, hopper, other)
+	balanced := p.profile("balanced", map[string]profile.Shape{hopper: static(two...)})
+	n := p.start()
+	task := n.Plan(t.Context(), balanced)
+	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, "MIG mode on, partitions 1g.10gb x 2", task.Changes[0].What)
+	assert.NoFileExists(t, p.file, "a plan touches nothing")
+	assert.Empty(t, p.hardware.calls)
+
+	p.follow(n, balanced)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6", "gpu-0000-02-00-0 off"}, p.hardware.state())
+	assert.Equal(t, static(two...), n.Shape(hopper))
+	assert.True(t, n.Static(two[0]))
+	assert.True(t, n.Static(shareOf(two[0])))
+	assert.False(t, n.Static(ones(hopper, 0)[0]))
+	why, _ := p.claims.why.Load(hopper)
+	assert.Equal(t, "is being changed to profile balanced", why)
+	_, touched := p.claims.why.Load(other)
+	assert.False(t, touched, "a GPU that does not change is not disturbed")
+
+	whole := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
+	p.follow(n, whole)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-02-00-0 off"}, p.hardware.state())
+	assert.False(t, n.Static(two[0]))
+}
+
+// Claims that hold what the new profile has, too, keep it.
+func TestHoldersOfWhatStaysKeepIt(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	p := newPlace(t, hopper)
+	first := p.profile("first", map[string]profile.Shape{hopper: static(two...)})
+	n := p.start()
+	p.follow(n, first)
+	p.claims.hold("a", two[0])
+	p.hardware.calls = nil
+
+	p.follow(n, p.profile("second", map[string]profile.Shape{hopper: static(two[0], three(hopper, 0))}))
+	assert.Equal(t, []string{"destroy " + two[1].Name(), "create " + three(hopper, 0).Name()}, p.hardware.calls)
+
+	// Without a profile, claims make what they ask for: this one has made its own.
+	p.follow(n, p.profile("dynamic", nil))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5"}, p.hardware.state())
+	assert.False(t, n.Static(two[0]), "its claim's release takes it away")
+}
+
+func TestHolderInTheWay(t *testing.T) {
+	p := newPlace(t, hopper, other)
+	whole := p.profile("whole", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: off})
+	p.claims.hold("a", wholeOf(hopper))
+	n := p.start()
+	assert.Equal(t, v1alpha1.Task{
+		Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonInUse,
+		Message: "GPU gpu-0000-01-00-0 is in use by claim team/a (gpu-0000-01-00-0)",
+	}, n.Apply(t.Context(), whole, false))
+	assert.Nil(t, n.Unfinished(), "nothing was begun")
+	assert.Empty(t, p.hardware.calls)
+	p.claims.release("a")
+	p.follow(n, whole)
+}
+
+// A claim that comes between the look and the lock is seen.
+func TestHolderThatComesLate(t *testing.T) {
+	p := newPlace(t, hopper)
+	cut := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	n := p.start()
+	p.claims.onLock = func() { p.claims.onLock = nil; p.claims.hold("late", wholeOf(hopper)) }
+	task := n.Apply(t.Context(), cut, false)
+	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Contains(t, task.Message, "claim team/late")
+	assert.Empty(t, p.hardware.calls)
+	p.follow(n, p.profile("before", nil))
+	p.claims.release("late")
+	p.follow(n, cut)
+}
+
+func TestAdminsAreNotInTheWay(t *testing.T) {
+	p := newPlace(t, hopper)
+	p.claims.hold("a", wholeOf(hopper))
+	p.claims.records[0].Devices[0].Admin = true
+	p.follow(p.start(), p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}))
+}
+
+func TestRefused(t *testing.T) {
+	p := newPlace(t, hopper, plain)
+	n := p.start()
+	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
+	p.hardware.gpu(hopper).live = partitions(three(hopper, 0))
+	foreign := p.profile("foreign", map[string]profile.Shape{hopper: static(ones(hopper, 6)...)})
+	unfit := p.profile("unfit", map[string]profile.Shape{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
+	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not made by Tranche; to free it, run on the node: remove GI 1"
+	for name, tt := range map[string]struct {
+		wish            v1alpha1.Wish
+		unresolved      error
+		reason, message string
+	}{
+		"foreign":       {foreign, nil, v1alpha1.ReasonForeignPartition, command},
+		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "GPU gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay; " + command},
+		"not to be had": {foreign, errScripted, v1alpha1.ReasonProfileDoesNotFit, "scripted failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.unresolved = tt.unresolved
+			assert.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskRefused, Reason: tt.reason, Message: tt.message}, n.Plan(t.Context(), tt.wish))
+			assert.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: tt.reason, Message: tt.message}, n.Apply(t.Context(), tt.wish, false))
+			assert.Empty(t, p.hardware.calls)
+			assert.NoFileExists(t, p.file)
+		})
+	}
+}
+
+// Of what is there, what claims hold finds its place in the layout first.
+func TestLayoutKeepsHolders(t *testing.T) {
+	g := gpu.GPU{PCIAddress: hopper, Vendor: gpu.NVIDIA, Placements: newGPU(hopper).Placements, Counters: gpu.Counters{}}
+	for i := range 8 {
+		g.Counters[fmt.Sprintf("slice-%d", i)] = 1
+	}
+	for i := range g.Placements {
+		p := &g.Placements[i]
+		p.Consumes = gpu.Counters{}
+		for s := p.Start; s < p.Start+p.Size; s++ {
+			p.Consumes[fmt.Sprintf("slice-%d", s)] = 1
+		}
+	}
+	p := newPlace(t, hopper)
+	p.hardware.gpu(hopper).GPU = g
+	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
+	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
+	n := p.start()
+	n.Resolve = func(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+		s, err := profile.FromRules(w.Profile, w.Rules)
+		require.NoError(t, err)
+		return s.Resolve(gpus, there)
+	}
+	for _, start := range []int{0, 3, 6} {
+		one := ones(hopper, start)[0]
+		p.claims.hold("a", one)
+		shapes, err := n.choose(v1alpha1.Wish{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
+			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
+		}}}, func() []GPU {
+			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))
+			require.NoError(t, err)
+			return seen
+		}())
+		require.NoError(t, err)
+		assert.Equal(t, names(one), names(shapes.Shapes[hopper].Layout...))
+		p.claims.release("a")
+	}
+}
+
+// A layout that was chosen once stays where it is, also after the solver has become
+// another, or the partitions are gone.
+func TestLayoutKeepsItsPlaces(t *testing.T) {
+	p := newPlace(t, hopper)
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0, 3)...)})
+	n := p.start()
+	n.Plan(t.Context(), w)
+	p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 5, 6)...)})
+	p.follow(n, w)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_3"}, p.hardware.state(), "what was planned is applied")
+
+	p.hardware.reboot()
+	n = p.start()
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_3"}, p.hardware.state())
+
+	// Another GPU in the slot does not have those places.
+	p.hardware.gpu(hopper).Placements = append(ones(hopper, 5, 6), wholeOf(hopper))
+	p.hardware.gpu(hopper).live = nil
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6"}, p.hardware.state())
+}
+
+func TestGPUThatDoesNotAnswer(t *testing.T) {
+	p := newPlace(t, hopper, other)
+	n := p.start()
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: off})
+	p.hardware.onModes = func(gpuID string) error {
+		if gpuID == other {
+			return errScripted
+		}
+		return nil
+	}
+	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
+	assert.Equal(t, want, n.Plan(t.Context(), w))
+	assert.Equal(t, want, n.Apply(t.Context(), w, false))
+	assert.Empty(t, p.hardware.calls)
+}
+
+// A driver that was taken out for a memory mode, and not put in yet, must not look as if
+// the node had no such GPUs.
+func TestDriverIsOut(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	n := p.start()
+	w := p.profile("cpx-nps4", map[string]profile.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	all := p.hardware.gpus
+	p.hardware.before = func(string) error { p.hardware.gpus = all[:1]; return errScripted }
+	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
+	p.hardware.before = nil
+	const message = "the node had AMD GPUs when its profile was to be changed, and has none now: is their driver loaded?"
+	for _, task := range []v1alpha1.Task{
+		n.Apply(t.Context(), w, false), n.Plan(t.Context(), w), n.RollBack(t.Context(), wish(""), false), p.start().Apply(t.Context(), wish(""), false),
+	} {
+		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, message, task.Message)
+	}
+	p.hardware.gpus = all
+	p.follow(n, w)
+}
+
+func TestMemoryModesAreNotAllowed(t *testing.T) {
+	p := newPlace(t, mi300)
+	p.memoryModes = false
+	w := p.profile("cpx-nps4", map[string]profile.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	task := p.start().Plan(t.Context(), w)
+	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
+	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true")
+	p.follow(p.start(), p.profile("cpx", map[string]profile.Shape{mi300: {Compute: "CPX"}}))
+}
+
+// A claim that is prepared while the GPUs are looked at is not somebody else.
+func TestClaimThatComesWhileGPUsAreLookedAt(t *testing.T) {
+	p := newPlace(t, hopper)
+	c := p.hardware.gpu(hopper)
+	c.setMIG(gpu.MIGOn)
+	n := p.start()
+	p.hardware.onModes = func(string) error {
+		p.hardware.onModes = nil
+		c.live = partitions(three(hopper, 0))
+		p.claims.hold("a", three(hopper, 0))
+		return nil
+	}
+	task := n.Plan(t.Context(), p.profile("whole", map[string]profile.Shape{hopper: off}))
+	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 1)
+	assert.Empty(t, task.Changes[0].Keeps)
+}
+
+// A GPU that is known to be lost is left alone, and the others follow the profile.
+func TestLostGPU(t *testing.T) {
+	p := newPlace(t, hopper, other, mi300, mi300b)
+	n := p.start()
+	lost := map[string]bool{other: true, mi300b: true}
+	n.Lost = func(gpuID string) bool { return lost[gpuID] }
+	p.hardware.onModes = func(gpuID string) error {
+		if lost[gpuID] {
+			return errScripted
+		}
+		return nil
+	}
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...), mi300: {Memory: "NPS4"}})
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	assert.Equal(t, "gpu-0000-01-00-0 on 1g.10gb_0", p.hardware.state()[0])
+	assert.Equal(t, profile.Shape{}, n.Shape(other))
+	assert.Contains(t, p.there, other, "rules that count GPUs count it")
+
+	// When it answers again it is brought there, whatever the rules come to by then.
+	lost = nil
+	p.unresolved = errScripted
+	require.NoError(t, n.Restore(t.Context()))
+	p.unresolved = nil
+	p.follows(n, w)
+	assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
+}
+
+// During a rolling update the plugin that goes knows what the one that has come does.
+func TestTwoProcesses(t *testing.T) {
+	p := newPlace(t, hopper)
+	older, newer := p.start(), p.start()
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	p.follow(newer, w)
+	assert.True(t, older.Static(ones(hopper, 0)[0]))
+	assert.Equal(t, w, older.Applied())
+	next := p.profile("whole", map[string]profile.Shape{hopper: off})
+	p.follow(older, next)
+	assert.False(t, newer.Static(ones(hopper, 0)[0]))
+
+	// What only a newer one can read changes nothing for the older.
+	require.NoError(t, os.WriteFile(p.file, []byte(`{"version": 2}`), 0o600))
+	assert.Equal(t, next, newer.Applied())
+	require.NoError(t, os.Remove(p.file))
+	assert.Equal(t, next, older.Applied())
+}
+
+// What is planned again may come to something else: claims have come and gone.
+func TestPlanAnew(t *testing.T) {
+	p := newPlace(t, hopper)
+	n := p.start()
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	n.Plan(t.Context(), w)
+	p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 5)...)})
+	n.Plan(t.Context(), w)
+	p.follow(n, w)
+	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5"}, p.hardware.state())
+}
+
+func TestAppliedShapes(t *testing.T) {
+	p := newPlace(t, hopper, mi300)
+	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})
+	n := p.start()
+	p.follow(n, w)
+	applied, shapes := n.AppliedShapes()
+	assert.Equal(t, "cut", applied.Profile)
+	assert.Equal(t, static(ones(hopper, 0)...), shapes[hopper])
+	assert.Equal(t, "CPX", shapes[mi300].Compute)
+	assert.Equal(t, partitions(ones(hopper, 0)...)[0].Name(), p.there[hopper][0].Name())
+}
+
+func TestBrokenFileIsSetAside(t *testing.T) {
+	p := newPlace(t, hopper)
+	require.NoError(t, os.WriteFile(p.file, []byte("{"), 0o600))
+	n, err := p.open()
+	require.ErrorContains(t, err, p.file+", which says which profile the node follows, cannot be used and lies now at "+p.file+".broken; the profile is applied again")
+	assert.FileExists(t, p.file+".broken")
+	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}))
+
+	require.NoError(t, os.Remove(p.file))
+	require.NoError(t, os.Mkdir(p.file, 0o700))
+	_, err = p.open()
+	require.ErrorContains(t, err, "read which profile the node follows")
+}
+
+// A GPU falls silent in the midst of a change, and the others go back: what was made
+// on it is still ours when it answers again, and so is how it was set before.
+func TestGPULostInTheMidst(t *testing.T) {
+	for name, restart := range map[string]bool{"": false, "the plugin is started anew": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, hopper, other, ampere)
+			p.hardware.gpu(ampere).resets = true
+			n := p.start()
+			first := p.profile("first", nil)
+			p.follow(n, first)
+			second := p.profile("second", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
+			p.hardware.after = func(call string) error {
+				if strings.HasPrefix(call, "create gpu-0000-02") || strings.HasPrefix(call, "create gpu-0000-03") {
+					return errScripted
+				}
+				return nil
+			}
+			require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), second, false).Phase)
+			p.hardware.after = nil
+
+			silent := true
+			lost := func(gpuID string) bool { return silent && gpuID != hopper }
+			n.Lost = lost
+			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.RollBack(t.Context(), first, false))
+			assert.Equal(t, "gpu-0000-01-00-0 on", p.hardware.state()[0])
+			assert.Equal(t, []string{"gpu-0000-02-00-0 on 1g.10gb_3", "gpu-0000-03-00-0 on 1g.10gb_2"}, p.hardware.state()[1:])
+			if restart {
+				n = p.start()
+				n.Lost = lost
+			}
+			assert.True(t, n.Static(ones(other, 3)[0]), "what is on it is foreign")
+			// Another wish that comes and goes while it is silent changes nothing of that.
+			third := p.profile("third", map[string]profile.Shape{hopper: off})
+			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), third, false))
+			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), first, false))
+
+			silent = false
+			require.NoError(t, n.Restore(t.Context()))
+			assert.Equal(t, []string{"gpu-0000-02-00-0 on", "gpu-0000-03-00-0 off"}, p.hardware.state()[1:])
+			p.follows(n, first)
+			require.Empty(t, n.intent().Before)
+		})
+	}
+}
+
+// A load of the driver takes down a GPU that does not answer, too: what claims hold of
+// it is in the way.
+func TestHolderOfALostGPU(t *testing.T) {
+	p := newPlace(t, mi300, mi300b)
+	n := p.start()
+	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
+	first := p.profile("first", map[string]profile.Shape{mi300: {Compute: "DPX"}})
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
+	p.claims.hold("a", xcp(mi300b, "cpx", 0))
+	w := p.profile("nps4", map[string]profile.Shape{mi300: {Memory: "NPS4"}})
+	before := p.hardware.state()
+	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
+		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+		assert.Contains(t, task.Message, "GPU gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
+	}
+	assert.Equal(t, before, p.hardware.state())
+	// Other modes do not concern it.
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]profile.Shape{mi300: {Compute: "QPX"}}), false).Phase)
+
+	p.claims.release("a")
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	// Nor is it put back under whoever has come since.
+	p.hardware.reboot()
+	p.claims.hold("b", xcp(mi300b, "cpx", 0))
+	before = p.hardware.state()
+	require.ErrorContains(t, n.Restore(t.Context()), "is in use by claim team/b")
+	assert.Equal(t, before, p.hardware.state())
+	p.claims.release("b")
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Contains(t, p.hardware.state()[0], "NPS4")
+}
+
+// What a profile only says of what is offered holds for a GPU, too, that comes later.
+func TestOfferOfAGPUThatComesLater(t *testing.T) {
+	p := newPlace(t, hopper, other, plain)
+	n := p.start()
+	silent := true
+	n.Lost = func(gpuID string) bool { return silent && gpuID == other }
+	offers := profile.Shape{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
+	w := p.profile("offers", map[string]profile.Shape{hopper: offers, other: offers})
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
+	assert.Equal(t, offers, n.Shape(hopper))
+	assert.Equal(t, profile.Shape{}, n.Shape(other))
+	assert.True(t, n.Behind(other))
+	assert.False(t, n.Behind(hopper))
+	assert.False(t, n.Behind(plain))
+
+	silent = false
+	require.NoError(t, n.Restore(t.Context()))
+	assert.Equal(t, offers, n.Shape(other))
+	assert.False(t, n.Behind(other))
+	p.follows(n, w)
+	assert.Equal(t, offers, p.start().Shape(other))
+}

@@ -1,0 +1,117 @@
+package partition
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+var errScripted = errors.New("scripted failure")
+
+// place is a node whose hardware, claims and files outlive the driver.
+type place struct {
+	t        *testing.T
+	file     string
+	hardware *fakeHardware
+	claims   *fakeClaims
+	// profiles are what wishes come to, by name and GPU; a GPU of which a profile says
+	// nothing has the zero shape.
+	profiles map[string]map[string]profile.Shape
+	// there is what the resolver was told last.
+	there       map[string][]gpu.Partition
+	unresolved  error
+	memoryModes bool
+}
+
+func newPlace(t *testing.T, addresses ...string) *place {
+	return &place{
+		t: t, file: filepath.Join(quickDir(t), "profile.json"), hardware: newHardware(addresses...), claims: &fakeClaims{},
+		profiles: map[string]map[string]profile.Shape{}, memoryModes: true,
+	}
+}
+
+// quickDir is a folder in memory, where that can be had.
+func quickDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "partition")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// profile defines what a profile comes to.
+func (p *place) profile(name string, shapes map[string]profile.Shape) v1alpha1.Wish {
+	p.profiles[name] = shapes
+	return wish(name)
+}
+
+func wish(name string) v1alpha1.Wish {
+	if name == "" {
+		return v1alpha1.Wish{}
+	}
+	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
+}
+
+func (p *place) resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+	if p.unresolved != nil {
+		return nil, p.unresolved
+	}
+	p.there = map[string][]gpu.Partition{}
+	all := map[string]profile.Desired{}
+	memory := "" // is that of all
+	for _, shape := range p.profiles[w.Profile] {
+		memory = cmp.Or(memory, shape.Memory)
+	}
+	for _, c := range gpus {
+		p.there[c.PCIAddress] = there(c.PCIAddress)
+		g := profile.Default()
+		g.Profile, g.Shape = w.Profile, p.profiles[w.Profile][c.PCIAddress]
+		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {
+			g.Shape.Memory = memory
+		}
+		all[c.PCIAddress] = g
+	}
+	return all, nil
+}
+
+// start starts the driver anew over what is there.
+func (p *place) start() *Node {
+	p.t.Helper()
+	n, err := p.open()
+	require.NoError(p.t, err)
+	return n
+}
+
+func (p *place) open() (*Node, error) {
+	return New(Config{
+		File: p.file, GPUs: p.hardware.snapshot, Hardware: p.hardware, Claims: p.claims, Resolve: p.resolve,
+		RemovalCommand: func(q gpu.Partition) string { return "remove " + q.ID }, MemoryModes: p.memoryModes,
+	})
+}
+
+// follow makes the node follow a wish.
+func (p *place) follow(n *Node, w v1alpha1.Wish) {
+	p.t.Helper()
+	require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(p.t.Context(), w, false))
+	p.follows(n, w)
+}
+
+// follows checks that nothing is left to do, for the driver and for the next one.
+func (p *place) follows(n *Node, w v1alpha1.Wish) {
+	p.t.Helper()
+	for _, n := range []*Node{n, p.start()} {
+		require.Equal(p.t, w, n.Applied())
+		require.Nil(p.t, n.Unfinished())
+		require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: []v1alpha1.GPUChange{}}, n.Plan(p.t.Context(), w))
+		require.Empty(p.t, n.intent().Ours)
+	}
+}

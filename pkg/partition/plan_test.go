@@ -1,0 +1,369 @@
+package partition
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// gpuOf is a GPU as it comes out of the box, altered by change.
+func gpuOf(address string, change ...func(*GPU)) GPU {
+	f := newGPU(address)
+	c := GPU{GPU: f.GPU, Modes: f.modes}
+	for _, alter := range change {
+		alter(&c)
+	}
+	return c
+}
+
+func migOn(c *GPU) {
+	c.Modes.MIG, c.Modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
+	c.GPU = c.WithMIG(gpu.MIGOn)
+}
+
+func live(placements ...gpu.Placement) func(*GPU) {
+	return func(c *GPU) { c.Live = partitions(placements...) }
+}
+
+func ours(placements ...gpu.Placement) func(*GPU) {
+	return func(c *GPU) { c.Ours = placements }
+}
+
+func held(placements ...gpu.Placement) func(*GPU) {
+	return func(c *GPU) {
+		for _, p := range placements {
+			c.Held = append(c.Held, Holder{Claim: ledger.ClaimRef{Namespace: "team", Name: "a"}, Device: p.Name(), Placement: p})
+		}
+	}
+}
+
+func to(s profile.Shape) func(*GPU) { return func(c *GPU) { c.To = s } }
+
+func static(placements ...gpu.Placement) profile.Shape {
+	return profile.Shape{Cut: profile.CutStatic, Layout: placements}
+}
+
+func before(m gpu.Modes) func(*GPU) { return func(c *GPU) { c.Before = m } }
+
+func pending(m gpu.MIGMode) func(*GPU) { return func(c *GPU) { c.Modes.PendingMIG = m } }
+
+func compute(mode string) func(*GPU) { return func(c *GPU) { c.Modes.Compute = mode } }
+
+func memory(mode string) func(*GPU) {
+	return func(c *GPU) {
+		f := newGPU(c.PCIAddress)
+		f.setMemory(mode)
+		c.Modes = f.modes
+	}
+}
+
+var (
+	off   = profile.Shape{Cut: profile.CutOff}
+	named = profile.Shape{Named: true}
+)
+
+func names(placements ...gpu.Placement) []string {
+	var all []string
+	for _, p := range placements {
+		all = append(all, p.Name())
+	}
+	return all
+}
+
+// outcome is a plan in short.
+type outcome struct {
+	// steps are those of all GPUs, in order.
+	steps    []string
+	inTheWay []string
+	keeps    []string
+	what     []string
+	refused  string
+	foreign  []string
+}
+
+func outcomeOf(plan Plan) outcome {
+	var refused []string
+	for _, r := range plan.Refused {
+		refused = append(refused, r.Why)
+	}
+	o := outcome{refused: strings.Join(refused, "; ")}
+	for _, c := range plan.GPUs {
+		for _, s := range c.Steps {
+			o.steps = append(o.steps, s.String())
+		}
+		for _, h := range c.InTheWay {
+			o.inTheWay = append(o.inTheWay, h.Device)
+		}
+		o.keeps = append(o.keeps, c.Keeps...)
+		o.what = append(o.what, c.what())
+	}
+	for _, p := range plan.Foreign {
+		o.foreign = append(o.foreign, p.Name())
+	}
+	return o
+}
+
+func TestPlanForNVIDIA(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	for name, tt := range map[string]struct {
+		gpu  GPU
+		want outcome
+	}{
+		"dynamic: claims decide":            {gpuOf(hopper, migOn, live(two[0]), held(two[0])), outcome{}},
+		"dynamic: nobody speaks of Ampere":  {gpuOf(ampere, held(wholeOf(ampere))), outcome{}},
+		"dynamic: and it may be cut":        {gpuOf(ampere, migOn), outcome{}},
+		"dynamic: foreign ones are left":    {gpuOf(hopper, migOn, live(two[0])), outcome{}},
+		"dynamic: a GPU without MIG":        {gpuOf(plain, to(named)), outcome{}},
+		"dynamic: an allow-list on Hopper":  {gpuOf(hopper, held(wholeOf(hopper)), to(profile.Shape{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
+		"dynamic: somebody's pending mode":  {gpuOf(ampere, pending(gpu.MIGOn)), outcome{}},
+		"dynamic: named, Ampere is cut":     {gpuOf(ampere, migOn, to(named)), outcome{}},
+		"static: all there":                 {gpuOf(hopper, migOn, live(two...), ours(two...), held(two[1]), to(static(two...))), outcome{}},
+		"static: somebody made it, it fits": {gpuOf(hopper, migOn, live(two...), to(static(two...))), outcome{}},
+		"off: off":                          {gpuOf(hopper, held(wholeOf(hopper), shareOf(wholeOf(hopper))), to(off)), outcome{}},
+		"off: a GPU without MIG":            {gpuOf(plain, to(off), held(wholeOf(plain))), outcome{}},
+
+		"dynamic: idle static ones go, held ones stay": {
+			gpuOf(hopper, migOn, live(two...), ours(two...), held(two[0])),
+			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: names(two[0]), what: []string{"removal of 1g.10gb x 1"}},
+		},
+		"dynamic: a share of one stays": {
+			gpuOf(hopper, migOn, live(two...), ours(two...), held(shareOf(two[0]))),
+			outcome{steps: []string{"remove partition " + two[1].Name()}, keeps: names(shareOf(two[0])), what: []string{"removal of 1g.10gb x 1"}},
+		},
+		"dynamic: named, Ampere is whole": {
+			gpuOf(ampere, held(wholeOf(ampere)), to(named)),
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, inTheWay: names(wholeOf(ampere)), what: []string{"MIG mode on"}},
+		},
+		"dynamic: an allow-list on Ampere": {
+			gpuOf(ampere, to(profile.Shape{Profiles: []string{"1g.10gb"}})),
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, what: []string{"MIG mode on"}},
+		},
+		"dynamic: back to how Ampere was": {
+			gpuOf(ampere, migOn, held(ones(ampere, 0)...), live(ones(ampere, 0)...), before(gpu.Modes{MIG: gpu.MIGOff})),
+			outcome{
+				steps:    []string{"remove partition " + ones(ampere, 0)[0].Name(), "switch MIG off on GPU gpu-0000-03-00-0"},
+				inTheWay: names(ones(ampere, 0)...), what: []string{"removal of 1g.10gb x 1, MIG mode off"},
+			},
+		},
+		"dynamic: a mode that is pending for us goes back": {
+			gpuOf(ampere, pending(gpu.MIGOn), held(wholeOf(ampere)), before(gpu.Modes{MIG: gpu.MIGOff})),
+			outcome{steps: []string{"switch MIG off on GPU gpu-0000-03-00-0"}, keeps: names(wholeOf(ampere)), what: []string{"MIG mode off"}},
+		},
+		"dynamic: Hopper is not put back": {gpuOf(hopper, migOn, before(gpu.Modes{MIG: gpu.MIGOff})), outcome{}},
+
+		"off: claims must go": {
+			gpuOf(hopper, migOn, live(two...), held(two...), to(off)),
+			outcome{
+				steps:    []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on GPU gpu-0000-01-00-0"},
+				inTheWay: names(two...), what: []string{"removal of 1g.10gb x 2, MIG mode off"},
+			},
+		},
+		"off: nobody is there": {
+			gpuOf(hopper, migOn, live(two...), ours(two...), to(off)),
+			outcome{
+				steps: []string{"remove partition " + two[0].Name(), "remove partition " + two[1].Name(), "switch MIG off on GPU gpu-0000-01-00-0"},
+				what:  []string{"removal of 1g.10gb x 2, MIG mode off"},
+			},
+		},
+		"off: foreign": {
+			gpuOf(hopper, migOn, live(two[0]), to(off)),
+			outcome{steps: []string{"switch MIG off on GPU gpu-0000-01-00-0"}, what: []string{"MIG mode off"}, foreign: names(two[0])},
+		},
+
+		"static: from nothing": {
+			gpuOf(hopper, held(shareOf(wholeOf(hopper))), to(static(two...))),
+			outcome{
+				steps:    []string{"switch MIG on on GPU gpu-0000-01-00-0", "make partition " + two[0].Name(), "make partition " + two[1].Name()},
+				inTheWay: names(shareOf(wholeOf(hopper))), what: []string{"MIG mode on, partitions 1g.10gb x 2"},
+			},
+		},
+		"static: on Ampere": {
+			gpuOf(ampere, to(static(ones(ampere, 0)...))),
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0", "make partition " + ones(ampere, 0)[0].Name()}, what: []string{"MIG mode on, partitions 1g.10gb x 1"}},
+		},
+		"static: what fits stays, other claims go": {
+			gpuOf(hopper, migOn, live(two[0], three(hopper, 0)), held(two[0], three(hopper, 0)), to(static(two...))),
+			outcome{
+				steps:    []string{"remove partition " + three(hopper, 0).Name(), "make partition " + two[1].Name()},
+				inTheWay: names(three(hopper, 0)), keeps: names(two...), what: []string{"removal of 3g.40gb x 1, partitions 1g.10gb x 1"},
+			},
+		},
+		"static: half made by a crash": {
+			gpuOf(hopper, migOn, func(c *GPU) {
+				c.Live = partitions(two...)
+				c.Live[1].Complete = false
+			}, ours(two...), to(static(two...))),
+			outcome{steps: []string{"make partition " + two[1].Name()}, keeps: names(two...), what: []string{"partitions 1g.10gb x 1"}},
+		},
+		"static: foreign": {
+			gpuOf(hopper, migOn, live(append(two, three(hopper, 0))...), ours(two...), to(static(two...))),
+			outcome{foreign: names(three(hopper, 0))},
+		},
+		"static: a claim that is being prepared for the whole GPU": {
+			gpuOf(hopper, migOn, live(two...), ours(two...), held(wholeOf(hopper)), to(static(two...))),
+			outcome{inTheWay: names(wholeOf(hopper)), keeps: names(two...), what: []string{"devices that the profile does not have are given back"}},
+		},
+		"static: a vGPU": {
+			gpuOf(hopper, func(c *GPU) { c.Modes.MIGFixed = true }, to(static(two...))),
+			outcome{refused: "GPU gpu-0000-01-00-0 has MIG mode off and would need it on, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor"},
+		},
+		"static: a GPU without MIG": {
+			gpuOf(plain, to(static(ones(plain, 0)...))),
+			outcome{refused: "GPU gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan([]GPU{tt.gpu}))) })
+	}
+}
+
+func TestPlanForAMD(t *testing.T) {
+	cpx := profile.Shape{Compute: "CPX"}
+	nps4 := profile.Shape{Compute: "CPX", Memory: "NPS4"}
+	for name, tt := range map[string]struct {
+		gpus []GPU
+		want outcome
+	}{
+		"nobody asks":         {[]GPU{gpuOf(mi300, compute("DPX"), held(xcp(mi300, "dpx", 0)))}, outcome{}},
+		"is so":               {[]GPU{gpuOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
+		"is so, memory too":   {[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4))}, outcome{}},
+		"as it was":           {[]GPU{gpuOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
+		"whole, has no modes": {[]GPU{gpuOf(mi210, to(profile.Shape{Compute: "SPX"}))}, outcome{}},
+
+		"compute mode": {
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
+			outcome{
+				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
+				inTheWay: names(xcp(mi300, "spx", 0)), keeps: names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
+			},
+		},
+		"shares are of what they share": {
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
+			outcome{
+				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
+				inTheWay: names(shareOf(xcp(mi300, "spx", 0))),
+				keeps:    names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1), shareOf(xcp(mi300, "dpx", 1))), what: []string{"compute mode DPX"},
+			},
+		},
+		"memory mode, for all": {
+			[]GPU{gpuOf(mi300, to(nps4), held(xcp(mi300, "cpx", 0))), gpuOf(mi300b, held(xcp(mi300b, "spx", 0))), gpuOf(mi210, held(wholeOf(mi210)))},
+			outcome{
+				steps: []string{
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4", "put the AMD GPUs into memory mode NPS4",
+				},
+				inTheWay: names(xcp(mi300, "cpx", 0), xcp(mi300b, "spx", 0), wholeOf(mi210)),
+				what:     []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4", "memory mode NPS4"},
+			},
+		},
+		"NVIDIA's GPUs have nothing to do with it": {
+			[]GPU{gpuOf(hopper, held(wholeOf(hopper))), gpuOf(mi300, to(profile.Shape{Memory: "NPS4"}))},
+			outcome{steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
+		},
+		"only one has lost it": {
+			[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4)), gpuOf(mi300b, to(nps4))},
+			outcome{
+				steps: []string{
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-82-00-0 into compute mode CPX",
+				},
+				what: []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4, compute mode CPX"},
+			},
+		},
+		"back to the memory mode from before": {
+			[]GPU{gpuOf(mi300, memory("NPS4"), before(gpu.Modes{Memory: "NPS1"}))},
+			outcome{steps: []string{"put the AMD GPUs into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
+		},
+		"two memory modes": {
+			[]GPU{gpuOf(mi300, to(nps4)), gpuOf(mi300b, to(profile.Shape{Memory: "NPS1"}))},
+			outcome{
+				steps: []string{
+					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
+					"put the AMD GPUs into memory mode NPS4",
+				},
+				what:    []string{"memory mode NPS4, compute mode CPX", "memory mode NPS4"},
+				refused: "GPU gpu-0000-82-00-0 is to be in memory mode NPS1 and GPU gpu-0000-81-00-0 in NPS4, but all GPUs of a node share theirs",
+			},
+		},
+		"a memory mode that it has not": {
+			[]GPU{gpuOf(mi300, to(profile.Shape{Memory: "NPS8"}))},
+			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
+		},
+		"no memory modes": {
+			[]GPU{gpuOf(mi210, to(profile.Shape{Memory: "NPS1"}))},
+			outcome{refused: "GPU gpu-0000-83-00-0 knows no memory modes, so it cannot be put into NPS1"},
+		},
+		"a compute mode that it has not": {
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "TPX"}))},
+			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX"},
+		},
+		"modes that do not go together": {
+			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "SPX", Memory: "NPS4"}))},
+			outcome{
+				steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"},
+				refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode SPX: in memory mode NPS4 it has QPX, CPX",
+			},
+		},
+		"no compute modes": {
+			[]GPU{gpuOf(mi210, to(cpx))},
+			outcome{refused: "GPU gpu-0000-83-00-0 cannot be cut, so it cannot be put into compute mode CPX"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan(tt.gpus))) })
+	}
+}
+
+// The answer to the controller has the GPUs by name, in PCI order.
+func TestChanges(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	changes := NewPlan([]GPU{
+		gpuOf(mi300, to(profile.Shape{Compute: "CPX"})),
+		gpuOf(other, to(off)),
+		gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
+	}).Changes()
+	assert.Len(t, changes, 2)
+	assert.Equal(t, "gpu-0000-01-00-0", changes[0].GPU)
+	assert.Equal(t, "partitions 1g.10gb x 1", changes[0].What)
+	assert.Equal(t, names(two...), changes[0].Keeps)
+	assert.Equal(t, "gpu-0000-81-00-0", changes[1].GPU)
+}
+
+// A GPU of a vendor that nobody here knows is planned by what it offers. What the GPUs
+// of another vendor change together leaves it alone.
+func TestPlanForAnotherVendor(t *testing.T) {
+	acme := func(change ...func(*GPU)) GPU {
+		c := gpuOf(plain, change...)
+		c.Vendor = "acme"
+		return c
+	}
+	for name, test := range map[string]struct {
+		gpu  GPU
+		want string
+	}{
+		"nothing is asked":           {gpu: acme()},
+		"whole GPUs":                 {gpu: acme(to(off))},
+		"the whole GPU as one mode":  {gpu: acme(to(profile.Shape{Compute: "SPX"}))},
+		"a claim holds it":           {gpu: acme(held(wholeOf(plain)))},
+		"partitions that stay":       {gpu: acme(to(static())), want: "knows no MIG"},
+		"a compute mode":             {gpu: acme(to(profile.Shape{Compute: "CPX"})), want: "cannot be cut"},
+		"a memory mode":              {gpu: acme(to(profile.Shape{Memory: "NPS4"})), want: "knows no memory modes"},
+		"MIG, as a profile names it": {gpu: acme(to(named))},
+	} {
+		plan := NewPlan([]GPU{test.gpu})
+		assert.Empty(t, plan.GPUs, name)
+		if test.want == "" {
+			assert.Empty(t, plan.Refused, name)
+		} else if assert.Len(t, plan.Refused, 1, name) {
+			assert.Contains(t, plan.Refused[0].Why, test.want, name)
+		}
+	}
+
+	plan := NewPlan([]GPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Shape{Memory: "NPS4"}))})
+	assert.Empty(t, plan.Refused)
+	assert.Len(t, plan.GPUs, 1)
+	assert.Equal(t, gpu.AMD, plan.GPUs[0].Vendor)
+}

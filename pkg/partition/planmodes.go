@@ -1,0 +1,115 @@
+package partition
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// memoryModes are the memory modes that GPUs have to be put into, by vendor, without
+// those that are in it or of which nobody asks for one. All GPUs of a vendor change
+// theirs together: the driver is loaded anew for it.
+func (plan *Plan) memoryModes(gpus []GPU) map[gpu.Vendor]string {
+	modes := map[gpu.Vendor]string{}
+	for _, v := range vendorsOf(gpus) {
+		modes[v] = plan.memoryMode(slices.DeleteFunc(slices.Clone(gpus), func(c GPU) bool { return c.Vendor != v }))
+	}
+	return modes
+}
+
+// memoryMode is the memory mode that the GPUs of one vendor have to be put into.
+func (plan *Plan) memoryMode(gpus []GPU) string {
+	want := plan.memoryWanted(gpus)
+	if want == "" {
+		return ""
+	}
+	change := false
+	for i := range gpus {
+		c := planner{GPU: &gpus[i], plan: plan}
+		switch m := c.Modes; {
+		case m.Memory == "" && c.To.Memory != "":
+			c.refuse("knows no memory modes, so it cannot be put into %s", want)
+		case m.Memory == "", m.Memory == want:
+		case !slices.Contains(m.Memories, want):
+			c.refuse("cannot be put into memory mode %s, it has %s", want, list(m.Memories))
+		default:
+			change = true
+		}
+	}
+	if !change {
+		return ""
+	}
+	return want
+}
+
+// memoryWanted is the memory mode that a shape asks for, else the one from before.
+func (plan *Plan) memoryWanted(gpus []GPU) string {
+	var asks *GPU
+	before := ""
+	for i := range gpus {
+		c := &gpus[i]
+		if before == "" {
+			before = c.Before.Memory
+		}
+		switch {
+		case c.To.Memory == "":
+		case asks == nil:
+			asks = c
+		case asks.To.Memory != c.To.Memory:
+			p := planner{GPU: c, plan: plan}
+			p.refuse("is to be in memory mode %s and GPU %s in %s, but all GPUs of a node share theirs", c.To.Memory, asks.Name(), asks.To.Memory)
+		}
+	}
+	if asks == nil {
+		return before
+	}
+	return asks.To.Memory
+}
+
+// planModes plans for a GPU whose partitions follow its modes. Of one without modes
+// nothing is asked but that it is whole.
+func (c *planner) planModes() {
+	m, want := c.Modes, c.To.Compute
+	if c.memory != "" {
+		c.mustLeave(everything)
+		c.step(OpMemory, c.memory)
+	}
+	if want == "" {
+		return
+	}
+	offers := m.Computes
+	if c.memory != "" {
+		offers = m.Legal[c.memory]
+	}
+	switch {
+	case m.Compute == "" && ofMode(gpu.Placement{Profile: want}, "spx"):
+		// A GPU that cannot be cut is whole.
+	case m.Compute == "":
+		c.refuse("cannot be cut, so it cannot be put into compute mode %s", want)
+	case len(offers) > 0 && !slices.Contains(offers, want):
+		memory := c.memory
+		if memory == "" {
+			memory = m.Memory
+		}
+		c.refuse("cannot be put into compute mode %s: in memory mode %s it has %s", want, memory, list(offers))
+	case c.memory != "":
+		// Which mode the driver comes up in is its own choice.
+		c.step(OpCompute, want)
+	case m.Compute != want:
+		c.mustLeave(func(p gpu.Placement) bool { return !ofMode(p, want) })
+		c.step(OpCompute, want)
+		c.stays = func(p gpu.Placement) bool { return ofMode(p, want) }
+	}
+}
+
+// ofMode tells whether a placement is there in a compute mode. A whole GPU is that
+// of SPX.
+func ofMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
+
+func list(modes []string) string {
+	if len(modes) == 0 {
+		return "no other"
+	}
+	return strings.Join(modes, ", ")
+}

@@ -1,0 +1,117 @@
+package partition
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+func from(s profile.Shape) func(*GPU) { return func(c *GPU) { c.Now = s } }
+
+func TestShrinking(t *testing.T) {
+	two := ones(hopper, 5, 6)
+	onlyLarge := profile.Shape{Named: true, Profiles: []string{"3g.40gb"}}
+	cpx, spx := profile.Shape{Compute: "CPX"}, profile.Shape{Compute: "SPX"}
+	for name, tt := range map[string]struct {
+		gpus    []GPU
+		changes []string
+		want    []string
+	}{
+		"MIG off, the other GPU is without it already": {
+			[]GPU{gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(off)), gpuOf(other, to(off))},
+			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0"},
+		},
+		"MIG off, the other GPU has offered nothing else before": {
+			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, from(off), to(off))},
+			[]string{"gpu-0000-01-00-0"}, nil,
+		},
+		"MIG off, and a GPU that knows no MIG": {
+			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(plain)},
+			[]string{"gpu-0000-01-00-0"}, nil,
+		},
+		"both change": {
+			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(other, migOn, to(off))},
+			[]string{"gpu-0000-01-00-0", "gpu-0000-02-00-0"}, nil,
+		},
+		"nothing changes, so nobody is displaced": {
+			[]GPU{gpuOf(hopper, to(off)), gpuOf(other, to(off))}, nil, nil,
+		},
+		"static partitions, the other GPU has them already": {
+			[]GPU{
+				gpuOf(hopper, migOn, to(static(two...))),
+				gpuOf(other, migOn, live(ones(other, 5, 6)...), ours(ones(other, 5, 6)...), from(static(ones(other, 5, 6)...)), to(static(ones(other, 5, 6)...))),
+			},
+			[]string{"gpu-0000-01-00-0"}, nil,
+		},
+		"static partitions, the other GPU has them and offers more": {
+			[]GPU{
+				gpuOf(hopper, migOn, to(static(two...))),
+				gpuOf(other, migOn, live(ones(other, 5, 6)...), ours(ones(other, 5, 6)...), to(static(ones(other, 5, 6)...))),
+			},
+			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0"},
+		},
+		"fewer profiles on another GPU": {
+			[]GPU{gpuOf(hopper, migOn, to(static(two...))), gpuOf(other, from(named), to(onlyLarge))},
+			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-02-00-0"},
+		},
+		"more profiles on another GPU": {
+			[]GPU{gpuOf(hopper, migOn, to(static(two...))), gpuOf(other, from(onlyLarge), to(named))},
+			[]string{"gpu-0000-01-00-0"}, nil,
+		},
+		"AMD, the other GPU is in the mode already": {
+			[]GPU{gpuOf(mi300, to(cpx)), gpuOf(mi300b, compute("CPX"), to(cpx))},
+			[]string{"gpu-0000-81-00-0"}, []string{"gpu-0000-82-00-0"},
+		},
+		"AMD, the other GPU was kept in the mode before": {
+			[]GPU{gpuOf(mi300, to(cpx)), gpuOf(mi300b, compute("CPX"), from(cpx), to(cpx))},
+			[]string{"gpu-0000-81-00-0"}, nil,
+		},
+		"AMD, a GPU without modes": {
+			[]GPU{gpuOf(mi300, to(cpx)), gpuOf(mi210, to(spx))},
+			[]string{"gpu-0000-81-00-0"}, nil,
+		},
+		"AMD, the memory mode changes all": {
+			[]GPU{gpuOf(mi300, to(profile.Shape{Memory: "NPS4"})), gpuOf(mi300b, to(profile.Shape{Memory: "NPS4", Compute: "CPX"}))},
+			[]string{"gpu-0000-81-00-0", "gpu-0000-82-00-0"}, nil,
+		},
+		"both vendors": {
+			[]GPU{gpuOf(hopper, migOn, to(off)), gpuOf(mi300b, compute("CPX"), to(cpx))},
+			[]string{"gpu-0000-01-00-0"}, []string{"gpu-0000-82-00-0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := NewPlan(tt.gpus)
+			var changes []string
+			for _, c := range plan.GPUs {
+				changes = append(changes, c.Name())
+			}
+			assert.Equal(t, tt.changes, changes)
+			assert.Equal(t, tt.want, plan.Shrinking)
+		})
+	}
+}
+
+// The plan that the controller gets names them, and Shapes are what the plan was made by.
+func TestPlanNamesShrinking(t *testing.T) {
+	p := newPlace(t, hopper, other, mi300)
+	p.hardware.gpu(hopper).modes.MIG, p.hardware.gpu(hopper).modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
+	n := p.start()
+	w := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
+	task := n.Plan(t.Context(), w)
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, []string{"gpu-0000-02-00-0"}, task.Shrinking)
+	shapes, err := n.Shapes(t.Context(), w, []string{other})
+	require.NoError(t, err)
+	assert.Equal(t, off, shapes[other])
+
+	p.unresolved = errors.New("it does not fit")
+	_, err = p.start().Shapes(t.Context(), p.profile("more", nil), []string{other})
+	require.ErrorContains(t, err, "it does not fit")
+}

@@ -1,0 +1,277 @@
+package partition_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
+)
+
+// walk goes from each wish to each other, and to itself, once.
+func (m *machine) walk(wishes []v1alpha1.Wish) {
+	m.t.Helper()
+	for i, w := range wishes {
+		m.follow(w)
+		for _, other := range wishes[i+1:] {
+			m.follow(w)
+			m.follow(other)
+		}
+	}
+	m.follow(wishes[len(wishes)-1])
+	m.follow(wishes[0])
+}
+
+// From each profile to each other, on every model; Ampere is reset for it.
+func TestEveryWayOnSimulatedMIG(t *testing.T) {
+	ones := v1alpha1.StaticPartition{Profile: "1g"}
+	for model, want := range map[string]int{
+		"A30-24GB": 4, "A100-40GB": 7, "H100-80GB": 7, "H200-141GB": 7, "B200-180GB": 7, "RTX-PRO-6000-Blackwell-96GB": 4,
+	} {
+		t.Run(model, func(t *testing.T) {
+			m := nvidiaMachine(t, model, "  migMode: disabled\n")
+			m.walk([]v1alpha1.Wish{
+				migWish("whole", v1alpha1.MIGDisabled), migWish("dynamic", v1alpha1.MIGDynamic),
+				migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), ones), migWish("ones", v1alpha1.MIGStatic, ones),
+			})
+			m.follow(migWish("ones", v1alpha1.MIGStatic, ones))
+			require.Len(t, strings.Fields(m.state()[0]), 1+want)
+		})
+	}
+}
+
+// The plugin dies at each point of a switch; the next one goes on, or back.
+func TestCrashOnSimulatedMIG(t *testing.T) {
+	from := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
+	target := migWish("ones", v1alpha1.MIGStatic, part("1g", 6))
+	died := true
+	for n := 0; died; n++ {
+		require.Less(t, n, 100)
+		m := nvidiaMachine(t, "H100-80GB", "")
+		m.follow(from)
+		before := m.state()
+		m.left = n
+		m.node.Apply(t.Context(), target, false)
+		died = m.dead
+		m.restart()
+		m.nothingForeign()
+		if n%2 == 0 {
+			require.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
+			m.follows(from)
+			require.Equal(t, before, m.state(), "point %d", n)
+		} else {
+			m.follow(target)
+		}
+		n += 2 // the points of two GPUs follow each other
+	}
+}
+
+// A claim that holds a partition of the new layout keeps it, with its UUID.
+func TestHolderStaysOnSimulatedMIG(t *testing.T) {
+	m := nvidiaMachine(t, "H100-80GB", "")
+	g := m.gpus()[0]
+	i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" && p.Start == 2 })
+	c := claimFor("a", g.Placements[i])
+	held, err := m.manager.Prepare(t.Context(), c)
+	require.NoError(t, err)
+	balanced := migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2))
+	task := m.node.Plan(t.Context(), balanced)
+	require.Len(t, task.Changes, 2)
+	assert.Contains(t, task.Changes[0].Keeps, g.Placements[i].Name())
+	m.follow(balanced)
+	again, err := m.manager.Prepare(t.Context(), c)
+	require.NoError(t, err)
+	assert.Equal(t, held.Devices[0].UUID, again.Devices[0].UUID)
+	require.NoError(t, m.manager.Unprepare(t.Context(), held.Claim))
+	m.follows(balanced)
+
+	require.NoError(t, nvdriver.Reboot(m.root))
+	m.restart()
+	want := m.state()
+	require.NoError(t, m.node.Restore(t.Context()))
+	assert.NotEqual(t, want, m.state())
+	m.follows(balanced)
+}
+
+// A partition that somebody made by hand is named with the command that removes it.
+func TestForeignOnSimulatedMIG(t *testing.T) {
+	m := nvidiaMachine(t, "H100-80GB", "")
+	g := m.gpus()[0]
+	i := slices.IndexFunc(g.Placements, func(p gpu.Placement) bool { return p.Profile == "2g.20gb" })
+	_, err := m.nvidia.Create(t.Context(), g.Placements[i])
+	require.NoError(t, err)
+	task := m.node.Plan(t.Context(), migWish("whole", v1alpha1.MIGDisabled))
+	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
+	assert.Equal(t, v1alpha1.ReasonForeignPartition, task.Reason)
+	assert.Contains(t, task.Message, "to free it, run on the node: nvidia-smi mig -i 0000:1b:00.0 -dci -gi")
+	// Where it fits in, it is taken over.
+	m.follow(migWish("two", v1alpha1.MIGStatic, part("2g", 2)))
+}
+
+// A process outside Kubernetes is named; nothing was changed, and it works when it is
+// gone.
+func TestProcessOnSimulatedMIG(t *testing.T) {
+	m := nvidiaMachine(t, "H100-80GB", "")
+	require.NoError(t, nvdriver.AddProcess(m.root, nvdriver.Process{GPU: "0000:1b:00.0", PID: 4711}))
+	ones := migWish("ones", v1alpha1.MIGStatic, part("1g", 7))
+	task := m.node.Apply(t.Context(), ones, false)
+	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Contains(t, task.Message, "4711")
+	assert.Equal(t, "off", m.state()[0])
+	require.NoError(t, nvdriver.RemoveProcess(m.root, 4711))
+	m.follow(ones)
+}
+
+func TestRebootOnSimulatedAmpere(t *testing.T) {
+	dynamic := migWish("dynamic", v1alpha1.MIGDynamic)
+	m := nvidiaMachine(t, "A100-40GB", "  migMode: disabled\n")
+	require.NoError(t, nvdriver.SetFaults(m.root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
+	task := m.node.Apply(t.Context(), dynamic, false)
+	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
+	assert.Equal(t, []string{"off", "off"}, m.state())
+
+	task = m.node.Apply(t.Context(), dynamic, true)
+	assert.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
+	assert.Equal(t, []string{"off pending on", "off pending on"}, m.state())
+	require.NoError(t, nvdriver.Reboot(m.root))
+	m.restart()
+	m.follow(dynamic)
+	assert.Equal(t, []string{"on", "on"}, m.state())
+}
+
+// From each pair of modes to each other, and to no wish, on every model.
+func TestEveryWayOnSimulatedAMD(t *testing.T) {
+	for _, name := range []string{"mi300x8", "mi308x8", "mi300a4", "mi355x8"} {
+		t.Run(name, func(t *testing.T) {
+			m := amdMachine(t, name)
+			modes, err := m.amd.Modes(t.Context(), m.gpus()[0].PCIAddress)
+			require.NoError(t, err)
+			wishes := []v1alpha1.Wish{amdWish("as-it-is", "", "")}
+			for _, memory := range modes.Memories {
+				// The first and the last: all of them would take long.
+				legal := modes.Legal[memory]
+				for _, compute := range slices.Compact([]string{legal[0], legal[len(legal)-1]}) {
+					wishes = append(wishes, amdWish(compute+"-"+memory, compute, memory))
+				}
+			}
+			m.walk(wishes)
+		})
+	}
+}
+
+func TestCrashOnSimulatedAMD(t *testing.T) {
+	died := true
+	for n := 0; died; n++ {
+		require.Less(t, n, 100)
+		m := amdMachine(t, "mi300x8")
+		from, target := amdWish("default", "", ""), amdWish("qpx-nps4", "QPX", "NPS4")
+		m.follow(from)
+		before := m.state()
+		m.left = n
+		m.node.Apply(t.Context(), target, false)
+		died = m.dead
+		m.restart()
+		if n%2 == 0 {
+			task := m.node.RollBack(t.Context(), from, false)
+			require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
+			require.Equal(t, before, m.state(), "point %d", n)
+			continue
+		}
+		m.follow(target)
+		n += 4 // each takes a while
+	}
+}
+
+// A request that gets lost on the load of the driver is noticed, and nothing is left
+// halfway.
+func TestMemoryModeLostOnSimulatedAMD(t *testing.T) {
+	m := amdMachine(t, "mi300x8")
+	from, target := amdWish("default", "", ""), amdWish("cpx-nps4", "CPX", "NPS4")
+	m.follow(from)
+	before := m.state()
+	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{MemoryModeLost: true}))
+	task := m.node.Apply(t.Context(), target, false)
+	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
+	assert.Equal(t, v1alpha1.ReasonHardwareFailed, task.Reason)
+	assert.Contains(t, task.Message, "NPS4 was asked for, but")
+	assert.Equal(t, v1alpha1.TaskDone, m.node.RollBack(t.Context(), from, false).Phase)
+	assert.Equal(t, before, m.state())
+
+	require.NoError(t, amdgpu.SetFaults(m.root, amdgpu.Faults{}))
+	m.follow(target)
+	require.NoError(t, amdgpu.Reboot(m.root))
+	m.restart()
+	require.NoError(t, m.node.Restore(t.Context()))
+	m.follows(target)
+}
+
+func TestProcessOnSimulatedAMD(t *testing.T) {
+	m := amdMachine(t, "mi300x8")
+	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{"0000:05:00.0"}}))
+	task := m.node.Apply(t.Context(), amdWish("cpx-nps4", "CPX", "NPS4"), false)
+	assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
+	assert.Contains(t, task.Message, "4242")
+}
+
+// Claims come and go while profiles do: a switch waits for them or they for it, and
+// nobody takes what is another's.
+func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
+	m := nvidiaMachine(t, "H100-80GB", "")
+	wishes := []v1alpha1.Wish{
+		migWish("ones", v1alpha1.MIGStatic, part("1g", 6)), migWish("dynamic", v1alpha1.MIGDynamic),
+		migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
+	}
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for worker := range 3 {
+		workers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				g := m.gpus()[i%2]
+				p := g.Placements[(7*i+worker)%len(g.Placements)]
+				if !m.node.Shape(g.PCIAddress).Offers(p) {
+					continue
+				}
+				c := claimFor(fmt.Sprintf("%d-%d", worker, i), p)
+				record, err := m.manager.Prepare(t.Context(), c)
+				if err != nil {
+					continue // another has it, or the profile has changed since
+				}
+				live, err := m.Live(t.Context(), g.PCIAddress)
+				if assert.NoError(t, err) && p.Type == gpu.TypeMIG {
+					assert.True(t, slices.ContainsFunc(live, func(q gpu.Partition) bool { return q.Is(p) && q.UUID == record.Devices[0].UUID }), "%s is gone", p.Name())
+				}
+				assert.NoError(t, m.manager.Unprepare(t.Context(), record.Claim))
+			}
+		})
+	}
+	for i := range 9 {
+		w := wishes[i%len(wishes)]
+		require.Eventually(t, func() bool {
+			task := m.node.Apply(t.Context(), w, false)
+			if task.Phase != v1alpha1.TaskDone {
+				assert.Equal(t, v1alpha1.ReasonInUse, task.Reason, task.Message)
+			}
+			return task.Phase == v1alpha1.TaskDone
+		}, time.Minute, time.Millisecond)
+	}
+	close(stop)
+	workers.Wait()
+	m.follow(wishes[2])
+	require.Empty(t, m.manager.Held([]string{m.gpus()[0].PCIAddress, m.gpus()[1].PCIAddress}))
+}

@@ -57,8 +57,8 @@ The cluster is up. To look around:
 
 The other demos, each with a README (demo/NAME/README.md):
 
-  kubectl apply -f demo/one-gpu                   # four partitions that fill one GPU
-  kubectl apply -f demo/amd-one-gpu               # eight partitions of one AMD GPU
+  kubectl apply -f demo/one-gpu                    # four partitions that fill one GPU
+  kubectl apply -f demo/amd-one-gpu                # eight partitions of one AMD GPU
   kubectl apply -f demo/amd-switch                 # an AMD GPU changes its mode
   kubectl apply -f demo/legacy-gpu                 # nvidia.com/gpu: 1, unchanged
   kubectl apply -f demo/legacy-amd                 # amd.com/gpu: 1, unchanged
@@ -67,7 +67,7 @@ The other demos, each with a README (demo/NAME/README.md):
   kubectl apply -f demo/sharing-replicas           # ten pods that fill one GPU
   kubectl apply -f demo/sharing-container          # one container of two has half a GPU
   kubectl apply -f demo/sharing-init-container     # an init container has half a GPU
-  kubectl apply -f demo/sharing-two-gpus          # half of each of two GPUs
+  kubectl apply -f demo/sharing-two-gpus           # half of each of two GPUs
   kubectl apply -f demo/sharing-mig                # two pods on one MIG partition
   kubectl apply -f demo/sharing-mps                # two pods side by side, by MPS
   kubectl apply -f demo/sharing-nvidia-gpu         # nvidia.com/gpu: 1 is a replica

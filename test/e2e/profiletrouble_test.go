@@ -165,7 +165,7 @@ func TestAZeroBudgetOnAGPUThatChanges(t *testing.T) {
 	assert.Zero(t, n.Status.History[0].Evicted)
 	s.requireSame(neighbour)
 	said := strings.Join(strings.Fields(s.kubectl("tranche", "switches", nodeA)), " ")
-	for _, part := range []string{"DrainBlocked", "no pod was evicted", s.namespace + "/kept", "when what is in the way can leave"} {
+	for _, part := range []string{"DrainBlocked", "no pod was evicted", s.namespace + "/kept", "when the blocking pods can be evicted"} {
 		assert.Contains(t, said, part)
 	}
 

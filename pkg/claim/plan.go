@@ -57,7 +57,7 @@ type situation struct {
 	// sharers are those of them, and of their devices, that are still true: who else
 	// has a share.
 	sharers []ledger.Record
-	// GPUs are the GPUs of the wanted devices, by PCI address.
+	// gpus are the GPUs of the wanted devices, by PCI address.
 	gpus map[string]*gpu.GPU
 	// live is what exists on those GPUs.
 	live map[string][]gpu.Partition

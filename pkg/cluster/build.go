@@ -105,7 +105,7 @@ func nodeState(n *corev1.Node) string {
 	return strings.Join(states, ", ")
 }
 
-// GPU sums up one GPU. Nothing is promised about one that the scheduler does not use, or
+// gpu sums up one GPU. Nothing is promised about one that the scheduler does not use, or
 // whose holders are partly unknown.
 func (c *Cluster) gpu(p *Pool, v View) GPU {
 	out := GPU{Name: p.GPU, Pool: p.Name, Positions: p.positions, Taints: p.taints(c.Rules), Mode: p.mode()}

@@ -2,6 +2,9 @@ package hardware
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -19,4 +22,14 @@ type Machine struct {
 	// Remove deletes the machine's own files when Tranche leaves the node. Nil: there
 	// are none.
 	Remove func() error
+}
+
+// BootID reads the boot id of the machine whose root folder is mounted at root. It is
+// empty if it cannot be read.
+func BootID(root string) string {
+	data, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// GPU is a GPU of either vendor while the file is read.
+// parsedGPU is a GPU of either vendor while the file is read.
 type parsedGPU struct {
 	nvidia *GPU
 	amd    *AMDGPU

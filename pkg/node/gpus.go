@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// GPU is what the node knows about one GPU.
+// gpuState is what the node knows about one GPU.
 type gpuState struct {
 	gpu.GPU
 	// problem says what is wrong with the GPU, empty for a healthy one.
@@ -99,7 +99,7 @@ func goneOf(g *gpu.GPU, held []gpu.Placement) map[string]gonePlacement {
 	return gone
 }
 
-// GPUs is the set of GPUs that the node ever saw in this run of the plugin. A
+// gpus is the set of GPUs that the node ever saw in this run of the plugin. A
 // GPU that is lost stays, with a problem, because its devices may be allocated.
 type gpus struct {
 	// mu protects known.

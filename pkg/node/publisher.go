@@ -226,7 +226,7 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 	}
 }
 
-// GPU decides how one GPU is published. The caller holds the lock.
+// gpu decides how one GPU is published. The caller holds the lock.
 func (p *publisher) gpu(c *gpuState) publish.GPU {
 	others := p.owners.of(c.Vendor)
 	heldBack := p.holdsBack(c.PCIAddress)

@@ -82,10 +82,9 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 	}
 	f.orderedBy = sw
 	f.order = taintOrder{
-		by:    v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
-		value: v1alpha1.RepartitioningTaintValue(sw.To.Profile),
-		gpus:  slices.Clone(sw.GPUs),
-
+		by:       v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
+		value:    v1alpha1.RepartitioningTaintValue(sw.To.Profile),
+		gpus:     slices.Clone(sw.GPUs),
 		withhold: sw.Withhold,
 	}
 	f.shrink(ctx, sw)

@@ -170,7 +170,7 @@ func products(n cluster.Node) []product {
 	return out
 }
 
-// GPU draws one GPU: its bar, and below it what the bar cannot say.
+// gpu draws one GPU: its bar, and below it what the bar cannot say.
 func (d *drawing) gpu(c cluster.GPU, nameProduct, sayMode, alone bool) {
 	name := c.Name
 	if d.short {

@@ -126,7 +126,7 @@ func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryWish {
 
 type memoryWish struct{ mode, path string }
 
-// GPU is what holds for one GPU.
+// gpu is what holds for one GPU.
 func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryWish) Desired {
 	resolved := Default()
 	if rule != nil {

@@ -44,7 +44,7 @@ func (m amdMachine) inventory(t *testing.T, count int) *models.Inventory {
 	return inv
 }
 
-// GPUs are so many of the GPUs.
+// gpus are so many of the GPUs.
 func (m amdMachine) gpus(t *testing.T, count int) []publish.GPU {
 	t.Helper()
 	return gpusOf(t, m.inventory(t, count))

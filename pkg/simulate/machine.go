@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -60,13 +59,7 @@ func (m *Machine) vendors() ([]hardware.Vendor, error) {
 	return all, nil
 }
 
-func (m *Machine) bootID() string {
-	data, err := os.ReadFile(filepath.Join(m.Root, "proc/sys/kernel/random/boot_id"))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
-}
+func (m *Machine) bootID() string { return hardware.BootID(m.Root) }
 
 func (m *Machine) reboot(context.Context) error {
 	inv, err := m.inventory()

@@ -202,7 +202,7 @@ func constraints(claim *resourceapi.ResourceClaim) string {
 	return strings.Join(out, " and ")
 }
 
-// GPUs counts the devices of the node's GPUs that the scheduler can use, and the GPUs that
+// gpus counts the devices of the node's GPUs that the scheduler can use, and the GPUs that
 // are withheld, and says which GPUs it cannot use.
 func (c *world) gpus(node *corev1.Node) (devices, withheld int, unusable []string) {
 	var incomplete, all int

@@ -36,7 +36,7 @@ type supply struct {
 	// profile is the one that the node follows, if it leaves out what GPUs could
 	// offer.
 	profile string
-	// GPUs have such devices, inMode are those of them that others keep in a mode
+	// gpus have such devices, inMode are those of them that others keep in a mode
 	// without any, and nearest is the one of these with the fewest holders.
 	gpus    int
 	inMode  []InMode

@@ -3,9 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -52,18 +50,10 @@ func (o *Options) AMD() amd.Vendor {
 func Host(o *Options) hardware.Machine {
 	return hardware.Machine{
 		Vendors: func() ([]hardware.Vendor, error) { return []hardware.Vendor{o.NVIDIA(), o.AMD()}, nil },
-		BootID:  bootID,
+		BootID:  func() string { return hardware.BootID("/") },
 		Reboot:  func(ctx context.Context) error { return reboot(ctx, o.HostRoot) },
 		Now:     time.Now,
 	}
-}
-
-func bootID() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
 }
 
 // rebootAnswer is how long the machine may take to accept a reboot.

@@ -123,7 +123,7 @@ type memorySwitch struct {
 	host   *task
 	// out tells that there is no driver: one that was taken out could not be put in.
 	out bool
-	// GPUs are all that amdgpu drives, by address.
+	// gpus are all that amdgpu drives, by address.
 	gpus []*memoryGPU
 	// opens are what lets others to the GPUs again.
 	opens []func()

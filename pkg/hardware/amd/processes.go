@@ -23,7 +23,7 @@ func (p process) String() string {
 
 // processes is who uses KFD.
 type processes struct {
-	// GPU are those that use one GPU, others the rest of the host's.
+	// gpu are those that use one GPU, others the rest of the host's.
 	gpu, others []process
 }
 

@@ -69,7 +69,7 @@ func (t *task) realPath(name string) (string, error) {
 	return call(t, "follow", "following", name, func() (string, error) { return t.files.EvalSymlinks(name) })
 }
 
-// GPU is one GPU during one task.
+// gpuHandle is one GPU during one task.
 type gpuHandle struct {
 	*task
 	driver     *Driver

@@ -145,7 +145,7 @@ func (d *Driver) gateOf(pciAddress string) *gate.Gate {
 	return g
 }
 
-// GPU is one GPU during one task.
+// gpuHandle is one GPU during one task.
 type gpuHandle struct {
 	*task
 	driver     *Driver

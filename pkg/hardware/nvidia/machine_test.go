@@ -64,7 +64,7 @@ func ofModel(t *testing.T, model, extra string) string {
 	return path
 }
 
-// GPUs is the inventory, which must be complete.
+// gpus is the inventory, which must be complete.
 func (m *machine) gpus() []gpu.GPU {
 	m.t.Helper()
 	gpus, err := m.Inventory(m.t.Context())

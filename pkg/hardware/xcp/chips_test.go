@@ -53,7 +53,7 @@ func (c chip) facts(memory MemoryMode) Facts {
 	return f
 }
 
-// GPU is one with these placements, for the arithmetic.
+// gpuWith is one with these placements, for the arithmetic.
 func gpuWith(f Facts) gpu.GPU {
 	placements, counters := Devices(f)
 	return gpu.GPU{PCIAddress: f.PCIAddress, Vendor: gpu.AMD, Counters: counters, Placements: placements}

@@ -9,7 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// GPUs are those of all chips in all memory modes in which they offer anything,
+// gpus are those of all chips in all memory modes in which they offer anything,
 // and some that no chip is like.
 func gpus() map[string]Facts {
 	all := map[string]Facts{

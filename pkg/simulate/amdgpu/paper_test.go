@@ -58,7 +58,7 @@ func TestGPUsOnPaper(t *testing.T) {
 	}
 }
 
-// GPUs are what a driver that has just started finds.
+// gpus are what a driver that has just started finds.
 func gpus(t *testing.T, files amd.Files) []gpu.GPU {
 	t.Helper()
 	driver, err := amd.New(amd.Config{Files: files, HostDevRoot: "/", Logger: testr.New(t), BusyPatience: time.Second})

@@ -92,7 +92,7 @@ func (st *state) clone() *state {
 	return &c
 }
 
-// GPU finds a GPU by its address, -1 when there is none.
+// gpu finds a GPU by its address, -1 when there is none.
 func (st *state) gpu(pci string) int {
 	return slices.IndexFunc(st.GPUs, func(c gpuState) bool { return c.PCI == pci })
 }

@@ -32,7 +32,7 @@ type file struct {
 	from         time.Time
 	major, minor uint32
 	gid          uint32
-	// GPU is whose file it is, for those that can be written to.
+	// gpu is whose file it is, for those that can be written to.
 	gpu int
 }
 

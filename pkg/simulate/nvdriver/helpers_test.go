@@ -33,7 +33,7 @@ func open(t *testing.T, inv *models.Inventory, root string) *NVML {
 	return n
 }
 
-// GPU returns the handle of a GPU.
+// handleOf returns the handle of a GPU.
 func handleOf(t *testing.T, n *NVML, index int) nvml.Device {
 	t.Helper()
 	d, ret := n.DeviceGetHandleByIndex(index)

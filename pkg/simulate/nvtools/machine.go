@@ -90,7 +90,7 @@ func (m machine) faults() Faults {
 
 func (m machine) faultsPath() string { return filepath.Join(string(m), "faults.yaml") }
 
-// GPU is what /proc/driver/nvidia tells of one.
+// procGPU is what /proc/driver/nvidia tells of one.
 type procGPU struct{ pci, uuid string }
 
 func (m machine) gpus() []procGPU {

@@ -14,10 +14,12 @@ import (
 // strategy MPS pods wait, and the event says why.
 func TestShareWhereMPSDoesNotWork(t *testing.T) {
 	s := start(t)
-	limited := s.published(nodeB)
+	limited := s.settled(nodeB)
+	s.setProfile("needs-mps", `{sharing: {strategy: MPS}}`)
 	t.Cleanup(func() {
 		s.deletePods()
 		s.clearFaults(nodeB)
+		s.setProfileLabel(nodeB, "")
 		s.restartPlugin(nodeB)
 		s.eventually(nodeB+" publishes what it did before", func() (bool, string) {
 			return slices.Equal(limited, s.published(nodeB)), "it does not"
@@ -41,7 +43,7 @@ func TestShareWhereMPSDoesNotWork(t *testing.T) {
 	assert.Empty(t, s.daemons(nodeB))
 	s.delete("free")
 
-	s.followProfile(nodeB, "needs-mps", `{sharing: {strategy: MPS}}`)
+	s.setProfileLabel(nodeB, "needs-mps")
 	s.waitPublishes(nodeB, "sharing:\n    string: mps")
 	s.sharePodAt(nodeB, "waits", "", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.waitPodEvent("waits", prepareFailed, "is shared by MPS, which does not work on this node", "simulated failure")

@@ -108,13 +108,13 @@ test-unit: compiler cluster-parts ## Run the tests that need no cluster
 	cd test/cluster && $(GO) test ./cmd/cluster/... ./image/... ./internal/...
 
 .PHONY: test-e2e
-test-e2e: ## Run the end-to-end tests on a real cluster (needs root)
-	@test/e2e.sh
+test-e2e: compiler ## Run the end-to-end tests on real clusters (needs root; TESTS=<pattern> runs some)
+	@test/e2e.sh $(TESTS)
 
 SOAK ?= 10m
 .PHONY: soak
 soak: ## Kill controllers, plugins and kubelets at random while profiles change (needs root; SOAK=10m)
-	@TRANCHE_SOAK=$(SOAK) test/e2e.sh -run TestSoak
+	@TRANCHE_SOAK=$(SOAK) E2E_CLUSTERS=1 test/e2e.sh TestSoak
 
 .PHONY: verify
 verify: compiler cluster-parts ## Check formatting, vet, generated files and the chart

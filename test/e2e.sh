@@ -1,56 +1,59 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests on a cluster of their own (in E2E_CLUSTER_DIR), which
-# is taken down at the end. KEEP=1 leaves it up; arguments go to `go test`
-# (-run Demo). Without any, the tests of restricted clusters come last
-# (e2e-restricted.sh).
+# Runs the end-to-end tests on several clusters at a time: each takes the next test that
+# none has taken. They are E2E_CLUSTER_DIR-0, -1 and so on (E2E_CLUSTERS, 3), and are taken
+# down at the end; KEEP=1 leaves them up. e2e.sh [PATTERN] runs the tests whose names match
+# an extended regular expression ('^TestDemos/mig').
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "$(id -u)" != 0 ]; then
-  echo "LEFT OUT: the end-to-end tests (test/e2e). They start a Kubernetes cluster on this machine, which needs root."
+  echo "LEFT OUT: the end-to-end tests (test/e2e). They start Kubernetes clusters on this machine, which needs root."
   exit 0
 fi
 
-dir=${E2E_CLUSTER_DIR:-$PWD/.cluster-e2e}
-results=$(mktemp)
+export E2E_CLUSTER_DIR=${E2E_CLUSTER_DIR:-$PWD/.cluster-e2e}
+results=$E2E_CLUSTER_DIR-results
 finish() {
   code=$?
   trap - EXIT INT TERM
-  rm -f "$results"
-  if [ "$code" != 0 ] && [ -d "$dir" ]; then
-    echo
-    echo "The end-to-end tests failed. The end of the plugin's log on each node:"
-    "$dir/bin/kubectl" --kubeconfig "$dir/kubeconfig" -n tranche-system logs \
-      -l app.kubernetes.io/component=kubelet-plugin --prefix --tail=40 || true
-  fi
-  if [ "${KEEP:-}" = 1 ]; then
-    echo "The cluster stays up (KEEP=1): export KUBECONFIG=$dir/kubeconfig; its logs are in $dir/logs."
-    echo "To end it: bin/cluster down --dir $dir"
-  elif [ "$code" != 0 ]; then
-    bin/cluster down --dir "$dir" --keep-logs || true
-    echo "The logs of the cluster are in $dir/logs."
-  else
-    bin/cluster down --dir "$dir" || code=1
-  fi
+  [ "$code" = 0 ] || code=1
+  for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do
+    [ -d "$dir" ] || continue
+    if [ "${KEEP:-}" = 1 ]; then
+      echo "The cluster stays up (KEEP=1): export KUBECONFIG=$dir/kubeconfig; to end it: bin/cluster down --dir $dir"
+    elif [ "$code" != 0 ]; then
+      bin/cluster down --dir "$dir" --keep-logs || true
+      echo "The logs of the cluster are in $dir/logs."
+    else
+      bin/cluster down --dir "$dir" || code=1
+    fi
+  done
   exit "$code"
 }
 
-make --no-print-directory cluster-tool
-bin/cluster down --dir "$dir" >/dev/null # what an earlier run may have left
+# tests lists the tests: each demo is one, and the soak runs only when it is asked for.
+tests() {
+  (cd test/e2e && ../../build/e2e.test -test.list .) | grep -v '^TestDemos$' |
+    if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi
+  for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
+}
+
+make --no-print-directory cluster-parts image
+go test -c -o build/e2e.test ./test/e2e
+for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do # what an earlier run may have left
+  [ ! -d "$dir" ] || bin/cluster down --dir "$dir" >/dev/null
+done
+rm -rf "$results"
+mkdir -p "$results"
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-make --no-print-directory cluster-up CLUSTER_DIR="$dir" SIMULATE=h100x8,l4x4,mi300x8 GATES=
 
-echo "running the end-to-end tests …"
+wanted=$(tests | grep -E -- "${1:-.}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
+echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-3} clusters …"
 code=0
-skip="^TestRestricted"
-[ -n "${TRANCHE_SOAK:-}" ] || skip="$skip|^TestSoak$" # make soak
-TRANCHE_E2E_CLUSTER=$dir go test -count=1 -timeout 75m -v -skip "$skip" "$@" ./test/e2e/... 2>&1 |
-  tee "$results" | grep --line-buffered -Ev '^=== (RUN|PAUSE|CONT|NAME)' || code=$?
-count() { grep -cE "^ *--- $1:" "$results" || true; }
-echo "end-to-end tests: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped"
-if [ "$code" = 0 ] && [ $# = 0 ]; then
-  test/e2e-restricted.sh "$dir" || code=$?
-fi
+xargs -P "${E2E_CLUSTERS:-3}" -n 1 --process-slot-var=E2E_SLOT test/e2e-test.sh "$results" <<<"$wanted" || code=1
+failed=$(cat "$results"/failed 2>/dev/null || true)
+echo "end-to-end tests: $(wc -l <<<"$wanted"), of them failed: $(grep -c . <<<"$failed" || true)"
+[ -z "$failed" ] || sed 's/^/  /' <<<"$failed"
 exit "$code"

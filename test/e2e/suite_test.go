@@ -65,7 +65,7 @@ func start(t *testing.T) *suite {
 	t.Helper()
 	cluster := os.Getenv(clusterVariable)
 	if cluster == "" {
-		t.Skip(clusterVariable + " names no cluster: test/e2e.sh starts one and runs this test")
+		t.Skip(clusterVariable + " names no cluster: make test-e2e starts one and runs this test")
 	}
 	if restricted := os.Getenv(restrictedVariable); restricted != "" {
 		t.Skip("this cluster is for the tests without " + restricted)
@@ -78,7 +78,7 @@ func start(t *testing.T) *suite {
 func startRestricted(t *testing.T, gate string) *suite {
 	t.Helper()
 	if os.Getenv(restrictedVariable) != gate {
-		t.Skip("test/e2e-restricted.sh starts a cluster without " + gate + " and runs this test")
+		t.Skip("make test-e2e starts a cluster without " + gate + " and runs this test")
 	}
 	return begin(t, os.Getenv(clusterVariable), nodeA)
 }

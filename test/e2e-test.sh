@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Runs one end-to-end test, for e2e.sh: e2e-test.sh FOLDER-OF-RESULTS TEST. The test runs
+# on cluster E2E_SLOT, which is started if it is not up, or on a small cluster of its own,
+# on which a feature gate is off.
+set -euo pipefail
+results=$1 name=$2
+log=$results/${name//\//-}.log
+
+run() ( # DIRECTORY
+  cd test/e2e
+  TRANCHE_E2E_CLUSTER=$1 ../../build/e2e.test -test.v -test.timeout 30m -test.run "^${name//\//\$/^}\$"
+)
+
+without() { # GATE [gates that depend on it]
+  local dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
+  trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
+  test/up.sh "$dir" h100x8 "$(IFS=,; echo "${*/%/=false}")" || return 1
+  TRANCHE_E2E_RESTRICTED=$1 run "$dir"
+}
+
+everything() {
+  local dir=$E2E_CLUSTER_DIR-$E2E_SLOT
+  if [ ! -e "$results/up-$E2E_SLOT" ]; then
+    bin/cluster down --dir "$dir" >/dev/null
+    test/up.sh "$dir" h100x8,l4x4,mi300x8 "" || return 1
+    touch "$results/up-$E2E_SLOT"
+  fi
+  run "$dir"
+}
+
+code=0
+(
+  case $name in
+    TestRestrictedWithoutPartitionableDevices) without DRAPartitionableDevices ;;
+    TestRestrictedWithoutConsumableCapacity) without DRAConsumableCapacity ;;
+    TestRestrictedWithoutDeviceTaints) without DRADeviceTaints DRADeviceTaintRules ;;
+    *) everything ;;
+  esac
+) >"$log" 2>&1 || code=$?
+# A test that is skipped has shown nothing.
+if [ "$code" = 0 ] && grep -qE '^ *--- SKIP' "$log"; then code=1; fi
+exec 9>"$results/lock"
+flock 9
+if [ "$code" != 0 ]; then
+  echo "$name" >>"$results/failed"
+  cat "$log"
+else
+  grep -E '^ *--- ' "$log" || true
+fi
+exit "$code"

@@ -97,4 +97,13 @@ func (c *Config) sharingFile() string { return filepath.Join(c.DataDir(), "shari
 
 func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "gpus.json") }
 
+// sockets are patterns of the sockets that plugins of this node may have.
+func (c *Config) sockets() []string {
+	return []string{
+		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
+		filepath.Join(c.DataDir(), "dra*.sock"),
+		filepath.Join(c.DataDir(), reportSockets),
+	}
+}
+
 func (c *Config) registrarDir() string { return filepath.Join(c.KubeletDir, "plugins_registry") }

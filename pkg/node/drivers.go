@@ -53,7 +53,7 @@ func (d *drivers) problem() error {
 // ready says why the plugin is not ready: the kubelet has not registered it, or it
 // serves the kubelet without a driver that it should have.
 func (p *plugin) ready() error {
-	if err := p.registration.ready(); err != nil {
+	if err := p.registration.Ready(); err != nil {
 		return err
 	}
 	return p.drivers.problem()

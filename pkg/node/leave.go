@@ -8,30 +8,21 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/handoff"
 )
 
 // leave removes what plugins have put on the node, when the last of them ends
 // for good. What claims hold stays, with all that it takes to release it: the
 // next installation does so.
 func (c *Config) leave(ctx context.Context) error {
-	lock, err := os.OpenFile(filepath.Join(c.DataDir(), lockFile), os.O_RDWR, 0o600)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	unlock, err := handoff.LockAlone(ctx, c.DataDir())
+	if unlock == nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("open the plugin's lock: %w", err)
-	}
-	defer lock.Close()
-	// Held while the folder goes: a plugin that starts now waits, and then sees
-	// that its folder is gone.
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		klog.FromContext(ctx).Info("Another plugin works on this node, so nothing is removed")
-		return nil //nolint:nilerr // said
-	}
+	defer unlock()
 	held, err := filepath.Glob(filepath.Join(c.DataDir(), "claims", "*.json"))
 	if err != nil {
 		return fmt.Errorf("look what claims hold: %w", err)

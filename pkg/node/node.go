@@ -26,6 +26,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -58,7 +59,7 @@ type plugin struct {
 	toldFailures map[gpu.Vendor]string
 	claims       *claim.Manager
 	publisher    *publisher
-	registration registration
+	registration handoff.Registration
 	// node is what the API server knows of the node.
 	node *nodeWatch
 	// sharing decides how the GPUs are shared, desired is the desired state, and
@@ -91,12 +92,12 @@ type plugin struct {
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unlock, err := lockFolder(ctx, c.DataDir(), c.Installation)
+	unlock, err := handoff.Lock(ctx, c.DataDir(), c.Installation)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := removeStaleSockets(ctx, c); err != nil {
+	if err := handoff.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
 		return err
 	}
 	p := &plugin{Config: c, client: client, gpus: &gpus{}, drivers: &drivers{}, stop: stop}
@@ -161,7 +162,7 @@ func (p *plugin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endTurn, err := takeTurn(ctx, p.DataDir(), func() {
+	endTurn, err := handoff.TakeTurn(ctx, p.DataDir(), func() {
 		p.firstOrder(ctx)
 		p.publisher.takeOver(ctx)
 		p.follow.takeOver()
@@ -280,7 +281,7 @@ func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
 // serveKubelet starts to answer the kubelet. stop waits for calls that are under
 // way, which is why the service outlives ctx.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
-	p.registration.expect(func() { go p.republish(ctx) })
+	p.registration.Expect(func() { go p.republish(ctx) })
 	sent := &handover{
 		node: p.NodeName, patience: handoverPatience,
 		failed: func(ctx context.Context, err error) { p.publisher.failed(ctx, err, "hand the slices to the publisher") },
@@ -294,7 +295,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.PluginDataDirectoryPath(p.DataDir()),
 		// Our own locks let claims on different GPUs proceed at the same time.
 		kubeletplugin.Serialize(false),
-		kubeletplugin.GRPCInterceptor(p.registration.interceptor),
+		kubeletplugin.GRPCInterceptor(p.registration.Interceptor),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
 		kubeletplugin.CDIDirectory(p.CDIDir),
 		kubeletplugin.MetadataFileOps((&cdi.MetadataFiles{Held: p.claims.Ledger.Has}).Operations()),

@@ -135,7 +135,7 @@ func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) er
 		if added := p.openDrivers(ctx); len(added) > 0 || p.drivers.problem() != nil || len(records.List()) > 0 {
 			return true, nil
 		}
-		p.registration.idle.Store(true)
+		p.registration.SetIdle()
 		if reason := p.whyIdle(); reason != said {
 			said = reason
 			klog.FromContext(ctx).Info("Nothing to publish, looking again from time to time", "reason", said, "every", p.idleInterval())

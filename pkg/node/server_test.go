@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
@@ -61,30 +59,4 @@ func TestServeHTTP(t *testing.T) {
 		_, err := http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none
 		return err != nil
 	}, patience, tick, "the server goes on after the plugin's end")
-}
-
-func TestRegistration(t *testing.T) {
-	var r registration
-	require.EqualError(t, r.ready(), "the plugin has not looked at the GPUs yet")
-	r.idle.Store(true)
-	require.NoError(t, r.ready(), "a node without a GPU is ready")
-	again := 0
-	r.expect(func() { again++ })
-	require.EqualError(t, r.ready(), "the kubelet has not registered the plugin yet")
-
-	call := func(request any) {
-		_, err := r.interceptor(t.Context(), request, nil, func(context.Context, any) (any, error) { return nil, nil })
-		require.NoError(t, err)
-	}
-	var _ grpc.UnaryServerInterceptor = r.interceptor
-	call(&registerapi.InfoRequest{})
-	call(&registerapi.RegistrationStatus{PluginRegistered: false, Error: "unsupported"})
-	require.Error(t, r.ready())
-	assert.Zero(t, again)
-	call(&registerapi.RegistrationStatus{PluginRegistered: true})
-	call(&registerapi.RegistrationStatus{PluginRegistered: true})
-	require.NoError(t, r.ready())
-	assert.Equal(t, 2, again, "at each registration")
-	call(&registerapi.RegistrationStatus{PluginRegistered: false})
-	require.Error(t, r.ready())
 }

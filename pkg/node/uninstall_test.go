@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -140,7 +141,7 @@ func TestLeaveIdleNode(t *testing.T) {
 	c := &Config{NodeName: nodeName, KubeletDir: filepath.Join(dir, "kubelet"), CDIDir: filepath.Join(dir, "cdi")}
 	ctx := quiet(t.Context())
 	require.NoError(t, c.leave(ctx), "there is nothing")
-	unlock, err := lockFolder(ctx, c.DataDir(), "a/b")
+	unlock, err := handoff.Lock(ctx, c.DataDir(), "a/b")
 	require.NoError(t, err)
 	require.NoError(t, c.leave(ctx))
 	assert.DirExists(t, c.DataDir())

@@ -1,4 +1,4 @@
-package node
+package handoff
 
 import (
 	"context"
@@ -7,24 +7,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// removeStaleSockets removes the sockets of plugins that were killed. Each pod
-// has sockets of its own name, so nobody else takes them away, and the kubelet
-// would try to reach them for ever.
-func removeStaleSockets(ctx context.Context, c *Config) error {
-	patterns := []string{
-		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
-		filepath.Join(c.DataDir(), "dra*.sock"),
-		filepath.Join(c.DataDir(), reportSockets),
-	}
+// RemoveStaleSockets removes those sockets, of the files that match the patterns, that
+// plugins that were killed have left. Each pod has sockets of its own name, so nobody else
+// takes them away, and the kubelet would try to reach them for ever.
+func RemoveStaleSockets(ctx context.Context, patterns ...string) error {
 	for _, pattern := range patterns {
 		sockets, err := filepath.Glob(pattern)
 		if err != nil {
@@ -37,7 +29,7 @@ func removeStaleSockets(ctx context.Context, c *Config) error {
 			if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("remove the socket of a plugin that was killed: %w", err)
 			}
-			klog.FromContext(ctx).Info("Removed the socket of a plugin that was killed", "socket", strings.TrimPrefix(socket, c.KubeletDir))
+			klog.FromContext(ctx).Info("Removed the socket of a plugin that was killed", "socket", socket)
 		}
 	}
 	return nil

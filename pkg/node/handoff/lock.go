@@ -1,4 +1,4 @@
-package node
+package handoff
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 )
 
 // lockFile is the lock's name in the plugin's folder.
@@ -20,12 +21,12 @@ const lockFile = "plugin.lock"
 // the lock.
 const lockPatience = time.Second
 
-// lockFolder makes sure that only plugins of one installation work on the node's
+// Lock makes sure that only plugins of one installation work on the node's
 // folder. During a rolling update the old and the new one do so together, each
 // with a shared lock; a second installation would publish and cut the same
 // GPUs again. The kernel lets go of a lock when the process ends, however it
 // ends.
-func lockFolder(ctx context.Context, dir, installation string) (unlock func(), err error) {
+func Lock(ctx context.Context, dir, installation string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the plugin's folder: %w", err)
 	}
@@ -46,6 +47,25 @@ func lockFolder(ctx context.Context, dir, installation string) (unlock func(), e
 	if err := stillThere(file); err != nil {
 		file.Close()
 		return nil, err
+	}
+	return func() { file.Close() }, nil
+}
+
+// LockAlone locks the node's folder for a plugin that is the last on the node, to remove
+// the folder. unlock is nil if another plugin works there, or if there is no folder.
+// A plugin that starts meanwhile waits, and then sees that its folder is gone.
+func LockAlone(ctx context.Context, dir string) (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the plugin's lock: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		klog.FromContext(ctx).Info("Another plugin works on this node, so nothing is removed")
+		return nil, nil //nolint:nilerr // said
 	}
 	return func() { file.Close() }, nil
 }

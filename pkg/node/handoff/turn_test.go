@@ -1,26 +1,28 @@
-package node
+package handoff
 
 import (
 	"context"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 )
 
 // Of two plugins, the older one publishes until it has ended.
 func TestTurns(t *testing.T) {
 	dir := t.TempDir()
-	ctx := quiet(t.Context())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
 	mine := make(chan string, 3)
-	endFirst, err := takeTurn(ctx, dir, func() { mine <- "first" })
+	endFirst, err := TakeTurn(ctx, dir, func() { mine <- "first" })
 	require.NoError(t, err)
 	require.Equal(t, "first", <-mine, "at once")
 
-	endSecond, err := takeTurn(ctx, dir, func() { mine <- "second" })
+	endSecond, err := TakeTurn(ctx, dir, func() { mine <- "second" })
 	require.NoError(t, err)
 	third, cancel := context.WithCancel(ctx)
-	endThird, err := takeTurn(third, dir, func() { mine <- "third" })
+	endThird, err := TakeTurn(third, dir, func() { mine <- "third" })
 	require.NoError(t, err)
 	cancel()
 	endThird()

@@ -1,4 +1,4 @@
-package node
+package handoff
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// registration watches the kubelet register the plugin.
+// Registration watches the kubelet register the plugin.
 //
 // A kubelet that starts removes all slices of its node before it registers
 // plugins again. The kubeletplugin helper would only notice after half a minute,
 // in which no pod with a GPU can be scheduled, so registration is the signal to
 // publish at once.
-type registration struct {
+type Registration struct {
 	// idle is set when there is nothing to register for.
 	idle       atomic.Bool
 	expected   atomic.Bool
@@ -24,14 +24,17 @@ type registration struct {
 	again func()
 }
 
-// expect says that the kubelet should register the plugin from now on.
-func (r *registration) expect(again func()) {
+// Expect says that the kubelet should register the plugin from now on.
+func (r *Registration) Expect(again func()) {
 	r.again = again
 	r.expected.Store(true)
 }
 
-// interceptor sees the kubelet's calls to the registration service.
-func (r *registration) interceptor(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// SetIdle says that there is nothing to register for.
+func (r *Registration) SetIdle() { r.idle.Store(true) }
+
+// Interceptor sees the kubelet's calls to the registration service.
+func (r *Registration) Interceptor(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	response, err := handler(ctx, request)
 	if status, ok := request.(*registerapi.RegistrationStatus); ok {
 		r.registered.Store(status.PluginRegistered)
@@ -42,10 +45,10 @@ func (r *registration) interceptor(ctx context.Context, request any, _ *grpc.Una
 	return response, err
 }
 
-// ready says why the kubelet cannot use the plugin yet: a rolling update ends
+// Ready says why the kubelet cannot use the plugin yet: a rolling update ends
 // the old plugin when the new one is ready. A plugin on a node without a GPU is
 // ready, since there is nothing to do.
-func (r *registration) ready() error {
+func (r *Registration) Ready() error {
 	switch {
 	case r.registered.Load():
 		return nil

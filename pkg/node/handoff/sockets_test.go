@@ -1,4 +1,4 @@
-package node
+package handoff
 
 import (
 	"net"
@@ -15,19 +15,16 @@ func TestRemoveStaleSockets(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tr")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	c := &Config{KubeletDir: dir}
-	require.NoError(t, os.MkdirAll(c.DataDir(), 0o750))
-	require.NoError(t, os.MkdirAll(c.registrarDir(), 0o750))
 
 	living := []string{
-		filepath.Join(c.registrarDir(), "gpu.tranche.dev-b-reg.sock"),
-		filepath.Join(c.registrarDir(), "other.example.com-reg.sock"),
-		filepath.Join(c.DataDir(), "dra-b.sock"),
+		filepath.Join(dir, "gpu.tranche.dev-b-reg.sock"),
+		filepath.Join(dir, "other.example.com-reg.sock"),
+		filepath.Join(dir, "dra-b.sock"),
 	}
 	dead := []string{
-		filepath.Join(c.registrarDir(), "gpu.tranche.dev-a-reg.sock"),
-		filepath.Join(c.registrarDir(), "gpu.tranche.dev-reg.sock"),
-		filepath.Join(c.DataDir(), "dra-a.sock"),
+		filepath.Join(dir, "gpu.tranche.dev-a-reg.sock"),
+		filepath.Join(dir, "gpu.tranche.dev-reg.sock"),
+		filepath.Join(dir, "dra-a.sock"),
 	}
 	for _, path := range living {
 		l, err := net.Listen("unix", path)
@@ -40,7 +37,7 @@ func TestRemoveStaleSockets(t *testing.T) {
 		l.SetUnlinkOnClose(false) // as a killed process leaves it
 		require.NoError(t, l.Close())
 	}
-	require.NoError(t, removeStaleSockets(t.Context(), c))
+	require.NoError(t, RemoveStaleSockets(t.Context(), filepath.Join(dir, "gpu.tranche.dev*-reg.sock"), filepath.Join(dir, "dra*.sock")))
 	for _, path := range living {
 		assert.FileExists(t, path)
 	}

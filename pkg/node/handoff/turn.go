@@ -1,4 +1,4 @@
-package node
+package handoff
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 // turnInterval is how often a plugin looks whether the other one has ended.
 const turnInterval = 200 * time.Millisecond
 
-// takeTurn makes sure that one plugin at a time publishes the GPUs of the node,
+// TakeTurn makes sure that one plugin at a time publishes the GPUs of the node,
 // changes them for a profile, and reports in the GPUNode. During a rolling update, two
 // that do not publish the same would undo each other's writes without end, and one
 // would put back what the other is about to change. The newer one waits until the
 // older one has ended; what that has published stays good meanwhile. mine is called
 // once, at once if there is no other. release ends the turn, after the last write and
 // the last change.
-func takeTurn(ctx context.Context, dir string, mine func()) (release func(), err error) {
+func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err error) {
 	path := filepath.Join(dir, "publisher.lock")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -1,4 +1,4 @@
-package node
+package handoff
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 
 func TestTwoPluginsOnOneNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "plugin")
-	unlock, err := lockFolder(t.Context(), dir, "tranche-system/tranche")
+	unlock, err := Lock(t.Context(), dir, "tranche-system/tranche")
 	require.NoError(t, err)
 
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	_, err = lockFolder(t.Context(), dir, "other/tranche")
+	_, err = Lock(t.Context(), dir, "other/tranche")
 	require.EqualError(t, err, "another Tranche plugin (installation tranche-system/tranche, pid "+strconv.Itoa(os.Getpid())+" of "+host+
 		") runs on this node and holds "+filepath.Join(dir, "plugin.lock")+": end it first")
 
 	unlock()
-	unlock, err = lockFolder(t.Context(), dir, "other/tranche")
+	unlock, err = Lock(t.Context(), dir, "other/tranche")
 	require.NoError(t, err)
 	unlock()
 }
@@ -31,15 +31,15 @@ func TestTwoPluginsOnOneNode(t *testing.T) {
 // A rolling update starts the new plugin while the old one still works.
 func TestTwoPluginsOfOneInstallation(t *testing.T) {
 	dir := t.TempDir()
-	older, err := lockFolder(t.Context(), dir, "tranche-system/tranche")
+	older, err := Lock(t.Context(), dir, "tranche-system/tranche")
 	require.NoError(t, err)
-	newer, err := lockFolder(t.Context(), dir, "tranche-system/tranche")
+	newer, err := Lock(t.Context(), dir, "tranche-system/tranche")
 	require.NoError(t, err)
 	older()
-	_, err = lockFolder(t.Context(), dir, "other/tranche")
+	_, err = Lock(t.Context(), dir, "other/tranche")
 	require.ErrorContains(t, err, "installation tranche-system/tranche")
 	newer()
-	other, err := lockFolder(t.Context(), dir, "other/tranche")
+	other, err := Lock(t.Context(), dir, "other/tranche")
 	require.NoError(t, err)
 	other()
 }
@@ -47,17 +47,17 @@ func TestTwoPluginsOfOneInstallation(t *testing.T) {
 func TestLockFolderThatCannotBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err := lockFolder(t.Context(), file, "a")
+	_, err := Lock(t.Context(), file, "a")
 	require.ErrorContains(t, err, "create the plugin's folder")
 
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "plugin.lock"), 0o700))
-	_, err = lockFolder(t.Context(), dir, "a")
+	_, err = Lock(t.Context(), dir, "a")
 	require.ErrorContains(t, err, "open the plugin's lock")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	unlock, err := lockFolder(ctx, t.TempDir(), "a")
+	unlock, err := Lock(ctx, t.TempDir(), "a")
 	if err == nil {
 		unlock() // the first try comes before the look at the context
 	} else {

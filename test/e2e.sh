@@ -52,8 +52,15 @@ trap 'exit 143' TERM
 wanted=$(tests | grep -E -- "${1:-.}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
 echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-3} clusters …"
 code=0
-xargs -P "${E2E_CLUSTERS:-3}" -n 1 --process-slot-var=E2E_SLOT test/e2e-test.sh "$results" <<<"$wanted" || code=1
-failed=$(cat "$results"/failed 2>/dev/null || true)
-echo "end-to-end tests: $(wc -l <<<"$wanted"), of them failed: $(grep -c . <<<"$failed" || true)"
-[ -z "$failed" ] || sed 's/^/  /' <<<"$failed"
+# The slots are numbered from 0; each has its own cluster.
+xargs -P "${E2E_CLUSTERS:-3}" -n 1 --process-slot-var=E2E_SLOT test/e2e-test.sh "$results" <<<"$wanted" || true
+if [ -e "$results/failed" ]; then
+  # What three clusters on a small machine starve of time passes when it runs alone.
+  mv "$results/failed" "$results/again"
+  echo "running those that failed again, one at a time …"
+  E2E_SLOT=0 xargs -n 1 test/e2e-test.sh "$results" <"$results/again" || code=1
+  sed 's/^/failed at first: /' "$results/again"
+fi
+[ "$code" = 0 ] || sed 's/^/failed: /' "$results/failed"
+echo "end-to-end tests: $(wc -l <<<"$wanted")"
 exit "$code"

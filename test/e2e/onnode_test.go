@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
 // deedVariable makes the test binary do something on a node and end: nodes see
@@ -100,7 +102,9 @@ func (d deed) do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	library, err := nvdriver.New(inv, nvdriver.Options{Root: simulateRoot, Seed: nodeA})
+	// The driver's programs stay what the plugin has made them.
+	tools := filepath.Join(simulateRoot, nvtools.DriverBin, nvtools.ControlProgram)
+	library, err := nvdriver.New(inv, nvdriver.Options{Root: simulateRoot, Seed: nodeA, Tools: tools})
 	if err != nil {
 		return err
 	}

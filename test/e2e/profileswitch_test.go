@@ -23,7 +23,8 @@ func TestEveryNodeReportsItsGPUs(t *testing.T) {
 		count           int32
 		vendor, product string
 	}{nodeA: {8, "nvidia", "H100"}, nodeB: {4, "nvidia", "L4"}, nodeC: {8, "amd", "MI300X"}} {
-		n := s.waitFollows(node, "")
+		s.waitFollows(node, "")
+		n := s.waitGPUNode(node, "reports that nobody holds its GPUs", func(n *v1alpha1.GPUNode) bool { return n.Status.Node.Held == 0 })
 		require.Equal(t, want.count, n.Status.Node.Count, node)
 		for _, g := range n.Status.Node.GPUs {
 			assert.Equal(t, want.vendor, g.Vendor)

@@ -13,5 +13,5 @@
 //
 // Everything is pure.
 //
-// Imports: api/v1alpha1, pkg/allocation, pkg/gpu, pkg/publish.
+// Imports: api/v1alpha1, pkg/allocation, pkg/gpu, pkg/publish, pkg/text.
 package cluster

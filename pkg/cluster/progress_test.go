@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 	"github.com/tranche-dev/tranche/test/gpunodes"
 )
 
@@ -76,7 +77,7 @@ func TestTimes(t *testing.T) {
 	assert.Equal(t, "Applying since 0s, 15m left", far.During(now.Add(-7*time.Minute)), "clocks differ")
 	n.Status.Switch.Deadline = nil
 	assert.Equal(t, "Applying since 2m", cluster.ProgressOf(&n.GPUNode).During(now))
-	assert.Equal(t, "14:05:00 UTC", cluster.Clock(*far.Deadline))
+	assert.Equal(t, "14:05:00 UTC", text.Clock(*far.Deadline))
 
 	assert.Equal(t, "no profile", cluster.TaintProfile("none"))
 	assert.Equal(t, "profile cpx", cluster.TaintProfile("cpx"))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Remark is something that a person should know of a node.
@@ -142,15 +143,12 @@ func (n Progress) Again() string {
 	case len(n.Blockers) > 0:
 		return "when the blocking pods can be evicted, which is checked at least every 30 minutes, or when the profile or its policy changes"
 	case n.Retry != nil:
-		return "at " + Clock(*n.Retry)
+		return "at " + text.Clock(*n.Retry)
 	case n.Rebooted:
 		return "when the profile or its policy changes"
 	}
 	return "when the profile, its policy, the GPUs or the plugin's settings change"
 }
-
-// Clock is a time of day as people compare it with the controller's messages.
-func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
 // long says a duration in as few signs as do.
 func long(d time.Duration) string { return duration.HumanDuration(max(0, d)) }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
@@ -14,9 +13,8 @@ const (
 	// is given up: a disruption budget allows nothing for a moment while the API server
 	// counts its pods.
 	blockedPatience = 10 * time.Second
-	// mostBlockers is how many are written down, and mostBlockerText how much of each.
-	mostBlockers    = 16
-	mostBlockerText = 1024
+	// mostBlockers is how many are written down.
+	mostBlockers = 16
 )
 
 // blocked ends a switch because of pods that cannot leave. It is not tried again while
@@ -99,7 +97,7 @@ func (t *turn) stuck() []v1alpha1.Blocker {
 		}
 		if !seen[string(h.Pod.UID)] {
 			seen[string(h.Pod.UID)] = true
-			all = append(all, blockerOf(h, h.text(t.Now)))
+			all = append(all, h.Blocker(h.Text(t.Now)))
 		}
 	}
 	for _, device := range t.heldOnNode() {
@@ -108,8 +106,4 @@ func (t *turn) stuck() []v1alpha1.Blocker {
 		}
 	}
 	return all
-}
-
-func blockerOf(h *Holder, why string) v1alpha1.Blocker {
-	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Budget says how many nodes may be without some of their GPUs at once, and which
@@ -95,7 +97,7 @@ func (b *Budget) Take(node string) (ok bool, others string) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return false, fmt.Sprintf(": %d are being switched (%s), and %s may be at once (--max-unavailable)", len(names), list(names), strings.TrimSpace(b.most.String()))
+	return false, fmt.Sprintf(": %d are being switched (%s), and %s may be at once (--max-unavailable)", len(names), text.List(names, mostNamed), strings.TrimSpace(b.most.String()))
 }
 
 // Hold counts a node that is being switched, whether there is room or not: it was begun

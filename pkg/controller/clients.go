@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -84,34 +83,6 @@ func (r *Reconciler) patchNode(ctx context.Context, name string, change func(*co
 		return err
 	}
 	return wrap(client.IgnoreNotFound(r.Client.Patch(ctx, &node, patch)), "taint node %s or pause its clients, or take that back", name)
-}
-
-// clientsOn are the pods of paused clients that are on a node still. Any tenant can write
-// such a nodeSelector, so only pods in the namespaces of clients count, and of those only
-// DaemonSets': no other pod ends because a label of its node changes.
-func (r *Reconciler) clientsOn(ctx context.Context, pods *podReader, paused map[string]string) ([]string, error) {
-	if len(paused) == 0 {
-		return nil, nil
-	}
-	there, err := pods.onNode(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, pod := range there {
-		owner := metav1.GetControllerOf(pod)
-		if owner == nil || owner.Kind != "DaemonSet" || !slices.Contains(r.ClientNamespaces, pod.Namespace) {
-			continue
-		}
-		for key := range pod.Spec.NodeSelector {
-			if _, ok := paused[key]; ok && !over(pod) {
-				names = append(names, pod.Namespace+"/"+pod.Name)
-				break
-			}
-		}
-	}
-	slices.Sort(names)
-	return names, nil
 }
 
 // unchanged tells whether a patch with a lock says nothing.

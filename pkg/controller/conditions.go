@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,21 +133,21 @@ func (t *turn) fromTo() string {
 
 func (t *turn) failedText() string {
 	sw := t.Status.Switch
-	text := fmt.Sprintf("%s could not be reached: %s", profileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
+	said := fmt.Sprintf("%s could not be reached: %s", profileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
 	if sw.Reason != v1alpha1.ReasonRollbackFailed {
-		text += fmt.Sprintf(". The node is as before, with %s", profileText(sw.From.Profile))
+		said += fmt.Sprintf(". The node is as before, with %s", profileText(sw.From.Profile))
 	}
 	switch {
 	case len(sw.Blockers) > 0:
-		return text + ". It is tried again when they can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
+		return said + ". It is tried again when they can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
 	case sw.Retry != nil:
-		return text + fmt.Sprintf(". Try %d begins at %s", sw.Attempt+1, clockText(sw.Retry.Time))
+		return said + fmt.Sprintf(". Try %d begins at %s", sw.Attempt+1, text.Clock(sw.Retry.Time))
 	case sw.Rebooted:
-		return text + ". The node was rebooted for it and is not rebooted again by itself: it is tried again when the profile or its policy changes"
+		return said + ". The node was rebooted for it and is not rebooted again by itself: it is tried again when the profile or its policy changes"
 	case sw.Reason == v1alpha1.ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
-		return text + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's GPUs by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
+		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's GPUs by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 	}
-	return text + ". It is tried again when the profile, its policy, the GPUs or the plugin's settings change"
+	return said + ". It is tried again when the profile, its policy, the GPUs or the plugin's settings change"
 }
 
 // progress says what the state is about, and until when.
@@ -157,14 +156,14 @@ func (t *turn) progress() string {
 	if !t.switching() {
 		return "nothing is under way"
 	}
-	text := t.doing()
+	said := t.doing()
 	if t.Trouble != "" {
-		text += "; " + t.Trouble
+		said += "; " + t.Trouble
 	}
 	if sw.Deadline == nil {
-		return text
+		return said
 	}
-	return fmt.Sprintf("%s; until %s at the latest, then %s", text, clockText(sw.Deadline.Time), t.then())
+	return fmt.Sprintf("%s; until %s at the latest, then %s", said, text.Clock(sw.Deadline.Time), t.then())
 }
 
 func (t *turn) doing() string {
@@ -241,7 +240,7 @@ func (t *turn) then() string {
 	case t.begun():
 		return "it is rolled back"
 	case t.Status.State == v1alpha1.Draining && policy.AfterDeadline == v1alpha1.Force:
-		return fmt.Sprintf("it is given up; pods that are there at %s are deleted, whatever their budgets say", clockText(t.drainedBy()))
+		return fmt.Sprintf("it is given up; pods that are there at %s are deleted, whatever their budgets say", text.Clock(t.drainedBy()))
 	}
 	return "it is given up and everything stays as it is"
 }
@@ -251,13 +250,8 @@ func (t *turn) silentText(what string) string {
 	return fmt.Sprintf("the node's plugin did not %s within %s: does its pod run there, and what does it log?", what, lasted)
 }
 
-func clockText(at time.Time) string { return at.UTC().Format("15:04:05 UTC") }
-
-// most is how many things are named; the rest is counted.
-const most = 5
-
 // list names a few things and counts the rest.
-func list(all []string) string { return text.List(all, most) }
+func list(all []string) string { return text.List(all, mostNamed) }
 
 // compact leaves out what was there before.
 func compact(all []string) []string {

@@ -74,7 +74,7 @@ func answered(s *v1alpha1.GPUNodeStatus) bool {
 // lookAtPods finds who is on the GPUs that change.
 func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
 	sw := gpuNode.Status.Switch
-	pods := &podReader{Reader: r.Reader, node: gpuNode.Name}
+	on := r.drainer.On(gpuNode.Name)
 	f.Unseen = ""
 	defer func() {
 		if err != nil {
@@ -82,11 +82,11 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 		}
 	}()
 	gpus, keeps := drained(sw, gpuNode.Status.Node)
-	f.Holders, err = r.holders(ctx, pods, gpus, keeps)
+	f.Holders, err = on.Holders(ctx, gpus, keeps)
 	if err != nil {
 		return err
 	}
-	f.Clients, err = r.clientsOn(ctx, pods, sw.Paused)
+	f.Clients, err = on.Clients(ctx, sw.Paused, r.ClientNamespaces)
 	return err
 }
 

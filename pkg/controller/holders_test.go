@@ -18,18 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
-
-func TestClaimsOfAPod(t *testing.T) {
-	pod := &corev1.Pod{}
-	assert.Empty(t, claimsOf(pod))
-	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{
-		{Name: "a", ResourceClaimName: ptr.To("shared")}, {Name: "b", ResourceClaimTemplateName: ptr.To("template")}, {Name: "c", ResourceClaimTemplateName: ptr.To("optional")},
-	}
-	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: ptr.To("pod-b-x7")}, {Name: "c"}}
-	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "pod-extended"}
-	assert.Equal(t, []string{"pod-b-x7", "pod-extended", "shared"}, claimsOf(pod))
-}
 
 // The scheduler gives a pod whose claim has a device already to that device, whatever
 // its taints. A Deployment makes the next pod while the one before ends, so the claim is
@@ -98,33 +88,6 @@ func TestAClaimThatToleratesTheTaintDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// Who may create a claim can write any owner, and a second pod can name the claim that
-// was made for a first one.
-func TestAClaimIsOfOnePodIfNobodyElseUsesIt(t *testing.T) {
-	owner := func(uids ...types.UID) *resourceapi.ResourceClaim {
-		c := &resourceapi.ResourceClaim{}
-		for _, uid := range uids {
-			c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", UID: uid})
-		}
-		return c
-	}
-	for name, tt := range map[string]struct {
-		claim *resourceapi.ResourceClaim
-		users []types.UID
-		want  bool
-	}{
-		"its owner uses it":             {owner("a"), []types.UID{"a", "a"}, true},
-		"nobody uses it yet":            {owner("a"), nil, true},
-		"no owner":                      {owner(), []types.UID{"a"}, false},
-		"an owner that does not use it": {owner("x"), []types.UID{"a"}, false},
-		"a second pod":                  {owner("a"), []types.UID{"a", "b"}, false},
-		"every pod is written as owner": {owner("a", "b"), []types.UID{"a"}, false},
-		"the owner is of another kind":  {&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", UID: "a"}}}}, []types.UID{"a"}, false},
-	} {
-		assert.Equal(t, tt.want, ofOnePod(tt.claim, tt.users), name)
-	}
-}
-
 func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
@@ -143,7 +106,7 @@ func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *te
 	h := webPod()
 	h.Outlives = true
 	n := inState(v1alpha1.Draining)
-	f := after(time.Second, func(f *Facts) { f.Holders = []Holder{h} })
+	f := after(time.Second, func(f *Facts) { f.Holders = []drain.Holder{h} })
 	step := m.Next(n, f)
 	assert.True(t, step.Status.Switch.NodeTaint)
 	assert.False(t, step.Evict)
@@ -194,9 +157,9 @@ func TestPodsWithClaimsOfOtherDriversCostNothing(t *testing.T) {
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic", ResourceClaimName: ptr.To(c.Name)}}
 		c.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
 	})
-	pods := &podReader{Reader: w.r.Reader, node: "node-a"}
-	w.r.Reader = onlyPods{w.r.Reader, t}
-	holders, err := w.r.holders(t.Context(), pods, []string{gpuA}, nil)
+	d := w.r.drainer
+	d.Reader = onlyPods{d.Reader, t}
+	holders, err := d.On("node-a").Holders(t.Context(), []string{gpuA}, nil)
 	require.NoError(t, err)
 	assert.Empty(t, holders)
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 // Deadlines are how long each state can last.
@@ -48,7 +49,7 @@ type Facts struct {
 	// Holders are in the way on the GPUs that change, by the plan. For Tainted and
 	// Draining; for Verifying, those whose device is not there any more. Unseen says why
 	// it is not known who is, empty: it is.
-	Holders []Holder
+	Holders []drain.Holder
 	Unseen  string
 	// Blockers could not leave now, as the API server says. For Tainted, once the plan
 	// is known; and for Failed, those of the switch's that still could not, if Looked.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 const (
@@ -162,16 +163,16 @@ func keeps(reason string) func(*Facts) {
 	return func(f *Facts) { f.Choice.Wish, f.Choice.Keep = nil, reason }
 }
 func granted(f *Facts) { f.Granted = true }
-func held(f *Facts)    { f.Holders = []Holder{webPod()} }
+func held(f *Facts)    { f.Holders = []drain.Holder{webPod()} }
 func without(f *Facts) { f.Tainted, f.Trouble = false, "the node cannot be tainted" }
 func asPolicy(n *v1alpha1.GPUNode) func(*Facts) {
 	return func(f *Facts) { f.Choice.Policy = n.Status.Switch.Policy }
 }
 
-func webPod() Holder {
-	return Holder{
+func webPod() drain.Holder {
+	return drain.Holder{
 		Claim: types.NamespacedName{Namespace: "team", Name: "web-gpu"}, Devices: []string{gpuA + "-mig-1g-10gb-0"},
-		Pod: &Pod{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "u1"},
+		Pod: &drain.Pod{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "u1"},
 	}
 }
 

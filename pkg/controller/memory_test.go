@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -91,7 +92,7 @@ func TestTheMemoryOfAThousandNodes(t *testing.T) {
 		add(trimNode(DefaultPauseLabels), decoded(t, node))
 	}
 	for i := range claims {
-		add(trimClaim, decoded(t, fullClaim(i)))
+		add(drain.TrimClaim, decoded(t, fullClaim(i)))
 	}
 	used := heap() - before
 	t.Logf("%d nodes and %d claims: %d MB", nodes, claims, used>>20)

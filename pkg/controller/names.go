@@ -28,6 +28,9 @@ var DefaultPauseLabels = []string{
 // labels start.
 var DefaultClientNamespaces = []string{"gpu-operator", "nvidia-gpu-operator", "kube-amd-gpu", "kube-system"}
 
+// mostNamed is how many things a message names; the rest is counted.
+const mostNamed = 5
+
 // hasNodeTaint tells whether our taint is on a node.
 func hasNodeTaint(node *corev1.Node) bool {
 	for _, t := range node.Spec.Taints {

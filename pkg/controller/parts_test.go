@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -11,14 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
@@ -150,122 +142,6 @@ func TestASwitchThatAnEarlierLeaderHasBegunCounts(t *testing.T) {
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	w.run("node-b", time.Minute, inProfile("cpx"))
 	assert.Equal(t, 1, w.budgetSeen)
-}
-
-func TestWhatAHolderIsSaidToDo(t *testing.T) {
-	for text, change := range map[string]func(*Holder){
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0)":                                            func(*Holder) {},
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0) has ended, and its claim is being released": func(h *Holder) { h.Pod.Over = true },
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0) is ending, and has 30 s for it":             func(h *Holder) { h.Pod.Ending, h.Pod.Grace = ptr.To(noon), 30 },
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0) is ending, and finalizers keep it: a":       func(h *Holder) { h.Pod.Ending, h.Pod.Finalizers = ptr.To(noon), []string{"a"} },
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0) should have been gone by 11:59:54 UTC: do the node's kubelet and its plugin run, and what do the pod's events say?": func(h *Holder) {
-			h.Pod.Ending, h.Pod.Grace, h.Pod.Over = ptr.To(noon.Add(-6*time.Second)), 30, true
-		},
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0) is not evicted: no":                              func(h *Holder) { h.Pod.Refused = "no" },
-		"pod team/web (" + gpuA + "-mig-1g-10gb-0); its claim tolerates the taint":                  func(h *Holder) { h.Tolerates = true },
-		"jobs team/x holds " + gpuA + "-mig-1g-10gb-0 for claim team/web-gpu and cannot be evicted": func(h *Holder) { h.Pod, h.Other = nil, "jobs team/x" },
-	} {
-		h := webPod()
-		change(&h)
-		assert.Equal(t, text, h.text(noon))
-	}
-}
-
-func TestWhoIsAsked(t *testing.T) {
-	years := func(h *Holder) { h.Pod.Ending = ptr.To(noon.Add(3 * 365 * 24 * time.Hour)) }
-	for name, tt := range map[string]struct {
-		change       func(*Holder)
-		force, asked bool
-	}{
-		"a pod":                            {func(*Holder) {}, false, true},
-		"a pod, by force":                  {func(*Holder) {}, true, true},
-		"one that ends":                    {func(h *Holder) { h.Pod.Ending = ptr.To(noon) }, false, false},
-		"one that ends, by force":          {func(h *Holder) { h.Pod.Ending = ptr.To(noon) }, true, false},
-		"one that ends in years":           {years, false, false},
-		"one that ends in years, by force": {years, true, true},
-		"one that is over":                 {func(h *Holder) { h.Pod.Over = true }, true, false},
-		"something else":                   {func(h *Holder) { h.Pod = nil }, true, false},
-	} {
-		h := webPod()
-		tt.change(&h)
-		assert.Equal(t, tt.asked, h.asked(noon, tt.force), name)
-	}
-}
-
-// A tenant chooses the grace period of a pod, and could keep a GPU for years by it.
-func TestForceShortensTheGracePeriod(t *testing.T) {
-	for grace, want := range map[int64]*int64{0: nil, 30: nil, 60: nil, 61: ptr.To[int64](60), 94_608_000: ptr.To[int64](60)} {
-		var got *int64
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "u"}}
-		api := interceptor.NewClient(fake.NewClientBuilder().WithObjects(pod).Build(), interceptor.Funcs{
-			Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
-				got = (&client.DeleteOptions{}).ApplyOptions(opts).GracePeriodSeconds
-				return nil
-			},
-		})
-		r := &Reconciler{Client: api}
-		require.NoError(t, r.ask(t.Context(), &Pod{NamespacedName: client.ObjectKeyFromObject(pod), UID: pod.UID, Grace: grace}, true, false))
-		assert.Equal(t, want, got, grace)
-	}
-}
-
-func TestRefusalsAreRepeatedMoreSeldom(t *testing.T) {
-	var e evictions
-	now := noon
-	var waits []time.Duration
-	for range 6 {
-		require.True(t, e.due("u", now))
-		e.note("u", "no", now, 0)
-		start := now
-		for !e.due("u", now) {
-			now = now.Add(time.Second)
-		}
-		waits = append(waits, now.Sub(start)/time.Second)
-	}
-	assert.Equal(t, []time.Duration{2, 4, 8, 16, 30, 30}, waits)
-	assert.Equal(t, "no", e.refused("u"))
-	e.note("v", "no", now, time.Hour)
-	assert.True(t, e.due("v", now.Add(30*time.Second)), "the server does not say when a switch ends")
-	e.note("w", "no", now.Add(2*time.Hour), 0)
-	assert.Empty(t, e.refused("u"), "pods of old are forgotten")
-	e.forget("w")
-	assert.Empty(t, e.refused("w"))
-}
-
-func TestWhatTheServerSaysAgainstAnEviction(t *testing.T) {
-	for name, tt := range map[string]struct {
-		err    error
-		result int32
-		fails  bool
-		text   string
-	}{
-		"gone":        {err: apierrors.NewNotFound(corev1.Resource("pods"), "web")},
-		"another":     {err: apierrors.NewConflict(corev1.Resource("pods"), "web", errors.New("uid"))},
-		"a budget":    {err: refuse("budget web")(webPod().Pod.NamespacedName), text: "budget web"},
-		"too often":   {err: apierrors.NewTooManyRequests("slow down", 3), text: "slow down"},
-		"forbidden":   {err: apierrors.NewForbidden(corev1.Resource("pods"), "web", errors.New("namespace ends")), text: `pods "web" is forbidden: namespace ends`},
-		"a webhook":   {err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: "admission webhook says no"}}, text: "admission webhook says no"},
-		"bad request": {err: apierrors.NewBadRequest("admission webhook says no"), text: "admission webhook says no"},
-		"logged out":  {err: apierrors.NewUnauthorized("token"), fails: true},
-		"too slow":    {err: apierrors.NewTimeoutError("slow", 1), fails: true},
-		"no answer":   {err: errors.New("connection refused"), fails: true},
-		"away":        {err: apierrors.NewServiceUnavailable("away"), fails: true},
-		"two budgets": {err: apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")), text: "Internal error occurred: This pod has more than one PodDisruptionBudget"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.pod("node-a", "web", gpuA, gpuA)
-			h := webPod()
-			h.Pod.UID = "pod-web"
-			w.refuse = nil
-			w.evict = func(types.NamespacedName) error { return tt.err }
-			left, err := w.r.evict(t.Context(), "cpx", []Holder{h, h}, false)
-			assert.Equal(t, tt.result, left)
-			assert.Equal(t, tt.fails, err != nil, err)
-			assert.Equal(t, tt.text, w.r.evictions.refused("pod-web"))
-			assert.LessOrEqual(t, w.writes["eviction *v1.Pod"], 1, "it holds two devices and is asked once")
-		})
-	}
 }
 
 func TestClientsThatMayBePaused(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -197,7 +198,7 @@ func (n *fakeNode) held(w *world, gpuID string) []string {
 		return nil
 	}
 	var claims resourceapi.ResourceClaimList
-	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{nodeIndex: n.name}))
+	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{drain.NodeIndex: n.name}))
 	held := slices.Clone(n.foreign)
 	for i := range claims.Items {
 		if device := claims.Items[i].Status.Allocation.Devices.Results[0].Device; gpu.GPUOfDevice(device) != gpuID {

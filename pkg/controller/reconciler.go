@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 // Reconciler brings one node after the other a step further.
@@ -35,9 +36,9 @@ type Reconciler struct {
 	// ClientNamespaces are the namespaces in which the pods of paused clients are waited for.
 	ClientNamespaces []string
 
-	metrics   *metrics
-	evictions evictions
-	memory    memory
+	drainer *drain.Drainer
+	metrics *metrics
+	memory  memory
 }
 
 // callTimeout is how long one round over a node may take. A call that hangs would hold
@@ -191,8 +192,11 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *Step) bool {
 
 // drain asks pods to leave, and looks again who is there.
 func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *Facts, force bool) error {
-	left, err := r.evict(ctx, gpuNode.Status.Switch.To.Profile, facts.Holders, force)
-	facts.Evicted = r.memory.evicted(gpuNode.Name, left)
+	leave, err := r.drainer.Evict(ctx, facts.Holders, force)
+	for _, pod := range leave {
+		r.tellPod(pod, gpuNode.Status.Switch.To.Profile, force)
+	}
+	facts.Evicted = r.memory.evicted(gpuNode.Name, int32(len(leave)))
 	if gpuNode.Status.State == v1alpha1.Verifying {
 		return errors.Join(err, r.verify(ctx, gpuNode, facts))
 	}

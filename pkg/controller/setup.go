@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 // Options are what flags say.
@@ -63,7 +64,7 @@ func NewScheme() (*runtime.Scheme, error) {
 func (o *Options) CacheOptions() cache.Options {
 	kept := map[client.Object]cache.ByObject{
 		&corev1.Node{}:               {Transform: trimNode(o.PauseLabels)},
-		&resourceapi.ResourceClaim{}: {Transform: trimClaim},
+		&resourceapi.ResourceClaim{}: {Transform: drain.TrimClaim},
 	}
 	return cache.Options{
 		DefaultTransform:            cache.TransformStripManagedFields(),
@@ -106,6 +107,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 		r.Clock = clock.RealClock{}
 	}
 	r.metrics = newMetrics(o.Registry, r)
+	r.drainer = &drain.Drainer{Client: c, Reader: reader, Clock: r.Clock, Count: func(answer string) { r.metrics.evictions.WithLabelValues(answer).Inc() }}
 	return r, nil
 }
 
@@ -123,7 +125,7 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	r.Events = mgr.GetEventRecorder(v1alpha1.ControllerName)
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, nodeIndex, nodesOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf); err != nil {
 		return fmt.Errorf("index the ResourceClaims by node: %w", err)
 	}
 	if err := r.fillCaches(ctx, mgr.GetCache()); err != nil {
@@ -191,7 +193,7 @@ func (r *Reconciler) ofProfile(ctx context.Context, _ client.Object) []reconcile
 // switch was blocked by who has them.
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
-	for _, node := range nodesOf(o) {
+	for _, node := range drain.NodesOf(o) {
 		if r.Budget.Has(node) {
 			requests = append(requests, requestFor(node))
 		} else if r.blockedBy(ctx, node) {

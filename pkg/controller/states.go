@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 // lookAgain is how often a state looks at what no watch tells: slices, pods that were
@@ -179,7 +180,7 @@ func (t *turn) planStands() bool { return drainPlan(t.Status.Switch, t.node) != 
 // taints more often than not, since monitoring is to go on.
 func (t *turn) keepOffNode() bool {
 	sw := t.Status.Switch
-	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
+	if sw.NodeTaint || !slices.ContainsFunc(t.Holders, func(h drain.Holder) bool { return (h.Outlives || h.Admin) && h.Pod != nil }) {
 		return false
 	}
 	sw.NodeTaint = true
@@ -191,7 +192,7 @@ func (t *turn) keepOffNode() bool {
 func (t *turn) withhold() bool {
 	sw := t.Status.Switch
 	already := sw.Withhold || t.node.Taints != nil && t.node.Taints.Withheld
-	if already || !slices.ContainsFunc(t.Holders, func(h Holder) bool { return h.Tolerates && h.Pod != nil }) {
+	if already || !slices.ContainsFunc(t.Holders, func(h drain.Holder) bool { return h.Tolerates && h.Pod != nil }) {
 		return false
 	}
 	sw.Withhold = true
@@ -228,7 +229,7 @@ func (t *turn) inTheWay() []string {
 	}
 	known := map[string]bool{}
 	for i := range t.Holders {
-		left = append(left, t.Holders[i].text(t.Now))
+		left = append(left, t.Holders[i].Text(t.Now))
 		for _, device := range t.Holders[i].Devices {
 			known[device] = true
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -29,7 +30,7 @@ func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before
 	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
 		sw := now.Switch
 		r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchStarted, "Switch",
-			fmt.Sprintf("Switching %s from %s to %s", list(sw.GPUs), profileText(sw.From.Profile), profileText(sw.To.Profile)))
+			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), profileText(sw.From.Profile), profileText(sw.To.Profile)))
 	case now.State == v1alpha1.RollingBack:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
 			fmt.Sprintf("Rolling back to %s: %s", profileText(now.Switch.From.Profile), now.Switch.Message))
@@ -81,7 +82,7 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 }
 
 // tellPod says to who looks at a pod why it had to go.
-func (r *Reconciler) tellPod(p *Pod, profile string, force bool) {
+func (r *Reconciler) tellPod(p *drain.Pod, profile string, force bool) {
 	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", profileText(profile))
 	if force {
 		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", profileText(profile))

@@ -9,8 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // verify compares node and API server after a change, and finds who holds a device that
@@ -32,7 +34,7 @@ func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *F
 // strays are those that hold a device of the GPUs that were changed which is not
 // published any more: a claim that was allocated in the last moment, or whose pod came
 // back in spite of the taints. They cannot work.
-func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]Holder, error) {
+func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slices []resourceapi.ResourceSlice) ([]drain.Holder, error) {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if len(sw.GPUs) == 0 || sw.Withhold || report.Taints != nil && report.Taints.Withheld {
 		// A device can be withheld that a claim has and that is not prepared yet.
@@ -44,7 +46,7 @@ func (r *Reconciler) strays(ctx context.Context, gpuNode *v1alpha1.GPUNode, slic
 			there[slices[i].Spec.Devices[j].Name] = true
 		}
 	}
-	return r.holders(ctx, &podReader{Reader: r.Reader, node: gpuNode.Name}, sw.GPUs, there)
+	return r.drainer.On(gpuNode.Name).Holders(ctx, sw.GPUs, there)
 }
 
 // slicesOf are the slices of ours of a node.
@@ -76,5 +78,5 @@ func differs(node string, report *v1alpha1.NodeReport, slices []resourceapi.Reso
 				g.Name, cmp.Or(got, "none"), g.Slice))
 		}
 	}
-	return list(texts)
+	return text.List(texts, mostNamed)
 }

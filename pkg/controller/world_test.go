@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/drain"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -113,7 +114,7 @@ func newAPI(scheme *runtime.Scheme, objects ...client.Object) client.WithWatch {
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.GPUNode{}, &resourceapi.ResourceClaim{}).
-		WithIndex(&resourceapi.ResourceClaim{}, nodeIndex, nodesOf).
+		WithIndex(&resourceapi.ResourceClaim{}, drain.NodeIndex, drain.NodesOf).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, func(o client.Object) []string {
 			return []string{*o.(*resourceapi.ResourceSlice).Spec.NodeName}
@@ -132,13 +133,13 @@ func (w *world) startController() {
 		}
 	})
 	require.NoError(w.t, err)
-	r.Clock, r.Events = w.clock, w.events
+	r.Events = w.events
 	w.r = r
 }
 
 func (w *world) optsWithRegistry() Options {
 	o := w.opts
-	o.Registry = prometheus.NewRegistry()
+	o.Registry, o.Clock = prometheus.NewRegistry(), w.clock
 	return o
 }
 

@@ -3,6 +3,7 @@ package text
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // List names up to most things and counts the rest: "a, b and 3 more".
@@ -22,3 +23,6 @@ func Cut(text string, most int) string {
 	}
 	return strings.ToValidUTF8(text[:most-len(ellipsis)], "") + ellipsis
 }
+
+// Clock is a time of day for people: "15:04:05 UTC".
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }

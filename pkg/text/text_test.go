@@ -2,6 +2,7 @@ package text_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -19,4 +20,8 @@ func TestCut(t *testing.T) {
 	assert.Equal(t, "abc...", text.Cut("abcdefg", 6))
 	assert.Equal(t, "aä...", text.Cut("aäöü", 6))
 	assert.Equal(t, "a...", text.Cut("aäöü", 5), "not within a character")
+}
+
+func TestClock(t *testing.T) {
+	assert.Equal(t, "14:05:00 UTC", text.Clock(time.Date(2026, 11, 21, 15, 5, 0, 0, time.FixedZone("CET", 3600))))
 }

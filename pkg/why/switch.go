@@ -8,6 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // addSwitch says of a node that cannot serve the pod what its profile has to do with
@@ -42,14 +43,14 @@ func (c *world) switchText(n *Node) string {
 	if !n.switching {
 		return fmt.Sprintf("a switch of the node to %s is planned (%s); it may offer other devices afterwards.", to, far.During(c.in.Now))
 	}
-	text := fmt.Sprintf("the node is being switched to %s (%s); its GPUs are available again when the switch ends", to, far.During(c.in.Now))
+	said := fmt.Sprintf("the node is being switched to %s (%s); its GPUs are available again when the switch ends", to, far.During(c.in.Now))
 	if far.State == v1alpha1.RollingBack {
-		text = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s); its GPUs are available again when the switch ends", to, far.During(c.in.Now))
+		said = fmt.Sprintf("the node is being rolled back, because %s could not be applied (%s); its GPUs are available again when the switch ends", to, far.During(c.in.Now))
 	}
 	if far.Deadline != nil {
-		text += fmt.Sprintf(", and this step ends at %s at the latest", cluster.Clock(*far.Deadline))
+		said += fmt.Sprintf(", and this step ends at %s at the latest", text.Clock(*far.Deadline))
 	}
-	return text + "."
+	return said + "."
 }
 
 // taintedFor tells whether taints of a switch keep the pod from the node or from

@@ -1,4 +1,4 @@
-package controller
+package drain
 
 import (
 	"context"
@@ -11,6 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // Holder is a pod, or something else that a claim is reserved for, that holds devices
@@ -37,29 +40,41 @@ type Holder struct {
 // overdue is how long after its time the end of a pod is taken for one that hangs.
 const overdue = 5 * time.Second
 
-// text says who is in the way at a time, and why.
-func (h *Holder) text(now time.Time) string {
+// mostFinalizers is how many finalizers are named; the rest is counted.
+const mostFinalizers = 5
+
+// mostBlockerText is how much is written down of why a pod cannot leave.
+const mostBlockerText = 1024
+
+// Text says who is in the way at a time, and why.
+func (h *Holder) Text(now time.Time) string {
 	what := strings.Join(h.Devices, ", ")
 	if h.Pod == nil {
 		return fmt.Sprintf("%s holds %s for claim %s and cannot be evicted", h.Other, what, h.Claim)
 	}
-	text := fmt.Sprintf("pod %s (%s)", h.Pod.NamespacedName, what)
+	who := fmt.Sprintf("pod %s (%s)", h.Pod.NamespacedName, what)
 	switch {
 	case h.Pod.Ending != nil && len(h.Pod.Finalizers) == 0 && now.After(h.Pod.Ending.Add(overdue)):
-		return fmt.Sprintf("%s should have been gone by %s: do the node's kubelet and its plugin run, and what do the pod's events say?", text, clockText(*h.Pod.Ending))
+		return fmt.Sprintf("%s should have been gone by %s: do the node's kubelet and its plugin run, and what do the pod's events say?", who, text.Clock(*h.Pod.Ending))
 	case h.Pod.Over:
-		return text + " has ended, and its claim is being released"
+		return who + " has ended, and its claim is being released"
 	case h.Pod.Ending != nil && len(h.Pod.Finalizers) > 0:
-		return fmt.Sprintf("%s is ending, and finalizers keep it: %s", text, list(h.Pod.Finalizers))
+		return fmt.Sprintf("%s is ending, and finalizers keep it: %s", who, text.List(h.Pod.Finalizers, mostFinalizers))
 	case h.Pod.Ending != nil:
-		return fmt.Sprintf("%s is ending, and has %d s for it", text, h.Pod.Grace)
+		return fmt.Sprintf("%s is ending, and has %d s for it", who, h.Pod.Grace)
 	case h.Pod.Refused != "":
-		text += " is not evicted: " + h.Pod.Refused
+		who += " is not evicted: " + h.Pod.Refused
 	}
 	if h.Tolerates {
-		text += "; its claim tolerates the taint"
+		who += "; its claim tolerates the taint"
 	}
-	return text
+	return who
+}
+
+// Blocker is the holder as a switch's status names it, with why it does not leave. The
+// holder is a pod.
+func (h *Holder) Blocker(why string) v1alpha1.Blocker {
+	return v1alpha1.Blocker{Namespace: h.Pod.Namespace, Name: h.Pod.Name, UID: h.Pod.UID, Message: text.Cut(why, mostBlockerText)}
 }
 
 // asked tells whether the pod can be asked to leave, and has not been. With force it is
@@ -71,20 +86,20 @@ func (h *Holder) asked(now time.Time, force bool) bool {
 	return h.Pod.Ending == nil || force && h.Pod.Ending.Sub(now) > forcedGrace
 }
 
-// holders finds who is in the way on GPUs of a node. A claim that nobody has reserved
-// is not: nothing of it is on the node.
-func (r *Reconciler) holders(ctx context.Context, pods *podReader, gpus []string, keeps map[string]bool) ([]Holder, error) {
-	claims, err := r.claimsOn(ctx, pods)
+// Holders finds who is in the way on GPUs, beside those who hold a device that is kept. A
+// claim that nobody has reserved is not: nothing of it is on the node.
+func (v *View) Holders(ctx context.Context, gpus []string, keeps map[string]bool) ([]Holder, error) {
+	claims, err := v.claims(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []Holder
 	for _, c := range claims {
-		u := useOf(c, pods.node, gpus, keeps)
+		u := useOf(c, v.pods.node, gpus, keeps)
 		if len(u.devices) == 0 {
 			continue
 		}
-		found, err := usersOf(ctx, u, pods)
+		found, err := usersOf(ctx, u, v.pods)
 		if err != nil {
 			return nil, err
 		}
@@ -92,25 +107,25 @@ func (r *Reconciler) holders(ctx context.Context, pods *podReader, gpus []string
 	}
 	for i := range all {
 		if all[i].Pod != nil {
-			all[i].Pod.Refused = r.evictions.refused(all[i].Pod.UID)
+			all[i].Pod.Refused = v.drainer.refusals.refused(all[i].Pod.UID)
 		}
 	}
 	slices.SortFunc(all, func(a, b Holder) int { return strings.Compare(a.key(), b.key()) })
 	return all, nil
 }
 
-// claimsOn are the claims that have devices of the pods' node: those that the cache
-// knows, and those of the node's pods that it does not know yet.
-func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
+// claims are those that have devices of the node: those that the cache knows, and those of
+// the node's pods that it does not know yet.
+func (v *View) claims(ctx context.Context) (map[types.NamespacedName]*resourceapi.ResourceClaim, error) {
 	claims := map[types.NamespacedName]*resourceapi.ResourceClaim{}
 	var found resourceapi.ResourceClaimList
-	if err := r.Client.List(ctx, &found, client.MatchingFields{nodeIndex: pods.node}); err != nil {
-		return nil, fmt.Errorf("list the ResourceClaims that have devices of node %s: %w", pods.node, err)
+	if err := v.drainer.Client.List(ctx, &found, client.MatchingFields{NodeIndex: v.pods.node}); err != nil {
+		return nil, fmt.Errorf("list the ResourceClaims that have devices of node %s: %w", v.pods.node, err)
 	}
 	for i := range found.Items {
 		claims[client.ObjectKeyFromObject(&found.Items[i])] = &found.Items[i]
 	}
-	there, err := pods.byClaim(ctx)
+	there, err := v.pods.byClaim(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +133,11 @@ func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader) (map[types.N
 		if claims[name] != nil {
 			continue
 		}
-		c, err := r.claimNow(ctx, name)
+		c, err := v.drainer.claimNow(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if c != nil && slices.Contains(nodesOf(c), pods.node) {
+		if c != nil && slices.Contains(NodesOf(c), v.pods.node) {
 			claims[name] = c
 		}
 	}
@@ -132,14 +147,14 @@ func (r *Reconciler) claimsOn(ctx context.Context, pods *podReader) (map[types.N
 // claimNow reads the claim of a pod that is on a node from the API server, where the
 // cache has it without devices or not at all: a claim has some before its pod is there,
 // so the cache is late. Nil: there is nothing that the cache does not know.
-func (r *Reconciler) claimNow(ctx context.Context, name types.NamespacedName) (*resourceapi.ResourceClaim, error) {
+func (d *Drainer) claimNow(ctx context.Context, name types.NamespacedName) (*resourceapi.ResourceClaim, error) {
 	var c resourceapi.ResourceClaim
-	err := r.Client.Get(ctx, name, &c)
+	err := d.Client.Get(ctx, name, &c)
 	if err == nil && c.Status.Allocation != nil {
 		return nil, nil
 	}
 	if client.IgnoreNotFound(err) == nil {
-		err = r.Reader.Get(ctx, name, &c)
+		err = d.Reader.Get(ctx, name, &c)
 	}
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -1,4 +1,4 @@
-package controller
+package drain
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,113 +16,54 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const (
-	// firstEvictionRetry and lastEvictionRetry are how long a pod is left alone after
-	// its eviction was refused: the wait doubles from one to the other.
-	firstEvictionRetry = 2 * time.Second
-	lastEvictionRetry  = 30 * time.Second
-	// forcedGrace is how long a pod that is deleted by force may take at most. Its own
-	// grace period is the tenant's to choose, and could be years.
-	forcedGrace = time.Minute
-)
+// forcedGrace is how long a pod that is deleted by force may take at most. Its own grace
+// period is the tenant's to choose, and could be years.
+const forcedGrace = time.Minute
 
-// evictions remembers what was refused, so that no pod is asked all the time. What it
-// forgets with the controller is asked once more.
-type evictions struct {
-	// mu guards refusals.
-	mu       sync.Mutex
-	refusals map[types.UID]refusal
-}
-
-type refusal struct {
-	why  string
-	next time.Time
-	wait time.Duration
-}
-
-// refused is why a pod was not evicted, empty: it was not refused.
-func (e *evictions) refused(uid types.UID) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.refusals[uid].why
-}
-
-// due tells whether a pod may be asked again.
-func (e *evictions) due(uid types.UID, now time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !now.Before(e.refusals[uid].next)
-}
-
-// note remembers a refusal. The server may have said how long to wait.
-func (e *evictions) note(uid types.UID, why string, now time.Time, asked time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.refusals == nil {
-		e.refusals = map[types.UID]refusal{}
-	}
-	r := e.refusals[uid]
-	r.why = why
-	r.wait = min(max(firstEvictionRetry, r.wait*2), lastEvictionRetry)
-	r.next = now.Add(min(max(r.wait, asked), lastEvictionRetry))
-	e.refusals[uid] = r
-	for other, r := range e.refusals {
-		if now.Sub(r.next) > time.Hour {
-			delete(e.refusals, other)
-		}
-	}
-}
-
-func (e *evictions) forget(uid types.UID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.refusals, uid)
-}
-
-// evict asks pods to leave, each once. Pods of DaemonSets are asked, too: the taint
-// keeps their successors off the GPU, not off the node. Who has admin access is asked
-// when all others have left: monitoring shows the drain. It returns how many said yes.
-func (r *Reconciler) evict(ctx context.Context, profile string, holders []Holder, force bool) (int32, error) {
-	var left int32
+// Evict asks pods to leave, each once, or with force deletes them. Pods of DaemonSets are
+// asked, too: the taint keeps their successors off the GPU, not off the node. Who has
+// admin access is asked when all others have left: monitoring shows the drain. It returns
+// the pods that leave, also with an error.
+func (d *Drainer) Evict(ctx context.Context, holders []Holder, force bool) ([]*Pod, error) {
+	var leave []*Pod
 	var errs []error
 	asked := map[types.UID]bool{}
-	now := r.Clock.Now()
+	now := d.Clock.Now()
 	tenants := slices.ContainsFunc(holders, func(h Holder) bool { return !h.Admin })
 	for i := range holders {
 		h := &holders[i]
-		if tenants && h.Admin || !h.asked(now, force) || asked[h.Pod.UID] || !force && !r.evictions.due(h.Pod.UID, now) {
+		if tenants && h.Admin || !h.asked(now, force) || asked[h.Pod.UID] || !force && !d.refusals.due(h.Pod.UID, now) {
 			continue
 		}
 		asked[h.Pod.UID] = true
-		gone, err := r.evictOne(ctx, h.Pod, force)
+		gone, err := d.evictOne(ctx, h.Pod, force)
 		if gone {
-			left++
-			r.evictions.forget(h.Pod.UID)
-			r.tellPod(h.Pod, profile, force)
+			leave = append(leave, h.Pod)
+			d.refusals.forget(h.Pod.UID)
 		}
 		errs = append(errs, err)
 	}
-	return left, errors.Join(errs...)
+	return leave, errors.Join(errs...)
 }
 
 // evictOne asks one pod. A refusal is no error.
-func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, error) {
-	err := r.ask(ctx, p, force, false)
+func (d *Drainer) evictOne(ctx context.Context, p *Pod, force bool) (bool, error) {
+	err := d.ask(ctx, p, force, false)
 	switch {
 	case err == nil:
 		outcome := "evicted"
 		if force {
 			outcome = "forced"
 		}
-		r.metrics.evictions.WithLabelValues(outcome).Inc()
+		d.Count(outcome)
 		return true, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It is gone, or another of that name is there.
 		return false, nil
 	case refused(err):
-		r.metrics.evictions.WithLabelValues("refused").Inc()
+		d.Count("refused")
 		seconds, _ := apierrors.SuggestsClientDelay(err)
-		r.evictions.note(p.UID, refusalText(err), r.Clock.Now(), time.Duration(seconds)*time.Second)
+		d.refusals.note(p.UID, refusalText(err), d.Clock.Now(), time.Duration(seconds)*time.Second)
 		return false, nil
 	}
 	return false, fmt.Errorf("evict pod %s, which holds a GPU that changes: %w", p.NamespacedName, err)
@@ -131,7 +71,7 @@ func (r *Reconciler) evictOne(ctx context.Context, p *Pod, force bool) (bool, er
 
 // ask evicts a pod, or with force deletes it. A dry run does everything but that: budgets
 // and webhooks are asked, and nothing changes.
-func (r *Reconciler) ask(ctx context.Context, p *Pod, force, dry bool) error {
+func (d *Drainer) ask(ctx context.Context, p *Pod, force, dry bool) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
 	if force {
 		options := []client.DeleteOption{client.Preconditions{UID: &p.UID}}
@@ -141,7 +81,7 @@ func (r *Reconciler) ask(ctx context.Context, p *Pod, force, dry bool) error {
 		if dry {
 			options = append(options, client.DryRunAll)
 		}
-		return r.Client.Delete(ctx, pod, options...)
+		return d.Client.Delete(ctx, pod, options...)
 	}
 	eviction := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
@@ -152,7 +92,7 @@ func (r *Reconciler) ask(ctx context.Context, p *Pod, force, dry bool) error {
 		eviction.DeleteOptions.DryRun = []string{metav1.DryRunAll}
 		options = append(options, client.DryRunAll)
 	}
-	return r.Client.SubResource("eviction").Create(ctx, pod, eviction, options...)
+	return d.Client.SubResource("eviction").Create(ctx, pod, eviction, options...)
 }
 
 // refused tells whether an error is the server's answer to an eviction, not that it could

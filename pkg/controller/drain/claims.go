@@ -1,4 +1,4 @@
-package controller
+package drain
 
 import (
 	"slices"
@@ -13,11 +13,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// nodeIndex is the name of the index of claims by the nodes that they have devices of.
-const nodeIndex = "node"
+// NodeIndex is the name of the index of claims by the nodes that they have devices of.
+const NodeIndex = "node"
 
-// nodesOf are the nodes that a claim has devices of ours of.
-func nodesOf(o client.Object) []string {
+// NodesOf are the nodes that a claim has devices of ours of.
+func NodesOf(o client.Object) []string {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok || c.Status.Allocation == nil {
 		return nil
@@ -32,8 +32,8 @@ func nodesOf(o client.Object) []string {
 	return nodes
 }
 
-// trimClaim leaves of a claim what holders are found by: a cluster may have very many.
-func trimClaim(o any) (any, error) {
+// TrimClaim leaves of a claim what holders are found by: a cluster may have very many.
+func TrimClaim(o any) (any, error) {
 	c, ok := o.(*resourceapi.ResourceClaim)
 	if !ok {
 		return o, nil
@@ -44,7 +44,7 @@ func trimClaim(o any) (any, error) {
 		// That it has something is known also of one that has nothing of ours.
 		out.Status.Allocation = &resourceapi.AllocationResult{}
 	}
-	if len(nodesOf(c)) == 0 {
+	if len(NodesOf(c)) == 0 {
 		return out, nil
 	}
 	for _, o := range podOwners(c) {

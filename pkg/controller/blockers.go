@@ -1,0 +1,84 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// tryEvictions finds who could not leave, before anybody is asked to.
+func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
+	if f.Unseen != "" {
+		return nil
+	}
+	f.Blockers, err = r.drainer.Blockers(ctx, f.Holders, gpuNode.Status.Switch.Policy.AfterDeadline == v1alpha1.Force)
+	if err != nil {
+		f.Unseen = err.Error()
+	}
+	return err
+}
+
+// lookAtBlockers finds which blockers of a failed switch still block it, from time to
+// time. A dry run disturbs nobody.
+func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) error {
+	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
+	if sw == nil || len(sw.Blockers) == 0 || report == nil {
+		return nil
+	}
+	if !r.blockersDue(gpuNode) {
+		f.LookAgain = r.memory.lookAt(gpuNode.Name)
+		return nil
+	}
+	f.LookAgain = r.memory.looked(gpuNode.Name, r.Clock.Now())
+	for i := range sw.Blockers {
+		b := &sw.Blockers[i]
+		if b.UID == "" {
+			if heldByAny(report, b.Name) {
+				f.Blockers = append(f.Blockers, *b)
+			}
+			continue
+		}
+		still, err := r.drainer.StillBlocks(ctx, b, sw.Policy.AfterDeadline == v1alpha1.Force)
+		if err != nil {
+			f.Blockers = nil
+			return err
+		}
+		if still != nil {
+			f.Blockers = append(f.Blockers, *still)
+		}
+	}
+	f.Looked = true
+	return nil
+}
+
+// blockersDue tells whether it is time to look at the blockers of a failed switch. What
+// the node holds is in its report, and costs nothing to look at.
+func (r *Reconciler) blockersDue(gpuNode *v1alpha1.GPUNode) bool {
+	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
+	if sw == nil || len(sw.Blockers) == 0 || report == nil {
+		return false
+	}
+	now := r.Clock.Now()
+	if sw.Retry != nil && now.Before(sw.Retry.Time) {
+		return false
+	}
+	released := func(b v1alpha1.Blocker) bool { return b.UID == "" && !heldByAny(report, b.Name) }
+	return !now.Before(r.memory.lookAt(gpuNode.Name)) || slices.ContainsFunc(sw.Blockers, released)
+}
+
+func heldByAny(report *v1alpha1.NodeReport, device string) bool {
+	return slices.ContainsFunc(report.GPUs, func(c v1alpha1.GPUReport) bool { return slices.Contains(c.Held, device) })
+}
+
+// blockedBy is whether a switch of a node is blocked by somebody, as far as the cache
+// knows.
+func (r *Reconciler) blockedBy(ctx context.Context, node string) bool {
+	var gpuNode v1alpha1.GPUNode
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &gpuNode); err != nil {
+		return false
+	}
+	return gpuNode.Status.State == v1alpha1.Failed && gpuNode.Status.Switch != nil && len(gpuNode.Status.Switch.Blockers) > 0
+}

@@ -1,0 +1,50 @@
+package drain
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+func TestTheCacheKeepsLittleOfAClaim(t *testing.T) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "n", UID: "u", Annotations: map[string]string{"much": "text"}}}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}}
+	c.Spec.Devices.Requests = make([]resourceapi.DeviceRequest, 8)
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p"}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+		{Driver: "other", Pool: "x"},
+		{Request: "r", Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Key: "k"}, {Operator: resourceapi.DeviceTolerationOpExists}}},
+	}}}
+	got, err := TrimClaim(c)
+	require.NoError(t, err)
+	trimmed := got.(*resourceapi.ResourceClaim)
+	assert.Empty(t, trimmed.Annotations)
+	assert.Empty(t, trimmed.Spec)
+	assert.True(t, ofOnePod(trimmed, []types.UID{"p"}))
+	assert.Equal(t, c.Status.ReservedFor, trimmed.Status.ReservedFor)
+	assert.Equal(t, []resourceapi.DeviceRequestAllocationResult{
+		{Driver: gpu.DriverName, Pool: "a", Device: "d", Tolerations: []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}},
+	}, trimmed.Status.Allocation.Devices.Results)
+	assert.Equal(t, []string{"a"}, NodesOf(trimmed))
+	again, err := TrimClaim(trimmed)
+	require.NoError(t, err)
+	assert.Equal(t, trimmed, again)
+
+	c.Status.Allocation.Devices.Results = c.Status.Allocation.Devices.Results[:1]
+	got, err = TrimClaim(c)
+	require.NoError(t, err)
+	assert.Equal(t, &resourceapi.AllocationResult{}, got.(*resourceapi.ResourceClaim).Status.Allocation, "of other drivers' claims it is known that they have something")
+	c.Status.Allocation = nil
+	got, err = TrimClaim(c)
+	require.NoError(t, err)
+	assert.Nil(t, got.(*resourceapi.ResourceClaim).Status.Allocation)
+	same, err := TrimClaim("a tombstone")
+	require.NoError(t, err)
+	assert.Equal(t, "a tombstone", same)
+}

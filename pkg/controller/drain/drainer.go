@@ -1,0 +1,62 @@
+package drain
+
+import (
+	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Drainer finds who holds devices, and asks pods to leave. It is safe for concurrent use.
+type Drainer struct {
+	// Client reads claims from a cache with the index NodeIndex, and writes; Reader reads
+	// from the API server.
+	Client client.Client
+	Reader client.Reader
+	Clock  clock.PassiveClock
+	// Count counts the answers to evictions: evicted, refused, forced.
+	Count func(answer string)
+
+	refusals refusals
+}
+
+// On looks at a node. The node's pods are read once, by the first question about them.
+func (d *Drainer) On(node string) *View {
+	return &View{drainer: d, pods: &podReader{Reader: d.Reader, node: node}}
+}
+
+// View is who is on a node at a time.
+type View struct {
+	drainer *Drainer
+	pods    *podReader
+}
+
+// Clients are the pods of paused clients that are on the node still. Any tenant can write
+// such a nodeSelector, so only pods in the namespaces of clients count, and of those only
+// DaemonSets': no other pod ends because a label of its node changes.
+func (v *View) Clients(ctx context.Context, paused map[string]string, namespaces []string) ([]string, error) {
+	if len(paused) == 0 {
+		return nil, nil
+	}
+	there, err := v.pods.onNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, pod := range there {
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || owner.Kind != "DaemonSet" || !slices.Contains(namespaces, pod.Namespace) {
+			continue
+		}
+		for key := range pod.Spec.NodeSelector {
+			if _, ok := paused[key]; ok && !over(pod) {
+				names = append(names, pod.Namespace+"/"+pod.Name)
+				break
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

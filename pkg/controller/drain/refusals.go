@@ -1,0 +1,68 @@
+package drain
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// firstEvictionRetry and lastEvictionRetry are how long a pod is left alone after its
+// eviction was refused: the wait doubles from one to the other.
+const (
+	firstEvictionRetry = 2 * time.Second
+	lastEvictionRetry  = 30 * time.Second
+)
+
+// refusals remembers what was refused, so that no pod is asked all the time. What it
+// forgets with the controller is asked once more.
+type refusals struct {
+	// mu guards byPod.
+	mu    sync.Mutex
+	byPod map[types.UID]refusal
+}
+
+type refusal struct {
+	why  string
+	next time.Time
+	wait time.Duration
+}
+
+// refused is why a pod was not evicted, empty: it was not refused.
+func (e *refusals) refused(uid types.UID) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.byPod[uid].why
+}
+
+// due tells whether a pod may be asked again.
+func (e *refusals) due(uid types.UID, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !now.Before(e.byPod[uid].next)
+}
+
+// note remembers a refusal. The server may have said how long to wait.
+func (e *refusals) note(uid types.UID, why string, now time.Time, asked time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byPod == nil {
+		e.byPod = map[types.UID]refusal{}
+	}
+	r := e.byPod[uid]
+	r.why = why
+	r.wait = min(max(firstEvictionRetry, r.wait*2), lastEvictionRetry)
+	r.next = now.Add(min(max(r.wait, asked), lastEvictionRetry))
+	e.byPod[uid] = r
+	for other, r := range e.byPod {
+		if now.Sub(r.next) > time.Hour {
+			delete(e.byPod, other)
+		}
+	}
+}
+
+func (e *refusals) forget(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.byPod, uid)
+}

@@ -12,8 +12,9 @@ run() ( # DIRECTORY
 )
 
 without() { # GATE [gates that depend on it]
-  local dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00
+  dir=$E2E_CLUSTER_DIR-${E2E_SLOT}00 # not local: the trap is run outside
   trap '[ "${KEEP:-}" = 1 ] || bin/cluster down --dir "$dir"' EXIT
+  bin/cluster down --dir "$dir" >/dev/null
   test/up.sh "$dir" h100x8 "$(IFS=,; echo "${*/%/=false}")" || return 1
   TRANCHE_E2E_RESTRICTED=$1 run "$dir"
 }

@@ -13,10 +13,14 @@ fi
 
 export E2E_CLUSTER_DIR=${E2E_CLUSTER_DIR:-$PWD/.cluster-e2e}
 results=$E2E_CLUSTER_DIR-results
+# Debian's limit of 128 is not enough for a dozen kubelets and containerds.
+inotify=/proc/sys/fs/inotify/max_user_instances
+instances=$(cat $inotify)
 finish() {
   code=$?
   trap - EXIT INT TERM
   [ "$code" = 0 ] || code=1
+  echo "$instances" >$inotify
   for dir in "$E2E_CLUSTER_DIR"-[0-9]*; do
     [ -d "$dir" ] || continue
     if [ "${KEEP:-}" = 1 ]; then
@@ -48,6 +52,7 @@ mkdir -p "$results"
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+[ "$instances" -ge 1024 ] || echo 1024 >$inotify
 
 wanted=$(tests | grep -E -- "${1:-.}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
 echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-3} clusters …"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // config is what flags say.
@@ -27,7 +28,7 @@ type config struct {
 func defaults() controller.Options {
 	return controller.Options{
 		MaxUnavailable: "1",
-		Deadlines:      controller.DefaultDeadlines(),
+		Deadlines:      state.DefaultDeadlines(),
 		Policy: v1alpha1.SwitchPolicy{
 			DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute},
 			AfterDeadline: v1alpha1.GiveUp,

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 func deploymentOf(t *testing.T, objects []runtime.Object) *appsv1.Deployment {
@@ -54,7 +55,7 @@ func TestControllerFlags(t *testing.T) {
 			assert.Contains(t, source, `"`+strings.TrimPrefix(flag, "--")+`"`, "no flag of the program")
 		}
 	}
-	d := controller.DefaultDeadlines()
+	d := state.DefaultDeadlines()
 	for flag, want := range map[string]time.Duration{
 		"--planning-deadline": d.Planning, "--taint-deadline": d.Tainted, "--force-deadline": d.Force, "--client-deadline": d.Clients,
 		"--apply-deadline": d.Applying, "--reboot-deadline": d.Rebooting, "--verify-deadline": d.Verifying, "--roll-back-deadline": d.RollingBack,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/cluster"
-	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // TestWordsOfTheController: what is read here is what the controller writes. It is
@@ -20,12 +20,12 @@ func TestWordsOfTheController(t *testing.T) {
 	n.Status.Node = &v1alpha1.NodeReport{Count: 1, GPUs: []v1alpha1.GPUReport{g}, Applied: "old"}
 	n.Status.Applied = &v1alpha1.Wish{Profile: "spx", Source: v1alpha1.FromLabel, Hash: "old"}
 	pause := false
-	choice := controller.Choice{
+	choice := state.Choice{
 		Wish:   &v1alpha1.Wish{Profile: "cpx", Source: v1alpha1.FromLabel, Hash: "new"},
 		Policy: v1alpha1.SwitchPolicy{DrainDeadline: &metav1.Duration{Duration: 10 * time.Minute}, AfterDeadline: v1alpha1.GiveUp, PauseClients: &pause},
 	}
-	machine := &controller.Machine{Deadlines: controller.DefaultDeadlines()}
-	step := machine.Next(n, &controller.Facts{Now: now, Choice: choice})
+	machine := &state.Machine{Deadlines: state.DefaultDeadlines()}
+	step := machine.Next(n, &state.Facts{Now: now, Choice: choice})
 	n.Status = step.Status
 	far := cluster.ProgressOf(n)
 	assert.Equal(t, "profile spx → cpx", far.Title())
@@ -34,7 +34,7 @@ func TestWordsOfTheController(t *testing.T) {
 
 	n.Status.Node.Task = &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskRefused,
 		Reason: v1alpha1.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}
-	n.Status = machine.Next(n, &controller.Facts{Now: now, Choice: choice}).Status
+	n.Status = machine.Next(n, &state.Facts{Now: now, Choice: choice}).Status
 	far = cluster.ProgressOf(n)
 	assert.Equal(t, "Failed 0s ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a has no mode CPX. The node is unchanged, with profile spx. "+
 		"It is retried when the profile, its policy, the GPUs or the plugin's settings change.", far.Sentences(now)[0].Text)

@@ -7,10 +7,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // tryEvictions finds who could not leave, before anybody is asked to.
-func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
+func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) (err error) {
 	if f.Unseen != "" {
 		return nil
 	}
@@ -23,7 +24,7 @@ func (r *Reconciler) tryEvictions(ctx context.Context, gpuNode *v1alpha1.GPUNode
 
 // lookAtBlockers finds which blockers of a failed switch still block it, from time to
 // time. A dry run disturbs nobody.
-func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) error {
+func (r *Reconciler) lookAtBlockers(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) error {
 	sw, report := gpuNode.Status.Switch, gpuNode.Status.Node
 	if sw == nil || len(sw.Blockers) == 0 || report == nil {
 		return nil

@@ -11,23 +11,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // facts puts in force and looks at what the node's state needs. What could not be done
 // or seen is an error, and in the facts, too, where there are any: a state ends at its
 // deadline whatever is refused to the controller.
-func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*Facts, error) {
+func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (*state.Facts, error) {
 	choice, err := r.choice(ctx, r.Client, gpuNode, node)
 	if err != nil {
 		return nil, err
 	}
-	f := &Facts{Now: r.Clock.Now(), Choice: choice, Evicted: r.memory.evicted(gpuNode.Name, 0)}
+	f := &state.Facts{Now: r.Clock.Now(), Choice: choice, Evicted: r.memory.evicted(gpuNode.Name, 0)}
 	s := &gpuNode.Status
 	var errs []error
 	if s.OrdersTaints() {
 		r.Budget.Hold(gpuNode.Name)
 	}
-	if enforced(s) {
+	if state.Enforced(s) {
 		err = r.enforce(ctx, gpuNode, node)
 		f.Tainted = err == nil
 		if err != nil {
@@ -38,14 +39,14 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	switch s.State {
 	case v1alpha1.Planning, v1alpha1.Waiting:
 		f.Pausable = pausable(node.Labels, r.PauseLabels)
-		if s.State == v1alpha1.Waiting || planChanges(s) {
+		if s.State == v1alpha1.Waiting || state.PlanChanges(s) {
 			if err := r.countNodes(ctx); err != nil {
 				return nil, err
 			}
 			f.Granted, f.Others = r.Budget.Take(gpuNode.Name)
 		}
 	case v1alpha1.Tainted:
-		if drainPlan(s.Switch, s.Node) != nil {
+		if state.PlanStands(s) {
 			errs = append(errs, r.lookAtPods(ctx, gpuNode, f), r.tryEvictions(ctx, gpuNode, f))
 		}
 	case v1alpha1.Draining:
@@ -53,26 +54,15 @@ func (r *Reconciler) facts(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	case v1alpha1.Failed:
 		errs = append(errs, r.lookAtBlockers(ctx, gpuNode, f))
 	case v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
-		if s.Node != nil && answered(s) {
+		if s.Node != nil && state.Answered(s) {
 			errs = append(errs, r.verify(ctx, gpuNode, f))
 		}
 	}
 	return f, errors.Join(errs...)
 }
 
-// planChanges tells whether the plugin has planned a change that disturbs GPUs.
-func planChanges(s *v1alpha1.GPUNodeStatus) bool {
-	return s.Switch != nil && s.Node != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID &&
-		s.Node.Task.Phase == v1alpha1.TaskPlanned && len(s.Node.Task.Changes) > 0
-}
-
-// answered tells whether the plugin says that it is done.
-func answered(s *v1alpha1.GPUNodeStatus) bool {
-	return s.Switch != nil && s.Node.Task != nil && s.Node.Task.Switch == s.Switch.ID && s.Node.Task.Phase == v1alpha1.TaskDone
-}
-
 // lookAtPods finds who is on the GPUs that change.
-func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) (err error) {
+func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) (err error) {
 	sw := gpuNode.Status.Switch
 	on := r.drainer.On(gpuNode.Name)
 	f.Unseen = ""
@@ -81,7 +71,7 @@ func (r *Reconciler) lookAtPods(ctx context.Context, gpuNode *v1alpha1.GPUNode, 
 			f.Unseen = err.Error()
 		}
 	}()
-	gpus, keeps := drained(sw, gpuNode.Status.Node)
+	gpus, keeps := state.Drained(sw, gpuNode.Status.Node)
 	f.Holders, err = on.Holders(ctx, gpus, keeps)
 	if err != nil {
 		return err
@@ -113,43 +103,38 @@ func (r *Reconciler) countNodes(ctx context.Context) error {
 // liveChoice is choice by what the API server has now. What begins or gives up a switch
 // must not be decided by a cache, which may be late: a controller that has just begun to
 // lead would take a node back to a profile of before.
-func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) (Choice, error) {
+func (r *Reconciler) liveChoice(ctx context.Context, gpuNode *v1alpha1.GPUNode) (state.Choice, error) {
 	var node corev1.Node
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: gpuNode.Name}, &node); client.IgnoreNotFound(err) != nil {
-		return Choice{}, fmt.Errorf("read node %s: %w", gpuNode.Name, err)
+		return state.Choice{}, fmt.Errorf("read node %s: %w", gpuNode.Name, err)
 	}
 	return r.choice(ctx, r.Reader, gpuNode, &node)
 }
 
 // choice looks up the profile that counts for a node.
-func (r *Reconciler) choice(ctx context.Context, from client.Reader, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (Choice, error) {
+func (r *Reconciler) choice(ctx context.Context, from client.Reader, gpuNode *v1alpha1.GPUNode, node *corev1.Node) (state.Choice, error) {
 	if node.UID == "" {
-		// Its labels are not known. A node that registers anew is without them for a
-		// moment, and must not be switched for that.
-		return Choice{
-			Policy: withDefaults(nil, r.Policy), Keep: v1alpha1.ReasonNodeNotFound,
-			Message: "there is no node of that name, so nobody knows what its labels want",
-		}, nil
+		return state.WithoutNode(r.Policy), nil
 	}
-	n := namedBy(gpuNode, node.Labels)
-	name, source := n.profile()
+	n := state.NamedBy(gpuNode, node.Labels)
+	name, source := n.Profile()
 	var profile v1alpha1.PartitionProfile
 	err := from.Get(ctx, client.ObjectKey{Name: name}, &profile)
 	if err == nil {
-		return choose(n, &profile, nil, r.Policy), nil
+		return state.Choose(n, &profile, nil, r.Policy), nil
 	}
 	if !apierrors.IsNotFound(err) {
-		return Choice{}, fmt.Errorf("read PartitionProfile %s: %w", name, err)
+		return state.Choice{}, fmt.Errorf("read PartitionProfile %s: %w", name, err)
 	}
 	var others []string
 	if source != v1alpha1.FromDefault {
 		var all v1alpha1.PartitionProfileList
 		if err := from.List(ctx, &all); err != nil {
-			return Choice{}, fmt.Errorf("list the PartitionProfiles: %w", err)
+			return state.Choice{}, fmt.Errorf("list the PartitionProfiles: %w", err)
 		}
 		for i := range all.Items {
 			others = append(others, all.Items[i].Name)
 		}
 	}
-	return choose(n, nil, others, r.Policy), nil
+	return state.Choose(n, nil, others, r.Policy), nil
 }

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/controller/drain"
 )
 
 // The scheduler gives a pod whose claim has a device already to that device, whatever
@@ -99,20 +98,6 @@ func TestAClaimOfOnePodKeepsTheNodeOpen(t *testing.T) {
 	assert.False(t, hasNodeTaint(w.node("node-a")), "only the GPUs that change are disturbed")
 	w.run("node-a", time.Minute, inProfile("cpx"))
 	assert.Zero(t, w.writes["patch *v1.Node"])
-}
-
-func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *testing.T) {
-	m := &Machine{Deadlines: DefaultDeadlines()}
-	h := webPod()
-	h.Outlives = true
-	n := inState(v1alpha1.Draining)
-	f := after(time.Second, func(f *Facts) { f.Holders = []drain.Holder{h} })
-	step := m.Next(n, f)
-	assert.True(t, step.Status.Switch.NodeTaint)
-	assert.False(t, step.Evict)
-	assert.Equal(t, f.Now, step.Wake)
-	n.Status = step.Status
-	assert.True(t, m.Next(n, f).Evict)
 }
 
 // A GPU is not changed under a pod that the cache does not know of yet: its claim would

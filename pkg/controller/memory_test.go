@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -38,7 +39,10 @@ func decoded[T any](t testing.TB, o *T) *T {
 // fullGPUNode is a GPUNode of eight GPUs cut in seven, each of them held, with a long
 // history.
 func fullGPUNode(name string) *v1alpha1.GPUNode {
-	n := inState(v1alpha1.Draining)
+	wish := v1alpha1.Wish{Profile: "new", Source: v1alpha1.FromLabel, Hash: "hash-new"}
+	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Node: &v1alpha1.NodeReport{Count: 8, BootID: "boot-1"}}}
+	machine := &state.Machine{Deadlines: state.DefaultDeadlines()}
+	n.Status = machine.Next(n, &state.Facts{Now: noon, Choice: state.Choice{Wish: &wish}}).Status
 	n.Name = name
 	n.Status.Node.GPUs = nil
 	for i := range 8 {
@@ -49,7 +53,7 @@ func fullGPUNode(name string) *v1alpha1.GPUNode {
 		c.Held = c.Partitions
 		n.Status.Node.GPUs = append(n.Status.Node.GPUs, c)
 	}
-	for range keptRecords {
+	for range 10 {
 		n.Status.History = append(n.Status.History, v1alpha1.SwitchRecord{From: "old", To: "new", Result: v1alpha1.ResultFailed, Message: "a message of some length, as people like to read them"})
 	}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:node":{"f:gpus":{}}}}`)}}
@@ -106,12 +110,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-func BenchmarkNext(b *testing.B) {
-	m := &Machine{Deadlines: DefaultDeadlines()}
-	n, f := fullGPUNode("node-a"), after(0, held)
-	for b.Loop() {
-		m.Next(n, f)
-	}
 }

@@ -8,9 +8,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// controlPlaneLabel marks the nodes of the control plane.
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
 // DefaultPauseLabels are the labels by which clients that keep GPUs busy are kept off
 // a node: those of NVIDIA's GPU operator (its components' nodeSelector, and that of
 // clients that join them), and one for everything else. AMD's operator has no such

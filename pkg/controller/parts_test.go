@@ -158,11 +158,3 @@ func TestClientsThatMayBePaused(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "true", "b": "changed", "x": v1alpha1.PausedValue}, n.Labels)
 	assert.False(t, leftover(n, keys))
 }
-
-func TestTextsAreCut(t *testing.T) {
-	assert.Equal(t, "a, b, c, d, e and 2 more", list([]string{"a", "b", "c", "d", "e", "f", "g"}))
-	assert.Equal(t, []string{"a", "b"}, compact([]string{"a", "a", "b", "a"}))
-	assert.Equal(t, "Other", reasonWord("not a reason"))
-	assert.Equal(t, "Other", reasonWord(""))
-	assert.Equal(t, "InUse", reasonWord("InUse"))
-}

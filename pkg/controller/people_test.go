@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 func TestLabelAndSpecThatDisagree(t *testing.T) {
@@ -104,8 +105,8 @@ func TestAnotherOwner(t *testing.T) {
 func TestANodeOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("node-a")
-	w.label("node-a", controlPlaneLabel, "")
-	w.changeNode("node-a", func(n *corev1.Node) { n.Labels = map[string]string{controlPlaneLabel: ""} })
+	w.label("node-a", state.ControlPlaneLabel, "")
+	w.changeNode("node-a", func(n *corev1.Node) { n.Labels = map[string]string{state.ControlPlaneLabel: ""} })
 	w.profile("cpx")
 	w.profile("default")
 	w.wants("node-a", "cpx")

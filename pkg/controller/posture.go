@@ -8,15 +8,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// enforced tells whether a state needs anything on the Node. A switch that waits for the
-// first word of its plugin disturbs nobody yet.
-func enforced(s *v1alpha1.GPUNodeStatus) bool {
-	if !s.OrdersTaints() {
-		return false
-	}
-	return s.State != v1alpha1.Tainted || s.Switch.NodeTaint || planOf(s.Switch, s.Node) != nil
-}
-
 // enforce puts in force what a state needs on the Node: a taint, paused clients. The
 // taints of devices are in the slices, which the node's plugin writes.
 func (r *Reconciler) enforce(ctx context.Context, gpuNode *v1alpha1.GPUNode, node *corev1.Node) error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // Reconciler brings one node after the other a step further.
@@ -28,7 +29,7 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	Events recorder.EventRecorder
 	Budget *Budget
-	Machine
+	state.Machine
 	// Policy has the defaults of what profiles leave open.
 	Policy v1alpha1.SwitchPolicy
 	// PauseLabels are the node labels that are changed to pause clients.
@@ -136,7 +137,7 @@ func (r *Reconciler) quiet(ctx context.Context, gpuNode *v1alpha1.GPUNode, node 
 	if err != nil {
 		return false, time.Time{}, err
 	}
-	f := &Facts{Now: r.Clock.Now(), Choice: choice}
+	f := &state.Facts{Now: r.Clock.Now(), Choice: choice}
 	if gpuNode.Status.State == v1alpha1.Failed {
 		f.LookAgain = r.memory.lookAt(gpuNode.Name)
 	}
@@ -183,7 +184,7 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 }
 
 // changesCourse tells whether a step begins a switch, or gives one up.
-func changesCourse(before *v1alpha1.GPUNodeStatus, step *Step) bool {
+func changesCourse(before *v1alpha1.GPUNodeStatus, step *state.Step) bool {
 	if switchID(&step.Status) == switchID(before) {
 		return false
 	}
@@ -191,7 +192,7 @@ func changesCourse(before *v1alpha1.GPUNodeStatus, step *Step) bool {
 }
 
 // drain asks pods to leave, and looks again who is there.
-func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *Facts, force bool) error {
+func (r *Reconciler) drain(ctx context.Context, gpuNode *v1alpha1.GPUNode, facts *state.Facts, force bool) error {
 	leave, err := r.drainer.Evict(ctx, facts.Holders, force)
 	for _, pod := range leave {
 		r.tellPod(pod, gpuNode.Status.Switch.To.Profile, force)
@@ -212,7 +213,7 @@ func switchID(s *v1alpha1.GPUNodeStatus) string {
 
 // take does what a step says. What is in force outside grows after the state is
 // written, and shrinks before.
-func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *Step, moved bool) error {
+func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *state.Step, moved bool) error {
 	before := gpuNode.Status.DeepCopy()
 	if !step.Status.OrdersTaints() {
 		var tainted *v1alpha1.Switch
@@ -250,7 +251,7 @@ func refusedForGood(err error) bool {
 
 // write writes the status, if it is another. What only tells people how far it is can
 // wait a little.
-func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *Step, urgent bool) error {
+func (r *Reconciler) write(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *state.Step, urgent bool) error {
 	if equality.Semantic.DeepEqual(step.Status, gpuNode.Status) {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/test/race"
 )
 
@@ -78,14 +79,14 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	f := &fleet{world: w, due: map[string]time.Time{}}
 	w.wake, w.list = f.wakeNow, f.lists
 	w.profile("cpx")
-	hash := nothing().Hash
+	nothing := v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
-		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: hash, quick: true}
+		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: nothing.Hash, quick: true}
 		n.changes = func(*v1alpha1.Switch) []v1alpha1.GPUChange { return []v1alpha1.GPUChange{{GPU: gpuA}} }
 		w.nodes[name] = n
 		g := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		g.Status.State, g.Status.Applied = v1alpha1.Idle, nothing()
+		g.Status.State, g.Status.Applied = v1alpha1.Idle, nothing.DeepCopy()
 		g.Status.Node = n.report(w)
 		require.NoError(t, w.api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: "node", Labels: map[string]string{v1alpha1.LabelProfile: "cpx"},

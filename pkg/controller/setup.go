@@ -25,6 +25,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // Options are what flags say.
@@ -32,7 +33,7 @@ type Options struct {
 	// MaxUnavailable is how many nodes may be switched at once: a number or a
 	// percentage of the nodes with GPUs.
 	MaxUnavailable string
-	Deadlines      Deadlines
+	Deadlines      state.Deadlines
 	// Policy has the defaults of what profiles leave open.
 	Policy      v1alpha1.SwitchPolicy
 	PauseLabels []string
@@ -75,7 +76,7 @@ func (o *Options) CacheOptions() cache.Options {
 
 // trimNode leaves of a node what is asked of it.
 func trimNode(pauseLabels []string) func(any) (any, error) {
-	keys := append([]string{v1alpha1.LabelProfile, controlPlaneLabel}, pauseLabels...)
+	keys := append([]string{v1alpha1.LabelProfile, state.ControlPlaneLabel}, pauseLabels...)
 	return func(o any) (any, error) {
 		n, ok := o.(*corev1.Node)
 		if !ok {
@@ -101,7 +102,7 @@ func New(c client.Client, reader client.Reader, o Options, wake func(node string
 	}
 	r := &Reconciler{
 		Client: c, Reader: reader, Clock: o.Clock, Budget: budget,
-		Machine: Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
+		Machine: state.Machine{Deadlines: o.Deadlines}, Policy: o.Policy, PauseLabels: o.PauseLabels, ClientNamespaces: o.ClientNamespaces,
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

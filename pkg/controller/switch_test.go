@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 func TestASwitch(t *testing.T) {
@@ -149,7 +150,7 @@ func TestPodsOfTenantsAreNoPausedClients(t *testing.T) {
 	began := w.clock.Now()
 	w.wants("node-a", "cpx")
 	w.run("node-a", time.Minute, inProfile("cpx"))
-	assert.Less(t, w.clock.Now().Sub(began), DefaultDeadlines().Clients)
+	assert.Less(t, w.clock.Now().Sub(began), state.DefaultDeadlines().Clients)
 	w.clean("node-a")
 }
 

@@ -11,12 +11,13 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // tell says what a node has come to: in the log, in metrics, and by an event where
 // people should know.
-func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *Step) {
+func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before *v1alpha1.GPUNodeStatus, step *state.Step) {
 	log := klog.FromContext(ctx)
 	now := &gpuNode.Status
 	if before.Switch != nil && before.State != v1alpha1.Failed && before.State != v1alpha1.Idle {
@@ -30,21 +31,20 @@ func (r *Reconciler) tell(ctx context.Context, gpuNode *v1alpha1.GPUNode, before
 	case now.State == v1alpha1.Tainted && before.State != v1alpha1.Applying:
 		sw := now.Switch
 		r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchStarted, "Switch",
-			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), profileText(sw.From.Profile), profileText(sw.To.Profile)))
+			fmt.Sprintf("Switching %s from %s to %s", text.List(sw.GPUs, mostNamed), state.ProfileText(sw.From.Profile), state.ProfileText(sw.To.Profile)))
 	case now.State == v1alpha1.RollingBack:
 		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "RollBack",
-			fmt.Sprintf("Rolling back to %s: %s", profileText(now.Switch.From.Profile), now.Switch.Message))
+			fmt.Sprintf("Rolling back to %s: %s", state.ProfileText(now.Switch.From.Profile), now.Switch.Message))
 	case step.Record != nil && step.Record.Result == v1alpha1.ResultSucceeded:
 		if before.Switch != nil && len(before.Switch.GPUs) > 0 {
 			r.event(gpuNode, corev1.EventTypeNormal, v1alpha1.EventSwitchSucceeded, "Switch",
-				fmt.Sprintf("Switched to %s in %s", profileText(step.Record.To), step.Record.Duration.Duration))
+				fmt.Sprintf("Switched to %s in %s", state.ProfileText(step.Record.To), step.Record.Duration.Duration))
 		}
 	case now.State == v1alpha1.Failed:
-		t := turn{Step: Step{Status: *now}}
-		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Switch", t.failedText())
+		r.event(gpuNode, corev1.EventTypeWarning, now.Switch.Reason, "Switch", state.FailedText(now))
 	case step.Record != nil:
 		r.event(gpuNode, corev1.EventTypeNormal, step.Record.Reason, "Switch",
-			fmt.Sprintf("Gave up the switch to %s: %s", profileText(step.Record.To), step.Record.Message))
+			fmt.Sprintf("Gave up the switch to %s: %s", state.ProfileText(step.Record.To), step.Record.Message))
 	}
 }
 
@@ -66,7 +66,7 @@ func (r *Reconciler) event(gpuNode *v1alpha1.GPUNode, kind, reason, action, note
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
 		ObjectMeta: metav1.ObjectMeta{Name: gpuNode.Name, UID: gpuNode.UID},
 	}
-	r.Events.Eventf(o, about(gpuNode, note), kind, reasonWord(reason), action, "%s", note)
+	r.Events.Eventf(o, about(gpuNode, note), kind, state.ReasonWord(reason), action, "%s", note)
 }
 
 // about tells events of one reason apart. The recorder takes two of them with the same
@@ -83,9 +83,9 @@ func about(gpuNode *v1alpha1.GPUNode, note string) *corev1.ObjectReference {
 
 // tellPod says to who looks at a pod why it had to go.
 func (r *Reconciler) tellPod(p *drain.Pod, profile string, force bool) {
-	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", profileText(profile))
+	note := fmt.Sprintf("Asked to leave, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
 	if force {
-		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", profileText(profile))
+		note = fmt.Sprintf("Deleted after the deadline, because the GPUs that it uses are switched to %s", state.ProfileText(profile))
 	}
 	r.Events.Eventf(&corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

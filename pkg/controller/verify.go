@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -17,7 +18,7 @@ import (
 
 // verify compares node and API server after a change, and finds who holds a device that
 // there is not any more.
-func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *Facts) error {
+func (r *Reconciler) verify(ctx context.Context, gpuNode *v1alpha1.GPUNode, f *state.Facts) error {
 	slices, err := r.slicesOf(ctx, gpuNode.Name)
 	if err == nil {
 		f.Differs = differs(gpuNode.Name, gpuNode.Status.Node, slices)

@@ -27,8 +27,16 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller/drain"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
+
+const (
+	gpuA = "gpu-0000-01-00-0"
+	gpuB = "gpu-0000-02-00-0"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // world is an API server, nodes with plugins, and a controller, on a clock that
 // stands still until it is told.
@@ -97,7 +105,7 @@ func newWorld(t *testing.T, options ...worldOption) *world {
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(noon), events: &notes{}, nodes: map[string]*fakeNode{},
 		writes: map[string]int{}, tainted: map[string]bool{}, retry: map[string]time.Duration{},
-		opts: Options{MaxUnavailable: "1", Deadlines: DefaultDeadlines(), PauseLabels: DefaultPauseLabels, ClientNamespaces: DefaultClientNamespaces},
+		opts: Options{MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), PauseLabels: DefaultPauseLabels, ClientNamespaces: DefaultClientNamespaces},
 	}
 	w.api = newAPI(scheme)
 	for _, o := range options {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 )
 
 // both is a machine whose plugin is steered by the real controller. The test is the
@@ -64,7 +65,7 @@ func steerBoth(s *steered) *both {
 		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}).Build()
 	c := interceptor.NewClient(b.objects, interceptor.Funcs{Get: b.read, List: b.list, SubResourcePatch: b.patchStatus, SubResourceCreate: b.evict})
 	b.r, err = controller.New(c, c, controller.Options{
-		MaxUnavailable: "1", Deadlines: controller.DefaultDeadlines(), Registry: prometheus.NewRegistry(),
+		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), Registry: prometheus.NewRegistry(),
 	}, func(string) {})
 	require.NoError(s.t, err)
 	b.r.Events = events.NewFakeRecorder(10000)

@@ -27,6 +27,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/controller"
+	"github.com/tranche-dev/tranche/pkg/controller/state"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/node"
@@ -112,7 +113,7 @@ func (c *cluster) startController() {
 	scheme, err := controller.NewScheme()
 	require.NoError(c.t, err)
 	options := controller.Options{
-		MaxUnavailable: "1", Deadlines: controller.DefaultDeadlines(), Registry: prometheus.NewRegistry(), Clock: &controller.ServerClock{},
+		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), Registry: prometheus.NewRegistry(), Clock: &controller.ServerClock{},
 	}
 	config := rest.CopyConfig(c.config)
 	config.Wrap(options.Clock.(*controller.ServerClock).Wrap)

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"strings"
@@ -13,9 +13,9 @@ import (
 )
 
 func TestWhoSaysWhat(t *testing.T) {
-	control := map[string]string{controlPlaneLabel: ""}
+	control := map[string]string{ControlPlaneLabel: ""}
 	label := map[string]string{v1alpha1.LabelProfile: "cpx"}
-	both := map[string]string{controlPlaneLabel: "", v1alpha1.LabelProfile: "cpx"}
+	both := map[string]string{ControlPlaneLabel: "", v1alpha1.LabelProfile: "cpx"}
 	spec := func(name string) v1alpha1.GPUNodeSpec { return v1alpha1.GPUNodeSpec{Profile: name} }
 	for name, tt := range map[string]struct {
 		labels   map[string]string
@@ -44,8 +44,8 @@ func TestWhoSaysWhat(t *testing.T) {
 		"control plane, the spec misses": {labels: control, spec: spec("spx"), want: "-", keep: v1alpha1.ReasonProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := namedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels)
-			named, _ := n.profile()
+			n := NamedBy(&v1alpha1.GPUNode{Spec: tt.spec}, tt.labels)
+			named, _ := n.Profile()
 			there := strings.Fields(tt.profiles)
 			var profile *v1alpha1.PartitionProfile
 			for _, p := range there {
@@ -53,7 +53,7 @@ func TestWhoSaysWhat(t *testing.T) {
 					profile = &v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: p}}
 				}
 			}
-			c := choose(n, profile, there, v1alpha1.SwitchPolicy{})
+			c := Choose(n, profile, there, v1alpha1.SwitchPolicy{})
 			assert.Equal(t, tt.keep, c.Keep)
 			assert.Equal(t, tt.ruler, c.Overruler)
 			assert.Equal(t, tt.ruler != "", c.Overruled != "")

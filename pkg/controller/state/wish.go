@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"cmp"
@@ -12,6 +12,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
+
+// ControlPlaneLabel marks the nodes of the control plane.
+const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // Choice is what is wanted of a node, by whom, and what people should know of it.
 type Choice struct {
@@ -31,16 +34,17 @@ type Choice struct {
 	Overruled, Overruler string
 }
 
-// named is who says what of a node.
-type named struct {
+// Named is who says what of a node.
+type Named struct {
 	label, spec  string
 	controlPlane bool
 	disabled     bool
 }
 
-func namedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) named {
-	_, controlPlane := labels[controlPlaneLabel]
-	return named{
+// NamedBy reads it from a GPUNode and the labels of its node.
+func NamedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) Named {
+	_, controlPlane := labels[ControlPlaneLabel]
+	return Named{
 		label:        labels[v1alpha1.LabelProfile],
 		spec:         gpuNode.Spec.Profile,
 		controlPlane: controlPlane,
@@ -48,8 +52,8 @@ func namedBy(gpuNode *v1alpha1.GPUNode, labels map[string]string) named {
 	}
 }
 
-// profile is the name that counts, and whose it is.
-func (n named) profile() (string, v1alpha1.Source) {
+// Profile is the name that counts, and whose it is.
+func (n Named) Profile() (string, v1alpha1.Source) {
 	switch {
 	case n.label != "" && !n.controlPlane:
 		return n.label, v1alpha1.FromLabel
@@ -60,7 +64,7 @@ func (n named) profile() (string, v1alpha1.Source) {
 }
 
 // overruled says why, and whose, wish does not count.
-func (n named) overruled() (reason, message string) {
+func (n Named) overruled() (reason, message string) {
 	switch {
 	case n.controlPlane && n.label != "" && n.label != n.spec:
 		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("the node is of the control plane, so only the GPUNode's spec.profile counts: its label %s=%s is not followed; "+
@@ -72,13 +76,13 @@ func (n named) overruled() (reason, message string) {
 	return "", ""
 }
 
-// choose says what is wanted of a node. found is the profile that counts by
-// named.profile, nil if there is none of that name; others are the names of those
+// Choose says what is wanted of a node. found is the profile that counts by
+// Named.Profile, nil if there is none of that name; others are the names of those
 // that there are.
-func choose(n named, found *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
+func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults v1alpha1.SwitchPolicy) Choice {
 	c := Choice{Policy: withDefaults(nil, defaults)}
 	c.Overruler, c.Overruled = n.overruled()
-	name, source := n.profile()
+	name, source := n.Profile()
 	switch {
 	case n.disabled:
 		c.Keep = v1alpha1.ReasonDisabled
@@ -100,6 +104,15 @@ func choose(n named, found *v1alpha1.PartitionProfile, others []string, defaults
 	return c
 }
 
+// WithoutNode is the choice for a GPUNode that has no node. The node's labels are not known:
+// one that registers anew is without them for a moment, and must not be switched for that.
+func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
+	return Choice{
+		Policy: withDefaults(nil, defaults), Keep: v1alpha1.ReasonNodeNotFound,
+		Message: "there is no node of that name, so nobody knows what its labels want",
+	}
+}
+
 // nothing is the wish of a node of which nobody wants anything.
 func nothing() *v1alpha1.Wish {
 	return &v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
@@ -115,8 +128,8 @@ func sourceText(s v1alpha1.Source) string {
 	return "nobody"
 }
 
-// profileText is a profile's name for people.
-func profileText(name string) string {
+// ProfileText is a profile's name for people.
+func ProfileText(name string) string {
 	if name == "" {
 		return "no profile"
 	}

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"time"
@@ -55,7 +55,7 @@ func (t *turn) rollBack(reason, message string) {
 // because writes down why a switch ends without its profile. Much of it comes from the
 // plugin, and is kept in the history ten times.
 func (t *turn) because(reason, message string) {
-	t.Status.Switch.Reason, t.Status.Switch.Message = reasonWord(reason), text.Cut(message, mostMessage)
+	t.Status.Switch.Reason, t.Status.Switch.Message = ReasonWord(reason), text.Cut(message, mostMessage)
 }
 
 // fail ends a switch whose profile is not reached.
@@ -132,7 +132,7 @@ func (t *turn) abandon() bool {
 		if wish.Profile == sw.To.Profile {
 			what = "was changed"
 		}
-		t.because(v1alpha1.ReasonSuperseded, profileText(wish.Profile)+" "+what)
+		t.because(v1alpha1.ReasonSuperseded, ProfileText(wish.Profile)+" "+what)
 	default:
 		t.renew(wish.Source)
 		return false

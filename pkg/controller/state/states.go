@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"cmp"
@@ -252,7 +252,7 @@ const heldText = "still held on the node, for a claim that is being released or 
 
 // heldOnNode are the devices in the way that claims hold, as the node sees it.
 func (t *turn) heldOnNode() []string {
-	gpus, keeps := drained(t.Status.Switch, t.node)
+	gpus, keeps := Drained(t.Status.Switch, t.node)
 	var held []string
 	for i := range t.node.GPUs {
 		if !slices.Contains(gpus, t.node.GPUs[i].Name) {
@@ -362,5 +362,5 @@ func (t *turn) rollingBack() {
 
 func (t *turn) notPutBack(why string) string {
 	sw := t.Status.Switch
-	return fmt.Sprintf("%s; and what was before (%s) could not be put back: %s", strings.TrimSuffix(sw.Message, "."), profileText(sw.From.Profile), why)
+	return fmt.Sprintf("%s; and what was before (%s) could not be put back: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.Profile), why)
 }

@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"strings"
@@ -479,4 +479,34 @@ func TestWhatThePluginSaysIsBounded(t *testing.T) {
 	require.Equal(t, v1alpha1.Failed, step.Status.State)
 	assert.LessOrEqual(t, len(step.Status.Switch.Message), mostMessage)
 	assert.LessOrEqual(t, len(step.Status.History[0].Message), mostMessage)
+}
+
+func TestNobodyIsEvictedBeforeTheNodeIsTaintedForAClaimThatOutlivesItsPods(t *testing.T) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	h := webPod()
+	h.Outlives = true
+	n := inState(v1alpha1.Draining)
+	f := after(time.Second, func(f *Facts) { f.Holders = []drain.Holder{h} })
+	step := m.Next(n, f)
+	assert.True(t, step.Status.Switch.NodeTaint)
+	assert.False(t, step.Evict)
+	assert.Equal(t, f.Now, step.Wake)
+	n.Status = step.Status
+	assert.True(t, m.Next(n, f).Evict)
+}
+
+func TestTextsAreCut(t *testing.T) {
+	assert.Equal(t, "a, b, c, d, e and 2 more", list([]string{"a", "b", "c", "d", "e", "f", "g"}))
+	assert.Equal(t, []string{"a", "b"}, compact([]string{"a", "a", "b", "a"}))
+	assert.Equal(t, "Other", ReasonWord("not a reason"))
+	assert.Equal(t, "Other", ReasonWord(""))
+	assert.Equal(t, "InUse", ReasonWord("InUse"))
+}
+
+func BenchmarkNext(b *testing.B) {
+	m := &Machine{Deadlines: DefaultDeadlines()}
+	n, f := inState(v1alpha1.Draining), after(0, held)
+	for b.Loop() {
+		m.Next(n, f)
+	}
 }

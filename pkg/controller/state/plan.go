@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"fmt"
@@ -40,9 +40,13 @@ func drainPlan(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) *v1alpha1.Task {
 	return plan
 }
 
-// drained are the GPUs that pods have to leave by a plan, and the devices on them whose
+// PlanStands tells whether the plan is known by which pods leave, and its taints are
+// published.
+func PlanStands(s *v1alpha1.GPUNodeStatus) bool { return drainPlan(s.Switch, s.Node) != nil }
+
+// Drained are the GPUs that pods have to leave by a plan, and the devices on them whose
 // holders may stay. A node that reboots is left by everybody.
-func drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, keeps map[string]bool) {
+func Drained(sw *v1alpha1.Switch, node *v1alpha1.NodeReport) (gpus []string, keeps map[string]bool) {
 	keeps = map[string]bool{}
 	if sw == nil || node == nil {
 		return nil, keeps

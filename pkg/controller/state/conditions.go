@@ -1,4 +1,4 @@
-package controller
+package state
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 func (t *turn) describe(generation int64) {
 	set := func(kind string, status bool, reason, message string) {
 		c := metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reasonWord(reason), Message: text.Cut(message, mostMessage),
+			Type: kind, Status: metav1.ConditionFalse, Reason: ReasonWord(reason), Message: text.Cut(message, mostMessage),
 			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(t.Now),
 		}
 		if status {
@@ -48,8 +48,8 @@ var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$
 // longer.
 const mostReason = 128
 
-// reasonWord is a reason as conditions, events and metrics take it.
-func reasonWord(reason string) string {
+// ReasonWord is a reason as conditions, events and metrics take it.
+func ReasonWord(reason string) string {
 	if len(reason) <= mostReason && reasonPattern.MatchString(reason) {
 		return reason
 	}
@@ -92,9 +92,9 @@ func (t *turn) ready() (bool, string, string) {
 func (t *turn) followed() string {
 	texts := []string{"no profile is wanted, and the GPUs are used as they are"}
 	if a := t.Status.Applied; a != nil && a.Profile != "" {
-		texts[0] = fmt.Sprintf("%s is followed, as %s names it", profileText(a.Profile), sourceText(a.Source))
+		texts[0] = fmt.Sprintf("%s is followed, as %s names it", ProfileText(a.Profile), sourceText(a.Source))
 		if a.Source == v1alpha1.FromDefault {
-			texts[0] = fmt.Sprintf("%s is followed", profileText(a.Profile))
+			texts[0] = fmt.Sprintf("%s is followed", ProfileText(a.Profile))
 		}
 	}
 	for i := range t.node.GPUs {
@@ -115,9 +115,9 @@ func (t *turn) kept() string {
 		return "the GPUs stay as they are"
 	}
 	if !t.keptUp() {
-		return fmt.Sprintf("its GPUs are not as %s wants them, which could not be put back", profileText(t.Status.Applied.Profile))
+		return fmt.Sprintf("its GPUs are not as %s wants them, which could not be put back", ProfileText(t.Status.Applied.Profile))
 	}
-	return fmt.Sprintf("it stays with %s", profileText(t.Status.Applied.Profile))
+	return fmt.Sprintf("it stays with %s", ProfileText(t.Status.Applied.Profile))
 }
 
 // keptUp tells whether the GPUs are as they were left, as far as the plugin says: not
@@ -128,14 +128,20 @@ func (t *turn) keptUp() bool {
 
 func (t *turn) fromTo() string {
 	sw := t.Status.Switch
-	return fmt.Sprintf("from %s to %s", profileText(sw.From.Profile), profileText(sw.To.Profile))
+	return fmt.Sprintf("from %s to %s", ProfileText(sw.From.Profile), ProfileText(sw.To.Profile))
+}
+
+// FailedText says of a switch that has failed why, and what comes next.
+func FailedText(s *v1alpha1.GPUNodeStatus) string {
+	t := turn{Step: Step{Status: *s}}
+	return t.failedText()
 }
 
 func (t *turn) failedText() string {
 	sw := t.Status.Switch
-	said := fmt.Sprintf("%s could not be reached: %s", profileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
+	said := fmt.Sprintf("%s could not be reached: %s", ProfileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
 	if sw.Reason != v1alpha1.ReasonRollbackFailed {
-		said += fmt.Sprintf(". The node is as before, with %s", profileText(sw.From.Profile))
+		said += fmt.Sprintf(". The node is as before, with %s", ProfileText(sw.From.Profile))
 	}
 	switch {
 	case len(sw.Blockers) > 0:
@@ -188,7 +194,7 @@ func (t *turn) doing() string {
 	case v1alpha1.Verifying:
 		return "compares node and API server: " + cmp.Or(t.differs(sw.To.Hash), "they agree")
 	}
-	return fmt.Sprintf("puts back what was before (%s), because %s", profileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
+	return fmt.Sprintf("puts back what was before (%s), because %s", ProfileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
 }
 
 func (t *turn) draws(gpus string) string {
@@ -249,6 +255,9 @@ func (t *turn) silentText(what string) string {
 	lasted := t.Status.Switch.Deadline.Sub(t.Status.Switch.Since.Time)
 	return fmt.Sprintf("the node's plugin did not %s within %s: does its pod run there, and what does it log?", what, lasted)
 }
+
+// mostNamed is how many things a message names; the rest is counted.
+const mostNamed = 5
 
 // list names a few things and counts the rest.
 func list(all []string) string { return text.List(all, mostNamed) }

@@ -10,5 +10,5 @@
 //   - machine.go: [Machine] is what the plugin runs on: the vendors and what is
 //     asked of the machine itself, real or simulated.
 //
-// Imports: pkg/gpu, pkg/hardware/report.
+// Imports: pkg/gpu.
 package hardware

@@ -6,7 +6,6 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 // Driver is the GPUs of one vendor on a machine, through their driver. Every method
@@ -24,8 +23,6 @@ type Driver interface {
 	// hardware lost by an unload has another LoadID than what there is now. It fails
 	// with fs.ErrNotExist if the driver is not loaded.
 	LoadID() (string, error)
-	// Report describes the GPUs for people.
-	Report(ctx context.Context) (report.Report, error)
 	// Close ends the use of the driver.
 	Close(ctx context.Context) error
 }

@@ -181,8 +181,8 @@ func TestBusyGPU(t *testing.T) {
 	assert.Contains(t, note, "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 	var text bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
-	assert.Contains(t, text.String(), "AMD driver 6.16.13, 2 GPUs")
-	assert.Contains(t, strings.Join(strings.Fields(text.String()), " "), "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
+	assert.Contains(t, text.String(), "cannot be allocated now: cpx-0, cpx-1, ")
+	assert.Contains(t, text.String(), "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 
 	// A restart takes no taint away, and writes nothing.
 	stop()
@@ -263,9 +263,7 @@ func TestBothVendorsOnOneNode(t *testing.T) {
 
 	var text bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
-	for _, part := range []string{"NVIDIA driver 580.159.04, CUDA 13.0, 1 GPU\nAMD driver 6.16.13, 1 GPU\n", "claim team/claim-a, pod pod-a", "compute CPX", "memory NPS1"} {
-		assert.Contains(t, text.String(), part)
-	}
+	assert.Equal(t, 2, strings.Count(text.String(), "claim team/claim-a, pod pod-a"), text.String())
 	assert.NotContains(t, text.String(), "not made by Tranche", "partitions of a mode are nobody's")
 
 	amdOnly := allocate(t, m.api, "b", amdCard0+"-cpx-0")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -88,7 +87,8 @@ func TestDaemonOfAClaim(t *testing.T) {
 	assert.NotContains(t, m.spec("a"), m.config.mpsDir()+"/b/pipe", "nobody sees another's")
 	var text bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
-	assert.Contains(t, strings.Join(strings.Fields(text.String()), " "), "claim team/claim-a, pod pod-a (0.5, MPS daemon a); claim team/claim-b, pod pod-b (0.5, MPS daemon b)")
+	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a (0.5, MPS daemon a)\n")
+	assert.Contains(t, text.String(), "claim team/claim-b, pod pod-b (0.5, MPS daemon b)\n")
 	require.Empty(t, k.unprepare(a))
 	assert.Equal(t, []string{"b"}, m.runningDaemons())
 	require.Empty(t, k.unprepare(b))

@@ -18,6 +18,6 @@
 // nodewatch.go for what is said of the node. uninstall.go and leave.go end it all.
 //
 // Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/client, pkg/durable,
-// pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/hardware/report, pkg/node/handoff,
+// pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/handoff,
 // pkg/partition, pkg/profile, pkg/publish, pkg/share, pkg/text, pkg/uninstall.
 package node

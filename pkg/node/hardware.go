@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 // nodeGPUs is the GPUs of all vendors on the node. It implements
@@ -357,21 +356,6 @@ func (h *nodeGPUs) RemovalCommand(p gpu.Partition) string {
 		return ""
 	}
 	return r.RemovalCommand(p)
-}
-
-// Report says what all GPUs say.
-func (h *nodeGPUs) Report(ctx context.Context) (report.Report, error) {
-	vendors := h.all()
-	sources := make([]report.Source, len(vendors))
-	var wg sync.WaitGroup
-	for i, o := range vendors {
-		wg.Go(func() {
-			sources[i].Vendor = o.name
-			sources[i].Report, sources[i].Err = o.Report(ctx)
-		})
-	}
-	wg.Wait()
-	return report.Merge(sources...)
 }
 
 // list asks the hardware what is there. GPUs that did not answer come back as

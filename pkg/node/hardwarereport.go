@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,19 +11,21 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"text/tabwriter"
 	"time"
 
 	"k8s.io/klog/v2"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
+	"github.com/tranche-dev/tranche/pkg/claim"
 )
 
 const (
-	// reportSockets match the sockets at which plugins tell what the hardware
-	// says. A plugin's own is named for its pod, since two may be at work.
+	// reportSockets match the sockets at which plugins serve the report. A plugin's own
+	// is named for its pod, since two may be at work.
 	reportSockets = "report-*.sock"
 	// reportTimeout is how long the hardware may take to answer.
 	reportTimeout = 30 * time.Second
@@ -30,7 +33,7 @@ const (
 )
 
 // serveReport answers `tranche-kubelet-plugin hardware` until ctx ends. It is a
-// socket that only root on the node reaches, because the report names processes.
+// socket that only root on the node reaches, because the report names claims and processes.
 func (p *plugin) serveReport(ctx context.Context) error {
 	path := filepath.Join(p.DataDir(), "report-"+cmp.Or(string(p.PodUID), strconv.Itoa(os.Getpid()))+".sock")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -57,71 +60,106 @@ func (p *plugin) serveReport(ctx context.Context) error {
 func (p *plugin) answerReport(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
 	defer cancel()
-	told, err := p.hardware.Report(ctx)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	p.annotate(&told)
-	write := told.WriteText
+	report := p.hardwareReport(ctx)
+	write := report.writeText
 	if r.Header.Get("Accept") == jsonType {
 		w.Header().Set("Content-Type", jsonType)
-		write = told.WriteJSON
+		write = func(w io.Writer) error { return json.NewEncoder(w).Encode(report) }
 	}
 	if err := write(w); err != nil {
 		klog.FromContext(ctx).Error(err, "The report could not be sent")
 	}
 }
 
-// annotate says whose each partition is, and why a GPU is out of service.
-func (p *plugin) annotate(r *report.Report) {
-	holders := p.holders("")
-	problems := map[string]string{}
-	for _, c := range p.gpus.list() {
-		problems[c.Name()] = c.problem
-	}
-	for i := range r.GPUs {
-		g := &r.GPUs[i]
-		obstacles := p.publisher.obstaclesOn(g.PCIAddress)
-		for _, o := range byReason(obstacles) {
-			g.Obstacles = append(g.Obstacles, "not to be had now: "+shortNames(g.Name, devicesOf(obstacles, o))+": "+o.Reason)
-		}
-		g.Note = ofDeviceOrShares(holders, g.Name)
-		if problem := problems[g.Name]; problem != "" && g.Unhealthy == "" {
-			g.Unhealthy = problem
-		}
-		for j := range g.Partitions {
-			part := &g.Partitions[j]
-			part.Note = ofDeviceOrShares(holders, part.Name)
-			if part.Note == "" && !part.Type.FollowsMode() {
-				part.Note = "not made by Tranche: " + p.hardware.RemovalCommand(part.Partition(g.PCIAddress))
-			}
-		}
-	}
+// hardwareReport is what the vendors' tools cannot tell of the node's GPUs.
+type hardwareReport struct {
+	GPUs []gpuReport `json:"gpus"`
 }
 
-// ofDeviceOrShares names who holds a device, or shares of it.
-func ofDeviceOrShares(holders map[string]string, device string) string {
-	var all []string
-	for _, name := range append([]string{device}, sharesOf(device)...) {
-		if who := holders[name]; who != "" {
-			all = append(all, who)
+type gpuReport struct {
+	// Name is the name of the GPU's device ("gpu-0000-1b-00-0").
+	Name string `json:"name"`
+	// Problem says what is wrong with the GPU, empty for a healthy one.
+	Problem string `json:"problem,omitempty"`
+	// Obstacles say what cannot be allocated now, and why: mostly a mode that a process
+	// keeps the GPU from changing.
+	Obstacles []string `json:"obstacles,omitempty"`
+	// Devices lists what somebody holds of the GPU, once for each holder.
+	Devices []deviceReport `json:"devices,omitempty"`
+	// Errors say what could not be read.
+	Errors []string `json:"errors,omitempty"`
+}
+
+type deviceReport struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid,omitempty"`
+	// Owner is the claim with its pods, or says that Tranche did not make the partition.
+	Owner string `json:"owner"`
+}
+
+// hardwareReport asks the hardware now, since a person may just have changed it.
+func (p *plugin) hardwareReport(ctx context.Context) hardwareReport {
+	held := map[string][]deviceReport{}
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
+		for _, d := range r.Devices {
+			held[d.Placement.GPU] = append(held[d.Placement.GPU], deviceReport{Name: d.Name, UUID: d.UUID, Owner: nameOf(&r) + p.partOf(r.Claim, d)})
 		}
 	}
-	return strings.Join(all, "; ")
-}
-
-// sharesOf names the shares that a device can have.
-func sharesOf(device string) []string {
-	var names []string
-	for _, by := range gpu.Bases() {
-		names = append(names, gpu.ShareName(device, by))
+	gpus := p.gpus.list()
+	report := hardwareReport{GPUs: make([]gpuReport, len(gpus))}
+	var wg sync.WaitGroup
+	for i, g := range gpus {
+		report.GPUs[i] = gpuReport{Name: g.Name(), Problem: g.problem, Devices: held[g.PCIAddress]}
+		wg.Go(func() { p.ask(ctx, g.PCIAddress, &report.GPUs[i]) })
 	}
-	return names
+	wg.Wait()
+	return report
 }
 
-// PrintHardware asks the plugin of this node what the hardware says and prints
-// it. It is for a shell in the plugin's pod.
+// ask adds to a GPU's report what only the hardware knows.
+func (p *plugin) ask(ctx context.Context, pciAddress string, g *gpuReport) {
+	obstacles, err := p.obstaclesOf(ctx, pciAddress)
+	if err != nil {
+		g.Errors = append(g.Errors, err.Error())
+	}
+	for _, o := range byReason(obstacles) {
+		g.Obstacles = append(g.Obstacles, shortNames(g.Name, devicesOf(obstacles, o))+": "+o.Reason)
+	}
+	foreign, _, err := p.claims.Compare(ctx, pciAddress)
+	if err != nil {
+		g.Errors = append(g.Errors, err.Error())
+	}
+	for _, f := range foreign {
+		g.Devices = append(g.Devices, deviceReport{Name: f.Name(), UUID: f.UUID, Owner: "not made by Tranche: " + p.hardware.RemovalCommand(f)})
+	}
+	slices.SortStableFunc(g.Devices, func(a, b deviceReport) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (r hardwareReport) writeText(w io.Writer) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, g := range r.GPUs {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "%s: %s\n", g.Name, cmp.Or(g.Problem, "healthy"))
+		for _, o := range g.Obstacles {
+			fmt.Fprintf(out, "  cannot be allocated now: %s\n", o)
+		}
+		for _, err := range g.Errors {
+			fmt.Fprintf(out, "  cannot be read: %s\n", err)
+		}
+		if len(g.Devices) > 0 {
+			fmt.Fprintln(out, "  DEVICE\tUUID\tOWNER")
+		}
+		for _, d := range g.Devices {
+			fmt.Fprintf(out, "  %s\t%s\t%s\n", d.Name, d.UUID, d.Owner)
+		}
+	}
+	return out.Flush()
+}
+
+// PrintHardware prints who owns the GPUs of this node and their partitions, and what
+// cannot be allocated now. It asks the plugin, for a shell in the plugin's pod.
 func PrintHardware(ctx context.Context, c *Config, out io.Writer, asJSON bool) error {
 	sockets, err := filepath.Glob(filepath.Join(c.DataDir(), reportSockets))
 	if err != nil {

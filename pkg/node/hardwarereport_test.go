@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 func TestPrintHardware(t *testing.T) {
@@ -24,12 +22,15 @@ func TestPrintHardware(t *testing.T) {
 	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a")
 	assert.Contains(t, text.String(), "not made by Tranche: nvidia-smi mig -i "+address0)
 
-	var told report.Report
+	var told hardwareReport
 	var data bytes.Buffer
 	require.NoError(t, PrintHardware(t.Context(), m.config, &data, true))
 	require.NoError(t, json.Unmarshal(data.Bytes(), &told))
 	require.Len(t, told.GPUs, 2)
-	assert.Len(t, told.GPUs[0].Partitions, 2)
+	assert.Len(t, told.GPUs[0].Devices, 2)
+	assert.Equal(t, half0, told.GPUs[0].Devices[1].Name)
+	assert.NotEmpty(t, told.GPUs[0].Devices[0].UUID)
+	assert.Empty(t, told.GPUs[1].Devices)
 
 	sockets := m.files(m.config.DataDir(), reportSockets)
 	require.Len(t, sockets, 1)

@@ -18,7 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 // acme is a vendor with one GPU that has no modes and no partitions. It implements
@@ -121,13 +120,6 @@ func (d acmeDriver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, err
 }
 
 func (acmeDriver) LoadID() (string, error) { return "boot/acme", nil }
-
-func (acmeDriver) Report(context.Context) (report.Report, error) {
-	return report.Report{
-		Drivers: []report.Driver{{Vendor: "acme", Version: "1.0"}},
-		GPUs:    []report.GPU{{Name: acmeGPU, Vendor: "acme", PCIAddress: acmePCI, UUID: "acme-1"}},
-	}, nil
-}
 
 func (acmeDriver) Close(context.Context) error { return nil }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 // fakeVendor is a driver that notes what it is asked.
@@ -99,14 +98,6 @@ func (f *fakeVendor) Recovered(_ context.Context, e gpu.HealthEvent) (bool, erro
 	return true, f.note("Recovered", e.PCIAddress)
 }
 
-func (f *fakeVendor) Report(context.Context) (report.Report, error) {
-	r := report.Report{Drivers: []report.Driver{{Vendor: f.name}}}
-	for i := range f.gpus {
-		r.GPUs = append(r.GPUs, report.GPU{Vendor: f.name, PCIAddress: f.gpus[i].PCIAddress})
-	}
-	return r, f.note("Report", "")
-}
-
 // fakeSwitcher is one whose GPUs have modes, fakeRemover one whose partitions
 // others may have made.
 type (
@@ -186,11 +177,6 @@ func TestGPUsOfBothVendors(t *testing.T) {
 	assert.Empty(t, obstacles, "it has no modes")
 	assert.Equal(t, "remove GI 3", h.RemovalCommand(gpu.Partition{GPU: nvidia1, ID: "GI 3"}))
 	assert.Empty(t, h.RemovalCommand(gpu.Partition{GPU: amd1, ID: "x"}))
-
-	told, err := h.Report(ctx)
-	require.NoError(t, err)
-	assert.Len(t, told.Drivers, 2)
-	assert.Equal(t, amd1, told.GPUs[1].PCIAddress)
 
 	assert.Equal(t, "boot/amd", h.LoadID(amd1))
 	assert.Equal(t, "boot/nvidia", h.LoadID(nvidia2))

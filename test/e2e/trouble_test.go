@@ -14,7 +14,6 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -137,30 +136,45 @@ func (s *suite) devicesOf(node, gpuID string) (count int) {
 	return count
 }
 
-// The plugin's own command tells what the hardware says now.
+// The plugin's own command says who owns partitions, and why a mode cannot change.
 func TestHardwareCommand(t *testing.T) {
 	s := start(t)
-	s.gpuPod("holder", class1g10gb)
+	gpus := s.machine(nodeA).GPUs
+	held, idle, pci := gpus[2].PCI, gpus[3].PCI, gpus[5].PCI
+	s.gpuPodOn("holder", class1g10gb, held)
 	pod := s.waitRunning("holder")
-	device := s.allocated(pod, "")
-	foreign := gpu.GPUName(s.machine(nodeA).GPUs[5].PCI) + "-mig-1g-10gb-2"
+	device := s.allocated(pod, "").Device
+	foreign := gpu.GPUName(pci) + "-mig-1g-10gb-2"
 	s.byHand(deed{Make: foreign})
 	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
+	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: idle, PID: 4711}}})
 
 	plugin := s.plugin(nodeA).Name
+	owner := "claim " + s.namespace + "/" + s.claims(pod)[0].Name + ", pod holder"
 	text := s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware")
-	assert.Contains(t, text, "NVIDIA driver 580.159.04, CUDA 13.0, 8 GPUs")
-	assert.Contains(t, text, "claim "+s.namespace+"/"+s.claims(pod)[0].Name+", pod holder")
-	assert.Contains(t, text, "not made by Tranche: nvidia-smi mig -i "+s.machine(nodeA).GPUs[5].PCI)
+	assert.Regexp(t, device+" +MIG-[-0-9a-f]+ +"+owner, text)
+	assert.Regexp(t, foreign+" +MIG-[-0-9a-f]+ +not made by Tranche: nvidia-smi mig -i "+pci, text)
+	assert.Contains(t, text, "as long as process 4711, which no claim explains, uses the GPU")
 
-	var told report.Report
+	var told struct {
+		GPUs []struct {
+			Name      string
+			Obstacles []string
+			Devices   []struct{ Name, Owner string }
+		}
+	}
 	text = s.kubectl("-n", pluginNamespace, "exec", plugin, "--", "tranche-kubelet-plugin", "hardware", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(text), &told), text)
 	require.Len(t, told.GPUs, 8)
-	partitions := map[string]int{}
-	for _, c := range told.GPUs {
-		partitions[c.Name] = len(c.Partitions)
+	owners := map[string]string{}
+	for _, g := range told.GPUs {
+		assert.Equal(t, g.Name == gpu.GPUName(idle), len(g.Obstacles) > 0, g.Name)
+		for _, d := range g.Devices {
+			owners[d.Name] = d.Owner
+		}
 	}
-	assert.Equal(t, 1, partitions[gpu.GPUOfDevice(device.Device)], text)
+	assert.Len(t, owners, 2, text)
+	assert.Equal(t, owner, owners[device])
+	s.clearFaults(nodeA)
 	s.byHand(deed{Remove: foreign})
 }

@@ -1,7 +1,6 @@
 package hardware
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -286,31 +285,6 @@ func checkLoadID(t *testing.T, m *machine) {
 	second, err := m.LoadID()
 	require.NoError(t, err)
 	assert.Equal(t, first, second)
-}
-
-// checkReport: the report tells of the GPUs that the inventory has.
-func checkReport(t *testing.T, m *machine) {
-	report, err := m.Report(m.ctx(t))
-	require.NoError(t, err)
-	require.Len(t, report.Drivers, 1)
-	assert.NotEmpty(t, report.Drivers[0].Version)
-	var names, wanted []string
-	for _, g := range report.GPUs {
-		names = append(names, g.Name)
-		assert.Empty(t, g.Errors, g.Name)
-		assert.Empty(t, g.Unhealthy, g.Name)
-		if assert.NotNil(t, g.Memory, g.Name) {
-			assert.Positive(t, g.Memory.Total, g.Name)
-		}
-	}
-	for _, g := range gpusOf(t, m) {
-		wanted = append(wanted, g.Name())
-	}
-	assert.ElementsMatch(t, wanted, names)
-	var text bytes.Buffer
-	require.NoError(t, report.WriteText(&text))
-	t.Log("\n" + text.String())
-	require.NoError(t, report.WriteJSON(&text))
 }
 
 // checkWatchHealth: events can be watched, a well machine has none, and the watch

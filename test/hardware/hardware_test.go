@@ -1,14 +1,12 @@
 package hardware
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 )
 
 // checks are what must hold on every machine with NVIDIA GPUs.
@@ -23,7 +21,6 @@ var checks = []struct {
 	{"DeviceEdits", checkDeviceEdits},
 	{"Health", checkHealth},
 	{"LoadID", checkLoadID},
-	{"Report", checkReport},
 	{"WatchHealth", checkWatchHealth},
 	{"Container", checkContainer},
 	{"ShareDevices", checkShareDevices},
@@ -61,35 +58,26 @@ func TestSimulated(t *testing.T) {
 
 // state is what a check must leave as it is: modes and instances.
 type state struct {
-	MIG        *report.Switch
+	Modes      gpu.Modes
 	Settings   gpu.GPUSettings
-	Partitions []string
+	Partitions []gpu.Partition
 }
 
 func stateOf(t *testing.T, m *machine) map[string]state {
 	t.Helper()
-	told, err := m.Report(m.ctx(t))
-	require.NoError(t, err)
 	all := map[string]state{}
-	for _, g := range told.GPUs {
-		s := state{MIG: g.MIG}
-		if g.MIG == nil || !g.MIG.On { // with MIG on, NVML answers for MIG devices only
+	for _, g := range gpusOf(t, m) {
+		var s state
+		var err error
+		s.Modes, err = m.Modes(m.ctx(t), g.PCIAddress)
+		require.NoError(t, err)
+		s.Partitions, err = m.Live(m.ctx(t), g.PCIAddress)
+		require.NoError(t, err)
+		if s.Modes.MIG != gpu.MIGOn { // with MIG on, NVML answers for MIG devices only
 			s.Settings, err = m.Settings(m.ctx(t), g.PCIAddress)
 			require.NoError(t, err)
 		}
-		for _, p := range g.Partitions {
-			s.Partitions = append(s.Partitions, p.Name)
-		}
-		all[g.Name] = s
+		all[g.Name()] = s
 	}
 	return all
-}
-
-func reportOf(t *testing.T, m *machine, gpuID string) report.GPU {
-	t.Helper()
-	told, err := m.Report(m.ctx(t))
-	require.NoError(t, err)
-	i := slices.IndexFunc(told.GPUs, func(c report.GPU) bool { return c.Name == gpuID })
-	require.NotEqual(t, -1, i, "no report of %s", gpuID)
-	return told.GPUs[i]
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
-	"github.com/tranche-dev/tranche/pkg/hardware/report"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
@@ -39,7 +38,7 @@ type reader interface {
 	CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error)
 	CheckHealth(ctx context.Context, pciAddress string) error
 	LoadID() (string, error)
-	Report(ctx context.Context) (report.Report, error)
+	Modes(ctx context.Context, pciAddress string) (gpu.Modes, error)
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
 	Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error)
 }
@@ -47,6 +46,8 @@ type reader interface {
 // machine is a node with GPUs, real or simulated.
 type machine struct {
 	reader
+	// nvml tells what the driver of pkg/hardware/nvidia does not.
+	nvml nvml.Interface
 	// devRoot is the folder that has dev/nvidia0 in it.
 	devRoot string
 	// hook is the program that CDI hooks run, empty when there is none.
@@ -177,5 +178,5 @@ func open(t *testing.T, config nvidia.Config) *machine {
 	dir, err := os.MkdirTemp("", "mps")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	return &machine{reader: driver, mpsDir: dir}
+	return &machine{reader: driver, nvml: config.NVML, mpsDir: dir}
 }

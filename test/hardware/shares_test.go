@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -111,8 +112,8 @@ func isWhole(t *testing.T, m *machine, g *gpu.GPU) bool {
 	if _, ok := g.Placement(g.Name()); !ok {
 		return false
 	}
-	told := reportOf(t, m, g.Name())
-	return (told.MIG == nil || !told.MIG.On) && len(told.Partitions) == 0
+	now := stateOf(t, m)[g.Name()]
+	return now.Modes.MIG != gpu.MIGOn && len(now.Partitions) == 0
 }
 
 // holderOf is a claim with a share of a GPU by memory.
@@ -190,11 +191,11 @@ func freeGPU(t *testing.T, m *machine) gpu.GPU {
 		if !isWhole(t, m, &g) {
 			continue // it has no compute mode while MIG is enabled
 		}
-		memory := reportOf(t, m, g.Name()).Memory
-		now, err := m.Settings(m.ctx(t), g.PCIAddress)
-		require.NoError(t, err)
-		free := memory != nil && memory.Used != nil && memory.Total >= *memory.Used+room
-		if free && now.ComputeMode == gpu.ComputeDefault {
+		device, ret := m.nvml.DeviceGetHandleByPciBusId(g.PCIAddress)
+		require.Equal(t, nvml.SUCCESS, ret)
+		memory, ret := device.GetMemoryInfo()
+		require.Equal(t, nvml.SUCCESS, ret)
+		if memory.Free >= room && stateOf(t, m)[g.Name()].Settings.ComputeMode == gpu.ComputeDefault {
 			return g
 		}
 	}

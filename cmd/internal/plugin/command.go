@@ -113,13 +113,13 @@ func (p Program) command() *cobra.Command {
 	return cmd
 }
 
-// hardwareCommand prints what the hardware of the node says now.
+// hardwareCommand prints what the vendors' tools cannot tell of the node's GPUs.
 func (p Program) hardwareCommand() *cobra.Command {
 	var config node.Config
 	var output string
 	cmd := &cobra.Command{
 		Use:   "hardware",
-		Short: "Print what the GPUs of this node say now: modes, partitions, memory, processes, load, health",
+		Short: "Print who holds the GPUs of this node and their partitions, and why a mode cannot change",
 		Example: "  kubectl -n tranche-system get pods -o wide     # which plugin is on the node\n" +
 			"  kubectl -n tranche-system exec POD -- " + p.Name + " hardware",
 		Args: cobra.NoArgs,

@@ -8,10 +8,10 @@
 // GPU, of which pkg/hardware/xcp says what it offers; switch.go changes the mode,
 // await.go waits for what comes of it, busy.go and processes.go say who is in the
 // way; modes.go says how a GPU is set, and memorymode.go and reload.go change the
-// memory mode of all, for which the driver is loaded anew; cdi.go describes partitions to containers; health.go, watch.go,
-// obstacles.go and load.go say whether a GPU is well; report.go shows all of it
-// to people. Every call to a file goes through task.go, because any of them may
-// hang, and every error through errors.go.
+// memory mode of all, for which the driver is loaded anew; cdi.go describes partitions
+// to containers; health.go, watch.go, obstacles.go and load.go say whether a GPU is
+// well. Every call to a file goes through task.go, because any of them may hang, and
+// every error through errors.go.
 //
 // Which GPUs: those that can be cut (amdgpu makes partition files for them), and
 // of the others those whose KFD node is of a compute generation (CDNA: gfx908,
@@ -24,5 +24,5 @@
 // simulated kernel's.
 //
 // Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/kmod, pkg/hardware/mps,
-// pkg/hardware/report, pkg/hardware/xcp, pkg/sleep.
+// pkg/hardware/xcp, pkg/sleep.
 package amd

@@ -328,32 +328,3 @@ func TestGPUsAtTheSameTime(t *testing.T) {
 	}
 	wait.Wait()
 }
-
-// What the simulated kernel shows comes out in the report, with nothing unread.
-func TestReportOfSimulatedGPUs(t *testing.T) {
-	m := simulated(t, "mi300x8")
-	m.create(xcpOf(first, "cpx", 0))
-	partition := 3
-	require.NoError(t, amdgpu.StartProcess(m.root, amdgpu.Process{PID: 4242, Name: "python3", GPUs: []string{first}, Partition: &partition}))
-	r, err := m.Report(t.Context())
-	require.NoError(t, err)
-	require.Len(t, r.GPUs, 8)
-	for _, g := range r.GPUs {
-		assert.Empty(t, g.Errors)
-		assert.Empty(t, g.Unhealthy)
-		assert.NotNil(t, g.Temperature)
-		assert.NotNil(t, g.Power)
-		assert.NotNil(t, g.Utilization)
-		assert.NotNil(t, g.ECC)
-	}
-	g := r.GPUs[0]
-	assert.Equal(t, "CPX", g.ComputePartition)
-	assert.Equal(t, "NPS1", g.MemoryPartition)
-	require.Len(t, g.Partitions, 8)
-	assert.Equal(t, "/dev/dri/renderD131", g.Partitions[3].DeviceNode)
-	require.Len(t, g.Processes, 1)
-	assert.Equal(t, g.Partitions[3].ID, g.Processes[0].Partition)
-	assert.Equal(t, "python3", g.Processes[0].Name)
-	assert.Empty(t, r.GPUs[1].Partitions, "a GPU in one piece")
-	assert.Empty(t, r.GPUs[1].Processes)
-}

@@ -146,29 +146,6 @@ func containsAny(text string, parts []string) bool {
 	return false
 }
 
-// Nothing is handed out of a GPU while something about it cannot be read: what
-// comes out is all of it or an error.
-func TestReportIsCompleteOrSaysWhatIsNot(t *testing.T) {
-	want := reportOf(t, driverOn(t, full(mi300xCPX())))
-	for n := 0; ; n++ {
-		files := &nthFails{Files: full(mi300xCPX()), left: n}
-		got, err := driverOn(t, files).Report(t.Context())
-		if files.failed == "" {
-			return
-		}
-		if err != nil {
-			_, path, _ := strings.Cut(files.failed, " ")
-			require.ErrorContains(t, err, path)
-			continue
-		}
-		require.Len(t, got.GPUs, 1, files.failed)
-		g := got.GPUs[0]
-		if g.Unhealthy == "" && len(g.Errors) == 0 && !containsAny(files.failed, []string{"/comm", "/hwmon", "/drm", "/vram_", rasDir, configDir, topologyDir, "/device", driverDirs[0]}) {
-			assert.Equal(t, want, got, files.failed)
-		}
-	}
-}
-
 // A chip that nobody knows is counted by its partitions.
 func TestXCCsOfAnUnknownChip(t *testing.T) {
 	c := mi300xCPX()

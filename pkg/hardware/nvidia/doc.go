@@ -7,10 +7,9 @@
 // destroy.go change it as claims ask for it, switchmig.go as profiles do, and
 // sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go
 // describe it to containers; watch.go, health.go and load.go say whether it is well, by the
-// XIDs of xids.go; report.go shows all of it to people, and foreign.go how to be
-// rid of partitions that are not ours. Every NVML call goes through gate.go,
-// because any of them may hang, and every error through errors.go. session.go lets go
-// of NVML while a GPU is reset.
+// XIDs of xids.go; foreign.go says how to be rid of partitions that are not ours. Every
+// NVML call goes through gate.go, because any of them may hang, and every error through
+// errors.go. session.go lets go of NVML while a GPU is reset.
 //
 // vendor.go opens the driver for the plugin, and hook.go installs what containers need
 // on the host.
@@ -18,5 +17,5 @@
 // It does not know whether the NVML below it is real or simulated.
 //
 // Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,
-// pkg/hardware/report, pkg/program, pkg/sleep.
+// pkg/program, pkg/sleep.
 package nvidia

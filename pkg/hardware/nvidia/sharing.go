@@ -136,3 +136,17 @@ func (c *gpuHandle) setComputeMode(name string, want nvml.ComputeMode) error {
 	}
 	return nil
 }
+
+func computeModeName(mode nvml.ComputeMode) string {
+	switch mode {
+	case nvml.COMPUTEMODE_DEFAULT:
+		return "default"
+	case nvml.COMPUTEMODE_EXCLUSIVE_THREAD:
+		return "exclusive thread"
+	case nvml.COMPUTEMODE_PROHIBITED:
+		return "prohibited"
+	case nvml.COMPUTEMODE_EXCLUSIVE_PROCESS:
+		return "exclusive process"
+	}
+	return fmt.Sprint(int(mode))
+}

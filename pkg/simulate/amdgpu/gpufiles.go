@@ -85,14 +85,11 @@ func (v *view) gpuFiles(t *tree, gpuIndex int) {
 		"product_name":        c.Model.ProductName,
 		"mem_info_vram_total": strconv.FormatInt(c.Model.Memory(), 10),
 		"mem_info_vram_used":  strconv.Itoa(v.memoryUsed(gpuIndex)),
-		"gpu_busy_percent":    "0",
-		"mem_busy_percent":    "0",
 	} {
 		t.text(path.Join(dir, name), content)
 	}
 	t.symlink(dir+"/driver", driverDir)
 	v.rasFiles(t, gpuIndex, dir)
-	v.sensorFiles(t, gpuIndex, path.Join(dir, "hwmon", "hwmon"+strconv.Itoa(gpuIndex)))
 	if !c.Model.HasPartitions() {
 		return
 	}
@@ -173,29 +170,6 @@ func (v *view) memoryUsed(gpuIndex int) int {
 		}
 	}
 	return used
-}
-
-// What a simulated GPU draws and how warm it is, whatever it does.
-const (
-	idleWatts   = 140
-	idleCelsius = 41
-)
-
-// sensorFiles are in millionths of a watt and thousandths of a degree. Chips from
-// gfx942 on have no sensor at the edge, temp1 (hwmon_attributes_visible in Linux'
-// amdgpu_pm.c).
-func (v *view) sensorFiles(t *tree, gpuIndex int, dir string) {
-	t.text(dir+"/name", "amdgpu")
-	t.text(dir+"/power1_input", strconv.Itoa(idleWatts*1_000_000))
-	t.text(dir+"/power1_cap", strconv.Itoa(v.model(gpuIndex).PowerWatts*1_000_000))
-	sensors := map[string]string{"temp2": "junction", "temp3": "mem"}
-	if !v.model(gpuIndex).HasPartitions() {
-		sensors["temp1"] = "edge"
-	}
-	for sensor, label := range sensors {
-		t.text(path.Join(dir, sensor+"_label"), label)
-		t.text(path.Join(dir, sensor+"_input"), strconv.Itoa(idleCelsius*1000))
-	}
 }
 
 // rasBlocks are the parts of a chip that count errors.

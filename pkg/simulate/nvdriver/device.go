@@ -176,11 +176,6 @@ func (d *device) GetVirtualizationMode() (nvml.GpuVirtualizationMode, nvml.Retur
 	return nvml.GPU_VIRTUALIZATION_MODE_NONE, d.check("")
 }
 
-// GetPersistenceMode is on.
-func (d *device) GetPersistenceMode() (nvml.EnableState, nvml.Return) {
-	return nvml.FEATURE_ENABLED, d.check("")
-}
-
 // GetComputeMode says who may open contexts: Default until SetComputeMode. "If MIG
 // is enabled on a GPU, device must be MIG device handle" (nvml.h).
 func (d *device) GetComputeMode() (nvml.ComputeMode, nvml.Return) {

@@ -54,8 +54,6 @@ func TestGPU(t *testing.T) {
 	assert.Equal(t, 132*128, cores)
 	virt, _ := d.GetVirtualizationMode()
 	assert.Equal(t, nvml.GPU_VIRTUALIZATION_MODE_NONE, virt)
-	persistence, _ := d.GetPersistenceMode()
-	assert.Equal(t, nvml.FEATURE_ENABLED, persistence)
 	mode, _ := d.GetComputeMode()
 	assert.Equal(t, nvml.COMPUTEMODE_DEFAULT, mode)
 	addressing, _ := d.GetAddressingMode()

@@ -90,44 +90,13 @@ func TestNoTwoLoadsShareAnInode(t *testing.T) {
 	assert.Len(t, entries, 1, "and the old ones are out of sight")
 }
 
-func TestSensors(t *testing.T) {
+func TestMemoryOfProcesses(t *testing.T) {
 	root := t.TempDir()
-	n := machineIn(t, "h100x8", root)
-	d := handleOf(t, n, 0)
+	d := handleOf(t, machineIn(t, "h100x8", root), 0)
 	two := 2
 	require.NoError(t, SetFaults(root, Faults{Processes: []Process{{GPU: pciOf(d), GPUInstance: &two, PID: 42, Name: "python"}}}))
 	memory, ret := d.GetMemoryInfo_v2()
 	require.Equal(t, nvml.SUCCESS, ret)
 	assert.EqualValues(t, processMemory, memory.Used)
 	assert.Equal(t, memory.Total, memory.Used+memory.Free+memory.Reserved)
-	name, ret := n.SystemGetProcessName(42)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Equal(t, "python", name)
-	_, ret = n.SystemGetProcessName(43)
-	assert.Equal(t, nvml.ERROR_NOT_FOUND, ret)
-	require.NoError(t, SetFaults(root, Faults{}))
-
-	_, ret = d.GetUtilizationRates()
-	assert.Equal(t, nvml.SUCCESS, ret)
-	_, _, _, _, ret = d.GetRemappedRows()
-	assert.Equal(t, nvml.SUCCESS, ret)
-	migOn(t, d)
-	makeGI(t, d, "1g.10gb", 0)
-	_, ret = d.GetUtilizationRates()
-	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
-	_, _, _, _, ret = d.GetRemappedRows()
-	assert.Equal(t, nvml.ERROR_NOT_SUPPORTED, ret)
-	for _, call := range []func() (uint32, nvml.Return){
-		func() (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }, d.GetPowerUsage, d.GetEnforcedPowerLimit,
-	} {
-		value, ret := call()
-		assert.Equal(t, nvml.SUCCESS, ret)
-		assert.NotZero(t, value)
-	}
-	errors, ret := d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-	assert.Equal(t, nvml.SUCCESS, ret)
-	assert.Zero(t, errors)
-	require.NoError(t, SetFaults(root, Faults{Lost: []string{pciOf(d)}}))
-	_, _, ret = d.GetEccMode()
-	assert.Equal(t, nvml.ERROR_GPU_IS_LOST, ret)
 }

@@ -45,8 +45,8 @@ func row(t *testing.T, crd string, object runtime.Object) (narrow, wide map[stri
 func TestColumnsOfAGPUNode(t *testing.T) {
 	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
 	node.Status = v1alpha1.GPUNodeStatus{
-		Wanted:     &v1alpha1.Wish{Profile: "cpx-nps4", Source: v1alpha1.FromLabel},
-		Applied:    &v1alpha1.Wish{Profile: "spx", Source: v1alpha1.FromLabel},
+		Desired:    &v1alpha1.ProfileSnapshot{Profile: "cpx-nps4", Source: v1alpha1.FromLabel},
+		Applied:    &v1alpha1.ProfileSnapshot{Profile: "spx", Source: v1alpha1.FromLabel},
 		State:      v1alpha1.Draining,
 		Since:      &metav1.Time{Time: time.Now().Add(-9 * time.Hour)}, // the table has seconds of younger ones
 		Switch:     &v1alpha1.Switch{Attempt: 2},
@@ -57,7 +57,7 @@ func TestColumnsOfAGPUNode(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"Name": "node-a", "Profile": "cpx-nps4", "Applied": "spx", "State": "Draining", "Since": "9h", "GPUs": "8", "Free": "0", "Claims": "0", "Message": "on the way",
 	}, narrow)
-	assert.Equal(t, map[string]string{"Named By": "Label", "Deadline": "", "Try": "2", "Next Try": "", "Age": "60m"}, wide)
+	assert.Equal(t, map[string]string{"Source": "Label", "Deadline": "", "Attempt": "2", "Next Attempt": "", "Age": "60m"}, wide)
 
 	// One of which nothing is known yet.
 	narrow, _ = row(t, "gpunodes", &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})

@@ -27,7 +27,7 @@ import (
 
 // follows is a GPUNode that follows a profile.
 func follows(name, profile string) *v1alpha1.GPUNode {
-	return &gpunodes.Follows(name, profile).GPUs("MIG on", "gpu-a").GPUNode
+	return &gpunodes.WithProfile(name, profile).GPUs("MIG on", "gpu-a").GPUNode
 }
 
 func profileNamed(name string) *v1alpha1.PartitionProfile {
@@ -201,7 +201,7 @@ func (s *server) serve(path string, object any) {
 // TestAgainstAServer: what the commands print of a cluster with GPUNodes.
 func TestAgainstAServer(t *testing.T) {
 	s := newServer(t, slice("a", "node-a"))
-	failed := gpunodes.Follows("node-a", "spx").GPUs("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
+	failed := gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-0000-0f-00-0").Fails("cpx", "InUse", "process 4711 holds the GPU", false).GPUNode
 	failed.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"}
 	s.serve("gpunodes", v1alpha1.GPUNodeList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNodeList"}, Items: []v1alpha1.GPUNode{failed}})
 	s.serve("gpunodes/node-a", failed)
@@ -215,7 +215,7 @@ func TestAgainstAServer(t *testing.T) {
 		{"", []string{"profile spx → cpx", "(InUse)", "process 4711"}},
 		{"-o json", []string{`"hardwareMode": "SPX NPS1"`, `"reason": "InUse"`}},
 		{"profiles", []string{"PROFILE  WANTED BY  FOLLOWED BY", "cpx      1 node     -", "spx      -          1 node"}},
-		{"profiles -o json", []string{`"wanted": [`, `"node-a"`, `"missing": true`}},
+		{"profiles -o json", []string{`"desired": [`, `"node-a"`, `"missing": true`}},
 		{"switches node-a", []string{"spx   cpx  Failed", "10m0s"}},
 		{"switches node-a -o json", []string{`"seconds": 600`, `"evicted": 1`, `"state": "Failed"`}},
 		{"profile node-a", []string{"node-a: profile spx → cpx, named by the node's label", "SPX NPS1"}},

@@ -63,7 +63,7 @@ func noticed(far cluster.Progress, profile string) bool {
 	if profile == "" {
 		return far.Source != v1alpha1.FromLabel
 	}
-	return far.Wanted == profile && far.Source == v1alpha1.FromLabel
+	return far.Desired == profile && far.Source == v1alpha1.FromLabel
 }
 
 // arrived tells whether the node follows the profile, or why it is not going to.
@@ -77,9 +77,9 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	switch {
 	case !noticed(far, profile):
 		return false, nil
-	case far.Follows:
+	case far.UpToDate:
 		return true, nil
-	case far.State == v1alpha1.Failed && far.To == far.Wanted:
+	case far.State == v1alpha1.Failed && far.To == far.Desired:
 		return false, fmt.Errorf("%w (%s): %s; it is retried %s", errNotFollowed, far.Reason, far.Message, far.Again())
 	}
 	return false, nil

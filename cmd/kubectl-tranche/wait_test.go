@@ -61,7 +61,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 	w := startWaiting(t.Context(), "cpx", follows("node-a", "spx"))
 	assert.Equal(t, "Waiting for the controller.", <-w.said)
 	switching := func(state v1alpha1.State, doing string) *v1alpha1.GPUNode {
-		return &gpunodes.Follows("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
+		return &gpunodes.WithProfile("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
 	}
 	draining := switching(v1alpha1.Draining, "asks pods to leave gpu-a: pod team/train-0")
 	w.change(t, draining)
@@ -77,7 +77,7 @@ func TestWaitTellsEachStep(t *testing.T) {
 
 func TestWaitEnds(t *testing.T) {
 	spec := follows("node-a", "cpx")
-	spec.Status.Wanted.Source = v1alpha1.FromSpec
+	spec.Status.Desired.Source = v1alpha1.FromSpec
 	for name, test := range map[string]struct {
 		profile   string
 		node      *v1alpha1.GPUNode
@@ -85,15 +85,15 @@ func TestWaitEnds(t *testing.T) {
 	}{
 		"there already": {"cpx", follows("node-a", "cpx"), "node-a follows profile cpx.", ""},
 		"unset":         {"", spec, "node-a follows the profile that applies without the label.", ""},
-		"failed": {"cpx", &gpunodes.Follows("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
+		"failed": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
 			"the node does not follow the profile (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
-		"never": {"cpx", &gpunodes.Follows("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such GPU", false).GPUNode, "",
+		"never": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such GPU", false).GPUNode, "",
 			"the node does not follow the profile (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
-		"conflict": {"cpx", &gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
+		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
 			"the node does not follow the profile: mig-manager serves the node"},
-		"disabled meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false").GPUNode, "",
+		"disabled meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false").GPUNode, "",
 			"the node does not follow the profile: spec.enabled is false"},
-		"deleted meanwhile": {"cpx", &gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound,
+		"deleted meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound,
 			"the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx").GPUNode, "",
 			"PartitionProfile cpx does not exist, and no other does"},
 	} {
@@ -113,15 +113,15 @@ func TestWaitEnds(t *testing.T) {
 
 // A failure of another profile, before the controller took notice, is not this one's.
 func TestWaitOverlooksWhatWasBefore(t *testing.T) {
-	far := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Fails("old", "InUse", "", true).GPUNode)
+	far := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Fails("old", "InUse", "", true).GPUNode)
 	done, err := arrived(far, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)
 	r := &profileRun{}
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
-	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Wanted: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
-	far = cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
-	gone := cluster.ProgressOf(&gpunodes.Follows("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
+	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
+	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
+	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
 	done, err = arrived(gone, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)

@@ -26,10 +26,10 @@ func TestGPUNodePolicy(t *testing.T) {
 		maps.Copy(o, more)
 		return o
 	}
-	wanted := object{"profile": "cpx", "source": "Label", "hash": "1"}
+	desired := object{"profile": "cpx", "source": "Label", "hash": "1"}
 	before := gpuNode("node-a", object{
 		"spec":   object{"profile": "whole"},
-		"status": object{"wanted": wanted, "state": "Planning", "node": object{"count": int64(8)}},
+		"status": object{"desired": desired, "state": "Planning", "node": object{"count": int64(8)}},
 	})
 	after := func(spec, status object) object { return gpuNode("node-a", object{"spec": spec, "status": status}) }
 	report := object{"count": int64(7), "task": object{"switch": "1", "state": "Planning", "phase": "Planned"}}
@@ -53,29 +53,29 @@ func TestGPUNodePolicy(t *testing.T) {
 		after            object
 		want             string
 	}{
-		"creates its own":      {"CREATE", "node-a", gpuNode("node-a", nil), ""},
-		"with an empty spec":   {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{}}), ""},
-		"creates another's":    {"CREATE", "node-b", gpuNode("node-a", nil), another("node-b", "CREATE")},
-		"without a node":       {"CREATE", "", gpuNode("node-a", nil), noNode},
-		"with a profile":       {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "cpx"}}), spec},
-		"with a state":         {"CREATE", "node-a", gpuNode("node-a", object{"status": object{"state": "Idle"}}), status},
-		"owned by its node":    {"CREATE", "node-a", owned("Node", "node-a"), ""},
-		"owned by another":     {"CREATE", "node-a", owned("Node", "node-b"), meta},
-		"owned by something":   {"CREATE", "node-a", owned("PersistentVolume", "node-a"), meta},
-		"with a finalizer":     {"CREATE", "node-a", staying, meta},
-		"reports":              {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "node": report}), ""},
-		"takes it back":        {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning"}), ""},
-		"on another":           {"UPDATE", "node-b", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "node": report}), another("node-b", "UPDATE")},
-		"another state":        {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Idle", "node": report}), status},
-		"another wish":         {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": object{"profile": "spx"}, "state": "Planning"}), status},
-		"no state":             {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "node": report}), status},
-		"history":              {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"wanted": wanted, "state": "Planning", "history": []any{object{"result": "Succeeded"}}}), status},
-		"no status":            {"UPDATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "whole"}}), status},
-		"another profile":      {"UPDATE", "node-a", after(object{"profile": "cpx"}, object{"wanted": wanted, "state": "Planning"}), spec},
-		"switched off":         {"UPDATE", "node-a", after(object{"profile": "whole", "enabled": false}, object{"wanted": wanted, "state": "Planning"}), spec},
-		"deletes its own":      {"DELETE", "node-a", nil, another("node-a", "DELETE")},
-		"deletes another's":    {"DELETE", "node-b", nil, another("node-b", "DELETE")},
-		"deletes from nowhere": {"DELETE", "", nil, noNode},
+		"creates its own":         {"CREATE", "node-a", gpuNode("node-a", nil), ""},
+		"with an empty spec":      {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{}}), ""},
+		"creates another's":       {"CREATE", "node-b", gpuNode("node-a", nil), another("node-b", "CREATE")},
+		"without a node":          {"CREATE", "", gpuNode("node-a", nil), noNode},
+		"with a profile":          {"CREATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "cpx"}}), spec},
+		"with a state":            {"CREATE", "node-a", gpuNode("node-a", object{"status": object{"state": "Idle"}}), status},
+		"owned by its node":       {"CREATE", "node-a", owned("Node", "node-a"), ""},
+		"owned by another":        {"CREATE", "node-a", owned("Node", "node-b"), meta},
+		"owned by something":      {"CREATE", "node-a", owned("PersistentVolume", "node-a"), meta},
+		"with a finalizer":        {"CREATE", "node-a", staying, meta},
+		"reports":                 {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "node": report}), ""},
+		"takes it back":           {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning"}), ""},
+		"on another":              {"UPDATE", "node-b", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "node": report}), another("node-b", "UPDATE")},
+		"another state":           {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Idle", "node": report}), status},
+		"another desired profile": {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": object{"profile": "spx"}, "state": "Planning"}), status},
+		"no state":                {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "node": report}), status},
+		"history":                 {"UPDATE", "node-a", after(object{"profile": "whole"}, object{"desired": desired, "state": "Planning", "history": []any{object{"result": "Succeeded"}}}), status},
+		"no status":               {"UPDATE", "node-a", gpuNode("node-a", object{"spec": object{"profile": "whole"}}), status},
+		"another profile":         {"UPDATE", "node-a", after(object{"profile": "cpx"}, object{"desired": desired, "state": "Planning"}), spec},
+		"switched off":            {"UPDATE", "node-a", after(object{"profile": "whole", "enabled": false}, object{"desired": desired, "state": "Planning"}), spec},
+		"deletes its own":         {"DELETE", "node-a", nil, another("node-a", "DELETE")},
+		"deletes another's":       {"DELETE", "node-b", nil, another("node-b", "DELETE")},
+		"deletes from nowhere":    {"DELETE", "", nil, noNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			user := object{"username": "x"}

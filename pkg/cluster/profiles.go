@@ -14,18 +14,18 @@ import (
 // what `kubectl tranche profiles -o json` prints.
 type Profile struct {
 	Name string `json:"name"`
-	// Missing: nodes name it, and there is none of that name.
+	// Missing: nodes name it, but it does not exist.
 	Missing bool `json:"missing,omitempty"`
-	// Says is what it says of GPUs, in words.
+	// Says describes its rules.
 	Says string `json:"says,omitempty"`
-	// Wanted are the nodes that should follow it, Followed those that do, in any
-	// version of it.
-	Wanted   []string `json:"wanted,omitempty"`
-	Followed []string `json:"followed,omitempty"`
+	// Desired are the nodes that should have it, Applied those that have it, in any
+	// version.
+	Desired []string `json:"desired,omitempty"`
+	Applied []string `json:"applied,omitempty"`
 }
 
-// Profiles are those that there are, and those that nodes follow or want
-// nonetheless, by name.
+// Profiles returns the existing profiles and those that nodes name or have applied, by
+// name.
 func Profiles(profiles []v1alpha1.PartitionProfile, nodes []v1alpha1.GPUNode) []Profile {
 	all := map[string]*Profile{}
 	for i := range profiles {
@@ -40,18 +40,18 @@ func Profiles(profiles []v1alpha1.PartitionProfile, nodes []v1alpha1.GPUNode) []
 	}
 	for i := range nodes {
 		far := ProgressOf(&nodes[i])
-		if far.Wanted != "" {
-			get(far.Wanted).Wanted = append(get(far.Wanted).Wanted, nodes[i].Name)
+		if far.Desired != "" {
+			get(far.Desired).Desired = append(get(far.Desired).Desired, nodes[i].Name)
 		}
 		if far.Applied != "" {
-			get(far.Applied).Followed = append(get(far.Applied).Followed, nodes[i].Name)
+			get(far.Applied).Applied = append(get(far.Applied).Applied, nodes[i].Name)
 		}
 	}
 	out := make([]Profile, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]
-		slices.Sort(p.Wanted)
-		slices.Sort(p.Followed)
+		slices.Sort(p.Desired)
+		slices.Sort(p.Applied)
 		out = append(out, *p)
 	}
 	return out

@@ -14,14 +14,14 @@ import (
 // `kubectl tranche -o json` prints: fields may be added, and never change their
 // meaning.
 type Progress struct {
-	// Wanted is the profile that the node should follow, Source who named it, and
-	// Applied the profile that it follows. Empty: none.
-	Wanted  string          `json:"wanted,omitempty"`
+	// Desired is the profile that the node should have, Source says where its name comes
+	// from, and Applied is the profile that the node has. Empty: none.
+	Desired string          `json:"desired,omitempty"`
 	Source  v1alpha1.Source `json:"source,omitempty"`
 	Applied string          `json:"applied,omitempty"`
-	// Follows: the node is what is wanted of it, in the version that is wanted.
-	Follows bool           `json:"follows"`
-	State   v1alpha1.State `json:"state,omitempty"`
+	// UpToDate: the desired profile is applied, in its current version.
+	UpToDate bool           `json:"upToDate"`
+	State    v1alpha1.State `json:"state,omitempty"`
 	// Since is when the state was entered, Deadline when it ends at the latest.
 	Since    *time.Time `json:"since,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
@@ -42,8 +42,8 @@ type Progress struct {
 	// cannot. Rebooted: only a change of profile or policy has it tried again.
 	Blockers []v1alpha1.Blocker `json:"blockers,omitempty"`
 	Rebooted bool               `json:"rebooted,omitempty"`
-	// Overruled says whose wish does not count, Conflict which other systems keep the
-	// GPUs from being changed, and Kept why else the node does not follow.
+	// Overruled says which of label and spec does not apply, Conflict which other systems
+	// serve the GPUs, and Kept why else the desired profile is not applied.
 	Overruled string `json:"overruled,omitempty"`
 	Conflict  string `json:"conflict,omitempty"`
 	Kept      string `json:"kept,omitempty"`
@@ -57,13 +57,13 @@ type Progress struct {
 func ProgressOf(n *v1alpha1.GPUNode) Progress {
 	s := &n.Status
 	out := Progress{State: s.State}
-	if w := s.Wanted; w != nil {
-		out.Wanted, out.Source = w.Profile, w.Source
+	if w := s.Desired; w != nil {
+		out.Desired, out.Source = w.Profile, w.Source
 	}
 	if a := s.Applied; a != nil {
 		out.Applied, out.rules = a.Profile, a.Rules
 	}
-	out.Follows = s.State == v1alpha1.Idle && s.Wanted != nil && s.Applied != nil && s.Wanted.Hash == s.Applied.Hash
+	out.UpToDate = s.State == v1alpha1.Idle && s.Desired != nil && s.Applied != nil && s.Desired.Hash == s.Applied.Hash
 	if sw := s.Switch; sw != nil {
 		out.From, out.To, out.Attempt = sw.From.Profile, sw.To.Profile, sw.Attempt
 		out.Since, out.Deadline, out.Retry = timeOf(&sw.Since), timeOf(sw.Deadline), timeOf(sw.Retry)

@@ -27,33 +27,33 @@ func TestNode(t *testing.T) {
 		title string
 		says  []string
 	}{
-		"follows":  {gpunodes.Follows("n", "cpx"), "profile cpx", nil},
-		"unwanted": {gpunodes.Follows("n", ""), "", nil},
-		"draining": {gpunodes.Follows("n", "spx").Switches(v1alpha1.Draining, "cpx", draining, "gpu-a"), "profile spx → cpx",
+		"follows":  {gpunodes.WithProfile("n", "cpx"), "profile cpx", nil},
+		"unwanted": {gpunodes.WithProfile("n", ""), "", nil},
+		"draining": {gpunodes.WithProfile("n", "spx").Switches(v1alpha1.Draining, "cpx", draining, "gpu-a"), "profile spx → cpx",
 			[]string{"Draining since 2m, 8m left: " + draining + "."}},
-		"first profile": {gpunodes.Follows("n", "").Switches(v1alpha1.Planning, "cpx", "the plan is made"), "profile none → cpx",
+		"first profile": {gpunodes.WithProfile("n", "").Switches(v1alpha1.Planning, "cpx", "the plan is made"), "profile none → cpx",
 			[]string{"Planning since 2m, 8m left: the plan is made."}},
-		"changed profile": {gpunodes.Follows("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, in an older version",
+		"changed profile": {gpunodes.WithProfile("n", "cpx").Switches(v1alpha1.Waiting, "cpx", "waits for other nodes"), "profile cpx, in an older version",
 			[]string{"Waiting since 2m, 8m left: waits for other nodes."}},
-		"failed": {gpunodes.Follows("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0", true), "profile spx → cpx",
+		"failed": {gpunodes.WithProfile("n", "spx").Fails("cpx", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (DrainDeadline): profile cpx could not be applied: not all pods left the GPUs within 10m0s: pod team/train-0. " +
 				"The node is unchanged, with profile spx. Attempt 2 starts in 60s."}},
-		"does not fit": {gpunodes.Follows("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD GPU.", false), "profile none → cpx",
+		"does not fit": {gpunodes.WithProfile("n", "").Fails("cpx", "ProfileDoesNotFit", "gpu-a is no AMD GPU.", false), "profile none → cpx",
 			[]string{"Failed 3m ago (ProfileDoesNotFit): profile cpx could not be applied: gpu-a is no AMD GPU. " +
 				"The node is unchanged, with no profile. It is retried when the profile, its policy, the GPUs or the plugin's settings change."}},
-		"not rolled back": {gpunodes.Follows("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
+		"not rolled back": {gpunodes.WithProfile("n", "spx").Fails("cpx", "RollbackFailed", "the driver did not load", true), "profile spx → cpx",
 			[]string{"Failed 3m ago (RollbackFailed): profile cpx could not be applied: the driver did not load. Attempt 2 starts in 60s."}},
-		"overruled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
+		"overruled": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label holds"), "profile cpx",
 			[]string{"The node's label holds."}},
-		"conflict": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
+		"conflict": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
 			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
-		"no such profile": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
+		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
 			[]string{"There is no profile typo; it stays with profile cpx."}},
-		"disabled": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false."), "profile cpx",
+		"disabled": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false."), "profile cpx",
 			[]string{"spec.enabled is false."}},
-		"control plane": {gpunodes.Follows("n", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane"), "", nil},
-		"empty message": {gpunodes.Follows("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
+		"control plane": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane"), "", nil},
+		"empty message": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			far := cluster.ProgressOf(&test.node.GPUNode)
@@ -69,7 +69,7 @@ func TestNode(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	n := gpunodes.Follows("n", "spx").Switches(v1alpha1.Applying, "cpx", "", "gpu-a")
+	n := gpunodes.WithProfile("n", "spx").Switches(v1alpha1.Applying, "cpx", "", "gpu-a")
 	n.Status.Switch.Attempt = 3
 	far := cluster.ProgressOf(&n.GPUNode)
 	assert.Equal(t, "Applying since 2m, 8m left, attempt 3.", far.Doings(now))
@@ -96,7 +96,7 @@ func TestTimes(t *testing.T) {
 }
 
 func TestGPUs(t *testing.T) {
-	n := gpunodes.Follows("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1alpha1.Draining, "cpx", "", "gpu-b")
+	n := gpunodes.WithProfile("n", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").Switches(v1alpha1.Draining, "cpx", "", "gpu-b")
 	n.Status.Node.GPUs[0].Pending, n.Status.Node.GPUs[0].Problem = "later", "hot"
 	product := "NVIDIA H100 80GB HBM3"
 	want := []cluster.GPUProgress{
@@ -128,13 +128,13 @@ func TestRestricts(t *testing.T) {
 		false: {{}, {MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGDynamic}}, {AMD: &v1alpha1.AMD{}}, {Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(3))}}},
 	} {
 		for _, rule := range rules {
-			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.Follows("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
+			assert.Equal(t, want, cluster.ProgressOf(&gpunodes.WithProfile("n", "p", rule).GPUNode).Restricts(), "%+v", rule)
 		}
 	}
 }
 
 func TestSwitchInJSON(t *testing.T) {
-	n := gpunodes.Follows("node-a", "spx").
+	n := gpunodes.WithProfile("node-a", "spx").
 		Had("spx", "cpx", v1alpha1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
 	text, err := json.Marshal(cluster.SwitchesOf(&n.GPUNode).History[0])
 	require.NoError(t, err)

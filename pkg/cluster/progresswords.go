@@ -24,11 +24,11 @@ type Remark struct {
 // where another one is wanted. Empty: nobody wants anything.
 func (n Progress) Title() string {
 	switch {
-	case n.Wanted == n.Applied && n.Applied == "":
+	case n.Desired == n.Applied && n.Applied == "":
 		return ""
-	case n.Wanted != n.Applied:
-		return fmt.Sprintf("profile %s → %s", ProfileName(n.Applied), ProfileName(n.Wanted))
-	case !n.Follows && n.Kept == "":
+	case n.Desired != n.Applied:
+		return fmt.Sprintf("profile %s → %s", ProfileName(n.Applied), ProfileName(n.Desired))
+	case !n.UpToDate && n.Kept == "":
 		return fmt.Sprintf("profile %s, in an older version", n.Applied)
 	}
 	return "profile " + n.Applied

@@ -39,10 +39,10 @@ func decoded[T any](t testing.TB, o *T) *T {
 // fullGPUNode is a GPUNode of eight GPUs cut in seven, each of them held, with a long
 // history.
 func fullGPUNode(name string) *v1alpha1.GPUNode {
-	wish := v1alpha1.Wish{Profile: "new", Source: v1alpha1.FromLabel, Hash: "hash-new"}
+	wish := v1alpha1.ProfileSnapshot{Profile: "new", Source: v1alpha1.FromLabel, Hash: "hash-new"}
 	n := &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Node: &v1alpha1.NodeReport{Count: 8, BootID: "boot-1"}}}
 	machine := &state.Machine{Deadlines: state.DefaultDeadlines()}
-	n.Status = machine.Next(n, &state.Facts{Now: noon, Choice: state.Choice{Wish: &wish}}).Status
+	n.Status = machine.Next(n, &state.Facts{Now: noon, Choice: state.Choice{Desired: &wish}}).Status
 	n.Name = name
 	n.Status.Node.GPUs = nil
 	for i := range 8 {

@@ -154,7 +154,7 @@ func (n *fakeNode) late(state v1alpha1.State) time.Duration {
 // work answers what the controller asks.
 func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 	sw, state := g.Status.Switch, g.Status.State
-	if !g.Status.Asks(&n.task) {
+	if !g.Status.AwaitsPlugin(&n.task) {
 		return
 	}
 	if key := fmt.Sprint(sw.ID, state, sw.Order); n.working != key {
@@ -180,14 +180,14 @@ func (n *fakeNode) work(w *world, g *v1alpha1.GPUNode) {
 		}
 	}
 	if task.Phase == v1alpha1.TaskDone && state != v1alpha1.Planning && state != v1alpha1.Tainted {
-		wish := sw.Target(state)
+		desired := sw.Target(state)
 		for _, change := range n.plan {
-			if gpuID := change.GPU; n.applied != wish.Hash && len(sw.GPUs) > 0 {
+			if gpuID := change.GPU; n.applied != desired.Hash && len(sw.GPUs) > 0 {
 				// Nothing is changed under a pod.
 				assert.Subset(w.t, n.kept, n.held(w, gpuID), "changed while it is held")
 			}
 		}
-		n.applied = wish.Hash
+		n.applied = desired.Hash
 	}
 	n.task = task
 }
@@ -282,7 +282,7 @@ func (n *fakeNode) publish(w *world) {
 }
 
 func (n *fakeNode) report(w *world) *v1alpha1.NodeReport {
-	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.gpus)), Applied: n.applied, Owners: n.owners, Basis: n.basis}
+	r := &v1alpha1.NodeReport{BootID: "boot", Count: int32(len(n.gpus)), Applied: n.applied, Owners: n.owners, InputHash: n.basis}
 	if n.taints != nil {
 		r.Taints = n.taints.DeepCopy()
 	}

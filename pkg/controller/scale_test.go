@@ -79,7 +79,7 @@ func TestAThousandNodesAreSwitchedATenthAtATime(t *testing.T) {
 	f := &fleet{world: w, due: map[string]time.Time{}}
 	w.wake, w.list = f.wakeNow, f.lists
 	w.profile("cpx")
-	nothing := v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
+	nothing := v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		n := &fakeNode{name: name, gpus: []string{gpuA}, applied: nothing.Hash, quick: true}

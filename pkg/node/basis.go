@@ -10,7 +10,7 @@ import (
 )
 
 // gpuBasis is what a plan depends on of one GPU, claims apart.
-type gpuBasis struct {
+type gpuInput struct {
 	Name, Product, Driver, Load string
 	Modes                       gpu.Modes
 	// Foreign are the names of partitions that Tranche did not make.
@@ -30,18 +30,18 @@ func lastingModes(m gpu.Modes) gpu.Modes {
 // basis is a digest of what plans depend on beside claims: when it changes, a profile
 // that was refused may fit. modes are those of the GPUs that have just answered, by name.
 // A GPU that does not answer counts as it was.
-func (f *follower) basis(modes map[string]gpu.Modes) string {
+func (f *follower) inputHash(modes map[string]gpu.Modes) string {
 	gpus := f.roster.all()
-	now := make(map[string]gpuBasis, len(gpus))
+	now := make(map[string]gpuInput, len(gpus))
 	all := struct {
-		GPUs        []gpuBasis
+		GPUs        []gpuInput
 		MemoryModes bool
 	}{MemoryModes: f.MemoryModes}
 	for i := range gpus {
 		c := &gpus[i]
 		b, known := f.gpuBases[c.Name()]
 		if m, answers := modes[c.Name()]; answers || !known {
-			b = gpuBasis{
+			b = gpuInput{
 				Name: c.Name(), Product: c.ProductName, Driver: c.DriverVersion, Load: f.hardware.LoadID(c.PCIAddress),
 				Modes: lastingModes(m),
 			}

@@ -28,15 +28,15 @@ func TestLastingModes(t *testing.T) {
 func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
 	t := s.t
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{}]")) // reports come at once now
-	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.Basis != "" })
+	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now
+	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.InputHash != "" })
 	assert.NotEqual(t, modeWith, before.GPUs[0].Mode)
 	a := allocate(t, s.api, "basis", device)
 	k.mustPrepare(a)
 	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.GPUs[0].Mode == modeWith })
-	assert.Equal(t, before.Basis, held.Basis)
+	assert.Equal(t, before.InputHash, held.InputHash)
 	require.Empty(t, k.unprepare(a))
-	return before.Basis
+	return before.InputHash
 }
 
 func TestBasisOfNVIDIA(t *testing.T) {
@@ -46,18 +46,18 @@ func TestBasisOfNVIDIA(t *testing.T) {
 	stop()
 	_, stop = s.start()
 	same := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
-	assert.Equal(t, basis, same.Basis, "a restart changes nothing")
+	assert.Equal(t, basis, same.InputHash, "a restart changes nothing")
 	stop()
 	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
 	s.start()
-	s.await("a setting of the plugin does not count", func(r *v1alpha1.NodeReport) bool { return r.Basis != basis })
+	s.await("a setting of the plugin does not count", func(r *v1alpha1.NodeReport) bool { return r.InputHash != basis })
 }
 
 func TestBasisOfAMD(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
 	basis := s.steadyBasis(k, cpx3, "CPX NPS1")
-	task := s.ask(v1alpha1.Applying, nothing, wish(t, "cpx-nps4", cpxNPS4))
+	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	s.await("the memory mode does not count", func(r *v1alpha1.NodeReport) bool { return r.Basis != basis })
+	s.await("the memory mode does not count", func(r *v1alpha1.NodeReport) bool { return r.InputHash != basis })
 }

@@ -299,7 +299,7 @@ func (b *both) until(what string, ok func(*v1alpha1.GPUNodeStatus) bool) *v1alph
 func (b *both) follows(profile string) {
 	b.t.Helper()
 	status := b.until("it does not follow the profile", func(s *v1alpha1.GPUNodeStatus) bool {
-		return s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Profile == profile && s.Wanted != nil && s.Wanted.Hash == s.Applied.Hash
+		return s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Profile == profile && s.Desired != nil && s.Desired.Hash == s.Applied.Hash
 	})
 	var switches []string
 	for _, r := range status.History {
@@ -377,7 +377,7 @@ func TestProfileIsEditedWhileAPodLeaves(t *testing.T) {
 	assert.Empty(t, untainted, "there was a moment without the taints")
 	close(may)
 	status := b.until("it does not follow the edited profile", func(s *v1alpha1.GPUNodeStatus) bool {
-		return s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Hash == s.Wanted.Hash && s.Applied.Hash != first.To.Hash
+		return s.State == v1alpha1.Idle && s.Applied != nil && s.Applied.Hash == s.Desired.Hash && s.Applied.Hash != first.To.Hash
 	})
 	assert.Equal(t, v1alpha1.ResultSucceeded, status.History[0].Result)
 	b.untaintedAgain()

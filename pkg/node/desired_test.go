@@ -29,7 +29,7 @@ func TestSharingStaysUntilTheControllerDecides(t *testing.T) {
 	require.NoError(t, s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, ""))
 	awaitReplicas(t, m.api, fraction0, 100)
 
-	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, wish(t, "two", "[{sharing: {replicas: 2}}]")).Phase)
+	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, snapshot(t, "two", "[{sharing: {replicas: 2}}]")).Phase)
 	awaitReplicas(t, m.api, fraction0, 500)
 	stop()
 	s.start()

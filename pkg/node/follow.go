@@ -79,7 +79,7 @@ type follower struct {
 	taints    *v1alpha1.PublishedTaints
 	taintedAt time.Time
 	// gpuBases are those of the last report, by the names of the GPUs.
-	gpuBases map[string]gpuBasis
+	gpuBases map[string]gpuInput
 	// restored is the GPUs and loads of drivers for which it was looked whether
 	// something was lost. What could not be put back is tried again at restoreAgain, a
 	// pause later; notRestored is why.
@@ -173,7 +173,7 @@ func (f *follower) step(ctx context.Context) {
 	f.publisher.setOrder(ctx, f.taintOrder(ctx, &node.Status))
 	f.publisher.claimsChanged(ctx)
 	f.restore(ctx)
-	if node.Status.Asks(f.task) {
+	if node.Status.AwaitsPlugin(f.task) {
 		task := f.answer(ctx, node.Status.Switch, node.Status.State)
 		if ctx.Err() != nil {
 			return // that it was not finished is no answer: the next plugin goes on

@@ -97,7 +97,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	whole := wish(t, "whole", wholeOnly)
+	whole := snapshot(t, "whole", wholeOnly)
 	task := s.ask(v1alpha1.Planning, nothing, whole)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
@@ -190,7 +190,7 @@ func TestTaintsThatAreNotAccepted(t *testing.T) {
 			assert.Nil(t, r.Task)
 		}
 	}
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}}
 	s.order(v1alpha1.Tainted, sw)
 	require.Eventually(t, func() bool { return refused.Load() > 1 }, patience, tick)
 	awaitEvent(t, s.api, "PublishFailed", "no way")
@@ -206,7 +206,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	s.config.taintSettle = tick
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
 	s.putOrder(sw)
 	all := len(devicesOn(t, s.machine, card0))
 	var untaintedWrites atomic.Int32
@@ -223,7 +223,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 
 	s.order(v1alpha1.Draining, sw)
 	edited := sw.DeepCopy()
-	edited.ID, edited.To = "2", wish(t, "other", wholeOnly)
+	edited.ID, edited.To = "2", snapshot(t, "other", wholeOnly)
 	task := s.put(v1alpha1.Planning, edited)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
@@ -234,7 +234,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 
 	// One that does not fit taints all devices of the GPUs that would shrink.
 	unfit := edited.DeepCopy()
-	unfit.ID, unfit.To = "3", wish(t, "unfit", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]")
+	unfit.ID, unfit.To = "3", snapshot(t, "unfit", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]")
 	assert.Equal(t, v1alpha1.TaskRefused, s.put(v1alpha1.Planning, unfit).Phase)
 	require.Eventually(t, func() bool {
 		_, free := taintedOn(t, s.machine, card1, "unfit")
@@ -298,7 +298,7 @@ func TestSwitchWithoutDeviceTaints(t *testing.T) {
 	assert.Contains(t, awaitEvent(t, api, "TaintsNotPublished", ""), "DRADeviceTaints is off")
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
 	task := s.put(v1alpha1.Tainted, sw)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	node, err := s.get()
@@ -324,7 +324,7 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: wish(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}, Withhold: true}
+	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}, Withhold: true}
 	task := s.put(v1alpha1.Tainted, sw)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	held := devicesOn(t, s.machine, card0)
@@ -379,7 +379,7 @@ func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
 	late := allocate(t, s.api, "late", small0)
 	// The plugin cannot look at the GPUs after it has changed them.
 	s.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetName", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
-	task := s.ask(v1alpha1.Applying, nothing, wish(t, "whole", wholeOnly))
+	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "whole", wholeOnly))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	refused := k.prepare(late)[string(late.UID)].Error
 	assert.Contains(t, refused, "device "+small0+" does not exist on GPU "+card0+" (any more)")

@@ -120,7 +120,7 @@ func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alph
 }
 
 // ask has the plugin answer a switch in one of its states.
-func (s *steered) ask(state v1alpha1.State, from, to v1alpha1.Wish) *v1alpha1.Task {
+func (s *steered) ask(state v1alpha1.State, from, to v1alpha1.ProfileSnapshot) *v1alpha1.Task {
 	s.t.Helper()
 	s.last++
 	return s.put(state, &v1alpha1.Switch{ID: fmt.Sprint(s.last), From: from, To: to, Policy: s.policy})
@@ -154,14 +154,14 @@ func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
 }
 
 // wish is a profile of these rules.
-func wish(t *testing.T, profile, rules string) v1alpha1.Wish {
+func snapshot(t *testing.T, profile, rules string) v1alpha1.ProfileSnapshot {
 	t.Helper()
-	w := v1alpha1.Wish{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash of " + profile}
+	w := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash of " + profile}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &w.Rules))
 	return w
 }
 
-var nothing = v1alpha1.Wish{Source: v1alpha1.FromDefault}
+var nothing = v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault}
 
 // The plugin makes its GPUNode, which goes with the node, and says how the node is.
 func TestReportInGPUNode(t *testing.T) {
@@ -180,7 +180,7 @@ func TestReportInGPUNode(t *testing.T) {
 	assert.Contains(t, report.GPUs[0].Product, "H100")
 
 	s.last = 41
-	s.ask(v1alpha1.Planning, nothing, wish(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
+	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Free == r.Count-1 })
@@ -220,7 +220,7 @@ func TestStaticProfile(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
 	k, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	task := s.ask(v1alpha1.Planning, nothing, sevens)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 2)
@@ -247,7 +247,7 @@ func TestStaticProfile(t *testing.T) {
 	k.mustPrepare(a)
 	require.Empty(t, k.unprepare(a))
 
-	task = s.ask(v1alpha1.Applying, sevens, wish(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
+	task = s.ask(v1alpha1.Applying, sevens, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	assert.Empty(t, s.partitions())
 	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick, "not all is offered again")
@@ -262,7 +262,7 @@ func TestNoLongerOffered(t *testing.T) {
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	a := allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
-	halves := wish(t, "halves", "[{mig: {mode: Dynamic, profiles: [3g.40gb]}}]")
+	halves := snapshot(t, "halves", "[{mig: {mode: Dynamic, profiles: [3g.40gb]}}]")
 	task := s.ask(v1alpha1.Planning, nothing, halves)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	assert.Empty(t, task.Changes, "nobody has to leave")
@@ -293,7 +293,7 @@ func TestProfileDoesNotFit(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	task := s.ask(v1alpha1.Planning, nothing, wish(t, "cut", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]"))
+	task := s.ask(v1alpha1.Planning, nothing, snapshot(t, "cut", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]"))
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
 	assert.Contains(t, task.Message, "1g.10gb")
 	assert.Empty(t, s.partitions())
@@ -304,7 +304,7 @@ func TestSharingOfProfile(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	task := s.ask(v1alpha1.Applying, nothing, wish(t, "four", "[{sharing: {replicas: 4}}]"))
+	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "four", "[{sharing: {replicas: 4}}]"))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Eventually(t, func() bool {
 		for _, d := range devicesOn(t, s.machine, card0) {
@@ -327,7 +327,7 @@ func TestRebootForProfile(t *testing.T) {
 	first := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	assert.Equal(t, "MIG off", first.GPUs[0].Mode)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Resets: []nvstate.ResetFault{{GPU: "*", Refused: true}}}))
-	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	task := s.ask(v1alpha1.Applying, nothing, sevens)
 	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
@@ -339,7 +339,7 @@ func TestRebootForProfile(t *testing.T) {
 
 	// Without the permission the mode is as it was.
 	s.policy = v1alpha1.SwitchPolicy{}
-	task = s.ask(v1alpha1.Applying, sevens, wish(t, "whole", "[{mig: {mode: Disabled}}]"))
+	task = s.ask(v1alpha1.Applying, sevens, snapshot(t, "whole", "[{mig: {mode: Disabled}}]"))
 	require.Equal(t, v1alpha1.TaskRebootRequired, task.Phase, task.Message)
 }
 
@@ -355,8 +355,8 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 		Calls:  []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}},
 	}))
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
-	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	whole := wish(t, "whole", "[{mig: {mode: Disabled}}]")
+	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	whole := snapshot(t, "whole", "[{mig: {mode: Disabled}}]")
 	for range mostReboots {
 		s.ask(v1alpha1.Applying, whole, sevens)
 		task := s.askAgain(v1alpha1.Rebooting)
@@ -401,7 +401,7 @@ func TestStaticProfileWhileUninstalling(t *testing.T) {
 	s := steer(newUninstalled(t))
 	k, _ := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	task := s.ask(v1alpha1.Applying, nothing, sevens)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 14)
@@ -435,7 +435,7 @@ func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
 	s := steer(newUninstalled(t))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	one := wish(t, "one", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 1}]}}]")
+	one := snapshot(t, "one", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 1}]}}]")
 	task := s.ask(v1alpha1.Applying, nothing, one)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 2)

@@ -51,7 +51,7 @@ func TestOnePluginFollows(t *testing.T) {
 	s.config.PodUID = "first"
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, sevens).Phase)
 
 	second, writes := s.other()
@@ -59,7 +59,7 @@ func TestOnePluginFollows(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(second.nodes.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "watch" })
 	}, patience, tick, "the second does not watch the GPUNode")
-	halves := wish(t, "halves", "[{mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]")
+	halves := snapshot(t, "halves", "[{mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]")
 	task := s.ask(v1alpha1.Applying, sevens, halves)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	assert.Len(t, s.partitions(), 4)
@@ -86,7 +86,7 @@ func TestRestoredLater(t *testing.T) {
 	s.config.restorePause = 100 * time.Millisecond
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sevens := wish(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, sevens).Phase)
 	stop()
 	require.NoError(t, nvdriver.Reboot(s.simulated.Root))

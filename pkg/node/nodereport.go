@@ -35,7 +35,7 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		Applied: f.profile.Applied().Hash,
 	}
 	if len(gpus) == 0 {
-		report.Basis = f.basis(nil)
+		report.InputHash = f.inputHash(nil)
 		return report
 	}
 	// All at once: those that hang must not hold up the answer to the controller one
@@ -56,7 +56,7 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 			answered[gpus[i].Name()] = *m
 		}
 	}
-	report.Basis = f.basis(answered)
+	report.InputHash = f.inputHash(answered)
 	for _, c := range report.GPUs {
 		if len(c.Held) == 0 && c.Problem == "" {
 			report.Free++

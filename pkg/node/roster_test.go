@@ -147,14 +147,14 @@ func TestLostGPUKeepsItsPlace(t *testing.T) {
 	s := steer(newMachine(t, newAPI()))
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	shared := wish(t, "shared", "[{gpus: {count: 1}, sharing: {replicas: 4}}, {sharing: {replicas: 2}}]")
+	shared := snapshot(t, "shared", "[{gpus: {count: 1}, sharing: {replicas: 4}}, {sharing: {replicas: 2}}]")
 	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, shared).Phase)
 	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
 	s.await("the lost GPU is not noticed", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
-	cut := wish(t, "cut", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	both := wish(t, "both", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	cut := snapshot(t, "cut", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	both := snapshot(t, "both", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	for range 2 {
 		awaitReplicas(t, s.api, card1+"-fraction-share", 500)
 		task := s.ask(v1alpha1.Planning, shared, cut)
@@ -180,7 +180,7 @@ func TestLostGPUKeepsItsPlace(t *testing.T) {
 		r, err := openRoster(s.config.rosterFile())
 		return err == nil && len(r.all()) == 1
 	}, patience, tick, "a GPU that was taken out is counted for ever")
-	task := s.ask(v1alpha1.Planning, cut, wish(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
+	task := s.ask(v1alpha1.Planning, cut, snapshot(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Equal(t, card1, task.Changes[0].GPU)

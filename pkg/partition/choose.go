@@ -12,7 +12,7 @@ import (
 // choose says what a wish comes to on the GPUs of the node, of which some were seen.
 // What it came to before, where that is known, still holds: partitions keep their
 // places, and a GPU that is gone changes nothing for the others.
-func (n *Node) choose(to v1alpha1.Wish, seen []GPU) (followed, error) {
+func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []GPU) (followed, error) {
 	before := n.before(to)
 	gpus := n.GPUs()
 	resolved, err := n.resolve(to, gpus, seen)
@@ -32,7 +32,7 @@ func (n *Node) choose(to v1alpha1.Wish, seen []GPU) (followed, error) {
 }
 
 // before is what a wish came to the last time; it has no shapes if it is new.
-func (n *Node) before(to v1alpha1.Wish) followed {
+func (n *Node) before(to v1alpha1.ProfileSnapshot) followed {
 	in := n.intent()
 	switch {
 	case in.Applying != nil && in.Applying.Wish.Hash == to.Hash:
@@ -87,7 +87,7 @@ func (n *Node) allThere(seen []GPU) error {
 
 // resolve says what a wish comes to on GPUs. As many partitions as possible stay where
 // they are, those that claims hold above all.
-func (n *Node) resolve(to v1alpha1.Wish, gpus []gpu.GPU, seen []GPU) (map[string]profile.Desired, error) {
+func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) (map[string]profile.Desired, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
 		c := &seen[i]

@@ -25,7 +25,7 @@ func (n *Node) Clear(ctx context.Context) error {
 	if silent != nil {
 		klog.FromContext(ctx).Info("Partitions of these GPUs stay behind", "err", oneLine(silent))
 	}
-	wanted, err := n.choose(v1alpha1.Wish{Source: v1alpha1.FromDefault}, seen)
+	wanted, err := n.choose(v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault}, seen)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const (
 //
 // With allowReboot the mode of a GPU that needs a reset stays pending; the answer is
 // RebootRequired with or without it. The caller fills in whom it answers.
-func (n *Node) Apply(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1alpha1.Task {
+func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	return n.apply(ctx, to, allowReboot, n.isBack(to))
@@ -42,7 +42,7 @@ func (n *Node) Apply(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1
 // last, whether that came to an end or not. What the wish leaves as it is (AMD's
 // memory mode, Ampere's MIG mode) is put back to what it was. A GPU that does not
 // answer, or is in use, does not keep the others from it.
-func (n *Node) RollBack(ctx context.Context, to v1alpha1.Wish, allowReboot bool) v1alpha1.Task {
+func (n *Node) RollBack(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	if in := n.intent(); in.Applying == nil && in.Last != nil && in.Last.Wish.Hash == to.Hash {
@@ -53,7 +53,7 @@ func (n *Node) RollBack(ctx context.Context, to v1alpha1.Wish, allowReboot bool)
 	return n.apply(ctx, to, allowReboot, true)
 }
 
-func (n *Node) apply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bool) v1alpha1.Task {
+func (n *Node) apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot, back bool) v1alpha1.Task {
 	if err := n.tryApply(ctx, to, allowReboot, back); err != nil {
 		return failed(err)
 	}
@@ -61,7 +61,7 @@ func (n *Node) apply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bo
 	return v1alpha1.Task{Phase: v1alpha1.TaskDone}
 }
 
-func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back bool) error {
+func (n *Node) tryApply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot, back bool) error {
 	seen, silent := n.survey(ctx)
 	silent = join(silent, n.allThere(seen))
 	if silent != nil && !back {
@@ -93,7 +93,7 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.Wish, allowReboot, back
 }
 
 // isBack tells whether the wish is the one that was followed before.
-func (n *Node) isBack(to v1alpha1.Wish) bool {
+func (n *Node) isBack(to v1alpha1.ProfileSnapshot) bool {
 	in := n.intent()
 	return in.Applying != nil && in.Applied.Wish.Hash == to.Hash
 }

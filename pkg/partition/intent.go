@@ -53,7 +53,7 @@ type intent struct {
 // followed is a wish with what it came to on this node's GPUs, by PCI address. The
 // partitions that stay keep their places.
 type followed struct {
-	Wish   v1alpha1.Wish            `json:"wish"`
+	Wish   v1alpha1.ProfileSnapshot `json:"wish"`
 	Shapes map[string]profile.Shape `json:"shapes,omitempty"`
 	// Vendors are those of the GPUs, in order.
 	Vendors []gpu.Vendor `json:"vendors,omitempty"`

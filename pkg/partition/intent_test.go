@@ -74,7 +74,7 @@ func TestIntentComesFirst(t *testing.T) {
 		in, err := readIntent(p.file)
 		require.NoError(t, err)
 		require.Equal(t, w, in.Applying.Wish)
-		require.Equal(t, v1alpha1.Wish{}, in.Applied.Wish)
+		require.Equal(t, v1alpha1.ProfileSnapshot{}, in.Applied.Wish)
 		require.Equal(t, ones(hopper, 0, 1), in.Ours[hopper])
 		require.Equal(t, gpu.MIGOff, in.Before[hopper].MIG)
 		if p, ok := strings.CutPrefix(call, "create "); ok {

@@ -141,7 +141,7 @@ func (m *machine) restart() {
 	require.NoError(m.t, err)
 	m.node, err = partition.New(partition.Config{
 		File: filepath.Join(m.root, "profile.json"), GPUs: m.gpus, Hardware: m, MemoryModes: true, At: m.point,
-		Resolve: func(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+		Resolve: func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 			s, err := profile.FromRules(w.Profile, w.Rules)
 			if err != nil {
 				return nil, err
@@ -255,13 +255,13 @@ func (m *machine) nothingForeign() {
 	}
 }
 
-func (m *machine) follow(w v1alpha1.Wish) {
+func (m *machine) follow(w v1alpha1.ProfileSnapshot) {
 	m.t.Helper()
 	require.Equal(m.t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, m.node.Apply(m.t.Context(), w, false))
 	m.follows(w)
 }
 
-func (m *machine) follows(w v1alpha1.Wish) {
+func (m *machine) follows(w v1alpha1.ProfileSnapshot) {
 	m.t.Helper()
 	task := m.node.Plan(m.t.Context(), w)
 	require.Equal(m.t, v1alpha1.TaskPlanned, task.Phase)
@@ -270,16 +270,16 @@ func (m *machine) follows(w v1alpha1.Wish) {
 	m.nothingForeign()
 }
 
-func migWish(name string, mode v1alpha1.MIGMode, parts ...v1alpha1.StaticPartition) v1alpha1.Wish {
+func migWish(name string, mode v1alpha1.MIGMode, parts ...v1alpha1.StaticPartition) v1alpha1.ProfileSnapshot {
 	return ruleWish(name, v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: mode, Partitions: parts}})
 }
 
-func amdWish(name, compute, memory string) v1alpha1.Wish {
+func amdWish(name, compute, memory string) v1alpha1.ProfileSnapshot {
 	return ruleWish(name, v1alpha1.Rule{AMD: &v1alpha1.AMD{ComputePartition: compute, MemoryPartition: memory}})
 }
 
-func ruleWish(name string, rules ...v1alpha1.Rule) v1alpha1.Wish {
-	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: profile.Hash(name, rules), Rules: rules}
+func ruleWish(name string, rules ...v1alpha1.Rule) v1alpha1.ProfileSnapshot {
+	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: profile.Hash(name, rules), Rules: rules}
 }
 
 func part(profile string, count int32) v1alpha1.StaticPartition {

@@ -26,7 +26,7 @@ type Claims interface {
 // Resolve says what a wish comes to on GPUs, by PCI address. there tells which
 // partitions a GPU has: they keep their places where that is possible. An error
 // names everything that does not fit.
-type Resolve func(w v1alpha1.Wish, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
+type Resolve func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
 
 // Config is what a Node works with. All fields but Lost, RemovalCommand,
 // MemoryModes and At are needed. Claims may be set after New, before anything but Static, Shape and
@@ -83,11 +83,11 @@ func New(c Config) (*Node, error) {
 
 // Applied is the wish that the node follows; its hash is empty where it follows none.
 // While another one is being applied it is still the one before.
-func (n *Node) Applied() v1alpha1.Wish { return n.intent().Applied.Wish }
+func (n *Node) Applied() v1alpha1.ProfileSnapshot { return n.intent().Applied.Wish }
 
 // Unfinished is the wish whose application was begun and has not come to an end, nil
 // if there is none.
-func (n *Node) Unfinished() *v1alpha1.Wish {
+func (n *Node) Unfinished() *v1alpha1.ProfileSnapshot {
 	if applying := n.intent().Applying; applying != nil {
 		return &applying.Wish
 	}
@@ -114,14 +114,14 @@ func (n *Node) Static(p gpu.Placement) bool {
 
 // AppliedShapes is the wish that the node follows, with the shapes that the GPUs have, by
 // PCI address. The map must not be changed.
-func (n *Node) AppliedShapes() (v1alpha1.Wish, map[string]profile.Shape) {
+func (n *Node) AppliedShapes() (v1alpha1.ProfileSnapshot, map[string]profile.Shape) {
 	in := n.intent()
 	return in.Applied.Wish, in.Shapes
 }
 
 // Plan says what has to change for a wish to be followed. It touches nothing. The
 // caller fills in whom it answers.
-func (n *Node) Plan(ctx context.Context, to v1alpha1.Wish) v1alpha1.Task {
+func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	seen, err := n.survey(ctx)

@@ -17,7 +17,7 @@ import (
 func TestNewNodeFollowsNothing(t *testing.T) {
 	p := newPlace(t, hopper, ampere, mi300)
 	n := p.start()
-	assert.Equal(t, v1alpha1.Wish{}, n.Applied())
+	assert.Equal(t, v1alpha1.ProfileSnapshot{}, n.Applied())
 	assert.Equal(t, profile.Shape{}, n.Shape(hopper))
 	assert.False(t, n.Static(ones(hopper, 0)[0]))
 	assert.Empty(t, n.Plan(t.Context(), wish("")).Changes)
@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 	unfit := p.profile("unfit", map[string]profile.Shape{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
 	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not made by Tranche; to free it, run on the node: remove GI 1"
 	for name, tt := range map[string]struct {
-		wish            v1alpha1.Wish
+		wish            v1alpha1.ProfileSnapshot
 		unresolved      error
 		reason, message string
 	}{
@@ -155,7 +155,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0, 3, 6)...)
 	n := p.start()
-	n.Resolve = func(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+	n.Resolve = func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 		s, err := profile.FromRules(w.Profile, w.Rules)
 		require.NoError(t, err)
 		return s.Resolve(gpus, there)
@@ -163,7 +163,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 	for _, start := range []int{0, 3, 6} {
 		one := ones(hopper, start)[0]
 		p.claims.hold("a", one)
-		shapes, err := n.choose(v1alpha1.Wish{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
+		shapes, err := n.choose(v1alpha1.ProfileSnapshot{Profile: "one", Hash: "x", Rules: []v1alpha1.Rule{{
 			MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitions: []v1alpha1.StaticPartition{{Profile: "1g", Count: new(int32(1))}}},
 		}}}, func() []GPU {
 			seen, err := n.lookAll(t.Context(), p.hardware.snapshot(), p.claims.Held([]string{hopper}))

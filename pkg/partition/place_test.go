@@ -49,19 +49,19 @@ func quickDir(t *testing.T) string {
 }
 
 // profile defines what a profile comes to.
-func (p *place) profile(name string, shapes map[string]profile.Shape) v1alpha1.Wish {
+func (p *place) profile(name string, shapes map[string]profile.Shape) v1alpha1.ProfileSnapshot {
 	p.profiles[name] = shapes
 	return wish(name)
 }
 
-func wish(name string) v1alpha1.Wish {
+func wish(name string) v1alpha1.ProfileSnapshot {
 	if name == "" {
-		return v1alpha1.Wish{}
+		return v1alpha1.ProfileSnapshot{}
 	}
-	return v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
+	return v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash of " + name}
 }
 
-func (p *place) resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
+func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(string) []gpu.Partition) (map[string]profile.Desired, error) {
 	if p.unresolved != nil {
 		return nil, p.unresolved
 	}
@@ -99,14 +99,14 @@ func (p *place) open() (*Node, error) {
 }
 
 // follow makes the node follow a wish.
-func (p *place) follow(n *Node, w v1alpha1.Wish) {
+func (p *place) follow(n *Node, w v1alpha1.ProfileSnapshot) {
 	p.t.Helper()
 	require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(p.t.Context(), w, false))
 	p.follows(n, w)
 }
 
 // follows checks that nothing is left to do, for the driver and for the next one.
-func (p *place) follows(n *Node, w v1alpha1.Wish) {
+func (p *place) follows(n *Node, w v1alpha1.ProfileSnapshot) {
 	p.t.Helper()
 	for _, n := range []*Node{n, p.start()} {
 		require.Equal(p.t, w, n.Applied())

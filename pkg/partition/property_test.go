@@ -59,7 +59,7 @@ func (w *walker) shape(gpuID, memory string) profile.Shape {
 
 var nothing = profile.Shape{}
 
-func (w *walker) profile() v1alpha1.Wish {
+func (w *walker) profile() v1alpha1.ProfileSnapshot {
 	memory := []string{"", "NPS1", "NPS4"}[w.IntN(3)]
 	shapes := map[string]profile.Shape{}
 	for _, c := range w.hardware.gpus {
@@ -125,7 +125,7 @@ func (w *walker) release(name string) {
 }
 
 // change takes the node to a wish, perhaps with a kill in the midst of it.
-func (w *walker) change(to v1alpha1.Wish) {
+func (w *walker) change(to v1alpha1.ProfileSnapshot) {
 	require := require.New(w.t)
 	task := w.node.Plan(w.t.Context(), to)
 	require.Equal(v1alpha1.TaskPlanned, task.Phase, task.Message)

@@ -38,7 +38,7 @@ func (plan *Plan) shrinking(gpus []GPU) []string {
 // Shapes are the shapes that a wish comes to on some of the node's GPUs, by PCI address,
 // as Plan would choose them. It touches nothing. An error says why the wish does not fit
 // the node.
-func (n *Node) Shapes(ctx context.Context, to v1alpha1.Wish, of []string) (map[string]profile.Shape, error) {
+func (n *Node) Shapes(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Shape, error) {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	gpus := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })

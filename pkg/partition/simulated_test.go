@@ -19,7 +19,7 @@ import (
 )
 
 // walk goes from each wish to each other, and to itself, once.
-func (m *machine) walk(wishes []v1alpha1.Wish) {
+func (m *machine) walk(wishes []v1alpha1.ProfileSnapshot) {
 	m.t.Helper()
 	for i, w := range wishes {
 		m.follow(w)
@@ -40,7 +40,7 @@ func TestEveryWayOnSimulatedMIG(t *testing.T) {
 	} {
 		t.Run(model, func(t *testing.T) {
 			m := nvidiaMachine(t, model, "  migMode: disabled\n")
-			m.walk([]v1alpha1.Wish{
+			m.walk([]v1alpha1.ProfileSnapshot{
 				migWish("whole", v1alpha1.MIGDisabled), migWish("dynamic", v1alpha1.MIGDynamic),
 				migWish("balanced", v1alpha1.MIGStatic, part("2g", 1), ones), migWish("ones", v1alpha1.MIGStatic, ones),
 			})
@@ -157,7 +157,7 @@ func TestEveryWayOnSimulatedAMD(t *testing.T) {
 			m := amdMachine(t, name)
 			modes, err := m.amd.Modes(t.Context(), m.gpus()[0].PCIAddress)
 			require.NoError(t, err)
-			wishes := []v1alpha1.Wish{amdWish("as-it-is", "", "")}
+			wishes := []v1alpha1.ProfileSnapshot{amdWish("as-it-is", "", "")}
 			for _, memory := range modes.Memories {
 				// The first and the last: all of them would take long.
 				legal := modes.Legal[memory]
@@ -228,7 +228,7 @@ func TestProcessOnSimulatedAMD(t *testing.T) {
 // nobody takes what is another's.
 func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 	m := nvidiaMachine(t, "H100-80GB", "")
-	wishes := []v1alpha1.Wish{
+	wishes := []v1alpha1.ProfileSnapshot{
 		migWish("ones", v1alpha1.MIGStatic, part("1g", 6)), migWish("dynamic", v1alpha1.MIGDynamic),
 		migWish("balanced", v1alpha1.MIGStatic, part("3g", 1), part("2g", 1), part("1g", 2)),
 	}

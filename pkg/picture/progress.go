@@ -44,7 +44,7 @@ func namedBy(n cluster.Progress) string {
 	case v1alpha1.FromSpec:
 		return ", named by the GPUNode's spec.profile"
 	case v1alpha1.FromDefault:
-		if n.Wanted != "" {
+		if n.Desired != "" {
 			return ", which is for nodes of which nobody says otherwise"
 		}
 	}
@@ -70,7 +70,7 @@ func DrawProfiles(w io.Writer, screen terminal.Screen, profiles []cluster.Profil
 	p := &terminal.Page{Screen: screen}
 	var rows [][]string
 	for _, f := range profiles {
-		rows = append(rows, []string{f.Name, count(f.Wanted), count(f.Followed), f.Says})
+		rows = append(rows, []string{f.Name, count(f.Desired), count(f.Applied), f.Says})
 	}
 	if len(rows) > 0 {
 		p.Table([]string{"PROFILE", "WANTED BY", "FOLLOWED BY", "WHAT IT SAYS"}, rows)

@@ -51,16 +51,16 @@ func profiles() []cluster.Profile {
 			v1alpha1.Rule{GPUs: &v1alpha1.GPUSelector{Count: &two}, LegacyResource: "Replica"},
 			v1alpha1.Rule{Sharing: &v1alpha1.Sharing{Replicas: ptr.To(int32(10)), Strategy: v1alpha1.TimeSlicing}}),
 	}, []v1alpha1.GPUNode{
-		gpunodes.Follows("node-b", "all-1g.10gb").GPUNode,
-		gpunodes.Follows("node-a", "all-1g.10gb").GPUNode,
-		gpunodes.Follows("node-c", "deleted").Switches(v1alpha1.Draining, "cpx-nps4", "").GPUNode,
-		gpunodes.Follows("node-d", "").GPUNode,
+		gpunodes.WithProfile("node-b", "all-1g.10gb").GPUNode,
+		gpunodes.WithProfile("node-a", "all-1g.10gb").GPUNode,
+		gpunodes.WithProfile("node-c", "deleted").Switches(v1alpha1.Draining, "cpx-nps4", "").GPUNode,
+		gpunodes.WithProfile("node-d", "").GPUNode,
 	})
 }
 
 func TestProfiles(t *testing.T) {
 	all := profiles()
-	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Wanted: []string{"node-a", "node-b"}, Followed: []string{"node-a", "node-b"}}, all[0])
+	assert.Equal(t, cluster.Profile{Name: "all-1g.10gb", Says: "nvidia: partitions 1g.10gb", Desired: []string{"node-a", "node-b"}, Applied: []string{"node-a", "node-b"}}, all[0])
 	golden(t, "profiles", func(w io.Writer, screen terminal.Screen) error { return DrawProfiles(w, screen, all) })
 	var none bytes.Buffer
 	require.NoError(t, DrawProfiles(&none, terminal.Screen{Width: 80}, nil))
@@ -68,11 +68,11 @@ func TestProfiles(t *testing.T) {
 }
 
 func TestSwitches(t *testing.T) {
-	n := gpunodes.Follows("node-a", "spx").
+	n := gpunodes.WithProfile("node-a", "spx").
 		Had("", "spx", v1alpha1.ResultSucceeded, "", "", 2300*time.Millisecond, 0).
 		Had("spx", "cpx", v1alpha1.ResultRolledBack, "HardwareFailed", "the driver silently kept NPS1", 92*time.Second, 12)
 	for name, node := range map[string]*gpunodes.Node{
-		"no-switches":     gpunodes.Follows("node-a", "spx"),
+		"no-switches":     gpunodes.WithProfile("node-a", "spx"),
 		"switches":        {GPUNode: *n.DeepCopy()},
 		"switches-now":    (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Switches(v1alpha1.Draining, "cpx-nps4", draining, "gpu-a"),
 		"switches-failed": (&gpunodes.Node{GPUNode: *n.DeepCopy()}).Fails("cpx-nps4", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team/train-0 (gpu-a-cpx-0)", true),
@@ -84,18 +84,18 @@ func TestSwitches(t *testing.T) {
 }
 
 func TestDrawNode(t *testing.T) {
-	spec := gpunodes.Follows("node-a", "dynamic").GPUs("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
-	spec.Status.Wanted.Source = v1alpha1.FromSpec
+	spec := gpunodes.WithProfile("node-a", "dynamic").GPUs("MIG on", "gpu-0000-0f-00-0", "gpu-0000-1f-00-0")
+	spec.Status.Desired.Source = v1alpha1.FromSpec
 	spec.Status.Node.GPUs[0].Problem = "it does not answer"
-	byDefault := gpunodes.Follows("node-a", "default")
-	byDefault.Status.Wanted.Source = v1alpha1.FromDefault
+	byDefault := gpunodes.WithProfile("node-a", "default")
+	byDefault.Status.Desired.Source = v1alpha1.FromDefault
 	for name, n := range map[string]*gpunodes.Node{
 		"node": spec,
-		"node-switching": gpunodes.Follows("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
+		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
 			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
 			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx holds; spec.profile spx of the GPUNode does not, until the label is taken off"),
 		"node-default":       byDefault,
-		"node-control-plane": gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
+		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
 	} {
 		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)

@@ -9,7 +9,7 @@ import (
 type Sources struct {
 	// Applied is the profile that the node has applied, without a name where it has
 	// applied none. Shapes says how it partitions the GPUs, by PCI address.
-	Applied v1alpha1.Wish
+	Applied v1alpha1.ProfileSnapshot
 	Shapes  map[string]Shape
 	// Config is the configuration of NVIDIA's device plugin that the node's label names,
 	// nil if there is none. A profile that a person chose for the node has precedence.
@@ -81,7 +81,7 @@ func (s *Sources) current(gpus []gpu.GPU, unknown Desired) map[string]Desired {
 
 // Resolve returns the desired state of GPUs by the rules of a profile, by PCI address; see
 // Profile.Resolve.
-func Resolve(w v1alpha1.Wish, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
+func Resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]Desired, error) {
 	p, err := FromRules(w.Profile, w.Rules)
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 )
 
 // replicated is a profile by whose sharing a test knows it.
-func replicated(name string, n int32, source v1alpha1.Source) v1alpha1.Wish {
-	return v1alpha1.Wish{Profile: name, Source: source, Hash: "h", Rules: []v1alpha1.Rule{{Sharing: &v1alpha1.Sharing{Replicas: &n}}}}
+func replicated(name string, n int32, source v1alpha1.Source) v1alpha1.ProfileSnapshot {
+	return v1alpha1.ProfileSnapshot{Profile: name, Source: source, Hash: "h", Rules: []v1alpha1.Rule{{Sharing: &v1alpha1.Sharing{Replicas: &n}}}}
 }
 
 func TestDesired(t *testing.T) {

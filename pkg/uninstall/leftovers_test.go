@@ -33,7 +33,7 @@ func noDefinitions() *clientfake.Client {
 func gpuNode(name string, state v1alpha1.State) *v1alpha1.GPUNode {
 	return &v1alpha1.GPUNode{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Status:     v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{To: v1alpha1.Wish{Profile: "cpx"}}},
+		Status:     v1alpha1.GPUNodeStatus{State: state, Switch: &v1alpha1.Switch{To: v1alpha1.ProfileSnapshot{Profile: "cpx"}}},
 	}
 }
 

@@ -73,7 +73,7 @@ var static = v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitio
 // TestSwitches: how a profile, or the way to one, keeps a pod waiting.
 func TestSwitches(t *testing.T) {
 	draining := func(w *world) *gpunodes.Node {
-		return gpunodes.Follows("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.gpuOf("node-a"))
+		return gpunodes.WithProfile("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.gpuOf("node-a"))
 	}
 	for name, test := range map[string]struct {
 		state why.State
@@ -82,7 +82,7 @@ func TestSwitches(t *testing.T) {
 		"switch-draining": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).node("node-b", "L4-24GB", 1)
 			w.switched("node-a", "all-1g.10gb")
-			w.gpuNodes(draining(w), gpunodes.Follows("node-b", "")).pod(request("gpu", small))
+			w.gpuNodes(draining(w), gpunodes.WithProfile("node-b", "")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-rolls-back": {why.NoRoom, func(t *testing.T) *world {
@@ -107,28 +107,28 @@ func TestSwitches(t *testing.T) {
 		}},
 		"switch-waits": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeGPU, 1)
-			w.gpuNodes(gpunodes.Follows("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.gpuOf("node-a"))).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "whole").Switches(v1alpha1.Waiting, "all-1g.10gb", "waits for other nodes", w.gpuOf("node-a"))).pod(request("gpu", small))
 			return w
 		}},
 		"switch-withheld": {why.NoRoom, func(t *testing.T) *world { // AMD's driver is loaded anew
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
-			w.gpuNodes(gpunodes.Follows("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
-				gpunodes.Follows("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.Applying, "cpx-nps4", ""),
+				gpunodes.WithProfile("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-failed": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeGPU, 1)
-			w.gpuNodes(gpunodes.Follows("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))
 			return w
 		}},
 		"profile-offers-no": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-b", "H100-80GB", 1, only("1g.10gb"))
-			w.gpuNodes(gpunodes.Follows("node-b", "all-1g.10gb", static)).pod(request("gpu", three))
+			w.gpuNodes(gpunodes.WithProfile("node-b", "all-1g.10gb", static)).pod(request("gpu", three))
 			return w
 		}},
 		"profile-conflict": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 2, func(c *publish.GPU) { c.Withheld = true })
-			w.gpuNodes(gpunodes.Follows("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
+			w.gpuNodes(gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node: mig-manager")).pod(request("gpu", small))
 			return w
 		}},
 		"switch-under-a-pod": {why.Running, func(t *testing.T) *world {
@@ -149,12 +149,12 @@ func TestSwitches(t *testing.T) {
 
 func TestSwitchAsJSON(t *testing.T) {
 	w := newWorld(t).node("node-a", "H100-80GB", 1)
-	w.gpuNodes(gpunodes.Follows("node-a", "dynamic")).pod(request("gpu", small))
+	w.gpuNodes(gpunodes.WithProfile("node-a", "dynamic")).pod(request("gpu", small))
 	var b bytes.Buffer
 	require.NoError(t, terminal.WriteJSON(&b, w.explain()))
 	var e struct {
 		Nodes []struct {
-			Profile struct{ Wanted, Applied, State string }
+			Profile struct{ Desired, Applied, State string }
 		}
 	}
 	require.NoError(t, json.Unmarshal(b.Bytes(), &e))

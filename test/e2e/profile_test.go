@@ -62,8 +62,8 @@ func gpuNodeText(n *v1alpha1.GPUNode) string {
 func follows(profile string) func(*v1alpha1.GPUNode) bool {
 	return func(n *v1alpha1.GPUNode) bool {
 		st := &n.Status
-		return st.State == v1alpha1.Idle && st.Applied != nil && st.Wanted != nil && st.Node != nil &&
-			st.Applied.Profile == profile && st.Applied.Hash == st.Wanted.Hash && st.Applied.Hash == st.Node.Applied
+		return st.State == v1alpha1.Idle && st.Applied != nil && st.Desired != nil && st.Node != nil &&
+			st.Applied.Profile == profile && st.Applied.Hash == st.Desired.Hash && st.Applied.Hash == st.Node.Applied
 	}
 }
 

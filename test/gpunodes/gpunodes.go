@@ -18,15 +18,15 @@ var Now = time.Date(2026, 11, 20, 13, 57, 0, 0, time.UTC)
 type Node struct{ v1alpha1.GPUNode }
 
 // Follows is a node that follows a profile, as its label says; empty: none.
-func Follows(name, profile string, rules ...v1alpha1.Rule) *Node {
+func WithProfile(name, profile string, rules ...v1alpha1.Rule) *Node {
 	n := &Node{}
 	n.Name = name
-	wish := v1alpha1.Wish{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash-" + profile, Rules: rules}
+	snapshot := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash-" + profile, Rules: rules}
 	if profile == "" {
-		wish.Source = v1alpha1.FromDefault
+		snapshot.Source = v1alpha1.FromDefault
 	}
-	applied := wish
-	n.Status.Wanted, n.Status.Applied, n.Status.State = &wish, &applied, v1alpha1.Idle
+	applied := snapshot
+	n.Status.Desired, n.Status.Applied, n.Status.State = &snapshot, &applied, v1alpha1.Idle
 	n.Status.Node = &v1alpha1.NodeReport{}
 	return n.Says(v1alpha1.ConditionReady, true, "Applied", "profile "+profile+" is followed")
 }
@@ -55,9 +55,9 @@ func (n *Node) GPUs(mode string, names ...string) *Node {
 func (n *Node) Switches(state v1alpha1.State, to, doing string, gpus ...string) *Node {
 	deadline := at(8 * time.Minute)
 	n.Status.State = state
-	n.Status.Wanted = &v1alpha1.Wish{Profile: to, Source: v1alpha1.FromLabel, Hash: "hash-" + to}
+	n.Status.Desired = &v1alpha1.ProfileSnapshot{Profile: to, Source: v1alpha1.FromLabel, Hash: "hash-" + to}
 	n.Status.Switch = &v1alpha1.Switch{
-		ID: "1", From: *n.Status.Applied, To: *n.Status.Wanted, GPUs: gpus, Attempt: 1,
+		ID: "1", From: *n.Status.Applied, To: *n.Status.Desired, GPUs: gpus, Attempt: 1,
 		Started: at(-3 * time.Minute), Since: at(-2 * time.Minute), Deadline: &deadline,
 	}
 	n.Says(v1alpha1.ConditionReady, false, "Switching", "from profile "+n.Status.Applied.Profile+" to profile "+to+": "+doing)

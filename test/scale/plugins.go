@@ -129,7 +129,7 @@ func (p *plugins) look(ctx context.Context, name string) (time.Duration, error) 
 	if err := p.taint(ctx, node, status); err != nil {
 		return 0, err
 	}
-	if !status.Asks(node.task) {
+	if !status.AwaitsPlugin(node.task) {
 		return 0, nil
 	}
 	if wait := node.busy(status, time.Now()); wait > 0 {

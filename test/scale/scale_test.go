@@ -56,12 +56,12 @@ func TestForAll(t *testing.T) {
 }
 
 func TestFollowing(t *testing.T) {
-	node := func(state v1alpha1.State, applied *v1alpha1.Wish) any {
+	node := func(state v1alpha1.State, applied *v1alpha1.ProfileSnapshot) any {
 		return &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{State: state, Applied: applied}}
 	}
 	done, states := following([]any{
-		node(v1alpha1.Idle, nil), node(v1alpha1.Idle, &v1alpha1.Wish{Profile: "cpx"}), node(v1alpha1.Idle, &v1alpha1.Wish{}),
-		node(v1alpha1.Applying, &v1alpha1.Wish{Profile: "cpx"}), "not one",
+		node(v1alpha1.Idle, nil), node(v1alpha1.Idle, &v1alpha1.ProfileSnapshot{Profile: "cpx"}), node(v1alpha1.Idle, &v1alpha1.ProfileSnapshot{}),
+		node(v1alpha1.Applying, &v1alpha1.ProfileSnapshot{Profile: "cpx"}), "not one",
 	}, "cpx")
 	assert.Equal(t, 1, done)
 	assert.Equal(t, map[v1alpha1.State]int{v1alpha1.Idle: 3, v1alpha1.Applying: 1}, states)
@@ -72,7 +72,7 @@ func TestPluginAnswers(t *testing.T) {
 	p := &plugins{cluster: &cluster{scale: &scale{gpus: 3}}}
 	n := &plugin{name: "a", applied: "old"}
 	s := &v1alpha1.GPUNodeStatus{Switch: &v1alpha1.Switch{
-		ID: "1", From: v1alpha1.Wish{Profile: "whole", Hash: "old"}, To: v1alpha1.Wish{Profile: "cpx", Hash: "new"},
+		ID: "1", From: v1alpha1.ProfileSnapshot{Profile: "whole", Hash: "old"}, To: v1alpha1.ProfileSnapshot{Profile: "cpx", Hash: "new"},
 	}}
 	for _, step := range []struct {
 		state   v1alpha1.State
@@ -91,7 +91,7 @@ func TestPluginAnswers(t *testing.T) {
 		{v1alpha1.RollingBack, true, v1alpha1.TaskDone, 0, "old"},
 	} {
 		s.State, s.Switch.Order = step.state, 1
-		require.Equal(t, step.asked, s.Asks(n.task), step.state)
+		require.Equal(t, step.asked, s.AwaitsPlugin(n.task), step.state)
 		if !step.asked {
 			continue
 		}
@@ -105,7 +105,7 @@ func TestPluginAnswers(t *testing.T) {
 		assert.Equal(t, step.applied, n.applied)
 	}
 	s.State, s.Switch.ID, s.Switch.To.Profile = v1alpha1.Planning, "2", "whole"
-	require.True(t, s.Asks(n.task), "another switch")
+	require.True(t, s.AwaitsPlugin(n.task), "another switch")
 	task, _ := p.answer(n, s)
 	assert.Empty(t, task.Changes, "the same profile changes no GPU")
 }

@@ -35,7 +35,7 @@ func (t *turn) blocked(reason, message string, by []v1alpha1.Blocker) {
 }
 
 // unblock begins a failed switch again once all that blocked it can leave.
-func (t *turn) unblock(wish *v1alpha1.Wish) {
+func (t *turn) unblock(desired *v1alpha1.ProfileSnapshot) {
 	sw := t.Status.Switch
 	if sw.Retry != nil && t.Now.Before(sw.Retry.Time) {
 		t.boundRetry()
@@ -49,7 +49,7 @@ func (t *turn) unblock(wish *v1alpha1.Wish) {
 		return
 	}
 	if len(t.Blockers) == 0 {
-		t.begin(wish, sw.Attempt+1)
+		t.begin(desired, sw.Attempt+1)
 		return
 	}
 	sw.Retry, sw.Blockers = nil, t.Blockers

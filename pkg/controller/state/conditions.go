@@ -85,11 +85,11 @@ func (t *turn) ready() (bool, string, string) {
 	case len(t.node.GPUs) == 0:
 		return true, v1alpha1.ReasonNoGPUs, "the node has no GPUs"
 	}
-	return true, v1alpha1.ReasonApplied, t.followed()
+	return true, v1alpha1.ReasonApplied, t.appliedText()
 }
 
 // followed is what the node follows, with what is amiss or waits.
-func (t *turn) followed() string {
+func (t *turn) appliedText() string {
 	texts := []string{"no profile is wanted, and the GPUs are used as they are"}
 	if a := t.Status.Applied; a != nil && a.Profile != "" {
 		texts[0] = fmt.Sprintf("%s is followed, as %s names it", ProfileText(a.Profile), sourceText(a.Source))

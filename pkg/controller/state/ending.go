@@ -69,7 +69,7 @@ func (t *turn) fail(result, reason, message string) {
 		sw.Retry, t.Wake = nil, time.Time{}
 	}
 	// What the plugin could tell from then, to notice when that is something else.
-	sw.Basis = t.node.Basis
+	sw.InputHash = t.node.InputHash
 	t.Status.State = v1alpha1.Failed
 	sw.Since, sw.Deadline, sw.Paused = metav1.NewMicroTime(t.Now), nil, nil
 }
@@ -118,23 +118,23 @@ func (t *turn) record(result string) {
 // wanted by now.
 func (t *turn) abandon() bool {
 	sw := t.Status.Switch
-	wish := t.Choice.Wish
+	desired := t.Choice.Desired
 	switch {
 	case t.conflict():
 		t.because(v1alpha1.ReasonConflict, t.conflictText())
-	case wish == nil && t.Choice.Keep == v1alpha1.ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
+	case desired == nil && t.Choice.Keep == v1alpha1.ReasonProfileNotFound && t.Choice.Missing == sw.To.Profile:
 		// The profile was deleted; what it said was copied.
 		return false
-	case wish == nil:
+	case desired == nil:
 		t.because(t.Choice.Keep, t.Choice.Message)
-	case wish.Hash != sw.To.Hash:
+	case desired.Hash != sw.To.Hash:
 		what := "is wanted by now"
-		if wish.Profile == sw.To.Profile {
+		if desired.Profile == sw.To.Profile {
 			what = "was changed"
 		}
-		t.because(v1alpha1.ReasonSuperseded, ProfileText(wish.Profile)+" "+what)
+		t.because(v1alpha1.ReasonSuperseded, ProfileText(desired.Profile)+" "+what)
 	default:
-		t.renew(wish.Source)
+		t.renew(desired.Source)
 		return false
 	}
 	if disturbing(t.Status.State) {
@@ -169,22 +169,22 @@ func (t *turn) renew(source v1alpha1.Source) {
 
 func (t *turn) failed() {
 	sw := t.Status.Switch
-	wish := t.wish()
+	desired := t.desired()
 	switch {
-	case sw == nil || wish == nil:
+	case sw == nil || desired == nil:
 		t.rest()
-	case t.Status.Applied != nil && t.Status.Applied.Hash == wish.Hash && t.node.Applied == wish.Hash:
+	case t.Status.Applied != nil && t.Status.Applied.Hash == desired.Hash && t.node.Applied == desired.Hash:
 		t.rest()
-	case wish.Hash != sw.To.Hash:
-		t.begin(wish, 1)
+	case desired.Hash != sw.To.Hash:
+		t.begin(desired, 1)
 	case !equality.Semantic.DeepEqual(sw.Policy, t.Choice.Policy):
-		t.begin(wish, 1)
+		t.begin(desired, 1)
 	case len(sw.Blockers) > 0:
-		t.unblock(wish)
-	case sw.Retry == nil && !sw.Rebooted && sw.Basis != t.node.Basis:
-		t.begin(wish, 1)
+		t.unblock(desired)
+	case sw.Retry == nil && !sw.Rebooted && sw.InputHash != t.node.InputHash:
+		t.begin(desired, 1)
 	case sw.Retry != nil && !t.Now.Before(sw.Retry.Time):
-		t.begin(wish, sw.Attempt+1)
+		t.begin(desired, sw.Attempt+1)
 	case sw.Retry != nil:
 		t.boundRetry()
 		t.wake(sw.Retry.Time)

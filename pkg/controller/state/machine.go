@@ -103,7 +103,7 @@ func (m *Machine) Next(gpuNode *v1alpha1.GPUNode, f *Facts) Step {
 	if t.Status.Switch != nil {
 		t.Status.Switch.Evicted += f.Evicted
 	}
-	t.want()
+	t.setDesired()
 	switch t.Status.State {
 	case v1alpha1.Planning, v1alpha1.Waiting, v1alpha1.Tainted, v1alpha1.Draining,
 		v1alpha1.Applying, v1alpha1.Rebooting, v1alpha1.Verifying, v1alpha1.RollingBack:
@@ -135,11 +135,11 @@ type turn struct {
 }
 
 // want writes down what is wanted. Without a wish, what was wanted stays.
-func (t *turn) want() {
-	if t.Choice.Wish != nil {
-		t.Status.Wanted = t.Choice.Wish
+func (t *turn) setDesired() {
+	if t.Choice.Desired != nil {
+		t.Status.Desired = t.Choice.Desired
 	} else if t.Choice.Keep == v1alpha1.ReasonDisabled || t.Choice.Keep == v1alpha1.ReasonControlPlaneNotNamed {
-		t.Status.Wanted = t.Status.Applied
+		t.Status.Desired = t.Status.Applied
 	}
 }
 
@@ -147,28 +147,28 @@ func (t *turn) want() {
 func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
 
 // wish is what a new switch would bring the node to, nil: the node stays as it is.
-func (t *turn) wish() *v1alpha1.Wish {
-	if t.Choice.Wish == nil || t.conflict() || t.node.Count == 0 && len(t.node.GPUs) == 0 {
+func (t *turn) desired() *v1alpha1.ProfileSnapshot {
+	if t.Choice.Desired == nil || t.conflict() || t.node.Count == 0 && len(t.node.GPUs) == 0 {
 		return nil
 	}
-	return t.Choice.Wish
+	return t.Choice.Desired
 }
 
 func (t *turn) idle() {
-	wish := t.wish()
-	if wish == nil {
+	desired := t.desired()
+	if desired == nil {
 		return
 	}
-	if a := t.Status.Applied; a != nil && a.Hash == wish.Hash && t.node.Applied == wish.Hash {
-		a.Source = wish.Source
+	if a := t.Status.Applied; a != nil && a.Hash == desired.Hash && t.node.Applied == desired.Hash {
+		a.Source = desired.Source
 		return
 	}
-	t.begin(wish, 1)
+	t.begin(desired, 1)
 }
 
 // begin starts a switch.
-func (t *turn) begin(to *v1alpha1.Wish, attempt int32) {
-	from := nothing()
+func (t *turn) begin(to *v1alpha1.ProfileSnapshot, attempt int32) {
+	from := noProfile()
 	if t.Status.Applied != nil {
 		from = t.Status.Applied
 	}

@@ -24,8 +24,8 @@ const (
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // wishOf is a wish for a profile of a name.
-func wishOf(name string) *v1alpha1.Wish {
-	return &v1alpha1.Wish{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash-" + name}
+func snapshotOf(name string) *v1alpha1.ProfileSnapshot {
+	return &v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash-" + name}
 }
 
 func policyOf() v1alpha1.SwitchPolicy { return withDefaults(nil, v1alpha1.SwitchPolicy{}) }
@@ -34,7 +34,7 @@ func policyOf() v1alpha1.SwitchPolicy { return withDefaults(nil, v1alpha1.Switch
 func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.GPUNode {
 	m := &turn{Machine: &Machine{Deadlines: DefaultDeadlines()}, Facts: &Facts{Now: noon}}
 	m.Status.Switch = &v1alpha1.Switch{
-		ID: "1", From: *wishOf("old"), To: *wishOf("new"), Policy: policyOf(), Attempt: 1,
+		ID: "1", From: *snapshotOf("old"), To: *snapshotOf("new"), Policy: policyOf(), Attempt: 1,
 		Started: metav1.NewMicroTime(noon),
 	}
 	asked := v1alpha1.Planning
@@ -45,7 +45,7 @@ func inState(state v1alpha1.State, change ...func(*v1alpha1.GPUNode)) *v1alpha1.
 	m.enter(state)
 	n := &v1alpha1.GPUNode{Status: m.Status}
 	n.Name, n.Generation = "node-a", 3
-	n.Status.Applied, n.Status.Wanted = wishOf("old"), wishOf("new")
+	n.Status.Applied, n.Status.Desired = snapshotOf("old"), snapshotOf("new")
 	n.Status.Node = &v1alpha1.NodeReport{
 		Applied: "hash-old", Count: 2, BootID: "boot-1",
 		GPUs: []v1alpha1.GPUReport{{Name: gpuA}, {Name: gpuB}},
@@ -115,7 +115,7 @@ func toReboot(n *v1alpha1.GPUNode) {
 func unpublished(n *v1alpha1.GPUNode) { n.Status.Node.Taints = nil }
 
 func basis(b string) func(*v1alpha1.GPUNode) {
-	return func(n *v1alpha1.GPUNode) { n.Status.Node.Basis = b }
+	return func(n *v1alpha1.GPUNode) { n.Status.Node.InputHash = b }
 }
 
 func blockedBy(uids ...types.UID) func(*v1alpha1.GPUNode) {
@@ -151,16 +151,16 @@ func policy(change func(*v1alpha1.SwitchPolicy)) func(*v1alpha1.GPUNode) {
 
 // after are facts some time after noon, where new is wanted.
 func after(d time.Duration, change ...func(*Facts)) *Facts {
-	f := &Facts{Now: noon.Add(d), Choice: Choice{Wish: wishOf("new"), Policy: policyOf()}, Tainted: true}
+	f := &Facts{Now: noon.Add(d), Choice: Choice{Desired: snapshotOf("new"), Policy: policyOf()}, Tainted: true}
 	for _, c := range change {
 		c(f)
 	}
 	return f
 }
 
-func wants(name string) func(*Facts) { return func(f *Facts) { f.Choice.Wish = wishOf(name) } }
+func wants(name string) func(*Facts) { return func(f *Facts) { f.Choice.Desired = snapshotOf(name) } }
 func keeps(reason string) func(*Facts) {
-	return func(f *Facts) { f.Choice.Wish, f.Choice.Keep = nil, reason }
+	return func(f *Facts) { f.Choice.Desired, f.Choice.Keep = nil, reason }
 }
 func granted(f *Facts) { f.Granted = true }
 func held(f *Facts)    { f.Holders = []drain.Holder{webPod()} }
@@ -344,7 +344,7 @@ func because(n *v1alpha1.GPUNode) {
 
 func doesNotFit(n *v1alpha1.GPUNode) {
 	n.Status.Switch.Retry = nil
-	n.Status.Switch.Reason, n.Status.Switch.Basis, n.Status.Node.Basis = v1alpha1.ReasonProfileDoesNotFit, "basis", "basis"
+	n.Status.Switch.Reason, n.Status.Switch.InputHash, n.Status.Node.InputHash = v1alpha1.ReasonProfileDoesNotFit, "basis", "basis"
 }
 
 // checkShape checks what holds in every state.

@@ -20,7 +20,7 @@ const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 type Choice struct {
 	// Wish is the profile that the node should follow, as it is now. Nil: the node
 	// keeps what is applied, for the reason that Keep names.
-	Wish *v1alpha1.Wish
+	Desired *v1alpha1.ProfileSnapshot
 	// Policy is the profile's, with the defaults filled in.
 	Policy v1alpha1.SwitchPolicy
 	// Keep is the reason why the node keeps what is applied: ReasonProfileNotFound,
@@ -91,10 +91,10 @@ func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults
 		c.Keep = v1alpha1.ReasonControlPlaneNotNamed
 		c.Message = "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"
 	case found != nil:
-		c.Wish = &v1alpha1.Wish{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
+		c.Desired = &v1alpha1.ProfileSnapshot{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
 		c.Policy = withDefaults(found.Spec.Switch, defaults)
 	case source == v1alpha1.FromDefault:
-		c.Wish = nothing()
+		c.Desired = noProfile()
 	default:
 		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name
 		slices.Sort(others)
@@ -114,8 +114,8 @@ func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 }
 
 // nothing is the wish of a node of which nobody wants anything.
-func nothing() *v1alpha1.Wish {
-	return &v1alpha1.Wish{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
+func noProfile() *v1alpha1.ProfileSnapshot {
+	return &v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 }
 
 func sourceText(s v1alpha1.Source) string {

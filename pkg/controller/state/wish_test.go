@@ -58,13 +58,13 @@ func TestWhoSaysWhat(t *testing.T) {
 			assert.Equal(t, tt.ruler, c.Overruler)
 			assert.Equal(t, tt.ruler != "", c.Overruled != "")
 			if tt.want == "-" {
-				assert.Nil(t, c.Wish)
+				assert.Nil(t, c.Desired)
 				assert.NotEmpty(t, c.Message)
 				return
 			}
-			assert.Equal(t, tt.want, c.Wish.Profile)
-			assert.Equal(t, tt.source, c.Wish.Source)
-			assert.NotEmpty(t, c.Wish.Hash)
+			assert.Equal(t, tt.want, c.Desired.Profile)
+			assert.Equal(t, tt.source, c.Desired.Source)
+			assert.NotEmpty(t, c.Desired.Hash)
 		})
 	}
 }

@@ -1,8 +1,8 @@
 package v1alpha1
 
-// Asks tells whether a switch waits for an answer of the node's plugin, whose last one is
-// given; nil: it has given none.
-func (s *GPUNodeStatus) Asks(last *Task) bool {
+// AwaitsPlugin tells whether a switch waits for an answer of the node's plugin. last is
+// the plugin's last answer, nil if there is none.
+func (s *GPUNodeStatus) AwaitsPlugin(last *Task) bool {
 	if s.Switch == nil {
 		return false
 	}
@@ -10,7 +10,7 @@ func (s *GPUNodeStatus) Asks(last *Task) bool {
 	case Planning, Applying, Rebooting, RollingBack:
 		return last == nil || last.Switch != s.Switch.ID || last.State != s.State
 	case Tainted:
-		// The first order is 1. A controller of version 0.1 orders nothing and asks nothing.
+		// The first order is 1. A controller of version 0.1 orders nothing and awaits nothing.
 		return s.Switch.Order > 0 &&
 			(last == nil || last.Switch != s.Switch.ID || last.State != s.State || last.Order != s.Switch.Order)
 	}
@@ -32,8 +32,8 @@ func (s *GPUNodeStatus) OrdersTaints() bool {
 	return false
 }
 
-// Target is what the node follows once it has done what it is asked for.
-func (s *Switch) Target(state State) *Wish {
+// Target is the profile that the node has after the plugin has completed a state.
+func (s *Switch) Target(state State) *ProfileSnapshot {
 	if state == RollingBack {
 		return &s.From
 	}

@@ -25,8 +25,9 @@ import (
 const (
 	// pluginInventory is what the plugin's program runs on.
 	pluginInventory = "h200x8"
-	slicesOfAGPU    = 2
-	claimRounds     = 3
+	// slicesOfAGPU, and another one with the counters of all GPUs.
+	slicesOfAGPU = 1
+	claimRounds  = 3
 	// settled is how long to listen for writes that should not come.
 	settled = 3 * time.Second
 
@@ -92,7 +93,7 @@ func (h *host) firstRun(ctx context.Context, r *pluginRun, gpus int) error {
 		return err
 	}
 	defer p.stop() //nolint:errcheck // the second run would not start
-	if err := p.await(ctx, "publish", func() bool { return h.api.count(slicesPath) == gpus*slicesOfAGPU }); err != nil {
+	if err := p.await(ctx, "publish", func() bool { return h.api.count(slicesPath) == 1+gpus*slicesOfAGPU }); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // A claim that waits while its GPU is changed is judged by what the GPU is afterwards:
@@ -28,13 +29,13 @@ func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 		}
 		gpus := slices.Clone(before())
 		if changed.Load() {
-			gpus[0].Placements = []gpu.Placement{whole(0)}
+			gpus[0].Placements = []gpu.Placement{claims.Whole(0)}
 		}
 		return gpus
 	}
-	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	failed := make(chan error, 1)
-	err := m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error {
+	err := m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
 		go func() {
 			_, err := m.Prepare(context.Background(), c)
 			failed <- err
@@ -44,7 +45,7 @@ func TestPrepareWaitsForAChangeThatTakesItsDevice(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.ErrorContains(t, <-failed, "does not exist on GPU "+gpu.GPUName(address(0))+" (any more)")
+	require.ErrorContains(t, <-failed, "does not exist on GPU "+gpu.GPUName(claims.Address(0))+" (any more)")
 	assert.Empty(t, p.hardware.names())
 	p.nothingHeld(m)
 }

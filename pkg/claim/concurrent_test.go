@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // Eight claims on eight GPUs take about as long as one: all are inside Create
@@ -41,38 +42,38 @@ func TestClaimsOnDifferentGPUsProceedTogether(t *testing.T) {
 	}
 	p.hardware.onCreate = meet
 	both(func(n int) error {
-		_, err := m.Prepare(t.Context(), claimFor(fmt.Sprint(n), mig(n, "1g.10gb", 5, 1)))
+		_, err := m.Prepare(t.Context(), claims.For(fmt.Sprint(n), claims.MIG(n, "1g.10gb", 5, 1)))
 		return err
 	})
 	inside.Add(gpus)
 	p.hardware.onDestroy = meet
-	both(func(n int) error { return m.Unprepare(t.Context(), refOf(fmt.Sprint(n))) })
+	both(func(n int) error { return m.Unprepare(t.Context(), claims.Ref(fmt.Sprint(n))) })
 	p.nothingHeld(m)
 }
 
 func TestClaimsOnOneGPUTakeTurns(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	var inside, claims atomic.Int32
+	var inside, prepared atomic.Int32
 	alone := func(context.Context, gpu.Placement) error {
 		defer inside.Add(-1)
 		if n := inside.Add(1); n != 1 {
 			return fmt.Errorf("%d claims work on the GPU", n)
 		}
-		claims.Add(1)
+		prepared.Add(1)
 		return nil
 	}
 	p.hardware.onCreate, p.hardware.onDestroy = alone, alone
 	var wg sync.WaitGroup
 	for n := range 7 {
 		wg.Go(func() {
-			_, err := m.Prepare(t.Context(), claimFor(fmt.Sprint(n), mig(0, "1g.10gb", n, 1)))
+			_, err := m.Prepare(t.Context(), claims.For(fmt.Sprint(n), claims.MIG(0, "1g.10gb", n, 1)))
 			assert.NoError(t, err)
-			assert.NoError(t, m.Unprepare(t.Context(), refOf(fmt.Sprint(n))))
+			assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(fmt.Sprint(n))))
 		})
 	}
 	wg.Wait()
-	assert.EqualValues(t, 14, claims.Load())
+	assert.EqualValues(t, 14, prepared.Load())
 	p.nothingHeld(m)
 }
 
@@ -81,20 +82,20 @@ func TestClaimsOnOneGPUTakeTurns(t *testing.T) {
 func TestPrepareWaitsForLateRelease(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("old", mig(0, "3g.40gb", 0, 4)))
+	_, err := m.Prepare(t.Context(), claims.For("old", claims.MIG(0, "3g.40gb", 0, 4)))
 	require.NoError(t, err)
 
 	seen := &signal{on: "prepare plan", c: make(chan struct{})}
 	m.Observer = seen
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(t.Context(), claimFor("new", mig(0, "1g.10gb", 2, 1)))
+		_, err := m.Prepare(t.Context(), claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
 		done <- err
 	}()
 	<-seen.c // it has found the place taken
-	require.NoError(t, m.Unprepare(t.Context(), refOf("old")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("old")))
 	require.NoError(t, <-done)
-	assert.Equal(t, []string{mig(0, "1g.10gb", 2, 1).Name()}, p.hardware.names())
+	assert.Equal(t, []string{claims.MIG(0, "1g.10gb", 2, 1).Name()}, p.hardware.names())
 }
 
 // A release that does not come is left to the kubelet's retry, with a message
@@ -102,13 +103,13 @@ func TestPrepareWaitsForLateRelease(t *testing.T) {
 func TestPrepareGivesUpOnHolder(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("old", mig(0, "3g.40gb", 0, 4)))
+	_, err := m.Prepare(t.Context(), claims.For("old", claims.MIG(0, "3g.40gb", 0, 4)))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := &signal{on: "prepare plan", c: make(chan struct{})}
 	m.Observer = seen
 	go func() { <-seen.c; cancel() }()
-	_, err = m.Prepare(ctx, claimFor("new", mig(0, "1g.10gb", 2, 1)))
+	_, err = m.Prepare(ctx, claims.For("new", claims.MIG(0, "1g.10gb", 2, 1)))
 	require.ErrorContains(t, err, "claim team/claim-old (pod pod-old) still holds gpu-0000-01-00-0-mig-3g-40gb-0")
 	assert.Len(t, m.Ledger.List(), 1)
 }
@@ -127,9 +128,9 @@ func TestManyClaimsAtRandom(t *testing.T) {
 				n, start := (w+round)%gpus, (w*5+round*3)%7
 				places[n][start].Lock()
 				uid := fmt.Sprintf("%d-%d", w, round)
-				_, err := m.Prepare(t.Context(), claimFor(uid, mig(n, "1g.10gb", start, 1)))
+				_, err := m.Prepare(t.Context(), claims.For(uid, claims.MIG(n, "1g.10gb", start, 1)))
 				assert.NoError(t, err)
-				assert.NoError(t, m.Unprepare(t.Context(), refOf(uid)))
+				assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(uid)))
 				places[n][start].Unlock()
 			}
 		})

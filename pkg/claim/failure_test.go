@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // at makes one placement fail and all others not.
@@ -27,7 +29,7 @@ func at(p gpu.Placement, err error) func(context.Context, gpu.Placement) error {
 // A Prepare that fails undoes what it did, the last step first, and a second
 // try works.
 func TestPrepareFailsAndUndoes(t *testing.T) {
-	first, second := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
+	first, second := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
 	for name, tt := range map[string]struct {
 		fail    func(*place)
 		message string
@@ -56,7 +58,7 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 			seen := &phases{}
 			m.Observer = seen
 			tt.fail(p)
-			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
+			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			require.ErrorContains(t, err, tt.message)
 			assert.NotContains(t, err.Error(), "could not be undone")
 			assert.Equal(t, tt.phases, seen.seen[3:])
@@ -66,9 +68,9 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 			}
 
 			*p.hardware = *newFakeHardware(1)
-			_, err = m.Prepare(t.Context(), claimFor("a", first, second))
+			_, err = m.Prepare(t.Context(), claims.For("a", first, second))
 			require.NoError(t, err)
-			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 			p.nothingHeld(m)
 		})
 	}
@@ -76,20 +78,20 @@ func TestPrepareFailsAndUndoes(t *testing.T) {
 
 // What cannot be undone stays written down, and the next try finishes it.
 func TestPrepareUndoFails(t *testing.T) {
-	first, second := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
+	first, second := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
 	for name, next := range map[string]func(*testing.T, *Manager) error{
 		"then Prepare": func(t *testing.T, m *Manager) error {
-			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
+			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			return err
 		},
-		"then Unprepare": func(t *testing.T, m *Manager) error { return m.Unprepare(t.Context(), refOf("a")) },
+		"then Unprepare": func(t *testing.T, m *Manager) error { return m.Unprepare(t.Context(), claims.Ref("a")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
 			m := p.start()
 			p.hardware.onCreate = at(second, errScripted)
 			p.hardware.onDestroy = at(first, fmt.Errorf("%w by process 7", gpu.ErrInUse))
-			_, err := m.Prepare(t.Context(), claimFor("a", first, second))
+			_, err := m.Prepare(t.Context(), claims.For("a", first, second))
 			require.ErrorIs(t, err, errScripted)
 			require.ErrorContains(t, err, "could not be undone, which is tried again with the next attempt: destroy "+first.Name()+": in use by process 7")
 			r, ok := m.Ledger.Get("a")
@@ -99,7 +101,7 @@ func TestPrepareUndoFails(t *testing.T) {
 			p.hardware.onCreate, p.hardware.onDestroy = nil, nil
 			m = p.start()
 			require.NoError(t, next(t, m))
-			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 			p.nothingHeld(m)
 		})
 	}
@@ -110,12 +112,12 @@ func TestPrepareUndoFails(t *testing.T) {
 func TestPrepareDoneCannotBeWritten(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	m.BeforeStep = func(_ context.Context, _ ledger.Record, s *Step) {
-		if s != nil && s.Op == OpDone {
+	m.BeforeStep = func(_ context.Context, _ ledger.Record, s *plan.Step) {
+		if s != nil && s.Op == plan.OpDone {
 			require.NoError(t, os.Rename(p.ledgerDir(), p.ledgerDir()+".away"))
 		}
 	}
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "write the record of claim team/claim-a")
 	assert.Empty(t, p.hardware.names())
 	assert.NoFileExists(t, p.cdiFile("a"))
@@ -123,7 +125,7 @@ func TestPrepareDoneCannotBeWritten(t *testing.T) {
 	require.NoError(t, os.Rename(p.ledgerDir()+".away", p.ledgerDir()))
 
 	m = p.start() // still has the intent
-	_, err = m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err = m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
 }
 
@@ -131,12 +133,12 @@ func TestPrepareIntentCannotBeWritten(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
 	require.NoError(t, os.RemoveAll(p.ledgerDir()))
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "is the disk full or read-only?")
 	require.Zero(t, p.hardware.made, "nothing was made before it was written down")
 
 	require.NoError(t, os.MkdirAll(p.ledgerDir(), 0o700))
-	_, err = m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err = m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
 }
 
@@ -145,7 +147,7 @@ func TestPrepareVerifiesWhatWasMade(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
 	m.Hardware = liar{p.hardware}
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.ErrorContains(t, err, "the hardware shows gpu-0000-01-00-0-mig-1g-10gb-6 (complete: true) instead")
 	assert.Empty(t, m.Ledger.List())
 }
@@ -154,11 +156,11 @@ type liar struct{ *fakeHardware }
 
 func (liar) Create(_ context.Context, p gpu.Placement) (gpu.Partition, error) {
 	p.Start++
-	return partitionAt(p, "MIG-1"), nil
+	return claims.PartitionAt(p, "MIG-1"), nil
 }
 
 func TestUnprepareFails(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	for name, tt := range map[string]struct {
 		fail    func(*place)
 		mend    func(*place)
@@ -184,13 +186,13 @@ func TestUnprepareFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
 			m := p.start()
-			_, err := m.Prepare(t.Context(), claimFor("a", one))
+			_, err := m.Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err)
 			tt.fail(p)
-			require.ErrorContains(t, m.Unprepare(t.Context(), refOf("a")), tt.message)
+			require.ErrorContains(t, m.Unprepare(t.Context(), claims.Ref("a")), tt.message)
 			require.Len(t, m.Ledger.List(), 1, "nobody else is given the place")
 			tt.mend(p)
-			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 			p.nothingHeld(m)
 		})
 	}
@@ -201,7 +203,7 @@ func TestUnprepareFails(t *testing.T) {
 func TestUnprepareWaitsForLastProcess(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
 	tries := 0
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error {
@@ -210,7 +212,7 @@ func TestUnprepareWaitsForLastProcess(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	assert.Equal(t, 3, tries)
 	p.nothingHeld(m)
 }
@@ -228,7 +230,7 @@ func TestUnprepareInUse(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, 1)
 			m := p.start()
-			_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+			_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			tries := 0
@@ -239,7 +241,7 @@ func TestUnprepareInUse(t *testing.T) {
 				cancel()
 				return atLast(ctx)
 			}
-			err = m.Unprepare(ctx, refOf("a"))
+			err = m.Unprepare(ctx, claims.Ref("a"))
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			require.ErrorContains(t, err, "by process 7")
 			require.Len(t, m.Ledger.List(), 1)
@@ -252,7 +254,7 @@ func TestPrepareCancelled(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
 	ctx, cancel := context.WithCancel(t.Context())
-	second := mig(0, "3g.40gb", 0, 4)
+	second := claims.MIG(0, "3g.40gb", 0, 4)
 	p.hardware.onCreate = func(ctx context.Context, q gpu.Placement) error {
 		if q.Name() == second.Name() {
 			cancel()
@@ -260,7 +262,7 @@ func TestPrepareCancelled(t *testing.T) {
 		return ctx.Err()
 	}
 	p.hardware.onDestroy = func(ctx context.Context, _ gpu.Placement) error { return ctx.Err() }
-	_, err := m.Prepare(ctx, claimFor("a", mig(0, "1g.10gb", 5, 1), second))
+	_, err := m.Prepare(ctx, claims.For("a", claims.MIG(0, "1g.10gb", 5, 1), second))
 	require.ErrorIs(t, err, context.Canceled)
 	p.nothingHeld(m)
 }

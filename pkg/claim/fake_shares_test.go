@@ -3,71 +3,26 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
-
-const gib = 1 << 30
-
-// sharing is how the GPUs of these tests are shared. Their shares of whole GPUs
-// have a daemon for each claim, and the first one changes the GPU's mode.
-var sharing = gpu.Sharing{Strategy: gpu.TimeSlicing, Replicas: 10, MaxClients: 48}
-
-// share is a share device of a placement of 80 GiB.
-func share(of gpu.Placement, by gpu.Basis) gpu.Placement {
-	of.Memory = 80 * gib
-	s := sharing
-	s.Limits = of.Type == gpu.TypeGPU
-	return gpu.ShareOf(of, by, s)
-}
-
-func memoryShare(n int) gpu.Placement   { return share(whole(n), gpu.ByMemory) }
-func fractionShare(n int) gpu.Placement { return share(whole(n), gpu.ByFraction) }
-func migShare(n int) gpu.Placement      { return share(mig(n, "3g.40gb", 0, 4), gpu.ByMemory) }
 
 // offerShares makes the GPUs of a node offer shares.
 func (p *place) offerShares() *place {
-	for n := range p.hardware.gpus {
-		g := &p.hardware.gpus[n]
-		g.Placements = append(g.Placements, memoryShare(n), fractionShare(n), migShare(n))
-	}
+	claims.OfferShares(p.hardware.gpus)
 	p.shares = newFakeSharer(p.hardware)
 	return p
-}
-
-// amounts are what a result has of a share, in pairs of name and amount.
-func amounts(pairs ...string) map[resourceapi.QualifiedName]resource.Quantity {
-	of := map[resourceapi.QualifiedName]resource.Quantity{}
-	for i := 0; i < len(pairs); i += 2 {
-		of[resourceapi.QualifiedName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return of
-}
-
-// shareResult is the scheduler's choice of a share. Its ShareID is made of the
-// request's name.
-func shareResult(request string, p gpu.Placement, pairs ...string) resourceapi.DeviceRequestAllocationResult {
-	r := resultOf(request, p)
-	r.ShareID = new(types.UID(fmt.Sprintf("%08x-share", request)))
-	r.ConsumedCapacity = amounts(pairs...)
-	return r
-}
-
-// shareClaim is a claim for so much memory of one share device.
-func shareClaim(uid string, p gpu.Placement, memory string) *resourceapi.ResourceClaim {
-	return claimOf(uid, shareResult("r"+uid, p, "memory", memory))
 }
 
 // fakeSharer keeps in memory what holders have, as it would be outside the plugin:
@@ -132,7 +87,7 @@ func (s *fakeSharer) Join(ctx context.Context, h Holder) error {
 	live, _ := s.hardware.Live(ctx, p.GPU)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.Device.UUID == "" || !exists(h.Device, live) {
+	if h.Device.UUID == "" || !plan.Exists(h.Device, live) {
 		s.mistakes = append(s.mistakes, s.key(h)+" joins before its base is there")
 	}
 	s.joined[s.key(h)] = placeOf(h)
@@ -267,7 +222,7 @@ func mustPrepare(t *testing.T, m *Manager, c *resourceapi.ResourceClaim) ledger.
 
 func mustRelease(t *testing.T, m *Manager, uid string) {
 	t.Helper()
-	if err := m.Unprepare(t.Context(), refOf(uid)); err != nil {
+	if err := m.Unprepare(t.Context(), claims.Ref(uid)); err != nil {
 		t.Fatal(err)
 	}
 }

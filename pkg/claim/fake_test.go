@@ -4,47 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
-
-// memorySlices is how many pieces a GPU of these tests has.
-const memorySlices = 8
-
-// address is the PCI address of the n-th GPU.
-func address(n int) string { return fmt.Sprintf("0000:%02x:00.0", n+1) }
-
-// testGPU is a GPU with 1g at each of seven places, 3g at two, and itself.
-func testGPU(n int) gpu.GPU {
-	g := gpu.GPU{PCIAddress: address(n), Vendor: gpu.NVIDIA, Index: n, Counters: gpu.Counters{}}
-	for i := range memorySlices {
-		g.Counters[fmt.Sprintf("memory-slice-%d", i)] = 1
-	}
-	for start := range memorySlices - 1 {
-		g.Placements = append(g.Placements, mig(n, "1g.10gb", start, 1))
-	}
-	g.Placements = append(g.Placements, mig(n, "3g.40gb", 0, 4), mig(n, "3g.40gb", 4, 4),
-		gpu.Placement{GPU: address(n), Type: gpu.TypeGPU, Consumes: maps.Clone(g.Counters)})
-	return g
-}
-
-func mig(n int, profile string, start, size int) gpu.Placement {
-	p := gpu.Placement{GPU: address(n), Type: gpu.TypeMIG, Profile: profile, Start: start, Size: size, Consumes: gpu.Counters{}}
-	for i := start; i < start+size; i++ {
-		p.Consumes[fmt.Sprintf("memory-slice-%d", i)] = 1
-	}
-	return p
-}
-
-func whole(n int) gpu.Placement {
-	p, _ := new(testGPU(n)).Placement(gpu.GPUName(address(n)))
-	return p
-}
 
 // fakeHardware keeps partitions in memory. Hooks run before a call takes effect
 // and make it fail; they may block, to hold a call in its place.
@@ -70,7 +37,7 @@ type fakeHardware struct {
 func newFakeHardware(gpus int) *fakeHardware {
 	h := &fakeHardware{loadID: "boot-1"}
 	for n := range gpus {
-		h.gpus = append(h.gpus, testGPU(n))
+		h.gpus = append(h.gpus, claims.GPU(n))
 	}
 	return h
 }
@@ -113,7 +80,7 @@ func (h *fakeHardware) Create(ctx context.Context, p gpu.Placement) (gpu.Partiti
 	if p.Type == gpu.TypeGPU {
 		return gpu.Partition{GPU: p.GPU, Type: gpu.TypeGPU, UUID: "GPU-" + p.GPU, Complete: true}, nil
 	}
-	part := partitionAt(p, h.nextUUID())
+	part := claims.PartitionAt(p, h.nextUUID())
 	h.parts = append(h.parts, part)
 	return part, nil
 }
@@ -159,16 +126,12 @@ func (h *fakeHardware) nextUUID() string {
 	return fmt.Sprintf("MIG-%d", h.made)
 }
 
-func partitionAt(p gpu.Placement, uuid string) gpu.Partition {
-	return gpu.Partition{GPU: p.GPU, Type: p.Type, Profile: p.Profile, Start: p.Start, Size: p.Size, UUID: uuid, Complete: uuid != "", ID: "GI 1"}
-}
-
 // add puts a partition there without any claim; lose takes all away without a
 // word, as a reboot does.
 func (h *fakeHardware) add(p gpu.Placement, uuid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.parts = append(h.parts, partitionAt(p, uuid))
+	h.parts = append(h.parts, claims.PartitionAt(p, uuid))
 }
 
 func (h *fakeHardware) lose() {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // A claim that was prepared loses one of its partitions. However the next Prepares end,
 // the other one stays: a container may be using it.
 func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
-	stays, lost := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
-	c := claimFor("a", stays, lost)
+	stays, lost := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
+	c := claims.For("a", stays, lost)
 	for name, interrupt := range map[string]func(*testing.T, *place){
 		"the plugin dies after the intent": func(t *testing.T, p *place) {
 			m := p.start()
@@ -70,7 +71,7 @@ func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, before.Devices[0].UUID, after.Devices[0].UUID)
 			assert.NotEqual(t, before.Devices[1].UUID, after.Devices[1].UUID)
-			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 			p.nothingHeld(m)
 		})
 	}
@@ -78,14 +79,14 @@ func TestRepairLeavesWhatWasHandedOut(t *testing.T) {
 
 // A claim whose repair waits for a daemon that does not come keeps what was handed out.
 func TestRepairThatWaitsInVainReleasesNothing(t *testing.T) {
-	stays := mig(0, "1g.10gb", 5, 1)
+	stays := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 2).offerShares()
-	c := claimOf("a", resultOf("one", stays), shareResult("two", memoryShare(1), "memory", "10Gi"))
+	c := claims.Of("a", claims.ResultOf("one", stays), claims.ShareResult("two", claims.MemoryShare(1), "memory", "10Gi"))
 	before := mustPrepare(t, p.start(), c)
 	p.hardware.lose()
 	p.hardware.add(stays, before.Devices[0].UUID)
 	// The share's GPU had its driver loaded again, the partition's had not.
-	p.hardware.loads = map[string]string{address(1): "boot-1, second load"}
+	p.hardware.loads = map[string]string{claims.Address(1): "boot-1, second load"}
 	p.shares.daemons = map[string]bool{}
 	p.shares.slow = true
 	p.shares.onWait = func(context.Context) error { return errScripted }

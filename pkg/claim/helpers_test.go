@@ -12,15 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
-
-const node = "node-a"
 
 var errScripted = errors.New("scripted failure")
 
@@ -71,63 +69,13 @@ func (p *place) startBroken() (*Manager, []ledger.Broken) {
 	files, err := cdi.Open(p.cdiDir())
 	require.NoError(p.t, err)
 	config := Config{
-		Node: node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
+		Node: claims.Node, Hardware: p.hardware, Ledger: records, CDI: files, LoadID: p.hardware.loadOf,
 		GPUs: func() []gpu.GPU { return p.hardware.gpus },
 	}
 	if p.shares != nil {
 		config.Shares = p.shares
 	}
 	return NewManager(config), broken
-}
-
-// resultOf is the scheduler's choice of a placement.
-func resultOf(request string, p gpu.Placement) resourceapi.DeviceRequestAllocationResult {
-	return resourceapi.DeviceRequestAllocationResult{
-		Request: request, Driver: gpu.DriverName, Pool: gpu.PoolName(node), Device: p.Name(),
-	}
-}
-
-func adminResult(request string, p gpu.Placement) resourceapi.DeviceRequestAllocationResult {
-	r := resultOf(request, p)
-	r.AdminAccess = new(true)
-	return r
-}
-
-// claimOf is an allocated claim that one pod uses.
-func claimOf(uid string, results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
-	return &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},
-		Status: resourceapi.ResourceClaimStatus{
-			Allocation:  &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}},
-			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod-" + uid}},
-		},
-	}
-}
-
-// claimFor is a claim for some placements, one request each.
-func claimFor(uid string, placements ...gpu.Placement) *resourceapi.ResourceClaim {
-	var results []resourceapi.DeviceRequestAllocationResult
-	for _, p := range placements {
-		results = append(results, resultOf("r-"+p.Name(), p))
-	}
-	return claimOf(uid, results...)
-}
-
-func refOf(uid string) ledger.ClaimRef {
-	return ledger.ClaimRef{UID: types.UID(uid), Namespace: "team", Name: "claim-" + uid}
-}
-
-// recordOfClaim is a claim's record for some placements, as Prepare writes it.
-func recordOfClaim(uid string, state ledger.State, placements ...gpu.Placement) ledger.Record {
-	r := ledger.Record{Version: ledger.Version, Claim: refOf(uid), State: state}
-	for _, p := range placements {
-		d := ledger.Device{Request: "r-" + p.Name(), Pool: gpu.PoolName(node), Name: p.Name(), Placement: p, Made: p.Type == gpu.TypeMIG, LoadID: "boot-1"}
-		if state == ledger.Prepared {
-			d.UUID = "MIG-" + uid
-		}
-		r.Devices = append(r.Devices, d)
-	}
-	return r
 }
 
 // nothingHeld checks that neither hardware nor folders know of anything.
@@ -159,12 +107,12 @@ func (p *phases) Phase(operation, phase string, _ time.Duration, err error) {
 func noClaims(context.Context, string, string) (*resourceapi.ResourceClaim, error) { return nil, nil }
 
 // newSituation is what a Prepare of the claim on an idle node plans from.
-func newSituation(t *testing.T, c *resourceapi.ResourceClaim) situation {
+func newSituation(t *testing.T, c *resourceapi.ResourceClaim) plan.Situation {
 	t.Helper()
 	m := newPlace(t, 2).start()
 	wanted, err := m.want(c)
 	require.NoError(t, err)
-	return situation{wanted: wanted, gpus: map[string]*gpu.GPU{address(0): new(testGPU(0)), address(1): new(testGPU(1))}}
+	return plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{claims.Address(0): new(claims.GPU(0)), claims.Address(1): new(claims.GPU(1))}}
 }
 
 // newPlaceWith is a node of two GPUs on which some partitions exist.

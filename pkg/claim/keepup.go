@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 )
 
 // podsTimeout is how long the writing of a claim's pods waits for its GPUs. It is
@@ -33,7 +34,7 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 	}
 	f := &Finding{
 		Reason:  v1alpha1.EventLeftoverInUse,
-		Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but containers of its pods%s still run and hold %s; it is released when they have ended", r.Claim, r.Claim.UID, podList(ledger.Record{Pods: running}.PodNames()), deviceNames(r)),
+		Message: fmt.Sprintf("claim %s (%s) is gone or was given other devices, but containers of its pods%s still run and hold %s; it is released when they have ended", r.Claim, r.Claim.UID, plan.PodList(ledger.Record{Pods: running}.PodNames()), deviceNames(r)),
 	}
 	if err != nil {
 		f.Message = fmt.Sprintf("claim %s (%s) is gone or was given other devices, but still holds %s; it is not released, because it cannot be told whether its containers still run", r.Claim, r.Claim.UID, deviceNames(r))
@@ -45,7 +46,7 @@ func (m *Manager) leftoverInUse(r ledger.Record) *Finding {
 // keepUp keeps the record of an allocated claim, and what it stands for, up to date.
 func (m *Manager) keepUp(ctx context.Context, claim *resourceapi.ResourceClaim, r ledger.Record) []Finding {
 	wanted, err := m.want(claim)
-	if err != nil || !sameDevices(wanted, r) || len(wanted.Pods) == 0 {
+	if err != nil || !plan.SameDevices(wanted, r) || len(wanted.Pods) == 0 {
 		return nil // a device is gone, or nobody uses the claim: nothing to keep up
 	}
 	if r.HandedOut() && (m.isStale(r) || !m.CDI.Exists(r.Claim.UID)) {
@@ -91,7 +92,7 @@ func (m *Manager) updatePods(ctx context.Context, wanted ledger.Record) error {
 	}
 	defer unlock()
 	held, ok := m.Ledger.Get(wanted.Claim.UID)
-	if !ok || !sameDevices(held, wanted) {
+	if !ok || !plan.SameDevices(held, wanted) {
 		return nil
 	}
 	left := slices.DeleteFunc(slices.Clone(held.Pods), func(p ledger.Pod) bool { return slices.Contains(wanted.Pods, p) })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // runningPods is a Config.Running by names.
@@ -25,8 +26,8 @@ func runningPods(names ...string) func([]ledger.Pod) ([]ledger.Pod, error) {
 // it holds is not released.
 func TestReconcileSparesRunningContainers(t *testing.T) {
 	for name, c := range map[string]*resourceapi.ResourceClaim{
-		"whole GPU": claimFor("a", whole(0)),
-		"partition": claimFor("a", mig(0, "1g.10gb", 5, 1)),
+		"whole GPU": claims.For("a", claims.Whole(0)),
+		"partition": claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
@@ -58,7 +59,7 @@ func TestReconcileSparesRunningContainers(t *testing.T) {
 func TestUnprepareDoesNotLookForContainers(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", whole(0)))
+	mustPrepare(t, m, claims.For("a", claims.Whole(0)))
 	m.Running = runningPods("pod-a")
 	mustRelease(t, m, "a")
 	p.nothingHeld(m)
@@ -68,7 +69,7 @@ func TestUnprepareDoesNotLookForContainers(t *testing.T) {
 func TestReconcileKeepsPodsUpToDate(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", whole(0))
+	c := claims.For("a", claims.Whole(0))
 	mustPrepare(t, m, c)
 	podsOf := func() []string {
 		r, ok := m.Ledger.Get("a")
@@ -104,19 +105,19 @@ func TestReconcileKeepsPodsUpToDate(t *testing.T) {
 // The driver is loaded again under a claim: its containers are started again by a file
 // that names what there is now.
 func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.start()
-	before := mustPrepare(t, m, claimFor("a", one))
+	before := mustPrepare(t, m, claims.For("a", one))
 	p.hardware.lose()
 
 	// Without a driver there is nothing to do.
 	m.LoadID = func(string) string { return "" }
-	assert.Empty(t, m.Reconcile(t.Context(), api(claimFor("a", one))))
+	assert.Empty(t, m.Reconcile(t.Context(), api(claims.For("a", one))))
 	m.LoadID = p.hardware.loadOf
 	p.hardware.loadID = "boot-1, second load"
 
-	findings := m.Reconcile(t.Context(), api(claimFor("a", one)))
+	findings := m.Reconcile(t.Context(), api(claims.For("a", one)))
 	require.Equal(t, []string{"PreparedAgain"}, reasons(findings))
 	require.NoError(t, findings[0].Err)
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
@@ -125,39 +126,39 @@ func TestReconcilePreparesAgainAfterALoadOfTheDriver(t *testing.T) {
 	spec, err := os.ReadFile(p.cdiFile("a"))
 	require.NoError(t, err)
 	assert.Contains(t, string(spec), r.Devices[0].UUID)
-	assert.Empty(t, m.Reconcile(t.Context(), api(claimFor("a", one))), "once")
+	assert.Empty(t, m.Reconcile(t.Context(), api(claims.For("a", one))), "once")
 	mustRelease(t, m, "a")
 	p.nothingHeld(m)
 }
 
 // A try that fails leaves the record, so that the next one can succeed.
 func TestPreparingAgainIsTriedAgain(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", one))
+	mustPrepare(t, m, claims.For("a", one))
 	p.hardware.lose()
 	p.hardware.loadID = "boot-1, second load"
 	p.hardware.onCreate = at(one, errScripted)
-	findings := m.Reconcile(t.Context(), api(claimFor("a", one)))
+	findings := m.Reconcile(t.Context(), api(claims.For("a", one)))
 	require.Equal(t, []string{"PreparedAgain"}, reasons(findings))
 	require.ErrorIs(t, findings[0].Err, errScripted)
 	assert.NoFileExists(t, p.cdiFile("a"), "nothing starts by what is not there")
 
 	p.hardware.onCreate = nil
-	require.Equal(t, []string{"PreparedAgain"}, reasons(p.start().Reconcile(t.Context(), api(claimFor("a", one)))))
+	require.Equal(t, []string{"PreparedAgain"}, reasons(p.start().Reconcile(t.Context(), api(claims.For("a", one)))))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.FileExists(t, p.cdiFile("a"))
 }
 
 // Somebody has removed the CDI files: those of allocated claims are written again.
 func TestReconcileWritesMissingFiles(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.start()
-	before := mustPrepare(t, m, claimFor("a", one))
+	before := mustPrepare(t, m, claims.For("a", one))
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
-	require.Equal(t, []string{"PreparedAgain"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", one)))))
+	require.Equal(t, []string{"PreparedAgain"}, reasons(m.Reconcile(t.Context(), api(claims.For("a", one)))))
 	assert.FileExists(t, p.cdiFile("a"))
 	r, _ := m.Ledger.Get("a")
 	assert.Equal(t, before.Devices, r.Devices)
@@ -165,7 +166,7 @@ func TestReconcileWritesMissingFiles(t *testing.T) {
 
 	// One that nobody uses needs none.
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
-	unused := claimFor("a", one)
+	unused := claims.For("a", one)
 	unused.Status.ReservedFor = nil
 	assert.Empty(t, m.Reconcile(t.Context(), api(unused)))
 	assert.NoFileExists(t, p.cdiFile("a"))
@@ -174,36 +175,36 @@ func TestReconcileWritesMissingFiles(t *testing.T) {
 // The kubelet releases the claim between the look at the API and the lock: it is not
 // prepared for nobody.
 func TestPreparingAgainComesAfterTheRelease(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", one))
+	mustPrepare(t, m, claims.For("a", one))
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
 	r, _ := m.Ledger.Get("a")
 	mustRelease(t, m, "a")
-	assert.Empty(t, m.prepareAgain(t.Context(), claimFor("a", one), r))
+	assert.Empty(t, m.prepareAgain(t.Context(), claims.For("a", one), r))
 	p.nothingHeld(m)
 }
 
 // After a load of the driver, a partition can have the device files that another one
 // had before. A container that starts again by its old file must not find it.
 func TestStaleFilesGoBeforeSomethingNewIsMade(t *testing.T) {
-	one, other, elsewhere := mig(0, "1g.10gb", 5, 1), mig(0, "1g.10gb", 2, 1), mig(1, "1g.10gb", 0, 1)
+	one, other, elsewhere := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "1g.10gb", 2, 1), claims.MIG(1, "1g.10gb", 0, 1)
 	p := newPlace(t, 2)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", one))
-	mustPrepare(t, m, claimFor("c", elsewhere))
+	mustPrepare(t, m, claims.For("a", one))
+	mustPrepare(t, m, claims.For("c", elsewhere))
 	p.hardware.parts = p.hardware.parts[1:]
-	p.hardware.loads = map[string]string{address(0): "boot-1, second load"}
+	p.hardware.loads = map[string]string{claims.Address(0): "boot-1, second load"}
 	p.hardware.onCreate = func(context.Context, gpu.Placement) error {
 		assert.NoFileExists(t, p.cdiFile("a"))
 		return nil
 	}
-	mustPrepare(t, m, claimFor("b", other))
+	mustPrepare(t, m, claims.For("b", other))
 	p.hardware.onCreate = nil
 	assert.FileExists(t, p.cdiFile("c"))
 
-	findings := m.Reconcile(t.Context(), api(claimFor("a", one), claimFor("b", other), claimFor("c", elsewhere)))
+	findings := m.Reconcile(t.Context(), api(claims.For("a", one), claims.For("b", other), claims.For("c", elsewhere)))
 	assert.Equal(t, []string{"PreparedAgain"}, reasons(findings))
 	assert.FileExists(t, p.cdiFile("a"))
 }

@@ -11,27 +11,29 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 func TestLockSaysWhatItWaitsFor(t *testing.T) {
 	var l gpuLocks
-	unlock, err := l.lock(t.Context(), []string{address(1), address(0), address(1)})
+	unlock, err := l.lock(t.Context(), []string{claims.Address(1), claims.Address(0), claims.Address(1)})
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the 30s for one Prepare are used up"))
-	_, err = l.lock(ctx, []string{address(2), address(1)})
+	_, err = l.lock(ctx, []string{claims.Address(2), claims.Address(1)})
 	require.EqualError(t, err, "wait for another claim that is being prepared or released on GPU gpu-0000-02-00-0: the 30s for one Prepare are used up")
 
 	// What it had taken before it gave up is free again, and so is the rest
 	// after unlock.
-	for _, free := range [][]string{{address(2)}, {address(3)}} {
+	for _, free := range [][]string{{claims.Address(2)}, {claims.Address(3)}} {
 		again, err := l.lock(t.Context(), free)
 		require.NoError(t, err)
 		again()
 	}
 	unlock()
-	unlock, err = l.lock(t.Context(), []string{address(0), address(1), address(2)})
+	unlock, err = l.lock(t.Context(), []string{claims.Address(0), claims.Address(1), claims.Address(2)})
 	require.NoError(t, err)
 	unlock()
 }
@@ -49,7 +51,7 @@ func TestLocksOfRandomGPUs(t *testing.T) {
 				var wanted []string
 				chosen := rand.Perm(gpus)[:1+rand.IntN(gpus)]
 				for _, n := range chosen {
-					wanted = append(wanted, address(n))
+					wanted = append(wanted, claims.Address(n))
 				}
 				unlock, err := l.lock(t.Context(), wanted)
 				if !assert.NoError(t, err) {
@@ -73,22 +75,22 @@ func TestLocksOfRandomGPUs(t *testing.T) {
 func TestLocksKeepOtherProcessesOut(t *testing.T) {
 	dir := t.TempDir()
 	older, newer := gpuLocks{dir: dir}, gpuLocks{dir: dir}
-	unlock, err := older.lock(t.Context(), []string{address(0)})
+	unlock, err := older.lock(t.Context(), []string{claims.Address(0)})
 	require.NoError(t, err)
 
-	elsewhere, err := newer.lock(t.Context(), []string{address(1)})
+	elsewhere, err := newer.lock(t.Context(), []string{claims.Address(1)})
 	require.NoError(t, err)
 	elsewhere()
 
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("out of time"))
 	defer cancel()
-	_, err = newer.lock(ctx, []string{address(0)})
+	_, err = newer.lock(ctx, []string{claims.Address(0)})
 	require.ErrorContains(t, err, "gpu-0000-01-00-0: another process holds "+dir)
 	require.ErrorContains(t, err, "out of time")
 
 	got := make(chan error, 1)
 	go func() {
-		unlock, err := newer.lock(t.Context(), []string{address(0)})
+		unlock, err := newer.lock(t.Context(), []string{claims.Address(0)})
 		if err == nil {
 			unlock()
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -27,7 +28,7 @@ func (r *run) lookAt(ctx context.Context, gpus []string) error {
 			continue
 		}
 		for i, d := range r.record.Devices {
-			if d.Placement.GPU == address && d.LoadID == r.LoadID(address) && ours(d) && !r.static(d.Placement) && !heldByOthers(d, r.sharers) {
+			if d.Placement.GPU == address && d.LoadID == r.LoadID(address) && plan.Ours(d) && !r.static(d.Placement) && !plan.HeldByOthers(d, r.sharers) {
 				r.leaveBehind(i)
 			}
 		}

@@ -10,14 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // loseGPU makes every question about the first GPU fail, until the returned function
 // is called.
 func (p *place) loseGPU(err error) (back func()) {
 	fail := func(gpuID string) error {
-		if gpuID == address(0) {
+		if gpuID == claims.Address(0) {
 			return fmt.Errorf("GPU %s: %w", gpuID, err)
 		}
 		return nil
@@ -40,29 +42,29 @@ func (p *place) loseGPU(err error) (back func()) {
 func TestReleaseOnALostGPU(t *testing.T) {
 	p := newPlace(t, 2)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1), mig(1, "1g.10gb", 0, 1)))
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1), claims.MIG(1, "1g.10gb", 0, 1)))
 	back := p.loseGPU(gpu.ErrLost)
 	mustRelease(t, m, "a")
 	assert.NoFileExists(t, p.cdiFile("a"))
-	assert.Equal(t, []string{mig(0, "1g.10gb", 0, 1).Name()}, p.hardware.names(), "the other GPU's partition is gone")
+	assert.Equal(t, []string{claims.MIG(0, "1g.10gb", 0, 1).Name()}, p.hardware.names(), "the other GPU's partition is gone")
 	assert.Empty(t, InUse(m.Ledger.List()))
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")), "the kubelet may ask again")
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")), "the kubelet may ask again")
 
-	assert.Empty(t, m.FinishReleases(t.Context(), address(0)), "the GPU is still lost")
+	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)), "the GPU is still lost")
 	m = p.start() // the ledger outlives the plugin
 	assert.Empty(t, m.Reconcile(t.Context(), noClaims), "the claim is released")
 	require.Len(t, m.Ledger.List(), 1)
 
 	back()
-	c := claimFor("b", mig(0, "1g.10gb", 0, 1))
+	c := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
 	wanted, err := m.want(c)
 	require.NoError(t, err)
 	_, err = m.prepare(t.Context(), c, wanted, false)
-	conflict := (*ConflictError)(nil)
+	conflict := (*plan.ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict, "what is left is in the way")
-	assert.Empty(t, m.FinishReleases(t.Context(), address(0)))
+	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
 	p.nothingHeld(m)
-	mustPrepare(t, m, claimFor("b", mig(0, "1g.10gb", 0, 1)))
+	mustPrepare(t, m, claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
 	mustRelease(t, m, "b")
 	p.nothingHeld(m)
 }
@@ -72,14 +74,14 @@ func TestReleaseOnALostGPU(t *testing.T) {
 func TestClaimMovesOnFromALostGPU(t *testing.T) {
 	p := newPlace(t, 2)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	back := p.loseGPU(gpu.ErrLost)
-	mustPrepare(t, m, claimFor("a", mig(1, "3g.40gb", 4, 4)))
+	mustPrepare(t, m, claims.For("a", claims.MIG(1, "3g.40gb", 4, 4)))
 	mustRelease(t, m, "a")
 	back()
-	assert.Empty(t, m.FinishReleases(t.Context(), address(1)))
+	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(1)))
 	assert.Len(t, m.Ledger.List(), 1, "it is on the other GPU")
-	assert.Empty(t, m.FinishReleases(t.Context(), address(0)))
+	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
 	p.nothingHeld(m)
 }
 
@@ -87,15 +89,15 @@ func TestClaimMovesOnFromALostGPU(t *testing.T) {
 func TestLeftoversLapseWithTheDriver(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	p.loseGPU(gpu.ErrLost)()
 	back := p.loseGPU(gpu.ErrLost)
 	mustRelease(t, m, "a")
 	back()
 	p.hardware.lose()
 	p.hardware.loadID = "boot-2"
-	p.hardware.add(mig(0, "1g.10gb", 0, 1), "MIG-of-somebody")
-	assert.Empty(t, m.FinishReleases(t.Context(), address(0)))
+	p.hardware.add(claims.MIG(0, "1g.10gb", 0, 1), "MIG-of-somebody")
+	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
 	assert.Empty(t, m.Ledger.List())
 	assert.Empty(t, p.hardware.destroyed)
 }
@@ -105,17 +107,17 @@ func TestShareOnALostGPU(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
 	for _, uid := range []string{"a", "b"} {
-		mustPrepare(t, m, shareClaim(uid, memoryShare(0), "10Gi"))
+		mustPrepare(t, m, claims.ShareClaim(uid, claims.MemoryShare(0), "10Gi"))
 	}
 	back := p.loseGPU(gpu.ErrLost)
 	for _, uid := range []string{"a", "b"} {
 		mustRelease(t, m, uid)
 	}
 	assert.Empty(t, InUse(m.Ledger.List()))
-	assert.Equal(t, "shared", p.shares.mode(address(0)))
+	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)))
 	back()
-	assert.Empty(t, m.FinishReleases(t.Context(), address(0)))
-	assert.Equal(t, "own", p.shares.mode(address(0)))
+	assert.Empty(t, m.FinishReleases(t.Context(), claims.Address(0)))
+	assert.Equal(t, "own", p.shares.mode(claims.Address(0)))
 	assert.Empty(t, m.Ledger.List())
 }
 
@@ -125,9 +127,9 @@ func TestReleaseOnAHungGPU(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p := newPlace(t, 1)
 			m := p.start()
-			mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+			mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 			p.hardware.onLive = func(string) error { return failure }
-			err := m.Unprepare(t.Context(), refOf("a"))
+			err := m.Unprepare(t.Context(), claims.Ref("a"))
 			require.ErrorIs(t, err, failure)
 			assert.True(t, m.Ledger.Has("a"))
 			p.hardware.onLive = nil
@@ -143,10 +145,10 @@ func TestCrashDuringReleaseOnALostGPU(t *testing.T) {
 	for n := 0; ; n++ {
 		p := newPlace(t, 2)
 		m := p.start()
-		mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1), mig(1, "1g.10gb", 0, 1)))
+		mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1), claims.MIG(1, "1g.10gb", 0, 1)))
 		back := p.loseGPU(gpu.ErrLost)
 		steps := 0
-		m.BeforeStep = func(context.Context, ledger.Record, *Step) {
+		m.BeforeStep = func(context.Context, ledger.Record, *plan.Step) {
 			if steps == n {
 				panic(died)
 			}
@@ -154,13 +156,13 @@ func TestCrashDuringReleaseOnALostGPU(t *testing.T) {
 		}
 		finished := func() (finished bool) {
 			defer func() { finished = recover() == nil }()
-			_ = m.Unprepare(t.Context(), refOf("a"))
+			_ = m.Unprepare(t.Context(), claims.Ref("a"))
 			return true
 		}()
 		m = p.start()
 		mustRelease(t, m, "a")
 		back()
-		m.FinishReleases(t.Context(), address(0))
+		m.FinishReleases(t.Context(), claims.Address(0))
 		p.nothingHeld(m)
 		if finished {
 			assert.Greater(t, n, 2, "steps of the release")

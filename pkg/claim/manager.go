@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
@@ -67,7 +68,7 @@ type Config struct {
 	Observer Observer
 	// BeforeStep is called before each step and, with a nil step, after the
 	// last one. Tests stop the driver in it.
-	BeforeStep func(ctx context.Context, r ledger.Record, step *Step)
+	BeforeStep func(ctx context.Context, r ledger.Record, step *plan.Step)
 }
 
 // Manager prepares and releases claims. It is safe for concurrent use; claims
@@ -122,7 +123,7 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 			started = true
 			continue
 		}
-		if conflict := (*ConflictError)(nil); !errors.As(err, &conflict) {
+		if conflict := (*plan.ConflictError)(nil); !errors.As(err, &conflict) {
 			if err != nil && started {
 				err = errors.Join(err, m.abandon(ctx, wanted))
 			}
@@ -141,7 +142,7 @@ func (m *Manager) prepareClaim(ctx context.Context, claim *resourceapi.ResourceC
 
 // want is the record as it should be once the claim is prepared.
 func (m *Manager) want(claim *resourceapi.ResourceClaim) (ledger.Record, error) {
-	devices, err := allocated(claim, m.Node, m.GPUs())
+	devices, err := plan.Allocated(claim, m.Node, m.GPUs())
 	if err != nil {
 		return ledger.Record{}, err
 	}
@@ -184,11 +185,11 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	}
 
 	held, ok := m.Ledger.Get(wanted.Claim.UID)
-	if started && (!ok || !sameDevices(held, wanted)) {
+	if started && (!ok || !plan.SameDevices(held, wanted)) {
 		// Whoever released it meanwhile will not do so again for us.
 		return ledger.Record{}, errReleasedMeanwhile
 	}
-	if ok && !sameDevices(held, wanted) {
+	if ok && !plan.SameDevices(held, wanted) {
 		// The claim was allocated anew and nobody told us that the old
 		// allocation ended.
 		if err := m.release(ctx, held); err != nil {
@@ -238,39 +239,40 @@ func (m *Manager) isStale(r ledger.Record) bool {
 }
 
 // planRun looks at the ledger and the hardware and decides what to do.
-func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []Step, error) {
+func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []plan.Step, error) {
 	wanted = wanted.Clone()
-	s := situation{wanted: wanted, gpus: map[string]*gpu.GPU{}, cdi: m.CDI.Exists(wanted.Claim.UID), canShare: m.Shares != nil, static: m.static}
-	s.others, s.sharers = m.others(wanted)
+	s := plan.Situation{Wanted: wanted, GPUs: map[string]*gpu.GPU{}, CDI: m.CDI.Exists(wanted.Claim.UID), CanShare: m.Shares != nil, Static: m.static}
+	s.Others, s.Sharers = m.others(wanted)
+	var before *ledger.Record
 	if r, ok := m.Ledger.Get(wanted.Claim.UID); ok {
-		s.before, s.held = &r, m.current(&r)
-		carryOver(s.held, wanted)
+		before, s.Held = &r, m.current(&r)
+		carryOver(s.Held, wanted)
 		wanted.KeepUnknown(r)
 	}
 	gpus := m.GPUs()
 	for i := range gpus {
-		s.gpus[gpus[i].PCIAddress] = &gpus[i]
+		s.GPUs[gpus[i].PCIAddress] = &gpus[i]
 	}
 	for _, gpuID := range gpusOf(wanted) {
-		if s.gpus[gpuID] == nil {
+		if s.GPUs[gpuID] == nil {
 			return nil, nil, fmt.Errorf("GPU %s has vanished from node %s", gpu.GPUName(gpuID), m.Node)
 		}
 	}
 	var err error
-	if s.live, err = m.live(ctx, gpusOf(wanted)); err != nil {
+	if s.Live, err = m.live(ctx, gpusOf(wanted)); err != nil {
 		if withoutDriver(err) && preparedOnPaper(s) {
-			return &run{Manager: m, operation: "prepare", record: *s.held}, nil, nil
+			return &run{Manager: m, operation: "prepare", record: *s.Held}, nil, nil
 		}
 		return nil, nil, err
 	}
-	keepHandedOut(s.held, wanted, s.live)
-	steps, err := planPrepare(s)
+	keepHandedOut(s.Held, wanted, s.Live)
+	steps, err := plan.Prepare(s)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Manager: m, operation: "prepare", record: wanted, before: s.before, live: s.live, sharers: s.sharers}
+	r := &run{Manager: m, operation: "prepare", record: wanted, before: before, live: s.Live, sharers: s.Sharers}
 	if len(steps) == 0 {
-		r.record = *s.held
+		r.record = *s.Held
 	}
 	return r, steps, nil
 }
@@ -342,7 +344,7 @@ func (m *Manager) release(ctx context.Context, held ledger.Record) error {
 			return err
 		}
 	}
-	if err := r.do(ctx, planRelease(held, r.live, sharers, m.static)); err != nil {
+	if err := r.do(ctx, plan.Release(held, r.live, sharers, m.static)); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Released", "claim", held.Claim.String(), "claimUID", held.Claim.UID)
@@ -432,7 +434,7 @@ func (m *Manager) static(p gpu.Placement) bool { return m.Static != nil && m.Sta
 func madeOn(r ledger.Record) []string {
 	var gpus []string
 	for _, d := range r.Devices {
-		if ours(d) {
+		if plan.Ours(d) {
 			gpus = append(gpus, d.Placement.GPU)
 		}
 	}

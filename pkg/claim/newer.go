@@ -7,6 +7,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -21,11 +22,10 @@ func (m *Manager) checkNewer(wanted ledger.Record) error {
 	if !errors.As(err, &newer) {
 		return err
 	}
-	return &ConflictError{
-		message: fmt.Sprintf("%s cannot be given out: a newer version of Tranche has given out a part of the same GPU, and this version cannot tell which; this is tried again",
+	return plan.NewConflict(
+		fmt.Sprintf("%s cannot be given out: a newer version of Tranche has given out a part of the same GPU, and this version cannot tell which; this is tried again",
 			deviceNames(wanted)),
-		detail: fmt.Sprintf("Claim %s was not prepared: %v", wanted.Claim, newer),
-	}
+		fmt.Sprintf("Claim %s was not prepared: %v", wanted.Claim, newer))
 }
 
 // checkNewerSharers keeps what a record shares as it is, as long as one that only a
@@ -41,10 +41,9 @@ func (m *Manager) checkNewerSharers(held ledger.Record) error {
 	if len(shared) == 0 || err == nil {
 		return nil
 	}
-	return &ConflictError{
-		message: fmt.Sprintf("%s cannot be released: a newer version of Tranche has given out a share of the same GPU; this is tried again", deviceNames(held)),
-		detail:  fmt.Sprintf("Claim %s was not released: %v", held.Claim, err),
-	}
+	return plan.NewConflict(
+		fmt.Sprintf("%s cannot be released: a newer version of Tranche has given out a share of the same GPU; this is tried again", deviceNames(held)),
+		fmt.Sprintf("Claim %s was not released: %v", held.Claim, err))
 }
 
 // reportNewer tells of records that only a newer version can use.

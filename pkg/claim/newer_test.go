@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // addNewer is what a newer plugin has done on the node: a claim with a partition, and
@@ -35,7 +37,7 @@ func (p *place) addNewer(uid string, placement gpu.Placement) (ledgerFile string
 // A plugin that cannot use the record of a newer one leaves the claim alone, gives its
 // GPU to nobody else, and goes on with the others.
 func TestRecordOfANewerVersion(t *testing.T) {
-	theirs := mig(0, "1g.10gb", 5, 1)
+	theirs := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 2).offerShares()
 	file := p.addNewer("n", theirs)
 	m := p.start()
@@ -43,29 +45,29 @@ func TestRecordOfANewerVersion(t *testing.T) {
 
 	// Its own claim is neither prepared nor released.
 	newer := (*ledger.NewerError)(nil)
-	_, err := m.Prepare(t.Context(), claimFor("n", theirs))
+	_, err := m.Prepare(t.Context(), claims.For("n", theirs))
 	require.ErrorAs(t, err, &newer)
-	require.ErrorAs(t, m.Unprepare(t.Context(), refOf("n")), &newer)
+	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("n")), &newer)
 
 	// Nothing of its GPU is given out, and who asks does not learn whose it is.
-	b := claimFor("b", mig(0, "1g.10gb", 0, 1))
+	b := claims.For("b", claims.MIG(0, "1g.10gb", 0, 1))
 	_, err = m.prepare(t.Context(), b, wantedOf(t, m, b), false)
-	conflict := (*ConflictError)(nil)
+	conflict := (*plan.ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict)
 	assert.NotContains(t, err.Error(), "secret")
 	assert.Contains(t, conflict.Detail(), "secret-ns/secret")
-	mustPrepare(t, m, claimFor("c", mig(1, "1g.10gb", 0, 1)))
+	mustPrepare(t, m, claims.For("c", claims.MIG(1, "1g.10gb", 0, 1)))
 	mustRelease(t, m, "c")
 
 	// Its partition is not foreign, its GPU is not changed.
-	_, err = m.Foreign(t.Context(), address(0))
+	_, err = m.Foreign(t.Context(), claims.Address(0))
 	require.ErrorAs(t, err, &newer)
-	require.ErrorAs(t, m.Adopt(t.Context(), partitionAt(theirs, "MIG-newer")), &newer)
-	err = m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error { return nil })
+	require.ErrorAs(t, m.Adopt(t.Context(), claims.PartitionAt(theirs, "MIG-newer")), &newer)
+	err = m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error { return nil })
 	require.ErrorAs(t, err, &newer)
 
 	// What runs for it goes on, and its files stay.
-	p.shares.daemons = map[string]bool{"n": true, gpu.GPUName(address(0)): true, "stray": true}
+	p.shares.daemons = map[string]bool{"n": true, gpu.GPUName(claims.Address(0)): true, "stray": true}
 	assert.Equal(t, []string{"LedgerRecordNewer", "StrayDaemonStopped"}, reasons(m.Reconcile(t.Context(), noClaims)))
 	assert.Len(t, p.shares.daemons, 2)
 	assert.FileExists(t, p.cdiFile("n"))
@@ -86,12 +88,12 @@ func TestRecordOfANewerVersion(t *testing.T) {
 func TestShareBesideARecordOfANewerVersion(t *testing.T) {
 	p := newPlace(t, 2).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
-	p.addNewer("n", mig(1, "1g.10gb", 0, 1))
-	file := p.addNewer("o", mig(0, "1g.10gb", 6, 1))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
+	p.addNewer("n", claims.MIG(1, "1g.10gb", 0, 1))
+	file := p.addNewer("o", claims.MIG(0, "1g.10gb", 6, 1))
 	m = p.start()
-	conflict := (*ConflictError)(nil)
-	require.ErrorAs(t, m.Unprepare(t.Context(), refOf("a")), &conflict)
+	conflict := (*plan.ConflictError)(nil)
+	require.ErrorAs(t, m.Unprepare(t.Context(), claims.Ref("a")), &conflict)
 	assert.Contains(t, conflict.Detail(), "secret-ns/secret")
 	assert.Empty(t, p.hardware.destroyed)
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -82,6 +83,6 @@ func (m *Manager) FinishReleases(ctx context.Context, pciAddresses ...string) []
 // preparedOnPaper tells whether a claim is prepared as far as that can be told without
 // the driver. A kubelet that starts again asks for running pods too, and nothing of
 // theirs has changed.
-func preparedOnPaper(s situation) bool {
-	return s.held != nil && s.held.State == ledger.Prepared && s.cdi && sameDevices(*s.held, s.wanted)
+func preparedOnPaper(s plan.Situation) bool {
+	return s.Held != nil && s.Held.State == ledger.Prepared && s.CDI && plan.SameDevices(*s.Held, s.Wanted)
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // withoutTheDriver makes the driver of all GPUs unusable until the result is called.
@@ -26,30 +28,30 @@ func (p *place) withoutTheDriver() (back func()) {
 func TestReleaseWithoutTheDriver(t *testing.T) {
 	p := newPlace(t, 2)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "3g.40gb", 4, 4), whole(1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "3g.40gb", 4, 4), claims.Whole(1)))
 	require.NoError(t, err)
 
 	back := p.withoutTheDriver()
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	assert.NoFileExists(t, p.cdiFile("a"))
-	assert.Equal(t, []string{mig(0, "3g.40gb", 4, 4).Name()}, p.hardware.names())
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")), "the kubelet may ask twice")
+	assert.Equal(t, []string{claims.MIG(0, "3g.40gb", 4, 4).Name()}, p.hardware.names())
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")), "the kubelet may ask twice")
 	assert.Empty(t, m.Reconcile(t.Context(), noClaims), "what waits for the driver is no news")
 
 	// It is known after a restart, too, and for others it is held.
 	m = p.start()
 	back()
-	b := claimFor("b", mig(0, "1g.10gb", 5, 1))
+	b := claims.For("b", claims.MIG(0, "1g.10gb", 5, 1))
 	_, err = m.prepare(t.Context(), b, must(m.want(b)), false)
-	conflict := (*ConflictError)(nil)
+	conflict := (*plan.ConflictError)(nil)
 	require.ErrorAs(t, err, &conflict)
-	foreign, err := m.Foreign(t.Context(), address(0))
+	foreign, err := m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	assert.Empty(t, foreign, "it is not somebody else's")
 
-	assert.Empty(t, m.Reconcile(t.Context(), api(claimFor("a", mig(0, "3g.40gb", 4, 4), whole(1)))), "also of a claim that lives on")
+	assert.Empty(t, m.Reconcile(t.Context(), api(claims.For("a", claims.MIG(0, "3g.40gb", 4, 4), claims.Whole(1)))), "also of a claim that lives on")
 	p.nothingHeld(m)
-	_, err = m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 5, 1)))
+	_, err = m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
 }
 
@@ -65,15 +67,15 @@ func must(r ledger.Record, err error) ledger.Record {
 func TestReleaseThatNeedsNoDriver(t *testing.T) {
 	p := newPlace(t, 2)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", whole(1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.Whole(1)))
 	require.NoError(t, err)
-	_, err = m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 0, 1)))
+	_, err = m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 0, 1)))
 	require.NoError(t, err)
 	p.withoutTheDriver()
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	p.hardware.loadID = "boot-2"
 	p.hardware.lose()
-	require.NoError(t, m.Unprepare(t.Context(), refOf("b")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("b")))
 	p.nothingHeld(m)
 }
 
@@ -82,11 +84,11 @@ func TestReleaseThatNeedsNoDriver(t *testing.T) {
 func TestPreparedAgainAfterReleaseWithoutTheDriver(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", mig(0, "1g.10gb", 0, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 0, 1))
 	_, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	back := p.withoutTheDriver()
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	_, err = m.Prepare(t.Context(), c)
 	require.ErrorContains(t, err, "its library is missing", "what was released is not prepared on paper")
 	back()
@@ -96,7 +98,7 @@ func TestPreparedAgainAfterReleaseWithoutTheDriver(t *testing.T) {
 	assert.False(t, record.Released)
 	assert.Empty(t, m.Reconcile(t.Context(), api(c)))
 	assert.Len(t, p.hardware.names(), 1)
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	p.nothingHeld(m)
 }
 
@@ -105,15 +107,15 @@ func TestPreparedAgainAfterReleaseWithoutTheDriver(t *testing.T) {
 func TestPrepareWithoutTheDriver(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", mig(0, "1g.10gb", 0, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 0, 1))
 	before, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	p.withoutTheDriver()
 	again, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	assert.Equal(t, before, again)
-	_, err = m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 1, 1)))
-	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.GPUName(address(0))))
+	_, err = m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 1, 1)))
+	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.GPUName(claims.Address(0))))
 	assert.Len(t, m.Ledger.List(), 1)
 }
 
@@ -122,7 +124,7 @@ func TestPrepareWithoutTheDriver(t *testing.T) {
 func TestReconcilePostponesNothing(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	require.NoError(t, err)
 	back := p.withoutTheDriver()
 	findings := m.Reconcile(t.Context(), noClaims)

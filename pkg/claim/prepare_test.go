@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 func TestPrepareAndUnprepare(t *testing.T) {
@@ -18,13 +19,13 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	m := p.start()
 	seen := &phases{}
 	m.Observer = seen
-	one, g := mig(0, "1g.10gb", 5, 1), whole(1)
+	one, g := claims.MIG(0, "1g.10gb", 5, 1), claims.Whole(1)
 
-	r, err := m.Prepare(t.Context(), claimFor("a", one, g))
+	r, err := m.Prepare(t.Context(), claims.For("a", one, g))
 	require.NoError(t, err)
 	assert.Equal(t, ledger.Prepared, r.State)
 	assert.Equal(t, "MIG-1", r.Devices[0].UUID)
-	assert.Equal(t, "GPU-"+address(1), r.Devices[1].UUID)
+	assert.Equal(t, "GPU-"+claims.Address(1), r.Devices[1].UUID)
 	assert.Equal(t, []string{"pod-a"}, r.PodNames())
 	kept, _ := m.Ledger.Get("a")
 	r.Version = 0 // is written, not kept
@@ -33,17 +34,17 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	spec, err := os.ReadFile(p.cdiFile("a"))
 	require.NoError(t, err)
 	assert.Contains(t, string(spec), "TRANCHE_DEVICE_GPU_0000_01_00_0_MIG_1G_10GB_5=1g.10gb MIG-1")
-	assert.Contains(t, string(spec), "TRANCHE_DEVICE_GPU_0000_02_00_0=gpu GPU-"+address(1))
+	assert.Contains(t, string(spec), "TRANCHE_DEVICE_GPU_0000_02_00_0=gpu GPU-"+claims.Address(1))
 
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	p.nothingHeld(m)
 	assert.Equal(t, []string{
 		"prepare lock", "prepare plan", "prepare intent", "prepare create", "prepare create", "prepare cdi", "prepare done",
 		"unprepare lock", "unprepare remove-cdi", "unprepare destroy", "unprepare forget",
 	}, seen.seen)
 
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")), "a second time")
-	require.NoError(t, m.Unprepare(t.Context(), refOf("never")), "never prepared")
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")), "a second time")
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("never")), "never prepared")
 }
 
 // A second Prepare answers the same and touches nothing, in this run of the
@@ -51,7 +52,7 @@ func TestPrepareAndUnprepare(t *testing.T) {
 func TestPrepareAgain(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	first, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	before, err := os.Stat(p.cdiFile("a"))
@@ -74,7 +75,7 @@ func TestPrepareAgain(t *testing.T) {
 func TestPrepareRebuildsCDIFile(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	_, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(p.cdiFile("a")))
@@ -91,7 +92,7 @@ func TestPrepareRebuildsCDIFile(t *testing.T) {
 func TestPrepareRebuildFails(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	_, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(p.cdiFile("a")))
@@ -108,7 +109,7 @@ func TestPrepareRebuildFails(t *testing.T) {
 func TestPrepareMakesVanishedPartitionAgain(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	_, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)
 	p.hardware.lose()
@@ -119,13 +120,13 @@ func TestPrepareMakesVanishedPartitionAgain(t *testing.T) {
 	spec, err := os.ReadFile(p.cdiFile("a"))
 	require.NoError(t, err)
 	assert.Contains(t, string(spec), "MIG-2", "containers see the new one")
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	p.nothingHeld(m)
 }
 
 func TestPrepareAfterReboot(t *testing.T) {
 	p := newPlace(t, 1)
-	c := claimFor("a", mig(0, "1g.10gb", 5, 1))
+	c := claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))
 	_, err := p.start().Prepare(t.Context(), c)
 	require.NoError(t, err)
 	p.hardware.lose()
@@ -136,16 +137,16 @@ func TestPrepareAfterReboot(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "boot-2", r.Devices[0].LoadID)
 	assert.Equal(t, "MIG-2", r.Devices[0].UUID)
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	p.nothingHeld(m)
 }
 
 // After a reboot, what is found at a claim's place is somebody else's: it is
 // neither given out nor destroyed, even by its UUID.
 func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
-	c := claimFor("a", one)
+	c := claims.For("a", one)
 	_, err := p.start().Prepare(t.Context(), c)
 	require.NoError(t, err)
 	p.hardware.lose()
@@ -155,24 +156,24 @@ func TestPrepareAfterRebootLeavesForeignPartition(t *testing.T) {
 	m := p.start()
 	_, err = m.Prepare(t.Context(), c)
 	require.ErrorContains(t, err, "that Tranche did not make")
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, p.hardware.destroyed)
 	assert.Empty(t, m.Ledger.List())
 }
 
 func TestPrepareAdminAccessTakesNothing(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", one))
+	_, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.NoError(t, err)
 
 	p.hardware.onCreate = func(context.Context, gpu.Placement) error { return errScripted }
-	r, err := m.Prepare(t.Context(), claimOf("admin", adminResult("look", one)))
+	r, err := m.Prepare(t.Context(), claims.Of("admin", claims.AdminResult("look", one)))
 	require.NoError(t, err)
 	assert.True(t, r.Devices[0].Admin)
-	require.NoError(t, m.Unprepare(t.Context(), refOf("admin")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("admin")))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names(), "the holder keeps it")
 	assert.Empty(t, p.hardware.destroyed)
 }
@@ -180,42 +181,42 @@ func TestPrepareAdminAccessTakesNothing(t *testing.T) {
 // The claim was deallocated and allocated anew while the kubelet was away: its
 // UID is the same, its devices are not.
 func TestPrepareReallocatedClaim(t *testing.T) {
-	before, now := mig(0, "3g.40gb", 0, 4), mig(1, "1g.10gb", 5, 1)
+	before, now := claims.MIG(0, "3g.40gb", 0, 4), claims.MIG(1, "1g.10gb", 5, 1)
 	p := newPlace(t, 2)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", before))
+	_, err := m.Prepare(t.Context(), claims.For("a", before))
 	require.NoError(t, err)
 
-	r, err := m.Prepare(t.Context(), claimFor("a", now))
+	r, err := m.Prepare(t.Context(), claims.For("a", now))
 	require.NoError(t, err)
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
 	assert.Equal(t, now.Name(), r.Devices[0].Name)
 
 	// If the old one cannot go, the new one is not made.
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err = m.Prepare(t.Context(), claimFor("a", before))
+	_, err = m.Prepare(t.Context(), claims.For("a", before))
 	require.ErrorContains(t, err, "release what claim team/claim-a held before")
 	p.hardware.onLive = nil
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
 }
 
 func TestPrepareRefusesBeforeTouching(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.start()
-	notAllocated := claimFor("a", one)
+	notAllocated := claims.For("a", one)
 	notAllocated.Status.Allocation = nil
 	_, err := m.Prepare(t.Context(), notAllocated)
 	require.ErrorContains(t, err, "is not allocated")
 
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err = m.Prepare(t.Context(), claimFor("a", one))
+	_, err = m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorContains(t, err, "list the partitions of GPU gpu-0000-01-00-0: scripted failure")
 	p.nothingHeld(m)
 
 	// A pod that is not one, as users of the claim go, is not named.
 	p.hardware.onLive = nil
-	c := claimFor("a", one)
+	c := claims.For("a", one)
 	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "jobs", Name: "j"})
 	r, err := m.Prepare(t.Context(), c)
 	require.NoError(t, err)

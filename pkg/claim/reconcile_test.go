@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 func api(claims ...*resourceapi.ResourceClaim) GetClaim {
@@ -35,9 +36,9 @@ func reasons(findings []Finding) []string {
 }
 
 func TestReconcileReleasesLeftovers(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	allocatedTo := func(change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
-		c := claimFor("a", one)
+		c := claims.For("a", one)
 		change(c)
 		return c
 	}
@@ -45,7 +46,7 @@ func TestReconcileReleasesLeftovers(t *testing.T) {
 		api  GetClaim
 		want []string
 	}{
-		"still allocated": {api(claimFor("a", one)), nil},
+		"still allocated": {api(claims.For("a", one)), nil},
 		"gone":            {api(), []string{"LeftoverReleased"}},
 		"another of its name": {
 			api(allocatedTo(func(c *resourceapi.ResourceClaim) { c.UID = "b" })), []string{"LeftoverReleased"},
@@ -65,7 +66,7 @@ func TestReconcileReleasesLeftovers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
 			m := p.start()
-			_, err := m.Prepare(t.Context(), claimFor("a", one))
+			_, err := m.Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err)
 			findings := m.Reconcile(t.Context(), tt.api)
 			assert.Equal(t, tt.want, reasons(findings))
@@ -83,13 +84,13 @@ func TestReconcileReleasesLeftovers(t *testing.T) {
 // Between the look at the API and the release, the claim is allocated anew and
 // prepared: that is not what should be released.
 func TestReconcileSparesNewAllocation(t *testing.T) {
-	before, now := mig(0, "1g.10gb", 5, 1), mig(0, "3g.40gb", 0, 4)
+	before, now := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", before))
+	_, err := m.Prepare(t.Context(), claims.For("a", before))
 	require.NoError(t, err)
 	m.Reconcile(t.Context(), func(ctx context.Context, _, _ string) (*resourceapi.ResourceClaim, error) {
-		_, err := m.Prepare(ctx, claimFor("a", now))
+		_, err := m.Prepare(ctx, claims.For("a", now))
 		return nil, err
 	})
 	assert.Equal(t, []string{now.Name()}, p.hardware.names())
@@ -99,7 +100,7 @@ func TestReconcileSparesNewAllocation(t *testing.T) {
 func TestReconcileRetriesRelease(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
 	p.hardware.onDestroy = func(context.Context, gpu.Placement) error { return errScripted }
 	findings := m.Reconcile(t.Context(), noClaims)
@@ -111,42 +112,42 @@ func TestReconcileRetriesRelease(t *testing.T) {
 }
 
 func TestForeign(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 2)
 	p.hardware.add(one, "MIG-x")
 	m := p.start()
-	foreign, err := m.Foreign(t.Context(), address(0))
+	foreign, err := m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	require.Len(t, foreign, 1)
 	assert.True(t, foreign[0].Is(one))
-	none, err := m.Foreign(t.Context(), address(1))
+	none, err := m.Foreign(t.Context(), claims.Address(1))
 	require.NoError(t, err)
 	assert.Empty(t, none)
 
 	// A record of an earlier boot explains nothing, one of this boot does.
-	old := recordOfClaim("a", ledger.Prepared, one)
+	old := claims.Record("a", ledger.Prepared, one)
 	old.Devices[0].LoadID, old.Devices[0].UUID = "boot-0", "MIG-x"
 	require.NoError(t, m.Ledger.Put(old))
-	foreign, err = m.Foreign(t.Context(), address(0))
+	foreign, err = m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	assert.Len(t, foreign, 1)
 	old.Devices[0].LoadID = p.hardware.loadID
 	require.NoError(t, m.Ledger.Put(old))
-	foreign, err = m.Foreign(t.Context(), address(0))
+	foreign, err = m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	assert.Empty(t, foreign)
 
 	p.hardware.onLive = func(string) error { return errScripted }
-	_, err = m.Foreign(t.Context(), address(0))
+	_, err = m.Foreign(t.Context(), claims.Address(0))
 	require.ErrorIs(t, err, errScripted)
 }
 
 func TestAdopt(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	p.hardware.add(one, "MIG-x")
 	m := p.start()
-	foreign, err := m.Foreign(t.Context(), address(0))
+	foreign, err := m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	require.Len(t, foreign, 1)
 
@@ -158,7 +159,7 @@ func TestAdopt(t *testing.T) {
 	assert.Empty(t, p.hardware.names())
 
 	// What has become ours since the look is not touched.
-	_, err = m.Prepare(t.Context(), claimFor("a", one))
+	_, err = m.Prepare(t.Context(), claims.For("a", one))
 	require.NoError(t, err)
 	require.NoError(t, m.Adopt(t.Context(), foreign[0]))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
@@ -168,21 +169,21 @@ func TestReconcileRemovesOrphanFiles(t *testing.T) {
 	p := newPlace(t, 1)
 	m := p.start()
 	require.NoError(t, os.WriteFile(p.cdiFile("x"), []byte(`{}`), 0o600))
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
-	findings := m.Reconcile(t.Context(), api(claimFor("a", mig(0, "1g.10gb", 5, 1))))
+	findings := m.Reconcile(t.Context(), api(claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))))
 	assert.Equal(t, []string{"OrphanFileRemoved"}, reasons(findings))
 	assert.NoFileExists(t, p.cdiFile("x"))
 	assert.FileExists(t, p.cdiFile("a"))
 
 	require.NoError(t, os.RemoveAll(p.cdiDir()))
 	require.NoError(t, os.WriteFile(p.cdiDir(), nil, 0o600))
-	assert.Equal(t, []string{"PreparedAgain", "CDIFilesUnreadable"}, reasons(m.Reconcile(t.Context(), api(claimFor("a", mig(0, "1g.10gb", 5, 1))))))
+	assert.Equal(t, []string{"PreparedAgain", "CDIFilesUnreadable"}, reasons(m.Reconcile(t.Context(), api(claims.For("a", claims.MIG(0, "1g.10gb", 5, 1))))))
 }
 
 // A broken ledger file costs nothing: the CDI file has a copy of the record.
 func TestRecover(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	for name, spoil := range map[string]func(t *testing.T, file string){
 		"broken":                  func(t *testing.T, file string) { require.NoError(t, os.WriteFile(file, []byte(`{"version":`), 0o600)) },
 		"empty, as after a crash": func(t *testing.T, file string) { require.NoError(t, os.Truncate(file, 0)) },
@@ -196,7 +197,7 @@ func TestRecover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			_, err := p.start().Prepare(t.Context(), claimFor("a", one))
+			_, err := p.start().Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err)
 			spoil(t, filepath.Join(p.ledgerDir(), "a.json"))
 
@@ -206,17 +207,17 @@ func TestRecover(t *testing.T) {
 			require.NoError(t, findings[0].Err)
 			assert.Contains(t, findings[0].Message, "claim a")
 			assert.Contains(t, findings[0].Message, "rebuilt from the claim's CDI file")
-			r, err := m.Prepare(t.Context(), claimFor("a", one))
+			r, err := m.Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err)
 			assert.Equal(t, "MIG-1", r.Devices[0].UUID, "the same partition")
-			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 			p.nothingHeld(m)
 		})
 	}
 }
 
 func TestRecoverWithoutCopy(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	for name, spoil := range map[string]func(*place) error{
 		"no CDI file":     func(p *place) error { return os.Remove(p.cdiFile("a")) },
 		"broken CDI file": func(p *place) error { return os.WriteFile(p.cdiFile("a"), []byte(`{`), 0o600) },
@@ -225,13 +226,13 @@ func TestRecoverWithoutCopy(t *testing.T) {
 			return os.WriteFile(p.cdiFile("a"), []byte(`{"annotations":{"gpu.tranche.dev/record":"{}"}}`), 0o600)
 		},
 		"another claim's copy": func(p *place) error {
-			data, err := ledger.Encode(recordOfClaim("b", ledger.Prepared, one))
+			data, err := ledger.Encode(claims.Record("b", ledger.Prepared, one))
 			return errors.Join(err, os.WriteFile(p.cdiFile("a"), []byte(`{"annotations":{"gpu.tranche.dev/record":`+quote(data)+`}}`), 0o600))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			_, err := p.start().Prepare(t.Context(), claimFor("a", one))
+			_, err := p.start().Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err)
 			require.NoError(t, os.Truncate(filepath.Join(p.ledgerDir(), "a.json"), 0))
 			require.NoError(t, spoil(p))
@@ -244,7 +245,7 @@ func TestRecoverWithoutCopy(t *testing.T) {
 			assert.Empty(t, m.Ledger.List())
 			// Never guessed, never destroyed.
 			m.Reconcile(t.Context(), noClaims)
-			foreign, err := m.Foreign(t.Context(), address(0))
+			foreign, err := m.Foreign(t.Context(), claims.Address(0))
 			require.NoError(t, err)
 			assert.Len(t, foreign, 1)
 			assert.Equal(t, []string{one.Name()}, p.hardware.names())

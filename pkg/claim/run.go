@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -41,7 +42,7 @@ type run struct {
 // do takes the steps in order. When one of a Prepare fails, it and those before
 // it are undone; a release that fails is left as it is and taken up again. A share
 // that only takes longer fails with a *NotReadyError, and nothing is undone.
-func (r *run) do(ctx context.Context, steps []Step) error {
+func (r *run) do(ctx context.Context, steps []plan.Step) error {
 	for i, step := range steps {
 		if r.BeforeStep != nil {
 			r.BeforeStep(ctx, r.record.Clone(), &step)
@@ -67,26 +68,26 @@ func (r *run) do(ctx context.Context, steps []Step) error {
 	return nil
 }
 
-func (r *run) step(ctx context.Context, step Step) error {
+func (r *run) step(ctx context.Context, step plan.Step) error {
 	klog.FromContext(ctx).V(4).Info("Step", "operation", r.operation, "step", step.Op, "claim", r.record.Claim.String(), "claimUID", r.record.Claim.UID)
 	switch step.Op {
-	case OpIntent:
+	case plan.OpIntent:
 		return r.Ledger.Put(r.record)
-	case OpCreate:
+	case plan.OpCreate:
 		return r.create(ctx, &r.record.Devices[step.Device])
-	case OpJoin:
+	case plan.OpJoin:
 		return r.join(ctx, step.Device)
-	case OpWriteCDI:
+	case plan.OpWriteCDI:
 		return r.writeCDI(ctx)
-	case OpDone:
+	case plan.OpDone:
 		return r.done()
-	case OpRemoveCDI:
+	case plan.OpRemoveCDI:
 		return r.CDI.Remove(r.record.Claim.UID)
-	case OpLeave:
+	case plan.OpLeave:
 		return r.unlessLost(step.Device, r.leave(ctx, step.Device))
-	case OpDestroy:
+	case plan.OpDestroy:
 		return r.unlessLost(step.Device, r.destroy(ctx, r.record.Devices[step.Device].Placement))
-	case OpForget:
+	case plan.OpForget:
 		return r.forget()
 	}
 	return fmt.Errorf("unknown step %q", step.Op)
@@ -94,7 +95,7 @@ func (r *run) step(ctx context.Context, step Step) error {
 
 // undo takes back the steps of a failed Prepare, the last one first, with time
 // of its own. What cannot be undone stays in the ledger for the next try.
-func (r *run) undo(ctx context.Context, taken []Step) error {
+func (r *run) undo(ctx context.Context, taken []plan.Step) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
 	for _, step := range slices.Backward(taken) {
@@ -108,23 +109,23 @@ func (r *run) undo(ctx context.Context, taken []Step) error {
 	return r.dropIntent()
 }
 
-func (r *run) undoStep(ctx context.Context, step Step) error {
+func (r *run) undoStep(ctx context.Context, step plan.Step) error {
 	switch step.Op {
-	case OpCreate:
+	case plan.OpCreate:
 		d := r.record.Devices[step.Device]
-		if !d.Made || d.HandedOut || heldByOthers(d, r.sharers) {
+		if !d.Made || d.HandedOut || plan.HeldByOthers(d, r.sharers) {
 			return nil
 		}
 		if err := r.Hardware.Destroy(ctx, d.Placement.Base()); err != nil {
 			return fmt.Errorf("destroy %s: %w", d.Placement.Base().Name(), err)
 		}
 		return nil
-	case OpJoin:
+	case plan.OpJoin:
 		if r.record.Devices[step.Device].HandedOut {
 			return nil
 		}
 		return r.leave(ctx, step.Device)
-	case OpWriteCDI:
+	case plan.OpWriteCDI:
 		if slices.ContainsFunc(r.record.Devices, func(d ledger.Device) bool { return d.HandedOut }) {
 			return nil
 		}
@@ -158,7 +159,7 @@ func keepHandedOut(held *ledger.Record, wanted ledger.Record, live map[string][]
 	for i := range wanted.Devices {
 		d := &wanted.Devices[i]
 		for _, e := range held.Devices {
-			if e.Request == d.Request && e.Key() == d.Key() && held.WasHandedOut(e) && (e.Admin || exists(e, live[e.Placement.GPU])) {
+			if e.Request == d.Request && e.Key() == d.Key() && held.WasHandedOut(e) && (e.Admin || plan.Exists(e, live[e.Placement.GPU])) {
 				d.HandedOut, d.UUID = true, e.UUID
 			}
 		}

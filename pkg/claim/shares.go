@@ -7,6 +7,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -77,104 +78,16 @@ type NotReadyError struct {
 
 func (e *NotReadyError) Error() string { return fmt.Sprintf("%s is not ready yet", e.What) }
 
-// sameBase tells whether two devices are shares of one piece of a GPU.
-func sameBase(d, e ledger.Device) bool {
-	return d.IsShare() && e.IsShare() && d.Placement.GPU == e.Placement.GPU && d.Placement.Base().Name() == e.Placement.Base().Name()
-}
-
 // holder is a share of the record as a Sharer sees it, amid the records of other
 // claims.
 func holder(r ledger.Record, device int, others []ledger.Record) Holder {
 	h := Holder{Claim: r.Claim, Device: r.Devices[device], Devices: r.Devices}
 	for _, other := range append(others[:len(others):len(others)], ledger.Record{Devices: r.Devices[:device]}) {
 		for _, d := range other.Devices {
-			if sameBase(d, h.Device) {
+			if plan.SameBase(d, h.Device) {
 				h.Others = append(h.Others, d)
 			}
 		}
 	}
 	return h
-}
-
-// heldByOthers tells whether other claims have shares of what a device is a share
-// of. The last of them to go takes the partition with it.
-func heldByOthers(d ledger.Device, others []ledger.Record) bool {
-	for _, other := range others {
-		for _, e := range other.Devices {
-			if sameBase(d, e) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// checkShares refuses shares that this driver cannot set up, and shares of one
-// claim that are together more than their device. The scheduler does not give
-// them, so it would be no use to wait.
-func checkShares(s situation) error {
-	for i, d := range s.wanted.Devices {
-		if !d.IsShare() {
-			continue
-		}
-		if !s.canShare {
-			return fmt.Errorf("%s is a share, and this plugin was started without what sets shares up; restart it with sharing, or delete the pod so that it is scheduled again", d.Name)
-		}
-		if what := over(d.Placement, sumOf(d, s.wanted.Devices[:i+1])); what != "" {
-			return fmt.Errorf("the claim was given more of %s than all of its %s; delete the pod so that it is scheduled again", d.Name, what)
-		}
-		if n := sharesOf(d.Request, s.wanted.Devices); d.Placement.Share.OneClient && n > 1 {
-			return fmt.Errorf("request %s asks for %d shares, and the settings of GPU %s (oneClient) allow one: ask for one, with the amount that is needed", d.Request, n, d.Placement.GPUName())
-		}
-	}
-	return nil
-}
-
-// sharesOf counts the shares that a request was given.
-func sharesOf(request string, devices []ledger.Device) int {
-	n := 0
-	for _, d := range devices {
-		if d.IsShare() && d.Request == request {
-			n++
-		}
-	}
-	return n
-}
-
-// checkAmounts counts what is taken of the share devices that the claim was given,
-// as the scheduler does.
-func checkAmounts(s situation) error {
-	for _, d := range s.wanted.Devices {
-		if !d.IsShare() {
-			continue
-		}
-		sum := sumOf(d, s.wanted.Devices)
-		var holders []ledger.Record
-		for _, other := range s.others {
-			theirs := sumOf(d, other.Devices)
-			if theirs == (gpu.Amount{}) {
-				continue
-			}
-			sum = plus(sum, theirs)
-			holders = append(holders, other)
-		}
-		if what := over(d.Placement, sum); what != "" {
-			return conflict(s.wanted, holders, func(holders string) string {
-				return fmt.Sprintf("%s cannot be given out: not enough of its %s is left beside what is held by %s, and a release is not finished; this is tried again",
-					d.Name, what, holders)
-			})
-		}
-	}
-	return nil
-}
-
-// sumOf is what some devices have together of the device that one is a share of.
-func sumOf(d ledger.Device, devices []ledger.Device) gpu.Amount {
-	var sum gpu.Amount
-	for _, e := range devices {
-		if e.IsShare() && e.Amount != nil && e.Placement.SharesWith(d.Placement) {
-			sum = plus(sum, *e.Amount)
-		}
-	}
-	return sum
 }

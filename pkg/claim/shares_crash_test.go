@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // crashCase is a share claim that is prepared or released amid some others.
@@ -25,7 +27,7 @@ type crashCase struct {
 
 func crashCases() map[string]crashCase {
 	cases := map[string]crashCase{}
-	for what, device := range map[string]gpu.Placement{"gpu": memoryShare(0), "partition": migShare(0)} {
+	for what, device := range map[string]gpu.Placement{"gpu": claims.MemoryShare(0), "partition": claims.MIGShare(0)} {
 		for before, holder := range []string{"only", "second", "third"} {
 			for _, slow := range []bool{false, true} {
 				cases[fmt.Sprintf("%s holder of a %s, slow %t", holder, what, slow)] = crashCase{device, before, slow}
@@ -37,15 +39,15 @@ func crashCases() map[string]crashCase {
 
 // others are the claims that are there already.
 func (c crashCase) others() []*resourceapi.ResourceClaim {
-	var claims []*resourceapi.ResourceClaim
+	var others []*resourceapi.ResourceClaim
 	for n := range c.before {
-		claims = append(claims, shareClaim(fmt.Sprint("other-", n), c.device, "10Gi"))
+		others = append(others, claims.ShareClaim(fmt.Sprint("other-", n), c.device, "10Gi"))
 	}
-	return claims
+	return others
 }
 
 // mine takes more than half, so that it is there once.
-func (c crashCase) mine() *resourceapi.ResourceClaim { return shareClaim("a", c.device, "50Gi") }
+func (c crashCase) mine() *resourceapi.ResourceClaim { return claims.ShareClaim("a", c.device, "50Gi") }
 
 func (c crashCase) start(t *testing.T) (*place, *Manager) {
 	p := newPlace(t, 1).offerShares()
@@ -66,7 +68,7 @@ func (c crashCase) finish(t *testing.T, p *place, m *Manager) {
 		assert.Empty(t, p.hardware.destroyed)
 	}
 	// What it had is there for the next.
-	mustPrepare(t, m, shareClaim("next", c.device, "50Gi"))
+	mustPrepare(t, m, claims.ShareClaim("next", c.device, "50Gi"))
 	mustRelease(t, m, "next")
 	for _, other := range c.others() {
 		mustRelease(t, m, string(other.UID))
@@ -77,9 +79,9 @@ func (c crashCase) finish(t *testing.T, p *place, m *Manager) {
 // notTwice checks that, if a record is left, nobody else is given what it holds.
 func (c crashCase) notTwice(t *testing.T, m *Manager) {
 	t.Helper()
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", c.device, "50Gi")))
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("b", c.device, "50Gi")))
 	if m.Ledger.Has("a") {
-		var conflict *ConflictError
+		var conflict *plan.ConflictError
 		require.ErrorAs(t, err, &conflict)
 	} else {
 		require.NoError(t, err)
@@ -117,7 +119,7 @@ func TestCrashDuringPrepareOfShare(t *testing.T) {
 func TestCrashWhileDaemonStarts(t *testing.T) {
 	for _, before := range []int{0, 1} {
 		for _, then := range []string{"prepare", "unprepare", "reconcile"} {
-			c := crashCase{memoryShare(0), before, true}
+			c := crashCase{claims.MemoryShare(0), before, true}
 			p, m := c.start(t)
 			p.shares.onWait = func(context.Context) error { runtime.Goexit(); return nil }
 			require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), c.mine()) }))
@@ -139,7 +141,7 @@ func TestCrashDuringUnprepareOfShare(t *testing.T) {
 					p, m := c.start(t)
 					mustPrepare(t, m, c.mine())
 					dieBefore(m, n)
-					if !crash(func() { _ = m.Unprepare(t.Context(), refOf("a")) }) {
+					if !crash(func() { _ = m.Unprepare(t.Context(), claims.Ref("a")) }) {
 						assert.GreaterOrEqual(t, n, 4, "CDI file, leave, forget and the answer")
 						return
 					}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 func TestPrepareAndUnprepareShare(t *testing.T) {
@@ -19,11 +20,11 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	m := p.start()
 	seen := &phases{}
 	m.Observer = seen
-	r := mustPrepare(t, m, shareClaim("a", memoryShare(0), "2000Mi"))
+	r := mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "2000Mi"))
 
 	d := r.Devices[0]
 	assert.Equal(t, &gpu.Amount{Memory: 2000 << 20, Clients: 1}, d.Amount)
-	assert.Equal(t, "GPU-"+address(0), d.UUID)
+	assert.Equal(t, "GPU-"+claims.Address(0), d.UUID)
 	assert.Equal(t, &gpu.GPUSettings{ComputeMode: "own"}, d.Before)
 	assert.False(t, d.Made)
 	assert.Equal(t, []string{"a " + d.Key()}, p.shares.holders())
@@ -31,7 +32,7 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(spec), `"name":"`+d.Key()+`_a"`)
 	assert.Contains(t, string(spec), `"/dev/gpu-0000-01-00-0"`, "the containers see the GPU")
-	assert.Contains(t, string(spec), "_MEMORY_SHARE_"+string(d.ShareID[:8])+"=memory-share 2000Mi GPU-"+address(0))
+	assert.Contains(t, string(spec), "_MEMORY_SHARE_"+string(d.ShareID[:8])+"=memory-share 2000Mi GPU-"+claims.Address(0))
 	assert.Contains(t, string(spec), `"SHARE=`+d.Key()+`"`)
 	assert.Contains(t, string(spec), `"/pipe"`)
 
@@ -49,11 +50,11 @@ func TestSharedPartitionGoesWithItsLastHolder(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
 	for _, uid := range []string{"a", "b", "c"} {
-		r := mustPrepare(t, m, shareClaim(uid, migShare(0), "10Gi"))
+		r := mustPrepare(t, m, claims.ShareClaim(uid, claims.MIGShare(0), "10Gi"))
 		assert.Equal(t, "MIG-1", r.Devices[0].UUID, "all have the same one")
 		assert.True(t, r.Devices[0].Made)
 	}
-	foreign, err := m.Foreign(t.Context(), address(0))
+	foreign, err := m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	assert.Empty(t, foreign)
 	for _, uid := range []string{"b", "a"} {
@@ -70,11 +71,11 @@ func TestSettingsComeBackWithLastHolder(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
 	for _, uid := range []string{"a", "b"} {
-		assert.Equal(t, "own", mustPrepare(t, m, shareClaim(uid, memoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
+		assert.Equal(t, "own", mustPrepare(t, m, claims.ShareClaim(uid, claims.MemoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
 	}
 	mustRelease(t, m, "a")
-	assert.Equal(t, "shared", p.shares.mode(address(0)))
-	assert.Equal(t, "own", mustPrepare(t, m, shareClaim("c", memoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
+	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)))
+	assert.Equal(t, "own", mustPrepare(t, m, claims.ShareClaim("c", claims.MemoryShare(0), "10Gi")).Devices[0].Before.ComputeMode)
 	mustRelease(t, m, "b")
 	mustRelease(t, m, "c")
 	p.nothingShared(m)
@@ -84,7 +85,7 @@ func TestSettingsCannotBeRead(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
 	p.shares.onSettings = func() error { return errScripted }
-	_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
 	require.ErrorContains(t, err, "read how GPU gpu-0000-01-00-0 is set, before gpu-0000-01-00-0-memory-share changes it")
 	p.nothingShared(m)
@@ -92,11 +93,11 @@ func TestSettingsCannotBeRead(t *testing.T) {
 
 // Two shares of one device in one claim are two devices.
 func TestTwoSharesOfOneDeviceInOneClaim(t *testing.T) {
-	for name, device := range map[string]gpu.Placement{"whole GPU": memoryShare(0), "partition": migShare(0)} {
+	for name, device := range map[string]gpu.Placement{"whole GPU": claims.MemoryShare(0), "partition": claims.MIGShare(0)} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			m := p.start()
-			c := claimOf("a", shareResult("one", device, "memory", "10Gi"), shareResult("two", device, "memory", "20Gi", "clients", "3"))
+			c := claims.Of("a", claims.ShareResult("one", device, "memory", "10Gi"), claims.ShareResult("two", device, "memory", "20Gi", "clients", "3"))
 			r := mustPrepare(t, m, c)
 			assert.NotEqual(t, r.Devices[0].Key(), r.Devices[1].Key())
 			assert.Len(t, p.shares.holders(), 2)
@@ -119,7 +120,7 @@ func TestJoinFailsAndIsUndone(t *testing.T) {
 		p := newPlace(t, 2).offerShares()
 		m := p.start()
 		if others > 0 {
-			mustPrepare(t, m, shareClaim("other", migShare(0), "10Gi"))
+			mustPrepare(t, m, claims.ShareClaim("other", claims.MIGShare(0), "10Gi"))
 		}
 		p.shares.onJoin = func(h Holder) error {
 			if h.Device.Request == "two" {
@@ -127,12 +128,12 @@ func TestJoinFailsAndIsUndone(t *testing.T) {
 			}
 			return nil
 		}
-		c := claimOf("a", shareResult("one", migShare(0), "memory", "10Gi"), shareResult("two", memoryShare(1), "memory", "10Gi"))
+		c := claims.Of("a", claims.ShareResult("one", claims.MIGShare(0), "memory", "10Gi"), claims.ShareResult("two", claims.MemoryShare(1), "memory", "10Gi"))
 		_, err := m.Prepare(t.Context(), c)
 		require.ErrorIs(t, err, errScripted)
 		require.ErrorContains(t, err, "set up gpu-0000-02-00-0-memory-share")
 		if others > 0 {
-			assert.Equal(t, []string{mig(0, "3g.40gb", 0, 4).Name()}, p.hardware.names(), "the other one keeps it")
+			assert.Equal(t, []string{claims.MIG(0, "3g.40gb", 0, 4).Name()}, p.hardware.names(), "the other one keeps it")
 			assert.Len(t, p.shares.holders(), 1)
 			mustRelease(t, m, "other")
 		}
@@ -142,15 +143,15 @@ func TestJoinFailsAndIsUndone(t *testing.T) {
 
 // Containers may be running with the share: a repair that fails leaves it joined.
 func TestRepairOfShareFails(t *testing.T) {
-	for name, device := range map[string]gpu.Placement{"whole GPU": memoryShare(0), "partition": migShare(0)} {
+	for name, device := range map[string]gpu.Placement{"whole GPU": claims.MemoryShare(0), "partition": claims.MIGShare(0)} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			m := p.start()
-			mustPrepare(t, m, shareClaim("a", device, "10Gi"))
+			mustPrepare(t, m, claims.ShareClaim("a", device, "10Gi"))
 			require.NoError(t, os.Remove(p.cdiFile("a")))
 			p.hardware.onCommon = func() error { return errScripted }
 			p.shares.onLeave = func(Holder) error { t.Error("it was made to leave"); return nil }
-			_, err := m.Prepare(t.Context(), shareClaim("a", device, "10Gi"))
+			_, err := m.Prepare(t.Context(), claims.ShareClaim("a", device, "10Gi"))
 			require.ErrorIs(t, err, errScripted)
 			assert.Empty(t, p.hardware.destroyed)
 			r, _ := m.Ledger.Get("a")
@@ -162,10 +163,10 @@ func TestRepairOfShareFails(t *testing.T) {
 func TestLeaveFails(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	p.shares.onLeave = func(Holder) error { return errScripted }
-	err := m.Unprepare(t.Context(), refOf("a"))
-	require.ErrorContains(t, err, "take back what was set up for "+migShare(0).Name()+": scripted failure")
+	err := m.Unprepare(t.Context(), claims.Ref("a"))
+	require.ErrorContains(t, err, "take back what was set up for "+claims.MIGShare(0).Name()+": scripted failure")
 	assert.Empty(t, p.hardware.destroyed, "it may be in use")
 	assert.Len(t, m.Ledger.List(), 1)
 	p.shares.onLeave = nil
@@ -178,15 +179,15 @@ func TestLeaveFails(t *testing.T) {
 func TestReleaseOfSharesAfterReboot(t *testing.T) {
 	p := newPlace(t, 2).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
-	mustPrepare(t, m, shareClaim("b", memoryShare(0), "10Gi"))
-	mustPrepare(t, m, shareClaim("c", migShare(1), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("c", claims.MIGShare(1), "10Gi"))
 	p.hardware.lose()
 	p.hardware.loadID = "boot-2"
 	p.shares.modes = map[string]string{}
 
 	m = p.start()
-	mustPrepare(t, m, shareClaim("b", memoryShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
 	lapsed := 0
 	p.shares.onLeave = func(h Holder) error {
 		if h.Lapsed {
@@ -196,7 +197,7 @@ func TestReleaseOfSharesAfterReboot(t *testing.T) {
 	}
 	mustRelease(t, m, "a")
 	assert.Equal(t, 1, lapsed)
-	assert.Equal(t, "shared", p.shares.mode(address(0)), "b was prepared again")
+	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)), "b was prepared again")
 	running, _ := p.shares.Running()
 	assert.Equal(t, []string{"b"}, running)
 	mustRelease(t, m, "c")
@@ -211,12 +212,12 @@ func TestReleaseOfSharesAfterReboot(t *testing.T) {
 func TestSharedPartitionAfterReboot(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
-	mustPrepare(t, m, shareClaim("b", migShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("b", claims.MIGShare(0), "10Gi"))
 	p.hardware.lose()
 	p.hardware.loadID = "boot-2"
 	m = p.start()
-	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{"MIG-2"}, p.hardware.destroyed)
 	mustRelease(t, m, "b")
@@ -228,11 +229,11 @@ func TestSharedPartitionAfterReboot(t *testing.T) {
 func TestSharesWithoutSharer(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", migShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	m.Shares = nil
-	_, err := m.Prepare(t.Context(), shareClaim("b", memoryShare(0), "10Gi"))
+	_, err := m.Prepare(t.Context(), claims.ShareClaim("b", claims.MemoryShare(0), "10Gi"))
 	require.ErrorContains(t, err, "gpu-0000-01-00-0-memory-share is a share, and this plugin was started without what sets shares up")
-	require.Empty(t, m.Reconcile(t.Context(), api(shareClaim("a", migShare(0), "10Gi"))))
+	require.Empty(t, m.Reconcile(t.Context(), api(claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))))
 	require.NoError(t, m.Rejoin(t.Context(), "a"))
 	mustRelease(t, m, "a")
 	p.nothingHeld(m)
@@ -242,8 +243,8 @@ func TestSharesWithoutSharer(t *testing.T) {
 func TestAdminAccessToShare(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", memoryShare(0), "80Gi"))
-	r := mustPrepare(t, m, claimOf("admin", adminResult("look", memoryShare(0))))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "80Gi"))
+	r := mustPrepare(t, m, claims.Of("admin", claims.AdminResult("look", claims.MemoryShare(0))))
 	assert.Nil(t, r.Devices[0].Amount)
 	assert.Len(t, p.shares.holders(), 1)
 	mustRelease(t, m, "admin")
@@ -256,8 +257,8 @@ func TestAdminAccessToShare(t *testing.T) {
 func TestShareOfForeignPartition(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	p.hardware.add(mig(0, "3g.40gb", 0, 4), "MIG-x")
-	_, err := m.Prepare(t.Context(), shareClaim("a", migShare(0), "10Gi"))
+	p.hardware.add(claims.MIG(0, "3g.40gb", 0, 4), "MIG-x")
+	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MIGShare(0), "10Gi"))
 	require.ErrorContains(t, err, "that Tranche did not make")
 	assert.Empty(t, m.Ledger.List())
 }
@@ -266,15 +267,15 @@ func TestShareOfForeignPartition(t *testing.T) {
 func TestReallocatedShare(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
-	now := claimOf("a", shareResult("ra", memoryShare(0), "memory", "70Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
+	now := claims.Of("a", claims.ShareResult("ra", claims.MemoryShare(0), "memory", "70Gi"))
 	now.Status.Allocation.Devices.Results[0].ShareID = new(*now.Status.Allocation.Devices.Results[0].ShareID + "-2")
 	findings := m.Reconcile(t.Context(), api(now))
 	require.Len(t, findings, 1)
 	assert.Equal(t, "LeftoverReleased", findings[0].Reason)
 	mustPrepare(t, m, now)
 	r, _ := m.Ledger.Get("a")
-	assert.EqualValues(t, 70*gib, r.Devices[0].Amount.Memory)
+	assert.EqualValues(t, 70*claims.GiB, r.Devices[0].Amount.Memory)
 	assert.Empty(t, m.Reconcile(t.Context(), api(now)))
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
@@ -284,10 +285,10 @@ func TestReallocatedShare(t *testing.T) {
 func TestReconcileStopsStrayDaemons(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	c := shareClaim("a", memoryShare(0), "10Gi")
+	c := claims.ShareClaim("a", claims.MemoryShare(0), "10Gi")
 	mustPrepare(t, m, c)
 	p.shares.daemons["gone"] = true
-	p.shares.daemons[gpu.GPUName(address(0))] = true
+	p.shares.daemons[gpu.GPUName(claims.Address(0))] = true
 	findings := m.Reconcile(t.Context(), api(c))
 	require.Len(t, findings, 2)
 	assert.Contains(t, findings, Finding{Reason: "StrayDaemonStopped", Message: "daemon gone served no claim of which there is a record and is stopped"})
@@ -301,7 +302,7 @@ func TestReconcileStopsStrayDaemons(t *testing.T) {
 func TestRejoin(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	delete(p.shares.daemons, "a")
 	p.shares.slow = true
 	require.NoError(t, m.Rejoin(t.Context(), "a"))
@@ -322,9 +323,9 @@ func TestOldRecordsAreRead(t *testing.T) {
 	old := `{"version":1,"claim":{"uid":"a","namespace":"team","name":"claim-a"},"state":"Prepared","devices":[{"request":"r","pool":"node-a/gpu-0000-01-00-0",
 		"name":"gpu-0000-01-00-0-mig-1g-10gb-5","placement":{"gpu":"0000:01:00.0","type":"mig","profile":"1g.10gb","start":5,"size":1,"consumes":{"memory-slice-5":1}},"uuid":"MIG-1","made":true,"loadID":"boot-1"}]}`
 	require.NoError(t, os.WriteFile(filepath.Join(p.ledgerDir(), "a.json"), []byte(old), 0o600))
-	p.hardware.add(mig(0, "1g.10gb", 5, 1), "MIG-1")
+	p.hardware.add(claims.MIG(0, "1g.10gb", 5, 1), "MIG-1")
 	m := p.start()
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", memoryShare(0), "10Gi")))
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "10Gi")))
 	require.ErrorContains(t, err, "claim team/claim-a still holds gpu-0000-01-00-0-mig-1g-10gb-5")
 	mustRelease(t, m, "a")
 	assert.Equal(t, []string{"MIG-1"}, p.hardware.destroyed)
@@ -357,7 +358,24 @@ func TestSettingsAreReadOnceTheShareExists(t *testing.T) {
 		assert.Equal(t, &gpu.GPUSettings{ComputeMode: "own"}, r.Devices[0].Before, "in the ledger")
 		return nil
 	}
-	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
+}
+
+// Who joins second has the first beside it; who leaves first has none but those
+// that leave after it.
+func TestHolderOthers(t *testing.T) {
+	r := claims.Holding("a", ledger.Preparing, claims.MemoryShare(0), claims.Memory(1))
+	r.Devices = append(r.Devices, r.Devices[0], claims.Holding("a", ledger.Preparing, claims.MemoryShare(1), claims.Memory(1)).Devices[0])
+	r.Devices[1].ShareID = "second"
+	other := claims.Holding("b", ledger.Preparing, claims.MemoryShare(0), claims.Memory(2))
+	look := other.Clone()
+	look.Devices[0].Admin = true
+	for device, want := range [][]ledger.Device{other.Devices, {other.Devices[0], r.Devices[0]}, nil} {
+		h := holder(r, device, []ledger.Record{other, look})
+		assert.Equal(t, want, h.Others, device)
+		assert.Equal(t, r.Devices[device], h.Device)
+		assert.Len(t, h.Devices, 3)
+	}
 }

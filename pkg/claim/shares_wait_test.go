@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // A daemon that takes a while is waited for with no lock held: the record says what
@@ -20,7 +21,7 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 	m := p.start()
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "50Gi"))
+		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "50Gi"))
 		done <- err
 	}()
 	<-started
@@ -30,12 +31,12 @@ func TestNobodyWaitsForADaemon(t *testing.T) {
 	p.shares.slow = false
 	for _, c := range []string{"same GPU", "other GPU"} {
 		n := map[string]int{"same GPU": 0, "other GPU": 1}[c]
-		mustPrepare(t, m, shareClaim(c, memoryShare(n), "20Gi"))
+		mustPrepare(t, m, claims.ShareClaim(c, claims.MemoryShare(n), "20Gi"))
 	}
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("b", memoryShare(0), "20Gi")))
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("b", claims.MemoryShare(0), "20Gi")))
 	require.ErrorContains(t, err, "claims team/claim-a (pod pod-a), team/claim-same GPU (pod pod-same GPU), and")
 	mustRelease(t, m, "same GPU")
-	assert.Equal(t, "shared", p.shares.mode(address(0)), "who waits holds the GPU, too")
+	assert.Equal(t, "shared", p.shares.mode(claims.Address(0)), "who waits holds the GPU, too")
 	close(ready)
 	require.NoError(t, <-done)
 	mustRelease(t, m, "a")
@@ -69,13 +70,13 @@ func TestDaemonDoesNotStart(t *testing.T) {
 			p := newPlace(t, 1).offerShares()
 			m := p.start()
 			if before > 0 {
-				mustPrepare(t, m, shareClaim("other", memoryShare(0), "10Gi"))
+				mustPrepare(t, m, claims.ShareClaim("other", claims.MemoryShare(0), "10Gi"))
 			}
 			p.shares.slow = true
 			p.shares.onWait = func(context.Context) error { return errScripted }
 			seen := &phases{}
 			m.Observer = seen
-			_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+			_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 			require.ErrorIs(t, err, errScripted)
 			require.ErrorContains(t, err, "wait for daemon a: scripted failure")
 			assert.Contains(t, seen.seen, "prepare ready!")
@@ -95,7 +96,7 @@ func TestPrepareEndsWhileDaemonStarts(t *testing.T) {
 	m := p.start()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { <-started; cancel(errScripted) }()
-	_, err := m.Prepare(ctx, shareClaim("a", memoryShare(0), "10Gi"))
+	_, err := m.Prepare(ctx, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorIs(t, err, errScripted)
 	p.nothingShared(m)
 }
@@ -107,12 +108,12 @@ func TestDaemonDoesNotStartAndCannotBeUndone(t *testing.T) {
 	p.shares.slow = true
 	p.shares.onWait = func(context.Context) error { return errors.New("it died") }
 	p.shares.onLeave = func(Holder) error { return errScripted }
-	_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+	_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	require.ErrorContains(t, err, "it died")
 	require.ErrorContains(t, err, "and it could not be undone, which is tried again with the next attempt: take back what was set up for gpu-0000-01-00-0-memory-share: scripted failure")
 	assert.Len(t, m.Ledger.List(), 1)
 	p.shares.onLeave, p.shares.onWait = nil, nil
-	mustPrepare(t, m, shareClaim("a", memoryShare(0), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 	mustRelease(t, m, "a")
 	p.nothingShared(m)
 }
@@ -123,7 +124,7 @@ func TestUnprepareWhileDaemonStarts(t *testing.T) {
 	m := p.start()
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 		done <- err
 	}()
 	<-started
@@ -139,11 +140,11 @@ func TestOtherProcessReleasesWhileDaemonStarts(t *testing.T) {
 	m := p.start()
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 		done <- err
 	}()
 	<-started
-	require.NoError(t, p.start().Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, p.start().Unprepare(t.Context(), claims.Ref("a")))
 	p.shares.daemons["a"] = true // so that the waiting ends well, at the worst time
 	close(ready)
 	require.ErrorIs(t, <-done, errReleasedMeanwhile)
@@ -157,14 +158,14 @@ func TestClaimIsReallocatedWhileDaemonStarts(t *testing.T) {
 	m := p.start()
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 		done <- err
 	}()
 	<-started
-	mustPrepare(t, m, shareClaim("a", migShare(1), "10Gi"))
+	mustPrepare(t, m, claims.ShareClaim("a", claims.MIGShare(1), "10Gi"))
 	close(ready)
 	require.Error(t, <-done)
-	assert.Equal(t, []string{mig(1, "3g.40gb", 0, 4).Name()}, p.hardware.names())
+	assert.Equal(t, []string{claims.MIG(1, "3g.40gb", 0, 4).Name()}, p.hardware.names())
 	r, _ := m.Ledger.Get("a")
 	assert.Equal(t, ledger.Prepared, r.State)
 	mustRelease(t, m, "a")
@@ -179,7 +180,7 @@ func TestPrepareTwiceWhileDaemonStarts(t *testing.T) {
 	done := make(chan error, 2)
 	for range 2 {
 		go func() {
-			_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+			_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 			done <- err
 		}()
 		<-started
@@ -199,7 +200,7 @@ func TestGivingUpLeavesWhatAnotherHasFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := m.Prepare(ctx, shareClaim("a", memoryShare(0), "10Gi"))
+		_, err := m.Prepare(ctx, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 		first <- err
 	}()
 	<-started
@@ -207,7 +208,7 @@ func TestGivingUpLeavesWhatAnotherHasFinished(t *testing.T) {
 	p.shares.onWait = nil // the second call's daemon is there at once
 	p.shares.mu.Unlock()
 	go func() {
-		_, err := m.Prepare(t.Context(), shareClaim("a", memoryShare(0), "10Gi"))
+		_, err := m.Prepare(t.Context(), claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))
 		second <- err
 	}()
 	require.NoError(t, <-second)
@@ -222,23 +223,23 @@ func TestGivingUpLeavesWhatAnotherHasFinished(t *testing.T) {
 
 // 48 claims come to one GPU at once, and go.
 func TestManySharesOnOneGPU(t *testing.T) {
-	const claims = 48
+	const most = 48
 	p := newPlace(t, 1).offerShares()
 	p.shares.slow = true
 	m := p.start()
 	var wg sync.WaitGroup
-	for n := range claims {
+	for n := range most {
 		wg.Go(func() {
-			_, err := m.Prepare(t.Context(), shareClaim(fmt.Sprint(n), memoryShare(0), "1Gi"))
+			_, err := m.Prepare(t.Context(), claims.ShareClaim(fmt.Sprint(n), claims.MemoryShare(0), "1Gi"))
 			assert.NoError(t, err)
 		})
 	}
 	wg.Wait()
-	assert.Len(t, p.shares.holders(), claims)
-	_, _, err := m.planRun(t.Context(), wantedOf(t, m, shareClaim("one more", memoryShare(0), "1Gi")))
+	assert.Len(t, p.shares.holders(), most)
+	_, _, err := m.planRun(t.Context(), wantedOf(t, m, claims.ShareClaim("one more", claims.MemoryShare(0), "1Gi")))
 	require.ErrorContains(t, err, "not enough of its clients")
-	for n := range claims {
-		wg.Go(func() { assert.NoError(t, m.Unprepare(t.Context(), refOf(fmt.Sprint(n)))) })
+	for n := range most {
+		wg.Go(func() { assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(fmt.Sprint(n)))) })
 	}
 	wg.Wait()
 	p.nothingShared(m)
@@ -249,12 +250,12 @@ func TestManySharesOnOneGPU(t *testing.T) {
 func TestTwoClaimsRaceForTheLastShare(t *testing.T) {
 	p := newPlace(t, 1).offerShares()
 	m := p.start()
-	mustPrepare(t, m, shareClaim("first", memoryShare(0), "50Gi"))
+	mustPrepare(t, m, claims.ShareClaim("first", claims.MemoryShare(0), "50Gi"))
 	won := make(chan string, 2)
 	var wg sync.WaitGroup
 	for _, uid := range []string{"a", "b"} {
 		wg.Go(func() {
-			_, err := m.Prepare(t.Context(), shareClaim(uid, memoryShare(0), "30Gi"))
+			_, err := m.Prepare(t.Context(), claims.ShareClaim(uid, claims.MemoryShare(0), "30Gi"))
 			assert.NoError(t, err)
 			won <- uid
 		})
@@ -279,11 +280,11 @@ func TestSharesOfAPartitionAtRandom(t *testing.T) {
 		wg.Go(func() {
 			for round := range 10 {
 				uid := fmt.Sprintf("%d-%d", w, round)
-				r, err := m.Prepare(t.Context(), shareClaim(uid, migShare(0), "10Gi"))
+				r, err := m.Prepare(t.Context(), claims.ShareClaim(uid, claims.MIGShare(0), "10Gi"))
 				assert.NoError(t, err)
-				live, _ := p.hardware.Live(t.Context(), address(0))
+				live, _ := p.hardware.Live(t.Context(), claims.Address(0))
 				assert.True(t, len(live) == 1 && live[0].UUID == r.Devices[0].UUID, "%v is not %v", live, r.Devices)
-				assert.NoError(t, m.Unprepare(t.Context(), refOf(uid)))
+				assert.NoError(t, m.Unprepare(t.Context(), claims.Ref(uid)))
 			}
 		})
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // startStatic starts the driver with some placements that are static.
@@ -28,33 +30,33 @@ func (p *place) startStatic(placements ...gpu.Placement) *Manager {
 }
 
 func TestStaticPartitionIsHandedOutAndLeft(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlaceWith(t, "MIG-x", one)
 	m := p.startStatic(one)
-	record, err := m.Prepare(t.Context(), claimFor("a", one))
+	record, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.NoError(t, err)
 	assert.False(t, record.Devices[0].Made)
 	assert.Equal(t, "MIG-x", record.Devices[0].UUID)
-	again, err := m.Prepare(t.Context(), claimFor("a", one))
+	again, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.NoError(t, err)
 	assert.Equal(t, record.Devices, again.Devices)
 
-	_, err = m.Prepare(t.Context(), claimFor("b", one))
+	_, err = m.Prepare(t.Context(), claims.For("b", one))
 	require.ErrorContains(t, err, "claim team/claim-a (pod pod-a) still holds", "it is one claim's at a time")
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
-	_, err = m.Prepare(t.Context(), claimFor("b", one))
+	_, err = m.Prepare(t.Context(), claims.For("b", one))
 	require.NoError(t, err)
 }
 
 // After a reboot, or a load of the driver, nobody has made it yet.
 func TestMissingStaticPartitionIsMade(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 1)
 	m := p.startStatic(one)
-	_, err := m.Prepare(t.Context(), claimFor("a", one))
+	_, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.NoError(t, err)
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, m.Ledger.List())
 
@@ -62,32 +64,32 @@ func TestMissingStaticPartitionIsMade(t *testing.T) {
 	p = newPlace(t, 1)
 	m = p.startStatic(one)
 	p.hardware.onCommon = func() error { return errScripted }
-	_, err = m.Prepare(t.Context(), claimFor("a", one))
+	_, err = m.Prepare(t.Context(), claims.For("a", one))
 	require.ErrorIs(t, err, errScripted)
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 	assert.Empty(t, m.Ledger.List())
 }
 
 func TestStaticPartitionIsNotForeign(t *testing.T) {
-	one, other := mig(0, "1g.10gb", 5, 1), mig(0, "1g.10gb", 6, 1)
+	one, other := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "1g.10gb", 6, 1)
 	p := newPlaceWith(t, "MIG-x", one, other)
 	m := p.startStatic(one)
-	foreign, err := m.Foreign(t.Context(), address(0))
+	foreign, err := m.Foreign(t.Context(), claims.Address(0))
 	require.NoError(t, err)
 	require.Len(t, foreign, 1)
 	assert.True(t, foreign[0].Is(other))
-	require.NoError(t, m.Adopt(t.Context(), partitionAt(one, "MIG-x")))
+	require.NoError(t, m.Adopt(t.Context(), claims.PartitionAt(one, "MIG-x")))
 	assert.Equal(t, []string{one.Name(), other.Name()}, p.hardware.names())
 }
 
 // What was allocated before the profile cut the GPU for good must not have it.
 func TestStaticPartitionInTheWay(t *testing.T) {
-	three, one := mig(0, "3g.40gb", 4, 4), mig(0, "1g.10gb", 5, 1)
-	for _, wanted := range []gpu.Placement{three, whole(0)} {
+	three, one := claims.MIG(0, "3g.40gb", 4, 4), claims.MIG(0, "1g.10gb", 5, 1)
+	for _, wanted := range []gpu.Placement{three, claims.Whole(0)} {
 		p := newPlaceWith(t, "MIG-x", one)
-		_, err := p.startStatic(one).Prepare(t.Context(), claimFor("a", wanted))
+		_, err := p.startStatic(one).Prepare(t.Context(), claims.For("a", wanted))
 		require.ErrorContains(t, err, "the profile of the node keeps GPU gpu-0000-01-00-0 cut, and "+one.Name()+" is in its place; delete the pod")
-		var conflict *ConflictError
+		var conflict *plan.ConflictError
 		assert.NotErrorAs(t, err, &conflict, "waiting is no use")
 	}
 }
@@ -95,7 +97,7 @@ func TestStaticPartitionInTheWay(t *testing.T) {
 // A profile may come and go while a claim holds the partition: what counts is
 // whether it is static at its release.
 func TestPartitionThatBecomesStaticOrStopsBeingSo(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	for name, tt := range map[string]struct {
 		before, after []gpu.Placement
 		left          []string
@@ -105,16 +107,16 @@ func TestPartitionThatBecomesStaticOrStopsBeingSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, 1)
-			_, err := p.startStatic(tt.before...).Prepare(t.Context(), claimFor("a", one))
+			_, err := p.startStatic(tt.before...).Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err)
 			m := p.startStatic(tt.after...)
-			foreign, err := m.Foreign(t.Context(), address(0))
+			foreign, err := m.Foreign(t.Context(), claims.Address(0))
 			require.NoError(t, err)
 			assert.Empty(t, foreign)
-			record, err := m.Prepare(t.Context(), claimFor("a", one))
+			record, err := m.Prepare(t.Context(), claims.For("a", one))
 			require.NoError(t, err, "a second container of the pod")
 			assert.Equal(t, "MIG-1", record.Devices[0].UUID)
-			require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+			require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 			assert.Equal(t, tt.left, p.hardware.names())
 		})
 	}
@@ -122,28 +124,28 @@ func TestPartitionThatBecomesStaticOrStopsBeingSo(t *testing.T) {
 
 // An admin's look at a static partition leaves it, whatever the profile.
 func TestAdminLooksAtStaticPartition(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlaceWith(t, "MIG-x", one)
 	m := p.startStatic(one)
-	_, err := m.Prepare(t.Context(), claimOf("a", adminResult("r", one)))
+	_, err := m.Prepare(t.Context(), claims.Of("a", claims.AdminResult("r", one)))
 	require.NoError(t, err)
 	m.Static = nil
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
 	assert.Equal(t, []string{one.Name()}, p.hardware.names())
 }
 
 // The driver dies before each step that a claim of a static partition takes.
 func TestCrashWithStaticPartition(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	for n := range 5 {
 		p := newPlace(t, 1)
 		m := p.startStatic(one)
 		dieBefore(m, n)
-		require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), claimFor("a", one)) }))
+		require.True(t, crash(func() { _, _ = m.Prepare(t.Context(), claims.For("a", one)) }))
 		m = p.startStatic(one)
 		m.Reconcile(t.Context(), noClaims)
 		assert.Empty(t, m.Ledger.List(), "step %d", n)
-		foreign, err := m.Foreign(t.Context(), address(0))
+		foreign, err := m.Foreign(t.Context(), claims.Address(0))
 		require.NoError(t, err)
 		assert.Empty(t, foreign, "step %d", n)
 		assert.Empty(t, p.hardware.destroyed, "step %d", n)
@@ -153,37 +155,37 @@ func TestCrashWithStaticPartition(t *testing.T) {
 func TestHeldLeavesOutWhatAnotherLoadHandedOut(t *testing.T) {
 	p := newPlace(t, 2)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 5, 1)))
+	_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 5, 1)))
 	require.NoError(t, err)
-	old := recordOfClaim("b", ledger.Prepared, mig(0, "1g.10gb", 6, 1))
+	old := claims.Record("b", ledger.Prepared, claims.MIG(0, "1g.10gb", 6, 1))
 	old.Devices[0].LoadID = "boot-0"
 	require.NoError(t, m.Ledger.Put(old))
-	held := m.Held([]string{address(0)})
+	held := m.Held([]string{claims.Address(0)})
 	require.Len(t, held, 1)
-	assert.Equal(t, refOf("a"), held[0].Claim)
-	assert.Empty(t, m.Held([]string{address(1)}))
+	assert.Equal(t, claims.Ref("a"), held[0].Claim)
+	assert.Empty(t, m.Held([]string{claims.Address(1)}))
 }
 
 func TestExclusive(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	p := newPlace(t, 2)
 	m := p.start()
-	_, err := m.Prepare(t.Context(), claimFor("a", one))
+	_, err := m.Prepare(t.Context(), claims.For("a", one))
 	require.NoError(t, err)
 	m.locks.patience = 1 // a nanosecond
-	err = m.Exclusive(t.Context(), []string{address(1), address(0)}, "is being changed to profile all-balanced", func(held []ledger.Record) error {
+	err = m.Exclusive(t.Context(), []string{claims.Address(1), claims.Address(0)}, "is being changed to profile all-balanced", func(held []ledger.Record) error {
 		require.Len(t, held, 1)
-		assert.Equal(t, refOf("a"), held[0].Claim)
+		assert.Equal(t, claims.Ref("a"), held[0].Claim)
 		const why = "GPU gpu-0000-01-00-0 is being changed to profile all-balanced; this is tried again"
-		_, err := m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 6, 1)))
+		_, err := m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
 		require.EqualError(t, err, why)
-		require.EqualError(t, m.Unprepare(t.Context(), refOf("a")), why)
+		require.EqualError(t, m.Unprepare(t.Context(), claims.Ref("a")), why)
 
 		// One whose own time is over first says so, too.
 		m.locks.patience = time.Hour
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errScripted)
-		_, err = m.Foreign(ctx, address(0))
+		_, err = m.Foreign(ctx, claims.Address(0))
 		require.ErrorIs(t, err, errScripted)
 		require.ErrorContains(t, err, "is being changed to profile all-balanced")
 		return errScripted
@@ -191,8 +193,8 @@ func TestExclusive(t *testing.T) {
 	require.ErrorIs(t, err, errScripted)
 
 	// Afterwards all is as before.
-	require.NoError(t, m.Unprepare(t.Context(), refOf("a")))
-	_, err = m.Prepare(t.Context(), claimFor("b", mig(0, "1g.10gb", 6, 1)))
+	require.NoError(t, m.Unprepare(t.Context(), claims.Ref("a")))
+	_, err = m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 6, 1)))
 	require.NoError(t, err)
 	assert.Empty(t, m.locks.exclusive)
 }
@@ -206,7 +208,7 @@ func TestExclusiveWaits(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
 	go func() {
-		first <- m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error {
+		first <- m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
 			close(entered)
 			<-leave
 			return nil
@@ -216,13 +218,13 @@ func TestExclusiveWaits(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	second := make(chan error, 1)
 	go func() {
-		second <- m.Exclusive(ctx, []string{address(0)}, "is being changed", func([]ledger.Record) error { return nil })
+		second <- m.Exclusive(ctx, []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error { return nil })
 	}()
 	cancel(errScripted)
 	require.ErrorIs(t, <-second, errScripted)
 	close(leave)
 	require.NoError(t, <-first)
-	require.NoError(t, m.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error { return nil }))
+	require.NoError(t, m.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error { return nil }))
 }
 
 // The lock of a GPU that another process changes is waited for like any other.
@@ -231,10 +233,10 @@ func TestExclusiveKeepsOtherProcessesOut(t *testing.T) {
 	older, newer := p.start(), p.start()
 	older.LockDir, newer.LockDir = p.dir, p.dir
 	older.locks.dir, newer.locks.dir = p.dir, p.dir
-	require.NoError(t, older.Exclusive(t.Context(), []string{address(0)}, "is being changed", func([]ledger.Record) error {
+	require.NoError(t, older.Exclusive(t.Context(), []string{claims.Address(0)}, "is being changed", func([]ledger.Record) error {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errScripted)
-		_, err := newer.Foreign(ctx, address(0))
+		_, err := newer.Foreign(ctx, claims.Address(0))
 		require.ErrorContains(t, err, "another process holds "+p.dir)
 		return nil
 	}))

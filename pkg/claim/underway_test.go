@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 // A release comes while the claim is being prepared, at each of its steps: the
@@ -16,14 +18,14 @@ import (
 func TestReleaseEndsPrepare(t *testing.T) {
 	steps := 0
 	m := newPlace(t, 1).start()
-	m.BeforeStep = func(context.Context, ledger.Record, *Step) { steps++ }
-	mustPrepare(t, m, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	m.BeforeStep = func(context.Context, ledger.Record, *plan.Step) { steps++ }
+	mustPrepare(t, m, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	require.Greater(t, steps, 3)
 	for n := range steps {
 		p := newPlace(t, 1)
 		m := p.start()
 		at, released, reached := 0, make(chan error, 1), make(chan struct{})
-		m.BeforeStep = func(ctx context.Context, _ ledger.Record, _ *Step) {
+		m.BeforeStep = func(ctx context.Context, _ ledger.Record, _ *plan.Step) {
 			if at++; at != n+1 {
 				return
 			}
@@ -32,9 +34,9 @@ func TestReleaseEndsPrepare(t *testing.T) {
 		}
 		go func() {
 			<-reached
-			released <- m.Unprepare(t.Context(), refOf("a"))
+			released <- m.Unprepare(t.Context(), claims.Ref("a"))
 		}()
-		_, err := m.Prepare(t.Context(), claimFor("a", mig(0, "1g.10gb", 0, 1)))
+		_, err := m.Prepare(t.Context(), claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 		if err != nil {
 			require.ErrorIs(t, err, errReleasedMeanwhile, "step %d", n)
 		}
@@ -52,7 +54,7 @@ func TestPrepareThatNobodyWaitsFor(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	_, err := m.Prepare(ctx, claimFor("a", mig(0, "1g.10gb", 0, 1)))
+	_, err := m.Prepare(ctx, claims.For("a", claims.MIG(0, "1g.10gb", 0, 1)))
 	require.ErrorIs(t, err, gone)
 	p.nothingHeld(m)
 }
@@ -66,7 +68,7 @@ func TestReleaseWaitsForPrepareThatHangs(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errScripted)
-	err = m.Unprepare(ctx, refOf("a"))
+	err = m.Unprepare(ctx, claims.Ref("a"))
 	require.ErrorIs(t, err, errScripted)
 	require.ErrorContains(t, err, "the Prepare that is under way")
 	over()

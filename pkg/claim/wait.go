@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -33,7 +34,7 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, fmt.Errorf("the %s for undoing are used up", undoBudget))
 	defer cancel()
 	err := m.unprepare(ctx, wanted.Claim, func(now ledger.Record) bool {
-		return now.State == ledger.Preparing && !now.HandedOut() && sameDevices(now, wanted)
+		return now.State == ledger.Preparing && !now.HandedOut() && plan.SameDevices(now, wanted)
 	}, m.releaseOrPostpone)
 	if err != nil {
 		return fmt.Errorf("and it could not be undone, which is tried again with the next attempt: %w", err)
@@ -44,7 +45,7 @@ func (m *Manager) abandon(ctx context.Context, wanted ledger.Record) error {
 // carryOver keeps to what a record says of the shares of a claim: they are set up,
 // or half set up, by it. held is what is still true of the record, nil if nothing.
 func carryOver(held *ledger.Record, wanted ledger.Record) {
-	if held == nil || !sameDevices(*held, wanted) {
+	if held == nil || !plan.SameDevices(*held, wanted) {
 		return
 	}
 	for i, d := range held.Devices {

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
@@ -77,7 +77,7 @@ type Config struct {
 	// releasePatience is how long each step of the release of a driver may take; zero: 30 s.
 	releasePatience time.Duration
 	// beforeStep is claim.Config's: tests kill the plugin in it.
-	beforeStep func(context.Context, ledger.Record, *claim.Step)
+	beforeStep func(context.Context, ledger.Record, *plan.Step)
 }
 
 // proc is the host's /proc.

@@ -20,17 +20,17 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // dieBefore kills this process before its n-th step: nothing is undone, no file
 // is flushed, no lock is given back by hand.
-func dieBefore(n int) func(context.Context, ledger.Record, *claim.Step) {
+func dieBefore(n int) func(context.Context, ledger.Record, *plan.Step) {
 	var taken atomic.Int64
-	return func(context.Context, ledger.Record, *claim.Step) {
+	return func(context.Context, ledger.Record, *plan.Step) {
 		if taken.Add(1) == int64(n)+1 {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // until the signal arrives
@@ -136,7 +136,7 @@ func TestCrashMatrix(t *testing.T) {
 func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
 	m := c.machine(t, newAPI())
 	var mu sync.Mutex
-	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *claim.Step) {
+	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *plan.Step) {
 		mu.Lock()
 		defer mu.Unlock()
 		name := "before the answer"

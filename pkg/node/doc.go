@@ -17,7 +17,7 @@
 // GPUs, features.go and restrict.go for a cluster that keeps less than we publish,
 // nodewatch.go for what is said of the node. uninstall.go and leave.go end it all.
 //
-// Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/client, pkg/durable,
-// pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/handoff,
+// Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/claim/plan, pkg/client,
+// pkg/durable, pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/handoff,
 // pkg/partition, pkg/profile, pkg/publish, pkg/share, pkg/text, pkg/uninstall.
 package node

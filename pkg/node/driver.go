@@ -19,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -153,7 +154,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // tellDetail tells administrators, on the node, what the users of a claim must not see:
 // who of another namespace is in the way. Users see the error itself.
 func (d *driver) tellDetail(ctx context.Context, err error) {
-	if conflict := (*claim.ConflictError)(nil); errors.As(err, &conflict) {
+	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
 		d.publisher.events.warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
 	}
 }

@@ -1,4 +1,4 @@
-package claim
+package plan
 
 import (
 	"encoding/json"
@@ -14,10 +14,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// allocated lists what the scheduler gave to the claim from our driver, and
+// Allocated lists what the scheduler gave to the claim from our driver, and
 // finds the placement that each device name stands for. Results of other
 // drivers are theirs to prepare.
-func allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([]ledger.Device, error) {
+func Allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([]ledger.Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
 	}
@@ -41,7 +41,7 @@ func allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 			Admin:     admin,
 			Placement: placement,
 			Made:      !admin && placement.Base().Type == gpu.TypeMIG,
-			ShareID:   shareID(result),
+			ShareID:   ShareID(result),
 		}
 		if device.IsShare() {
 			if device.Amount, err = amountOf(placement, &result); err != nil {
@@ -56,8 +56,8 @@ func allocated(claim *resourceapi.ResourceClaim, node string, gpus []gpu.GPU) ([
 	return devices, nil
 }
 
-// shareID tells the shares of one device apart; it is empty for what is no share.
-func shareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
+// ShareID tells the shares of one device apart; it is empty for what is no share.
+func ShareID(result resourceapi.DeviceRequestAllocationResult) types.UID {
 	if result.ShareID == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package claim
+package plan
 
 import (
 	"strings"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
 )
 
 var foreignResult = resourceapi.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "p", Device: "eth1"}
@@ -25,52 +26,52 @@ func opaque(driver, parameters string, source resourceapi.AllocationConfigSource
 }
 
 func TestAllocatedTakesOnlyOurResults(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
-	c := claimOf("a", foreignResult, resultOf("small", one), adminResult("look", mig(1, "3g.40gb", 0, 4)), resultOf("big", whole(1)))
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	c := claims.Of("a", foreignResult, claims.ResultOf("small", one), claims.AdminResult("look", claims.MIG(1, "3g.40gb", 0, 4)), claims.ResultOf("big", claims.Whole(1)))
 	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
 		opaque("nic.example.com", `{"kind":"Nic"}`, resourceapi.AllocationConfigSourceClaim), {},
 	}
-	got, err := allocated(c, node, newFakeHardware(2).gpus)
+	got, err := Allocated(c, claims.Node, claims.GPUs(2))
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Device{
 		{Request: "small", Pool: "node-a", Name: one.Name(), Placement: one, Made: true},
-		{Request: "look", Pool: "node-a", Name: mig(1, "3g.40gb", 0, 4).Name(), Placement: mig(1, "3g.40gb", 0, 4), Admin: true},
-		{Request: "big", Pool: "node-a", Name: "gpu-0000-02-00-0", Placement: whole(1)},
+		{Request: "look", Pool: "node-a", Name: claims.MIG(1, "3g.40gb", 0, 4).Name(), Placement: claims.MIG(1, "3g.40gb", 0, 4), Admin: true},
+		{Request: "big", Pool: "node-a", Name: "gpu-0000-02-00-0", Placement: claims.Whole(1)},
 	}, got)
 }
 
 // A claim that version 0.1 allocated names the pool of one GPU. It is prepared and released
 // as it was.
 func TestAllocatedFromAPoolOfVersion01(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
-	c := claimFor("a", one)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	c := claims.For("a", one)
 	c.Status.Allocation.Devices.Results[0].Pool = "node-a/gpu-0000-01-00-0"
-	got, err := allocated(c, node, newFakeHardware(1).gpus)
+	got, err := Allocated(c, claims.Node, claims.GPUs(1))
 	require.NoError(t, err)
 	assert.Equal(t, "node-a/gpu-0000-01-00-0", got[0].Pool, "as the kubelet knows it")
 	assert.Equal(t, one.Name(), got[0].Placement.Name())
 }
 
 func TestAllocatedRefuses(t *testing.T) {
-	one := mig(0, "1g.10gb", 5, 1)
+	one := claims.MIG(0, "1g.10gb", 5, 1)
 	change := func(f func(*resourceapi.DeviceRequestAllocationResult)) *resourceapi.ResourceClaim {
-		r := resultOf("r", one)
+		r := claims.ResultOf("r", one)
 		f(&r)
-		return claimOf("a", r)
+		return claims.Of("a", r)
 	}
 	configured := func(config resourceapi.DeviceAllocationConfiguration) *resourceapi.ResourceClaim {
-		c := claimFor("a", one)
+		c := claims.For("a", one)
 		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{config}
 		return c
 	}
-	notAllocated := claimFor("a", one)
+	notAllocated := claims.For("a", one)
 	notAllocated.Status.Allocation = nil
 	for name, tt := range map[string]struct {
 		claim   *resourceapi.ResourceClaim
 		message string
 	}{
 		"not allocated":   {notAllocated, "claim team/claim-a is not allocated"},
-		"nothing of ours": {claimOf("a", foreignResult), "no device of driver gpu.tranche.dev is allocated to the claim"},
+		"nothing of ours": {claims.Of("a", foreignResult), "no device of driver gpu.tranche.dev is allocated to the claim"},
 		"a device that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-01-00-0-mig-9g-90gb-0" }),
 			"device gpu-0000-01-00-0-mig-9g-90gb-0 does not exist on GPU gpu-0000-01-00-0 (any more)"},
 		"a GPU that is gone": {change(func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-0000-ff-00-0" }),
@@ -88,7 +89,7 @@ func TestAllocatedRefuses(t *testing.T) {
 		"empty configuration": {configured(opaque(gpu.DriverName, ``, resourceapi.AllocationConfigSourceClaim)), `kind "without a kind"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := allocated(tt.claim, node, newFakeHardware(1).gpus)
+			got, err := Allocated(tt.claim, claims.Node, claims.GPUs(1))
 			require.ErrorContains(t, err, tt.message)
 			assert.Empty(t, got)
 		})

@@ -1,4 +1,4 @@
-package claim
+package plan
 
 import (
 	"fmt"
@@ -19,16 +19,20 @@ type ConflictError struct {
 
 func (e *ConflictError) Error() string { return e.message }
 
+// NewConflict is a ConflictError: message is for the users of the claim, and names no
+// object of another namespace; detail is for administrators.
+func NewConflict(message, detail string) *ConflictError {
+	return &ConflictError{message: message, detail: detail}
+}
+
 // Detail says to administrators who has what the claim was given. Users of the claim
 // must not see it: it names objects of other namespaces.
 func (e *ConflictError) Detail() string { return e.detail }
 
 // conflict is a ConflictError. text says what is wrong, given who the holders are.
 func conflict(wanted ledger.Record, holders []ledger.Record, text func(holders string) string) *ConflictError {
-	return &ConflictError{
-		message: text(nameHolders(holders, wanted.Claim.Namespace)),
-		detail:  fmt.Sprintf("Claim %s is not prepared: %s", wanted.Claim, text(nameHolders(holders, allNamespaces))),
-	}
+	return NewConflict(text(nameHolders(holders, wanted.Claim.Namespace)),
+		fmt.Sprintf("Claim %s is not prepared: %s", wanted.Claim, text(nameHolders(holders, allNamespaces))))
 }
 
 // allNamespaces makes nameHolders name all.
@@ -43,7 +47,7 @@ func nameHolders(holders []ledger.Record, namespace string) string {
 	hidden := 0
 	for _, r := range holders {
 		if namespace == allNamespaces || r.Claim.Namespace == namespace {
-			names = append(names, r.Claim.String()+podList(r.PodNames()))
+			names = append(names, r.Claim.String()+PodList(r.PodNames()))
 		} else {
 			hidden++
 		}
@@ -66,7 +70,8 @@ func nameHolders(holders []ledger.Record, namespace string) string {
 	return strings.Join(parts, " and ")
 }
 
-func podList(pods []string) string {
+// PodList names pods behind what they have: " (pod a, b)". It is empty for none.
+func PodList(pods []string) string {
 	if len(pods) == 0 {
 		return ""
 	}

@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/test/claims"
+)
+
+// situationOf is a claim that wants some placements on an idle GPU 0.
+func situationOf(placements ...gpu.Placement) Situation {
+	return Situation{
+		Wanted: claims.Record("a", ledger.Preparing, placements...),
+		GPUs:   map[string]*gpu.GPU{claims.Address(0): new(claims.GPU(0)), claims.Address(1): new(claims.GPU(1))},
+		Live:   map[string][]gpu.Partition{},
+	}
+}
+
+func (s Situation) with(change func(*Situation)) Situation {
+	change(&s)
+	return s
+}
+
+func hold(state ledger.State, uuid string) func(*Situation) {
+	return func(s *Situation) {
+		held := s.Wanted.Clone()
+		held.State = state
+		for i := range held.Devices {
+			held.Devices[i].UUID = uuid
+		}
+		s.Held = &held
+	}
+}
+
+func TestPlanPrepare(t *testing.T) {
+	one, three := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
+	live := func(parts ...gpu.Partition) map[string][]gpu.Partition {
+		return map[string][]gpu.Partition{claims.Address(0): parts}
+	}
+	all := []Step{{Op: OpIntent}, {Op: OpCreate}, {Op: OpWriteCDI}, {Op: OpDone}}
+	again := all[1:]
+	prepared := situationOf(one).with(hold(ledger.Prepared, "MIG-1"))
+	prepared.CDI, prepared.Live = true, live(claims.PartitionAt(one, "MIG-1"))
+
+	for name, tt := range map[string]struct {
+		s    Situation
+		want []Step
+	}{
+		"new claim":             {situationOf(one), all},
+		"two devices":           {situationOf(one, three), []Step{{Op: OpIntent}, {Op: OpCreate}, {Op: OpCreate, Device: 1}, {Op: OpWriteCDI}, {Op: OpDone}}},
+		"whole GPU":             {situationOf(claims.Whole(0)), all},
+		"nothing left to do":    {prepared, nil},
+		"its CDI file is gone":  {prepared.with(func(s *Situation) { s.CDI = false }), again},
+		"its partition is gone": {prepared.with(func(s *Situation) { s.Live = nil }), all},
+		"its partition is half": {prepared.with(func(s *Situation) { s.Live = live(claims.PartitionAt(one, "")) }), all},
+		"other request name": {prepared.with(func(s *Situation) {
+			s.Wanted.Devices = []ledger.Device{{Request: "x", Name: one.Name(), Placement: one}}
+		}), append([]Step{{Op: OpIntent}}, again...)},
+		"crashed before done": {situationOf(one).with(hold(ledger.Preparing, "")), again},
+		"crashed, half made":  {situationOf(one).with(hold(ledger.Preparing, "")).with(func(s *Situation) { s.Live = live(claims.PartitionAt(one, "")) }), again},
+		"others beside it":    {situationOf(one).with(func(s *Situation) { s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, three)} }), all},
+		"same place, other GPU": {situationOf(one).with(func(s *Situation) {
+			s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, claims.MIG(1, "1g.10gb", 5, 1))}
+		}), all},
+		"foreign, elsewhere": {situationOf(one).with(func(s *Situation) { s.Live = live(claims.PartitionAt(three, "MIG-x")) }), all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps, err := Prepare(tt.s)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, steps)
+		})
+	}
+}
+
+func TestPlanPrepareAdminTakesNothing(t *testing.T) {
+	one := claims.MIG(0, "1g.10gb", 5, 1)
+	s := situationOf(one)
+	s.Wanted.Devices[0].Admin, s.Wanted.Devices[0].Made = true, false
+	s.Others = []ledger.Record{claims.Record("b", ledger.Prepared, one)}
+	s.Live = map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(one, "MIG-b")}}
+	steps, err := Prepare(s)
+	require.NoError(t, err)
+	assert.Equal(t, []Step{{Op: OpIntent}, {Op: OpWriteCDI}, {Op: OpDone}}, steps)
+
+	// And an admin's claim is in nobody's way.
+	s = situationOf(one)
+	theirs := claims.Record("b", ledger.Prepared, one)
+	theirs.Devices[0].Admin, theirs.Devices[0].Made = true, false
+	s.Others = []ledger.Record{theirs}
+	_, err = Prepare(s)
+	require.NoError(t, err)
+}
+
+func TestPlanPrepareRefuses(t *testing.T) {
+	one, three := claims.MIG(0, "1g.10gb", 2, 1), claims.MIG(0, "3g.40gb", 0, 4)
+	holder := func(p gpu.Placement, pods ...string) []ledger.Record {
+		r := claims.Record("b", ledger.Prepared, p)
+		for _, pod := range pods {
+			r.Pods = append(r.Pods, ledger.Pod{Name: pod})
+		}
+		return []ledger.Record{r}
+	}
+	live := func(p gpu.Placement, uuid string) map[string][]gpu.Partition {
+		return map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(p, uuid)}}
+	}
+	for name, tt := range map[string]struct {
+		s        Situation
+		message  string
+		conflict bool
+	}{
+		"held by another claim": {
+			situationOf(one).with(func(s *Situation) { s.Others = holder(three, "p1", "p2") }),
+			"gpu-0000-01-00-0-mig-1g-10gb-2 cannot be given out: claim team/claim-b (pod p1, p2) still holds gpu-0000-01-00-0-mig-3g-40gb-0 on the same GPU and its release is not finished; this is tried again", true,
+		},
+		"held, no pod known": {
+			situationOf(one).with(func(s *Situation) { s.Others = holder(one) }), "claim team/claim-b still holds", true,
+		},
+		"whole GPU is cut by a claim": {
+			situationOf(claims.Whole(0)).with(func(s *Situation) { s.Others = holder(one) }), "claim team/claim-b still holds", true,
+		},
+		"partition of a whole GPU that is held": {
+			situationOf(one).with(func(s *Situation) { s.Others = holder(claims.Whole(0)) }), "still holds gpu-0000-01-00-0 on", true,
+		},
+		"foreign partition over it": {
+			situationOf(one).with(func(s *Situation) { s.Live = live(three, "MIG-x") }),
+			"GPU gpu-0000-01-00-0 holds partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) that Tranche did not make; whoever made it must remove it", false,
+		},
+		"foreign partition on a whole GPU": {
+			situationOf(claims.Whole(0)).with(func(s *Situation) { s.Live = live(three, "MIG-x") }), "did not make", false,
+		},
+		"foreign partition exactly there": {
+			situationOf(one).with(func(s *Situation) { s.Live = live(one, "MIG-x") }), "did not make", false,
+		},
+		"somebody else's in place of ours": {
+			situationOf(one).with(hold(ledger.Prepared, "MIG-1")).with(func(s *Situation) { s.Live = live(one, "MIG-x") }), "did not make", false,
+		},
+		// The other claim's admin record does not count as a holder, its
+		// partition does.
+		"a partition of another claim's record": {
+			situationOf(one).with(func(s *Situation) {
+				s.Others = holder(three)
+				s.Others[0].Devices[0].Placement.Consumes = nil
+				s.Live = live(three, "MIG-b")
+			}),
+			"partition gpu-0000-01-00-0-mig-3g-40gb-0 of claim team/claim-b is still there; this is tried again", true,
+		},
+		"devices of the claim that exclude each other": {
+			situationOf(one, three), "the claim was given gpu-0000-01-00-0-mig-1g-10gb-2 and gpu-0000-01-00-0-mig-3g-40gb-0, which cannot exist at the same time", false,
+		},
+		"whole GPU and a piece of it in one claim": {
+			situationOf(claims.Whole(0), one), "cannot exist at the same time", false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps, err := Prepare(tt.s)
+			require.ErrorContains(t, err, tt.message)
+			assert.Empty(t, steps)
+			var conflict *ConflictError
+			assert.Equal(t, tt.conflict, errors.As(err, &conflict), "is waited for")
+		})
+	}
+}
+
+func TestPlanRelease(t *testing.T) {
+	one, three := claims.MIG(0, "1g.10gb", 5, 1), claims.MIG(0, "3g.40gb", 0, 4)
+	live := func(parts ...gpu.Partition) map[string][]gpu.Partition {
+		return map[string][]gpu.Partition{claims.Address(0): parts}
+	}
+	ends := []Step{{Op: OpRemoveCDI}, {Op: OpForget}}
+	destroyOne := []Step{{Op: OpRemoveCDI}, {Op: OpDestroy}, {Op: OpForget}}
+	prepared := claims.Record("a", ledger.Prepared, one)
+	admin := prepared.Clone()
+	admin.Devices[0].Admin, admin.Devices[0].Made = true, false
+
+	for name, tt := range map[string]struct {
+		record ledger.Record
+		live   map[string][]gpu.Partition
+		want   []Step
+	}{
+		"a partition":           {record: prepared, live: live(claims.PartitionAt(one, "MIG-a")), want: destroyOne},
+		"half made by a crash":  {record: claims.Record("a", ledger.Preparing, one), live: live(claims.PartitionAt(one, "")), want: destroyOne},
+		"half destroyed":        {record: prepared, live: live(claims.PartitionAt(one, "")), want: destroyOne},
+		"gone already":          {record: prepared, want: ends},
+		"somebody else's there": {record: prepared, live: live(claims.PartitionAt(one, "MIG-x")), want: ends},
+		"admin access":          {record: admin, live: live(claims.PartitionAt(one, "MIG-a")), want: ends},
+		"whole GPU":             {record: claims.Record("a", ledger.Prepared, claims.Whole(0)), live: live(claims.PartitionAt(one, "MIG-x")), want: ends},
+		"neighbours stay":       {record: prepared, live: live(claims.PartitionAt(three, "MIG-b")), want: ends},
+		"two, the last one first": {
+			record: claims.Record("a", ledger.Prepared, one, three),
+			live:   live(claims.PartitionAt(one, "MIG-a"), claims.PartitionAt(three, "MIG-a")),
+			want:   []Step{{Op: OpRemoveCDI}, {Op: OpDestroy, Device: 1}, {Op: OpDestroy}, {Op: OpForget}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, Release(tt.record, tt.live, nil, nil))
+		})
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
@@ -59,7 +60,7 @@ func newMixedMachine(t *testing.T, api *fake.Clientset) *machine {
 // kernel is the simulated kernel, as another process sees it.
 func (m *machine) kernel() amd.Files {
 	m.t.Helper()
-	kernel, err := amdgpu.New(m.inventory(), amdgpu.Options{Root: m.simulated.Root, Seed: nodeName})
+	kernel, err := amdgpu.New(m.inventory(), amdgpu.Options{Root: m.simulated.Root, Seed: nodetest.NodeName})
 	require.NoError(m.t, err)
 	return kernel
 }
@@ -82,14 +83,14 @@ func (m *machine) amdFaults(f amdgpu.Faults) {
 // gets its render node and KFD and nothing else; and it is released, after which
 // the mode stays.
 func TestAMDClaim(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	assert.Len(t, published(t, m.api), 2*(15+2), "partitions, the whole GPU, its shares")
+	assert.Len(t, nodetest.Published(t, m.api), 2*(15+2), "partitions, the whole GPU, its shares")
 	assert.NoFileExists(t, m.hookPath(), "that is NVIDIA's")
 	require.Equal(t, "SPX", m.mode())
 
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	assert.Equal(t, []string{"gpu.tranche.dev/claim=" + cpx3 + "_a"}, k.mustPrepare(c))
 	assert.Equal(t, "CPX", m.mode())
 	spec := m.spec("a")
@@ -107,9 +108,9 @@ func TestAMDClaim(t *testing.T) {
 	assert.Len(t, m.records(), 1)
 
 	// Another one of the same mode finds it live; a whole GPU needs nothing.
-	other := allocate(t, m.api, "b", amdCard0+"-cpx-4")
+	other := nodetest.Allocate(t, m.api, "b", amdCard0+"-cpx-4")
 	k.mustPrepare(other)
-	whole := allocate(t, m.api, "c", amdCard1)
+	whole := nodetest.Allocate(t, m.api, "c", amdCard1)
 	k.mustPrepare(whole)
 	for _, claim := range []*resourceapi.ResourceClaim{c, other, whole} {
 		require.Empty(t, k.unprepare(claim))
@@ -122,12 +123,12 @@ func TestAMDClaim(t *testing.T) {
 // Claims of one mode share a GPU; one of another mode waits until they are gone,
 // and then has the GPU switched.
 func TestModeSwitch(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	first, second := allocate(t, m.api, "a", cpx3), allocate(t, m.api, "b", amdCard0+"-cpx-7")
+	first, second := nodetest.Allocate(t, m.api, "a", cpx3), nodetest.Allocate(t, m.api, "b", amdCard0+"-cpx-7")
 	k.mustPrepare(first)
 	k.mustPrepare(second)
-	other := allocate(t, m.api, "c", dpx0)
+	other := nodetest.Allocate(t, m.api, "c", dpx0)
 	assert.False(t, k.granted(other))
 	require.Empty(t, k.unprepare(first))
 	assert.Contains(t, k.refused(other), dpx0+" cannot be given out: claim team/claim-b (pod pod-b) still holds "+amdCard0+"-cpx-7 on the same GPU")
@@ -137,19 +138,19 @@ func TestModeSwitch(t *testing.T) {
 	assert.Equal(t, "DPX", m.mode())
 	assert.Contains(t, m.spec("c"), "/dev/dri/renderD128")
 	require.Empty(t, k.unprepare(other))
-	k.works(allocate(t, m.api, "d", amdCard0))
+	k.works(nodetest.Allocate(t, m.api, "d", amdCard0))
 	assert.Equal(t, "SPX", m.mode())
 }
 
 // The whole eight of a GPU are eight render nodes.
 func TestAllPartitionsOfAGPU(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	var devices []string
 	for i := range 8 {
 		devices = append(devices, fmt.Sprintf("%s-cpx-%d", amdCard0, i))
 	}
-	c := allocate(t, m.api, "a", devices...)
+	c := nodetest.Allocate(t, m.api, "a", devices...)
 	assert.Len(t, k.mustPrepare(c), 8)
 	for minor := 128; minor < 136; minor++ {
 		assert.Equal(t, 1, strings.Count(m.spec("a"), fmt.Sprintf(`"path":"/dev/dri/renderD%d"`, minor)))
@@ -162,11 +163,11 @@ func TestAllPartitionsOfAGPU(t *testing.T) {
 // one is told who it is, what needs the switch is tainted, and what does not is
 // given out. When it is gone, all is as before.
 func TestBusyGPU(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{amdAddress}}))
-	message := k.refused(allocate(t, m.api, "a", cpx3))
+	message := k.refused(nodetest.Allocate(t, m.api, "a", cpx3))
 	assert.Contains(t, message, "make "+cpx3+": GPU "+amdAddress+" cannot be put into mode CPX: process 4711 (python3) uses it")
 	m.nothingHeld()
 
@@ -176,7 +177,7 @@ func TestBusyGPU(t *testing.T) {
 			needsSwitch == !untainted(d)
 	}
 	awaitDevices(t, m.api, false, busy)
-	note := awaitEvent(t, m.api, "GPUBusy", "python3")
+	note := nodetest.AwaitEvent(t, m.api, "GPUBusy", "python3")
 	assert.Contains(t, note, "GPU "+amdCard0+" cannot give cpx-0, cpx-1, ")
 	assert.Contains(t, note, "the GPU stays in mode SPX as long as process 4711 (python3) uses it")
 	var text bytes.Buffer
@@ -189,15 +190,15 @@ func TestBusyGPU(t *testing.T) {
 	m.api.ClearActions()
 	k, _ = m.start()
 	setAllocatable(t, m.api, "8") // of NVIDIA's, which is nobody's business here
-	k.works(allocate(t, m.api, "b", amdCard1))
+	k.works(nodetest.Allocate(t, m.api, "b", amdCard1))
 	awaitDevices(t, m.api, false, busy)
-	assert.Zero(t, sliceWrites(m.api))
-	k.works(allocate(t, m.api, "d", amdCard0)) // in the mode that the GPU is in
+	assert.Zero(t, nodetest.SliceWrites(m.api))
+	k.works(nodetest.Allocate(t, m.api, "d", amdCard0)) // in the mode that the GPU is in
 
 	require.NoError(t, amdgpu.EndProcess(m.simulated.Root, 4711))
 	awaitDevices(t, m.api, false, untainted)
-	awaitEvent(t, m.api, "GPUBusyOver", "python3")
-	k.works(allocate(t, m.api, "c", cpx3))
+	nodetest.AwaitEvent(t, m.api, "GPUBusyOver", "python3")
+	k.works(nodetest.Allocate(t, m.api, "c", cpx3))
 }
 
 // isPartitionOf tells whether a device is a partition of a GPU, or a share of one.
@@ -208,18 +209,18 @@ func isPartitionOf(d resourceapi.Device, gpuID string) bool {
 // Older kernels switch no GPU while any process of the host uses KFD, be it that
 // of a pod on another GPU. That is known once a switch has been refused.
 func TestBusyHostOnOldKernel(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	m.write("inventories/two.yaml", strings.Replace(twoAMDGPUs, "amd: {", "amd: {busy: host, ", 1))
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	whole := allocate(t, m.api, "a", amdCard1)
+	whole := nodetest.Allocate(t, m.api, "a", amdCard1)
 	k.mustPrepare(whole)
 	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{"0000:26:00.0"}}))
-	c := allocate(t, m.api, "b", cpx3)
+	c := nodetest.Allocate(t, m.api, "b", cpx3)
 	message := k.refused(c)
 	assert.Contains(t, message, "this kernel switches no GPU while any process of the host uses KFD, and process 4711 (python3) does")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) != isPartitionOf(d, amdCard0) })
-	sameMode := allocate(t, m.api, "c", amdCard0)
+	sameMode := nodetest.Allocate(t, m.api, "c", amdCard0)
 	k.mustPrepare(sameMode)
 	require.Empty(t, k.unprepare(sameMode))
 
@@ -232,28 +233,28 @@ func TestBusyHostOnOldKernel(t *testing.T) {
 // The pods of a GPU are not in anybody's way: the counters keep other modes from
 // it as long as they are there.
 func TestHoldersAreNoObstacle(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	index := 3
 	require.NoError(t, amdgpu.StartProcess(m.simulated.Root, amdgpu.Process{PID: 4711, Name: "python3", GPUs: []string{amdAddress}, Partition: &index}))
-	before := sliceWrites(m.api)
+	before := nodetest.SliceWrites(m.api)
 	// Something else is seen on the other GPU after some looks, and nothing here.
 	m.amdFaults(amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4712, Name: "stress", GPUs: []string{"0000:26:00.0"}}}})
-	awaitEvent(t, m.api, "GPUBusy", "stress")
+	nodetest.AwaitEvent(t, m.api, "GPUBusy", "stress")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == !isPartitionOf(d, amdCard1) })
-	assert.Equal(t, before+1, sliceWrites(m.api))
+	assert.Equal(t, before+1, nodetest.SliceWrites(m.api))
 }
 
 // A node of both vendors: pods of either, and of both at once.
 func TestBothVendorsOnOneNode(t *testing.T) {
-	m := newMixedMachine(t, newAPI())
+	m := newMixedMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	assert.FileExists(t, m.hookPath())
-	c := allocate(t, m.api, "a", small0, cpx3)
+	c := nodetest.Allocate(t, m.api, "a", small0, cpx3)
 	k.mustPrepare(c)
 	assert.Equal(t, []string{small0}, m.partitions())
 	assert.Equal(t, "CPX", m.mode())
@@ -266,7 +267,7 @@ func TestBothVendorsOnOneNode(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(text.String(), "claim team/claim-a, pod pod-a"), text.String())
 	assert.NotContains(t, text.String(), "not made by Tranche", "partitions of a mode are nobody's")
 
-	amdOnly := allocate(t, m.api, "b", amdCard0+"-cpx-0")
+	amdOnly := nodetest.Allocate(t, m.api, "b", amdCard0+"-cpx-0")
 	k.mustPrepare(amdOnly)
 	assert.NotContains(t, m.spec("b"), "nvidia", "nothing of NVIDIA's comes with an AMD GPU")
 	require.Empty(t, k.unprepare(amdOnly))

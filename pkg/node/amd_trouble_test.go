@@ -15,6 +15,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -27,9 +28,9 @@ const computeFile = "current_compute_partition"
 func TestAMDReboot(t *testing.T) {
 	for name, end := range map[string]func(root string) error{"driver reloaded": amdgpu.ReloadDriver, "rebooted": amdgpu.Reboot} {
 		t.Run(name, func(t *testing.T) {
-			m := newAMDMachine(t, newAPI())
+			m := newAMDMachine(t, nodetest.NewAPI())
 			k, stop := m.start()
-			c := allocate(t, m.api, "a", cpx3)
+			c := nodetest.Allocate(t, m.api, "a", cpx3)
 			k.mustPrepare(c)
 			before := m.records()[0].Devices[0].LoadID
 			stop()
@@ -41,17 +42,17 @@ func TestAMDReboot(t *testing.T) {
 			assert.Equal(t, "CPX", m.mode())
 			assert.NotEqual(t, before, m.records()[0].Devices[0].LoadID)
 			require.Empty(t, k.unprepare(c))
-			k.works(allocate(t, m.api, "b", dpx0))
+			k.works(nodetest.Allocate(t, m.api, "b", dpx0))
 		})
 	}
 }
 
 // A plugin that starts anew finds what it left: the mode, and who holds what.
 func TestAMDRestart(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	ids := k.mustPrepare(c)
 	spec := m.spec("a")
 	stop()
@@ -59,18 +60,18 @@ func TestAMDRestart(t *testing.T) {
 	k, _ = m.start()
 	assert.Equal(t, ids, k.mustPrepare(c))
 	assert.Equal(t, spec, m.spec("a"))
-	assert.False(t, k.granted(allocate(t, m.api, "b", dpx0)))
-	assert.Zero(t, sliceWrites(m.api), "nothing has changed")
+	assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", dpx0)))
+	assert.Zero(t, nodetest.SliceWrites(m.api), "nothing has changed")
 	require.Empty(t, k.unprepare(c))
-	k.works(allocate(t, m.api, "c", dpx0))
+	k.works(nodetest.Allocate(t, m.api, "c", dpx0))
 }
 
 // amdgpu holds nothing of us open, so it can be loaded anew under a running
 // plugin. What the other vendor's GPUs do goes on.
 func TestDriverReloadOfOneVendorOnly(t *testing.T) {
-	m := newMixedMachine(t, newAPI())
+	m := newMixedMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	nvidia, amd := allocate(t, m.api, "nvidia", small0), allocate(t, m.api, "amd", cpx3)
+	nvidia, amd := nodetest.Allocate(t, m.api, "nvidia", small0), nodetest.Allocate(t, m.api, "amd", cpx3)
 	k.mustPrepare(nvidia)
 	k.mustPrepare(amd)
 	uuid := m.record("nvidia").Devices[0].UUID
@@ -81,7 +82,7 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 	require.Eventually(t, func() bool {
 		k.mustPrepare(amd)
 		return m.record("amd").Devices[0].LoadID != load
-	}, patience, tick, "the new load is not noticed")
+	}, nodetest.Patience, nodetest.Tick, "the new load is not noticed")
 	assert.Equal(t, "CPX", m.mode())
 	k.mustPrepare(nvidia)
 	assert.Equal(t, uuid, m.record("nvidia").Devices[0].UUID)
@@ -104,10 +105,10 @@ func TestDriverReloadOfOneVendorOnly(t *testing.T) {
 // published, fenced with its GPU, until it is released; to ask for it again is
 // refused.
 func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", dpx0)
+	c := nodetest.Allocate(t, m.api, "a", dpx0)
 	k.mustPrepare(c)
 
 	m.amdFaults(amdgpu.Faults{MemoryModes: []amdgpu.MemoryModeFault{{GPU: amdAddress, Mode: "NPS4"}}})
@@ -116,7 +117,7 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 		return (onGPU(d) == amdAddress) == (len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintUnhealthy)
 	}
 	isPublished := func(name string) bool {
-		for _, d := range published(t, m.api) {
+		for _, d := range nodetest.Published(t, m.api) {
 			if d.Name == name {
 				return true
 			}
@@ -124,13 +125,13 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 		return false
 	}
 	awaitDevices(t, m.api, false, fenced)
-	require.Eventually(t, func() bool { return !isPublished(amdCard0) }, patience, tick, "NPS4 has no whole GPU")
+	require.Eventually(t, func() bool { return !isPublished(amdCard0) }, nodetest.Patience, nodetest.Tick, "NPS4 has no whole GPU")
 	assert.True(t, isPublished(dpx0), "it is allocated")
-	note := awaitEvent(t, m.api, "HeldDeviceGone", dpx0)
+	note := nodetest.AwaitEvent(t, m.api, "HeldDeviceGone", dpx0)
 	assert.Contains(t, note, "the GPU's memory mode is now NPS4, in which it does not have it")
 	assert.Contains(t, note, dpx0+" is held by claim team/claim-a, pod pod-a")
 	assert.Contains(t, k.refused(c), "device "+dpx0+" does not exist on GPU "+amdCard0+" (any more): the GPU's mode or driver has changed")
-	assert.False(t, k.granted(allocate(t, m.api, "b", cpx3)), "its container may be started anew with what is another partition now")
+	assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", cpx3)), "its container may be started anew with what is another partition now")
 
 	// A restart forgets nothing of it.
 	stop()
@@ -141,8 +142,8 @@ func TestMemoryModeChangedBehindOurBackOnNode(t *testing.T) {
 	require.Empty(t, k.unprepare(c))
 	awaitDevices(t, m.api, false, untainted)
 	assert.False(t, isPublished(dpx0))
-	awaitEvent(t, m.api, "HeldDeviceReleased", dpx0)
-	k.works(allocate(t, m.api, "d", amdCard0+"-qpx-1"))
+	nodetest.AwaitEvent(t, m.api, "HeldDeviceReleased", dpx0)
+	k.works(nodetest.Allocate(t, m.api, "d", amdCard0+"-qpx-1"))
 }
 
 // Whatever goes wrong in a switch is said, leaves nothing behind, and the next
@@ -167,20 +168,20 @@ func TestSwitchFails(t *testing.T) {
 		"a GPU that vanishes": {amdgpu.Faults{Lost: []string{amdAddress}}, "GPU " + amdAddress},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newAMDMachine(t, newAPI())
+			m := newAMDMachine(t, nodetest.NewAPI())
 			k, _ := m.start()
 			awaitDevices(t, m.api, false, untainted)
 			m.amdFaults(tt.faults)
-			c := allocate(t, m.api, "a", cpx3)
+			c := nodetest.Allocate(t, m.api, "a", cpx3)
 			assert.Contains(t, k.refused(c), tt.message)
 			m.nothingHeld()
-			other := allocate(t, m.api, "other", amdCard1+"-cpx-3")
+			other := nodetest.Allocate(t, m.api, "other", amdCard1+"-cpx-3")
 			k.mustPrepare(other)
 			require.Empty(t, k.unprepare(other))
 
 			m.amdFaults(amdgpu.Faults{})
 			_ = amdgpu.EndProcess(m.simulated.Root, 77)
-			require.Eventually(t, func() bool { return k.prepare(c)["a"].Error == "" }, patience, tick, "the next try works")
+			require.Eventually(t, func() bool { return k.prepare(c)["a"].Error == "" }, nodetest.Patience, nodetest.Tick, "the next try works")
 			assert.Equal(t, "CPX", m.mode())
 			require.Empty(t, k.unprepare(c))
 			m.nothingHeld()
@@ -191,30 +192,30 @@ func TestSwitchFails(t *testing.T) {
 
 // A claim for a device of a mode, or of a chip, that there is not.
 func TestModeThatTheGPULacks(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	assert.Contains(t, k.refused(allocate(t, m.api, "a", amdCard0+"-tpx-1")), "device "+amdCard0+"-tpx-1 does not exist on GPU "+amdCard0)
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "a", amdCard0+"-tpx-1")), "device "+amdCard0+"-tpx-1 does not exist on GPU "+amdCard0)
 	m.nothingHeld()
-	k.works(allocate(t, m.api, "b", cpx3))
+	k.works(nodetest.Allocate(t, m.api, "b", cpx3))
 }
 
 // A partition that KFD does not have is fenced alone, as long as it is missing;
 // its holder is told.
 func TestMissingPartition(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	awaitDevices(t, m.api, false, untainted)
 	m.amdFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: amdAddress, Partitions: []int{3}, Missing: "kfd"}}})
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (d.Name != cpx3) })
-	assert.Contains(t, awaitEvent(t, m.api, "PartitionMissing", "cpx-3"), "KFD has only 7 of the 8 partitions")
-	b := allocate(t, m.api, "b", amdCard0+"-cpx-4")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "PartitionMissing", "cpx-3"), "KFD has only 7 of the 8 partitions")
+	b := nodetest.Allocate(t, m.api, "b", amdCard0+"-cpx-4")
 	k.mustPrepare(b)
 	require.Empty(t, k.unprepare(b))
 	m.amdFaults(amdgpu.Faults{})
 	awaitDevices(t, m.api, false, untainted)
-	awaitEvent(t, m.api, "PartitionMissingOver", "")
+	nodetest.AwaitEvent(t, m.api, "PartitionMissingOver", "")
 }
 
 // What becomes wrong with an AMD GPU takes it out of service, tells who is on
@@ -229,13 +230,13 @@ func TestAMDHealth(t *testing.T) {
 		"lost GPU": {amdgpu.Faults{Lost: []string{amdAddress}}, amdCard0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newAMDMachine(t, newAPI())
+			m := newAMDMachine(t, nodetest.NewAPI())
 			k, _ := m.start()
-			k.mustPrepare(allocate(t, m.api, "a", cpx3))
+			k.mustPrepare(nodetest.Allocate(t, m.api, "a", cpx3))
 			awaitDevices(t, m.api, false, untainted)
 			m.amdFaults(tt.faults)
 			awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return untainted(d) == (onGPU(d) != amdAddress) })
-			note := awaitEvent(t, m.api, "GPUUnhealthy", tt.note)
+			note := nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", tt.note)
 			assert.Contains(t, note, cpx3+" is held by claim team/claim-a, pod pod-a")
 			m.amdFaults(amdgpu.Faults{})
 			awaitDevices(t, m.api, false, untainted)
@@ -250,8 +251,8 @@ func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 		gone func(*fake.Clientset) error
 		note string
 	}{
-		"device config manager": {newAPI(), func(api *fake.Clientset) error { return label(t, api, "") }, "its label dcm.amd.com/gpu-config-profile=cpx lets AMD's device config manager"},
-		"AMD's DRA driver": {newAPI(amdSlice(resourceapi.Device{Name: "gpu-1-128"})), func(api *fake.Clientset) error {
+		"device config manager": {nodetest.NewAPI(), func(api *fake.Clientset) error { return label(t, api, "") }, "its label dcm.amd.com/gpu-config-profile=cpx lets AMD's device config manager"},
+		"AMD's DRA driver": {nodetest.NewAPI(nodetest.AMDSlice(resourceapi.Device{Name: "gpu-1-128"})), func(api *fake.Clientset) error {
 			return api.ResourceV1().ResourceSlices().Delete(t.Context(), "amd", metav1.DeleteOptions{})
 		}, "DRA driver gpu.amd.com publishes devices of this node"},
 	} {
@@ -262,7 +263,7 @@ func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 			}
 			_, _ = m.start()
 			ofAMD := func() (n int) {
-				for _, d := range published(t, m.api) {
+				for _, d := range nodetest.Published(t, m.api) {
 					if onGPU(d) == amdAddress {
 						n++
 					}
@@ -271,10 +272,10 @@ func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 			}
 			awaitDevices(t, m.api, false, untainted)
 			assert.Zero(t, ofAMD())
-			assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", "AMD"), tt.note)
+			assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", "AMD"), tt.note)
 			require.NoError(t, tt.gone(m.api))
-			require.Eventually(t, func() bool { return ofAMD() == 15+2 }, patience, tick)
-			awaitEvent(t, m.api, "OtherOwnerGone", "AMD")
+			require.Eventually(t, func() bool { return ofAMD() == 15+2 }, nodetest.Patience, nodetest.Tick)
+			nodetest.AwaitEvent(t, m.api, "OtherOwnerGone", "AMD")
 		})
 	}
 }
@@ -282,8 +283,8 @@ func TestOwnerOfOneVendorsGPUs(t *testing.T) {
 // label gives the node to AMD's device config manager, or takes it back.
 func label(t *testing.T, api *fake.Clientset, profile string) error {
 	t.Helper()
-	n := nodeWith(map[corev1.ResourceName]string{})
-	n.Name, n.UID = nodeName, "node-uid"
+	n := nodetest.NodeWith(map[corev1.ResourceName]string{})
+	n.Name, n.UID = nodetest.NodeName, "node-uid"
 	n.Labels = map[string]string{"dcm.amd.com/gpu-config-profile": profile}
 	_, err := api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	return err
@@ -291,19 +292,19 @@ func label(t *testing.T, api *fake.Clientset, profile string) error {
 
 // An installation that ends leaves nothing of AMD's either.
 func TestAMDUninstall(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	m.config.UninstallOrder = "gpus/tranche-uninstall"
 	m.config.NodeLabels = true
 	k, stop := m.start()
 	awaitSlices(t, m.api)
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
-	node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, node.Labels, "the labels are NVIDIA's")
 	order(t, m.api, "uninstalling", "false", "1")
-	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", cpx3[:len(cpx3)-1]+"4")), "Tranche is being uninstalled")
+	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", cpx3[:len(cpx3)-1]+"4")), "Tranche is being uninstalled")
 	require.Empty(t, k.unprepare(c))
 	awaitNoSlices(t, m.api)
 	stop()
@@ -317,10 +318,10 @@ func TestAMDUninstall(t *testing.T) {
 func TestPluginKilledDuringSwitch(t *testing.T) {
 	for _, at := range []string{"before", "after"} {
 		t.Run(map[string]string{"before": "in the write", "after": "between write and read-back"}[at], func(t *testing.T) {
-			m := newAMDMachine(t, newAPI())
+			m := newAMDMachine(t, nodetest.NewAPI())
 			_, stop := m.start() // the simulated machine is there for faults
 			stop()
-			c := allocate(t, m.api, "a", cpx3)
+			c := nodetest.Allocate(t, m.api, "a", cpx3)
 			kill := m.startChild(c)
 			k := m.register()
 			m.amdFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: amdAddress, File: computeFile, Times: 1, Hang: at}}})
@@ -331,18 +332,18 @@ func TestPluginKilledDuringSwitch(t *testing.T) {
 			}()
 			m.awaitHangIn("amdgpu.json")
 			took := map[string]string{"before": "SPX", "after": "CPX"}[at]
-			require.Eventually(t, func() bool { return m.mode() == took }, patience, tick)
+			require.Eventually(t, func() bool { return m.mode() == took }, nodetest.Patience, nodetest.Tick)
 			kill()
 			require.Error(t, <-answered)
 			m.amdFaults(amdgpu.Faults{})
 			require.Equal(t, took, m.mode())
 
 			k, _ = m.start()
-			assert.False(t, k.granted(allocate(t, m.api, "b", dpx0)), "claim a may have it")
+			assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", dpx0)), "claim a may have it")
 			assert.Equal(t, []string{"gpu.tranche.dev/claim=" + cpx3 + "_a"}, k.mustPrepare(c), "the next try works")
 			assert.Equal(t, "CPX", m.mode())
 			require.Empty(t, k.unprepare(c))
-			k.works(allocate(t, m.api, "d", dpx0))
+			k.works(nodetest.Allocate(t, m.api, "d", dpx0))
 		})
 	}
 }
@@ -350,19 +351,19 @@ func TestPluginKilledDuringSwitch(t *testing.T) {
 // A driver that is installed after the plugin has started is taken in, and what
 // the plugin does for the other GPUs goes on.
 func TestDriverInstalledLater(t *testing.T) {
-	m := newMixedMachine(t, newAPI())
+	m := newMixedMachine(t, nodetest.NewAPI())
 	// NVIDIA's driver is there and not loaded.
 	_, stop := m.start()
 	stop()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "Init", GPU: "*", Error: 9}}})
 	k, _ := m.start()
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", small0)), "the NVIDIA driver of GPU "+card0+" cannot be used: open NVML")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", small0)), "the NVIDIA driver of GPU "+card0+" cannot be used: open NVML")
 	m.faults(nvdriver.Faults{})
-	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
-	d := allocate(t, m.api, "d", small0)
-	require.Eventually(t, func() bool { return k.prepare(d)["d"].Error == "" }, patience, tick)
+	nodetest.AwaitEvent(t, m.api, "DriverFound", "NVIDIA")
+	d := nodetest.Allocate(t, m.api, "d", small0)
+	require.Eventually(t, func() bool { return k.prepare(d)["d"].Error == "" }, nodetest.Patience, nodetest.Tick)
 	awaitSlices(t, m.api)
 	require.Empty(t, k.unprepare(d))
 	require.Empty(t, k.unprepare(c))
@@ -371,15 +372,15 @@ func TestDriverInstalledLater(t *testing.T) {
 
 // Somebody changes a GPU's mode under a claim.
 func TestAMDModeChangedUnderAClaim(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	require.NoError(t, m.kernel().WriteFile("/sys/bus/pci/devices/"+amdAddress+"/current_compute_partition", []byte("SPX")))
-	note := awaitEvent(t, m.api, "HeldDeviceGone", cpx3)
+	note := nodetest.AwaitEvent(t, m.api, "HeldDeviceGone", cpx3)
 	assert.Contains(t, note, "somebody other than Tranche has changed how the GPU is partitioned")
 	require.Empty(t, k.unprepare(c))
-	awaitEvent(t, m.api, "HeldDeviceReleased", cpx3)
+	nodetest.AwaitEvent(t, m.api, "HeldDeviceReleased", cpx3)
 	awaitDevices(t, m.api, false, untainted)
 }

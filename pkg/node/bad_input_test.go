@@ -20,6 +20,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -29,13 +30,13 @@ const (
 )
 
 func TestUnknownInventory(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.simulated.Inventory = "h1000x8"
 	require.ErrorContains(t, m.run(), `unknown inventory "h1000x8": choose one of `)
-	assert.Contains(t, awaitEvent(t, m.api, "HardwareUnusable", ""), `Tranche cannot use the GPUs of this node: unknown inventory "h1000x8"`)
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "HardwareUnusable", ""), `Tranche cannot use the GPUs of this node: unknown inventory "h1000x8"`)
 	m.simulated.Inventory = "two"
 	k, _ := m.start()
-	k.works(allocate(t, m.api, "a", small0))
+	k.works(nodetest.Allocate(t, m.api, "a", small0))
 }
 
 func TestBrokenInventory(t *testing.T) {
@@ -47,31 +48,31 @@ func TestBrokenInventory(t *testing.T) {
 		"gpus: [{model: H100-80GB, count: 2, pci: [\"0000:1b:00.0\"]}]": "gpus[0].pci",
 	} {
 		t.Run(message, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			m.write("inventories/two.yaml", text)
 			err := m.run()
 			require.ErrorContains(t, err, "inventory two: ")
 			require.ErrorContains(t, err, message)
-			awaitEvent(t, m.api, "HardwareUnusable", message)
+			nodetest.AwaitEvent(t, m.api, "HardwareUnusable", message)
 		})
 	}
 }
 
 func TestClaimForDeviceThatNoLongerExists(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	message := k.refused(allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
+	message := k.refused(nodetest.Allocate(t, m.api, "a", card0+"-mig-1g-5gb-4"))
 	assert.Contains(t, message, "prepare claim team/claim-a: device "+card0+"-mig-1g-5gb-4 does not exist on GPU "+card0+" (any more)")
 	assert.Contains(t, message, "delete the pod so that it is scheduled again")
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no GPU of this device")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", "gpu-0000-ff-00-0")), "node node-a has no GPU of this device")
 	m.nothingHeld()
-	k.works(allocate(t, m.api, "c", small0))
+	k.works(nodetest.Allocate(t, m.api, "c", small0))
 }
 
 func TestForeignDriversResultInClaim(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := claimOf("a", small0)
+	c := nodetest.ClaimOf("a", small0)
 	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
 		resourceapi.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "pool", Device: "eth1"})
 	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
@@ -82,9 +83,9 @@ func TestForeignDriversResultInClaim(t *testing.T) {
 }
 
 func TestOpaqueConfigForOurDriver(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := claimOf("a", small0)
+	c := nodetest.ClaimOf("a", small0)
 	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
 		Source: resourceapi.AllocationConfigSourceClaim,
 		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -95,14 +96,14 @@ func TestOpaqueConfigForOurDriver(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, k.refused(c), `driver gpu.tranche.dev takes no opaque configuration, but the claim has one of kind "tranche.dev/v1/TimeSlicing"`)
 	m.nothingHeld()
-	k.works(allocate(t, m.api, "b", small0))
+	k.works(nodetest.Allocate(t, m.api, "b", small0))
 }
 
 func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateComputeInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_INSUFFICIENT_RESOURCES), Times: 1}}})
-	c := allocate(t, m.api, "a", half0, small0)
+	c := nodetest.Allocate(t, m.api, "a", half0, small0)
 	message := k.refused(c)
 	assert.Contains(t, message, "GpuInstanceCreateComputeInstance")
 	assert.NotContains(t, message, "could not be")
@@ -111,18 +112,18 @@ func TestComputeInstanceFailsAfterGPUInstanceExists(t *testing.T) {
 }
 
 func TestInUseAtDestroy(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "ComputeInstanceDestroy", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_IN_USE)}}})
 	message := k.unprepare(c)
 	assert.Contains(t, message, "release claim team/claim-a: destroy "+small0)
 	assert.Contains(t, message, "a process still uses it")
-	assert.Contains(t, awaitEventOn(t, m.api, "Pod", "pod-a", "ReleaseFailed", "a process still uses it"), "The GPU of claim claim-a cannot be released, which is tried again")
+	assert.Contains(t, nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "ReleaseFailed", "a process still uses it"), "The GPU of claim claim-a cannot be released, which is tried again")
 	assert.Equal(t, []string{small0}, m.partitions())
 	// Meanwhile nobody else gets the place.
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")), "claim team/claim-a (pod pod-a) still holds "+small0)
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")), "claim team/claim-a (pod pod-a) still holds "+small0)
 
 	m.faults(nvdriver.Faults{})
 	require.Empty(t, k.unprepare(c))
@@ -139,10 +140,10 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 		"the driver refuses":     {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			k, _ := m.start()
 			m.faults(tt.fault)
-			c := allocate(t, m.api, "a", small0)
+			c := nodetest.Allocate(t, m.api, "a", small0)
 			message := k.refused(c)
 			assert.Contains(t, message, "make "+small0)
 			assert.Contains(t, message, tt.message)
@@ -154,9 +155,9 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 }
 
 func TestBrokenLedgerFile(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	a, b := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", half0)
+	a, b := nodetest.Allocate(t, m.api, "a", small0), nodetest.Allocate(t, m.api, "b", half0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	stop()
@@ -164,7 +165,7 @@ func TestBrokenLedgerFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(record, []byte(`{"version":1,"cla`), 0o600))
 
 	k, _ = m.start()
-	assert.Contains(t, awaitEvent(t, m.api, "LedgerFileBroken", ""), "lies now at "+record+".broken; its record was rebuilt from the claim's CDI file")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "LedgerFileBroken", ""), "lies now at "+record+".broken; its record was rebuilt from the claim's CDI file")
 	assert.Equal(t, []string{small0, half0}, m.partitions())
 	k.mustPrepare(a)
 	require.Empty(t, k.unprepare(b))
@@ -179,7 +180,7 @@ func TestFullDisk(t *testing.T) {
 		"for ledger": func(c *Config) string { return filepath.Join(c.DataDir(), "claims") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			dir := folder(m.config)
 			require.NoError(t, os.MkdirAll(dir, 0o750))
 			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -190,7 +191,7 @@ func TestFullDisk(t *testing.T) {
 			filler := filepath.Join(dir, "filler")
 			require.ErrorIs(t, os.WriteFile(filler, make([]byte, 128<<10), 0o600), unix.ENOSPC)
 
-			c := allocate(t, m.api, "a", small0)
+			c := nodetest.Allocate(t, m.api, "a", small0)
 			message := k.refused(c)
 			assert.Contains(t, message, dir+" (is the disk full or read-only?)")
 			assert.Contains(t, message, "no space left on device")
@@ -202,9 +203,9 @@ func TestFullDisk(t *testing.T) {
 }
 
 func TestSecondPluginOnNode(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	m.config.Installation = "other/tranche"
 	require.ErrorContains(t, m.run(), "runs on this node and holds")
@@ -216,39 +217,39 @@ func TestSecondPluginOnNode(t *testing.T) {
 // Who is in the way of a claim is told to administrators only, where it is of another
 // namespace.
 func TestConflictTellsUsersLessThanAdministrators(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	k.mustPrepare(allocate(t, m.api, "a", small0))
-	theirs := claimOf("b", small0)
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
+	theirs := nodetest.ClaimOf("b", small0)
 	theirs.Namespace = "other"
 	_, err := m.api.ResourceV1().ResourceClaims("other").Create(t.Context(), theirs, metav1.CreateOptions{})
 	require.NoError(t, err)
 	message := k.refused(theirs)
 	assert.Contains(t, message, small0+" cannot be given out: a claim in another namespace still holds "+small0)
-	status := awaitStatus(t, m.api, theirs, metav1.ConditionFalse).Conditions[0].Message
+	status := nodetest.AwaitStatus(t, m.api, theirs, metav1.ConditionFalse).Conditions[0].Message
 	for _, text := range []string{message, status} {
 		assert.NotContains(t, text, "claim-a")
 		assert.NotContains(t, text, "pod-a")
 	}
-	awaitEvent(t, m.api, "ClaimConflict", "Claim other/claim-b is not prepared: "+small0+" cannot be given out: claim team/claim-a (pod pod-a) still holds "+small0)
+	nodetest.AwaitEvent(t, m.api, "ClaimConflict", "Claim other/claim-b is not prepared: "+small0+" cannot be given out: claim team/claim-a (pod pod-a) still holds "+small0)
 }
 
 // The CDI folder is removed on the host while the plugin has it mounted: the plugin ends,
 // so that its next container mounts the folder of that name.
 func TestCDIFolderIsRemovedUnderTheMount(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	host := m.path("cdi-on-host")
 	require.NoError(t, os.MkdirAll(host, 0o750))
 	require.NoError(t, os.MkdirAll(m.config.CDIDir, 0o750))
 	require.NoError(t, unix.Mount(host, m.config.CDIDir, "", unix.MS_BIND, ""))
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(m.config.CDIDir, unix.MNT_DETACH)) })
 	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(quiet(t.Context()))
+	ctx, cancel := context.WithCancel(nodetest.Quiet(t.Context()))
 	defer cancel()
 	go func() { ended <- Run(ctx, m.config, m.api) }()
 	k := m.register()
 	require.NoError(t, os.RemoveAll(host))
-	a := allocate(t, m.api, "a", small0)
+	a := nodetest.Allocate(t, m.api, "a", small0)
 	response, err := k.dra.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{refTo(a)}})
 	if status.Code(err) != codes.Unavailable { // the plugin may end before the answer is on its way
 		require.NoError(t, err)
@@ -257,7 +258,7 @@ func TestCDIFolderIsRemovedUnderTheMount(t *testing.T) {
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, cdi.ErrDeleted)
-	case <-time.After(patience):
+	case <-time.After(nodetest.Patience):
 		require.Fail(t, "the plugin does not end")
 	}
 	assert.Empty(t, m.partitions())

@@ -31,7 +31,7 @@ func lastingModes(m gpu.Modes) gpu.Modes {
 // that was refused may fit. modes are those of the GPUs that have just answered, by name.
 // A GPU that does not answer counts as it was.
 func (f *follower) inputHash(modes map[string]gpu.Modes) string {
-	gpus := f.roster.all()
+	gpus := f.roster.All()
 	now := make(map[string]gpuInput, len(gpus))
 	all := struct {
 		GPUs        []gpuInput

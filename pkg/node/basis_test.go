@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 func TestLastingModes(t *testing.T) {
@@ -31,7 +32,7 @@ func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
 	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{}]")) // reports come at once now
 	before := s.await("no basis", func(r *v1alpha1.NodeReport) bool { return r.InputHash != "" })
 	assert.NotEqual(t, modeWith, before.GPUs[0].Mode)
-	a := allocate(t, s.api, "basis", device)
+	a := nodetest.Allocate(t, s.api, "basis", device)
 	k.mustPrepare(a)
 	held := s.await("the claim changes no mode", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.GPUs[0].Mode == modeWith })
 	assert.Equal(t, before.InputHash, held.InputHash)
@@ -40,7 +41,7 @@ func (s *steered) steadyBasis(k *kubelet, device, modeWith string) string {
 }
 
 func TestBasisOfNVIDIA(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, stop := s.start()
 	basis := s.steadyBasis(k, small0, "MIG on")
 	stop()

@@ -29,6 +29,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/controller"
 	"github.com/tranche-dev/tranche/pkg/controller/state"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 // both is a machine whose plugin is steered by the real controller. The test is the
@@ -56,13 +57,13 @@ func steerBoth(s *steered) *both {
 	scheme, err := controller.NewScheme()
 	require.NoError(s.t, err)
 	b := &both{steered: s, slow: map[string]chan struct{}{}}
-	s.config.taintSettle = 10 * tick
+	s.config.taintSettle = 10 * nodetest.Tick
 	b.k, _ = s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	b.objects = ctrlfake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&resourceapi.ResourceClaim{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}).Build()
+		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodetest.NodeName, UID: "node-uid"}}).Build()
 	c := interceptor.NewClient(b.objects, interceptor.Funcs{Get: b.read, List: b.list, SubResourcePatch: b.patchStatus, SubResourceCreate: b.evict})
 	b.r, err = controller.New(c, c, controller.Options{
 		MaxUnavailable: "1", Deadlines: state.DefaultDeadlines(), Registry: prometheus.NewRegistry(),
@@ -75,17 +76,17 @@ func steerBoth(s *steered) *both {
 
 // runController looks at the node again and again until the test ends.
 func (b *both) runController() {
-	ctx, cancel := context.WithCancel(quiet(context.Background()))
+	ctx, cancel := context.WithCancel(nodetest.Quiet(context.Background()))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_, err := b.r.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: nodeName}})
+			_, err := b.r.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: nodetest.NodeName}})
 			b.mu.Lock()
 			b.last = cmp.Or(err, b.last)
 			b.mu.Unlock()
 			select {
-			case <-time.After(tick):
+			case <-time.After(nodetest.Tick):
 			case <-ctx.Done():
 			}
 		}
@@ -114,7 +115,7 @@ func (b *both) list(ctx context.Context, c client.WithWatch, l client.ObjectList
 	switch l := l.(type) {
 	case *v1alpha1.GPUNodeList:
 		var n v1alpha1.GPUNode
-		err := b.read(ctx, c, client.ObjectKey{Name: nodeName}, &n)
+		err := b.read(ctx, c, client.ObjectKey{Name: nodetest.NodeName}, &n)
 		l.Items = []v1alpha1.GPUNode{n}
 		return err
 	case *resourceapi.ResourceSliceList:
@@ -151,9 +152,9 @@ func (b *both) patchStatus(ctx context.Context, c client.Client, sub string, o c
 		return err
 	}
 	if v := said.Metadata.ResourceVersion; v != "" && v != now.ResourceVersion {
-		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), nodeName, nil)
+		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("gpunodes").GroupResource(), nodetest.NodeName, nil)
 	}
-	merged, err := b.nodes.GPUNodes().Patch(ctx, nodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	merged, err := b.nodes.GPUNodes().Patch(ctx, nodetest.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (b *both) end(pod *corev1.Pod, may <-chan struct{}) {
 	assert.Eventually(b.t, func() bool {
 		err := b.objects.Get(ctx, client.ObjectKeyFromObject(pod), pod)
 		return err == nil && pod.DeletionTimestamp != nil
-	}, patience, time.Millisecond)
+	}, nodetest.Patience, time.Millisecond)
 	claim := &resourceapi.ResourceClaim{}
 	key := client.ObjectKey{Namespace: pod.Namespace, Name: "claim-" + pod.Name}
 	if err := b.objects.Get(ctx, key, claim); err != nil {
@@ -237,15 +238,15 @@ func (b *both) schedule(name, kind string) {
 				}
 			}
 		}
-		time.Sleep(tick)
+		time.Sleep(nodetest.Tick)
 	}
 }
 
 // run runs a pod that has a device.
 func (b *both) run(name, device string) {
-	c := allocate(b.t, b.api, name, device)
+	c := nodetest.Allocate(b.t, b.api, name, device)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name, UID: types.UID("pod-" + name), Finalizers: []string{"tranche.dev/kubelet"}}}
-	pod.Spec.NodeName = nodeName
+	pod.Spec.NodeName = nodetest.NodeName
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}}
 	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}
 	ctx := context.Background()
@@ -273,7 +274,7 @@ func (b *both) profile(name, rules string) {
 		require.NoError(b.t, b.objects.Create(b.t.Context(), p))
 	}
 	var n corev1.Node
-	require.NoError(b.t, b.objects.Get(b.t.Context(), client.ObjectKey{Name: nodeName}, &n))
+	require.NoError(b.t, b.objects.Get(b.t.Context(), client.ObjectKey{Name: nodetest.NodeName}, &n))
 	metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelProfile, name)
 	require.NoError(b.t, b.objects.Update(b.t.Context(), &n))
 }
@@ -285,7 +286,7 @@ func (b *both) until(what string, ok func(*v1alpha1.GPUNodeStatus) bool) *v1alph
 	if !assert.Eventually(b.t, func() bool {
 		last, _ = b.get()
 		return last != nil && ok(&last.Status)
-	}, 2*patience, tick, what) {
+	}, 2*nodetest.Patience, nodetest.Tick, what) {
 		text, _ := yaml.Marshal(last.Status)
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -322,7 +323,7 @@ func (b *both) untaintedAgain() {
 // The pod that is displaced is not scheduled to the other GPU, which needs no change but
 // is about to lose such devices; it would switch that GPU's MIG mode on.
 func TestDisplacedPodStaysOffASibling(t *testing.T) {
-	b := steerBoth(steer(newMachine(t, newAPI())))
+	b := steerBoth(steer(newMachine(t, nodetest.NewAPI())))
 	b.run("a", small0)
 	b.profile("whole", wholeOnly)
 	b.follows("whole")
@@ -335,7 +336,7 @@ func TestDisplacedPodStaysOffASibling(t *testing.T) {
 
 // So it is with AMD's compute modes.
 func TestDisplacedPodStaysOffAnAMDSibling(t *testing.T) {
-	b := steerBoth(steer(newAMDMachine(t, newAPI())))
+	b := steerBoth(steer(newAMDMachine(t, nodetest.NewAPI())))
 	b.run("a", cpx3)
 	b.profile("spx", "[{amd: {computePartition: SPX}}]")
 	b.follows("spx")
@@ -348,7 +349,7 @@ func TestDisplacedPodStaysOffAnAMDSibling(t *testing.T) {
 // A profile that is edited in the middle of a drain keeps the taints, and nobody else is
 // evicted for it.
 func TestProfileIsEditedWhileAPodLeaves(t *testing.T) {
-	b := steerBoth(steer(newMachine(t, newAPI())))
+	b := steerBoth(steer(newMachine(t, nodetest.NewAPI())))
 	b.run("a", small0)
 	may := make(chan struct{})
 	b.slow["a"] = may

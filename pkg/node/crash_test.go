@@ -22,6 +22,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -134,7 +135,7 @@ func TestCrashMatrix(t *testing.T) {
 // orderlySteps lists the points of an undisturbed life of a claim, as the plan
 // has them.
 func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
-	m := c.machine(t, newAPI())
+	m := c.machine(t, nodetest.NewAPI())
 	var mu sync.Mutex
 	m.config.beforeStep = func(_ context.Context, _ ledger.Record, step *plan.Step) {
 		mu.Lock()
@@ -146,7 +147,7 @@ func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
 		all = append(all, name)
 	}
 	k, stop := m.start()
-	a := allocate(t, m.api, "a", c.devices...)
+	a := nodetest.Allocate(t, m.api, "a", c.devices...)
 	k.mustPrepare(a)
 	prepare = append(prepare, all...)
 	require.Empty(t, k.unprepare(a))
@@ -158,23 +159,23 @@ func orderlySteps(t *testing.T, c crashCase) (prepare, all []string) {
 // crashAt lets the plugin die at one point of a claim's life and looks at what
 // follows.
 func crashAt(t *testing.T, c crashCase, n int, inPrepare bool, then aftermath, count *tally) {
-	m := c.machine(t, newAPI())
+	m := c.machine(t, nodetest.NewAPI())
 	count.points.Add(1)
-	a := allocate(t, m.api, "a", c.devices...)
+	a := nodetest.Allocate(t, m.api, "a", c.devices...)
 	m.dieAt(a, n)
 	then.meanwhile(m)
 
 	k, _ := m.start()
 	if then.gone {
-		assert.Eventually(t, m.idle, patience, tick, "what a deleted claim held is not released")
+		assert.Eventually(t, m.idle, nodetest.Patience, nodetest.Tick, "what a deleted claim held is not released")
 		m.countLeaks(count)
-		k.works(allocate(t, m.api, "b", c.rival))
+		k.works(nodetest.Allocate(t, m.api, "b", c.rival))
 		return
 	}
 	// Somebody else asks for an overlapping device before the kubelet comes back
 	// to the first claim. The scheduler would not do so; it must not matter.
 	held := len(m.records()) > 0
-	b := allocate(t, m.api, "b", c.rival)
+	b := nodetest.Allocate(t, m.api, "b", c.rival)
 	if k.granted(b) {
 		if held {
 			count.doubleGrants.Add(1)
@@ -205,7 +206,7 @@ func (m *machine) dieAt(c *resourceapi.ResourceClaim, n int) {
 	process := m.startProcess(child{Claim: c, DieBefore: n})
 	m.t.Cleanup(func() { _ = process.Process.Kill() })
 	k := m.register()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), nodetest.Patience)
 	defer cancel()
 	refs := []*drapb.Claim{refTo(c)}
 	_, err := k.dra.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: refs})
@@ -280,9 +281,9 @@ func TestRecordOfALaterVersion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			k, stop := m.start()
-			a := allocate(t, m.api, "a", small0, card1)
+			a := nodetest.Allocate(t, m.api, "a", small0, card1)
 			k.mustPrepare(a)
 			stop()
 			file := filepath.Join(m.config.DataDir(), "claims", "a.json")
@@ -293,11 +294,11 @@ func TestRecordOfALaterVersion(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, changed, 0o600))
 
 			k, _ = m.start()
-			assert.False(t, k.granted(allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")))
+			assert.False(t, k.granted(nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")))
 			require.NotEmpty(t, k.mustPrepare(a), "the kubelet may ask again")
 			assert.Equal(t, []string{small0}, m.partitions())
 			require.Empty(t, k.unprepare(a))
-			k.works(allocate(t, m.api, "c", card0))
+			k.works(nodetest.Allocate(t, m.api, "c", card0))
 		})
 	}
 }
@@ -305,9 +306,9 @@ func TestRecordOfALaterVersion(t *testing.T) {
 // A record that only a later version can use stays, with all that it stands for, until
 // that version is back. Users of other claims do not learn whose it is.
 func TestRecordThatNeedsALaterVersion(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	a := allocate(t, m.api, "a", small0)
+	a := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(a)
 	stop()
 	file := filepath.Join(m.config.DataDir(), "claims", "a.json")
@@ -317,14 +318,14 @@ func TestRecordThatNeedsALaterVersion(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, later, 0o600))
 
 	k, stop = m.start()
-	awaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a has version 2")
+	nodetest.AwaitEvent(t, m.api, "LedgerRecordNewer", "the record of claim team/claim-a has version 2")
 	require.Contains(t, k.unprepare(a), "run the newer version of Tranche on this node again")
-	b := allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")
+	b := nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")
 	refused := k.prepare(b)["b"].Error
 	assert.Contains(t, refused, "a newer version of Tranche has given out a part of the same GPU")
 	assert.NotContains(t, refused, "claim-a")
-	awaitEvent(t, m.api, "ClaimConflict", "the record of claim team/claim-a has version 2")
-	c := allocate(t, m.api, "c", card1)
+	nodetest.AwaitEvent(t, m.api, "ClaimConflict", "the record of claim team/claim-a has version 2")
+	c := nodetest.Allocate(t, m.api, "c", card1)
 	k.mustPrepare(c)
 	require.Empty(t, k.unprepare(c))
 	assert.Equal(t, []string{small0}, m.partitions())
@@ -338,5 +339,5 @@ func TestRecordThatNeedsALaterVersion(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, before, 0o600))
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(a))
-	k.works(allocate(t, m.api, "d", card0))
+	k.works(nodetest.Allocate(t, m.api, "d", card0))
 }

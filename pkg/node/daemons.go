@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // that keep the holders of shares to their memory.
 type daemons struct {
 	supervisor atomic.Pointer[mps.Supervisor]
-	events     *eventSink
+	events     *telemetry.Events
 	// serves names the daemon that a device of a claim relies on; empty: none.
 	serves func(ledger.ClaimRef, ledger.Device) string
 
@@ -48,7 +49,7 @@ type daemons struct {
 	changed chan struct{}
 }
 
-func newDaemons(s *mps.Supervisor, events *eventSink) *daemons {
+func newDaemons(s *mps.Supervisor, events *telemetry.Events) *daemons {
 	d := &daemons{events: events, problems: map[string]string{}, changed: make(chan struct{}), failure: errors.New("it was not tried yet")}
 	d.supervisor.Store(s)
 	return d
@@ -84,10 +85,10 @@ func (d *daemons) limits(ctx context.Context, load string, shared bool) bool {
 	switch {
 	case err != nil && shared && !d.toldFailure:
 		d.toldFailure = true
-		d.events.warn(ctx, v1alpha1.EventSharesNotLimited, fmt.Sprintf("Nothing keeps the holders of shares of this node's NVIDIA GPUs to their memory (isolation is none), because no MPS daemon works here: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is tried again every minute", err))
+		d.events.Warn(ctx, v1alpha1.EventSharesNotLimited, fmt.Sprintf("Nothing keeps the holders of shares of this node's NVIDIA GPUs to their memory (isolation is none), because no MPS daemon works here: %v. Install nvidia-cuda-mps-control and nvidia-cuda-mps-server of the driver's version beside it; this is tried again every minute", err))
 	case err == nil && d.toldFailure:
 		d.toldFailure = false
-		d.events.note(ctx, v1alpha1.EventSharesLimited, "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each GPU once nobody holds a share of it")
+		d.events.Note(ctx, v1alpha1.EventSharesLimited, "MPS daemons work on this node now: the holders of shares of its NVIDIA GPUs are kept to their memory, on each GPU once nobody holds a share of it")
 	}
 	return err == nil
 }

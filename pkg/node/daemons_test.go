@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
@@ -46,7 +47,7 @@ func newMPSMachine(t *testing.T, api *fake.Clientset) *machine {
 	tools, err := buildTools()
 	require.NoError(t, err)
 	m.simulated.Tools, m.config.MPSLauncher = tools, nil
-	t.Cleanup(func() { assert.NoError(t, m.config.endDaemons(quiet(context.Background()))) })
+	t.Cleanup(func() { assert.NoError(t, m.config.endDaemons(nodetest.Quiet(context.Background()))) })
 	return m
 }
 
@@ -70,7 +71,7 @@ func (m *machine) killDaemon(name string) {
 
 // Where the driver brings MPS, a claim has a daemon of its own, which goes with it.
 func TestDaemonOfAClaim(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	d, _ := publishedDevice(t, m.api, fraction0)
@@ -78,7 +79,7 @@ func TestDaemonOfAClaim(t *testing.T) {
 	half, _ := publishedDevice(t, m.api, half0)
 	assert.Equal(t, string(gpu.IsolationHardware), *half.Attributes["isolation"].StringValue)
 
-	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", fraction0)
+	a, b := nodetest.Allocate(t, m.api, "a", fraction0), nodetest.Allocate(t, m.api, "b", fraction0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	assert.Equal(t, []string{"a", "b"}, m.runningDaemons())
@@ -97,10 +98,10 @@ func TestDaemonOfAClaim(t *testing.T) {
 
 // A restart of the plugin leaves daemons and their clients alone.
 func TestDaemonOutlivesThePlugin(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a := allocate(t, m.api, "a", fraction0)
+	a := nodetest.Allocate(t, m.api, "a", fraction0)
 	k.mustPrepare(a)
 	pid := filepath.Join(m.config.mpsDir(), "a", "pid")
 	before, err := os.ReadFile(pid)
@@ -118,10 +119,10 @@ func TestDaemonOutlivesThePlugin(t *testing.T) {
 // A daemon that dies is told of where people look, starts again by itself, and is
 // well again when it answers.
 func TestDaemonDies(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", card1+"-fraction-share")
+	a, b := nodetest.Allocate(t, m.api, "a", fraction0), nodetest.Allocate(t, m.api, "b", card1+"-fraction-share")
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
@@ -130,9 +131,9 @@ func TestDaemonDies(t *testing.T) {
 
 	m.killDaemon("a")
 	assert.Equal(t, daemonDied, m.awaitHealth(stream, fraction0, drahealth.HealthStatus_UNHEALTHY))
-	assert.Contains(t, awaitEvent(t, m.api, "MPSDaemonDied", ""), "The shares of claim team/claim-a, pod pod-a have lost")
-	awaitEventOn(t, m.api, "Pod", "pod-a", "MPSDaemonDied", "share of claim claim-a")
-	awaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a works again; it serves claim team/claim-a, pod pod-a")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "MPSDaemonDied", ""), "The shares of claim team/claim-a, pod pod-a have lost")
+	nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "MPSDaemonDied", "share of claim claim-a")
+	nodetest.AwaitEvent(t, m.api, "MPSDaemonRestarted", "MPS daemon a works again; it serves claim team/claim-a, pod pod-a")
 	m.awaitHealth(stream, fraction0, drahealth.HealthStatus_HEALTHY)
 	require.Empty(t, k.unprepare(a))
 	require.Empty(t, k.unprepare(b))
@@ -155,36 +156,36 @@ func (m *machine) awaitHealth(stream drahealth.DRAResourceHealth_NodeWatchResour
 
 // Without MPS there are shares all the same; what they lack is told.
 func TestNoMPS(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	note := awaitEvent(t, m.api, "SharesNotLimited", "")
+	note := nodetest.AwaitEvent(t, m.api, "SharesNotLimited", "")
 	assert.Contains(t, note, "isolation is none")
 	assert.Contains(t, note, "nvidia-cuda-mps-control")
-	k.works(allocate(t, m.api, "a", fraction0))
+	k.works(nodetest.Allocate(t, m.api, "a", fraction0))
 	assert.Empty(t, m.runningDaemons())
 }
 
 // With the strategy MPS nothing works without it, and the claim says so.
 func TestStrategyMPSWithoutMPS(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.profile("{sharing: {strategy: MPS}}")
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a := allocate(t, m.api, "a", fraction0)
+	a := nodetest.Allocate(t, m.api, "a", fraction0)
 	assert.Contains(t, k.refused(a), "is shared by MPS, which does not work on this node")
-	failed := awaitStatus(t, m.api, a, metav1.ConditionFalse)
+	failed := nodetest.AwaitStatus(t, m.api, a, metav1.ConditionFalse)
 	assert.Equal(t, "share-0a", *failed.ShareID)
 	m.nothingHeld()
 }
 
 // With the strategy MPS one daemon serves all claims of a GPU.
 func TestStrategyMPS(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	m.profile("{sharing: {strategy: MPS}}")
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", fraction0)
+	a, b := nodetest.Allocate(t, m.api, "a", fraction0), nodetest.Allocate(t, m.api, "b", fraction0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	assert.Equal(t, []string{card0}, m.runningDaemons())
@@ -197,7 +198,7 @@ func TestStrategyMPS(t *testing.T) {
 // A daemon of which no claim knows ends with the start of the plugin, and none is
 // left when the plugin ends for good.
 func TestStrayDaemons(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	_, stop := m.start() // installs the driver
 	stop()
 	s := m.config.supervisor(t.Context(), filepath.Join(m.simulated.Root, "driver"))
@@ -205,12 +206,12 @@ func TestStrayDaemons(t *testing.T) {
 	require.NoError(t, s.Start(t.Context(), stray))
 	require.NoError(t, s.Wait(t.Context(), stray.ID))
 	_, stop = m.start()
-	awaitEvent(t, m.api, "StrayDaemonStopped", "stray")
-	require.Eventually(t, func() bool { return len(m.runningDaemons()) == 0 }, patience, tick)
+	nodetest.AwaitEvent(t, m.api, "StrayDaemonStopped", "stray")
+	require.Eventually(t, func() bool { return len(m.runningDaemons()) == 0 }, nodetest.Patience, nodetest.Tick)
 	stop()
 
 	require.NoError(t, s.Start(t.Context(), stray))
-	require.NoError(t, m.config.leave(quiet(t.Context())))
+	require.NoError(t, m.config.leave(nodetest.Quiet(t.Context())))
 	assert.NoDirExists(t, m.config.mpsDir())
 	assert.NoDirExists(t, m.config.DataDir())
 }
@@ -218,11 +219,11 @@ func TestStrayDaemons(t *testing.T) {
 // A claim whose daemon does not start is refused with the reason, and the next one
 // works when it does.
 func TestDaemonDoesNotStart(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	m.faults(nvdriver.Faults{MPS: &nvtools.Faults{Start: "fail"}})
-	a := allocate(t, m.api, "a", fraction0)
+	a := nodetest.Allocate(t, m.api, "a", fraction0)
 	assert.Contains(t, k.refused(a), "MPS daemon")
 	m.nothingHeld()
 	m.faults(nvdriver.Faults{})

@@ -29,7 +29,7 @@ type desiredState struct {
 // tells whether that has changed.
 func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	p.readDesired(ctx)
-	withMPS, load := p.hardware.loadWithMPS()
+	withMPS, load := p.hardware.LoadWithMPS()
 	shared := slices.ContainsFunc(found, func(g gpu.GPU) bool {
 		return g.Vendor == withMPS && p.desiredOf(&g).Shared
 	})
@@ -64,13 +64,13 @@ func (p *plugin) readDesired(ctx context.Context) {
 		Current:   p.sharing.lookUp,
 	}
 	sources.Applied, sources.Shapes = p.profile.AppliedShapes()
-	gpus, err := sources.Desired(p.roster.all())
+	gpus, err := sources.Desired(p.roster.All())
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if p.sharing.first("profile", text) && err != nil {
-		p.events.warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
+		p.events.Warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
 	}
 	p.desired.gpus = gpus
 }
@@ -79,20 +79,20 @@ func (p *plugin) readDesired(ctx context.Context) {
 // changes nothing.
 func (p *plugin) readConfig(ctx context.Context) {
 	d := &p.desired
-	now, err := d.configs.Read(p.node.labels())
+	now, err := d.configs.Read(p.node.Labels())
 	if err != nil {
 		if text := err.Error(); text != d.toldBad {
 			d.toldBad = text
-			p.events.warn(ctx, v1alpha1.EventBadSettings, fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
+			p.events.Warn(ctx, v1alpha1.EventBadSettings, fmt.Sprintf("The settings of this node's GPUs have an error, so those before stay: %v", err))
 		}
 		return
 	}
 	if d.toldBad != "" {
 		d.toldBad = ""
-		p.events.note(ctx, v1alpha1.EventSettingsGood, "The settings of this node's GPUs have no error any more")
+		p.events.Note(ctx, v1alpha1.EventSettingsGood, "The settings of this node's GPUs have no error any more")
 	}
 	if now != nil && now != d.config && len(now.Notes) > 0 {
-		p.events.note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
+		p.events.Note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
 	}
 	d.config, d.read = now, true
 }

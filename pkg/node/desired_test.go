@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 // A plugin whose node the controller has not looked at leaves GPUs shared as they are.
 func TestSharingStaysUntilTheControllerDecides(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.profile("{sharing: {replicas: 4}}")
 	_, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 250)
@@ -39,12 +40,12 @@ func TestSharingStaysUntilTheControllerDecides(t *testing.T) {
 // Where the API server does not know GPUNodes, the plugin publishes everything and serves
 // claims. Once their definition is there, it creates its own.
 func TestGPUNodesAreDefinedLater(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	var defined atomic.Bool
 	undefine(s.nodes, &defined)
 	k, _ := s.start()
 	awaitDevices(t, s.api, false, untainted)
-	k.works(allocate(t, s.api, "a", half0))
+	k.works(nodetest.Allocate(t, s.api, "a", half0))
 	defined.Store(true)
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
 // healthInterval is how often the health of all devices is sent. The kubelet
@@ -45,8 +46,8 @@ const daemonDied = "an MPS daemon that serves shares of this device has died and
 // The kubelet knows the health of a device and not that of a share of it, so the
 // message says whose share is meant.
 func (d *driver) health() kubeletplugin.DeviceHealthReport {
-	known := map[string]gpuState{}
-	for _, c := range d.gpus.list() {
+	known := map[string]inventory.GPU{}
+	for _, c := range d.gpus.List() {
 		known[c.PCIAddress] = c
 	}
 	var report kubeletplugin.DeviceHealthReport
@@ -85,12 +86,12 @@ func worse(a, b kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealth {
 
 // healthOf says how a device is that somebody holds. That its GPU cannot be
 // switched to it does not matter then.
-func (d *driver) healthOf(c *gpuState, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
-	if c.problem != "" {
-		return kubeletplugin.HealthStatusUnhealthy, "GPU " + c.Name() + ": " + c.problem
+func (d *driver) healthOf(c *inventory.GPU, claim ledger.ClaimRef, device *ledger.Device) (kubeletplugin.HealthStatus, string) {
+	if c.Problem != "" {
+		return kubeletplugin.HealthStatusUnhealthy, "GPU " + c.Name() + ": " + c.Problem
 	}
-	if gone, ok := c.lacks()[device.Name]; ok {
-		return kubeletplugin.HealthStatusUnhealthy, gone.reason
+	if gone, ok := c.Lacks()[device.Name]; ok {
+		return kubeletplugin.HealthStatusUnhealthy, gone.Reason
 	}
 	for _, o := range d.publisher.obstaclesOn(c.PCIAddress) {
 		if o.Placement == device.Placement.Base().Name() && o.Kind == gpu.ObstacleMissing {

@@ -21,16 +21,18 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
 // driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
 type driver struct {
 	claims    *claim.Manager
-	gpus      *gpus
+	gpus      *inventory.GPUs
 	publisher *publisher
-	metrics   *metrics
+	metrics   *telemetry.Metrics
 	daemons   *daemons
-	status    claimStatus
+	status    *telemetry.ClaimStatus
 	// uninstallation may keep new claims from being prepared; nil: nothing does.
 	uninstallation *uninstallation
 	// follow is told when claims have come or gone; nil: nobody wants to know.
@@ -84,7 +86,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	if err == nil {
 		record, err = d.claims.Prepare(klog.NewContext(ctx, logger), c)
 	}
-	d.metrics.operation("prepare", start, err)
+	d.metrics.Operation("prepare", start, err)
 	if err != nil {
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
@@ -92,7 +94,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 			d.stop(fmt.Errorf("the plugin starts again to get its CDI folder back: %w", err))
 		}
 		err = advise(err)
-		d.status.failed(ctx, c, err)
+		d.status.Failed(ctx, c, err)
 		return kubeletplugin.PrepareResult{Err: fmt.Errorf("prepare claim %s/%s: %w", c.Namespace, c.Name, err)}
 	}
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -107,7 +109,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		})
 		logger.Info("Prepared", "device", device.Key(), "uuid", device.UUID, "took", time.Since(start))
 	}
-	d.status.prepared(ctx, c, record)
+	d.status.Prepared(ctx, c, record)
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 
@@ -141,7 +143,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
 	start := time.Now()
 	err := d.claims.Unprepare(klog.NewContext(ctx, logger), ledger.ClaimRef{UID: c.UID, Namespace: c.Namespace, Name: c.Name})
-	d.metrics.operation("unprepare", start, err)
+	d.metrics.Operation("unprepare", start, err)
 	if err != nil {
 		logger.Error(err, "Unprepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
@@ -155,7 +157,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // who of another namespace is in the way. Users see the error itself.
 func (d *driver) tellDetail(ctx context.Context, err error) {
 	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
-		d.publisher.events.warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
+		d.publisher.events.Warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
 	}
 }
 
@@ -164,7 +166,7 @@ func (d *driver) tellDetail(ctx context.Context, err error) {
 func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
 	record, _ := d.claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
-		d.publisher.events.warnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
+		d.publisher.events.WarnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
 			fmt.Sprintf("The GPU of claim %s cannot be released, which is tried again: %v", record.Claim.Name, err))
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 func TestHandleError(t *testing.T) {
@@ -44,7 +46,7 @@ func TestHandleError(t *testing.T) {
 				return
 			}
 			require.NoError(t, ctx.Err(), "the plugin goes on")
-			awaitEvent(t, p.api, "PublishFailed", tt.event)
+			nodetest.AwaitEvent(t, p.api, "PublishFailed", tt.event)
 		})
 	}
 }
@@ -52,21 +54,21 @@ func TestHandleError(t *testing.T) {
 func TestHealth(t *testing.T) {
 	records, _, err := ledger.Open(t.TempDir())
 	require.NoError(t, err)
-	known := &gpus{}
-	known.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
-	known.update([]gpu.GPU{gpuAt("0000:01:00.0")}, map[string]string{"0000:02:00.0": "fell off the bus"}, nil)
+	known := &inventory.GPUs{}
+	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0")}, map[string]string{"0000:02:00.0": "fell off the bus"}, nil)
 	for i, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
-		r := preparedRecord("a", nil, heldDevice(gpuAt(address).Placements[0], "", false))
+		r := nodetest.PreparedRecord("a", nil, nodetest.HeldDevice(nodetest.GPUAt(address).Placements[0], "", false))
 		r.Claim.UID = types.UID("abc"[i : i+1])
 		require.NoError(t, records.Put(r))
 	}
-	amd := amdGPUAt("0000:05:00.0", "NPS1")
+	amd := nodetest.AMDGPUAt("0000:05:00.0", "NPS1")
 	for i, held := range amd.Placements[:3] {
-		r := preparedRecord("b", nil, heldDevice(held, "", false))
+		r := nodetest.PreparedRecord("b", nil, nodetest.HeldDevice(held, "", false))
 		r.Claim.UID = types.UID("xyz"[i : i+1])
 		require.NoError(t, records.Put(r))
 	}
-	known.update([]gpu.GPU{gpuAt("0000:01:00.0"), amdGPUAt("0000:05:00.0", "NPS4")}, map[string]string{"0000:02:00.0": "fell off the bus"},
+	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4")}, map[string]string{"0000:02:00.0": "fell off the bus"},
 		map[string][]gpu.Placement{amd.PCIAddress: amd.Placements[:3]})
 	publisher := &publisher{obstacles: map[string][]gpu.Obstacle{amd.PCIAddress: {
 		{Placement: amd.Placements[0].Name(), Kind: gpu.ObstacleBusy, Reason: "who holds it has no need of a switch"},
@@ -89,10 +91,10 @@ func TestHealth(t *testing.T) {
 
 // The kubelet reads the health of the devices that pods hold from a stream.
 func TestHealthStream(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	assert.Contains(t, k.services, "v1.DRAResourceHealth")
-	k.mustPrepare(allocate(t, m.api, "a", small0))
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
 	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
 	require.NoError(t, err)
 	answer, err := stream.Recv()
@@ -108,9 +110,9 @@ func TestHealthStream(t *testing.T) {
 
 // A batch is prepared at once; one bad claim does not spoil the others.
 func TestBatchOfClaims(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	good, bad, other := allocate(t, m.api, "good", small0), allocate(t, m.api, "bad", card0+"-mig-9g-90gb-0"), allocate(t, m.api, "other", card1)
+	good, bad, other := nodetest.Allocate(t, m.api, "good", small0), nodetest.Allocate(t, m.api, "bad", card0+"-mig-9g-90gb-0"), nodetest.Allocate(t, m.api, "other", card1)
 	answers := k.prepare(good, bad, other)
 	assert.Empty(t, answers["good"].Error)
 	assert.Contains(t, answers["bad"].Error, "does not exist")

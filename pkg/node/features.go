@@ -12,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
 // features is what the cluster's API server keeps of what we publish. A server
@@ -31,7 +32,7 @@ type features struct {
 // there must be no moment at which partitions without counters can be allocated,
 // or a share as if it were all of its GPU.
 func detectFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
 	counters, err := dryRun(ctx, client, node, resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{
 		Name:     "probe",

@@ -205,7 +205,7 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	f.reported, f.reportedAt = nil, time.Time{} // a new one knows nothing
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err = f.nodes.Create(ctx, newGPUNode(f.node.first), metav1.CreateOptions{FieldManager: fieldManager})
+	_, err = f.nodes.Create(ctx, newGPUNode(f.node.First), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
 		f.publisher.setOrder(ctx, taintOrder{}) // there was none, so nothing orders taints
@@ -352,7 +352,7 @@ func (f *follower) tellRestored(ctx context.Context, err error) {
 	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.Config.restorePause, firstRestore)), lastRestore)
 	f.restoreAgain = time.Now().Add(f.restorePause)
 	if known := f.notRestored; known == nil || known.Error() != err.Error() {
-		f.events.warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
+		f.events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
 	}
 	f.notRestored = err
 }
@@ -360,7 +360,7 @@ func (f *follower) tellRestored(ctx context.Context, err error) {
 // loads identifies the GPUs that are there, and the loads of their drivers.
 func (f *follower) loads() string {
 	text := ""
-	for _, g := range f.roster.answering() {
+	for _, g := range f.roster.Answering() {
 		text += g.PCIAddress + " " + f.hardware.LoadID(g.PCIAddress) + "\n"
 	}
 	return text

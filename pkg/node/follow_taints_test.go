@@ -23,6 +23,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -71,7 +73,7 @@ func onSliceWrite(api *fake.Clientset, see func(*resourceapi.ResourceSlice) erro
 // A whole switch: the plan names the GPUs, the taints stand before the second plan is
 // made, and they go with the end of the switch.
 func TestTaintsOfASwitch(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.taintSettle = 300 * time.Millisecond
 	// The report never claims taints that the API server does not have.
 	s.onReport = func(r *v1alpha1.NodeReport) {
@@ -95,7 +97,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 	})
 	k, _ := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	a := allocate(t, s.api, "a", small0)
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	whole := snapshot(t, "whole", wholeOnly)
 	task := s.ask(v1alpha1.Planning, nothing, whole)
@@ -130,7 +132,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 
 	// What comes to the GPU before the taints have had their effect is in the plan of the
 	// next order.
-	b := allocate(t, s.api, "b", strings.Replace(small0, card0, card1, 1))
+	b := nodetest.Allocate(t, s.api, "b", strings.Replace(small0, card0, card1, 1))
 	k.mustPrepare(b)
 	next := sw.DeepCopy()
 	next.Order, next.GPUs, next.Shrinking = 2, []string{card0, card1}, nil
@@ -154,7 +156,7 @@ func TestTaintsOfASwitch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		tainted, free := taintedOn(t, s.machine, card0, "whole")
 		return len(tainted) == 0 && len(free) > 0
-	}, patience, tick, "the taints stay")
+	}, nodetest.Patience, nodetest.Tick, "the taints stay")
 	s.await("the taints are still reported", func(r *v1alpha1.NodeReport) bool { return r.Taints == nil })
 }
 
@@ -169,8 +171,8 @@ func (s *steered) putOrder(sw *v1alpha1.Switch) *v1alpha1.Task {
 
 // While the API server refuses the slices there is no answer and no report of taints.
 func TestTaintsThatAreNotAccepted(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
-	s.config.taintSettle = tick
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	s.config.taintSettle = nodetest.Tick
 	var refuse atomic.Bool
 	var refused atomic.Int32
 	onSliceWrite(s.api, func(*resourceapi.ResourceSlice) error {
@@ -192,8 +194,8 @@ func TestTaintsThatAreNotAccepted(t *testing.T) {
 	}
 	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}}
 	s.order(v1alpha1.Tainted, sw)
-	require.Eventually(t, func() bool { return refused.Load() > 1 }, patience, tick)
-	awaitEvent(t, s.api, "PublishFailed", "no way")
+	require.Eventually(t, func() bool { return refused.Load() > 1 }, nodetest.Patience, nodetest.Tick)
+	nodetest.AwaitEvent(t, s.api, "PublishFailed", "no way")
 	refuse.Store(false)
 	task := s.putOrder(sw)
 	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
@@ -202,8 +204,8 @@ func TestTaintsThatAreNotAccepted(t *testing.T) {
 // A profile that is edited in the middle of a drain keeps the taints, and so does a
 // restart of the plugin; without a switch a plugin that comes back removes them.
 func TestTaintsOverEditAndRestart(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
-	s.config.taintSettle = tick
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	s.config.taintSettle = nodetest.Tick
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
@@ -229,7 +231,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		tainted, _ := taintedOn(t, s.machine, card0, "other")
 		return len(tainted) == all
-	}, patience, tick, "the value is that of the new profile")
+	}, nodetest.Patience, nodetest.Tick, "the value is that of the new profile")
 	s.await("the taints of the new switch are not reported", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Switch == "2" })
 
 	// One that does not fit taints all devices of the GPUs that would shrink.
@@ -239,7 +241,7 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, free := taintedOn(t, s.machine, card1, "unfit")
 		return len(free) == 0
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 	s.put(v1alpha1.Planning, edited)
 
 	stop()
@@ -249,11 +251,11 @@ func TestTaintsOverEditAndRestart(t *testing.T) {
 	_, stop = s.start()
 	s.order(v1alpha1.Draining, edited.DeepCopy())
 	s.await("not reported after a restart", func(r *v1alpha1.NodeReport) bool { return r.Taints != nil && r.Taints.Switch == "2" })
-	assert.Zero(t, sliceWrites(s.api), "nothing has changed")
+	assert.Zero(t, nodetest.SliceWrites(s.api), "nothing has changed")
 
 	// The GPUNode cannot be read: what is published stays.
 	stop()
-	s.config.orderPatience = tick
+	s.config.orderPatience = nodetest.Tick
 	var unreadable atomic.Bool
 	unreadable.Store(true)
 	s.nodes.PrependReactor("*", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -289,14 +291,14 @@ func dropTaints(api *fake.Clientset) {
 // Where the API server drops taints, the devices that no claim holds are not published
 // while a switch orders taints.
 func TestSwitchWithoutDeviceTaints(t *testing.T) {
-	api := newAPI()
+	api := nodetest.NewAPI()
 	dropTaints(api)
 	s := steer(newMachine(t, api))
-	s.config.taintSettle = tick
+	s.config.taintSettle = nodetest.Tick
 	k, _ := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	assert.Contains(t, awaitEvent(t, api, "TaintsNotPublished", ""), "DRADeviceTaints is off")
-	a := allocate(t, s.api, "a", small0)
+	assert.Contains(t, nodetest.AwaitEvent(t, api, "TaintsNotPublished", ""), "DRADeviceTaints is off")
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}}
 	task := s.put(v1alpha1.Tainted, sw)
@@ -310,19 +312,19 @@ func TestSwitchWithoutDeviceTaints(t *testing.T) {
 	assert.NotContains(t, strings.Join(names, " "), "-mig-")
 
 	require.Empty(t, k.unprepare(a))
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, patience, tick, "what was released can be allocated again")
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, nodetest.Patience, nodetest.Tick, "what was released can be allocated again")
 	s.order(v1alpha1.Idle, nil)
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick)
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, nodetest.Patience, nodetest.Tick)
 }
 
 // A claim that tolerates the taint would get a free device of a GPU that is drained. So the
 // controller can order that there are none.
 func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
-	s.config.taintSettle = tick
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	s.config.taintSettle = nodetest.Tick
 	k, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	a := allocate(t, s.api, "a", small0)
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	sw := &v1alpha1.Switch{ID: "1", From: nothing, To: snapshot(t, "whole", wholeOnly), Order: 1, GPUs: []string{card0}, Shrinking: []string{card1}, Withhold: true}
 	task := s.put(v1alpha1.Tainted, sw)
@@ -333,17 +335,17 @@ func TestFreeDevicesOfADrainedGPUAreWithheld(t *testing.T) {
 	assert.Contains(t, strings.Join(deviceNames(devicesOn(t, s.machine, card1)), " "), "-mig-", "the taint is enough for a GPU that is not drained")
 
 	require.Empty(t, k.unprepare(a))
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, patience, tick, "what was released can be allocated again")
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 0 }, nodetest.Patience, nodetest.Tick, "what was released can be allocated again")
 	stop()
 	s.start()
 	assert.Empty(t, devicesOn(t, s.machine, card0))
 	s.order(v1alpha1.Idle, nil)
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick)
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, nodetest.Patience, nodetest.Tick)
 }
 
 // A gate that is turned off later is noticed when slices lose their taints.
 func TestTaintsAreDroppedLater(t *testing.T) {
-	api := newAPI()
+	api := nodetest.NewAPI()
 	var off atomic.Bool
 	onSliceWrite(api, func(slice *resourceapi.ResourceSlice) error {
 		for i := range slice.Spec.Devices {
@@ -356,27 +358,27 @@ func TestTaintsAreDroppedLater(t *testing.T) {
 	m := newMachine(t, api)
 	k, _ := m.start()
 	awaitDevices(t, api, false, untainted)
-	a := allocate(t, api, "a", small0)
+	a := nodetest.Allocate(t, api, "a", small0)
 	k.mustPrepare(a)
 	off.Store(true)
 	setAllocatable(t, api, "8") // another owner, whose taint is dropped
-	awaitEvent(t, api, "TaintsNotPublished", "")
+	nodetest.AwaitEvent(t, api, "TaintsNotPublished", "")
 	require.Eventually(t, func() bool {
-		devices := published(t, api)
+		devices := nodetest.Published(t, api)
 		return len(devices) == 1 && devices[0].Name == small0
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 	require.Empty(t, k.unprepare(a))
-	require.Eventually(t, func() bool { return len(published(t, api)) == 0 }, patience, tick, "what was released can be allocated again")
+	require.Eventually(t, func() bool { return len(nodetest.Published(t, api)) == 0 }, nodetest.Patience, nodetest.Tick, "what was released can be allocated again")
 }
 
 // A claim that was allocated before its device was taken away, and is prepared
 // afterwards, is refused with the reason, and changes nothing.
 func TestClaimOfADeviceThatWasTakenAway(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.LookInterval = time.Hour
 	k, _ := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	late := allocate(t, s.api, "late", small0)
+	late := nodetest.Allocate(t, s.api, "late", small0)
 	// The plugin cannot look at the GPUs after it has changed them.
 	s.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetName", GPU: "*", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
 	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "whole", wholeOnly))
@@ -398,8 +400,8 @@ func TestPreparable(t *testing.T) {
 	require.NoError(t, err)
 	records, _, err := ledger.Open(filepath.Join(dir, "claims"))
 	require.NoError(t, err)
-	p := &plugin{gpus: &gpus{}, profile: profile, claims: claim.NewManager(claim.Config{Ledger: records})}
-	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
+	p := &plugin{gpus: &inventory.GPUs{}, profile: profile, claims: claim.NewManager(claim.Config{Ledger: records})}
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	names := func() (all []string) {
 		for _, g := range p.preparable() {
 			for _, placement := range g.Placements {
@@ -408,7 +410,7 @@ func TestPreparable(t *testing.T) {
 		}
 		return all
 	}
-	small := gpuAt("0000:01:00.0").Placements[0]
+	small := nodetest.GPUAt("0000:01:00.0").Placements[0]
 	require.Equal(t, gpu.TypeMIG, small.Type)
 	other := strings.Replace(small.Name(), "-01-", "-02-", 1)
 	assert.NotContains(t, names(), small.Name())
@@ -419,5 +421,5 @@ func TestPreparable(t *testing.T) {
 		Devices: []ledger.Device{{Name: small.Name(), Placement: small}},
 	}))
 	assert.Contains(t, names(), small.Name())
-	assert.Len(t, p.gpus.gpus()[0].Placements, len(gpuAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
+	assert.Len(t, p.gpus.Now()[0].Placements, len(nodetest.GPUAt("0000:01:00.0").Placements), "what is known of the GPU is not changed")
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
@@ -55,7 +56,7 @@ func steer(m *machine) *steered {
 	// The chart lets the plugin list, watch, create and report.
 	for _, verb := range []string{"get", "update", "delete"} {
 		s.nodes.PrependReactor(verb, "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), nodeName, errors.New("no RBAC rule"))
+			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), nodetest.NodeName, errors.New("no RBAC rule"))
 		})
 	}
 	m.config.GPUNodes = s.nodes.GPUNodes()
@@ -101,7 +102,7 @@ func (s *steered) update(node *v1alpha1.GPUNode) error {
 }
 
 func (s *steered) get() (*v1alpha1.GPUNode, error) {
-	object, err := s.nodes.Tracker.Get(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodeName)
+	object, err := s.nodes.Tracker.Get(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alph
 	require.Eventually(s.t, func() bool {
 		last, _ = s.get()
 		return last != nil && last.Status.Node != nil && ok(last.Status.Node)
-	}, patience, tick, what)
+	}, nodetest.Patience, nodetest.Tick, what)
 	return last.Status.Node
 }
 
@@ -165,13 +166,13 @@ var nothing = v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault}
 
 // The plugin makes its GPUNode, which goes with the node, and says how the node is.
 func TestReportInGPUNode(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
 	report := s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	node, err := s.get()
 	require.NoError(t, err)
 	require.Len(t, node.OwnerReferences, 1)
-	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.OwnerReferences[0].UID}, node.OwnerReferences[0])
+	assert.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: nodetest.NodeName, UID: node.OwnerReferences[0].UID}, node.OwnerReferences[0])
 	assert.NotEmpty(t, report.BootID)
 	assert.Empty(t, report.Applied)
 	require.Len(t, report.GPUs, 2)
@@ -181,7 +182,7 @@ func TestReportInGPUNode(t *testing.T) {
 
 	s.last = 41
 	s.ask(v1alpha1.Planning, nothing, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]")) // reports come at once now
-	a := allocate(t, s.api, "a", small0)
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	report = s.await("what is held is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && r.Free == r.Count-1 })
 	assert.Equal(t, []string{small0}, report.GPUs[0].Held)
@@ -217,7 +218,7 @@ func deviceNames(devices []resourceapi.Device) []string {
 // The GPUs are cut as a static profile wants it; claims get what is there, and leave
 // it; a restart of the plugin and of the machine change nothing; and it goes back.
 func TestStaticProfile(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
@@ -234,33 +235,33 @@ func TestStaticProfile(t *testing.T) {
 		node, err := s.get()
 		return err == nil && len(devices) == 7 && node.Status.Node.Applied == sevens.Hash && node.Status.Node.GPUs[0].Slice == publish.Digest(devices)
 	}
-	require.Eventually(t, published, patience, tick, "the slices have not what the report says")
+	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "the slices have not what the report says")
 
-	a := allocate(t, s.api, "a", small0)
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	require.Empty(t, k.unprepare(a))
 	assert.Len(t, s.partitions(), 14)
 
 	stop()
 	k, _ = s.start()
-	require.Eventually(t, published, patience, tick, "a restart changes what is published")
+	require.Eventually(t, published, nodetest.Patience, nodetest.Tick, "a restart changes what is published")
 	k.mustPrepare(a)
 	require.Empty(t, k.unprepare(a))
 
 	task = s.ask(v1alpha1.Applying, sevens, snapshot(t, "dynamic", "[{mig: {mode: Dynamic}}]"))
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	assert.Empty(t, s.partitions())
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, patience, tick, "not all is offered again")
-	k.works(allocate(t, s.api, "b", card0))
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) > 20 }, nodetest.Patience, nodetest.Tick, "not all is offered again")
+	k.works(nodetest.Allocate(t, s.api, "b", card0))
 }
 
 // What a claim holds stays published, and is given to nobody else, until it is
 // released.
 func TestNoLongerOffered(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	k, _ := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	a := allocate(t, s.api, "a", small0)
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	halves := snapshot(t, "halves", "[{mig: {mode: Dynamic, profiles: [3g.40gb]}}]")
 	task := s.ask(v1alpha1.Planning, nothing, halves)
@@ -278,19 +279,19 @@ func TestNoLongerOffered(t *testing.T) {
 			}
 		}
 		return true
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 	report := s.await("that it waits is not said", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending != "" })
 	assert.Contains(t, report.GPUs[0].Pending, small0+" is not offered any more when it is released")
 	require.Empty(t, k.unprepare(a))
 	require.Eventually(t, func() bool {
 		names := strings.Join(deviceNames(devicesOn(t, s.machine, card0)), " ")
 		return !strings.Contains(names, "1g-10gb") && strings.Contains(names, half0)
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 }
 
 // A profile that does not fit is refused before anything is touched.
 func TestProfileDoesNotFit(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	task := s.ask(v1alpha1.Planning, nothing, snapshot(t, "cut", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 8}]}}]"))
@@ -301,7 +302,7 @@ func TestProfileDoesNotFit(t *testing.T) {
 
 // How the GPUs are shared comes with the profile.
 func TestSharingOfProfile(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "four", "[{sharing: {replicas: 4}}]"))
@@ -314,13 +315,13 @@ func TestSharingOfProfile(t *testing.T) {
 			}
 		}
 		return false
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 }
 
 // A GPU that changes its MIG mode by a reset only, which is refused: the node is
 // rebooted where the profile allows it, and the switch is finished then.
 func TestRebootForProfile(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.write("inventories/two.yaml", strings.Replace(twoGPUs, "H100-80GB", "A100-80GB", 1))
 	s := steer(m)
 	s.start()
@@ -345,7 +346,7 @@ func TestRebootForProfile(t *testing.T) {
 
 // A GPU that fails after every boot: the node is not rebooted for ever.
 func TestRebootsForOneProfileAreLimited(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.write("inventories/two.yaml", strings.Replace(twoGPUs, "H100-80GB", "A100-80GB", 1))
 	s := steer(m)
 	s.start()
@@ -388,7 +389,7 @@ func TestGPUNodeWhileUninstalling(t *testing.T) {
 	order(t, s.api, "uninstalling", "false", "1")
 	awaitNoSlices(t, s.api)
 	uninstalling.Store(true)
-	require.NoError(t, s.nodes.Tracker.Delete(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodeName))
+	require.NoError(t, s.nodes.Tracker.Delete(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName))
 	assert.False(t, meanwhile.Load())
 	uninstalling.Store(false)
 	order(t, s.api, "cancelled", "false", "2")
@@ -415,13 +416,13 @@ func TestStaticProfileWhileUninstalling(t *testing.T) {
 	task = s.ask(v1alpha1.Applying, sevens, sevens)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	require.Len(t, s.partitions(), 14)
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 7 }, patience, tick, "they are not given out again")
+	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 7 }, nodetest.Patience, nodetest.Tick, "they are not given out again")
 
 	// By force, what a claim holds stays, and goes with it.
-	a := allocate(t, s.api, "a", small0)
+	a := nodetest.Allocate(t, s.api, "a", small0)
 	k.mustPrepare(a)
 	order(t, s.api, "uninstalling", "false", "3")
-	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
+	nodetest.AwaitEvent(t, s.api, "Uninstalling", "withdrawn")
 	assert.Len(t, s.partitions(), 14, "nothing is removed while a claim holds something")
 	order(t, s.api, "uninstalling", "true", "4")
 	awaitNoSlices(t, s.api)
@@ -442,8 +443,8 @@ func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
 	inUse := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)}}}
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
 	order(t, s.api, "uninstalling", "false", "1")
-	awaitEvent(t, s.api, "Uninstalling", "withdrawn")
-	assert.Len(t, slicesOf(t, s.api, gpu.DriverName), slicesOfTwoGPUs)
+	nodetest.AwaitEvent(t, s.api, "Uninstalling", "withdrawn")
+	assert.Len(t, nodetest.SlicesOf(t, s.api, gpu.DriverName), slicesOfTwoGPUs)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	awaitNoSlices(t, s.api)
 	assert.Empty(t, s.partitions())

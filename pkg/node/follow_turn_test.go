@@ -15,6 +15,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -47,7 +49,7 @@ func (s *steered) other() (second *steered, writes *atomic.Int64) {
 // newer one touches the GPUs or the report: it does not put back what is about to
 // change, and goes on where the older one ended.
 func TestOnePluginFollows(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.PodUID = "first"
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
@@ -58,15 +60,15 @@ func TestOnePluginFollows(t *testing.T) {
 	k, _ := second.start()
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(second.nodes.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "watch" })
-	}, patience, tick, "the second does not watch the GPUNode")
+	}, nodetest.Patience, nodetest.Tick, "the second does not watch the GPUNode")
 	halves := snapshot(t, "halves", "[{mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]")
 	task := s.ask(v1alpha1.Applying, sevens, halves)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
 	assert.Len(t, s.partitions(), 4)
 
 	// The newer one serves the kubelet, and the older one says so.
-	a := allocate(t, s.api, "a", half0)
-	require.Eventually(t, func() bool { return k.prepare(a)[string(a.UID)].Error == "" }, patience, tick, "it does not see what the older one has changed")
+	a := nodetest.Allocate(t, s.api, "a", half0)
+	require.Eventually(t, func() bool { return k.prepare(a)[string(a.UID)].Error == "" }, nodetest.Patience, nodetest.Tick, "it does not see what the older one has changed")
 	s.await("what the newer one has prepared is not reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 1 && len(r.GPUs[0].Held) == 1 })
 	require.Empty(t, k.unprepare(a))
 	s.await("what the newer one has released is reported", func(r *v1alpha1.NodeReport) bool { return r.Held == 0 })
@@ -82,7 +84,7 @@ func TestOnePluginFollows(t *testing.T) {
 
 // What could not be put back after a reboot is tried again, although nobody asks for it.
 func TestRestoredLater(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.config.restorePause = 100 * time.Millisecond
 	_, stop := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
@@ -97,13 +99,13 @@ func TestRestoredLater(t *testing.T) {
 	assert.Contains(t, report.GPUs[0].Pending, "it is not as the profile wants it, which is tried again: make partition "+card0)
 	assert.Empty(t, report.GPUs[1].Pending)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
-	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, patience, tick, "nobody puts them back")
+	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, nodetest.Patience, nodetest.Tick, "nobody puts them back")
 	s.await("it is said still", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending == "" })
 }
 
 // A GPUNode that somebody has deleted and made anew gets the report, too.
 func TestReportInAnotherGPUNode(t *testing.T) {
-	s := steer(newMachine(t, newAPI()))
+	s := steer(newMachine(t, nodetest.NewAPI()))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	node, err := s.get()
@@ -116,14 +118,14 @@ func TestReportInAnotherGPUNode(t *testing.T) {
 // While GPUs are changed, which may take minutes, who looks does not wait: it still
 // looks after daemons.
 func TestNobodyWaitsForAChange(t *testing.T) {
-	p := &plugin{publisher: &publisher{gpus: &gpus{}}}
+	p := &plugin{publisher: &publisher{gpus: &inventory.GPUs{}}}
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	done := make(chan struct{})
 	go func() { defer close(done); p.lookAtAll(t.Context()) }()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(nodetest.Patience):
 		t.Fatal("it waits")
 	}
 }

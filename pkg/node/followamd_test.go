@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
 
@@ -15,7 +16,7 @@ const cpxNPS4 = "[{gpus: {vendor: amd}, amd: {computePartition: CPX, memoryParti
 
 // steerAMD is a machine with AMD GPUs whose memory mode may be changed.
 func steerAMD(t *testing.T) *steered {
-	s := steer(newAMDMachine(t, newAPI()))
+	s := steer(newAMDMachine(t, nodetest.NewAPI()))
 	s.config.MemoryModes, s.simulated.AMD.MemoryModes = true, true
 	return s
 }
@@ -48,15 +49,15 @@ func TestMemoryModeOfProfile(t *testing.T) {
 		}
 		return len(devices) == 8
 	}
-	require.Eventually(t, nps4, patience, tick, "the partitions of the new modes are not published")
+	require.Eventually(t, nps4, nodetest.Patience, nodetest.Tick, "the partitions of the new modes are not published")
 	assert.Equal(t, "CPX NPS4", s.modes())
-	k.works(allocate(t, s.api, "a", cpx3))
+	k.works(nodetest.Allocate(t, s.api, "a", cpx3))
 
 	stop()
 	require.NoError(t, amdgpu.Reboot(s.simulated.Root))
 	k, _ = s.start()
-	require.Eventually(t, nps4, patience, tick, "a reboot has lost the modes")
-	k.works(allocate(t, s.api, "b", cpx3))
+	require.Eventually(t, nps4, nodetest.Patience, nodetest.Tick, "a reboot has lost the modes")
+	k.works(nodetest.Allocate(t, s.api, "b", cpx3))
 
 	task = s.ask(v1alpha1.RollingBack, snapshot(t, "spx-nps1", "[{amd: {computePartition: SPX, memoryPartition: NPS1}}]"), to)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
@@ -64,7 +65,7 @@ func TestMemoryModeOfProfile(t *testing.T) {
 		devices := devicesOn(t, s.machine, amdCard0)
 		names := strings.Join(deviceNames(devices), " ")
 		return strings.HasPrefix(names, amdCard0) && !strings.Contains(names, "-cpx-")
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 }
 
 // The driver keeps the old memory mode without a word: that is noticed, and what was
@@ -83,13 +84,13 @@ func TestMemoryModeLost(t *testing.T) {
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		return len(devices) > 8 && untainted(devices[0])
-	}, patience, tick)
-	k.works(allocate(t, s.api, "a", amdCard0))
+	}, nodetest.Patience, nodetest.Tick)
+	k.works(nodetest.Allocate(t, s.api, "a", amdCard0))
 }
 
 // Without the privilege nothing is loaded anew, and the profile is refused.
 func TestMemoryModeNotAllowed(t *testing.T) {
-	s := steer(newAMDMachine(t, newAPI()))
+	s := steer(newAMDMachine(t, nodetest.NewAPI()))
 	s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
 	task := s.ask(v1alpha1.Planning, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
@@ -102,7 +103,7 @@ func TestClaimInTheWayOfProfile(t *testing.T) {
 	s := steerAMD(t)
 	k, _ := s.start()
 	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	a := allocate(t, s.api, "a", amdCard0)
+	a := nodetest.Allocate(t, s.api, "a", amdCard0)
 	k.mustPrepare(a)
 	task := s.ask(v1alpha1.Applying, nothing, snapshot(t, "cpx-nps4", cpxNPS4))
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
@@ -130,8 +131,8 @@ func TestDriverLeftOut(t *testing.T) {
 	require.Eventually(t, func() bool {
 		devices := devicesOn(t, s.machine, amdCard0)
 		return len(devices) > 0 && untainted(devices[0])
-	}, patience, tick, "the GPUs do not come back")
+	}, nodetest.Patience, nodetest.Tick, "the GPUs do not come back")
 	task = s.ask(v1alpha1.RollingBack, nothing, to)
 	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	k.works(allocate(t, s.api, "a", amdCard0))
+	k.works(nodetest.Allocate(t, s.api, "a", amdCard0))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
 // fieldManager owns, of a GPUNode, what the plugin reports.
@@ -34,7 +35,7 @@ func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
 // watchGPUNode has the GPUNode of one node.
 func watchGPUNode(nodes client.GPUNodes, name string) cache.SharedIndexInformer {
 	informer := cache.NewSharedIndexInformer(client.ListWatch(nodes, name), &v1alpha1.GPUNode{}, 0, nil)
-	_ = informer.SetTransform(withoutBulk) // it fails only once the informer runs
+	_ = informer.SetTransform(nodewatch.WithoutBulk) // it fails only once the informer runs
 	return informer
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
@@ -34,9 +35,9 @@ type handing struct {
 
 func newHanding(t *testing.T) *handing {
 	t.Helper()
-	h := &handing{t: t, api: newAPI()}
+	h := &handing{t: t, api: nodetest.NewAPI()}
 	var controller *resourceslice.Controller
-	h.handover = &handover{node: nodeName, patience: time.Minute, failed: func(_ context.Context, err error) { assert.NoError(t, err) }}
+	h.handover = &handover{node: nodetest.NodeName, patience: time.Minute, failed: func(_ context.Context, err error) { assert.NoError(t, err) }}
 	h.send = func(_ context.Context, r resourceslice.DriverResources) error {
 		if controller != nil {
 			controller.Update(&r)
@@ -45,7 +46,7 @@ func newHanding(t *testing.T) *handing {
 		var err error
 		controller, err = resourceslice.StartController(t.Context(), resourceslice.Options{
 			DriverName: gpu.DriverName, KubeClient: observed{h.api, h.observe}, Resources: &r,
-			Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: "node-uid"},
+			Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: nodetest.NodeName, UID: "node-uid"},
 		})
 		if err == nil {
 			t.Cleanup(controller.Stop)
@@ -59,7 +60,7 @@ func newHanding(t *testing.T) *handing {
 // observe looks at the pool after each write, as a scheduler would see it.
 func (h *handing) observe(ctx context.Context, s *resourceapi.ResourceSlice) {
 	h.mu.Lock()
-	if h.watch && publish.DigestsOf(nodeName, h.slices()) == nil {
+	if h.watch && publish.DigestsOf(nodetest.NodeName, h.slices()) == nil {
 		h.incomplete = true
 	}
 	h.mu.Unlock()
@@ -76,20 +77,20 @@ func (h *handing) slices() []resourceapi.ResourceSlice {
 // it took and whether the pool was incomplete meanwhile.
 func (h *handing) costs(gpus []publish.GPU) (int, bool) {
 	h.t.Helper()
-	resources, errs := publish.Resources(nodeName, gpus)
+	resources, errs := publish.Resources(nodetest.NodeName, gpus)
 	require.Empty(h.t, errs)
-	before := sliceWrites(h.api)
+	before := nodetest.SliceWrites(h.api)
 	require.NoError(h.t, h.give(h.t.Context(), resources))
-	want := publish.DigestsOfResources(nodeName, resources)
+	want := publish.DigestsOfResources(nodetest.NodeName, resources)
 	if len(gpus) == 0 {
 		want = nil
 	}
-	require.Eventually(h.t, func() bool { return assert.ObjectsAreEqual(want, publish.DigestsOf(nodeName, h.slices())) }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(h.t, func() bool { return assert.ObjectsAreEqual(want, publish.DigestsOf(nodetest.NodeName, h.slices())) }, 20*time.Second, 5*time.Millisecond)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	incomplete := h.incomplete
 	h.incomplete = false
-	return sliceWrites(h.api) - before, incomplete
+	return nodetest.SliceWrites(h.api) - before, incomplete
 }
 
 func (h *handing) observeCompleteness() {
@@ -105,7 +106,7 @@ func TestWritesOfAHandover(t *testing.T) {
 	h := newHanding(t)
 	gpus := make([]publish.GPU, 8)
 	for i := range gpus {
-		gpus[i].GPU = gpuAt(fmt.Sprintf("0000:%02x:00.0", i+1))
+		gpus[i].GPU = nodetest.GPUAt(fmt.Sprintf("0000:%02x:00.0", i+1))
 	}
 	writes, _ := h.costs(gpus)
 	assert.EqualValues(t, 9, writes, "the first publication")
@@ -136,7 +137,7 @@ func TestWritesOfAHandover(t *testing.T) {
 	assert.EqualValues(t, 9, writes, "counters and devices of one GPU")
 	assert.True(t, incomplete)
 
-	more := gpuAt("0000:0a:00.0")
+	more := nodetest.GPUAt("0000:0a:00.0")
 	writes, _ = h.costs(append(gpus, publish.GPU{GPU: more}))
 	assert.EqualValues(t, 11, writes, "a ninth GPU")
 	writes, _ = h.costs(nil)
@@ -147,29 +148,29 @@ func TestWritesOfAHandover(t *testing.T) {
 // no use for.
 func TestHandoverFollowsTheTarget(t *testing.T) {
 	var sent []resourceslice.DriverResources
-	h := &handover{node: nodeName, patience: time.Minute, send: func(_ context.Context, r resourceslice.DriverResources) error {
+	h := &handover{node: nodetest.NodeName, patience: time.Minute, send: func(_ context.Context, r resourceslice.DriverResources) error {
 		sent = append(sent, r)
 		return nil
 	}}
 	target := func(taints ...string) resourceslice.DriverResources {
 		var gpus []publish.GPU
 		for i, value := range taints {
-			c := publish.GPU{GPU: gpuAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
+			c := publish.GPU{GPU: nodetest.GPUAt(fmt.Sprintf("0000:%02x:00.0", i+1))}
 			c.Taints = []resourceapi.DeviceTaint{{Key: "k", Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 			gpus = append(gpus, c)
 		}
-		r, errs := publish.Resources(nodeName, gpus)
+		r, errs := publish.Resources(nodetest.NodeName, gpus)
 		require.Empty(t, errs)
 		return r
 	}
 	state := func() (taints string) {
-		for _, s := range sent[len(sent)-1].Pools[nodeName].Slices[1:] {
+		for _, s := range sent[len(sent)-1].Pools[nodetest.NodeName].Slices[1:] {
 			taints += s.Devices[0].Taints[0].Value
 		}
 		return taints
 	}
 	storedNow := func(i int) {
-		h.stored(t.Context(), &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: sent[len(sent)-1].Pools[nodeName].Slices[i].Devices}})
+		h.stored(t.Context(), &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: sent[len(sent)-1].Pools[nodetest.NodeName].Slices[i].Devices}})
 	}
 	require.NoError(t, h.give(t.Context(), target("a", "a", "a")))
 	assert.Equal(t, "aaa", state(), "all at once at first")
@@ -190,24 +191,24 @@ func TestHandoverFollowsTheTarget(t *testing.T) {
 func TestHandoverLosesPatience(t *testing.T) {
 	var mu sync.Mutex
 	var last resourceslice.DriverResources
-	h := &handover{node: nodeName, patience: time.Millisecond, send: func(_ context.Context, r resourceslice.DriverResources) error {
+	h := &handover{node: nodetest.NodeName, patience: time.Millisecond, send: func(_ context.Context, r resourceslice.DriverResources) error {
 		mu.Lock()
 		defer mu.Unlock()
 		last = r
 		return nil
 	}}
-	gpus := []publish.GPU{{GPU: gpuAt("0000:01:00.0")}, {GPU: gpuAt("0000:02:00.0")}}
-	first, _ := publish.Resources(nodeName, gpus)
+	gpus := []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0")}}
+	first, _ := publish.Resources(nodetest.NodeName, gpus)
 	require.NoError(t, h.give(t.Context(), first))
 	for i := range gpus {
 		gpus[i].Withheld = true
 	}
-	second, _ := publish.Resources(nodeName, gpus)
+	second, _ := publish.Resources(nodetest.NodeName, gpus)
 	require.NoError(t, h.give(t.Context(), second))
 	assert.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(last.Pools[nodeName].Slices[2].Devices) == 0
+		return len(last.Pools[nodetest.NodeName].Slices[2].Devices) == 0
 	}, 20*time.Second, time.Millisecond)
 	h.stop()
 }

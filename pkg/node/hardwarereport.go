@@ -105,11 +105,11 @@ func (p *plugin) hardwareReport(ctx context.Context) hardwareReport {
 			held[d.Placement.GPU] = append(held[d.Placement.GPU], deviceReport{Name: d.Name, UUID: d.UUID, Owner: nameOf(&r) + p.partOf(r.Claim, d)})
 		}
 	}
-	gpus := p.gpus.list()
+	gpus := p.gpus.List()
 	report := hardwareReport{GPUs: make([]gpuReport, len(gpus))}
 	var wg sync.WaitGroup
 	for i, g := range gpus {
-		report.GPUs[i] = gpuReport{Name: g.Name(), Problem: g.problem, Devices: held[g.PCIAddress]}
+		report.GPUs[i] = gpuReport{Name: g.Name(), Problem: g.Problem, Devices: held[g.PCIAddress]}
 		wg.Go(func() { p.ask(ctx, g.PCIAddress, &report.GPUs[i]) })
 	}
 	wg.Wait()

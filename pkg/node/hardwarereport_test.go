@@ -9,12 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 func TestPrintHardware(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	k.mustPrepare(allocate(t, m.api, "a", small0))
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
 	m.makeForeign(half0)
 
 	var text bytes.Buffer

@@ -2,12 +2,8 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,114 +13,26 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
-	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
-// troubles are the fatal events of the GPUs. They are kept in a file: the driver
-// reports an error once, and a restart of the plugin does not repair a GPU. A GPU is
-// unhealthy until each of its events is over, because they end in different ways.
-type troubles struct {
-	path string
-	// mu protects the events and the file.
-	mu     sync.Mutex
-	events []gpu.HealthEvent
-}
-
-// openTroubles reads what an earlier run knew. A file that cannot be read is
-// reported and left behind: what it knew is lost, but GPUs that are still in
-// trouble mostly say so again.
-func openTroubles(path string) (*troubles, error) {
-	t := &troubles{path: path}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
-	}
-	if err != nil {
-		return t, fmt.Errorf("read which GPUs were in trouble: %w", err)
-	}
-	if err := json.Unmarshal(data, &t.events); err != nil {
-		return &troubles{path: path}, fmt.Errorf("read which GPUs were in trouble from %s: %w", path, err)
-	}
-	return t, nil
-}
-
-// sameTrouble tells whether two events end together. Of the same error the later
-// event counts: a reset between the two did not help.
-func sameTrouble(a, b gpu.HealthEvent) bool { return a.PCIAddress == b.PCIAddress && a.XID == b.XID }
-
-// add takes in a fatal event.
-func (t *troubles) add(ctx context.Context, e gpu.HealthEvent) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.IndexFunc(t.events, func(known gpu.HealthEvent) bool { return sameTrouble(known, e) })
-	if i < 0 {
-		t.events = append(t.events, e)
-	} else {
-		t.events[i] = e
-	}
-	t.save(ctx)
-}
-
-// over drops an event, unless the same error has come again meanwhile.
-func (t *troubles) over(ctx context.Context, e gpu.HealthEvent) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before := len(t.events)
-	t.events = slices.DeleteFunc(t.events, func(known gpu.HealthEvent) bool { return sameEvent(known, e) })
-	if len(t.events) < before {
-		t.save(ctx)
-	}
-}
-
-func sameEvent(a, b gpu.HealthEvent) bool {
-	return sameTrouble(a, b) && a.Message == b.Message && a.LoadID == b.LoadID && a.Energy == b.Energy
-}
-
-// save writes the file. If it cannot, the events are still in force in this run.
-func (t *troubles) save(ctx context.Context) {
-	data, err := json.Marshal(t.events)
-	if err == nil {
-		err = durable.WriteFile(t.path, data)
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Which GPUs are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)
-	}
-}
-
-// list returns the events that are not over, in the order in which they came.
-func (t *troubles) list() []gpu.HealthEvent {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.events)
-}
-
-// problem is what the events say about one GPU, empty if there are none.
-func (t *troubles) problem(pciAddress string) string {
-	var messages []string
-	for _, e := range t.list() {
-		if e.PCIAddress == pciAddress {
-			messages = append(messages, e.Message)
-		}
-	}
-	return strings.Join(messages, "; ")
-}
-
 // watchHealth takes a vendor's GPUs out of service as the driver reports errors.
-func (p *plugin) watchHealth(ctx context.Context, o *opened) {
+func (p *plugin) watchHealth(ctx context.Context, o *drivers.Opened) {
 	err := o.WatchHealth(ctx, func(e gpu.HealthEvent) {
 		if !e.Fatal {
-			p.events.warn(ctx, v1alpha1.EventGPUError, e.Message)
+			p.events.Warn(ctx, v1alpha1.EventGPUError, e.Message)
 			return
 		}
-		p.troubles.add(ctx, e)
-		for _, c := range p.gpus.trouble(e.PCIAddress, p.troubles.problem(e.PCIAddress)) {
+		p.troubles.Add(ctx, e)
+		for _, c := range p.gpus.Trouble(e.PCIAddress, p.troubles.Problem(e.PCIAddress)) {
 			p.tellChange(ctx, c)
 			p.publisher.publish(ctx)
 		}
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Errors of the GPUs are not watched, only looked for", "vendor", o.name)
+		klog.FromContext(ctx).Error(err, "Errors of the GPUs are not watched, only looked for", "vendor", o.Name)
 	}
 }
 
@@ -145,34 +53,34 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 			problems[answer[i].PCIAddress] = err.Error()
 		}
 	}
-	for _, e := range p.troubles.list() {
+	for _, e := range p.troubles.List() {
 		if over, err := p.hardware.Recovered(ctx, e); over && err == nil {
-			p.troubles.over(ctx, e)
+			p.troubles.Over(ctx, e)
 		}
 	}
-	for _, e := range p.troubles.list() {
-		problems[e.PCIAddress] = p.troubles.problem(e.PCIAddress)
+	for _, e := range p.troubles.List() {
+		problems[e.PCIAddress] = p.troubles.Problem(e.PCIAddress)
 	}
 	return problems
 }
 
 // tellChange tells the node's admin that a GPU is out of service, and who is on
 // it, or that it is back.
-func (p *plugin) tellChange(ctx context.Context, c change) {
-	name := gpu.GPUName(c.pciAddress)
+func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
+	name := gpu.GPUName(c.PCIAddress)
 	switch {
-	case c.device != "" && c.problem == "":
-		p.events.note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.device, name))
+	case c.Device != "" && c.Problem == "":
+		p.events.Note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.Device, name))
 		return
-	case c.device != "":
-		p.events.warn(ctx, v1alpha1.EventHeldDeviceGone, fmt.Sprintf("Nothing new is put on GPU %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.device, c.problem, p.heldBy(c.pciAddress)))
-		return
-	}
-	if c.problem == "" {
-		p.events.note(ctx, v1alpha1.EventGPUHealthy, fmt.Sprintf("GPU %s is well again and is given out", name))
+	case c.Device != "":
+		p.events.Warn(ctx, v1alpha1.EventHeldDeviceGone, fmt.Sprintf("Nothing new is put on GPU %s as long as claims hold %s: %s; delete the pods of these claims%s", name, c.Device, c.Problem, p.heldBy(c.PCIAddress)))
 		return
 	}
-	p.events.warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.problem, p.heldBy(c.pciAddress)))
+	if c.Problem == "" {
+		p.events.Note(ctx, v1alpha1.EventGPUHealthy, fmt.Sprintf("GPU %s is well again and is given out", name))
+		return
+	}
+	p.events.Warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))
 }
 
 // nameOf names a claim and its pods.

@@ -20,6 +20,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
@@ -65,7 +66,7 @@ func runChild(text string) {
 	if err == nil {
 		c.Config.Machine = c.Simulated.Hardware()
 		c.Config.beforeStep, c.Config.GPUNodes = dieBefore(c.DieBefore), withoutDefinitions().GPUNodes()
-		err = Run(quiet(context.Background()), c.Config, newAPI(c.Claim))
+		err = Run(nodetest.Quiet(context.Background()), c.Config, nodetest.NewAPI(c.Claim))
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
@@ -76,11 +77,11 @@ func runChild(text string) {
 func TestPluginKilledDuringPrepare(t *testing.T) {
 	for _, call := range []string{"SetMigMode", "CreateGpuInstance", "CreateComputeInstance", "GetMigDeviceHandleByIndex"} {
 		t.Run(call, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			// An orderly run first: the simulated machine is there for faults.
 			_, stop := m.start()
 			stop()
-			c := allocate(t, m.api, "a", small0)
+			c := nodetest.Allocate(t, m.api, "a", small0)
 			kill := m.startChild(c)
 			k := m.register()
 			m.hangIn(call)
@@ -98,17 +99,17 @@ func TestPluginKilledDuringPrepare(t *testing.T) {
 			assert.Equal(t, []string{"gpu.tranche.dev/claim=" + small0 + "_a"}, k.mustPrepare(c), "the next try works")
 			assert.Equal(t, []string{small0}, m.partitions())
 			require.Empty(t, k.unprepare(c))
-			k.works(allocate(t, m.api, "b", half0))
+			k.works(nodetest.Allocate(t, m.api, "b", half0))
 		})
 	}
 }
 
 // The claim is gone when the plugin comes back: nobody asks for it again.
 func TestPluginKilledDuringPrepareAndClaimGone(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	_, stop := m.start()
 	stop()
-	c := claimOf("a", small0) // known to the child's API server only
+	c := nodetest.ClaimOf("a", small0) // known to the child's API server only
 	kill := m.startChild(c)
 	k := m.register()
 	m.hangIn("CreateComputeInstance")
@@ -121,9 +122,9 @@ func TestPluginKilledDuringPrepareAndClaimGone(t *testing.T) {
 	require.Equal(t, []string{small0}, m.partitions(), "a GPU instance without compute instance")
 
 	k, _ = m.start()
-	awaitEvent(t, m.api, "LeftoverReleased", small0)
-	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, patience, tick)
-	k.works(allocate(t, m.api, "b", half0))
+	nodetest.AwaitEvent(t, m.api, "LeftoverReleased", small0)
+	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, nodetest.Patience, nodetest.Tick)
+	k.works(nodetest.Allocate(t, m.api, "b", half0))
 }
 
 // startChild runs the plugin as a process; kill ends it with SIGKILL.
@@ -169,7 +170,7 @@ func (m *machine) awaitHangIn(stateFile string) {
 		require.NoError(m.t, json.Unmarshal(data, &state))
 		counts := slices.Concat(state.FaultCounts, slices.Collect(maps.Values(state.FiredFaults)))
 		return slices.Equal(counts, []int{1})
-	}, patience, tick, "the call does not come")
+	}, nodetest.Patience, nodetest.Tick, "the call does not come")
 }
 
 // hangIn makes the next call of a name hang.

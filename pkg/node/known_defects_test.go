@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -60,9 +61,9 @@ func (m *machine) spec(uid string) string {
 // It took the parent's UUID for the partition's, so that a second partition on
 // the GPU counted as the same device, and was never destroyed.
 func TestDefectUUIDOfParent(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	a, b := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", half0)
+	a, b := nodetest.Allocate(t, m.api, "a", small0), nodetest.Allocate(t, m.api, "b", half0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	records := m.records()
@@ -82,9 +83,9 @@ func TestDefectUUIDOfParent(t *testing.T) {
 // When no compute instance could be made, the GPU instance stayed, unseen, until
 // the machine was booted: neither the next try nor a restart found it.
 func TestDefectGPUInstanceWithoutComputeInstance(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	// Not even the undoing works.
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{
 		{Call: "CreateComputeInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)},
@@ -106,10 +107,10 @@ func TestDefectGPUInstanceWithoutComputeInstance(t *testing.T) {
 // A claim without an allocation was dereferenced. The helper checks that before
 // we do, so this calls the driver itself.
 func TestDefectNilAllocation(t *testing.T) {
-	c := claimOf("a", small0)
+	c := nodetest.ClaimOf("a", small0)
 	c.Status.Allocation = nil
 	d := newDriver(t)
-	answers, err := d.PrepareResourceClaims(quiet(t.Context()), []*resourceapi.ResourceClaim{c})
+	answers, err := d.PrepareResourceClaims(nodetest.Quiet(t.Context()), []*resourceapi.ResourceClaim{c})
 	require.NoError(t, err)
 	require.ErrorContains(t, answers["a"].Err, "claim team/claim-a is not allocated")
 }
@@ -118,20 +119,20 @@ func TestDefectNilAllocation(t *testing.T) {
 func TestDefectCorruptRecordIsFatal(t *testing.T) {
 	for name, data := range map[string]string{"empty": "", "no JSON": "\x00\x00\x00", "cut off": `{"version":1,`} {
 		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			m.write("kubelet/plugins/gpu.tranche.dev/claims/x.json", data)
 			k, _ := m.start()
-			awaitEvent(t, m.api, "LedgerFileBroken", "claim x")
-			k.works(allocate(t, m.api, "a", small0))
+			nodetest.AwaitEvent(t, m.api, "LedgerFileBroken", "claim x")
+			k.works(nodetest.Allocate(t, m.api, "a", small0))
 		})
 	}
 }
 
 // All records were in one file: one broken byte lost them all.
 func TestDefectOneBrokenRecordLosesAll(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	a, b := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", half0)
+	a, b := nodetest.Allocate(t, m.api, "a", small0), nodetest.Allocate(t, m.api, "b", half0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	stop()
@@ -140,20 +141,20 @@ func TestDefectOneBrokenRecordLosesAll(t *testing.T) {
 	k, _ = m.start()
 	require.Empty(t, k.unprepare(b))
 	assert.Equal(t, []string{small0}, m.partitions(), "what cannot be told is left alone")
-	awaitEvent(t, m.api, "ForeignPartition", small0)
+	nodetest.AwaitEvent(t, m.api, "ForeignPartition", small0)
 }
 
 // A start destroyed every partition that no record named, whoever had made it.
 func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	_, stop := m.start()
 	stop()
 	m.makeForeign(half0)
 
 	k, _ := m.start()
-	assert.Contains(t, awaitEvent(t, m.api, "ForeignPartition", half0), "It is left alone")
-	assert.Contains(t, k.refused(allocate(t, m.api, "a", half0)), "that Tranche did not make")
-	c := allocate(t, m.api, "b", card0)
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "ForeignPartition", half0), "It is left alone")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "a", half0)), "that Tranche did not make")
+	c := nodetest.Allocate(t, m.api, "b", card0)
 	assert.Contains(t, k.refused(c), "that Tranche did not make")
 	assert.Equal(t, []string{half0}, m.partitions())
 	require.Empty(t, k.unprepare(c))
@@ -162,7 +163,7 @@ func TestDefectForeignPartitionDestroyedAtStart(t *testing.T) {
 // makeForeign makes a partition as an administrator would, behind our back.
 func (m *machine) makeForeign(name string) {
 	m.t.Helper()
-	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodeName, Tools: m.simulated.Tools})
+	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodetest.NodeName, Tools: m.simulated.Tools})
 	require.NoError(m.t, err)
 	driver, err := nvidia.New(nvidia.Config{NVML: library, DriverRoot: m.simulated.Root})
 	require.NoError(m.t, err)
@@ -178,24 +179,24 @@ func (m *machine) makeForeign(name string) {
 
 // A whole GPU was handed out in MIG mode, in which nothing runs on it.
 func TestDefectWholeGPUInMIGMode(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	k.works(allocate(t, m.api, "a", small0)) // leaves MIG mode on
-	c := allocate(t, m.api, "b", card0)
+	k.works(nodetest.Allocate(t, m.api, "a", small0)) // leaves MIG mode on
+	c := nodetest.Allocate(t, m.api, "b", card0)
 	k.mustPrepare(c)
 	assert.True(t, strings.HasPrefix(m.records()[0].Devices[0].UUID, "GPU-"))
 	// Were the mode still on, a partition would be found or made.
-	assert.Contains(t, k.refused(allocate(t, m.api, "c", half0)), "still holds "+card0)
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "c", half0)), "still holds "+card0)
 	require.Empty(t, k.unprepare(c))
-	k.works(allocate(t, m.api, "d", half0))
+	k.works(nodetest.Allocate(t, m.api, "d", half0))
 }
 
 // The first device of a claim stayed prepared when the second one failed.
 func TestDefectHalfPreparedClaim(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: "0000:43:00.0", Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}})
-	c := allocate(t, m.api, "a", small0, card1+"-mig-1g-10gb-4")
+	c := nodetest.Allocate(t, m.api, "a", small0, card1+"-mig-1g-10gb-4")
 	k.refused(c)
 	m.nothingHeld()
 	m.faults(nvdriver.Faults{})
@@ -205,9 +206,9 @@ func TestDefectHalfPreparedClaim(t *testing.T) {
 // Two requests of a claim with one device made two CDI devices of one name, a
 // file that no runtime reads.
 func TestDefectOneDeviceTwiceInClaim(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := claimOf("a", small0, small0)
+	c := nodetest.ClaimOf("a", small0, small0)
 	c.Status.Allocation.Devices.Results[1].AdminAccess = new(true)
 	_, err := m.api.ResourceV1().ResourceClaims("team").Create(t.Context(), c, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -222,14 +223,14 @@ func TestDefectOneDeviceTwiceInClaim(t *testing.T) {
 // One lock for the node: a GPU that hung held up all others until their lock
 // timed out.
 func TestDefectHangingGPUHoldsUpOthers(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	m.hangIn("CreateGpuInstance")
-	stuck := allocate(t, m.api, "stuck", small0)
+	stuck := nodetest.Allocate(t, m.api, "stuck", small0)
 	var answer sync.WaitGroup
 	answer.Go(func() { assert.NotEmpty(t, k.mustPrepare(stuck)) })
 	m.awaitHang()
-	other := allocate(t, m.api, "other", card1+"-mig-1g-10gb-4")
+	other := nodetest.Allocate(t, m.api, "other", card1+"-mig-1g-10gb-4")
 	k.mustPrepare(other)
 	require.Empty(t, k.unprepare(other))
 	m.faults(nvdriver.Faults{})
@@ -243,9 +244,9 @@ func TestDefectHangingGPUHoldsUpOthers(t *testing.T) {
 func TestDefectDeadPartitionFromRecord(t *testing.T) {
 	for name, end := range map[string]func(root string) error{"driver reloaded": nvdriver.ReloadDriver, "rebooted": nvdriver.Reboot} {
 		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, newAPI())
+			m := newMachine(t, nodetest.NewAPI())
 			k, stop := m.start()
-			c := allocate(t, m.api, "a", small0)
+			c := nodetest.Allocate(t, m.api, "a", small0)
 			k.mustPrepare(c)
 			stop()
 			require.NoError(t, end(m.simulated.Root))
@@ -263,19 +264,19 @@ func TestDefectDeadPartitionFromRecord(t *testing.T) {
 // Records of claims that are gone, and CDI files without a record, stayed for
 // ever.
 func TestDefectLeftoversStay(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	stop()
 	require.NoError(t, m.api.ResourceV1().ResourceClaims("team").Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
 	m.write("cdi/gpu.tranche.dev-claim_x.json", "{}")
 
 	k, _ = m.start()
-	awaitEvent(t, m.api, "LeftoverReleased", small0)
-	awaitEvent(t, m.api, "OrphanFileRemoved", "claim x")
+	nodetest.AwaitEvent(t, m.api, "LeftoverReleased", small0)
+	nodetest.AwaitEvent(t, m.api, "OrphanFileRemoved", "claim x")
 	m.nothingHeld()
-	k.works(allocate(t, m.api, "b", half0))
+	k.works(nodetest.Allocate(t, m.api, "b", half0))
 }
 
 // newDriver is a driver without hardware, for what never gets that far.
@@ -284,6 +285,6 @@ func newDriver(t *testing.T) *driver {
 	p := newPublishing(t)
 	records, _, err := ledger.Open(t.TempDir())
 	require.NoError(t, err)
-	claims := claim.NewManager(claim.Config{Node: nodeName, Ledger: records, GPUs: p.gpus.gpus})
+	claims := claim.NewManager(claim.Config{Node: nodetest.NodeName, Ledger: records, GPUs: p.gpus.Now})
 	return &driver{follow: &follower{wake: make(chan struct{}, 1)}, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics, claims: claims}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -33,6 +31,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
@@ -75,7 +74,7 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	m := &machine{t: t, api: api, config: &Config{
 		LookInterval: 100 * time.Millisecond,
-		NodeName:     nodeName,
+		NodeName:     nodetest.NodeName,
 		KubeletDir:   filepath.Join(dir, "kubelet"),
 		CDIDir:       filepath.Join(dir, "cdi"),
 		HostRoot:     "/",
@@ -85,10 +84,10 @@ func newMachine(t *testing.T, api *fake.Clientset) *machine {
 		MPSLauncher: []string{"/bin/sh", "-c", "exit 4"},
 		GPUNodes:    withoutDefinitions().GPUNodes(),
 		// Other tests' processes do not matter here.
-		procRoot: fakeProc(t, nil),
+		procRoot: nodetest.FakeProc(t, nil),
 	}}
 	m.simulated = &simulate.Machine{
-		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: filepath.Join(dir, "sim"), Node: nodeName,
+		Inventory: "two", InventoryDir: filepath.Join(dir, "inventories"), Root: filepath.Join(dir, "sim"), Node: nodetest.NodeName,
 		NVIDIA: nvidia.Vendor{HostRoot: "/", CDIHook: filepath.Join(dir, "hook"), CDIHookPath: m.hookPath()},
 		AMD:    amd.Vendor{HostRoot: "/", Marker: filepath.Join(m.config.DataDir(), "amdgpu-is-out"), BusyPatience: 300 * time.Millisecond},
 	}
@@ -129,11 +128,9 @@ func (m *machine) write(name, text string) {
 	require.NoError(m.t, os.WriteFile(path, []byte(text), 0o700)) //nolint:gosec // one of them is a program
 }
 
-func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
-
 // run runs the plugin to its end, for runs that fail.
 func (m *machine) run() error {
-	ctx, cancel := context.WithTimeout(quiet(m.t.Context()), patience)
+	ctx, cancel := context.WithTimeout(nodetest.Quiet(m.t.Context()), nodetest.Patience)
 	defer cancel()
 	return Run(ctx, m.config, m.api)
 }
@@ -141,7 +138,7 @@ func (m *machine) run() error {
 // start runs the plugin and registers it. stop ends it and waits.
 func (m *machine) start() (k *kubelet, stop func()) {
 	m.t.Helper()
-	ctx, cancel := context.WithCancel(quiet(context.Background()))
+	ctx, cancel := context.WithCancel(nodetest.Quiet(context.Background()))
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, m.config, m.api) }()
 	stop = func() {
@@ -153,7 +150,7 @@ func (m *machine) start() (k *kubelet, stop func()) {
 		select {
 		case err := <-ended:
 			assert.NoError(m.t, err, "the plugin ended with an error")
-		case <-time.After(patience):
+		case <-time.After(nodetest.Patience):
 			assert.Fail(m.t, "the plugin does not end")
 		}
 	}
@@ -167,7 +164,7 @@ func (m *machine) register() *kubelet {
 	require.Eventually(m.t, func() bool {
 		_, err := os.Stat(m.registrySocket())
 		return err == nil
-	}, patience, tick, "the plugin makes no socket")
+	}, nodetest.Patience, nodetest.Tick, "the plugin makes no socket")
 	k := &kubelet{m: m, registration: registerapi.NewRegistrationClient(dial(m.t, m.registrySocket()))}
 	var info *registerapi.PluginInfo
 	require.Eventually(m.t, func() bool {
@@ -176,7 +173,7 @@ func (m *machine) register() *kubelet {
 		var err error
 		info, err = k.registration.GetInfo(ctx, &registerapi.InfoRequest{})
 		return err == nil
-	}, patience, tick, "the plugin does not answer")
+	}, nodetest.Patience, nodetest.Tick, "the plugin does not answer")
 	require.Equal(m.t, gpu.DriverName, info.Name)
 	require.Equal(m.t, registerapi.DRAPlugin, info.Type)
 	k.services = info.SupportedVersions
@@ -197,7 +194,7 @@ func (m *machine) registrySocket() string {
 func dial(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	// gRPC would wait a second and more before it looks for the socket again.
-	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: tick, Multiplier: 1, MaxDelay: tick}, MinConnectTimeout: time.Second}
+	soon := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: nodetest.Tick, Multiplier: 1, MaxDelay: nodetest.Tick}, MinConnectTimeout: time.Second}
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(soon))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })

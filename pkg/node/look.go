@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 )
 
 const (
@@ -69,14 +70,14 @@ func (p *plugin) lookAtGPUs(ctx context.Context) {
 func (p *plugin) look(ctx context.Context) error {
 	listing, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	found, problems, told, err := p.hardware.list(listing)
+	found, problems, told, err := p.hardware.List(listing)
 	if err != nil {
 		return err
 	}
-	p.drivers.setUnlisted(nil)
+	p.drivers.SetUnlisted(nil)
 	maps.Copy(problems, p.driverProblems())
-	for _, address := range p.roster.update(ctx, found, problems, told, p.Machine.BootID()) {
-		p.events.note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.GPUName(address)))
+	for _, address := range p.roster.Update(ctx, found, problems, told, p.Machine.BootID()) {
+		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.GPUName(address)))
 	}
 	p.shape(found)
 	reshared := p.share(ctx, found)
@@ -85,7 +86,7 @@ func (p *plugin) look(ctx context.Context) error {
 		// The plugin ends: what has failed because of that says nothing about GPUs.
 		return err
 	}
-	changes, publish := p.gpus.update(found, problems, p.heldPlacements())
+	changes, publish := p.gpus.Update(found, problems, p.heldPlacements())
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}
@@ -112,7 +113,7 @@ func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 // must not be given out.
 func (p *plugin) lookForForeign(ctx context.Context) {
 	foreign := map[string][]gpu.Partition{}
-	for _, g := range p.gpus.list() {
+	for _, g := range p.gpus.List() {
 		p.finishReleases(ctx, g.PCIAddress)
 		partitions, err := p.foreignOn(ctx, &g)
 		if err != nil {
@@ -136,7 +137,7 @@ func (p *plugin) finishReleases(ctx context.Context, pciAddress string) {
 
 // foreignOn lists the foreign partitions of one GPU. If the node's settings say
 // so, it takes over those that nobody uses.
-func (p *plugin) foreignOn(ctx context.Context, c *gpuState) ([]gpu.Partition, error) {
+func (p *plugin) foreignOn(ctx context.Context, c *inventory.GPU) ([]gpu.Partition, error) {
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
 	partitions, missing, err := p.claims.Compare(ctx, c.PCIAddress)
@@ -149,7 +150,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *gpuState) ([]gpu.Partition, e
 		if p.AdoptForeign {
 			err = p.claims.Adopt(context.WithoutCancel(ctx), f)
 			if err == nil {
-				p.events.note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
+				p.events.Note(ctx, v1alpha1.EventForeignPartitionRemoved, fmt.Sprintf("GPU %s held partition %s (%s) that Tranche did not make and nobody used; it was removed, since foreignPartitions is set to adopt", c.Name(), f.Name(), f.ID))
 				continue
 			}
 		}
@@ -161,7 +162,7 @@ func (p *plugin) foreignOn(ctx context.Context, c *gpuState) ([]gpu.Partition, e
 
 // noteMissing takes in what claims hold of a GPU and the GPU does not have any more.
 func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []ledger.Device) {
-	changes := p.gpus.setRemoved(pciAddress, missing)
+	changes := p.gpus.SetRemoved(pciAddress, missing)
 	for _, c := range changes {
 		p.tellChange(ctx, c)
 	}
@@ -171,16 +172,16 @@ func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []l
 }
 
 // tellForeign tells the node's admin once about a foreign partition.
-func (p *plugin) tellForeign(ctx context.Context, c *gpuState, f gpu.Partition, adoption error) {
+func (p *plugin) tellForeign(ctx context.Context, c *inventory.GPU, f gpu.Partition, adoption error) {
 	for _, known := range p.publisher.foreignOn(c.PCIAddress) {
 		if known == f {
 			return
 		}
 	}
-	p.metrics.findings.WithLabelValues(v1alpha1.EventForeignPartition, "success").Inc()
+	p.metrics.Finding(v1alpha1.EventForeignPartition, nil)
 	message := fmt.Sprintf("GPU %s holds partition %s (%s) that Tranche did not make. It is left alone, and what it covers is not given out. To free it, run on the node: %s", c.Name(), f.Name(), f.ID, p.hardware.RemovalCommand(f))
 	if adoption != nil {
 		message += fmt.Sprintf(" (it could not be taken over: %v)", adoption)
 	}
-	p.events.warn(ctx, v1alpha1.EventForeignPartition, message)
+	p.events.Warn(ctx, v1alpha1.EventForeignPartition, message)
 }

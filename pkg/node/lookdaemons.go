@@ -14,6 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -39,8 +40,8 @@ func (c *Config) supervisor(ctx context.Context, driverRoot string) *mps.Supervi
 // openShares finds what sets up the shares of GPUs.
 func (p *plugin) openShares(ctx context.Context) {
 	root := ""
-	for _, o := range p.hardware.all() {
-		root = cmp.Or(root, o.programRoot)
+	for _, o := range p.hardware.All() {
+		root = cmp.Or(root, o.ProgramRoot)
 	}
 	p.daemons = newDaemons(p.supervisor(ctx, root), p.events)
 	p.shares = share.New(share.Config{GPUs: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.whyNot})
@@ -54,9 +55,9 @@ func (p *plugin) openShares(ctx context.Context) {
 }
 
 // driverFound goes by a driver that was not there before.
-func (p *plugin) driverFound(ctx context.Context, o *opened) {
-	if o.programRoot != "" {
-		p.daemons.supervisor.Store(p.supervisor(ctx, o.programRoot))
+func (p *plugin) driverFound(ctx context.Context, o *drivers.Opened) {
+	if o.ProgramRoot != "" {
+		p.daemons.supervisor.Store(p.supervisor(ctx, o.ProgramRoot))
 	}
 }
 
@@ -77,7 +78,7 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
-			p.events.note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
+			p.events.Note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
 			p.daemons.take(name, "")
 		case status.Gone: // whoever relied on it was released
 			p.daemons.take(name, "")
@@ -106,10 +107,10 @@ func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
 	for _, ref := range problem.Claims {
 		record, _ := p.claims.Ledger.Get(ref.UID)
 		for _, pod := range record.Pods {
-			p.events.warnPod(ctx, ref.Namespace, pod, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
+			p.events.WarnPod(ctx, ref.Namespace, pod, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("Programs on the GPU share of claim %s have ended: %s", ref.Name, text))
 		}
 	}
-	p.events.warn(ctx, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("The shares of %s have lost what keeps them to their memory: %s", p.servedBy(problem.Daemon), text))
+	p.events.Warn(ctx, v1alpha1.EventMPSDaemonDied, fmt.Sprintf("The shares of %s have lost what keeps them to their memory: %s", p.servedBy(problem.Daemon), text))
 }
 
 // servedBy names the claims that rely on a daemon, and their pods.

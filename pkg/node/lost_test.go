@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -11,19 +12,21 @@ import (
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
 // A GPU falls off the bus under a held partition. The claim is released at once, and
 // the partition goes when the GPU is back, before anything new comes.
 func TestReleaseOnALostGPU(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	m.faults(nvdriver.Faults{Lost: []string{address0}, XIDs: []nvdriver.XID{{GPU: address0, XID: 79}}})
-	awaitEvent(t, m.api, "GPUUnhealthy", card0)
+	nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", card0)
 	require.Empty(t, k.unprepare(c), "the kubelet must be able to remove the pod")
 	require.Equal(t, []string{small0}, m.partitions())
 	require.Empty(t, m.files(m.config.CDIDir, "*.json"))
@@ -32,24 +35,24 @@ func TestReleaseOnALostGPU(t *testing.T) {
 	m.start()
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 	m.faults(nvdriver.Faults{})
-	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, patience, tick)
+	require.Eventually(t, func() bool { return len(m.partitions()) == 0 }, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
 }
 
 // A time slice is restored when the GPU is back.
 func TestTimeSliceOfALostGPU(t *testing.T) {
-	m := newMPSMachine(t, newAPI())
+	m := newMPSMachine(t, nodetest.NewAPI())
 	m.profile("{sharing: {strategy: TimeSlicing, timeSlice: Long}}")
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", fraction0)
+	c := nodetest.Allocate(t, m.api, "a", fraction0)
 	k.mustPrepare(c)
 	m.faults(nvdriver.Faults{Lost: []string{address0}})
-	awaitEvent(t, m.api, "GPUUnhealthy", card0)
+	nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", card0)
 	require.Empty(t, k.unprepare(c))
 	m.faults(nvdriver.Faults{})
-	require.Eventually(t, func() bool { return len(m.records()) == 0 }, patience, tick)
+	require.Eventually(t, func() bool { return len(m.records()) == 0 }, nodetest.Patience, nodetest.Tick)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
 }
@@ -57,11 +60,11 @@ func TestTimeSliceOfALostGPU(t *testing.T) {
 // A process that no claim explains keeps a GPU from changing its MIG mode. Its
 // partitions are tainted before a pod runs into it, those of other GPUs are not.
 func TestBusyGPUIsTainted(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.start()
 	awaitDevices(t, m.api, false, untainted)
 	m.faults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: address0, PID: 4711}}})
-	assert.Contains(t, awaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "GPUBusy", card0), "process 4711")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool {
 		if onGPU(d) == address0 && strings.Contains(d.Name, "-mig-") {
 			return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintBusy && d.Taints[0].Effect == resourceapi.DeviceTaintEffectNoSchedule
@@ -75,24 +78,24 @@ func TestBusyGPUIsTainted(t *testing.T) {
 // Somebody destroys a partition under a claim: the node's events, the pod's status and
 // the scheduler hear of it.
 func TestPartitionRemovedUnderAClaim(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	stream, err := drahealth.NewDRAResourceHealthClient(k.conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
 	require.NoError(t, err)
 	m.awaitHealth(stream, small0, drahealth.HealthStatus_HEALTHY)
 
 	m.removeAllPartitions()
-	note := awaitEvent(t, m.api, "HeldDeviceGone", small0)
+	note := nodetest.AwaitEvent(t, m.api, "HeldDeviceGone", small0)
 	assert.Contains(t, note, "somebody other than Tranche has removed the partition")
 	assert.Contains(t, note, "claim team/claim-a, pod pod-a")
 	assert.Contains(t, m.awaitHealth(stream, small0, drahealth.HealthStatus_UNHEALTHY), "has removed the partition")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) == (onGPU(d) == address0) })
 
 	require.Empty(t, k.unprepare(c))
-	awaitEvent(t, m.api, "HeldDeviceReleased", small0)
+	nodetest.AwaitEvent(t, m.api, "HeldDeviceReleased", small0)
 	awaitDevices(t, m.api, false, untainted)
 	m.nothingHeld()
 }
@@ -100,7 +103,7 @@ func TestPartitionRemovedUnderAClaim(t *testing.T) {
 // removeAllPartitions destroys what is on the first GPU as nvidia-smi does.
 func (m *machine) removeAllPartitions() {
 	m.t.Helper()
-	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodeName, Tools: m.simulated.Tools})
+	library, err := nvdriver.New(m.inventory(), nvdriver.Options{Root: m.simulated.Root, Seed: nodetest.NodeName, Tools: m.simulated.Tools})
 	require.NoError(m.t, err)
 	require.Equal(m.t, nvml.SUCCESS, library.Init())
 	defer library.Shutdown()
@@ -128,4 +131,50 @@ func (m *machine) removeAllPartitions() {
 			require.Equal(m.t, nvml.SUCCESS, instance.Destroy())
 		}
 	}
+}
+
+// A rule that counts GPUs does not go over to another one when a GPU falls silent;
+// the GPU follows the profile when it answers again, and is counted no more when it was
+// taken out.
+func TestLostGPUKeepsItsPlace(t *testing.T) {
+	s := steer(newMachine(t, nodetest.NewAPI()))
+	_, stop := s.start()
+	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
+	shared := snapshot(t, "shared", "[{gpus: {count: 1}, sharing: {replicas: 4}}, {sharing: {replicas: 2}}]")
+	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, nothing, shared).Phase)
+	awaitReplicas(t, s.api, card1+"-fraction-share", 500)
+
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Lost: []string{"0000:1b:00.0"}}))
+	s.await("the lost GPU is not noticed", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Problem != "" })
+	cut := snapshot(t, "cut", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	both := snapshot(t, "both", "[{gpus: {count: 2}, mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
+	for range 2 {
+		awaitReplicas(t, s.api, card1+"-fraction-share", 500)
+		task := s.ask(v1alpha1.Planning, shared, cut)
+		require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+		assert.Empty(t, task.Changes, "the rule has gone over to the other GPU")
+		task = s.ask(v1alpha1.Planning, shared, both)
+		require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+		require.Len(t, task.Changes, 1)
+		assert.Equal(t, card1, task.Changes[0].GPU)
+		stop()
+		_, stop = s.start()
+	}
+	require.Equal(t, v1alpha1.TaskDone, s.ask(v1alpha1.Applying, shared, cut).Phase)
+	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
+	require.Eventually(t, func() bool { return len(s.partitions()) == 7 }, nodetest.Patience, nodetest.Tick, "it does not follow the profile")
+
+	stop()
+	s.write("inventories/two.yaml", "gpus: [{model: H100-80GB, pci: [\"0000:43:00.0\"]}]\n")
+	require.NoError(t, os.RemoveAll(s.simulated.Root))
+	_, stop = s.start()
+	defer stop()
+	require.Eventually(t, func() bool {
+		r, err := inventory.OpenRoster(s.config.rosterFile())
+		return err == nil && len(r.All()) == 1
+	}, nodetest.Patience, nodetest.Tick, "a GPU that was taken out is counted for ever")
+	task := s.ask(v1alpha1.Planning, cut, snapshot(t, "halves", "[{gpus: {count: 1}, mig: {mode: Static, partitions: [{profile: 3g.40gb, count: 2}]}}]"))
+	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
+	require.Len(t, task.Changes, 1)
+	assert.Equal(t, card1, task.Changes[0].GPU)
 }

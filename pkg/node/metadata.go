@@ -34,7 +34,7 @@ const (
 // metadata is what the workload is told about its device, in a file of a format
 // that all DRA drivers share.
 func (d *driver) metadata(device ledger.Device) *kubeletplugin.DeviceMetadata {
-	for _, g := range d.gpus.list() {
+	for _, g := range d.gpus.List() {
 		if g.PCIAddress != device.Placement.GPU {
 			continue
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
@@ -44,24 +49,24 @@ const (
 type plugin struct {
 	*Config
 	client   kubernetes.Interface
-	events   *eventSink
-	metrics  *metrics
-	gpus     *gpus
-	troubles *troubles
-	hardware *nodeGPUs
+	events   *telemetry.Events
+	metrics  *telemetry.Metrics
+	gpus     *inventory.GPUs
+	troubles *inventory.Troubles
+	hardware *drivers.Set
 	// drivers knows which drivers should be open and are not.
-	drivers *drivers
+	drivers *drivers.Missing
 	// serving is set once there is something to serve.
 	serving bool
 	// openers open the drivers of the node's GPUs, toldFailures is why some are
 	// not open. Only the goroutine that opens them has these.
-	openers      []*opener
+	openers      []*drivers.Opener
 	toldFailures map[gpu.Vendor]string
 	claims       *claim.Manager
 	publisher    *publisher
 	registration handoff.Registration
 	// node is what the API server knows of the node.
-	node *nodeWatch
+	node *nodewatch.Node
 	// sharing decides how the GPUs are shared, desired is the desired state, and
 	// daemons are those that shares rely on.
 	sharing *sharing
@@ -76,9 +81,9 @@ type plugin struct {
 	// who looks has.
 	looking sync.Mutex
 	// roster is the GPUs of the node, uncut, those that do not answer included.
-	roster *roster
+	roster *inventory.Roster
 	// labels keeps the node's labels; nil: they are not ours.
-	labels         *labeler
+	labels         *nodewatch.Labeler
 	uninstallation uninstallation
 	// seenObstacles is what the last look found to be in the way, by GPU. Only the
 	// looking goroutine has it.
@@ -100,7 +105,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	if err := handoff.RemoveStaleSockets(ctx, c.sockets()...); err != nil {
 		return err
 	}
-	p := &plugin{Config: c, client: client, gpus: &gpus{}, drivers: &drivers{}, stop: stop}
+	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
 	p.desired = desiredState{configs: profile.NewSource(c.DevicePluginConfigsDir)}
 	p.follow = newFollower(p)
 	p.uninstallation.watch(ctx, client, c.UninstallOrder)
@@ -121,15 +126,20 @@ func (p *plugin) neverHadGPUs() bool {
 }
 
 func (p *plugin) run(ctx context.Context) error {
-	if err := p.openEvents(ctx); err != nil {
+	node, err := nodewatch.Get(ctx, p.client, p.NodeName)
+	if err != nil {
+		return fmt.Errorf("read node %s: %w", p.NodeName, err)
+	}
+	p.node = nodewatch.New(p.client, node)
+	if p.events, err = telemetry.OpenEvents(ctx, p.client, node); err != nil {
 		return err
 	}
-	defer p.events.close()
+	defer p.events.Close()
 	records, broken, err := ledger.Open(filepath.Join(p.DataDir(), "claims"))
 	if err != nil {
 		return err
 	}
-	p.metrics = newMetrics(records.List)
+	p.metrics = telemetry.NewMetrics(records.List)
 	if err := serveHTTP(ctx, p.HTTPAddress, p.metrics, p.ready, p.stop); err != nil {
 		return err
 	}
@@ -137,9 +147,9 @@ func (p *plugin) run(ctx context.Context) error {
 	if err := p.learnVendors(ctx); err != nil {
 		return err
 	}
-	if len(p.node.upgrades()) > 0 {
+	if len(p.node.Upgrades()) > 0 {
 		// Whether there are GPUs may only be known when that is over.
-		if err := p.node.watch(ctx, p.stop); err != nil {
+		if err := p.node.Watch(ctx, p.stop); err != nil {
 			return err
 		}
 	}
@@ -147,7 +157,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	defer p.closeHardware(ctx)
-	if err := p.node.watch(ctx, p.stop); err != nil {
+	if err := p.node.Watch(ctx, p.stop); err != nil {
 		return err
 	}
 	p.openShares(ctx)
@@ -200,21 +210,21 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		LockDir:  locks,
 		Shares:   p.shares,
 		Static:   p.profile.Static,
-		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return runningPods(p.proc(), pods) },
+		Running:  func(pods []ledger.Pod) ([]ledger.Pod, error) { return nodewatch.RunningPods(p.proc(), pods) },
 		Observer: p.metrics,
 
 		BeforeStep: p.beforeStep,
 	})
 	p.profile.Claims = p.claims
-	p.hardware.learn(records.List())
+	p.hardware.Learn(records.List())
 	p.publisher = &publisher{
 		node: p.NodeName, gpus: p.gpus, events: p.events, metrics: p.metrics,
-		isUpgrading: p.isUpgrading, unknown: func() bool { return p.drivers.problem() != nil },
+		isUpgrading: p.isUpgrading, unknown: func() bool { return p.drivers.Problem() != nil },
 		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared, isOld: p.isOld,
 		heldOn:    p.heldOn,
 		withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	}
-	if p.troubles, err = openTroubles(p.healthFile()); err != nil {
+	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "GPUs that were in trouble may be given out again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
@@ -233,9 +243,9 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 // cannotList goes by a driver that is open and does not tell of any GPU: the kubelet is
 // served as without a driver, until a later look finds the GPUs.
 func (p *plugin) cannotList(ctx context.Context, err error) {
-	p.drivers.setUnlisted(err)
-	p.events.warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
-	silent := p.roster.all()
+	p.drivers.SetUnlisted(err)
+	p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
+	silent := p.roster.All()
 	problems := map[string]string{}
 	for i := range silent {
 		problems[silent[i].PCIAddress] = "it cannot be listed: " + err.Error()
@@ -290,7 +300,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.DriverName(gpu.DriverName),
 		kubeletplugin.KubeClient(observed{p.client, sent.stored}),
 		kubeletplugin.NodeName(p.NodeName),
-		kubeletplugin.NodeUID(p.events.node.UID),
+		kubeletplugin.NodeUID(p.node.First.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
 		kubeletplugin.PluginDataDirectoryPath(p.DataDir()),
 		// Our own locks let claims on different GPUs proceed at the same time.
@@ -305,7 +315,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	}
 	driver := &driver{
 		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
-		daemons: p.daemons, status: claimStatus{client: p.client},
+		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
 		uninstallation: &p.uninstallation, follow: p.follow, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
@@ -328,7 +338,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.gpus.adopt(p.NodeName, published)
+	p.gpus.Adopt(p.NodeName, published)
 	p.publisher.adopt(published)
 	if err := p.removeOtherPools(ctx, published); err != nil {
 		return err
@@ -350,7 +360,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		p.publisher.setOwners(ctx, nil)
 		return nil
 	}
-	err = watchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all owners) { p.publisher.setOwners(ctx, all) })
+	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) { p.publisher.setOwners(ctx, all) })
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -361,7 +371,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 }
 
 func (p *plugin) ownSlices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
 	list, err := p.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: p.NodeName,
@@ -377,7 +387,7 @@ func (p *plugin) ownSlices(ctx context.Context) ([]resourceapi.ResourceSlice, er
 // 0.1 had a pool for each GPU. The helper would delete them too, but half a minute after
 // it has published the new pool, and the scheduler must never see a GPU in two pools.
 func (p *plugin) removeOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
 	for i := range published {
 		s := &published[i]
@@ -437,11 +447,20 @@ func (p *plugin) reconcile(ctx context.Context) {
 
 func (p *plugin) report(ctx context.Context, findings []claim.Finding) {
 	for _, f := range findings {
-		p.metrics.findings.WithLabelValues(f.Reason, result(f.Err)).Inc()
+		p.metrics.Finding(f.Reason, f.Err)
 		message := f.Message
 		if f.Err != nil {
 			message += fmt.Sprintf(": %v", f.Err)
 		}
-		p.events.warn(ctx, f.Reason, message)
+		p.events.Warn(ctx, f.Reason, message)
 	}
+}
+
+// watchLabels keeps the node's labels as the GPUs are, until ctx ends.
+func (p *plugin) watchLabels(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := p.labels.Update(ctx, nodewatch.LabelsOf(p.node.Vendors, p.gpus.Now())); err != nil {
+			klog.FromContext(ctx).Error(err, "The node's labels are not up to date")
+		}
+	}, cmp.Or(p.LookInterval, defaultLookInterval))
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -26,7 +28,7 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	if err := f.claims.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "What another plugin has prepared on this node is not reported")
 	}
-	gpus := f.gpus.list()
+	gpus := f.gpus.List()
 	report := &v1alpha1.NodeReport{
 		BootID:  f.Machine.BootID(),
 		Count:   int32(len(gpus)),
@@ -65,23 +67,23 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	return report
 }
 
-func (f *follower) gpuReport(c *gpuState, modes *gpu.Modes) v1alpha1.GPUReport {
+func (f *follower) gpuReport(c *inventory.GPU, modes *gpu.Modes) v1alpha1.GPUReport {
 	return v1alpha1.GPUReport{
 		Name: c.Name(), Vendor: string(c.Vendor), Product: c.ProductName, Index: int32(c.Index),
 		Mode:       f.modeText(c, modes),
 		Partitions: f.partitionsOf(c),
 		Held:       f.heldOf(c),
 		Slice:      f.publisher.digestOf(c.PCIAddress),
-		Problem:    text.Cut(c.problem, v1alpha1.MaxReportText),
+		Problem:    text.Cut(c.Problem, v1alpha1.MaxReportText),
 		Pending:    text.Cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
 	}
 }
 
 // modesNow is how a GPU is set, nil if it does not answer.
-func (f *follower) modesNow(ctx context.Context, c *gpuState) *gpu.Modes {
+func (f *follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
-	m, err := modes{f.hardware}.Modes(ctx, c.PCIAddress)
+	m, err := drivers.Modes{Set: f.hardware}.Modes(ctx, c.PCIAddress)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("A GPU does not tell how it is set", "gpu", c.Name(), "err", err)
 		return nil
@@ -90,7 +92,7 @@ func (f *follower) modesNow(ctx context.Context, c *gpuState) *gpu.Modes {
 }
 
 // modeText is how a GPU is set, for people. One that does not answer is as it was.
-func (f *follower) modeText(c *gpuState, m *gpu.Modes) string {
+func (f *follower) modeText(c *inventory.GPU, m *gpu.Modes) string {
 	if m == nil {
 		return f.modeBefore(c.Name())
 	}
@@ -114,7 +116,7 @@ func (f *follower) modeBefore(gpuID string) string {
 
 // partitionsOf are the partitions of a GPU that are known: of claims, of the
 // profile, and of others.
-func (f *follower) partitionsOf(c *gpuState) []string {
+func (f *follower) partitionsOf(c *inventory.GPU) []string {
 	var names []string
 	for _, d := range f.devicesOn(c.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
@@ -132,7 +134,7 @@ func (f *follower) partitionsOf(c *gpuState) []string {
 }
 
 // heldOf are the devices of a GPU that claims hold.
-func (f *follower) heldOf(c *gpuState) []string {
+func (f *follower) heldOf(c *inventory.GPU) []string {
 	var names []string
 	for _, d := range ledger.DevicesOn(claim.InUse(f.claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
 		if !d.Admin {
@@ -153,7 +155,7 @@ func (f *follower) notRestoredOn(pciAddress string) string {
 }
 
 // pendingOf says what of the profile waits until claims are released.
-func (f *follower) pendingOf(c *gpuState) []string {
+func (f *follower) pendingOf(c *inventory.GPU) []string {
 	var pending []string
 	if later := f.sharing.waiting(c.Name()); later != "" {
 		pending = append(pending, "when no share of the GPU is held: "+later)
@@ -161,7 +163,7 @@ func (f *follower) pendingOf(c *gpuState) []string {
 	switch why := f.notRestoredOn(c.PCIAddress); {
 	case why != "":
 		pending = append(pending, "it is not as the profile wants it, which is tried again: "+why)
-	case f.profile.Behind(c.PCIAddress) && f.roster.lost(c.PCIAddress):
+	case f.profile.Behind(c.PCIAddress) && f.roster.Lost(c.PCIAddress):
 		pending = append(pending, "it follows the profile when it answers again")
 	case f.profile.Behind(c.PCIAddress):
 		pending = append(pending, "it does not follow the profile yet")

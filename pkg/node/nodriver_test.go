@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -26,7 +27,7 @@ func (m *machine) awaitReady() {
 	require.Eventually(m.t, func() bool {
 		code, _ := get(m.t, "http://"+m.config.HTTPAddress+"/readyz")
 		return code == http.StatusOK
-	}, patience, tick, "the plugin is not ready")
+	}, nodetest.Patience, nodetest.Tick, "the plugin is not ready")
 }
 
 // requireNotReady waits until the plugin says why it is not ready.
@@ -37,14 +38,14 @@ func (m *machine) requireNotReady(why string) {
 	require.Eventually(m.t, func() bool {
 		code, body = get(m.t, "http://"+m.config.HTTPAddress+"/readyz")
 		return code == http.StatusServiceUnavailable
-	}, patience, tick, "the plugin is ready")
+	}, nodetest.Patience, nodetest.Tick, "the plugin is ready")
 	require.Contains(m.t, body, why)
 }
 
 // tainted counts the published devices that have a taint.
 func tainted(t *testing.T, api *fake.Clientset, key string) (n int) {
 	t.Helper()
-	for _, d := range published(t, api) {
+	for _, d := range nodetest.Published(t, api) {
 		for _, taint := range d.Taints {
 			if taint.Key == key {
 				n++
@@ -60,16 +61,16 @@ func (m *machine) awaitPublished() int {
 	var names []string
 	require.Eventually(m.t, func() bool {
 		names = nil
-		for _, d := range published(m.t, m.api) {
+		for _, d := range nodetest.Published(m.t, m.api) {
 			names = append(names, d.Name)
 		}
 		return slices.Contains(names, card0) && slices.Contains(names, card1)
-	}, patience, tick, "the GPUs are not published")
+	}, nodetest.Patience, nodetest.Tick, "the GPUs are not published")
 	return len(names)
 }
 
 // publishedCount counts the devices that are published.
-func (m *machine) publishedCount() int { return len(published(m.t, m.api)) }
+func (m *machine) publishedCount() int { return len(nodetest.Published(m.t, m.api)) }
 
 func (m *machine) recordCount() int {
 	return len(m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))
@@ -80,9 +81,9 @@ func (m *machine) recordCount() int {
 // ready, so that an older plugin which still works is not ended for it. When the
 // library is back, so is everything, without a restart.
 func TestLibraryMissingAtStart(t *testing.T) {
-	m := newMachine(t, newAPI()).withHealth()
+	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, stop := m.start()
-	partition, whole := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", card1)
+	partition, whole := nodetest.Allocate(t, m.api, "a", small0), nodetest.Allocate(t, m.api, "b", card1)
 	k.mustPrepare(partition)
 	k.mustPrepare(whole)
 	m.awaitReady()
@@ -91,12 +92,12 @@ func TestLibraryMissingAtStart(t *testing.T) {
 
 	m.faults(nvdriver.Faults{LibraryMissing: true})
 	k, _ = m.start()
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == all }, patience, tick, "everything is tainted")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
 	m.requireNotReady("the NVIDIA driver of this node cannot be used: its kernel module is loaded, but there is no library")
-	awaitEvent(t, m.api, "HardwareUnusable", "no library")
+	nodetest.AwaitEvent(t, m.api, "HardwareUnusable", "no library")
 
-	assert.Contains(t, k.refused(allocate(t, m.api, "c", card0+"-mig-1g-10gb-6")), "the NVIDIA driver of GPU "+card0+" cannot be used: its kernel module is loaded")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "c", card0+"-mig-1g-10gb-6")), "the NVIDIA driver of GPU "+card0+" cannot be used: its kernel module is loaded")
 	k.mustPrepare(partition) // a kubelet that starts again asks for running pods, too
 	assert.Empty(t, k.unprepare(partition))
 	assert.Empty(t, k.unprepare(whole))
@@ -106,37 +107,37 @@ func TestLibraryMissingAtStart(t *testing.T) {
 
 	m.faults(nvdriver.Faults{})
 	m.awaitReady()
-	require.Eventually(t, func() bool { return m.recordCount() == 0 }, patience, tick, "the partition is removed")
+	require.Eventually(t, func() bool { return m.recordCount() == 0 }, nodetest.Patience, nodetest.Tick, "the partition is removed")
 	m.nothingHeld()
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, patience, tick)
-	k.works(allocate(t, m.api, "d", small0))
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick)
+	k.works(nodetest.Allocate(t, m.api, "d", small0))
 }
 
 // Without the module no partition exists any more, so its claim is released at once.
 func TestModuleNotLoadedAtStart(t *testing.T) {
-	m := newMachine(t, newAPI()).withHealth()
+	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, stop := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	stop()
 
 	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root))
 	k, _ = m.start()
 	m.requireNotReady("the NVIDIA driver of this node cannot be used")
-	assert.Contains(t, k.refused(allocate(t, m.api, "b", card1)), "no GPU driver on this node")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", card1)), "no GPU driver on this node")
 	assert.Empty(t, k.unprepare(c))
 	m.nothingHeld()
 
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	m.awaitReady()
-	k.works(allocate(t, m.api, "c", small0))
+	k.works(nodetest.Allocate(t, m.api, "c", small0))
 }
 
 // A driver whose library does not match its module is one that cannot be used.
 func TestDriverDoesNotOpenAtStart(t *testing.T) {
-	m := newMachine(t, newAPI()).withHealth()
+	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, stop := m.start()
-	c := allocate(t, m.api, "a", card1)
+	c := nodetest.Allocate(t, m.api, "a", card1)
 	k.mustPrepare(c)
 	all := m.awaitPublished()
 	stop()
@@ -152,5 +153,5 @@ func TestDriverDoesNotOpenAtStart(t *testing.T) {
 	m.faults(nvdriver.Faults{})
 	k, _ = m.start()
 	m.awaitReady()
-	k.works(allocate(t, m.api, "b", small0))
+	k.works(nodetest.Allocate(t, m.api, "b", small0))
 }

@@ -22,7 +22,7 @@ const obstaclesTimeout = 5 * time.Second
 // in its way: modes that a process keeps them from, and parts that their driver
 // does not offer.
 func (p *plugin) lookForObstacles(ctx context.Context) {
-	gpus := p.gpus.list()
+	gpus := p.gpus.List()
 	found, errs := make([][]gpu.Obstacle, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
 	for i := range gpus {
@@ -87,12 +87,12 @@ func (p *plugin) isHeld(pciAddress string) bool {
 func (p *plugin) tellObstacles(ctx context.Context, gpuID string, before, now []gpu.Obstacle) {
 	for _, o := range byReason(now) {
 		if !slices.Equal(devicesOf(before, o), devicesOf(now, o)) {
-			p.events.warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s cannot give %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
+			p.events.Warn(ctx, eventOf[o.Kind].began, fmt.Sprintf("GPU %s cannot give %s now: %s", gpuID, shortNames(gpuID, devicesOf(now, o)), o.Reason))
 		}
 	}
 	for _, o := range byReason(before) {
 		if len(devicesOf(now, o)) == 0 {
-			p.events.note(ctx, eventOf[o.Kind].over, fmt.Sprintf("No longer in the way on GPU %s: %s", gpuID, o.Reason))
+			p.events.Note(ctx, eventOf[o.Kind].over, fmt.Sprintf("No longer in the way on GPU %s: %s", gpuID, o.Reason))
 		}
 	}
 }

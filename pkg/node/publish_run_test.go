@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -25,7 +26,7 @@ const slicesOfTwoGPUs = 3
 
 func awaitSlices(t *testing.T, api *fake.Clientset) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(slicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs }, patience, tick, "not published")
+	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs }, nodetest.Patience, nodetest.Tick, "not published")
 }
 
 // awaitDevices waits until all devices that are published are as they should
@@ -33,14 +34,14 @@ func awaitSlices(t *testing.T, api *fake.Clientset) {
 func awaitDevices(t *testing.T, api *fake.Clientset, none bool, ok func(resourceapi.Device) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		devices := published(t, api)
+		devices := nodetest.Published(t, api)
 		for _, d := range devices {
 			if !ok(d) {
 				return false
 			}
 		}
-		return none == (len(devices) == 0) && len(slicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs
-	}, patience, tick)
+		return none == (len(devices) == 0) && len(nodetest.SlicesOf(t, api, gpu.DriverName)) == slicesOfTwoGPUs
+	}, nodetest.Patience, nodetest.Tick)
 }
 
 func untainted(d resourceapi.Device) bool { return len(d.Taints) == 0 }
@@ -48,41 +49,41 @@ func untainted(d resourceapi.Device) bool { return len(d.Taints) == 0 }
 // A kubelet that starts removes the slices of its node and then registers the
 // plugin again.
 func TestRepublishAfterKubeletRestart(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitSlices(t, m.api)
-	before := published(t, m.api)
+	before := nodetest.Published(t, m.api)
 	for range 3 {
-		for _, s := range slicesOf(t, m.api, gpu.DriverName) {
+		for _, s := range nodetest.SlicesOf(t, m.api, gpu.DriverName) {
 			require.NoError(t, m.api.ResourceV1().ResourceSlices().Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
 		}
 		k.registered()
 		awaitSlices(t, m.api)
-		assert.ElementsMatch(t, before, published(t, m.api))
+		assert.ElementsMatch(t, before, nodetest.Published(t, m.api))
 	}
 }
 
 func TestRestartOnUnchangedHardwareWritesNothing(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitSlices(t, m.api)
-	k.mustPrepare(allocate(t, m.api, "a", small0))
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
 	stop()
-	require.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs, "the slices stay while the plugin is away")
+	require.Len(t, nodetest.SlicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs, "the slices stay while the plugin is away")
 	m.api.ClearActions()
 
 	k, stop = m.start()
 	// When something new has been published, the first publication is through.
 	setAllocatable(t, m.api, "8")
 	awaitDevices(t, m.api, false, func(d resourceapi.Device) bool { return !untainted(d) })
-	assert.Equal(t, 2, sliceWrites(m.api), "one write a GPU for the taint, and none before")
+	assert.Equal(t, 2, nodetest.SliceWrites(m.api), "one write a GPU for the taint, and none before")
 	k.registered()
 	stop()
 }
 
 // What a plugin that ends cannot find out any more is no fault of the GPUs.
 func TestAPluginThatEndsTaintsNoGPU(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.config.LookInterval = time.Millisecond
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
@@ -93,38 +94,38 @@ func TestAPluginThatEndsTaintsNoGPU(t *testing.T) {
 	}})
 	time.Sleep(100 * time.Millisecond) // nothing tells that one has begun
 	stop()
-	for _, d := range published(t, m.api) {
+	for _, d := range nodetest.Published(t, m.api) {
 		require.Empty(t, d.Taints, d.Name)
 	}
 }
 
 func setAllocatable(t *testing.T, api *fake.Clientset, quantity string) {
 	t.Helper()
-	n := nodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": quantity})
-	n.Name, n.UID = nodeName, "node-uid"
+	n := nodetest.NodeWith(map[corev1.ResourceName]string{"nvidia.com/gpu": quantity})
+	n.Name, n.UID = nodetest.NodeName, "node-uid"
 	_, err := api.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }
 
 func TestOtherOwnerAppearsAfterPublishing(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	k.mustPrepare(allocate(t, m.api, "a", small0))
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", small0))
 
 	setAllocatable(t, m.api, "8")
 	tainted := func(d resourceapi.Device) bool {
 		return len(d.Taints) == 1 && d.Taints[0].Key == v1alpha1.TaintOtherOwner && d.Taints[0].Value == "device-plugin"
 	}
 	awaitDevices(t, m.api, false, tainted)
-	assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), "a device plugin serves nvidia.com/gpu: 8 here")
 	// A restart does not withdraw what may be allocated.
 	stop()
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, tainted)
 	setAllocatable(t, m.api, "0")
 	awaitDevices(t, m.api, false, untainted)
-	awaitEvent(t, m.api, "OtherOwnerGone", "")
+	nodetest.AwaitEvent(t, m.api, "OtherOwnerGone", "")
 }
 
 func TestOtherOwnerAtFirstPublish(t *testing.T) {
@@ -135,7 +136,7 @@ func TestOtherOwnerAtFirstPublish(t *testing.T) {
 		note  string
 	}{
 		"NVIDIA's DRA driver": {
-			newAPI(nvidiaSlice(resourceapi.Device{Name: "gpu-0"})),
+			nodetest.NewAPI(nodetest.NVIDIASlice(resourceapi.Device{Name: "gpu-0"})),
 			func(*machine) {},
 			func(m *machine) error {
 				return m.api.ResourceV1().ResourceSlices().Delete(t.Context(), "nvidia", metav1.DeleteOptions{})
@@ -143,8 +144,8 @@ func TestOtherOwnerAtFirstPublish(t *testing.T) {
 			"DRA driver gpu.nvidia.com publishes devices",
 		},
 		"mig-manager": {
-			newAPI(),
-			func(m *machine) { addProcess(m.t, m.config.procRoot, 4321, realMIGManager) },
+			nodetest.NewAPI(),
+			func(m *machine) { nodetest.AddProcess(m.t, m.config.procRoot, 4321, nodetest.RealMIGManager) },
 			func(m *machine) error { return os.RemoveAll(filepath.Join(m.config.procRoot, "4321")) },
 			"process nvidia-mig-manager of mig-manager runs here",
 		},
@@ -154,7 +155,7 @@ func TestOtherOwnerAtFirstPublish(t *testing.T) {
 			tt.there(m)
 			_, _ = m.start()
 			awaitDevices(t, m.api, true, untainted)
-			assert.Contains(t, awaitEvent(t, m.api, "OtherOwner", ""), tt.note)
+			assert.Contains(t, nodetest.AwaitEvent(t, m.api, "OtherOwner", ""), tt.note)
 			require.NoError(t, tt.gone(m))
 			awaitDevices(t, m.api, false, untainted)
 		})
@@ -164,12 +165,12 @@ func TestOtherOwnerAtFirstPublish(t *testing.T) {
 // A pod that calls itself mig-manager, in any namespace, changes nothing: who may create pods
 // decides nothing about a node's GPUs.
 func TestPodsDecideNothingAboutOwners(t *testing.T) {
-	m := newMachine(t, newAPI(&corev1.Pod{
+	m := newMachine(t, nodetest.NewAPI(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "busybox", Labels: map[string]string{"app": "nvidia-mig-manager"}},
-		Spec:       corev1.PodSpec{NodeName: nodeName},
+		Spec:       corev1.PodSpec{NodeName: nodetest.NodeName},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}))
-	addProcess(t, m.config.procRoot, 17, hostProcess{"nvidia-mig-mana", defaultCaps, hostUser})
+	nodetest.AddProcess(t, m.config.procRoot, 17, nodetest.HostProcess{Comm: "nvidia-mig-mana", Caps: nodetest.DefaultCaps, User: nodetest.HostUser})
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	for _, action := range m.api.Actions() {
@@ -179,11 +180,11 @@ func TestPodsDecideNothingAboutOwners(t *testing.T) {
 
 // mig-manager says in a label that it is about to change the GPUs. That is seen at once.
 func TestMIGManagerBeginsWork(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	label := func(state string) {
-		_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":"`+state+`"}}}`), metav1.PatchOptions{})
+		_, err := m.api.CoreV1().Nodes().Patch(t.Context(), nodetest.NodeName, types.MergePatchType, []byte(`{"metadata":{"labels":{"nvidia.com/mig.config.state":"`+state+`"}}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	label("pending")
@@ -195,7 +196,7 @@ func TestMIGManagerBeginsWork(t *testing.T) {
 }
 
 func TestIgnoreOtherOwners(t *testing.T) {
-	m := newMachine(t, newAPI(nvidiaSlice(resourceapi.Device{Name: "gpu-0"})))
+	m := newMachine(t, nodetest.NewAPI(nodetest.NVIDIASlice(resourceapi.Device{Name: "gpu-0"})))
 	m.config.IgnoreOtherOwners = true
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
@@ -204,7 +205,7 @@ func TestIgnoreOtherOwners(t *testing.T) {
 // A GPU that falls off the bus keeps its devices, tainted: they may be
 // allocated. Later publications keep the taint.
 func TestLostGPUIsTainted(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	m.faults(nvdriver.Faults{Lost: []string{pci0}})

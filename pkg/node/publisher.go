@@ -18,6 +18,9 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/text"
@@ -29,9 +32,9 @@ const failureInterval = 10 * time.Second
 // publisher turns what is known about the GPUs into ResourceSlices.
 type publisher struct {
 	node    string
-	gpus    *gpus
-	events  *eventSink
-	metrics *metrics
+	gpus    *inventory.GPUs
+	events  *telemetry.Events
+	metrics *telemetry.Metrics
 	// legacyResources is what the devices stand for, beside their classes, that
 	// sharing says of each GPU.
 	legacyResources map[gpu.Vendor]string
@@ -61,7 +64,7 @@ type publisher struct {
 	// known is set once it is known who else serves the GPUs; nothing is
 	// published before.
 	known  bool
-	owners owners
+	owners nodewatch.Owners
 	// toldOwners is what was told of them, by vendor, as far as the node has GPUs
 	// of that vendor.
 	toldOwners map[gpu.Vendor]string
@@ -165,25 +168,25 @@ func (p *publisher) publish(ctx context.Context) {
 	for i := range known {
 		out[i] = p.gpu(&known[i])
 		if !out[i].Withheld {
-			p.gpus.markPublished(known[i].PCIAddress)
+			p.gpus.MarkPublished(known[i].PCIAddress)
 		}
 	}
 	resources, errs := publish.Resources(p.node, out)
 	for _, err := range errs {
-		p.events.warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())
+		p.events.Warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())
 	}
 	p.sendAll(ctx, resources)
 }
 
 // inPlaces lists the GPUs in the order of their slices. The caller holds the lock.
-func (p *publisher) inPlaces() []gpuState {
-	known := p.gpus.list()
+func (p *publisher) inPlaces() []inventory.GPU {
+	known := p.gpus.List()
 	for i := range known {
 		if !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
 		}
 	}
-	slices.SortStableFunc(known, func(a, b gpuState) int {
+	slices.SortStableFunc(known, func(a, b inventory.GPU) int {
 		return cmp.Compare(slices.Index(p.places, a.PCIAddress), slices.Index(p.places, b.PCIAddress))
 	})
 	return known
@@ -193,9 +196,9 @@ func (p *publisher) inPlaces() []gpuState {
 func (p *publisher) adopt(published []resourceapi.ResourceSlice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known := p.gpus.list()
+	known := p.gpus.List()
 	for _, name := range publish.GPUs(p.node, published) {
-		i := slices.IndexFunc(known, func(c gpuState) bool { return c.Name() == name })
+		i := slices.IndexFunc(known, func(c inventory.GPU) bool { return c.Name() == name })
 		if i >= 0 && !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
 		}
@@ -217,7 +220,7 @@ func (p *publisher) holdsBack(pciAddress string) bool {
 
 // sendAll makes resources all that the node publishes. The caller holds the lock.
 func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
-	p.metrics.publishedDevices(resources)
+	p.metrics.PublishedDevices(resources)
 	p.slices = len(resources.Pools[gpu.PoolName(p.node)].Slices)
 	p.digests = publish.DigestsOfResources(p.node, resources)
 	p.sent = ptr.To(p.order.by)
@@ -227,15 +230,15 @@ func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverR
 }
 
 // gpu decides how one GPU is published. The caller holds the lock.
-func (p *publisher) gpu(c *gpuState) publish.GPU {
-	others := p.owners.of(c.Vendor)
+func (p *publisher) gpu(c *inventory.GPU) publish.GPU {
+	others := p.owners.Of(c.Vendor)
 	heldBack := p.holdsBack(c.PCIAddress)
 	if heldBack {
 		p.heldBack[c.PCIAddress] = true
 	}
 	out := publish.GPU{
-		GPU:            c.offer(),
-		Withheld:       (len(others) > 0 && !c.published) || heldBack,
+		GPU:            c.Offer(),
+		Withheld:       (len(others) > 0 && !c.Published) || heldBack,
 		WholeOnly:      p.wholeOnly,
 		Taints:         p.gpuTaints(c, others),
 		DeviceTaints:   p.deviceTaints(c),
@@ -273,7 +276,7 @@ func (p *publisher) withholdTainted(c *publish.GPU) {
 
 // deviceTaints keeps the scheduler from choosing what somebody else's partitions
 // cover, and what cannot be had of a GPU now. The caller holds the lock.
-func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTaint {
+func (p *publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
 	taint := func(device, key, value string) {
 		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
@@ -300,7 +303,7 @@ func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTai
 			switch {
 			case o.Kind == gpu.ObstacleBusy:
 				taint(device, v1alpha1.TaintBusy, "")
-			case !c.unhealthy(): // else the whole GPU has that taint
+			case !c.Unhealthy(): // else the whole GPU has that taint
 				taint(device, v1alpha1.TaintUnhealthy, "")
 			}
 		}
@@ -310,7 +313,7 @@ func (p *publisher) deviceTaints(c *gpuState) map[string][]resourceapi.DeviceTai
 
 // withShares lists a device and the shares of it: what keeps the one from being
 // had keeps the others.
-func withShares(c *gpuState, device string) []string {
+func withShares(c *inventory.GPU, device string) []string {
 	all := []string{device}
 	for _, p := range c.Placements {
 		if p.Share != nil && p.Base().Name() == device {
@@ -352,13 +355,13 @@ func (p *publisher) ownersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	vendors := map[gpu.Vendor]bool{}
-	for _, c := range p.gpus.list() {
+	for _, c := range p.gpus.List() {
 		vendors[c.Vendor] = true
 	}
 	var found []string
 	for _, o := range p.owners {
-		if vendors[o.vendor] {
-			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.Found, o.vendor.Title(), o.Remedy)
+		if vendors[o.Vendor] {
+			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.Found, o.Vendor.Title(), o.Remedy)
 			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
 		}
 	}
@@ -398,17 +401,17 @@ func (p *publisher) setForeign(ctx context.Context, foreign map[string][]gpu.Par
 // helper tries again many times a second at first; once in a while is enough to
 // tell of it.
 func (p *publisher) failed(ctx context.Context, err error, doing string) {
-	p.metrics.publishErrors.Inc()
+	p.metrics.PublishFailed()
 	now := time.Now().UnixNano()
 	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
 		return
 	}
-	p.events.warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
+	p.events.Warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 
 // setOwners takes in which other systems serve the GPUs.
-func (p *publisher) setOwners(ctx context.Context, all owners) {
+func (p *publisher) setOwners(ctx context.Context, all nodewatch.Owners) {
 	p.mu.Lock()
 	same := p.known && slices.Equal(p.owners, all)
 	p.owners, p.known = all, true
@@ -420,19 +423,19 @@ func (p *publisher) setOwners(ctx context.Context, all owners) {
 
 // tellOwners tells the node's admin who else serves the GPUs that the node has.
 // The caller holds the lock.
-func (p *publisher) tellOwners(ctx context.Context, known []gpuState) {
+func (p *publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	told := map[gpu.Vendor]string{}
 	for i := range known {
-		told[known[i].Vendor] = p.owners.of(known[i].Vendor).names()
+		told[known[i].Vendor] = p.owners.Of(known[i].Vendor).Names()
 	}
 	for _, v := range slices.Sorted(maps.Keys(told)) {
 		switch told[v] {
 		case p.toldOwners[v]: // told
 		case "":
-			p.events.note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
+			p.events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
 		default:
-			for _, o := range p.owners.of(v) {
-				p.events.warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
+			for _, o := range p.owners.Of(v) {
+				p.events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
 			}
 		}
 	}
@@ -465,7 +468,7 @@ func (p *publisher) sentFor() (by v1alpha1.PublishedTaints, sent bool) {
 func (p *publisher) claimsChanged(ctx context.Context) {
 	p.mu.Lock()
 	depends := p.noTaints || p.order.withhold
-	for _, c := range p.gpus.list() {
+	for _, c := range p.gpus.List() {
 		depends = depends || p.holdsBack(c.PCIAddress) != p.heldBack[c.PCIAddress]
 	}
 	p.mu.Unlock()
@@ -476,7 +479,7 @@ func (p *publisher) claimsChanged(ctx context.Context) {
 
 // gpuTaints says why no claim may be allocated a device of a GPU. The caller holds the
 // lock.
-func (p *publisher) gpuTaints(c *gpuState, others owners) []resourceapi.DeviceTaint {
+func (p *publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
 	taints := taintsOf(c, others, p.isUpgrading != nil && p.isUpgrading(c.Vendor))
 	if p.order.all(c.Name()) {
 		taints = append(taints, p.order.taint())
@@ -485,34 +488,16 @@ func (p *publisher) gpuTaints(c *gpuState, others owners) []resourceapi.DeviceTa
 }
 
 // taintsOf says why nothing new may be put on a GPU.
-func taintsOf(c *gpuState, others owners, isUpgrading bool) []resourceapi.DeviceTaint {
+func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintOtherOwner, Value: others.names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintOtherOwner, Value: others.Names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	switch {
 	case isUpgrading:
 		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	case c.unhealthy():
+	case c.Unhealthy():
 		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	return taints
-}
-
-// adopt remembers which GPUs an earlier run of the plugin has published.
-func (c *gpus) adopt(node string, published []resourceapi.ResourceSlice) {
-	withDevices := map[string]bool{}
-	for _, s := range published {
-		if gpu.NodeOfPool(s.Spec.Pool.Name) != node {
-			continue
-		}
-		for _, d := range s.Spec.Devices {
-			withDevices[gpu.GPUOfDevice(d.Name)] = true
-		}
-	}
-	for _, known := range c.list() {
-		if withDevices[known.Name()] {
-			c.markPublished(known.PCIAddress)
-		}
-	}
 }

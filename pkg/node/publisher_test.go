@@ -9,12 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
@@ -29,17 +34,19 @@ type publishing struct {
 
 func newPublishing(t *testing.T) *publishing {
 	t.Helper()
-	api := newAPI()
-	ctx, cancel := context.WithCancel(quiet(context.Background()))
+	api := nodetest.NewAPI()
+	ctx, cancel := context.WithCancel(nodetest.Quiet(context.Background()))
 	t.Cleanup(cancel)
-	plugin := &plugin{Config: &Config{NodeName: nodeName}, client: api}
-	require.NoError(t, plugin.openEvents(ctx))
-	t.Cleanup(plugin.events.close)
+	node, err := api.CoreV1().Nodes().Get(ctx, nodetest.NodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	events, err := telemetry.OpenEvents(ctx, api, node)
+	require.NoError(t, err)
+	t.Cleanup(events.Close)
 	p := &publishing{api: api, publisher: &publisher{
-		node: nodeName, gpus: &gpus{}, events: plugin.events, metrics: newMetrics(func() []ledger.Record { return nil }),
+		node: nodetest.NodeName, gpus: &inventory.GPUs{}, events: events, metrics: telemetry.NewMetrics(func() []ledger.Record { return nil }),
 		mine: true, heldOn: func(string) []string { return nil }, shape: func(string) profile.Shape { return profile.Shape{} },
 	}}
-	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	p.start(func(_ context.Context, r resourceslice.DriverResources) error {
 		p.sent = append(p.sent, r)
 		return p.fail
@@ -51,7 +58,7 @@ func newPublishing(t *testing.T) *publishing {
 // are on the last.
 func (p *publishing) state() map[string]string {
 	state := map[string]string{}
-	for _, slice := range p.sent[len(p.sent)-1].Pools[nodeName].Slices {
+	for _, slice := range p.sent[len(p.sent)-1].Pools[nodetest.NodeName].Slices {
 		for _, set := range slice.SharedCounters {
 			state[set.Name] = "empty"
 		}
@@ -66,7 +73,7 @@ func (p *publishing) state() map[string]string {
 	return state
 }
 
-var pluginOwner = owners{{vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "device-plugin", Found: "a device plugin serves nvidia.com/gpu: 8 here", Remedy: "keep it off this node"}}}
+var pluginOwner = nodewatch.Owners{{Vendor: gpu.NVIDIA, Owner: hardware.Owner{Name: "device-plugin", Found: "a device plugin serves nvidia.com/gpu: 8 here", Remedy: "keep it off this node"}}}
 
 const gpu1, gpu2 = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 
@@ -87,12 +94,12 @@ func TestPublisherWithholds(t *testing.T) {
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "empty"}, p.state())
 	assert.Equal(t, 3, p.sliceCount(), "the number of slices is constant")
-	note := awaitEvent(t, p.api, "OtherOwner", "")
+	note := nodetest.AwaitEvent(t, p.api, "OtherOwner", "")
 	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node")
 
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	awaitEvent(t, p.api, "OtherOwnerGone", "")
+	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "")
 }
 
 // What the GPUNode says of other owners has the remedy, and only those count whose GPUs
@@ -100,8 +107,8 @@ func TestPublisherWithholds(t *testing.T) {
 func TestOwnersForTheReport(t *testing.T) {
 	p := newPublishing(t)
 	assert.Empty(t, p.ownersFound())
-	amds := owner{vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
-	p.setOwners(t.Context(), append(owners{amds}, pluginOwner...))
+	amds := nodewatch.Owner{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
+	p.setOwners(t.Context(), append(nodewatch.Owners{amds}, pluginOwner...))
 	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.ownersFound())
 }
 
@@ -113,14 +120,14 @@ func TestPublisherTaints(t *testing.T) {
 	p.setOwners(t.Context(), nil)
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], tainted)
-	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0"), gpuAt("0000:03:00.0")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.GPUAt("0000:03:00.0")}, nil, nil)
 	p.publish(t.Context())
 	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a GPU that is new was never given out")
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 
 	again := newPublishing(t)
-	again.gpus.markPublished("0000:01:00.0") // adopted from the API server
+	again.gpus.MarkPublished("0000:01:00.0") // adopted from the API server
 	again.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, again.state()[gpu1], tainted)
 	assert.Equal(t, "empty", again.state()[gpu2])
@@ -131,7 +138,7 @@ func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
 	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
 	p := newPublishing(t)
 	p.setOwners(t.Context(), nil)
-	p.gpus.update([]gpu.GPU{gpuAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
 	for range 2 {
 		p.publish(t.Context())
 		assert.Contains(t, p.state()[gpu1], unhealthy)
@@ -139,8 +146,8 @@ func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
 	}
 	p.setOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin:NoSchedule "+unhealthy)
-	for range recoveredLooks {
-		p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
+	for range inventory.RecoveredLooks {
+		p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	}
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
@@ -150,22 +157,22 @@ func TestPublisherFails(t *testing.T) {
 	p := newPublishing(t)
 	p.fail = errors.New("no way")
 	p.setOwners(t.Context(), nil)
-	assert.Contains(t, awaitEvent(t, p.api, "PublishFailed", ""), "The GPUs of the node cannot be published: hand the slices to the publisher: no way")
-	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, scrape(t, p.metrics, "tranche_publish_errors_total"))
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PublishFailed", ""), "The GPUs of the node cannot be published: hand the slices to the publisher: no way")
+	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, nodetest.Scrape(t, p.metrics.Handler(), "tranche_publish_errors_total"))
 }
 
 // A GPU that the API would refuse does not keep the others from being
 // published.
 func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
 	p := newPublishing(t)
-	big := gpuAt("0000:03:00.0")
+	big := nodetest.GPUAt("0000:03:00.0")
 	for start := range 100 {
 		big.Placements = append(big.Placements, gpu.Placement{GPU: big.PCIAddress, Type: gpu.TypeMIG, Profile: "1g", Start: start})
 	}
-	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), big}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), big}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
-	assert.Contains(t, awaitEvent(t, p.api, "GPUNotPublished", ""), "gpu-0000-03-00-0")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "GPUNotPublished", ""), "gpu-0000-03-00-0")
 }
 
 // Who serves one vendor's GPUs is not in the way of the other's.
@@ -173,20 +180,20 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
 	p.legacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
-	manager := owners{{vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
+	manager := nodewatch.Owners{{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
 	p.setOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
-	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0"), amdGPUAt("0000:05:00.0", "NPS1")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS1")}, nil, nil)
 	p.publish(t.Context())
 	assert.Equal(t, "published", p.state()[gpu1])
 	assert.Equal(t, "empty", p.state()[amdGPU])
-	assert.Contains(t, awaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
 	p.setOwners(t.Context(), append(manager, pluginOwner...))
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin")
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[amdGPU])
-	awaitEvent(t, p.api, "OtherOwnerGone", "AMD")
-	awaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
+	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "AMD")
+	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
 	for _, device := range p.devices() {
 		legacy := device.Attributes["legacyResource"].StringValue
 		assert.Equal(t, device.Name == "gpu-0000-05-00-0", legacy != nil && *legacy == "amd.com/gpu", device.Name)
@@ -217,7 +224,7 @@ func (p *publishing) taintsByDevice() map[string]string {
 func TestPublisherTaintsObstacles(t *testing.T) {
 	const address, name = "0000:05:00.0", "gpu-0000-05-00-0"
 	p := newPublishing(t)
-	p.gpus.update([]gpu.GPU{amdGPUAt(address, "NPS1")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.AMDGPUAt(address, "NPS1")}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	sent := len(p.sent)
 	obstacles := map[string][]gpu.Obstacle{address: {
@@ -235,7 +242,7 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 	delete(without, "gpu-0000-02-00-0")
 	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy"}, without)
 
-	p.gpus.trouble(address, "in reset")
+	p.gpus.Trouble(address, "in reset")
 	p.publish(t.Context())
 	assert.Equal(t, "unhealthy", p.taintsByDevice()[name+"-cpx-1"], "not twice")
 	assert.Equal(t, "unhealthy busy", p.taintsByDevice()[name])
@@ -245,10 +252,10 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p := newPublishing(t)
 	p.isCut = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
-	p.gpus.update([]gpu.GPU{gpuAt("0000:01:00.0"), amdGPUAt("0000:05:00.0", "NPS4"), amdGPUAt("0000:06:00.0", "NPS1"), amdGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
 	p.setOwners(t.Context(), nil)
 	p.restrict(t.Context())
-	assert.Contains(t, awaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
 	state := p.state()
 	assert.Equal(t, "published", state[gpu1])
 	assert.Empty(t, state["gpu-0000-05-00-0"])
@@ -281,7 +288,7 @@ func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
 func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 	p := newPublishing(t)
 	order := func(p *publishing) (names []string) {
-		for _, s := range p.sent[len(p.sent)-1].Pools[nodeName].Slices[1:] {
+		for _, s := range p.sent[len(p.sent)-1].Pools[nodetest.NodeName].Slices[1:] {
 			names = append(names, gpu.GPUOfDevice(s.Devices[0].Name))
 		}
 		return names
@@ -289,13 +296,13 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 	p.setOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2}, order(p))
 	const gpu0 = "gpu-0000-00-00-0"
-	p.gpus.update([]gpu.GPU{gpuAt("0000:00:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	p.publish(t.Context())
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(p))
 
 	again := newPublishing(t)
-	again.gpus.update([]gpu.GPU{gpuAt("0000:00:00.0"), gpuAt("0000:01:00.0"), gpuAt("0000:02:00.0")}, nil, nil)
-	again.adopt(publish.Objects(gpu.DriverName, nodeName, p.sent[len(p.sent)-1]))
+	again.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	again.adopt(publish.Objects(gpu.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
 	again.setOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))
 }

@@ -74,7 +74,7 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonNeedsReset, Message: fmt.Sprintf(
 			"the node was rebooted %d times for profile %s and did not reach it; find out what fails after a boot, then change the profile or its policy", mostReboots, s.To.Profile)}
 	}
-	f.events.warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
+	f.events.Warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
 	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}

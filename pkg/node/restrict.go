@@ -13,7 +13,7 @@ func (p *publisher) restrict(ctx context.Context) {
 	if !p.first(&p.wholeOnly) {
 		return
 	}
-	p.events.warn(ctx, v1alpha1.EventPartitionsNotPublished, "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.events.Warn(ctx, v1alpha1.EventPartitionsNotPublished, "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.publish(ctx)
 }
 
@@ -30,7 +30,7 @@ func (p *publisher) first(restriction *bool) bool {
 // of which there is nothing to publish without partitions.
 func (p *publisher) withoutWhole() string {
 	var names []string
-	for _, c := range p.gpus.list() {
+	for _, c := range p.gpus.List() {
 		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
 			names = append(names, c.Name()+" ("+c.MemoryMode+")")
 		}
@@ -47,7 +47,7 @@ func (p *publisher) restrictTaints(ctx context.Context) {
 	if !p.first(&p.noTaints) {
 		return
 	}
-	p.events.warn(ctx, v1alpha1.EventTaintsNotPublished, "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.events.Warn(ctx, v1alpha1.EventTaintsNotPublished, "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.publish(ctx)
 }
 
@@ -57,6 +57,6 @@ func (p *publisher) restrictShares(ctx context.Context) {
 	if !p.first(&p.noShares) {
 		return
 	}
-	p.events.warn(ctx, v1alpha1.EventSharesNotPublished, "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.events.Warn(ctx, v1alpha1.EventSharesNotPublished, "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
 	p.publish(ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -34,12 +35,12 @@ func dropShares(client *fake.Clientset) {
 // Where the API server drops what lets several claims hold one device, there are
 // no shares at any moment, and an event says why.
 func TestClusterWithoutConsumableCapacity(t *testing.T) {
-	api := newAPI()
+	api := nodetest.NewAPI()
 	dropShares(api)
 	m := newMachine(t, api)
 	k, _ := m.start()
 	awaitSlices(t, api)
-	assert.Contains(t, awaitEvent(t, api, "SharesNotPublished", ""), "DRAConsumableCapacity is off")
+	assert.Contains(t, nodetest.AwaitEvent(t, api, "SharesNotPublished", ""), "DRAConsumableCapacity is off")
 	for _, a := range api.Actions() {
 		if write, ok := a.(interface{ GetObject() runtime.Object }); ok {
 			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
@@ -49,7 +50,7 @@ func TestClusterWithoutConsumableCapacity(t *testing.T) {
 			}
 		}
 	}
-	k.works(allocate(t, api, "a", small0))
+	k.works(nodetest.Allocate(t, api, "a", small0))
 }
 
 // A gate that is turned off later is noticed when slices lose fields.
@@ -64,13 +65,13 @@ func TestSharesAreDroppedLater(t *testing.T) {
 	d := &driver{publisher: p.publisher, stop: stop}
 	d.HandleError(ctx, &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: slice(ptr.To(true)), ActualSlice: slice(nil)}, "sync")
 	require.NoError(t, ctx.Err(), "the plugin goes on")
-	awaitEvent(t, p.api, "SharesNotPublished", "DRAConsumableCapacity")
+	nodetest.AwaitEvent(t, p.api, "SharesNotPublished", "DRAConsumableCapacity")
 	assert.True(t, p.noShares)
 }
 
 // sharedGPUAt is a GPU with shares of its placements.
 func sharedGPUAt(address string) gpu.GPU {
-	g := gpuAt(address)
+	g := nodetest.GPUAt(address)
 	for _, p := range g.Placements[:2] {
 		p.Memory = 10 << 30
 		g.Placements = append(g.Placements, gpu.ShareOf(p, gpu.ByMemory, profile.Default().Sharing))
@@ -82,9 +83,9 @@ func sharedGPUAt(address string) gpu.GPU {
 func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
 	p := newPublishing(t)
 	const address = "0000:01:00.0"
-	p.gpus.update([]gpu.GPU{sharedGPUAt(address), gpuAt("0000:02:00.0")}, nil, nil)
+	p.gpus.Update([]gpu.GPU{sharedGPUAt(address), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	p.setOwners(t.Context(), nil)
-	partition := gpuAt(address).Placements[0].Name()
+	partition := nodetest.GPUAt(address).Placements[0].Name()
 	p.setObstacles(t.Context(), map[string][]gpu.Obstacle{address: {{Placement: partition, Kind: gpu.ObstacleBusy, Reason: "a process"}}})
 	taints := p.taintsByDevice()
 	assert.Equal(t, "busy", taints[partition])

@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 func TestRunPreparesAndReleases(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
 	assert.Contains(t, k.services, "v1.DRAPlugin")
-	c := allocate(t, m.api, "a", card0+"-mig-1g-10gb-4", card1)
+	c := nodetest.Allocate(t, m.api, "a", card0+"-mig-1g-10gb-4", card1)
 	assert.Equal(t, []string{
 		"gpu.tranche.dev/claim=" + card0 + "-mig-1g-10gb-4_a",
 		"gpu.tranche.dev/claim=" + card1 + "_a",
@@ -29,9 +31,9 @@ func TestRunPreparesAndReleases(t *testing.T) {
 // The workload finds what it got in a file of a format that all DRA drivers
 // share.
 func TestMetadata(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	data, err := os.ReadFile(filepath.Join(m.config.DataDir(), "dra-device-metadata", c.Namespace+"_"+c.Name, "r0", "metadata.json"))
 	require.NoError(t, err)
@@ -45,9 +47,9 @@ func TestMetadata(t *testing.T) {
 // What the helper library wrote for a claim goes, too, when the kubelet has
 // forgotten the claim.
 func TestMetadataOfForgottenClaim(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, stop := m.start()
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	stop()
 	require.NoError(t, m.api.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
@@ -55,6 +57,6 @@ func TestMetadataOfForgottenClaim(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(m.files(m.config.CDIDir, "*.json")) == 0 &&
 			len(m.files(filepath.Join(m.config.DataDir(), "dra-device-metadata"), "*")) == 0
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 	m.nothingHeld()
 }

@@ -8,15 +8,15 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
 // serveHTTP serves metrics and the two health endpoints until ctx ends.
 // Liveness says that the process answers, readiness that the kubelet knows it.
 // A failure later on ends the plugin.
-func serveHTTP(ctx context.Context, address string, m *metrics, ready func() error, stop context.CancelCauseFunc) error {
+func serveHTTP(ctx context.Context, address string, m *telemetry.Metrics, ready func() error, stop context.CancelCauseFunc) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := ready(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
 // freeAddress is one that nobody listened on a moment ago.
@@ -37,7 +39,7 @@ func TestServeHTTP(t *testing.T) {
 	var ready error
 	address := freeAddress(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	require.NoError(t, serveHTTP(ctx, address, newMetrics(func() []ledger.Record { return nil }), func() error { return ready }, cancel))
+	require.NoError(t, serveHTTP(ctx, address, telemetry.NewMetrics(func() []ledger.Record { return nil }), func() error { return ready }, cancel))
 
 	code, body := get(t, "http://"+address+"/healthz")
 	assert.Equal(t, http.StatusOK, code)
@@ -52,11 +54,11 @@ func TestServeHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, ready.Error()+"\n", body)
 
-	err := serveHTTP(t.Context(), address, newMetrics(nil), nil, cancel)
+	err := serveHTTP(t.Context(), address, telemetry.NewMetrics(nil), nil, cancel)
 	require.ErrorContains(t, err, "listen for metrics and health on "+address)
 	cancel(nil)
 	require.Eventually(t, func() bool {
 		_, err := http.Get("http://" + address + "/healthz") //nolint:bodyclose,gosec,noctx // there is none
 		return err != nil
-	}, patience, tick, "the server goes on after the plugin's end")
+	}, nodetest.Patience, nodetest.Tick, "the server goes on after the plugin's end")
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
@@ -19,7 +21,7 @@ func (c *Config) profileFile() string { return filepath.Join(c.DataDir(), "profi
 // openRoster reads which GPUs the node has.
 func (p *plugin) openRoster(ctx context.Context) {
 	var err error
-	if p.roster, err = openRoster(p.rosterFile()); err != nil {
+	if p.roster, err = inventory.OpenRoster(p.rosterFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "Rules that count GPUs count those that answer only")
 	}
 }
@@ -29,15 +31,15 @@ func (p *plugin) openProfile(ctx context.Context) {
 	var err error
 	p.profile, err = partition.New(partition.Config{
 		File:           p.profileFile(),
-		GPUs:           p.roster.all,
-		Lost:           p.roster.lost,
-		Hardware:       modes{p.hardware},
+		GPUs:           p.roster.All,
+		Lost:           p.roster.Lost,
+		Hardware:       drivers.Modes{Set: p.hardware},
 		Resolve:        profile.Resolve,
 		RemovalCommand: p.hardware.RemovalCommand,
 		MemoryModes:    p.MemoryModes,
 	})
 	if err != nil {
-		p.events.warn(ctx, v1alpha1.EventProfileUnknown, fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
+		p.events.Warn(ctx, v1alpha1.EventProfileUnknown, fmt.Sprintf("It is not known any more which profile this node follows, so it follows none until the controller asks again: %v", err))
 	}
 }
 
@@ -59,7 +61,7 @@ func (p *plugin) shape(found []gpu.GPU) {
 // the profile offers, and those that claims hold. Between a change of a GPU and the next
 // look at it, p.gpus still has what it offered before.
 func (p *plugin) preparable() []gpu.GPU {
-	gpus := p.gpus.gpus()
+	gpus := p.gpus.Now()
 	held := p.heldPlacements()
 	for i := range gpus {
 		g := &gpus[i]

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile/deviceplugin"
 )
 
@@ -63,7 +65,7 @@ func newSharedMachine(t *testing.T, api *fake.Clientset) *machine {
 // publishedDevice finds a device in the slices.
 func publishedDevice(t *testing.T, api *fake.Clientset, name string) (resourceapi.Device, bool) {
 	t.Helper()
-	for _, d := range published(t, api) {
+	for _, d := range nodetest.Published(t, api) {
 		if d.Name == name {
 			return d, true
 		}
@@ -78,17 +80,17 @@ func awaitReplicas(t *testing.T, api *fake.Clientset, device string, thousandths
 	require.Eventually(t, func() bool {
 		d, ok := publishedDevice(t, api, device)
 		return ok && d.Capacity["fraction"].RequestPolicy.Default.MilliValue() == thousandths
-	}, patience, tick)
+	}, nodetest.Patience, nodetest.Tick)
 }
 
 // Two claims of two pods have a part of one GPU each: they are told apart by the
 // id of their share, in what the kubelet hears, in the CDI file and in the status.
 // Nothing else gets the GPU until both are gone.
 func TestTwoSharesOnOneGPU(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a, b := allocate(t, m.api, "a", fraction0), allocate(t, m.api, "b", fraction0)
+	a, b := nodetest.Allocate(t, m.api, "a", fraction0), nodetest.Allocate(t, m.api, "b", fraction0)
 	answer := k.prepare(a)["a"]
 	require.Empty(t, answer.Error)
 	require.Len(t, answer.Devices, 1)
@@ -97,9 +99,9 @@ func TestTwoSharesOnOneGPU(t *testing.T) {
 	assert.Contains(t, m.spec("a"), `"name":"`+fraction0+`-share-0a_a"`)
 	k.mustPrepare(b)
 
-	status := awaitStatus(t, m.api, a, metav1.ConditionTrue)
+	status := nodetest.AwaitStatus(t, m.api, a, metav1.ConditionTrue)
 	assert.Equal(t, "share-0a", *status.ShareID)
-	var facts deviceFacts
+	var facts telemetry.DeviceFacts
 	require.NoError(t, json.Unmarshal(status.Data.Raw, &facts))
 	g, ok := publishedDevice(t, m.api, card0)
 	require.True(t, ok)
@@ -108,7 +110,7 @@ func TestTwoSharesOnOneGPU(t *testing.T) {
 	assert.Positive(t, facts.Amount.Memory)
 	assert.Equal(t, gpu.IsolationNone, facts.Isolation, "no MPS on this machine")
 
-	c := allocate(t, m.api, "c", small0)
+	c := nodetest.Allocate(t, m.api, "c", small0)
 	assert.False(t, k.granted(c), "a partition of a GPU that is shared")
 	require.Empty(t, k.unprepare(a))
 	assert.False(t, k.granted(c))
@@ -120,10 +122,10 @@ func TestTwoSharesOnOneGPU(t *testing.T) {
 // Two claims in one container each see one instance, which is made with the first
 // and destroyed with the last.
 func TestShareOfAPartition(t *testing.T) {
-	m := newSharedMachine(t, newAPI())
+	m := newSharedMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	a, b := allocate(t, m.api, "a", halfShare0), allocate(t, m.api, "b", halfShare0)
+	a, b := nodetest.Allocate(t, m.api, "a", halfShare0), nodetest.Allocate(t, m.api, "b", halfShare0)
 	k.mustPrepare(a)
 	k.mustPrepare(b)
 	assert.Equal(t, []string{half0}, m.partitions())
@@ -141,10 +143,10 @@ func TestShareOfAPartition(t *testing.T) {
 
 // What the workload is told is what it has, not what the device has.
 func TestMetadataOfAShare(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
-	k.mustPrepare(allocate(t, m.api, "a", memory0))
+	k.mustPrepare(nodetest.Allocate(t, m.api, "a", memory0))
 	var told strings.Builder
 	for _, file := range m.files(m.config.DataDir()+"/dra-device-metadata", "team_claim-a*/*/*") {
 		data, err := os.ReadFile(file)
@@ -159,17 +161,17 @@ func TestMetadataOfAShare(t *testing.T) {
 // New settings hold for each GPU from the moment on at which nobody holds a
 // share of it, also over a restart of the plugin; and it is told.
 func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.profile("{sharing: {replicas: 10}}")
 	k, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 100)
-	a := allocate(t, m.api, "a", fraction0)
+	a := nodetest.Allocate(t, m.api, "a", fraction0)
 	k.mustPrepare(a)
 
 	m.profile("{sharing: {replicas: 4}}")
 	awaitReplicas(t, m.api, card1+"-fraction-share", 250)
-	assert.Contains(t, awaitEvent(t, m.api, "SettingsApplied", "4 replicas"), card1+" are")
-	wait := awaitEvent(t, m.api, "SettingsWait", card0)
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "SettingsApplied", "4 replicas"), card1+" are")
+	wait := nodetest.AwaitEvent(t, m.api, "SettingsWait", card0)
 	assert.Contains(t, wait, "4 replicas")
 	assert.Contains(t, wait, fraction0+" is held by claim team/claim-a, pod pod-a")
 	awaitReplicas(t, m.api, fraction0, 100)
@@ -180,36 +182,36 @@ func TestSettingsChangeWhileSharesAreInUse(t *testing.T) {
 	awaitReplicas(t, m.api, fraction0, 100)
 	require.Empty(t, k.unprepare(a))
 	awaitReplicas(t, m.api, fraction0, 250)
-	k.works(allocate(t, m.api, "b", fraction0))
+	k.works(nodetest.Allocate(t, m.api, "b", fraction0))
 }
 
 // A misspelt key is named, and the settings before stay.
 func TestBadSettings(t *testing.T) {
 	const shared = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %s}]}}"
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.label(deviceplugin.Label, "shared")
 	m.devicePluginConfig(fmt.Sprintf(shared, "5"))
 	k, stop := m.start()
 	awaitReplicas(t, m.api, fraction0, 200)
 	m.devicePluginConfig("sharings: {}")
-	assert.Contains(t, awaitEvent(t, m.api, "BadSettings", "sharings"), "those before stay")
-	k.works(allocate(t, m.api, "a", fraction0))
+	assert.Contains(t, nodetest.AwaitEvent(t, m.api, "BadSettings", "sharings"), "those before stay")
+	k.works(nodetest.Allocate(t, m.api, "a", fraction0))
 	awaitReplicas(t, m.api, fraction0, 200)
 	stop()
-	writes := sliceWrites(m.api)
+	writes := nodetest.SliceWrites(m.api)
 	k, _ = m.start()
-	k.works(allocate(t, m.api, "b", fraction0))
+	k.works(nodetest.Allocate(t, m.api, "b", fraction0))
 	awaitReplicas(t, m.api, fraction0, 200)
-	assert.Equal(t, writes, sliceWrites(m.api), "also over a restart")
+	assert.Equal(t, writes, nodetest.SliceWrites(m.api), "also over a restart")
 	m.devicePluginConfig(fmt.Sprintf(shared, "2"))
 	awaitReplicas(t, m.api, fraction0, 500)
-	awaitEvent(t, m.api, "SettingsGood", "no error any more")
+	nodetest.AwaitEvent(t, m.api, "SettingsGood", "no error any more")
 }
 
 // The node's label chooses the device plugin's configuration, while the plugin runs. A
 // profile that a person chose has precedence, the one named default has not.
 func TestConfigurationIsChosenByTheNodesLabel(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.devicePluginConfig("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}")
 	_, _ = m.start()
 	awaitReplicas(t, m.api, fraction0, 100)
@@ -221,13 +223,13 @@ func TestConfigurationIsChosenByTheNodesLabel(t *testing.T) {
 
 // What a vendor's old resource means is said by the settings of each GPU.
 func TestLegacyResourceIsAReplica(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.config.LegacyResources = map[gpu.Vendor]string{gpu.NVIDIA: "nvidia.com/gpu"}
 	m.profile("{legacyResource: Replica, gpus: {pciAddresses: ['" + pci0 + "']}}")
 	_, _ = m.start()
 	awaitDevices(t, m.api, false, untainted)
 	var legacy []string
-	for _, d := range published(t, m.api) {
+	for _, d := range nodetest.Published(t, m.api) {
 		if d.Attributes["legacyResource"].StringValue != nil {
 			legacy = append(legacy, d.Name)
 		}
@@ -238,18 +240,18 @@ func TestLegacyResourceIsAReplica(t *testing.T) {
 // Shares of AMD GPUs are held side by side, and so are those of partitions: the
 // GPU is switched for the first.
 func TestSharesOfAMDGPUs(t *testing.T) {
-	m := newAMDMachine(t, newAPI())
+	m := newAMDMachine(t, nodetest.NewAPI())
 	m.profile("{sharing: {partitions: {profiles: [cpx]}}}")
 	k, _ := m.start()
 	awaitDevices(t, m.api, false, untainted)
 	for _, device := range []string{amdCard0 + "-fraction-share", cpx3 + "-memory-share"} {
-		a, b := allocate(t, m.api, "a", device), allocate(t, m.api, "b", device)
+		a, b := nodetest.Allocate(t, m.api, "a", device), nodetest.Allocate(t, m.api, "b", device)
 		k.mustPrepare(a)
 		k.mustPrepare(b)
 		assert.Equal(t, m.record("a").Devices[0].UUID, m.record("b").Devices[0].UUID)
 		assert.Equal(t, gpu.IsolationNone, m.record("a").Devices[0].Placement.Isolation)
 		require.Empty(t, k.unprepare(a))
-		assert.False(t, k.granted(allocate(t, m.api, "c", dpx0)), "another mode")
+		assert.False(t, k.granted(nodetest.Allocate(t, m.api, "c", dpx0)), "another mode")
 		require.Empty(t, k.unprepare(b))
 		for _, c := range []string{"a", "b", "c"} {
 			require.NoError(t, m.api.ResourceV1().ResourceClaims("team").Delete(t.Context(), "claim-"+c, metav1.DeleteOptions{}))

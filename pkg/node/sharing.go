@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/durable"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
@@ -28,7 +29,7 @@ import (
 // and settings that may have changed since.
 type sharing struct {
 	path   string
-	events *eventSink
+	events *telemetry.Events
 	// held lists the shares of a GPU that claims hold, or are getting.
 	held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
 	// heldBy says who holds a GPU, for the end of a message.
@@ -99,10 +100,10 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		s.save(ctx)
 	}
 	for _, text := range slices.Sorted(maps.Keys(applied)) {
-		s.events.note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
+		s.events.Note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.events.note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
+		s.events.Note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }
@@ -155,7 +156,7 @@ func (s *sharing) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
 		text = err.Error()
 	}
 	if s.first(g.Name()+" refused", text) && err != nil {
-		s.events.warn(ctx, v1alpha1.EventSharesNotPublished, text)
+		s.events.Warn(ctx, v1alpha1.EventSharesNotPublished, text)
 	}
 	g.Placements = append(slices.Clip(g.Placements), shares...)
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -49,12 +51,12 @@ func with(replicas int) profile.Desired {
 // look shares the GPU as is wanted, and returns how many replicas it has then.
 func (c *sharingCase) look(want profile.Desired) (replicas int, changed bool) {
 	c.t.Helper()
-	g := gpuAt(sharedGPU)
+	g := nodetest.GPUAt(sharedGPU)
 	for i := range g.Placements {
 		g.Placements[i].Memory = 80 << 30
 	}
 	found := []gpu.GPU{g}
-	changed = c.addShares(quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
+	changed = c.addShares(nodetest.Quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
 	for _, p := range found[0].Placements {
 		if p.Share != nil {
 			replicas = p.Share.Replicas
@@ -75,19 +77,19 @@ func TestSharingFollowsWhenNothingIsHeld(t *testing.T) {
 	c := newSharingCase(t, path)
 	c.expect(with(4), 4, true)
 	c.expect(with(4), 4, false)
-	c.held = []gpu.Placement{gpu.ShareOf(gpuAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
 	c.expect(with(5), 4, false)
-	awaitEvent(t, c.api, "SettingsWait", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
+	nodetest.AwaitEvent(t, c.api, "SettingsWait", "5 replicas, at most 48 clients: gpu-0000-01-00-0; held")
 
 	// The next plugin goes by what was in force.
 	c = newSharingCase(t, path)
-	c.held = []gpu.Placement{gpu.ShareOf(gpuAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
+	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(4).Sharing)}
 	c.expect(with(5), 4, false)
 	c.err = errors.New("the ledger cannot be read")
 	c.expect(with(5), 4, false)
 	c.held, c.err = nil, nil
 	c.expect(with(5), 5, true)
-	awaitEvent(t, c.api, "SettingsApplied", "5 replicas")
+	nodetest.AwaitEvent(t, c.api, "SettingsApplied", "5 replicas")
 }
 
 // The controller tells which profile a node follows; the plugin tells of sharing that
@@ -114,7 +116,7 @@ func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 
 	c := newSharingCase(t, path)
-	c.held = []gpu.Placement{gpu.ShareOf(gpuAt(sharedGPU).Placements[1], gpu.ByMemory, with(7).Sharing)}
+	c.held = []gpu.Placement{gpu.ShareOf(nodetest.GPUAt(sharedGPU).Placements[1], gpu.ByMemory, with(7).Sharing)}
 	c.expect(with(5), 7, true)
 	c.held = nil
 	c.expect(with(5), 5, true)
@@ -124,7 +126,7 @@ func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 func TestSharesThatCannotBePublished(t *testing.T) {
 	c := newSharingCase(t, filepath.Join(t.TempDir(), "sharing.json"))
 	c.expect(with(0), 0, true)
-	assert.Contains(t, awaitEvent(t, c.api, "SharesNotPublished", ""), "wants 0 replicas")
+	assert.Contains(t, nodetest.AwaitEvent(t, c.api, "SharesNotPublished", ""), "wants 0 replicas")
 	c.expect(with(3), 3, true)
 }
 
@@ -148,14 +150,14 @@ func TestDescribeSettings(t *testing.T) {
 func TestMetricsOfShares(t *testing.T) {
 	limited := profile.Default().Sharing
 	limited.Limits = true
-	g := gpuAt(sharedGPU).Placements[1]
-	half, some := heldDevice(gpu.ShareOf(g, gpu.ByFraction, limited), "GPU-1", false), heldDevice(gpu.ShareOf(g, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
+	g := nodetest.GPUAt(sharedGPU).Placements[1]
+	half, some := nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByFraction, limited), "GPU-1", false), nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
 	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
 	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
 	again := some
 	again.ShareID = "s3"
-	m := newMetrics(func() []ledger.Record {
-		return []ledger.Record{preparedRecord("a", []string{"web"}, half, some, again)}
+	m := telemetry.NewMetrics(func() []ledger.Record {
+		return []ledger.Record{nodetest.PreparedRecord("a", []string{"web"}, half, some, again)}
 	})
 	const fraction, memory = `claim="a",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",device="gpu-0000-01-00-0-memory-share"`
 	assert.Equal(t, []string{
@@ -167,5 +169,5 @@ func TestMetricsOfShares(t *testing.T) {
 		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s2"} 20`,
 		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s3"} 20`,
 		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
-	}, scrape(t, m, "tranche_share_"))
+	}, nodetest.Scrape(t, m.Handler(), "tranche_share_"))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -96,7 +97,7 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 // the switch will be given up.
 func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	byName := map[string]string{}
-	for _, g := range f.roster.all() {
+	for _, g := range f.roster.All() {
 		if slices.Contains(sw.Shrinking, g.Name()) {
 			byName[g.Name()] = g.PCIAddress
 		}
@@ -140,7 +141,7 @@ func (p *plugin) firstOrder(ctx context.Context) {
 
 // readOrder takes in the order of the GPUNode as the API server has it now.
 func (f *follower) readOrder(ctx context.Context) error {
-	reading, cancel := context.WithTimeout(ctx, syncTimeout)
+	reading, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
 	// The plugin may list GPUNodes, and not get one.
 	list, err := f.nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.NodeName).String()})
@@ -166,7 +167,7 @@ func (p *plugin) keepTaints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.publisher.setOrder(ctx, keptTaints(p.gpus.gpus(), published))
+	p.publisher.setOrder(ctx, keptTaints(p.gpus.Now(), published))
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
 // acme is a vendor with one GPU that has no modes and no partitions. It implements
@@ -132,7 +133,7 @@ func (a *acme) setIll(ill bool) {
 // newAcmeMachine is a node whose only GPU is acme's.
 func newAcmeMachine(t *testing.T) (*machine, *acme) {
 	t.Helper()
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	a := &acme{events: make(chan gpu.HealthEvent)}
 	m.config.NodeLabels = true
 	m.config.Machine = hardware.Machine{
@@ -153,12 +154,12 @@ func TestThirdVendor(t *testing.T) {
 		var ok bool
 		whole, ok = publishedDevice(t, m.api, acmeGPU)
 		return ok
-	}, patience, tick, "not published")
+	}, nodetest.Patience, nodetest.Tick, "not published")
 	assert.Equal(t, "acme", *whole.Attributes["vendor"].StringValue)
 	assert.Equal(t, "Acme One", *whole.Attributes["productName"].StringValue)
-	require.Eventually(t, func() bool { return labelOf(m, "acme.example/present") == "true" }, patience, tick)
+	require.Eventually(t, func() bool { return labelOf(m, "acme.example/present") == "true" }, nodetest.Patience, nodetest.Tick)
 
-	c := allocate(t, m.api, "a", acmeGPU)
+	c := nodetest.Allocate(t, m.api, "a", acmeGPU)
 	require.Len(t, k.mustPrepare(c), 1)
 	spec := m.spec("a")
 	assert.Contains(t, spec, "/dev/acme0")
@@ -168,28 +169,28 @@ func TestThirdVendor(t *testing.T) {
 	assert.Empty(t, m.files(m.config.CDIDir, "*.json"))
 	assert.Empty(t, m.files(filepath.Join(m.config.DataDir(), "claims"), "*.json"))
 
-	share := allocate(t, m.api, "b", acmeGPU+"-memory-share")
+	share := nodetest.Allocate(t, m.api, "b", acmeGPU+"-memory-share")
 	require.Len(t, k.mustPrepare(share), 1)
 	assert.Contains(t, m.spec("b"), "/dev/acme0")
 	assert.Empty(t, k.unprepare(share))
 
 	a.setIll(true)
 	a.events <- gpu.HealthEvent{PCIAddress: acmePCI, Fatal: true, Message: "it smokes", LoadID: "boot/acme"}
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, patience, tick, "no taint")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, nodetest.Patience, nodetest.Tick, "no taint")
 	a.setIll(false)
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, patience, tick, "the taint stays")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
 
 	m.label("acme.example/upgrade", "now")
-	awaitEvent(t, m.api, "DriverReleased", "as the node's label acme.example/upgrade asks for")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "as the node's label acme.example/upgrade asks for")
 	m.label("acme.example/upgrade", "")
-	awaitEvent(t, m.api, "DriverFound", "ACME")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, patience, tick, "the taint stays")
+	nodetest.AwaitEvent(t, m.api, "DriverFound", "ACME")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick, "the taint stays")
 }
 
 // labelOf is a label of the plugin's node.
 func labelOf(m *machine, key string) string {
 	m.t.Helper()
-	node, err := m.api.CoreV1().Nodes().Get(m.t.Context(), nodeName, metav1.GetOptions{})
+	node, err := m.api.CoreV1().Nodes().Get(m.t.Context(), nodetest.NodeName, metav1.GetOptions{})
 	require.NoError(m.t, err)
 	return node.Labels[key]
 }

@@ -103,14 +103,14 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 		switch {
 		case order.Active:
 			if !told {
-				p.events.note(ctx, v1alpha1.EventUninstalling, "Tranche is being uninstalled; the GPUs of this node are withdrawn")
+				p.events.Note(ctx, v1alpha1.EventUninstalling, "Tranche is being uninstalled; the GPUs of this node are withdrawn")
 				p.reconcile(ctx)
 			}
 			p.retire(ctx, order.Force)
 		case told:
-			p.events.note(ctx, v1alpha1.EventUninstallCancelled, "Tranche is not uninstalled after all; the GPUs of this node are given out again")
+			p.events.Note(ctx, v1alpha1.EventUninstallCancelled, "Tranche is not uninstalled after all; the GPUs of this node are given out again")
 			if p.labels != nil {
-				p.labels.resume()
+				p.labels.Resume()
 			}
 			p.publisher.setWithdrawn(ctx, false)
 		}
@@ -145,7 +145,7 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 		}
 	}
 	if p.labels != nil {
-		if err := p.labels.remove(ctx); err != nil {
+		if err := p.labels.Remove(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "The node's labels stay behind for now")
 			return
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -32,7 +33,7 @@ func order(t *testing.T, api *fake.Clientset, phase, force, beat string) {
 }
 
 func newUninstalled(t *testing.T) *machine {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.config.UninstallOrder = "gpus/tranche-uninstall"
 	m.config.NodeLabels = true
 	return m
@@ -40,7 +41,7 @@ func newUninstalled(t *testing.T) *machine {
 
 func awaitNoSlices(t *testing.T, api *fake.Clientset) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(slicesOf(t, api, gpu.DriverName)) == 0 }, patience, tick, "not withdrawn")
+	require.Eventually(t, func() bool { return len(nodetest.SlicesOf(t, api, gpu.DriverName)) == 0 }, nodetest.Patience, nodetest.Tick, "not withdrawn")
 }
 
 // An order that is taken back leaves everything as it was; one that stands
@@ -50,25 +51,25 @@ func TestUninstall(t *testing.T) {
 	k, stop := m.start()
 	awaitSlices(t, m.api)
 	label := func() string {
-		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
 		require.NoError(t, err)
 		return node.Labels["nvidia.com/gpu.product"]
 	}
-	require.Eventually(t, func() bool { return label() == "NVIDIA-H100-80GB-HBM3" }, patience, tick)
+	require.Eventually(t, func() bool { return label() == "NVIDIA-H100-80GB-HBM3" }, nodetest.Patience, nodetest.Tick)
 
 	order(t, m.api, "uninstalling", "false", "1")
 	awaitNoSlices(t, m.api)
-	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
 	assert.Empty(t, label())
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	assert.Contains(t, k.refused(c), "Tranche is being uninstalled")
 	k.registered() // the kubelet restarts
-	assert.Empty(t, slicesOf(t, m.api, gpu.DriverName))
+	assert.Empty(t, nodetest.SlicesOf(t, m.api, gpu.DriverName))
 
 	order(t, m.api, "cancelled", "false", "2")
 	awaitSlices(t, m.api)
-	awaitEvent(t, m.api, "UninstallCancelled", "given out again")
-	require.Eventually(t, func() bool { return label() != "" }, patience, tick)
+	nodetest.AwaitEvent(t, m.api, "UninstallCancelled", "given out again")
+	require.Eventually(t, func() bool { return label() != "" }, nodetest.Patience, nodetest.Tick)
 	k.works(c)
 
 	order(t, m.api, "uninstalling", "false", "1")
@@ -86,12 +87,12 @@ func TestUninstallWithHeldClaims(t *testing.T) {
 	m := newUninstalled(t)
 	k, stop := m.start()
 	awaitSlices(t, m.api)
-	c := allocate(t, m.api, "a", small0)
+	c := nodetest.Allocate(t, m.api, "a", small0)
 	k.mustPrepare(c)
 	order(t, m.api, "uninstalling", "false", "1")
-	awaitEvent(t, m.api, "Uninstalling", "withdrawn")
+	nodetest.AwaitEvent(t, m.api, "Uninstalling", "withdrawn")
 	assert.NotEmpty(t, k.mustPrepare(c), "its containers may be started anew")
-	assert.Len(t, slicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs)
+	assert.Len(t, nodetest.SlicesOf(t, m.api, gpu.DriverName), slicesOfTwoGPUs)
 
 	order(t, m.api, "uninstalling", "true", "2")
 	awaitNoSlices(t, m.api)
@@ -112,9 +113,9 @@ func TestStartDuringUninstallation(t *testing.T) {
 	m := newUninstalled(t)
 	order(t, m.api, "uninstalling", "false", "1")
 	k, stop := m.start()
-	assert.Contains(t, k.refused(allocate(t, m.api, "a", small0)), "Tranche is being uninstalled")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "a", small0)), "Tranche is being uninstalled")
 	stop()
-	assert.Zero(t, sliceWrites(m.api))
+	assert.Zero(t, nodetest.SliceWrites(m.api))
 	assert.NoDirExists(t, m.config.DataDir())
 }
 
@@ -138,8 +139,8 @@ func TestOrderExpires(t *testing.T) {
 // one works there.
 func TestLeaveIdleNode(t *testing.T) {
 	dir := t.TempDir()
-	c := &Config{NodeName: nodeName, KubeletDir: filepath.Join(dir, "kubelet"), CDIDir: filepath.Join(dir, "cdi")}
-	ctx := quiet(t.Context())
+	c := &Config{NodeName: nodetest.NodeName, KubeletDir: filepath.Join(dir, "kubelet"), CDIDir: filepath.Join(dir, "cdi")}
+	ctx := nodetest.Quiet(t.Context())
 	require.NoError(t, c.leave(ctx), "there is nothing")
 	unlock, err := handoff.Lock(ctx, c.DataDir(), "a/b")
 	require.NoError(t, err)

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
 )
 
 // defaultReleasePatience is how long each step of a release may take: claims that are
@@ -23,31 +23,9 @@ func (c *Config) patience() time.Duration {
 	return cmp.Or(c.releasePatience, defaultReleasePatience)
 }
 
-// upgradeError says that a driver is not used because it is being replaced.
-type upgradeError struct{ signal string }
-
-func (e *upgradeError) Error() string {
-	return "it was released for a driver upgrade, as " + e.signal + " asks for"
-}
-
-// upgradesOf tells which vendors' drivers are being replaced on a node, with what says so.
-func upgradesOf(vendors []hardware.Vendor, node *corev1.Node) map[gpu.Vendor]string {
-	upgrades := map[gpu.Vendor]string{}
-	for _, v := range vendors {
-		signal := v.UpgradeSignal(node)
-		if value := node.Labels[v1alpha1.LabelDriverUpgrade]; value == "true" || value == string(v.Name()) {
-			signal = fmt.Sprintf("the node's label %s=%s", v1alpha1.LabelDriverUpgrade, value)
-		}
-		if signal != "" {
-			upgrades[v.Name()] = signal
-		}
-	}
-	return upgrades
-}
-
 // isUpgrading tells whether a vendor's driver is released because it is being replaced.
 func (p *plugin) isUpgrading(v gpu.Vendor) bool {
-	_, ok := p.hardware.whyNot(v).(*upgradeError) //nolint:errorlint // it is never wrapped
+	_, ok := p.hardware.WhyNot(v).(*drivers.UpgradeError) //nolint:errorlint // it is never wrapped
 	return ok
 }
 
@@ -72,7 +50,7 @@ type healthWatch struct {
 // what the plugin does for those goes on undisturbed.
 func (p *plugin) watchVendors(ctx context.Context) {
 	w := &vendorWatch{plugin: p, watches: map[gpu.Vendor]*healthWatch{}}
-	for _, o := range p.hardware.all() {
+	for _, o := range p.hardware.All() {
 		w.watch(ctx, o)
 	}
 	tick := time.NewTicker(p.idleInterval())
@@ -81,7 +59,7 @@ func (p *plugin) watchVendors(ctx context.Context) {
 		w.step(ctx)
 		select {
 		case <-tick.C:
-		case <-p.node.upgraded:
+		case <-p.node.Upgraded:
 		case <-ctx.Done():
 		}
 	}
@@ -92,21 +70,21 @@ func (p *plugin) watchVendors(ctx context.Context) {
 
 // step releases the drivers that are to be replaced, and opens those that can be opened.
 func (w *vendorWatch) step(ctx context.Context) {
-	for vendor, signal := range w.node.upgrades() {
-		if o := w.hardware.find(vendor); o != nil && o.Driver != nil {
+	for vendor, signal := range w.node.Upgrades() {
+		if o := w.hardware.Find(vendor); o != nil && o.Driver != nil {
 			w.release(ctx, o, signal)
 		}
 	}
 	added := w.openDrivers(ctx)
 	for _, o := range added {
 		w.driverFound(ctx, o)
-		w.events.note(ctx, v1alpha1.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.name.Title()))
+		w.events.Note(ctx, v1alpha1.EventDriverFound, fmt.Sprintf("The driver of this node's %s GPUs is there now; Tranche gives them out", o.Name.Title()))
 		w.watch(ctx, o)
 	}
 	if len(added) == 0 {
 		return
 	}
-	w.hardware.learn(w.claims.Ledger.List())
+	w.hardware.Learn(w.claims.Ledger.List())
 	w.looking.Lock()
 	w.lookAtGPUs(ctx)
 	w.looking.Unlock()
@@ -114,10 +92,10 @@ func (w *vendorWatch) step(ctx context.Context) {
 	w.follow.nudge()
 }
 
-func (w *vendorWatch) watch(ctx context.Context, o *opened) {
+func (w *vendorWatch) watch(ctx context.Context, o *drivers.Opened) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &healthWatch{cancel: cancel, ended: make(chan struct{})}
-	w.watches[o.name] = h
+	w.watches[o.Name] = h
 	go func() {
 		defer close(h.ended)
 		w.watchHealth(ctx, o)
@@ -144,11 +122,11 @@ func (w *vendorWatch) stopWatch(ctx context.Context, vendor gpu.Vendor) {
 // are done, and no profile is being applied. A driver that cannot be released, because a
 // call hangs in it, is released by the end of this process; the next one does not open
 // it.
-func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
+func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal string) {
 	w.looking.Lock()
 	defer w.looking.Unlock()
-	w.closeToClaims(ctx, o, &upgradeError{signal})
-	w.stopWatch(ctx, o.name)
+	w.closeToClaims(ctx, o, &drivers.UpgradeError{Signal: signal})
+	w.stopWatch(ctx, o.Name)
 	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := error(nil)
@@ -158,30 +136,30 @@ func (w *vendorWatch) release(ctx context.Context, o *opened, signal string) {
 		err = o.Close(closing)
 	}
 	if err != nil && ctx.Err() == nil {
-		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin ends and starts again without it: %w", o.name.Title(), err))
+		w.stop(fmt.Errorf("the %s driver cannot be released for its upgrade, so the plugin ends and starts again without it: %w", o.Name.Title(), err))
 		return
 	}
-	w.events.note(ctx, v1alpha1.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.name.Title(), signal))
+	w.events.Note(ctx, v1alpha1.EventDriverReleased, fmt.Sprintf("The %s driver of this node was released for its upgrade, as %s asks for. Pods that hold its GPUs keep them and can leave; no new ones get any until that is gone and the driver can be used", o.Name.Title(), signal))
 	w.lookAtGPUs(ctx)
 }
 
 // closeToClaims lets no claim at a driver any more. One that is being prepared is
 // finished first, unless a GPU hangs.
-func (w *vendorWatch) closeToClaims(ctx context.Context, o *opened, why error) {
+func (w *vendorWatch) closeToClaims(ctx context.Context, o *drivers.Opened, why error) {
 	var gpus []string
-	for _, c := range w.gpus.list() {
-		if c.Vendor == o.name {
+	for _, c := range w.gpus.List() {
+		if c.Vendor == o.Name {
 			gpus = append(gpus, c.PCIAddress)
 		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
 	err := w.claims.Exclusive(waiting, gpus, "has its driver replaced", func([]ledger.Record) error {
-		w.hardware.cannotUse(o.name, o, why)
+		w.hardware.CannotUse(o.Name, o, why)
 		return nil
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A driver is released although claims are being prepared", "vendor", o.name)
-		w.hardware.cannotUse(o.name, o, why)
+		klog.FromContext(ctx).Error(err, "A driver is released although claims are being prepared", "vendor", o.Name)
+		w.hardware.CannotUse(o.Name, o, why)
 	}
 }

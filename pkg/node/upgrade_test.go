@@ -13,6 +13,8 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -20,7 +22,7 @@ import (
 func (m *machine) label(key, value string) {
 	m.t.Helper()
 	nodes := m.api.CoreV1().Nodes()
-	node, err := nodes.Get(m.t.Context(), nodeName, metav1.GetOptions{})
+	node, err := nodes.Get(m.t.Context(), nodetest.NodeName, metav1.GetOptions{})
 	require.NoError(m.t, err)
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
@@ -36,7 +38,7 @@ func (m *machine) label(key, value string) {
 // awaitModuleUnloaded takes NVIDIA's module out as soon as nobody uses it.
 func (m *machine) awaitModuleUnloaded() {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool { return nvdriver.UnloadDriver(m.simulated.Root) == nil }, patience, tick, "the module stays in use")
+	require.Eventually(m.t, func() bool { return nvdriver.UnloadDriver(m.simulated.Root) == nil }, nodetest.Patience, nodetest.Tick, "the module stays in use")
 }
 
 func TestUpgradeSignals(t *testing.T) {
@@ -60,7 +62,7 @@ func TestUpgradeSignals(t *testing.T) {
 		"AMD's operator":    {node: node(nil, "amd-gpu-driver-upgrade"), want: []gpu.Vendor{gpu.AMD}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := upgradesOf(realVendors(), test.node)
+			found := nodewatch.UpgradesOf(nodetest.RealVendors(), test.node)
 			assert.Len(t, found, len(test.want))
 			for _, v := range test.want {
 				assert.NotEmpty(t, found[v])
@@ -73,9 +75,9 @@ func TestUpgradeSignals(t *testing.T) {
 // go, releases what needs no driver, keeps what is held published and tainted, and uses
 // the new driver without a restart.
 func TestDriverUpgrade(t *testing.T) {
-	m := newMachine(t, newAPI()).withHealth()
+	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, _ := m.start()
-	stays, leaves, whole := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", card0+"-mig-1g-10gb-5"), allocate(t, m.api, "c", card1)
+	stays, leaves, whole := nodetest.Allocate(t, m.api, "a", small0), nodetest.Allocate(t, m.api, "b", card0+"-mig-1g-10gb-5"), nodetest.Allocate(t, m.api, "c", card1)
 	for _, c := range []*resourceapi.ResourceClaim{stays, leaves, whole} {
 		k.mustPrepare(c)
 	}
@@ -84,12 +86,12 @@ func TestDriverUpgrade(t *testing.T) {
 	require.ErrorIs(t, nvdriver.UnloadDriver(m.simulated.Root), nvdriver.ErrModuleInUse)
 
 	m.label(v1alpha1.LabelDriverUpgrade, "true")
-	awaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, patience, tick, "everything is tainted")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The NVIDIA driver of this node was released for its upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick, "everything is tainted")
 	assert.Zero(t, tainted(t, m.api, v1alpha1.TaintUnhealthy))
 	assert.Equal(t, all, m.publishedCount(), "nothing is withdrawn")
 	m.requireNotReady("it was released for a driver upgrade, as the node's label tranche.dev/driver-upgrade=true asks for")
-	assert.Contains(t, k.refused(allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
+	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "d", card0+"-mig-1g-10gb-6")), "it was released for a driver upgrade")
 
 	// Pods leave while the old module is still there, and after it is gone.
 	assert.Empty(t, k.unprepare(whole))
@@ -101,36 +103,36 @@ func TestDriverUpgrade(t *testing.T) {
 	// Another version comes. It is not touched before the label is gone.
 	m.write("inventories/two.yaml", "driverVersion: \"590.44.01\"\n"+twoGPUs)
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
-	assert.Never(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) < all }, 20*tick, tick)
+	assert.Never(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) < all }, 20*nodetest.Tick, nodetest.Tick)
 	m.label(v1alpha1.LabelDriverUpgrade, "")
-	awaitEvent(t, m.api, "DriverFound", "NVIDIA")
+	nodetest.AwaitEvent(t, m.api, "DriverFound", "NVIDIA")
 	m.awaitReady()
 	require.Eventually(t, func() bool {
 		return tainted(t, m.api, v1alpha1.TaintDriverUpgrade)+tainted(t, m.api, v1alpha1.TaintUnhealthy) == 0
-	}, patience, tick, "the taints go")
-	assert.Equal(t, "590.44.01", *published(t, m.api)[0].Attributes["driverVersion"].StringValue)
+	}, nodetest.Patience, nodetest.Tick, "the taints go")
+	assert.Equal(t, "590.44.01", *nodetest.Published(t, m.api)[0].Attributes["driverVersion"].StringValue)
 
-	require.Eventually(t, func() bool { return m.recordCount() == 1 }, patience, tick, "what was released is forgotten, what is held is not")
+	require.Eventually(t, func() bool { return m.recordCount() == 1 }, nodetest.Patience, nodetest.Tick, "what was released is forgotten, what is held is not")
 	assert.Empty(t, k.unprepare(stays))
 	m.nothingHeld()
-	k.works(allocate(t, m.api, "e", small0))
+	k.works(nodetest.Allocate(t, m.api, "e", small0))
 }
 
 // A driver that was released and was not replaced after all is used again, with what is
 // held in it, and what was released meanwhile is removed.
 func TestDriverUpgradeThatDoesNotHappen(t *testing.T) {
-	m := newMachine(t, newAPI()).withHealth()
+	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, _ := m.start()
-	stays, leaves := allocate(t, m.api, "a", small0), allocate(t, m.api, "b", card0+"-mig-1g-10gb-5")
+	stays, leaves := nodetest.Allocate(t, m.api, "a", small0), nodetest.Allocate(t, m.api, "b", card0+"-mig-1g-10gb-5")
 	k.mustPrepare(stays)
 	k.mustPrepare(leaves)
 	before := m.record("a")
 	m.label("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade")
-	awaitEvent(t, m.api, "DriverReleased", "nvidia.com/gpu.deploy.dcgm=paused-for-driver-upgrade")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "nvidia.com/gpu.deploy.dcgm=paused-for-driver-upgrade")
 	assert.Empty(t, k.unprepare(leaves))
 	m.label("nvidia.com/gpu.deploy.dcgm", "true")
 	m.awaitReady()
-	require.Eventually(t, func() bool { return len(m.partitions()) == 1 }, patience, tick)
+	require.Eventually(t, func() bool { return len(m.partitions()) == 1 }, nodetest.Patience, nodetest.Tick)
 	assert.Equal(t, before, m.record("a"))
 	k.mustPrepare(stays)
 	assert.Empty(t, k.unprepare(stays))
@@ -139,56 +141,56 @@ func TestDriverUpgradeThatDoesNotHappen(t *testing.T) {
 
 // A plugin that starts in the midst of an upgrade does not open the driver.
 func TestStartDuringAnUpgrade(t *testing.T) {
-	m := newMachine(t, newAPI()).withHealth()
+	m := newMachine(t, nodetest.NewAPI()).withHealth()
 	k, stop := m.start()
-	c := allocate(t, m.api, "a", card1)
+	c := nodetest.Allocate(t, m.api, "a", card1)
 	k.mustPrepare(c)
 	all := m.awaitPublished()
 	stop()
 	m.label(v1alpha1.LabelDriverUpgrade, "nvidia")
 	k, _ = m.start()
 	require.NoError(t, nvdriver.UnloadDriver(m.simulated.Root), "nobody has the driver open")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, patience, tick)
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == all }, nodetest.Patience, nodetest.Tick)
 	m.requireNotReady("tranche.dev/driver-upgrade=nvidia")
 	assert.Empty(t, k.unprepare(c))
 	require.NoError(t, nvdriver.LoadDriver(m.simulated.Root))
 	m.label(v1alpha1.LabelDriverUpgrade, "")
 	m.awaitReady()
-	k.works(allocate(t, m.api, "b", small0))
+	k.works(nodetest.Allocate(t, m.api, "b", small0))
 }
 
 // AMD's operator says by a taint that it replaces its driver. GPUs of the other vendor
 // are allocated as before.
 func TestUpgradeOfOneVendor(t *testing.T) {
-	m := newMixedMachine(t, newAPI()).withHealth()
+	m := newMixedMachine(t, nodetest.NewAPI()).withHealth()
 	k, _ := m.start()
-	c := allocate(t, m.api, "a", cpx3)
+	c := nodetest.Allocate(t, m.api, "a", cpx3)
 	k.mustPrepare(c)
 	m.awaitReady()
 	setTaint := func(taints ...corev1.Taint) {
-		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		node, err := m.api.CoreV1().Nodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
 		require.NoError(t, err)
 		node.Spec.Taints = taints
 		_, err = m.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
 	setTaint(corev1.Taint{Key: "amd-gpu-driver-upgrade", Value: "true", Effect: corev1.TaintEffectNoSchedule})
-	awaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, as the node's taint amd-gpu-driver-upgrade asks for")
+	nodetest.AwaitEvent(t, m.api, "DriverReleased", "The AMD driver of this node was released for its upgrade, as the node's taint amd-gpu-driver-upgrade asks for")
 	m.requireNotReady("the AMD driver of this node cannot be used")
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) > 0 }, patience, tick)
-	for _, d := range published(t, m.api) {
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) > 0 }, nodetest.Patience, nodetest.Tick)
+	for _, d := range nodetest.Published(t, m.api) {
 		if *d.Attributes["vendor"].StringValue == string(gpu.NVIDIA) {
 			assert.Empty(t, d.Taints, d.Name)
 		}
 	}
-	b := allocate(t, m.api, "b", small0)
+	b := nodetest.Allocate(t, m.api, "b", small0)
 	k.mustPrepare(b)
 	assert.Empty(t, k.unprepare(b))
 	assert.Empty(t, k.unprepare(c))
 	setTaint()
 	m.awaitReady()
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, patience, tick)
-	d := allocate(t, m.api, "d", cpx3)
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintDriverUpgrade) == 0 }, nodetest.Patience, nodetest.Tick)
+	d := nodetest.Allocate(t, m.api, "d", cpx3)
 	k.mustPrepare(d)
 	assert.Empty(t, k.unprepare(d))
 	m.nothingHeld()
@@ -197,15 +199,15 @@ func TestUpgradeOfOneVendor(t *testing.T) {
 // A call that hangs in the library keeps it from being unloaded. The plugin ends, which
 // lets it go, and the next one starts without it.
 func TestDriverThatHangsWhenItIsReleased(t *testing.T) {
-	m := newMachine(t, newAPI())
+	m := newMachine(t, nodetest.NewAPI())
 	m.config.releasePatience = time.Second
 	ended := make(chan error, 1)
-	go func() { ended <- Run(quiet(t.Context()), m.config, m.api) }()
+	go func() { ended <- Run(nodetest.Quiet(t.Context()), m.config, m.api) }()
 	m.register()
 	m.awaitPublished()
 	m.faults(nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: pci0, Hang: true}}})
 	t.Cleanup(func() { m.faults(nvdriver.Faults{}) })
-	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, 3*patience, tick, "the GPU hangs")
+	require.Eventually(t, func() bool { return tainted(t, m.api, v1alpha1.TaintUnhealthy) > 0 }, 3*nodetest.Patience, nodetest.Tick, "the GPU hangs")
 	m.label(v1alpha1.LabelDriverUpgrade, "true")
 	err := <-ended
 	require.ErrorContains(t, err, "the NVIDIA driver cannot be released for its upgrade, so the plugin ends and starts again without it")

@@ -1,0 +1,56 @@
+package drivers
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Missing knows which drivers the node should have and cannot use. A plugin that lacks
+// one serves the kubelet and is not ready, so that an older one that still works is not
+// ended for it.
+type Missing struct {
+	// mu protects what follows.
+	mu sync.Mutex
+	// failed is why drivers that are expected cannot be used.
+	failed map[gpu.Vendor]error
+	// unlisted is why the GPUs could not be listed at the start, until they were.
+	unlisted error
+}
+
+func (d *Missing) Set(failed map[gpu.Vendor]error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = failed
+}
+
+func (d *Missing) SetUnlisted(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unlisted = err
+}
+
+// Problem is why the plugin cannot use all the drivers that it should, nil if it can.
+func (d *Missing) Problem() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var problems []error
+	for _, v := range slices.Sorted(maps.Keys(d.failed)) {
+		problems = append(problems, fmt.Errorf("the %s driver of this node cannot be used: %w", v.Title(), d.failed[v]))
+	}
+	if d.unlisted != nil {
+		problems = append(problems, fmt.Errorf("the GPUs of this node cannot be listed: %w", d.unlisted))
+	}
+	return errors.Join(problems...)
+}
+
+// UpgradeError says that a driver is not used because it is being replaced.
+type UpgradeError struct{ Signal string }
+
+func (e *UpgradeError) Error() string {
+	return "it was released for a driver upgrade, as " + e.Signal + " asks for"
+}

@@ -1,0 +1,382 @@
+package drivers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+)
+
+// Set is the GPUs of all vendors on the node. It implements
+// hardware.Partitioner: what is asked about a GPU goes to its vendor.
+type Set struct {
+	// mu protects what follows.
+	mu sync.RWMutex
+	// vendors are those whose drivers were looked for.
+	vendors []*Opened
+	// owners tells whose a GPU is, by PCI address. GPUs stay in it when they are
+	// lost.
+	owners map[string]*Opened
+}
+
+var _ hardware.Partitioner = (*Set)(nil)
+
+// add takes in a vendor, or replaces the one of its name that could not be used.
+func (h *Set) add(o *Opened) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.vendors = slices.DeleteFunc(slices.Clone(h.vendors), func(v *Opened) bool { return v.Name == o.Name })
+	h.vendors = append(h.vendors, o)
+	slices.SortFunc(h.vendors, func(a, b *Opened) int { return -cmp.Compare(a.Name, b.Name) })
+	for address, owner := range h.owners {
+		if owner.Name == o.Name {
+			h.owners[address] = o
+		}
+	}
+}
+
+// All lists the vendors whose drivers can be used.
+func (h *Set) All() []*Opened {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.DeleteFunc(slices.Clone(h.vendors), func(o *Opened) bool { return o.Driver == nil })
+}
+
+// Find finds a vendor, whether its driver can be used or not; nil: it was never looked
+// for.
+func (h *Set) Find(name gpu.Vendor) *Opened {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, o := range h.vendors {
+		if o.Name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// CannotUse takes in that a vendor's driver cannot be used, and why. o is what is known
+// of it now, nil for nothing new.
+func (h *Set) CannotUse(name gpu.Vendor, o *Opened, err error) {
+	if o == nil {
+		o = h.Find(name)
+	}
+	if o == nil {
+		o = &Opened{}
+	}
+	now := o.unusable(err) // others read o
+	now.Name = name
+	h.add(now)
+}
+
+// WhyNot says why the driver of a vendor cannot be used, nil if it can.
+func (h *Set) WhyNot(name gpu.Vendor) error {
+	if o := h.Find(name); o != nil && o.Driver == nil {
+		return o.err
+	}
+	return nil
+}
+
+// Has tells whether a vendor's driver can be used.
+func (h *Set) Has(name gpu.Vendor) bool {
+	return slices.ContainsFunc(h.All(), func(o *Opened) bool { return o.Name == name })
+}
+
+// Learn remembers whose the GPUs are that the ledger knows: one that does not
+// answer today is in no inventory, and its claims must be released all the
+// same. What was handed out under a load that is over needs nobody.
+func (h *Set) Learn(records []ledger.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range records {
+		for _, d := range r.Devices {
+			for _, o := range h.vendors {
+				if load := o.Load(); load != "" && load == d.LoadID {
+					h.own(d.Placement.GPU, o)
+				}
+			}
+		}
+	}
+}
+
+// own remembers whose a GPU is. The caller holds the lock.
+func (h *Set) own(pciAddress string, o *Opened) {
+	if h.owners == nil {
+		h.owners = map[string]*Opened{}
+	}
+	if pciAddress != "" {
+		h.owners[pciAddress] = o
+	}
+}
+
+// of finds the vendor of a GPU.
+func (h *Set) of(pciAddress string) (*Opened, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	o := h.owners[pciAddress]
+	if o == nil {
+		return nil, fmt.Errorf("no driver on this node serves GPU %s", gpu.GPUName(pciAddress))
+	}
+	if o.Driver == nil {
+		return nil, &gpu.DriverError{PCIAddress: pciAddress, Vendor: o.Name, Err: o.err}
+	}
+	return o, nil
+}
+
+// Expect remembers whose GPUs are that were here before and whose driver cannot be used.
+func (h *Set) Expect(gpus []gpu.GPU) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range gpus {
+		for _, o := range h.vendors {
+			if o.Name == gpus[i].Vendor && h.owners[gpus[i].PCIAddress] == nil {
+				h.own(gpus[i].PCIAddress, o)
+			}
+		}
+	}
+}
+
+// LoadID identifies this boot and this load of the driver that serves a GPU;
+// empty for a GPU that none does.
+func (h *Set) LoadID(pciAddress string) string {
+	h.mu.RLock()
+	o := h.owners[pciAddress]
+	h.mu.RUnlock()
+	if o == nil {
+		return ""
+	}
+	return o.Load()
+}
+
+// Close ends the use of all drivers.
+func (h *Set) Close(ctx context.Context) error {
+	var errs []error
+	for _, o := range h.All() {
+		errs = append(errs, o.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Inventory implements hardware.Partitioner. A vendor that fails takes only its own
+// GPUs out: those that are known are named in the error. If nothing is known of
+// any GPU, that is the error.
+func (h *Set) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	gpus, _, err := h.inventory(ctx)
+	return gpus, err
+}
+
+// inventory is Inventory with the vendors that have told of all of their GPUs, if only
+// that one does not answer.
+func (h *Set) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor, err error) {
+	vendors := h.All()
+	found, errs := make([][]gpu.GPU, len(vendors)), make([]error, len(vendors))
+	var wg sync.WaitGroup
+	for i, o := range vendors {
+		wg.Go(func() { found[i], errs[i] = o.Inventory(ctx) })
+	}
+	wg.Wait()
+	broken := &gpu.InventoryError{}
+	failed := 0
+	for i, o := range vendors {
+		part := (*gpu.InventoryError)(nil)
+		switch {
+		case errors.As(errs[i], &part):
+			broken.GPUs = append(broken.GPUs, part.GPUs...)
+		case errs[i] != nil:
+			failed++
+			found[i] = nil
+			broken.GPUs = append(broken.GPUs, h.allBroken(o, errs[i])...)
+		}
+		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.GPUs, func(c *gpu.GPUError) bool { return c.PCIAddress == "" }) {
+			told = append(told, o.Name)
+		}
+		h.found(o, found[i], part)
+		gpus = append(gpus, found[i]...)
+	}
+	if failed > 0 && failed == len(vendors) {
+		return nil, nil, errors.Join(errs...)
+	}
+	gpu.SortGPUs(gpus)
+	if len(broken.GPUs) > 0 {
+		return gpus, told, broken
+	}
+	return gpus, told, nil
+}
+
+// found remembers whose the GPUs of an inventory are.
+func (h *Set) found(o *Opened, gpus []gpu.GPU, broken *gpu.InventoryError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range gpus {
+		h.own(gpus[i].PCIAddress, o)
+	}
+	if broken != nil {
+		for _, c := range broken.GPUs {
+			h.own(c.PCIAddress, o)
+		}
+	}
+}
+
+// allBroken blames a vendor's failure on each of its GPUs.
+func (h *Set) allBroken(o *Opened, err error) []*gpu.GPUError {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	var broken []*gpu.GPUError
+	for address, owner := range h.owners {
+		if owner == o {
+			broken = append(broken, &gpu.GPUError{PCIAddress: address, ID: string(o.Name), Err: err})
+		}
+	}
+	if len(broken) == 0 {
+		return []*gpu.GPUError{{ID: fmt.Sprintf("a driver of %s", o.Name), Err: err}}
+	}
+	return broken
+}
+
+// Live implements hardware.Partitioner.
+func (h *Set) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	o, err := h.of(pciAddress)
+	if err != nil {
+		return nil, err
+	}
+	return o.Live(ctx, pciAddress)
+}
+
+// Create implements hardware.Partitioner.
+func (h *Set) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return gpu.Partition{}, err
+	}
+	return o.Create(ctx, p)
+}
+
+// Destroy implements hardware.Partitioner.
+func (h *Set) Destroy(ctx context.Context, p gpu.Placement) error {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return err
+	}
+	return o.Destroy(ctx, p)
+}
+
+// Edits implements hardware.Partitioner.
+func (h *Set) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return nil, err
+	}
+	return o.Edits(ctx, p)
+}
+
+// CommonEdits implements hardware.Partitioner: a container with GPUs of two vendors
+// needs what either asks for.
+func (h *Set) CommonEdits(ctx context.Context, pciAddresses []string) (*cdispecs.ContainerEdits, error) {
+	byVendor := map[*Opened][]string{}
+	for _, address := range pciAddresses {
+		o, err := h.of(address)
+		if err != nil {
+			return nil, err
+		}
+		byVendor[o] = append(byVendor[o], address)
+	}
+	all := &cdispecs.ContainerEdits{}
+	for _, o := range h.All() {
+		if len(byVendor[o]) == 0 {
+			continue
+		}
+		edits, err := o.CommonEdits(ctx, byVendor[o])
+		if err != nil {
+			return nil, err
+		}
+		addEdits(all, edits)
+	}
+	return all, nil
+}
+
+// addEdits adds what one vendor's GPUs need.
+func addEdits(to, more *cdispecs.ContainerEdits) {
+	to.Env = append(to.Env, more.Env...)
+	to.DeviceNodes = append(to.DeviceNodes, more.DeviceNodes...)
+	to.Hooks = append(to.Hooks, more.Hooks...)
+	to.Mounts = append(to.Mounts, more.Mounts...)
+	to.AdditionalGIDs = append(to.AdditionalGIDs, more.AdditionalGIDs...)
+}
+
+// CheckHealth says what is wrong with a GPU.
+func (h *Set) CheckHealth(ctx context.Context, pciAddress string) error {
+	o, err := h.of(pciAddress)
+	if err != nil {
+		return err
+	}
+	return o.CheckHealth(ctx, pciAddress)
+}
+
+// Recovered tells whether what a fatal event reported is over.
+func (h *Set) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
+	o, err := h.of(e.PCIAddress)
+	if err != nil {
+		return false, err
+	}
+	return o.Recovered(ctx, e)
+}
+
+// Obstacles says what cannot be had of a GPU now; nothing on GPUs without
+// modes.
+func (h *Set) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
+	o, err := h.of(pciAddress)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := o.Driver.(hardware.Obstructed)
+	if !ok {
+		return nil, nil
+	}
+	return s.Obstacles(ctx, pciAddress, held)
+}
+
+// RemovalCommand is what a person types on the node to remove a partition; empty
+// if there is no such command.
+func (h *Set) RemovalCommand(p gpu.Partition) string {
+	o, err := h.of(p.GPU)
+	if err != nil {
+		return ""
+	}
+	r, ok := o.Driver.(hardware.ForeignRemover)
+	if !ok {
+		return ""
+	}
+	return r.RemovalCommand(p)
+}
+
+// List asks the hardware what is there. GPUs that did not answer come back as
+// problems by PCI address; told are the vendors of which all GPUs are in one of the
+// two. An error means that nothing is known.
+func (h *Set) List(ctx context.Context) (found []gpu.GPU, problems map[string]string, told []gpu.Vendor, err error) {
+	found, told, err = h.inventory(ctx)
+	problems = map[string]string{}
+	if err == nil {
+		return found, problems, told, nil
+	}
+	var broken *gpu.InventoryError
+	if !errors.As(err, &broken) {
+		return nil, nil, nil, err
+	}
+	for _, g := range broken.GPUs {
+		if g.PCIAddress == "" {
+			klog.FromContext(ctx).Error(g.Err, "A GPU that has never told its address does not answer", "gpu", g.ID)
+			continue
+		}
+		problems[g.PCIAddress] = g.Err.Error()
+	}
+	return found, problems, told, nil
+}

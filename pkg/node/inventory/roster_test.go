@@ -1,0 +1,140 @@
+package inventory
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+)
+
+// rosterCase is a roster over looks at a machine.
+type rosterCase struct {
+	t *testing.T
+	*Roster
+	boot string
+}
+
+func newRosterCase(t *testing.T, path string) *rosterCase {
+	t.Helper()
+	r, err := OpenRoster(path)
+	require.NoError(t, err)
+	return &rosterCase{t: t, Roster: r, boot: "boot 1"}
+}
+
+var bothTold = []gpu.Vendor{gpu.NVIDIA, gpu.AMD}
+
+// look is one that finds GPUs.
+func (c *rosterCase) look(found ...gpu.GPU) (indexes []int, removed []string) {
+	c.t.Helper()
+	removed = c.Update(nodetest.Quiet(c.t.Context()), found, nil, bothTold, c.boot)
+	for i := range found {
+		indexes = append(indexes, found[i].Index)
+	}
+	return indexes, removed
+}
+
+func indexed(g gpu.GPU, index int) gpu.GPU {
+	g.Index = index
+	return g
+}
+
+const (
+	slot1 = "0000:01:00.0"
+	slot2 = "0000:02:00.0"
+	slot3 = "0000:03:00.0"
+	slot4 = "0000:04:00.0"
+)
+
+// A GPU that falls silent keeps its place, and its index, over a restart, whatever the
+// driver counts by then.
+func TestRosterKeepsSilentGPUs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpus.json")
+	c := newRosterCase(t, path)
+	amd := nodetest.AMDGPUAt("0000:c1:00.0", "NPS1")
+	one, two, three := nodetest.GPUAt(slot1), indexed(nodetest.GPUAt(slot2), 1), indexed(nodetest.GPUAt(slot3), 2)
+	c.look(one, two, three, amd)
+	assert.Equal(t, []gpu.GPU{one, two, three, amd}, c.All())
+	assert.True(t, c.Lost(slot4))
+
+	for range 2 {
+		indexes, removed := c.look(one, indexed(three, 1), amd)
+		assert.Equal(t, []int{0, 2, 0}, indexes)
+		assert.Empty(t, removed)
+		assert.Equal(t, []gpu.GPU{one, two, three, amd}, c.All())
+		assert.Equal(t, []gpu.GPU{one, three, amd}, c.Answering())
+		assert.True(t, c.Lost(slot2))
+		assert.False(t, c.Lost(slot3))
+		c = newRosterCase(t, path)
+		assert.Empty(t, c.Answering(), "before the first look")
+	}
+	indexes, _ := c.look(one, indexed(three, 1), indexed(nodetest.GPUAt(slot4), 2), amd)
+	assert.Equal(t, []int{0, 2, 3, 0}, indexes, "a new one has none that another has")
+	indexes, _ = c.look(one, two, indexed(three, 2), indexed(nodetest.GPUAt(slot4), 3), amd)
+	assert.Equal(t, []int{0, 1, 2, 3, 0}, indexes)
+	assert.False(t, c.Lost(slot2))
+
+	again := newRosterCase(t, path)
+	assert.Equal(t, c.All(), again.All())
+}
+
+// What is not found after a boot was taken out, unless it is not known yet which GPUs
+// there are.
+func TestRosterForgetsRemovedGPUs(t *testing.T) {
+	ctx := nodetest.Quiet(t.Context())
+	one, two := nodetest.GPUAt(slot1), indexed(nodetest.GPUAt(slot2), 1)
+	for name, test := range map[string]struct {
+		boot     string
+		problems map[string]string
+		told     []gpu.Vendor
+		gone     bool
+	}{
+		"it was taken out":            {"boot 2", nil, bothTold, true},
+		"no boot since":               {"boot 1", nil, bothTold, false},
+		"the driver names it":         {"boot 2", map[string]string{slot1: "dead"}, bothTold, false},
+		"the driver does not say all": {"boot 2", nil, []gpu.Vendor{gpu.AMD}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "gpus.json")
+			c := newRosterCase(t, path)
+			c.Update(ctx, []gpu.GPU{one, two}, nil, bothTold, "boot 1")
+			c = newRosterCase(t, path)
+			for n := range goneLooks - 1 {
+				require.Empty(t, c.Update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot), "look %d", n)
+			}
+			c.Update(ctx, nil, test.problems, nil, test.boot)
+			for n := range goneLooks - 1 {
+				require.Empty(t, c.Update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot), "look %d in a row", n)
+			}
+			removed := c.Update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot)
+			if !test.gone {
+				assert.Empty(t, removed)
+				assert.Len(t, c.All(), 2)
+				return
+			}
+			assert.Equal(t, []string{slot1}, removed)
+			assert.Equal(t, 0, c.All()[0].Index, "the driver's count holds again")
+			assert.Equal(t, c.All(), newRosterCase(t, path).All())
+		})
+	}
+}
+
+func TestBrokenRoster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpus.json")
+	require.NoError(t, os.WriteFile(path, []byte("["), 0o600))
+	r, err := OpenRoster(path)
+	require.ErrorContains(t, err, "read which GPUs the node has from "+path)
+	c := &rosterCase{t: t, Roster: r}
+	c.look(nodetest.GPUAt(slot1))
+	assert.Len(t, newRosterCase(t, path).All(), 1)
+	require.NoError(t, os.WriteFile(path, []byte("[null, {}]"), 0o600))
+	assert.Empty(t, newRosterCase(t, path).All())
+
+	c.path = t.TempDir()
+	c.look(nodetest.GPUAt(slot1), nodetest.GPUAt(slot2))
+	assert.Len(t, c.All(), 2, "it is known although it cannot be written down")
+}

@@ -1,0 +1,70 @@
+package inventory
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+)
+
+func TestTroublesSurviveARestart(t *testing.T) {
+	ctx := nodetest.Quiet(t.Context())
+	path := filepath.Join(t.TempDir(), "health.json")
+	first, err := OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Empty(t, first.List())
+	bad := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 79, Fatal: true, Message: "fell off the bus", LoadID: "boot/1", Energy: 7}
+	first.Add(ctx, bad)
+
+	second, err := OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.HealthEvent{bad}, second.List())
+
+	// The end of an event does not end the same error when it has come again.
+	again := bad
+	again.Energy = 9
+	second.Add(ctx, again)
+	second.Over(ctx, bad)
+	assert.Equal(t, []gpu.HealthEvent{again}, second.List())
+	second.Over(ctx, again)
+	third, err := OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Empty(t, third.List())
+}
+
+func TestTroublesThatCannotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "health.json")
+	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+	troubles, err := OpenTroubles(path)
+	require.ErrorContains(t, err, "read which GPUs were in trouble from "+path)
+	assert.Empty(t, troubles.List(), "the plugin goes on")
+	troubles.Add(nodetest.Quiet(t.Context()), gpu.HealthEvent{PCIAddress: "0000:01:00.0", Message: "x"})
+	troubles, err = OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Len(t, troubles.List(), 1)
+}
+
+// Errors of one GPU that end in different ways are all kept.
+func TestTroublesOfOneGPUEndOneByOne(t *testing.T) {
+	ctx := nodetest.Quiet(t.Context())
+	path := filepath.Join(t.TempDir(), "health.json")
+	troubles, err := OpenTroubles(path)
+	require.NoError(t, err)
+	dead := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 119, Fatal: true, Message: "XID 119"}
+	link := gpu.HealthEvent{PCIAddress: "0000:01:00.0", XID: 74, Fatal: true, Message: "XID 74"}
+	other := gpu.HealthEvent{PCIAddress: "0000:02:00.0", XID: 79, Fatal: true, Message: "XID 79"}
+	for _, e := range []gpu.HealthEvent{dead, other, link} {
+		troubles.Add(ctx, e)
+	}
+	assert.Equal(t, "XID 119; XID 74", troubles.Problem("0000:01:00.0"))
+	troubles.Over(ctx, link)
+	assert.Equal(t, "XID 119", troubles.Problem("0000:01:00.0"))
+	troubles, err = OpenTroubles(path)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.HealthEvent{dead, other}, troubles.List())
+}

@@ -1,0 +1,108 @@
+package nodewatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+)
+
+// LabelsOf are the node labels that describe GPUs. Those with an empty value are removed.
+func LabelsOf(vendors []hardware.Vendor, gpus []gpu.GPU) map[string]string {
+	labels := map[string]string{}
+	for _, v := range vendors {
+		maps.Copy(labels, v.NodeLabels(slices.DeleteFunc(slices.Clone(gpus), func(g gpu.GPU) bool { return g.Vendor != v.Name() })))
+	}
+	return labels
+}
+
+// labelsTimeout is how long the API server may take to read and write labels.
+const labelsTimeout = 30 * time.Second
+
+// Labeler keeps the labels of the plugin's node.
+type Labeler struct {
+	client kubernetes.Interface
+	node   string
+	// keys are those of the labels.
+	keys []string
+
+	// mu protects what follows.
+	mu sync.Mutex
+	// written is what the node has; nil as long as that is not known.
+	written map[string]string
+	// off is set while Tranche is uninstalled.
+	off bool
+}
+
+func NewLabeler(client kubernetes.Interface, node *Node) *Labeler {
+	return &Labeler{client: client, node: node.name, keys: slices.Collect(maps.Keys(LabelsOf(node.Vendors, nil)))}
+}
+
+// Remove removes the labels, until resume is called.
+func (l *Labeler) Remove(ctx context.Context) error {
+	l.mu.Lock()
+	l.off = true
+	l.mu.Unlock()
+	return l.Update(ctx, nil)
+}
+
+func (l *Labeler) Resume() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = false
+}
+
+// Update writes the labels if they are not what they should be.
+func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	labels := map[string]string{}
+	for _, key := range l.keys {
+		if wanted[key] != "" && !l.off {
+			labels[key] = wanted[key]
+		}
+	}
+	if l.written == nil {
+		node, err := Get(ctx, l.client, l.node)
+		if err != nil {
+			return fmt.Errorf("read the labels of node %s: %w", l.node, err)
+		}
+		l.written = map[string]string{}
+		for _, key := range l.keys {
+			if value, ok := node.Labels[key]; ok {
+				l.written[key] = value
+			}
+		}
+	}
+	if maps.Equal(l.written, labels) {
+		return nil
+	}
+	changes := map[string]any{}
+	for _, key := range l.keys {
+		changes[key] = nil
+		if value, ok := labels[key]; ok {
+			changes[key] = value
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
+	if err != nil {
+		return err
+	}
+	if _, err := l.client.CoreV1().Nodes().Patch(ctx, l.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("write the labels of node %s: %w", l.node, err)
+	}
+	l.written = labels
+	return nil
+}

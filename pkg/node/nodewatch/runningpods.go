@@ -1,0 +1,88 @@
+package nodewatch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+)
+
+// RunningPods returns those of some pods of which processes run on this node. procDir is
+// the /proc of the host's PID namespace.
+//
+// A process is known by its control group (cgroups(7)): a container cannot leave that
+// of its pod, which has the pod's UID in its name and is there whether the kubelet runs
+// or not.
+func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
+	names := groupNames(pods)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	var all procfs.Procs
+	files, err := procfs.NewFS(procDir)
+	if err == nil {
+		all, err = files.AllProcs()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the processes of the node: %w", err)
+	}
+	found := map[ledger.Pod]bool{}
+	for _, p := range all {
+		groups, err := p.Cgroups()
+		if ended(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read which pod process %d belongs to: %w", p.PID, err)
+		}
+		for _, pod := range podsOf(groups, names) {
+			found[pod] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !found[p] }), nil
+}
+
+// podsOf are the pods that control groups are of.
+func podsOf(groups []procfs.Cgroup, names map[string]ledger.Pod) (pods []ledger.Pod) {
+	for _, g := range groups {
+		for name := range strings.SplitSeq(g.Path, "/") {
+			if pod, ok := names[podOfGroup(name)]; ok {
+				pods = append(pods, pod)
+			}
+		}
+	}
+	return pods
+}
+
+// groupNames are the pods by the UIDs in the names of their control groups, as
+// podOfGroup returns them.
+func groupNames(pods []ledger.Pod) map[string]ledger.Pod {
+	names := map[string]ledger.Pod{}
+	for _, p := range pods {
+		if p.UID != "" {
+			names[string(p.UID)] = p
+		}
+	}
+	return names
+}
+
+// podOfGroup is the UID of the pod that a control group is of; empty for one of no pod.
+// The kubelet names the group pod<UID>, or, with the systemd driver,
+// kubepods-burstable-pod<UID>.slice with underscores for the UID's dashes
+// (k8s.io/kubernetes/pkg/kubelet/cm/cgroup_manager_linux.go).
+func podOfGroup(name string) string {
+	if uid, ok := strings.CutPrefix(name, "pod"); ok {
+		return uid
+	}
+	slice, ok := strings.CutSuffix(name, ".slice")
+	if !ok {
+		return ""
+	}
+	if _, uid, ok := strings.Cut(slice, "-pod"); ok {
+		return strings.ReplaceAll(uid, "_", "-")
+	}
+	return ""
+}

@@ -1,0 +1,160 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+const (
+	// conditionReady is the condition of a claim's devices: True when they are
+	// prepared, False with the reason when they could not be.
+	conditionReady = "Ready"
+	// statusTimeout is how long the status of a claim may take to be written.
+	statusTimeout = 10 * time.Second
+)
+
+// ClaimStatus writes into the status of claims what became of their devices, for
+// people who read the claim. Nothing waits for it and nothing depends on it. The
+// statuses of one claim are written one after the other, so that a slow write of an
+// older one cannot replace a newer one.
+type ClaimStatus struct {
+	client kubernetes.Interface
+
+	// mu protects next.
+	mu sync.Mutex
+	// next has an entry for each claim whose status is being written: what is written
+	// after that, nil for nothing.
+	next map[types.UID]*resourceapply.ResourceClaimApplyConfiguration
+}
+
+// NewClaimStatus writes to an API server.
+func NewClaimStatus(client kubernetes.Interface) *ClaimStatus { return &ClaimStatus{client: client} }
+
+// DeviceFacts is what a claim's status tells about a device.
+type DeviceFacts struct {
+	Profile string `json:"profile,omitempty"`
+	UUID    string `json:"uuid,omitempty"`
+	// Amount is what the claim has of a share, Isolation what keeps it to that.
+	Amount    *gpu.Amount   `json:"amount,omitempty"`
+	Isolation gpu.Isolation `json:"isolation,omitempty"`
+}
+
+func factsOf(d *ledger.Device) DeviceFacts {
+	f := DeviceFacts{Profile: d.Placement.Profile, UUID: d.UUID, Amount: d.Amount}
+	if d.Placement.Share != nil {
+		f.Isolation = d.Placement.Isolation
+	}
+	return f
+}
+
+// Prepared writes that the claim's devices are ready, and what they are.
+func (s *ClaimStatus) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, record ledger.Record) {
+	facts := map[string]DeviceFacts{}
+	for _, d := range record.Devices {
+		facts[d.Key()] = factsOf(&d)
+	}
+	s.write(ctx, c, metav1.ConditionTrue, "Prepared", "", facts)
+}
+
+// Failed writes why the claim's devices are not ready.
+func (s *ClaimStatus) Failed(ctx context.Context, c *resourceapi.ResourceClaim, err error) {
+	s.write(ctx, c, metav1.ConditionFalse, "PrepareFailed", truncate(err.Error()), nil)
+}
+
+func (s *ClaimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]DeviceFacts) {
+	devices := deviceStatuses(c, ready, reason, message, facts)
+	if len(devices) == 0 {
+		return
+	}
+	status := resourceapply.ResourceClaim(c.Name, c.Namespace).WithUID(c.UID).
+		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(devices...))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, busy := s.next[c.UID]; busy {
+		s.next[c.UID] = status
+		return
+	}
+	if s.next == nil {
+		s.next = map[types.UID]*resourceapply.ResourceClaimApplyConfiguration{}
+	}
+	s.next[c.UID] = nil
+	go s.writeAll(context.WithoutCancel(ctx), c.UID, status)
+}
+
+// writeAll writes a claim's status, and then the newest one that has come meanwhile,
+// until there is none.
+func (s *ClaimStatus) writeAll(ctx context.Context, claim types.UID, status *resourceapply.ResourceClaimApplyConfiguration) {
+	for status != nil {
+		s.apply(ctx, status)
+		status = s.takeNext(claim)
+	}
+}
+
+// takeNext is what is to be written next; nil ends the writing.
+func (s *ClaimStatus) takeNext(claim types.UID) *resourceapply.ResourceClaimApplyConfiguration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.next[claim]
+	if next == nil {
+		delete(s.next, claim)
+		return nil
+	}
+	s.next[claim] = nil
+	return next
+}
+
+func (s *ClaimStatus) apply(ctx context.Context, status *resourceapply.ResourceClaimApplyConfiguration) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	_, err := s.client.ResourceV1().ResourceClaims(*status.Namespace).ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: gpu.DriverName, Force: true})
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The status of the claim could not be written", "err", err)
+	}
+}
+
+// deviceStatuses describes each of our devices of the allocation once, and each
+// share of one. The API keeps the entries of other drivers.
+func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]DeviceFacts) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	if c.Status.Allocation == nil {
+		return nil
+	}
+	var devices []*resourceapply.AllocatedDeviceStatusApplyConfiguration
+	seen := map[string]bool{}
+	for _, result := range c.Status.Allocation.Devices.Results {
+		key := ledger.Device{Name: result.Device, ShareID: ptr.Deref(result.ShareID, "")}.Key()
+		if result.Driver != gpu.DriverName || seen[key] {
+			continue
+		}
+		seen[key] = true
+		device := resourceapply.AllocatedDeviceStatus().
+			WithDriver(result.Driver).WithPool(result.Pool).WithDevice(result.Device).
+			WithConditions(metaapply.Condition().
+				WithType(conditionReady).WithStatus(ready).WithReason(reason).WithMessage(message).
+				WithObservedGeneration(c.Generation).WithLastTransitionTime(metav1.Now()))
+		if result.ShareID != nil {
+			device.WithShareID(string(*result.ShareID))
+		}
+		if f, ok := facts[key]; ok {
+			if data, err := json.Marshal(f); err == nil {
+				device.WithData(runtime.RawExtension{Raw: data})
+			}
+		}
+		devices = append(devices, device)
+	}
+	return devices
+}

@@ -1,0 +1,64 @@
+package telemetry
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+)
+
+// mig0 is a device that a claim holds.
+const mig0 = "gpu-0000-1b-00-0-mig-1g-10gb-4"
+
+func TestDeviceStatuses(t *testing.T) {
+	c := nodetest.ClaimOf("a", mig0, mig0)
+	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+		resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: "other.example.com", Pool: "p", Device: "d"})
+	devices := deviceStatuses(c, metav1.ConditionTrue, "Prepared", "", nil)
+	require.Len(t, devices, 1, "each device once, and only ours")
+	assert.Equal(t, mig0, *devices[0].Device)
+	c.Status.Allocation = nil
+	assert.Empty(t, deviceStatuses(c, metav1.ConditionTrue, "Prepared", "", nil))
+}
+
+// A slow write of an older status does not replace a newer one: of several that wait,
+// only the newest is written, after the one that is under way.
+func TestClaimStatusesAreOrdered(t *testing.T) {
+	api := nodetest.NewAPI()
+	c := nodetest.Allocate(t, api, "a", mig0)
+	started, release := make(chan struct{}), make(chan struct{})
+	var writes, underWay atomic.Int32
+	api.PrependReactor("patch", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		assert.EqualValues(t, 1, underWay.Add(1), "one write at a time")
+		defer underWay.Add(-1)
+		if writes.Add(1) == 1 {
+			close(started)
+			<-release
+		}
+		return false, nil, nil
+	})
+	s := NewClaimStatus(api)
+	s.Failed(t.Context(), c, errors.New("busy"))
+	<-started
+	s.Failed(t.Context(), c, errors.New("still busy"))
+	s.Prepared(t.Context(), c, ledger.Record{Devices: []ledger.Device{{Name: mig0, UUID: "MIG-1"}}})
+	assert.Never(t, func() bool { return writes.Load() > 1 }, 5*nodetest.Tick, nodetest.Tick, "the newer one waits")
+	close(release)
+	nodetest.AwaitStatus(t, api, c, metav1.ConditionTrue)
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.next) == 0
+	}, nodetest.Patience, nodetest.Tick, "nothing is kept of a claim whose status is written")
+	assert.EqualValues(t, 2, writes.Load())
+	nodetest.AwaitStatus(t, api, c, metav1.ConditionTrue)
+}

@@ -1,0 +1,178 @@
+package telemetry
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// Metrics are what the plugin counts. The names are part of its interface.
+type Metrics struct {
+	registry      *prometheus.Registry
+	phases        *prometheus.HistogramVec
+	operations    *prometheus.HistogramVec
+	published     *prometheus.GaugeVec
+	publishErrors prometheus.Counter
+	findings      *prometheus.CounterVec
+}
+
+// NewMetrics counts from now on. records lists what claims hold.
+func NewMetrics(records func() []ledger.Record) *Metrics {
+	// From a millisecond (a verified claim) to the kubelet's limit.
+	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 45}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    v1alpha1.MetricClaimPhaseDuration,
+			Help:    "Histogram: duration of each phase of Prepare and Unprepare.",
+			Buckets: buckets,
+		}, []string{"operation", "phase", "result"}),
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    v1alpha1.MetricClaimDuration,
+			Help:    "Histogram: duration of Prepare and Unprepare of a claim.",
+			Buckets: buckets,
+		}, []string{"operation", "result"}),
+		published: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: v1alpha1.MetricPublishedDevices,
+			Help: "Devices that the node publishes, overlapping ones included.",
+		}, []string{"type", "profile"}),
+		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: v1alpha1.MetricPublishErrors,
+			Help: "Failed attempts to publish the node's ResourceSlices.",
+		}),
+		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: v1alpha1.MetricReconcileFindings,
+			Help: "Repairs by the reconciler; reasons as in the events.",
+		}, []string{"reason", "result"}),
+	}
+	m.registry.MustRegister(m.phases, m.operations, m.published, m.publishErrors, m.findings, &claimCollector{records: records})
+	return m
+}
+
+// Handler serves them.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// PublishFailed counts a publication that failed.
+func (m *Metrics) PublishFailed() { m.publishErrors.Inc() }
+
+// Finding counts what was found and repaired, or could not be.
+func (m *Metrics) Finding(reason string, err error) {
+	m.findings.WithLabelValues(reason, result(err)).Inc()
+}
+
+func result(err error) string {
+	if err != nil {
+		return "failure"
+	}
+	return "success"
+}
+
+// Phase implements claim.Observer.
+func (m *Metrics) Phase(operation, phase string, took time.Duration, err error) {
+	m.phases.WithLabelValues(operation, phase, result(err)).Observe(took.Seconds())
+}
+
+// Operation counts a call of the kubelet for one claim.
+func (m *Metrics) Operation(operation string, start time.Time, err error) {
+	m.operations.WithLabelValues(operation, result(err)).Observe(time.Since(start).Seconds())
+}
+
+// PublishedDevices takes in what was published last.
+func (m *Metrics) PublishedDevices(resources resourceslice.DriverResources) {
+	m.published.Reset()
+	for _, pool := range resources.Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				profile := ""
+				if p := device.Attributes["profile"].StringValue; p != nil {
+					profile = *p
+				}
+				m.published.WithLabelValues(*device.Attributes["type"].StringValue, profile).Inc()
+			}
+		}
+	}
+}
+
+// claimCollector tells from the ledger which claims hold what. It is read when
+// somebody scrapes, so it cannot drift from the ledger.
+type claimCollector struct{ records func() []ledger.Record }
+
+var (
+	preparedDesc = prometheus.NewDesc(v1alpha1.MetricPreparedDevices,
+		"Devices that claims hold.", []string{"type", "profile"}, nil)
+	claimInfoDesc = prometheus.NewDesc(v1alpha1.MetricClaimInfo,
+		"1 for each device that a pod holds.",
+		[]string{"namespace", "pod", "claim", "device", "gpu", "type", "profile", "uuid"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *claimCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- preparedDesc
+	ch <- claimInfoDesc
+	describeShares(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
+	type kind struct {
+		deviceType gpu.Type
+		profile    string
+	}
+	prepared := map[kind]float64{}
+	info := map[claimInfo]bool{}
+	for _, r := range c.records() {
+		if r.State != ledger.Prepared {
+			continue
+		}
+		for _, d := range r.Devices {
+			if !d.Admin {
+				prepared[kind{d.Placement.Type, profileLabel(d.Placement)}]++
+			}
+			addInfo(info, &r, &d)
+			collectShare(ch, &r, &d)
+		}
+	}
+	for i := range info {
+		ch <- prometheus.MustNewConstMetric(claimInfoDesc, prometheus.GaugeValue, 1, i[:]...)
+	}
+	for k, n := range prepared {
+		ch <- prometheus.MustNewConstMetric(preparedDesc, prometheus.GaugeValue, n, string(k.deviceType), k.profile)
+	}
+}
+
+// profileLabel is the profile of a partition, or of the one that is shared. A whole GPU has none, whatever its
+// vendor calls the mode that it is in.
+func profileLabel(p gpu.Placement) string {
+	if p.Base().Type == gpu.TypeGPU {
+		return ""
+	}
+	return p.Profile
+}
+
+// claimInfo is the labels of one sample of tranche_claim_info.
+type claimInfo [8]string
+
+// addInfo adds a device once for each of its pods. One sample that comes twice
+// would spoil the whole scrape, and a claim may well have one device for two
+// requests, or two users of one name: a pod and the one that replaces it.
+func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
+	pods := r.PodNames()
+	if len(pods) == 0 {
+		pods = []string{""}
+	}
+	for _, pod := range pods {
+		info[claimInfo{
+			r.Claim.Namespace, pod, r.Claim.Name, d.Name, d.Placement.GPUName(),
+			string(d.Placement.Type), profileLabel(d.Placement), d.UUID,
+		}] = true
+	}
+}

@@ -1,0 +1,78 @@
+package telemetry
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/publish"
+)
+
+func TestMetricsOfClaims(t *testing.T) {
+	one, g := nodetest.GPUAt("0000:01:00.0").Placements[0], nodetest.GPUAt("0000:02:00.0").Placements[1]
+	amd := nodetest.AMDGPUAt("0000:05:00.0", "NPS1").Placements
+	unfinished := nodetest.PreparedRecord("unfinished", nil, nodetest.HeldDevice(g, "", false))
+	unfinished.State = ledger.Preparing
+	records := []ledger.Record{
+		// Two requests with one device, and a pod that replaces one of its name.
+		nodetest.PreparedRecord("a", []string{"web-0", "web-0", "web-1"}, nodetest.HeldDevice(one, "MIG-1", false), nodetest.HeldDevice(one, "MIG-1", true)),
+		nodetest.PreparedRecord("b", nil, nodetest.HeldDevice(g, "GPU-2", false)),
+		nodetest.PreparedRecord("c", nil, nodetest.HeldDevice(amd[1], "", false)),
+		nodetest.PreparedRecord("d", nil, nodetest.HeldDevice(amd[3], "e3a9", false)),
+		unfinished,
+	}
+	m := NewMetrics(func() []ledger.Record { return records })
+	assert.Equal(t, []string{
+		`tranche_claim_info{claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-0",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
+		`tranche_claim_info{claim="a",device="gpu-0000-01-00-0-mig-1g-10gb-2",gpu="gpu-0000-01-00-0",namespace="team",pod="web-1",profile="1g.10gb",type="mig",uuid="MIG-1"} 1`,
+		`tranche_claim_info{claim="b",device="gpu-0000-02-00-0",gpu="gpu-0000-02-00-0",namespace="team",pod="",profile="",type="gpu",uuid="GPU-2"} 1`,
+		`tranche_claim_info{claim="c",device="gpu-0000-05-00-0-cpx-1",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="cpx",type="xcp",uuid=""} 1`,
+		`tranche_claim_info{claim="d",device="gpu-0000-05-00-0",gpu="gpu-0000-05-00-0",namespace="team",pod="",profile="",type="gpu",uuid="e3a9"} 1`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_claim_info{"))
+	assert.Equal(t, []string{
+		`tranche_prepared_devices{profile="",type="gpu"} 2`,
+		`tranche_prepared_devices{profile="1g.10gb",type="mig"} 1`,
+		`tranche_prepared_devices{profile="cpx",type="xcp"} 1`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_prepared_devices{"))
+	records = nil
+	assert.Empty(t, nodetest.Scrape(t, m.Handler(), "tranche_claim_info{"), "released claims are gone")
+}
+
+func TestMetricsOfPublishing(t *testing.T) {
+	m := NewMetrics(func() []ledger.Record { return nil })
+	for range 2 {
+		resources, errs := publish.Resources("node-a", []publish.GPU{{GPU: nodetest.GPUAt("0000:01:00.0")}, {GPU: nodetest.GPUAt("0000:02:00.0"), Withheld: true}})
+		require.Empty(t, errs)
+		m.PublishedDevices(resources)
+	}
+	assert.Equal(t, []string{
+		`tranche_published_devices{profile="",type="gpu"} 1`,
+		`tranche_published_devices{profile="1g.10gb",type="mig"} 1`,
+	}, nodetest.Scrape(t, m.Handler(), "tranche_published_devices{"))
+}
+
+// Dashboards and alerts rely on these names and labels.
+func TestMetricNamesAreStable(t *testing.T) {
+	m := NewMetrics(func() []ledger.Record { return nil })
+	m.Phase("prepare", "create", time.Millisecond, errors.New("x"))
+	m.Operation("unprepare", time.Now(), nil)
+	m.Finding("ForeignPartition", nil)
+	var counts []string
+	for _, line := range nodetest.Scrape(t, m.Handler(), "tranche_") {
+		if !strings.Contains(line, "_bucket") && !strings.Contains(line, "_sum") {
+			counts = append(counts, line)
+		}
+	}
+	assert.Equal(t, []string{
+		`tranche_claim_duration_seconds_count{operation="unprepare",result="success"} 1`,
+		`tranche_claim_phase_duration_seconds_count{operation="prepare",phase="create",result="failure"} 1`,
+		`tranche_publish_errors_total 0`,
+		`tranche_reconcile_findings_total{reason="ForeignPartition",result="success"} 1`,
+	}, counts)
+}

@@ -1,0 +1,55 @@
+package telemetry
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// shareLabels tell the shares of all claims apart. Which pods hold one is for
+// tranche_claim_info to say.
+var shareLabels = []string{"namespace", "claim", "device", "share_id"}
+
+var (
+	shareInfoDesc = prometheus.NewDesc(v1alpha1.MetricShareInfo,
+		"1 for each share that a claim holds.",
+		append(slices.Clone(shareLabels), "share", "sharing", "isolation"), nil)
+	shareMemoryDesc = prometheus.NewDesc(v1alpha1.MetricShareMemory,
+		"Memory that a claim was allocated from a share.", shareLabels, nil)
+	shareLimitDesc = prometheus.NewDesc(v1alpha1.MetricShareMemoryLimit,
+		"Memory limit of a claim; absent where nothing enforces one.", shareLabels, nil)
+	shareFractionDesc = prometheus.NewDesc(v1alpha1.MetricShareFraction,
+		"Fraction that a claim was allocated from a share, 0 to 1.", shareLabels, nil)
+)
+
+func describeShares(ch chan<- *prometheus.Desc) {
+	ch <- shareInfoDesc
+	ch <- shareMemoryDesc
+	ch <- shareLimitDesc
+	ch <- shareFractionDesc
+}
+
+// collectShare tells of one device of a claim, if it is a share.
+func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
+	if d.Placement.Share == nil || d.Amount == nil {
+		return
+	}
+	labels := []string{r.Claim.Namespace, r.Claim.Name, d.Name, string(d.ShareID)}
+	gauge := func(desc *prometheus.Desc, value float64, more ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append(slices.Clone(labels), more...)...)
+	}
+	s := d.Placement.Share
+	gauge(shareInfoDesc, 1, string(s.By), strings.ToLower(string(s.Strategy)), string(d.Placement.Isolation))
+	gauge(shareMemoryDesc, float64(d.Amount.Memory))
+	if s.Limits {
+		gauge(shareLimitDesc, float64(d.Amount.Memory))
+	}
+	if s.By == gpu.ByFraction {
+		gauge(shareFractionDesc, float64(d.Amount.Fraction)/gpu.WholeFraction)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
@@ -90,7 +91,7 @@ func (o *options) why(ctx context.Context, out io.Writer, name, output string) e
 	if output == "json" {
 		err = terminal.WriteJSON(out, e)
 	} else {
-		err = why.Draw(out, e, why.Options{Screen: o.screen(out), All: output == "wide"})
+		err = picture.DrawExplanation(out, e, picture.Options{Screen: o.screen(out), Wide: output == "wide"})
 	}
 	if err == nil && e.State == why.Absent {
 		return fmt.Errorf("%w: %s in namespace %s", errNotThere, name, namespace)

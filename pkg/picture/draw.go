@@ -17,7 +17,8 @@ import (
 // Options says what the picture is drawn on.
 type Options struct {
 	terminal.Screen
-	// Wide gives each holder a line of its own, with device and claim.
+	// Wide gives each holder a line of its own, with device and claim, and has an
+	// explanation name all nodes.
 	Wide bool
 }
 

@@ -26,3 +26,11 @@ func Cut(text string, most int) string {
 
 // Clock is a time of day for people: "15:04:05 UTC".
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// Capital puts the first letter of a text in upper case, if it is one of ASCII.
+func Capital(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}

@@ -25,3 +25,8 @@ func TestCut(t *testing.T) {
 func TestClock(t *testing.T) {
 	assert.Equal(t, "14:05:00 UTC", text.Clock(time.Date(2026, 11, 21, 15, 5, 0, 0, time.FixedZone("CET", 3600))))
 }
+
+func TestCapital(t *testing.T) {
+	assert.Empty(t, text.Capital(""))
+	assert.Equal(t, "A pod", text.Capital("a pod"))
+}

@@ -6,8 +6,8 @@
 // asked of the scheduler's own allocator. What is added is the reason, from
 // counters, taints and holders.
 //
-// Explain and Absent make an Explanation of API objects, Draw writes it. Reading the API
-// server is the caller's affair.
+// Explain and ExplainAbsence make an Explanation of API objects; pkg/picture draws it.
+// Reading the API server is the caller's affair.
 //
-// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/terminal, pkg/text.
+// Imports: api/v1alpha1, pkg/allocation, pkg/cluster, pkg/gpu, pkg/text.
 package why

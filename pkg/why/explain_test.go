@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -353,7 +354,7 @@ func TestUnscheduled(t *testing.T) {
 			t.Parallel()
 			e := test.world(t).explain()
 			assert.Equal(t, test.state, e.State)
-			golden(t, name, e, why.Options{})
+			golden(t, name, e, picture.Options{})
 		})
 	}
 }
@@ -435,7 +436,7 @@ func TestScheduled(t *testing.T) {
 			test.change(w, w.in.Pod)
 			e := w.explain()
 			assert.Equal(t, test.state, e.State)
-			golden(t, name, e, why.Options{})
+			golden(t, name, e, picture.Options{})
 		})
 	}
 }
@@ -443,17 +444,17 @@ func TestScheduled(t *testing.T) {
 // TestAbsent: no pod, because a quota refuses it or for no reason.
 func TestAbsent(t *testing.T) {
 	in := why.NotThere{Namespace: "team-a", Name: "nightly", Now: now}
-	golden(t, "absent", why.ExplainAbsence(in), why.Options{})
+	golden(t, "absent", why.ExplainAbsence(in), picture.Options{})
 
 	in.Events = []corev1.Event{
 		warning("Job", "nightly", "FailedCreate", "job-controller", `Error creating: pods "nightly-bzf25" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/mig-2g.20gb=1`),
 		warning("Job", "hourly", "FailedCreate", "job-controller", "another job"),
 	}
-	golden(t, "absent-quota", why.ExplainAbsence(in), why.Options{})
+	golden(t, "absent-quota", why.ExplainAbsence(in), picture.Options{})
 
 	in.Events = nil
 	in.Pods = []corev1.Pod{*podNamed("nightly-1"), *podNamed("nightlife"), *podNamed("nightly-0")}
-	golden(t, "absent-others", why.ExplainAbsence(in), why.Options{})
+	golden(t, "absent-others", why.ExplainAbsence(in), picture.Options{})
 }
 
 // TestManyNodes: the likeliest are explained, the others counted.
@@ -468,9 +469,9 @@ func TestManyNodes(t *testing.T) {
 	}
 	w.pod(request("gpu", small))
 	e := w.explain()
-	golden(t, "many-nodes", e, why.Options{Screen: terminal.Screen{Width: 100}})
+	golden(t, "many-nodes", e, picture.Options{Screen: terminal.Screen{Width: 100}})
 	var text bytes.Buffer
-	require.NoError(t, why.Draw(&text, e, why.Options{Screen: terminal.Screen{Width: 100}, All: true}))
+	require.NoError(t, picture.DrawExplanation(&text, e, picture.Options{Screen: terminal.Screen{Width: 100}, Wide: true}))
 	for _, n := range e.Nodes {
 		assert.Contains(t, text.String(), "\n"+n.Name+": ")
 	}

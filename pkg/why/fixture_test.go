@@ -18,6 +18,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/why"
 	"github.com/tranche-dev/tranche/test/allocator"
@@ -177,13 +178,13 @@ func (w *world) explain() *why.Explanation { return why.Explain(w.t.Context(), w
 
 // golden compares the text with a file. To accept a change:
 // go test ./pkg/why -update
-func golden(t *testing.T, name string, e *why.Explanation, o why.Options) {
+func golden(t *testing.T, name string, e *why.Explanation, o picture.Options) {
 	t.Helper()
 	if o.Width == 0 {
 		o.Width = 80
 	}
 	var got bytes.Buffer
-	require.NoError(t, why.Draw(&got, e, o))
+	require.NoError(t, picture.DrawExplanation(&got, e, o))
 	path := filepath.Join("testdata", name+".txt")
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/pkg/cluster"
+	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // InMode is GPUs that have what is asked for, but not in the mode in which the
@@ -126,7 +127,7 @@ func (s supply) modeSentence() string {
 		}
 		parts = append(parts, fmt.Sprintf("%s %s %s, for %s", gpus, be, state, claims(m.Claims)))
 	}
-	return " " + capital(strings.Join(parts, "; ")) + ". " + oneMode
+	return " " + text.Capital(strings.Join(parts, "; ")) + ". " + oneMode
 }
 
 func claims(n int) string {

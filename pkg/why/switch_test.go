@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 	"github.com/tranche-dev/tranche/pkg/why"
@@ -142,7 +143,7 @@ func TestSwitches(t *testing.T) {
 			t.Parallel()
 			e := test.world(t).explain()
 			assert.Equal(t, test.state, e.State)
-			golden(t, name, e, why.Options{})
+			golden(t, name, e, picture.Options{})
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package why
+package picture
 
 import (
 	"fmt"
@@ -7,21 +7,12 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/terminal"
+	"github.com/tranche-dev/tranche/pkg/text"
+	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-// Options says what the explanation is written on.
-type Options struct {
-	terminal.Screen
-	// All writes every node; otherwise the likeliest few and the number of the
-	// others.
-	All bool
-}
-
-const (
-	minWidth = 40
-	// maxNodes is how many nodes are explained without Options.All.
-	maxNodes = 6
-)
+// maxNodes is how many nodes are explained without Options.Wide.
+const maxNodes = 6
 
 // writing is a text under way.
 type writing struct {
@@ -30,21 +21,22 @@ type writing struct {
 }
 
 // say writes a paragraph behind a head.
-func (t *writing) say(head, text string) { t.Wrap(head, text, terminal.Normal) }
+func (t *writing) say(head, said string) { t.Wrap(head, said, terminal.Normal) }
 
-// Draw writes the explanation as text.
-func Draw(w io.Writer, e *Explanation, o Options) error {
-	t := &writing{all: o.All}
+// DrawExplanation writes as text why a pod does not run: the likeliest nodes and the number
+// of the others, all of them if Options.Wide.
+func DrawExplanation(w io.Writer, e *why.Explanation, o Options) error {
+	t := &writing{all: o.Wide}
 	t.Screen = o.Screen
-	t.Width = max(minWidth, o.Width)
+	t.Width = max(MinWidth, o.Width)
 	t.Wrap("", e.Summary, terminal.Bold)
 	t.list("It holds:", len(e.Holds), func(i int) (string, string) {
 		h := e.Holds[i]
-		text := fmt.Sprintf("%s of %s (claim %s)", h.Device, h.Pool, h.Claim)
+		what := fmt.Sprintf("%s of %s (claim %s)", h.Device, h.Pool, h.Claim)
 		if h.Health != "" {
-			text += ": " + h.Health
+			what += ": " + h.Health
 		}
-		return h.Label, text
+		return h.Label, what
 	})
 	t.list("It asks for:", len(e.Asks), func(i int) (string, string) {
 		a := e.Asks[i]
@@ -88,13 +80,13 @@ func (t *writing) list(heading string, n int, line func(int) (string, string)) {
 		width = max(width, terminal.Width(what))
 	}
 	for i := range n {
-		what, text := line(i)
-		t.say("  "+terminal.Pad(what, width)+"  ", text)
+		what, said := line(i)
+		t.say("  "+terminal.Pad(what, width)+"  ", said)
 	}
 }
 
 // nodes writes what is said about each node, the likeliest first.
-func (t *writing) nodes(e *Explanation) {
+func (t *writing) nodes(e *why.Explanation) {
 	shown, left := likeliest(e.Nodes, t.all)
 	for _, n := range shown {
 		t.Blank()
@@ -104,12 +96,12 @@ func (t *writing) nodes(e *Explanation) {
 		}
 		t.Wrap("", head, terminal.Bold)
 		for _, r := range n.Reasons {
-			t.say("  ", capital(r))
+			t.say("  ", text.Capital(r))
 		}
 		t.requests(n)
-		if n.Verdict == Fits && len(n.Requests) > 0 {
+		if n.Verdict == why.Fits && len(n.Requests) > 0 {
 			t.say("  ", "The pod's devices fit here now.")
-		} else if len(n.Free) > 0 && n.Verdict != Fits {
+		} else if len(n.Free) > 0 && n.Verdict != why.Fits {
 			t.say("  ", "Free here: "+strings.Join(n.Free, " or ")+".")
 		}
 	}
@@ -120,19 +112,19 @@ func (t *writing) nodes(e *Explanation) {
 }
 
 // requests writes what a node has for each request; like ones share a line.
-func (t *writing) requests(n Node) {
+func (t *writing) requests(n why.Node) {
 	for i := 0; i < len(n.Requests); {
 		r, names := n.Requests[i], []string{n.Requests[i].Request}
 		for i++; i < len(n.Requests) && alike(n.Requests[i], r); i++ {
 			names = append(names, n.Requests[i].Request)
 		}
-		head, text := "  ", capital(r.Text)
+		head, said := "  ", text.Capital(r.Text)
 		if len(n.Requests) > 1 {
-			head, text = "  "+strings.Join(names, ", ")+": ", r.Text
+			head, said = "  "+strings.Join(names, ", ")+": ", r.Text
 		}
-		t.say(head, text)
+		t.say(head, said)
 		hang := strings.Repeat(" ", terminal.Width(head))
-		if len(r.Holders) > 0 && (r.Verdict != Fits || n.Verdict == Together) && n.Verdict != Never {
+		if len(r.Holders) > 0 && (r.Verdict != why.Fits || n.Verdict == why.Together) && n.Verdict != why.Never {
 			t.say(hang+"held by ", strings.Join(r.Holders, "; "))
 		}
 		if len(r.Taints) > 0 {
@@ -141,15 +133,15 @@ func (t *writing) requests(n Node) {
 	}
 }
 
-func alike(a, b Request) bool {
+func alike(a, b why.Request) bool {
 	return a.Text == b.Text && slices.Equal(a.Holders, b.Holders) && slices.Equal(a.Taints, b.Taints)
 }
 
 // likeliest orders nodes by how near they are to serving the pod, and sums up
 // those for which there is no room on the screen.
-func likeliest(nodes []Node, all bool) (shown []Node, left string) {
+func likeliest(nodes []why.Node, all bool) (shown []why.Node, left string) {
 	var rest []string
-	for _, v := range []Verdict{Fits, Unclear, Together, Full, Never, Tainted, Unusable, Excluded, Lacking} {
+	for _, v := range []why.Verdict{why.Fits, why.Unclear, why.Together, why.Full, why.Never, why.Tainted, why.Unusable, why.Excluded, why.Lacking} {
 		n := 0
 		for _, node := range nodes {
 			switch {
@@ -170,13 +162,13 @@ func likeliest(nodes []Node, all bool) (shown []Node, left string) {
 	return shown, left
 }
 
-var verdictWords = map[Verdict]string{
-	Fits: "with room now", Unclear: "unclear", Together: "that cannot give everything at once", Never: "that never could", Full: "full", Tainted: "with tainted GPUs",
-	Unusable: "without usable GPUs", Excluded: "not open to this pod", Lacking: "without such a device",
+var verdictWords = map[why.Verdict]string{
+	why.Fits: "with room now", why.Unclear: "unclear", why.Together: "that cannot give everything at once", why.Never: "that never could", why.Full: "full", why.Tainted: "with tainted GPUs",
+	why.Unusable: "without usable GPUs", why.Excluded: "not open to this pod", why.Lacking: "without such a device",
 }
 
 // quote writes what somebody else said, whole.
-func (t *writing) quote(q Quote) {
+func (t *writing) quote(q why.Quote) {
 	t.Blank()
 	head := q.Who + " says"
 	var facts []string
@@ -192,15 +184,8 @@ func (t *writing) quote(q Quote) {
 	if len(facts) > 0 {
 		head += " (" + strings.Join(facts, ", ") + ")"
 	}
-	t.say("", capital(head)+":")
+	t.say("", text.Capital(head)+":")
 	for line := range strings.SplitSeq(strings.TrimSpace(q.Message), "\n") {
 		t.say("  ", line)
 	}
-}
-
-func capital(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

@@ -27,8 +27,13 @@ func (c *world) addSwitch(n *Node) {
 			say(fmt.Sprintf("the node is being switched to %s; its GPUs are available again when the switch ends.", cluster.TaintProfile(profile)))
 		}
 	case far.Switching():
-		n.switching = n.switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && n.Verdict == Unusable
+		withheld := c.withheldBySwitch(n.Name)
+		missing := n.Verdict == Unusable || len(withheld) > 0 && slices.Contains([]Verdict{Lacking, Full, Together, Never}, n.Verdict)
+		n.switching = n.switching || far.State != v1alpha1.Planning && far.State != v1alpha1.Waiting && missing
 		say(c.switchText(n))
+		if n.switching && len(withheld) > 0 {
+			say(fmt.Sprintf("until then the plugin publishes no free device of %s, because a claim tolerates the taint of the switch.", text.List(withheld, maxNames)))
+		}
 	case far.State == v1alpha1.Failed:
 		say("the last switch of the node: " + far.Failure(c.in.Now))
 	case n.Verdict == Unusable && far.Conflict != "":
@@ -51,6 +56,17 @@ func (c *world) switchText(n *Node) string {
 		said += fmt.Sprintf(", and this step ends at %s at the latest", text.Clock(*far.Deadline))
 	}
 	return said + "."
+}
+
+// withheldBySwitch are the GPUs of a node whose free devices a running switch withholds.
+func (c *world) withheldBySwitch(node string) []string {
+	for i := range c.in.GPUNodes {
+		n := &c.in.GPUNodes[i]
+		if n.Name == node && n.Status.OrdersTaints() && n.Status.Switch.Withhold {
+			return n.Status.Switch.GPUs
+		}
+	}
+	return nil
 }
 
 // taintedFor tells whether taints of a switch keep the pod from the node or from

@@ -117,6 +117,13 @@ func TestSwitches(t *testing.T) {
 				gpunodes.WithProfile("node-b", "spx").Switches(v1alpha1.Applying, "", "")).pod(request("gpu", small))
 			return w
 		}},
+		"switch-withholds-free": {why.NoRoom, func(t *testing.T) *world { // a claim tolerates the taint
+			w := newWorld(t).node("node-a", "H100-80GB", 1, only("3g.40gb"))
+			n := draining(w)
+			n.Status.Switch.Withhold = true
+			w.gpuNodes(n).pod(request("gpu", small))
+			return w
+		}},
 		"switch-failed": {why.NoRoom, func(t *testing.T) *world {
 			w := newWorld(t).node("node-a", "H100-80GB", 1).hold("node-a", "team-b", "train", wholeGPU, 1)
 			w.gpuNodes(gpunodes.WithProfile("node-a", "whole").Fails("all-1g.10gb", "DrainDeadline", "not all pods left the GPUs within 10m0s: pod team-b/train-0", true)).pod(request("gpu", small))

@@ -237,6 +237,7 @@ func TestConflictTellsUsersLessThanAdministrators(t *testing.T) {
 // The CDI folder is removed on the host while the plugin has it mounted: the plugin ends,
 // so that its next container mounts the folder of that name.
 func TestCDIFolderIsRemovedUnderTheMount(t *testing.T) {
+	needsMounts(t)
 	m := newMachine(t, nodetest.NewAPI())
 	host := m.path("cdi-on-host")
 	require.NoError(t, os.MkdirAll(host, 0o750))

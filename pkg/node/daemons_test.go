@@ -43,12 +43,21 @@ var toolsDir string
 
 // newMPSMachine is a machine whose driver brings MPS.
 func newMPSMachine(t *testing.T, api *fake.Clientset) *machine {
+	needsMounts(t)
 	m := newMachine(t, api)
 	tools, err := buildTools()
 	require.NoError(t, err)
 	m.simulated.Tools, m.config.MPSLauncher = tools, nil
 	t.Cleanup(func() { assert.NoError(t, m.config.endDaemons(nodetest.Quiet(context.Background()))) })
 	return m
+}
+
+// needsMounts skips a test that mounts file systems, or whose daemons do.
+func needsMounts(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a file system")
+	}
 }
 
 // runningDaemons names the MPS daemons that were started and not stopped.

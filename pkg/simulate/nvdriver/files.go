@@ -172,6 +172,7 @@ func (n *NVML) node(path string, mode os.FileMode, major, minor int) error {
 	plain, err := disk.DeviceNode{Path: path, Mode: mode, Major: major, Minor: minor}.Make()
 	if plain {
 		n.plainNodes.Store(true)
+		takePlainNodes()
 	}
 	return err
 }

@@ -7,17 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-
-	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
 // classDomain ends the names of all device classes that the chart installs.
 const classDomain = ".tranche.dev"
 
-// waiting lists who asked for a piece of a GPU and has none. It is a best
-// effort: a class of the administrator's own is recognized by its text.
+// waiting lists who asked for a piece of a GPU and has none.
 func (c *Cluster) waiting(namespace string) []Waiting {
-	ours, resources := classes(c.Classes)
+	ours, resources := c.ourClasses()
 	isOurs := func(class string) bool { return ours[class] || strings.HasSuffix(class, classDomain) }
 	inScope := func(of string) bool { return namespace == "" || namespace == of }
 
@@ -42,26 +39,6 @@ func (c *Cluster) waiting(namespace string) []Waiting {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Pod, b.Pod))
 	})
 	return out
-}
-
-// classes finds the classes that select our devices, and the extended resources
-// that stand for them.
-func classes(all []resourceapi.DeviceClass) (ours map[string]bool, resources map[corev1.ResourceName]bool) {
-	ours, resources = map[string]bool{}, map[corev1.ResourceName]bool{}
-	for _, c := range all {
-		mentions := slices.ContainsFunc(c.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
-			return s.CEL != nil && strings.Contains(s.CEL.Expression, gpu.DriverName)
-		})
-		if !mentions {
-			continue
-		}
-		ours[c.Name] = true
-		resources[corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+c.Name)] = true
-		if c.Spec.ExtendedResourceName != nil {
-			resources[corev1.ResourceName(*c.Spec.ExtendedResourceName)] = true
-		}
-	}
-	return ours, resources
 }
 
 func asksFor(c resourceapi.ResourceClaim, isOurs func(string) bool) bool {

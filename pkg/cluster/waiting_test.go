@@ -38,6 +38,11 @@ func TestWaiting(t *testing.T) {
 	classes := []resourceapi.DeviceClass{
 		class("gpu-mig-1g-10gb.tranche.dev", ours, "nvidia.com/mig-1g.10gb"),
 		class("cheap", ours, ""),
+		class("large", ours+` && device.capacity["gpu.tranche.dev"].memory.compareTo(quantity("40Gi")) >= 0`, ""),
+		class("by-attribute", `device.attributes["gpu.tranche.dev"].type == "gpu"`, ""),
+		class("mentions", `device.driver == "nic.example.com" || device.driver != "gpu.tranche.dev"`, ""),
+		class("wrong", `gpu.tranche.dev`, ""),
+		{ObjectMeta: metav1.ObjectMeta{Name: "anything"}},
 		class("nic", `device.driver == "nic.example.com"`, "example.com/nic"),
 	}
 	choice := scenes.WaitingClaim("a", "choice", "nic", "p")
@@ -57,6 +62,11 @@ func TestWaiting(t *testing.T) {
 		"made for a pod":            {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "gpu.tranche.dev", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
 		"another driver's class":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "nic", "p")}}}, nil},
 		"the administrator's class": {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "cheap", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"a class by capacity":       {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "large", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"a class by attribute":      {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "by-attribute", "p")}}}, []cluster.Waiting{{"a", "c", "p"}}},
+		"another, that names ours":  {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "mentions", "p")}}}, nil},
+		"a class that is wrong":     {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "wrong", "p")}}}, nil},
+		"a class of all drivers":    {scenes.Scene{Objects: cluster.Objects{Slices: scenes.H100("node-a", 0), Claims: []resourceapi.ResourceClaim{scenes.WaitingClaim("a", "c", "anything", "p")}}}, nil},
 		"one of several choices":    {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{choice}}}, []cluster.Waiting{{"a", "choice", "p"}}},
 		"being deleted":             {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{going}}}, nil},
 		"allocated":                 {scenes.Scene{Objects: cluster.Objects{Claims: []resourceapi.ResourceClaim{scenes.Claim("a", "p", "node-a", 0, "x")}}}, nil},

@@ -19,7 +19,7 @@ func TestTainted(t *testing.T) {
 	s.set("b", "slice 3", true)
 	now, most, err := s.seen()
 	require.NoError(t, err)
-	assert.Equal(t, []int{2, 2}, []int{now, most}, "nodes, not rules")
+	assert.Equal(t, []int{2, 2}, []int{now, most}, "nodes, not slices")
 
 	s.set("a", "slice 1", false)
 	now, _, _ = s.seen()

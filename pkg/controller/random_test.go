@@ -210,7 +210,8 @@ func (c *chaos) holds() {
 			assert.Empty(c.t, c.taintedGPUs("node-a"), "devices are tainted in state %s", n.Status.State)
 		}
 		assert.False(c.t, leftover(c.world.node("node-a"), nil), "a taint in state %s", n.Status.State)
-		if c.lastErr == nil && n.Status.State != v1alpha1.Waiting && n.Status.State != v1alpha1.Planning {
+		ended := n.Status.Since == nil || !c.clock.Now().Before(n.Status.Since.Add(untaintPatience))
+		if ended && c.lastErr == nil && n.Status.State != v1alpha1.Waiting && n.Status.State != v1alpha1.Planning {
 			assert.False(c.t, c.r.Budget.Has("node-a"), "a place in the budget in state %s", n.Status.State)
 		}
 	} else {

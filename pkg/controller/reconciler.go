@@ -177,10 +177,35 @@ func (r *Reconciler) advance(ctx context.Context, gpuNode *v1alpha1.GPUNode, nod
 			return time.Time{}, err
 		}
 		if !moved {
-			return step.Wake, nil
+			return earliest(step.Wake, r.untaintDeadline(&gpuNode.Status)), nil
 		}
 	}
 	return r.Clock.Now().Add(time.Millisecond), nil
+}
+
+// untaintPatience is how long a node whose switch has ended keeps its place in the budget
+// while its plugin still publishes the taints. A plugin that is gone does not keep other
+// nodes waiting for longer.
+const untaintPatience = 30 * time.Second
+
+// untaintDeadline is the end of untaintPatience. It is zero if no taints of an ended
+// switch are published, or the deadline has passed.
+func (r *Reconciler) untaintDeadline(s *v1alpha1.GPUNodeStatus) time.Time {
+	if s.OrdersTaints() || s.Since == nil || s.Node == nil || s.Node.Taints == nil {
+		return time.Time{}
+	}
+	if deadline := s.Since.Add(untaintPatience); deadline.After(r.Clock.Now()) {
+		return deadline
+	}
+	return time.Time{}
+}
+
+// earliest is the earlier of two times, of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // changesCourse tells whether a step begins a switch, or gives one up.
@@ -231,7 +256,7 @@ func (r *Reconciler) take(ctx context.Context, gpuNode *v1alpha1.GPUNode, step *
 		}
 		return err
 	}
-	if !gpuNode.Status.OrdersTaints() && gpuNode.Status.State != v1alpha1.Waiting {
+	if !gpuNode.Status.OrdersTaints() && gpuNode.Status.State != v1alpha1.Waiting && r.untaintDeadline(&gpuNode.Status).IsZero() {
 		r.Budget.Give(gpuNode.Name)
 	}
 	if gpuNode.Status.State != v1alpha1.Failed {

@@ -44,7 +44,7 @@ func (r *Reconciler) begin(ctx context.Context) error {
 	}
 	var taken []string
 	for i := range all.Items {
-		if all.Items[i].Status.OrdersTaints() {
+		if s := &all.Items[i].Status; s.OrdersTaints() || !r.untaintDeadline(s).IsZero() {
 			taken = append(taken, all.Items[i].Name)
 		}
 	}

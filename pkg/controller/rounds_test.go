@@ -42,6 +42,9 @@ func (w *world) run(node string, long time.Duration, done func(*v1alpha1.GPUNode
 		wait := w.round(node)
 		n := w.gpuNode(node)
 		if done(n) {
+			if rests := n.Status.State == v1alpha1.Idle || n.Status.State == v1alpha1.Failed; rests && w.r.Budget.Has(node) {
+				w.round(node) // the plugin has removed the taints
+			}
 			return n
 		}
 		if !w.clock.Now().Before(end) {

@@ -72,6 +72,7 @@ func FuzzMovesOut(f *testing.F) {
 
 // TestGroup moves a process into a group of this machine's, and ends it with it.
 func TestGroup(t *testing.T) {
+	needsRoot(t)
 	root := writableHierarchy(t)
 	group := filepath.Join(root, "tranche-mps-test-"+strconv.Itoa(os.Getpid()), groupsName, "gpu")
 	t.Cleanup(func() { _ = os.Remove(filepath.Dir(filepath.Dir(group))) })

@@ -116,6 +116,7 @@ func TestMountsThatACrashLeaves(t *testing.T) {
 
 // Memory that another mount namespace keeps a copy of the mount of is freed, too.
 func TestUnmountFreesTheMemory(t *testing.T) {
+	needsRoot(t)
 	dir := filepath.Join(t.TempDir(), "shm")
 	kept := t.TempDir()
 	require.NoError(t, os.Mkdir(dir, 0o755))

@@ -47,7 +47,7 @@ func (f *follower) inputHash(modes map[string]gpu.Modes) string {
 			}
 		}
 		b.Foreign = nil
-		for _, p := range f.publisher.foreignOn(c.PCIAddress) {
+		for _, p := range f.publisher.ForeignOn(c.PCIAddress) {
 			b.Foreign = append(b.Foreign, p.Name())
 		}
 		slices.Sort(b.Foreign)

@@ -93,7 +93,7 @@ func (d *driver) healthOf(c *inventory.GPU, claim ledger.ClaimRef, device *ledge
 	if gone, ok := c.Lacks()[device.Name]; ok {
 		return kubeletplugin.HealthStatusUnhealthy, gone.Reason
 	}
-	for _, o := range d.publisher.obstaclesOn(c.PCIAddress) {
+	for _, o := range d.publisher.ObstaclesOn(c.PCIAddress) {
 		if o.Placement == device.Placement.Base().Name() && o.Kind == gpu.ObstacleMissing {
 			return kubeletplugin.HealthStatusUnhealthy, o.Reason
 		}

@@ -4,11 +4,10 @@
 // node.go starts and stops everything, driver.go answers the kubelet. openhardware.go opens
 // the drivers, upgrade.go releases those that are replaced, silent.go goes by GPUs whose
 // driver is not there. look.go looks at the GPUs, health.go at how they are, obstacles.go at
-// what cannot be had of them now, publisher.go publishes them, handover.go one slice after
-// the other. features.go and restrict.go are for a cluster that keeps less than we publish.
+// what cannot be had of them now.
 //
 // follow.go does what the controller asks, nodereport.go and basis.go report how the node
-// is, switchtaints.go has the taints of a switch, reboot.go reboots.
+// is, switchtaints.go orders the taints of a switch, reboot.go reboots.
 //
 // desired.go reads what is wanted of the GPUs, sharing.go decides how they are shared now.
 // daemons.go knows whether MPS daemons work on the node and which are dead,
@@ -18,6 +17,7 @@
 //
 // Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/claim/plan, pkg/client,
 // pkg/durable, pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/drivers,
-// pkg/node/handoff, pkg/node/inventory, pkg/node/nodewatch, pkg/node/telemetry,
-// pkg/partition, pkg/profile, pkg/publish, pkg/share, pkg/text, pkg/uninstall.
+// pkg/node/handoff, pkg/node/inventory, pkg/node/nodewatch, pkg/node/publisher,
+// pkg/node/telemetry, pkg/partition, pkg/profile, pkg/publish, pkg/share, pkg/text,
+// pkg/uninstall.
 package node

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -22,6 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/plan"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
@@ -29,7 +27,7 @@ import (
 type driver struct {
 	claims    *claim.Manager
 	gpus      *inventory.GPUs
-	publisher *publisher
+	publisher *publisher.Publisher
 	metrics   *telemetry.Metrics
 	daemons   *daemons
 	status    *telemetry.ClaimStatus
@@ -75,7 +73,7 @@ func advise(err error) error {
 
 // claimsChanged tells those who depend on it that claims have come or gone.
 func (d *driver) claimsChanged(ctx context.Context) {
-	d.publisher.claimsChanged(context.WithoutCancel(ctx))
+	d.publisher.ClaimsChanged(context.WithoutCancel(ctx))
 	d.follow.nudge()
 }
 
@@ -157,7 +155,7 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 // who of another namespace is in the way. Users see the error itself.
 func (d *driver) tellDetail(ctx context.Context, err error) {
 	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
-		d.publisher.events.Warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
+		d.publisher.Events.Warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
 	}
 }
 
@@ -166,7 +164,7 @@ func (d *driver) tellDetail(ctx context.Context, err error) {
 func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
 	record, _ := d.claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
-		d.publisher.events.WarnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
+		d.publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
 			fmt.Sprintf("The GPU of claim %s cannot be released, which is tried again: %v", record.Claim.Name, err))
 	}
 }
@@ -174,22 +172,7 @@ func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
 // HandleError implements kubeletplugin.DRAPlugin: it hears of what goes wrong in
 // the background.
 func (d *driver) HandleError(ctx context.Context, err error, msg string) {
-	var dropped *resourceslice.DroppedFieldsError
-	switch {
-	case errors.As(err, &dropped):
-		d.publisher.failed(ctx, err, msg+": the cluster lacks feature gates that Tranche needs")
-		if slices.Contains(dropped.DisabledFeatures(), "DRAPartitionableDevices") {
-			d.publisher.restrict(ctx)
-		}
-		if slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {
-			d.publisher.restrictShares(ctx)
-		}
-		if slices.Contains(dropped.DisabledFeatures(), "DRADeviceTaints") {
-			d.publisher.restrictTaints(ctx)
-		}
-	case apierrors.IsInvalid(err), errors.Is(err, kubeletplugin.ErrRecoverable):
-		d.publisher.failed(ctx, err, msg)
-	default:
-		d.stop(fmt.Errorf("%s: %w", msg, err))
+	if err := d.publisher.HandleError(ctx, err, msg); err != nil {
+		d.stop(err)
 	}
 }

@@ -1,19 +1,11 @@
 package node
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"github.com/tranche-dev/tranche/pkg/claim"
@@ -21,35 +13,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 )
-
-func TestHandleError(t *testing.T) {
-	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "gpu"}}}}
-	dropped := &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}
-	for name, tt := range map[string]struct {
-		err   error
-		fatal bool
-		event string
-	}{
-		"recoverable":    {fmt.Errorf("no route: %w", kubeletplugin.ErrRecoverable), false, "sync: no route"},
-		"invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceSlice"}, "s", nil), false, "is invalid"},
-		"dropped fields": {dropped, false, "the cluster lacks feature gates that Tranche needs"},
-		"anything else":  {errors.New("the socket is gone"), true, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPublishing(t)
-			ctx, stop := context.WithCancelCause(t.Context())
-			d := &driver{publisher: p.publisher, stop: stop}
-			d.HandleError(ctx, tt.err, "sync")
-			if tt.fatal {
-				require.EqualError(t, context.Cause(ctx), "sync: the socket is gone")
-				return
-			}
-			require.NoError(t, ctx.Err(), "the plugin goes on")
-			nodetest.AwaitEvent(t, p.api, "PublishFailed", tt.event)
-		})
-	}
-}
 
 func TestHealth(t *testing.T) {
 	records, _, err := ledger.Open(t.TempDir())
@@ -70,11 +35,12 @@ func TestHealth(t *testing.T) {
 	}
 	known.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4")}, map[string]string{"0000:02:00.0": "fell off the bus"},
 		map[string][]gpu.Placement{amd.PCIAddress: amd.Placements[:3]})
-	publisher := &publisher{obstacles: map[string][]gpu.Obstacle{amd.PCIAddress: {
+	slices := publisher.New(publisher.Config{GPUs: known})
+	slices.SetObstacles(t.Context(), map[string][]gpu.Obstacle{amd.PCIAddress: {
 		{Placement: amd.Placements[0].Name(), Kind: gpu.ObstacleBusy, Reason: "who holds it has no need of a switch"},
 		{Placement: amd.Placements[1].Name(), Kind: gpu.ObstacleMissing, Reason: "no KFD node"},
-	}}}
-	d := &driver{gpus: known, publisher: publisher, claims: claim.NewManager(claim.Config{Ledger: records})}
+	}})
+	d := &driver{gpus: known, publisher: slices, claims: claim.NewManager(claim.Config{Ledger: records})}
 	var got []string
 	for _, h := range d.health().Devices {
 		got = append(got, h.DeviceName+": "+string(h.Health)+" "+h.Message)

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -10,63 +9,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 )
 
-// dropCounters makes the API server one with DRAPartitionableDevices off.
-func dropCounters(client *fake.Clientset) {
-	var off atomic.Bool
-	off.Store(true)
-	dropCountersWhen(client, &off)
-}
-
-// dropCountersWhen makes it one whose gate is off once off is true. It must be
-// called before anybody talks to the server.
-func dropCountersWhen(client *fake.Clientset, off *atomic.Bool) {
-	client.PrependReactor("*", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
-		if !off.Load() {
-			return false, nil, nil
-		}
-		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
-			if slice, ok := write.GetObject().(*resourceapi.ResourceSlice); ok {
-				slice.Spec.SharedCounters = nil
-				for i := range slice.Spec.Devices {
-					slice.Spec.Devices[i].ConsumesCounters = nil
-				}
-			}
-		}
-		return false, nil, nil
-	})
-}
-
-func TestDetectFeatures(t *testing.T) {
-	api := nodetest.NewAPI()
-	found, err := detectFeatures(t.Context(), api, nodetest.NodeName)
-	require.NoError(t, err)
-	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
-	assert.Empty(t, nodetest.SlicesOf(t, api, gpu.DriverName), "it was only tried")
-
-	dropCounters(api)
-	found, err = detectFeatures(t.Context(), api, nodetest.NodeName)
-	require.NoError(t, err)
-	assert.Equal(t, features{consumable: true, taints: true}, found)
-
-	api.PrependReactor("create", "resourceslices", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("no way")
-	})
-	_, err = detectFeatures(t.Context(), api, nodetest.NodeName)
-	require.EqualError(t, err, "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
-}
-
 // Where the API server drops counters, whole GPUs are offered and nothing else,
 // at no moment, and an event says why.
 func TestClusterWithoutPartitionableDevices(t *testing.T) {
 	api := nodetest.NewAPI()
-	dropCounters(api)
+	nodetest.DropCounters(api)
 	m := newMachine(t, api)
 	k, _ := m.start()
 	awaitSlices(t, api)
@@ -91,7 +43,7 @@ func TestClusterWithoutPartitionableDevices(t *testing.T) {
 func TestCountersAreDroppedLater(t *testing.T) {
 	api := nodetest.NewAPI()
 	var off atomic.Bool
-	dropCountersWhen(api, &off)
+	nodetest.DropCountersWhen(api, &off)
 	m := newMachine(t, api)
 	k, _ := m.start()
 	awaitDevices(t, api, false, untainted)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -71,7 +72,7 @@ type follower struct {
 	reportedTo types.UID
 	// order is what orderedBy, a switch without what does not matter here, orders; nil:
 	// no switch orders taints.
-	order     taintOrder
+	order     publisher.Order
 	orderedBy *v1alpha1.Switch
 	// readVersion is the version of the GPUNode that the first order was taken from.
 	readVersion string
@@ -170,8 +171,8 @@ func (f *follower) step(ctx context.Context) {
 	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
 		f.decided.Store(true)
 	}
-	f.publisher.setOrder(ctx, f.taintOrder(ctx, &node.Status))
-	f.publisher.claimsChanged(ctx)
+	f.publisher.SetOrder(ctx, f.taintOrder(ctx, &node.Status))
+	f.publisher.ClaimsChanged(ctx)
 	f.restore(ctx)
 	if node.Status.AwaitsPlugin(f.task) {
 		task := f.answer(ctx, node.Status.Switch, node.Status.State)
@@ -208,7 +209,7 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	_, err = f.nodes.Create(ctx, newGPUNode(f.node.First), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		f.publisher.setOrder(ctx, taintOrder{}) // there was none, so nothing orders taints
+		f.publisher.SetOrder(ctx, publisher.Order{}) // there was none, so nothing orders taints
 	case apierrors.IsAlreadyExists(err):
 		err = nil // the watch is late
 	}
@@ -275,7 +276,7 @@ func (f *follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(co
 	if err := f.look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed after they were changed")
 	}
-	f.publisher.publish(ctx)
+	f.publisher.Publish(ctx)
 	f.awaitPublished(ctx)
 	return task
 }
@@ -284,14 +285,14 @@ func (f *follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(co
 // looks at them once more: who says that it is done before they are there costs it
 // another round.
 func (f *follower) awaitPublished(ctx context.Context) {
-	if !f.publisher.isMine() || f.publisher.isWithdrawn() {
+	if !f.publisher.IsMine() || f.publisher.IsWithdrawn() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishedPatience)
 	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, publishedInterval, true, func(ctx context.Context) (bool, error) {
-		published, err := f.ownSlices(ctx)
-		return err == nil && f.publisher.matches(published), nil
+		published, err := f.publisher.Stored(ctx)
+		return err == nil && f.publisher.Matches(published), nil
 	})
 	if err != nil {
 		klog.FromContext(ctx).Info("The API server does not have all slices yet")

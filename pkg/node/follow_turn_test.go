@@ -17,6 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -118,7 +119,7 @@ func TestReportInAnotherGPUNode(t *testing.T) {
 // While GPUs are changed, which may take minutes, who looks does not wait: it still
 // looks after daemons.
 func TestNobodyWaitsForAChange(t *testing.T) {
-	p := &plugin{publisher: &publisher{gpus: &inventory.GPUs{}}}
+	p := &plugin{publisher: publisher.New(publisher.Config{GPUs: &inventory.GPUs{}})}
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	done := make(chan struct{})

@@ -28,7 +28,7 @@ func (p *plugin) watchHealth(ctx context.Context, o *drivers.Opened) {
 		p.troubles.Add(ctx, e)
 		for _, c := range p.gpus.Trouble(e.PCIAddress, p.troubles.Problem(e.PCIAddress)) {
 			p.tellChange(ctx, c)
-			p.publisher.publish(ctx)
+			p.publisher.Publish(ctx)
 		}
 	})
 	if err != nil {

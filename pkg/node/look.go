@@ -54,7 +54,7 @@ func (p *plugin) lookAtAll(ctx context.Context) {
 		p.looking.Unlock()
 	}
 	p.lookAfterDaemons(ctx)
-	p.publisher.claimsChanged(ctx)
+	p.publisher.ClaimsChanged(ctx)
 }
 
 func (p *plugin) lookAtGPUs(ctx context.Context) {
@@ -91,7 +91,7 @@ func (p *plugin) look(ctx context.Context) error {
 		p.tellChange(ctx, c)
 	}
 	if publish || reshared {
-		p.publisher.publish(ctx)
+		p.publisher.Publish(ctx)
 	}
 	return nil
 }
@@ -118,13 +118,13 @@ func (p *plugin) lookForForeign(ctx context.Context) {
 		partitions, err := p.foreignOn(ctx, &g)
 		if err != nil {
 			// Not known now: what was known before stays.
-			partitions = p.publisher.foreignOn(g.PCIAddress)
+			partitions = p.publisher.ForeignOn(g.PCIAddress)
 		}
 		if len(partitions) > 0 {
 			foreign[g.PCIAddress] = partitions
 		}
 	}
-	p.publisher.setForeign(ctx, foreign)
+	p.publisher.SetForeign(ctx, foreign)
 }
 
 // finishReleases cleans up a GPU that was lost while claims were released, once it is
@@ -167,13 +167,13 @@ func (p *plugin) noteMissing(ctx context.Context, pciAddress string, missing []l
 		p.tellChange(ctx, c)
 	}
 	if len(changes) > 0 {
-		p.publisher.publish(ctx)
+		p.publisher.Publish(ctx)
 	}
 }
 
 // tellForeign tells the node's admin once about a foreign partition.
 func (p *plugin) tellForeign(ctx context.Context, c *inventory.GPU, f gpu.Partition, adoption error) {
-	for _, known := range p.publisher.foreignOn(c.PCIAddress) {
+	for _, known := range p.publisher.ForeignOn(c.PCIAddress) {
 		if known == f {
 			return
 		}

@@ -65,7 +65,7 @@ func (p *plugin) driverFound(ctx context.Context, o *drivers.Opened) {
 // again. Their clients have died with them, and the kubelet starts those again.
 // During a rolling update one plugin looks.
 func (p *plugin) lookAfterDaemons(ctx context.Context) {
-	if !p.publisher.isMine() {
+	if !p.publisher.IsMine() {
 		return
 	}
 	problems := p.shares.Check(p.currentRecords())

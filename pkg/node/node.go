@@ -14,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -31,19 +30,15 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-const (
-	// reconcileInterval is how often ledger, hardware and API are compared.
-	reconcileInterval = 5 * time.Minute
-	// republishPatience is how long the plugin makes sure, after the kubelet
-	// has registered it, that its slices are there.
-	republishPatience = 20 * time.Second
-)
+// reconcileInterval is how often ledger, hardware and API are compared.
+const reconcileInterval = 5 * time.Minute
 
 // plugin is one run of the kubelet plugin.
 type plugin struct {
@@ -63,7 +58,7 @@ type plugin struct {
 	openers      []*drivers.Opener
 	toldFailures map[gpu.Vendor]string
 	claims       *claim.Manager
-	publisher    *publisher
+	publisher    *publisher.Publisher
 	registration handoff.Registration
 	// node is what the API server knows of the node.
 	node *nodewatch.Node
@@ -174,7 +169,7 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	endTurn, err := handoff.TakeTurn(ctx, p.DataDir(), func() {
 		p.firstOrder(ctx)
-		p.publisher.takeOver(ctx)
+		p.publisher.TakeOver(ctx)
 		p.follow.takeOver()
 	})
 	if err != nil {
@@ -217,13 +212,13 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	})
 	p.profile.Claims = p.claims
 	p.hardware.Learn(records.List())
-	p.publisher = &publisher{
-		node: p.NodeName, gpus: p.gpus, events: p.events, metrics: p.metrics,
-		isUpgrading: p.isUpgrading, unknown: func() bool { return p.drivers.Problem() != nil },
-		legacyResources: p.LegacyResources, sharing: p.sharing, shape: p.profile.Shape, isCut: p.isCut, isShared: p.isShared, isOld: p.isOld,
-		heldOn:    p.heldOn,
-		withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
-	}
+	p.publisher = publisher.New(publisher.Config{
+		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
+		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
+		LegacyResources: p.LegacyResources, Legacy: p.legacy,
+		Shape: p.profile.Shape, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
+		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
+	})
 	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "GPUs that were in trouble may be given out again")
 	}
@@ -251,6 +246,11 @@ func (p *plugin) cannotList(ctx context.Context, err error) {
 		problems[silent[i].PCIAddress] = "it cannot be listed: " + err.Error()
 	}
 	p.seed(ctx, silent, problems)
+}
+
+// legacy tells which devices of a GPU stand for the vendor's old resource.
+func (p *plugin) legacy(pciAddress string) func(gpu.Placement) bool {
+	return p.sharing.of(pciAddress).Legacy.Means
 }
 
 // isCut tells whether claims hold partitions of a GPU, or shares.
@@ -291,14 +291,11 @@ func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
 // serveKubelet starts to answer the kubelet. stop waits for calls that are under
 // way, which is why the service outlives ctx.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
-	p.registration.Expect(func() { go p.republish(ctx) })
-	sent := &handover{
-		node: p.NodeName, patience: handoverPatience,
-		failed: func(ctx context.Context, err error) { p.publisher.failed(ctx, err, "hand the slices to the publisher") },
-	}
+	p.registration.Expect(func() { go p.publisher.Republish(ctx) })
+	sent := publisher.NewHandover(p.publisher)
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(gpu.DriverName),
-		kubeletplugin.KubeClient(observed{p.client, sent.stored}),
+		kubeletplugin.KubeClient(sent.Client(p.client)),
 		kubeletplugin.NodeName(p.NodeName),
 		kubeletplugin.NodeUID(p.node.First.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
@@ -322,10 +319,9 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start serving the kubelet: %w", err)
 	}
-	sent.send = helper.PublishResources
-	p.publisher.start(sent.give)
+	sent.Begin(p.publisher, helper.PublishResources)
 	return func() {
-		sent.stop()
+		sent.Stop()
 		driver.waitForCalls(ctx)
 		helper.Stop()
 	}, nil
@@ -334,33 +330,23 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 // publishFirst publishes for the first time in this run, once it is known what
 // an earlier run published and who else serves the GPUs.
 func (p *plugin) publishFirst(ctx context.Context) error {
-	published, err := p.ownSlices(ctx)
+	published, err := p.publisher.Stored(ctx)
 	if err != nil {
 		return err
 	}
 	p.gpus.Adopt(p.NodeName, published)
-	p.publisher.adopt(published)
-	if err := p.removeOtherPools(ctx, published); err != nil {
+	p.publisher.Adopt(published)
+	if err := p.publisher.RemoveOtherPools(ctx, published); err != nil {
 		return err
 	}
-	features, err := detectFeatures(ctx, p.client, p.NodeName)
-	if err != nil {
+	if err := p.publisher.DetectFeatures(ctx); err != nil {
 		return err
-	}
-	if !features.partitionable {
-		p.publisher.restrict(ctx)
-	}
-	if !features.consumable {
-		p.publisher.restrictShares(ctx)
-	}
-	if !features.taints {
-		p.publisher.restrictTaints(ctx)
 	}
 	if p.IgnoreOtherOwners {
-		p.publisher.setOwners(ctx, nil)
+		p.publisher.SetOwners(ctx, nil)
 		return nil
 	}
-	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) { p.publisher.setOwners(ctx, all) })
+	err = nodewatch.WatchOwners(ctx, p.client, p.node, p.proc(), p.idleInterval(), func(all nodewatch.Owners) { p.publisher.SetOwners(ctx, all) })
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -368,52 +354,6 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 		return fmt.Errorf("find out whether another system serves the GPUs of the node: %w", err)
 	}
 	return nil
-}
-
-func (p *plugin) ownSlices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
-	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
-	defer cancel()
-	list, err := p.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorNodeName: p.NodeName,
-		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
-	}.String()})
-	if err != nil {
-		return nil, fmt.Errorf("list the ResourceSlices of the node: %w", err)
-	}
-	return list.Items, nil
-}
-
-// removeOtherPools deletes the slices of the node that are not of its one pool: version
-// 0.1 had a pool for each GPU. The helper would delete them too, but half a minute after
-// it has published the new pool, and the scheduler must never see a GPU in two pools.
-func (p *plugin) removeOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
-	defer cancel()
-	for i := range published {
-		s := &published[i]
-		if s.Spec.Pool.Name == gpu.PoolName(p.NodeName) {
-			continue
-		}
-		err := p.client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete ResourceSlice %s of pool %s, which an earlier version published: %w", s.Name, s.Spec.Pool.Name, err)
-		}
-	}
-	return nil
-}
-
-// republish publishes again until the API server has all slices.
-func (p *plugin) republish(ctx context.Context) {
-	if !p.publisher.isMine() {
-		return // another plugin keeps them
-	}
-	ctx, cancel := context.WithTimeout(ctx, republishPatience)
-	defer cancel()
-	_ = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		p.publisher.publish(ctx)
-		published, err := p.ownSlices(ctx)
-		return err == nil && len(published) == p.publisher.sliceCount(), nil
-	})
 }
 
 // watchOver keeps looking at hardware and ledger until ctx ends.

@@ -33,7 +33,7 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		BootID:  f.Machine.BootID(),
 		Count:   int32(len(gpus)),
 		Held:    int32(len(claim.InUse(f.claims.Ledger.List()))),
-		Owners:  f.publisher.ownersFound(),
+		Owners:  f.publisher.OwnersFound(),
 		Applied: f.profile.Applied().Hash,
 	}
 	if len(gpus) == 0 {
@@ -73,7 +73,7 @@ func (f *follower) gpuReport(c *inventory.GPU, modes *gpu.Modes) v1alpha1.GPURep
 		Mode:       f.modeText(c, modes),
 		Partitions: f.partitionsOf(c),
 		Held:       f.heldOf(c),
-		Slice:      f.publisher.digestOf(c.PCIAddress),
+		Slice:      f.publisher.DigestOf(c.PCIAddress),
 		Problem:    text.Cut(c.Problem, v1alpha1.MaxReportText),
 		Pending:    text.Cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
 	}
@@ -126,7 +126,7 @@ func (f *follower) partitionsOf(c *inventory.GPU) []string {
 	for _, p := range f.profile.Shape(c.PCIAddress).Layout {
 		names = append(names, p.Name())
 	}
-	for _, p := range f.publisher.foreignOn(c.PCIAddress) {
+	for _, p := range f.publisher.ForeignOn(c.PCIAddress) {
 		names = append(names, p.Name())
 	}
 	slices.Sort(names)

@@ -31,7 +31,7 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 	wg.Wait()
 	seen, all := map[string][]gpu.Obstacle{}, map[string][]gpu.Obstacle{}
 	for i, g := range gpus {
-		before, last := p.publisher.obstaclesOn(g.PCIAddress), p.seenObstacles[g.PCIAddress]
+		before, last := p.publisher.ObstaclesOn(g.PCIAddress), p.seenObstacles[g.PCIAddress]
 		now, lasting := found[i], found[i]
 		switch {
 		case errs[i] != nil:
@@ -48,7 +48,7 @@ func (p *plugin) lookForObstacles(ctx context.Context) {
 		p.tellObstacles(ctx, g.Name(), before, lasting)
 	}
 	p.seenObstacles = seen
-	p.publisher.setObstacles(ctx, all)
+	p.publisher.SetObstacles(ctx, all)
 }
 
 // lastingObstacles are those that count. A process that ends, like that of a pod

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
@@ -33,9 +34,13 @@ func newSharingCase(t *testing.T, path string) *sharingCase {
 	t.Helper()
 	s, err := openSharing(path)
 	require.NoError(t, err)
-	p := newPublishing(t)
-	c := &sharingCase{sharing: s, t: t, api: p.api}
-	s.events = p.events
+	api := nodetest.NewAPI()
+	node, err := api.CoreV1().Nodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	c := &sharingCase{sharing: s, t: t, api: api}
+	s.events, err = telemetry.OpenEvents(nodetest.Quiet(context.Background()), api, node)
+	require.NoError(t, err)
+	t.Cleanup(s.events.Close)
 	s.held = func(context.Context, string) ([]gpu.Placement, error) { return c.held, c.err }
 	s.heldBy = func(string) string { return "; held" }
 	return c

@@ -5,10 +5,8 @@ import (
 	"context"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
@@ -32,46 +30,11 @@ const (
 	shapesBudget = 5 * time.Second
 )
 
-// taintOrder is which devices are tainted while the node is switched to another profile.
-// The zero value taints none.
-type taintOrder struct {
-	// by is the switch that orders it; zero: the taints of an earlier run are kept,
-	// because the GPUNode cannot be read.
-	by v1alpha1.PublishedTaints
-	// value is that of the taints.
-	value string
-	// gpus are the names of the GPUs of which all devices are tainted.
-	gpus []string
-	// withhold: those devices of gpus that no claim holds are not published.
-	withhold bool
-	// offers has, by the name of a GPU, the shape that it is about to get. The devices
-	// that it does not offer are tainted.
-	offers map[string]profile.Shape
-	// devices are the names of single devices that are tainted.
-	devices []string
-}
-
-func (o *taintOrder) taint() resourceapi.DeviceTaint {
-	return resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: o.value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
-}
-
-// all tells whether all devices of a GPU are tainted.
-func (o *taintOrder) all(name string) bool { return slices.Contains(o.gpus, name) }
-
-// single tells whether one device of a GPU is tainted of which not all are.
-func (o *taintOrder) single(name string, p gpu.Placement) bool {
-	if o.all(name) {
-		return false
-	}
-	shape, shrinks := o.offers[name]
-	return shrinks && !shape.Offers(p) || slices.Contains(o.devices, p.Name())
-}
-
 // taintOrder is what a GPUNode orders. Names of GPUs that the node does not have order
 // nothing. It remembers the last answer, which may need the GPUs.
-func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatus) taintOrder {
+func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.Order {
 	if !status.OrdersTaints() {
-		f.orderedBy, f.order = nil, taintOrder{}
+		f.orderedBy, f.order = nil, publisher.Order{}
 		return f.order
 	}
 	sw := &v1alpha1.Switch{
@@ -82,11 +45,11 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 		return f.order
 	}
 	f.orderedBy = sw
-	f.order = taintOrder{
-		by:       v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
-		value:    v1alpha1.RepartitioningTaintValue(sw.To.Profile),
-		gpus:     slices.Clone(sw.GPUs),
-		withhold: sw.Withhold,
+	f.order = publisher.Order{
+		By:       v1alpha1.PublishedTaints{Switch: sw.ID, Order: sw.Order},
+		Value:    v1alpha1.RepartitioningTaintValue(sw.To.Profile),
+		GPUs:     slices.Clone(sw.GPUs),
+		Withhold: sw.Withhold,
 	}
 	f.shrink(ctx, sw)
 	return f.order
@@ -114,12 +77,12 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	shapes, err := f.profile.Shapes(ctx, sw.To, of)
 	if err != nil {
 		klog.FromContext(ctx).Info("It is not known which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
-		f.order.gpus = append(f.order.gpus, sw.Shrinking...)
+		f.order.GPUs = append(f.order.GPUs, sw.Shrinking...)
 		return
 	}
-	f.order.offers = map[string]profile.Shape{}
+	f.order.Offers = map[string]profile.Shape{}
 	for name, address := range byName {
-		f.order.offers[name] = shapes[address]
+		f.order.Offers[name] = shapes[address]
 	}
 }
 
@@ -133,7 +96,7 @@ func (p *plugin) firstOrder(ctx context.Context) {
 		err := p.follow.readOrder(ctx)
 		if err != nil && time.Now().After(patience) {
 			klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be read; the taints of its devices stay as they are")
-			err = p.keepTaints(ctx)
+			err = p.publisher.KeepTaints(ctx)
 		}
 		return err == nil, nil
 	})
@@ -151,62 +114,21 @@ func (f *follower) readOrder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var order taintOrder
+	var order publisher.Order
 	for i := range list.Items {
 		if node := &list.Items[i]; node.Name == f.NodeName {
 			f.readVersion, order = node.ResourceVersion, f.taintOrder(ctx, &node.Status)
 		}
 	}
-	f.publisher.setOrder(ctx, order)
+	f.publisher.SetOrder(ctx, order)
 	return nil
-}
-
-// keepTaints orders the taints that the API server has already.
-func (p *plugin) keepTaints(ctx context.Context) error {
-	published, err := p.ownSlices(ctx)
-	if err != nil {
-		return err
-	}
-	p.publisher.setOrder(ctx, keptTaints(p.gpus.Now(), published))
-	return nil
-}
-
-// keptTaints is the order that published slices carry out.
-func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) taintOrder {
-	var o taintOrder
-	for i := range gpus {
-		name, total := gpus[i].Name(), 0
-		var tainted []string
-		for _, s := range published {
-			for _, d := range s.Spec.Devices {
-				if d.Name != name && !strings.HasPrefix(d.Name, name+"-") {
-					continue
-				}
-				total++
-				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintRepartitioning })
-				if at >= 0 {
-					tainted, o.value = append(tainted, d.Name), d.Taints[at].Value
-				}
-			}
-		}
-		switch {
-		case total == 0 && len(published) > 0:
-			o.gpus = append(o.gpus, name) // All of its devices may have been withheld.
-		case len(tainted) == 0:
-		case len(tainted) == total:
-			o.gpus = append(o.gpus, name)
-		default:
-			o.devices = append(o.devices, tainted...)
-		}
-	}
-	return o
 }
 
 // confirmTaints tells whether the API server has accepted the taints that are ordered
 // now. It remembers which were accepted last: what has once been accepted stays
 // published while a switch orders it.
 func (f *follower) confirmTaints(ctx context.Context) bool {
-	by, ok := f.publisher.sentFor()
+	by, ok := f.publisher.SentFor()
 	if by == (v1alpha1.PublishedTaints{}) {
 		f.taints = nil
 		return false
@@ -217,11 +139,11 @@ func (f *follower) confirmTaints(ctx context.Context) bool {
 	if f.taints != nil && *f.taints == by {
 		return true
 	}
-	published, err := f.ownSlices(ctx)
-	if err != nil || !f.publisher.matches(published) {
+	published, err := f.publisher.Stored(ctx)
+	if err != nil || !f.publisher.Matches(published) {
 		return false
 	}
-	if now, ok := f.publisher.sentFor(); !ok || now != by {
+	if now, ok := f.publisher.SentFor(); !ok || now != by {
 		return false
 	}
 	f.taints, f.taintedAt = &by, time.Now()

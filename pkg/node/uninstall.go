@@ -112,7 +112,7 @@ func (p *plugin) followUninstallation(ctx context.Context) {
 			if p.labels != nil {
 				p.labels.Resume()
 			}
-			p.publisher.setWithdrawn(ctx, false)
+			p.publisher.SetWithdrawn(ctx, false)
 		}
 		told = order.Active
 		select {
@@ -129,7 +129,7 @@ const uninstallInterval = time.Second
 // retire removes what profiles have made of the node's GPUs, and withdraws them, once no
 // claim holds any. Who uninstalls waits for that, and so knows that nothing will be left.
 func (p *plugin) retire(ctx context.Context, force bool) {
-	if p.publisher.isWithdrawn() && !p.followsProfile() {
+	if p.publisher.IsWithdrawn() && !p.followsProfile() {
 		return
 	}
 	if held := p.holdingClaims(); len(held) > 0 && !force {
@@ -150,7 +150,7 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 			return
 		}
 	}
-	p.publisher.setWithdrawn(ctx, true)
+	p.publisher.SetWithdrawn(ctx, true)
 }
 
 // holdingClaims lists the claims that hold something, those included whose records only
@@ -176,7 +176,7 @@ func (p *plugin) followsProfile() bool {
 // afterwards that they are ours. If Tranche is not uninstalled after all, the controller
 // finds that the node does not follow its profile.
 func (p *plugin) clearProfile(ctx context.Context) error {
-	if p.profile == nil || !p.publisher.isMine() {
+	if p.profile == nil || !p.publisher.IsMine() {
 		return nil // no GPUs, or another plugin changes them
 	}
 	p.looking.Lock()

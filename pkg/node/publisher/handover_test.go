@@ -1,4 +1,4 @@
-package node
+package publisher
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func newHanding(t *testing.T) *handing {
 		}
 		return err
 	}
-	t.Cleanup(h.stop)
+	t.Cleanup(h.Stop)
 	return h
 }
 
@@ -210,5 +210,5 @@ func TestHandoverLosesPatience(t *testing.T) {
 		defer mu.Unlock()
 		return len(last.Pools[nodetest.NodeName].Slices[2].Devices) == 0
 	}, 20*time.Second, time.Millisecond)
-	h.stop()
+	h.Stop()
 }

@@ -1,4 +1,4 @@
-package node
+package publisher
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 
 // publishing is a publisher whose publications are kept.
 type publishing struct {
-	*publisher
+	*Publisher
 	api  *fake.Clientset
 	sent []resourceslice.DriverResources
 	fail error
@@ -42,11 +42,12 @@ func newPublishing(t *testing.T) *publishing {
 	events, err := telemetry.OpenEvents(ctx, api, node)
 	require.NoError(t, err)
 	t.Cleanup(events.Close)
-	p := &publishing{api: api, publisher: &publisher{
-		node: nodetest.NodeName, gpus: &inventory.GPUs{}, events: events, metrics: telemetry.NewMetrics(func() []ledger.Record { return nil }),
-		mine: true, heldOn: func(string) []string { return nil }, shape: func(string) profile.Shape { return profile.Shape{} },
-	}}
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	p := &publishing{api: api, Publisher: New(Config{
+		Node: nodetest.NodeName, GPUs: &inventory.GPUs{}, Events: events, Metrics: telemetry.NewMetrics(func() []ledger.Record { return nil }),
+		HeldOn: func(string) []string { return nil }, Shape: func(string) profile.Shape { return profile.Shape{} },
+	})}
+	p.mine = true
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	p.start(func(_ context.Context, r resourceslice.DriverResources) error {
 		p.sent = append(p.sent, r)
 		return p.fail
@@ -79,25 +80,25 @@ const gpu1, gpu2 = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 
 func TestPublisherWaitsForOwners(t *testing.T) {
 	p := newPublishing(t)
-	p.publish(t.Context())
+	p.Publish(t.Context())
 	assert.Empty(t, p.sent, "nothing is published before it is known who else serves the GPUs")
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	assert.Equal(t, 3, p.sliceCount())
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Len(t, p.sent, 1, "no change, no publication")
 }
 
 // Another owner that was there first: the slices are there, and empty.
 func TestPublisherWithholds(t *testing.T) {
 	p := newPublishing(t)
-	p.setOwners(t.Context(), pluginOwner)
+	p.SetOwners(t.Context(), pluginOwner)
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "empty"}, p.state())
 	assert.Equal(t, 3, p.sliceCount(), "the number of slices is constant")
 	note := nodetest.AwaitEvent(t, p.api, "OtherOwner", "")
 	assert.Contains(t, note, "because a device plugin serves nvidia.com/gpu: 8 here. To let Tranche have them, keep it off this node")
 
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "")
 }
@@ -106,10 +107,10 @@ func TestPublisherWithholds(t *testing.T) {
 // the node has.
 func TestOwnersForTheReport(t *testing.T) {
 	p := newPublishing(t)
-	assert.Empty(t, p.ownersFound())
+	assert.Empty(t, p.OwnersFound())
 	amds := nodewatch.Owner{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label is there", Remedy: "remove the label"}}
-	p.setOwners(t.Context(), append(nodewatch.Owners{amds}, pluginOwner...))
-	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.ownersFound())
+	p.SetOwners(t.Context(), append(nodewatch.Owners{amds}, pluginOwner...))
+	assert.Equal(t, []string{"a device plugin serves nvidia.com/gpu: 8 here; to let Tranche have the NVIDIA GPUs, keep it off this node"}, p.OwnersFound())
 }
 
 // Another owner that comes later: devices may be allocated, so they are tainted
@@ -117,18 +118,18 @@ func TestOwnersForTheReport(t *testing.T) {
 func TestPublisherTaints(t *testing.T) {
 	const tainted = "published gpu.tranche.dev/other-owner=device-plugin:NoSchedule"
 	p := newPublishing(t)
-	p.setOwners(t.Context(), nil)
-	p.setOwners(t.Context(), pluginOwner)
+	p.SetOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], tainted)
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.GPUAt("0000:03:00.0")}, nil, nil)
-	p.publish(t.Context())
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.GPUAt("0000:03:00.0")}, nil, nil)
+	p.Publish(t.Context())
 	assert.Equal(t, "empty", p.state()["gpu-0000-03-00-0"], "a GPU that is new was never given out")
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 
 	again := newPublishing(t)
-	again.gpus.MarkPublished("0000:01:00.0") // adopted from the API server
-	again.setOwners(t.Context(), pluginOwner)
+	again.GPUs.MarkPublished("0000:01:00.0") // adopted from the API server
+	again.SetOwners(t.Context(), pluginOwner)
 	assert.Contains(t, again.state()[gpu1], tainted)
 	assert.Equal(t, "empty", again.state()[gpu2])
 }
@@ -137,28 +138,28 @@ func TestPublisherTaints(t *testing.T) {
 func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
 	const unhealthy = "gpu.tranche.dev/unhealthy=:NoSchedule"
 	p := newPublishing(t)
-	p.setOwners(t.Context(), nil)
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
+	p.SetOwners(t.Context(), nil)
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:02:00.0")}, map[string]string{"0000:01:00.0": "lost"}, nil)
 	for range 2 {
-		p.publish(t.Context())
+		p.Publish(t.Context())
 		assert.Contains(t, p.state()[gpu1], unhealthy)
 		assert.Equal(t, "published", p.state()[gpu2])
 	}
-	p.setOwners(t.Context(), pluginOwner)
+	p.SetOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin:NoSchedule "+unhealthy)
 	for range inventory.RecoveredLooks {
-		p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+		p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	}
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 }
 
 func TestPublisherFails(t *testing.T) {
 	p := newPublishing(t)
 	p.fail = errors.New("no way")
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PublishFailed", ""), "The GPUs of the node cannot be published: hand the slices to the publisher: no way")
-	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, nodetest.Scrape(t, p.metrics.Handler(), "tranche_publish_errors_total"))
+	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, nodetest.Scrape(t, p.Metrics.Handler(), "tranche_publish_errors_total"))
 }
 
 // A GPU that the API would refuse does not keep the others from being
@@ -169,8 +170,8 @@ func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
 	for start := range 100 {
 		big.Placements = append(big.Placements, gpu.Placement{GPU: big.PCIAddress, Type: gpu.TypeMIG, Profile: "1g", Start: start})
 	}
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), big}, nil, nil)
-	p.setOwners(t.Context(), nil)
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), big}, nil, nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[gpu1])
 	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "GPUNotPublished", ""), "gpu-0000-03-00-0")
 }
@@ -179,18 +180,18 @@ func TestPublisherLeavesOutImpossibleGPU(t *testing.T) {
 func TestPublisherOwnersPerVendor(t *testing.T) {
 	const amdGPU = "gpu-0000-05-00-0"
 	p := newPublishing(t)
-	p.legacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
+	p.LegacyResources = map[gpu.Vendor]string{gpu.AMD: "amd.com/gpu"}
 	manager := nodewatch.Owners{{Vendor: gpu.AMD, Owner: hardware.Owner{Name: "device-config-manager", Found: "its label says so", Remedy: "remove it"}}}
-	p.setOwners(t.Context(), manager)
+	p.SetOwners(t.Context(), manager)
 	assert.Equal(t, "published", p.state()[gpu1])
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS1")}, nil, nil)
-	p.publish(t.Context())
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS1")}, nil, nil)
+	p.Publish(t.Context())
 	assert.Equal(t, "published", p.state()[gpu1])
 	assert.Equal(t, "empty", p.state()[amdGPU])
 	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
-	p.setOwners(t.Context(), append(manager, pluginOwner...))
+	p.SetOwners(t.Context(), append(manager, pluginOwner...))
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin")
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, "published", p.state()[amdGPU])
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "AMD")
 	nodetest.AwaitEvent(t, p.api, "OtherOwnerGone", "NVIDIA")
@@ -224,16 +225,16 @@ func (p *publishing) taintsByDevice() map[string]string {
 func TestPublisherTaintsObstacles(t *testing.T) {
 	const address, name = "0000:05:00.0", "gpu-0000-05-00-0"
 	p := newPublishing(t)
-	p.gpus.Update([]gpu.GPU{nodetest.AMDGPUAt(address, "NPS1")}, nil, nil)
-	p.setOwners(t.Context(), nil)
+	p.GPUs.Update([]gpu.GPU{nodetest.AMDGPUAt(address, "NPS1")}, nil, nil)
+	p.SetOwners(t.Context(), nil)
 	sent := len(p.sent)
 	obstacles := map[string][]gpu.Obstacle{address: {
 		{Placement: name, Kind: gpu.ObstacleBusy, Reason: "process 17"},
 		{Placement: name + "-dpx-0", Kind: gpu.ObstacleBusy, Reason: "process 17"},
 		{Placement: name + "-cpx-1", Kind: gpu.ObstacleMissing, Reason: "no KFD node"},
 	}}
-	p.setObstacles(t.Context(), obstacles)
-	p.setObstacles(t.Context(), obstacles)
+	p.SetObstacles(t.Context(), obstacles)
+	p.SetObstacles(t.Context(), obstacles)
 	assert.Len(t, p.sent, sent+1, "the same again is not published")
 	without := p.taintsByDevice()
 	delete(without, "gpu-0000-01-00-0-mig-1g-10gb-2") // GPUs of the other tests, lost by now
@@ -242,8 +243,8 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 	delete(without, "gpu-0000-02-00-0")
 	assert.Equal(t, map[string]string{name: "busy", name + "-dpx-0": "busy", name + "-cpx-1": "unhealthy"}, without)
 
-	p.gpus.Trouble(address, "in reset")
-	p.publish(t.Context())
+	p.GPUs.Trouble(address, "in reset")
+	p.Publish(t.Context())
 	assert.Equal(t, "unhealthy", p.taintsByDevice()[name+"-cpx-1"], "not twice")
 	assert.Equal(t, "unhealthy busy", p.taintsByDevice()[name])
 }
@@ -251,9 +252,9 @@ func TestPublisherTaintsObstacles(t *testing.T) {
 // Without counters, a GPU of which nothing whole can be had publishes nothing.
 func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p := newPublishing(t)
-	p.isCut = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
-	p.setOwners(t.Context(), nil)
+	p.IsCut = func(pciAddress string) bool { return pciAddress == "0000:06:00.0" }
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
+	p.SetOwners(t.Context(), nil)
 	p.restrict(t.Context())
 	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
 	state := p.state()
@@ -268,18 +269,18 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 func TestPublisherWithholdsWhatVersion01Allocated(t *testing.T) {
 	p := newPublishing(t)
 	held := true
-	p.isOld = func(pciAddress string) bool { return held && pciAddress == "0000:01:00.0" }
-	p.setOwners(t.Context(), nil)
+	p.IsOld = func(pciAddress string) bool { return held && pciAddress == "0000:01:00.0" }
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state())
-	p.claimsChanged(t.Context())
+	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, 1, "it is still held")
 	held = false
-	p.claimsChanged(t.Context())
+	p.ClaimsChanged(t.Context())
 	assert.Equal(t, map[string]string{gpu1: "published", gpu2: "published"}, p.state())
-	p.claimsChanged(t.Context())
+	p.ClaimsChanged(t.Context())
 	assert.Len(t, p.sent, 2)
 	held = true
-	p.claimsChanged(t.Context())
+	p.ClaimsChanged(t.Context())
 	assert.Equal(t, map[string]string{gpu1: "empty", gpu2: "published"}, p.state(), "it was allocated before the upgrade and is prepared after it")
 }
 
@@ -293,16 +294,16 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 		}
 		return names
 	}
-	p.setOwners(t.Context(), nil)
+	p.SetOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2}, order(p))
 	const gpu0 = "gpu-0000-00-00-0"
-	p.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
-	p.publish(t.Context())
+	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	p.Publish(t.Context())
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(p))
 
 	again := newPublishing(t)
-	again.gpus.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
-	again.adopt(publish.Objects(gpu.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
-	again.setOwners(t.Context(), nil)
+	again.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:00:00.0"), nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	again.Adopt(publish.Objects(gpu.DriverName, nodetest.NodeName, p.sent[len(p.sent)-1]))
+	again.SetOwners(t.Context(), nil)
 	assert.Equal(t, []string{gpu1, gpu2, gpu0}, order(again))
 }

@@ -1,4 +1,4 @@
-package node
+package publisher
 
 import (
 	"context"
@@ -28,10 +28,29 @@ type features struct {
 	taints bool
 }
 
-// detectFeatures asks the API server with dry runs, before anything is published:
+// DetectFeatures finds out what the API server keeps, and publishes from then on nothing
+// of which it would drop a part.
+func (p *Publisher) DetectFeatures(ctx context.Context) error {
+	kept, err := keptFeatures(ctx, p.Client, p.Node)
+	if err != nil {
+		return err
+	}
+	if !kept.partitionable {
+		p.restrict(ctx)
+	}
+	if !kept.consumable {
+		p.restrictShares(ctx)
+	}
+	if !kept.taints {
+		p.restrictTaints(ctx)
+	}
+	return nil
+}
+
+// keptFeatures asks the API server with dry runs, before anything is published:
 // there must be no moment at which partitions without counters can be allocated,
 // or a share as if it were all of its GPU.
-func detectFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
+func keptFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
 	counters, err := dryRun(ctx, client, node, resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{

@@ -1,4 +1,4 @@
-package node
+package publisher
 
 import (
 	"context"
@@ -40,6 +40,25 @@ type handover struct {
 	// server has stored it.
 	awaited string
 	timer   *time.Timer
+}
+
+// NewHandover hands over what a publisher publishes, once begin is called.
+func NewHandover(p *Publisher) *handover {
+	return &handover{
+		node: p.Node, patience: handoverPatience,
+		failed: func(ctx context.Context, err error) { p.failed(ctx, err, handingOver) },
+	}
+}
+
+// Client is a client that tells the handover of each ResourceSlice that it has written.
+func (h *handover) Client(c kubernetes.Interface) kubernetes.Interface {
+	return observed{c, h.stored}
+}
+
+// Begin has a publisher publish through the handover, to send.
+func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.DriverResources) error) {
+	h.send = send
+	p.start(h.give)
 }
 
 // give makes resources the target. It is a publisher's send.
@@ -125,8 +144,8 @@ func (h *handover) late(ctx context.Context) {
 	}
 }
 
-// stop hands over nothing any more.
-func (h *handover) stop() {
+// Stop hands over nothing any more.
+func (h *handover) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.settle()

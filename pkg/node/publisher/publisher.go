@@ -1,4 +1,4 @@
-package node
+package publisher
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -29,30 +30,43 @@ import (
 // failureInterval is the least time between two reports that publishing failed.
 const failureInterval = 10 * time.Second
 
-// publisher turns what is known about the GPUs into ResourceSlices.
-type publisher struct {
-	node    string
-	gpus    *inventory.GPUs
-	events  *telemetry.Events
-	metrics *telemetry.Metrics
-	// legacyResources is what the devices stand for, beside their classes, that
-	// sharing says of each GPU.
-	legacyResources map[gpu.Vendor]string
-	sharing         *sharing
-	// shape says what is offered of a GPU.
-	shape func(pciAddress string) profile.Shape
-	// isUpgrading tells whether a vendor's driver is being replaced, unknown whether it
+// handingOver is what is tried when the helper does not take slices.
+const handingOver = "hand the slices to the publisher"
+
+// Config is what a publisher goes by.
+type Config struct {
+	// Node is the name of the node, Client reaches the API server.
+	Node   string
+	Client kubernetes.Interface
+	// GPUs are those that are published.
+	GPUs    *inventory.GPUs
+	Events  *telemetry.Events
+	Metrics *telemetry.Metrics
+	// LegacyResources is what the devices stand for, beside their classes, that Legacy
+	// tells of each GPU; nil: the whole GPU.
+	LegacyResources map[gpu.Vendor]string
+	Legacy          func(pciAddress string) func(gpu.Placement) bool
+	// Shape says what is offered of a GPU.
+	Shape func(pciAddress string) profile.Shape
+	// IsUpgrading tells whether a vendor's driver is being replaced, Unknown whether it
 	// may not be known which GPUs the node has. Nil: neither is so.
-	isUpgrading func(gpu.Vendor) bool
-	unknown     func() bool
-	// isCut tells whether claims hold partitions of a GPU, or shares; isShared
+	IsUpgrading func(gpu.Vendor) bool
+	Unknown     func() bool
+	// IsCut tells whether claims hold partitions of a GPU, or shares; IsShared
 	// whether they hold shares.
-	isCut, isShared func(pciAddress string) bool
-	// heldOn lists the devices of a GPU that claims hold.
-	heldOn func(pciAddress string) []string
-	// isOld tells whether claims hold devices of a GPU that were allocated from another
+	IsCut, IsShared func(pciAddress string) bool
+	// HeldOn lists the devices of a GPU that claims hold.
+	HeldOn func(pciAddress string) []string
+	// IsOld tells whether claims hold devices of a GPU that were allocated from another
 	// pool than the node's, as version 0.1 published it; nil: none do.
-	isOld func(pciAddress string) bool
+	IsOld func(pciAddress string) bool
+	// Withdrawn publishes nothing at first, because Tranche is uninstalled.
+	Withdrawn bool
+}
+
+// Publisher turns what is known about the GPUs into ResourceSlices.
+type Publisher struct {
+	Config
 
 	// toldFailure is when a failure was last told of, in Unix nanoseconds.
 	toldFailure atomic.Int64
@@ -79,7 +93,7 @@ type publisher struct {
 	obstacles map[string][]gpu.Obstacle
 	// order is which devices are tainted for a switch. sent is whose order the last
 	// publication carries out, nil before the first.
-	order taintOrder
+	order Order
 	sent  *v1alpha1.PublishedTaints
 	// noTaints is set when the API server drops taints. Devices that no claim holds are
 	// then not published instead.
@@ -100,55 +114,61 @@ type publisher struct {
 	digests publish.Digests
 }
 
+// New publishes nothing yet.
+func New(c Config) *Publisher {
+	return &Publisher{Config: c, withdrawn: c.Withdrawn}
+}
+
 // start tells where to publish to.
-func (p *publisher) start(send func(context.Context, resourceslice.DriverResources) error) {
+func (p *Publisher) start(send func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.send = send
 }
 
-// takeOver publishes from now on: no other plugin does.
-func (p *publisher) takeOver(ctx context.Context) {
+// TakeOver publishes from now on: no other plugin does.
+func (p *Publisher) TakeOver(ctx context.Context) {
 	p.mu.Lock()
 	p.mine = true
 	p.mu.Unlock()
-	p.publish(ctx)
+	p.Publish(ctx)
 }
 
-// setWithdrawn withdraws the GPUs, or publishes them again.
-func (p *publisher) setWithdrawn(ctx context.Context, withdrawn bool) {
+// SetWithdrawn withdraws the GPUs, or publishes them again.
+func (p *Publisher) SetWithdrawn(ctx context.Context, withdrawn bool) {
 	p.mu.Lock()
 	same := p.withdrawn == withdrawn
 	p.withdrawn = withdrawn
 	p.mu.Unlock()
 	if !same {
-		p.publish(ctx)
+		p.Publish(ctx)
 	}
 }
 
-func (p *publisher) isWithdrawn() bool {
+// IsWithdrawn tells whether the GPUs are withdrawn.
+func (p *Publisher) IsWithdrawn() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.withdrawn
 }
 
-// isMine tells whether this plugin is the one that publishes.
-func (p *publisher) isMine() bool {
+// IsMine tells whether this plugin is the one that publishes.
+func (p *Publisher) IsMine() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mine
 }
 
 // sliceCount is the number of ResourceSlices that the node should have.
-func (p *publisher) sliceCount() int {
+func (p *Publisher) sliceCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.slices
 }
 
-// publish publishes the GPUs as they are now. Writing the same again costs no
+// Publish publishes the GPUs as they are now. Writing the same again costs no
 // API call.
-func (p *publisher) publish(ctx context.Context) {
+func (p *Publisher) Publish(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.send == nil || !p.known || !p.mine {
@@ -159,7 +179,7 @@ func (p *publisher) publish(ctx context.Context) {
 		return
 	}
 	known := p.inPlaces()
-	if len(known) == 0 && p.unknown != nil && p.unknown() {
+	if len(known) == 0 && p.Unknown != nil && p.Unknown() {
 		return // what an earlier run has published may be held
 	}
 	p.tellOwners(ctx, known)
@@ -168,19 +188,19 @@ func (p *publisher) publish(ctx context.Context) {
 	for i := range known {
 		out[i] = p.gpu(&known[i])
 		if !out[i].Withheld {
-			p.gpus.MarkPublished(known[i].PCIAddress)
+			p.GPUs.MarkPublished(known[i].PCIAddress)
 		}
 	}
-	resources, errs := publish.Resources(p.node, out)
+	resources, errs := publish.Resources(p.Node, out)
 	for _, err := range errs {
-		p.events.Warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())
+		p.Events.Warn(ctx, v1alpha1.EventGPUNotPublished, err.Error())
 	}
 	p.sendAll(ctx, resources)
 }
 
 // inPlaces lists the GPUs in the order of their slices. The caller holds the lock.
-func (p *publisher) inPlaces() []inventory.GPU {
-	known := p.gpus.List()
+func (p *Publisher) inPlaces() []inventory.GPU {
+	known := p.GPUs.List()
 	for i := range known {
 		if !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
@@ -192,12 +212,12 @@ func (p *publisher) inPlaces() []inventory.GPU {
 	return known
 }
 
-// adopt takes over the order of GPUs that an earlier run of the plugin has published.
-func (p *publisher) adopt(published []resourceapi.ResourceSlice) {
+// Adopt takes over the order of GPUs that an earlier run of the plugin has published.
+func (p *Publisher) Adopt(published []resourceapi.ResourceSlice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known := p.gpus.List()
-	for _, name := range publish.GPUs(p.node, published) {
+	known := p.GPUs.List()
+	for _, name := range publish.GPUs(p.Node, published) {
 		i := slices.IndexFunc(known, func(c inventory.GPU) bool { return c.Name() == name })
 		if i >= 0 && !slices.Contains(p.places, known[i].PCIAddress) {
 			p.places = append(p.places, known[i].PCIAddress)
@@ -207,34 +227,38 @@ func (p *publisher) adopt(published []resourceapi.ResourceSlice) {
 
 // holdsBack tells whether claims keep a GPU from being published. The caller holds the
 // lock.
-func (p *publisher) holdsBack(pciAddress string) bool {
+func (p *Publisher) holdsBack(pciAddress string) bool {
 	// The scheduler does not count what was allocated from another pool.
-	return p.isOld != nil && p.isOld(pciAddress) ||
+	return p.IsOld != nil && p.IsOld(pciAddress) ||
 		// Without counters, nothing but this keeps a whole GPU from being allocated while
 		// a piece of it is still held.
-		p.wholeOnly && p.isCut(pciAddress) ||
+		p.wholeOnly && p.IsCut(pciAddress) ||
 		// Nothing keeps anything of a GPU from being allocated beside shares of it that
 		// are held and not published any more.
-		p.noShares && p.isShared(pciAddress)
+		p.noShares && p.IsShared(pciAddress)
 }
 
 // sendAll makes resources all that the node publishes. The caller holds the lock.
-func (p *publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
-	p.metrics.PublishedDevices(resources)
-	p.slices = len(resources.Pools[gpu.PoolName(p.node)].Slices)
-	p.digests = publish.DigestsOfResources(p.node, resources)
-	p.sent = ptr.To(p.order.by)
+func (p *Publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
+	p.Metrics.PublishedDevices(resources)
+	p.slices = len(resources.Pools[gpu.PoolName(p.Node)].Slices)
+	p.digests = publish.DigestsOfResources(p.Node, resources)
+	p.sent = ptr.To(p.order.By)
 	if err := p.send(ctx, resources); err != nil {
-		p.failed(ctx, err, "hand the slices to the publisher")
+		p.failed(ctx, err, handingOver)
 	}
 }
 
 // gpu decides how one GPU is published. The caller holds the lock.
-func (p *publisher) gpu(c *inventory.GPU) publish.GPU {
+func (p *Publisher) gpu(c *inventory.GPU) publish.GPU {
 	others := p.owners.Of(c.Vendor)
 	heldBack := p.holdsBack(c.PCIAddress)
 	if heldBack {
 		p.heldBack[c.PCIAddress] = true
+	}
+	var legacy func(gpu.Placement) bool
+	if p.Legacy != nil {
+		legacy = p.Legacy(c.PCIAddress)
 	}
 	out := publish.GPU{
 		GPU:            c.Offer(),
@@ -243,13 +267,13 @@ func (p *publisher) gpu(c *inventory.GPU) publish.GPU {
 		Taints:         p.gpuTaints(c, others),
 		DeviceTaints:   p.deviceTaints(c),
 		NoShares:       p.noShares,
-		LegacyResource: p.legacyResources[c.Vendor],
-		Legacy:         p.sharing.of(c.PCIAddress).Legacy.Means,
+		LegacyResource: p.LegacyResources[c.Vendor],
+		Legacy:         legacy,
 	}
 	switch {
 	case p.noTaints:
 		p.withholdTainted(&out)
-	case p.order.withhold && p.order.all(c.Name()):
+	case p.order.Withhold && p.order.all(c.Name()):
 		p.withholdFree(&out)
 	}
 	return out
@@ -258,16 +282,16 @@ func (p *publisher) gpu(c *inventory.GPU) publish.GPU {
 // withholdFree leaves out the devices that no claim holds. All devices of the GPU are
 // tainted, so it does not matter that the scheduler forgets what one of them consumes that
 // a claim was allocated and that is not prepared yet. The caller holds the lock.
-func (p *publisher) withholdFree(c *publish.GPU) {
-	held := p.heldOn(c.PCIAddress)
+func (p *Publisher) withholdFree(c *publish.GPU) {
+	held := p.HeldOn(c.PCIAddress)
 	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
 }
 
 // withholdTainted leaves out the devices that would be tainted, except those that claims
 // hold: the scheduler forgets what an allocated device consumes as soon as it is not
 // published any more. The caller holds the lock.
-func (p *publisher) withholdTainted(c *publish.GPU) {
-	held := p.heldOn(c.PCIAddress)
+func (p *Publisher) withholdTainted(c *publish.GPU) {
+	held := p.HeldOn(c.PCIAddress)
 	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool {
 		return len(c.Taints)+len(c.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
 	})
@@ -276,7 +300,7 @@ func (p *publisher) withholdTainted(c *publish.GPU) {
 
 // deviceTaints keeps the scheduler from choosing what somebody else's partitions
 // cover, and what cannot be had of a GPU now. The caller holds the lock.
-func (p *publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.DeviceTaint {
+func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
 	taint := func(device, key, value string) {
 		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
@@ -289,7 +313,7 @@ func (p *publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.Devi
 			}
 		}
 	}
-	shape := p.shape(c.PCIAddress)
+	shape := p.Shape(c.PCIAddress)
 	for _, placement := range c.Placements {
 		if !shape.Offers(placement) {
 			taint(placement.Name(), v1alpha1.TaintNotOffered, "")
@@ -323,24 +347,24 @@ func withShares(c *inventory.GPU, device string) []string {
 	return all
 }
 
-// foreignOn lists the partitions of a GPU that are known not to be ours.
-func (p *publisher) foreignOn(pciAddress string) []gpu.Partition {
+// ForeignOn lists the partitions of a GPU that are known not to be ours.
+func (p *Publisher) ForeignOn(pciAddress string) []gpu.Partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.foreign[pciAddress]
 }
 
-// digestOf tells what was published last of a GPU's devices.
-func (p *publisher) digestOf(pciAddress string) string {
+// DigestOf tells what was published last of a GPU's devices.
+func (p *Publisher) DigestOf(pciAddress string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.digests.Of(gpu.GPUName(pciAddress))
 }
 
-// matches tells whether the API server has what was published last, of all GPUs, taints
+// Matches tells whether the API server has what was published last, of all GPUs, taints
 // included.
-func (p *publisher) matches(published []resourceapi.ResourceSlice) bool {
-	there := publish.DigestsOf(p.node, published)
+func (p *Publisher) Matches(published []resourceapi.ResourceSlice) bool {
+	there := publish.DigestsOf(p.Node, published)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.slices == 0 {
@@ -349,13 +373,13 @@ func (p *publisher) matches(published []resourceapi.ResourceSlice) bool {
 	return there != nil && maps.Equal(there, p.digests)
 }
 
-// ownersFound says who else serves GPUs that the node has, what gave them away, and
+// OwnersFound says who else serves GPUs that the node has, what gave them away, and
 // what to do about it.
-func (p *publisher) ownersFound() []string {
+func (p *Publisher) OwnersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	vendors := map[gpu.Vendor]bool{}
-	for _, c := range p.gpus.List() {
+	for _, c := range p.GPUs.List() {
 		vendors[c.Vendor] = true
 	}
 	var found []string
@@ -368,62 +392,62 @@ func (p *publisher) ownersFound() []string {
 	return found
 }
 
-// obstaclesOn lists what is known to be in the way on a GPU.
-func (p *publisher) obstaclesOn(pciAddress string) []gpu.Obstacle {
+// ObstaclesOn lists what is known to be in the way on a GPU.
+func (p *Publisher) ObstaclesOn(pciAddress string) []gpu.Obstacle {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.obstacles[pciAddress]
 }
 
-// setObstacles takes in what cannot be had of the GPUs now.
-func (p *publisher) setObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
+// SetObstacles takes in what cannot be had of the GPUs now.
+func (p *Publisher) SetObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
 	p.mu.Lock()
 	same := maps.EqualFunc(p.obstacles, obstacles, slices.Equal)
 	p.obstacles = obstacles
 	p.mu.Unlock()
 	if !same {
-		p.publish(ctx)
+		p.Publish(ctx)
 	}
 }
 
-// setForeign takes in which partitions of the GPUs are not ours.
-func (p *publisher) setForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
+// SetForeign takes in which partitions of the GPUs are not ours.
+func (p *Publisher) SetForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
 	p.mu.Lock()
 	same := maps.EqualFunc(p.foreign, foreign, slices.Equal)
 	p.foreign = foreign
 	p.mu.Unlock()
 	if !same {
-		p.publish(ctx)
+		p.Publish(ctx)
 	}
 }
 
 // failed reports that the slices could not be published, where people look. The
 // helper tries again many times a second at first; once in a while is enough to
 // tell of it.
-func (p *publisher) failed(ctx context.Context, err error, doing string) {
-	p.metrics.PublishFailed()
+func (p *Publisher) failed(ctx context.Context, err error, doing string) {
+	p.Metrics.PublishFailed()
 	now := time.Now().UnixNano()
 	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
 		return
 	}
-	p.events.Warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
+	p.Events.Warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 
-// setOwners takes in which other systems serve the GPUs.
-func (p *publisher) setOwners(ctx context.Context, all nodewatch.Owners) {
+// SetOwners takes in which other systems serve the GPUs.
+func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
 	p.mu.Lock()
 	same := p.known && slices.Equal(p.owners, all)
 	p.owners, p.known = all, true
 	p.mu.Unlock()
 	if !same {
-		p.publish(ctx)
+		p.Publish(ctx)
 	}
 }
 
 // tellOwners tells the node's admin who else serves the GPUs that the node has.
 // The caller holds the lock.
-func (p *publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
+func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	told := map[gpu.Vendor]string{}
 	for i := range known {
 		told[known[i].Vendor] = p.owners.Of(known[i].Vendor).Names()
@@ -432,55 +456,55 @@ func (p *publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 		switch told[v] {
 		case p.toldOwners[v]: // told
 		case "":
-			p.events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
+			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.owners.Of(v) {
-				p.events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
+				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
 			}
 		}
 	}
 	p.toldOwners = told
 }
 
-// setOrder takes in which devices are tainted for a switch.
-func (p *publisher) setOrder(ctx context.Context, order taintOrder) {
+// SetOrder takes in which devices are tainted for a switch.
+func (p *Publisher) SetOrder(ctx context.Context, order Order) {
 	p.mu.Lock()
 	same := reflect.DeepEqual(p.order, order)
 	p.order = order
 	p.mu.Unlock()
 	if !same {
-		p.publish(ctx)
+		p.Publish(ctx)
 	}
 }
 
-// sentFor is whose taints are ordered now, and whether the last publication has them.
-func (p *publisher) sentFor() (by v1alpha1.PublishedTaints, sent bool) {
+// SentFor is whose taints are ordered now, and whether the last publication has them.
+func (p *Publisher) SentFor() (by v1alpha1.PublishedTaints, sent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	by = p.order.by
+	by = p.order.By
 	sent = p.sent != nil && *p.sent == by
 	by.Withheld = p.noTaints && by.Switch != ""
 	return by, sent
 }
 
-// claimsChanged publishes again where it depends on the claims which devices are
+// ClaimsChanged publishes again where it depends on the claims which devices are
 // published.
-func (p *publisher) claimsChanged(ctx context.Context) {
+func (p *Publisher) ClaimsChanged(ctx context.Context) {
 	p.mu.Lock()
-	depends := p.noTaints || p.order.withhold
-	for _, c := range p.gpus.List() {
+	depends := p.noTaints || p.order.Withhold
+	for _, c := range p.GPUs.List() {
 		depends = depends || p.holdsBack(c.PCIAddress) != p.heldBack[c.PCIAddress]
 	}
 	p.mu.Unlock()
 	if depends {
-		p.publish(ctx)
+		p.Publish(ctx)
 	}
 }
 
 // gpuTaints says why no claim may be allocated a device of a GPU. The caller holds the
 // lock.
-func (p *publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
-	taints := taintsOf(c, others, p.isUpgrading != nil && p.isUpgrading(c.Vendor))
+func (p *Publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
+	taints := taintsOf(c, others, p.IsUpgrading != nil && p.IsUpgrading(c.Vendor))
 	if p.order.all(c.Name()) {
 		taints = append(taints, p.order.taint())
 	}

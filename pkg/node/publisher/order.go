@@ -1,0 +1,89 @@
+package publisher
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+// Order is which devices are tainted while the node is switched to another profile.
+// The zero value taints none.
+type Order struct {
+	// By is the switch that orders it; zero: the taints of an earlier run are kept,
+	// because the GPUNode cannot be read.
+	By v1alpha1.PublishedTaints
+	// Value is that of the taints.
+	Value string
+	// GPUs are the names of the GPUs of which all devices are tainted.
+	GPUs []string
+	// Withhold: those devices of gpus that no claim holds are not published.
+	Withhold bool
+	// Offers has, by the name of a GPU, the shape that it is about to get. The devices
+	// that it does not offer are tainted.
+	Offers map[string]profile.Shape
+	// devices are the names of single devices that are tainted.
+	devices []string
+}
+
+func (o *Order) taint() resourceapi.DeviceTaint {
+	return resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: o.Value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+}
+
+// all tells whether all devices of a GPU are tainted.
+func (o *Order) all(name string) bool { return slices.Contains(o.GPUs, name) }
+
+// single tells whether one device of a GPU is tainted of which not all are.
+func (o *Order) single(name string, p gpu.Placement) bool {
+	if o.all(name) {
+		return false
+	}
+	shape, shrinks := o.Offers[name]
+	return shrinks && !shape.Offers(p) || slices.Contains(o.devices, p.Name())
+}
+
+// KeepTaints orders the taints that the API server has already.
+func (p *Publisher) KeepTaints(ctx context.Context) error {
+	published, err := p.Stored(ctx)
+	if err != nil {
+		return err
+	}
+	p.SetOrder(ctx, keptTaints(p.GPUs.Now(), published))
+	return nil
+}
+
+// keptTaints is the order that published slices carry out.
+func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) Order {
+	var o Order
+	for i := range gpus {
+		name, total := gpus[i].Name(), 0
+		var tainted []string
+		for _, s := range published {
+			for _, d := range s.Spec.Devices {
+				if d.Name != name && !strings.HasPrefix(d.Name, name+"-") {
+					continue
+				}
+				total++
+				at := slices.IndexFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintRepartitioning })
+				if at >= 0 {
+					tainted, o.Value = append(tainted, d.Name), d.Taints[at].Value
+				}
+			}
+		}
+		switch {
+		case total == 0 && len(published) > 0:
+			o.GPUs = append(o.GPUs, name) // All of its devices may have been withheld.
+		case len(tainted) == 0:
+		case len(tainted) == total:
+			o.GPUs = append(o.GPUs, name)
+		default:
+			o.devices = append(o.devices, tainted...)
+		}
+	}
+	return o
+}

@@ -1,0 +1,93 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+)
+
+// restrict publishes whole GPUs only from now on, because the API server drops
+// what keeps partitions apart.
+func (p *Publisher) restrict(ctx context.Context) {
+	if !p.first(&p.wholeOnly) {
+		return
+	}
+	p.Events.Warn(ctx, v1alpha1.EventPartitionsNotPublished, "The cluster's API server drops the counters that keep partitions apart (feature gate DRAPartitionableDevices is off), so Tranche publishes whole GPUs only."+p.withoutWhole()+" Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.Publish(ctx)
+}
+
+// first sets one of the publisher's restrictions, and tells whether it was not set yet.
+func (p *Publisher) first(restriction *bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	already := *restriction
+	*restriction = true
+	return !already
+}
+
+// withoutWhole names the GPUs that cannot be had whole in their memory mode, and
+// of which there is nothing to publish without partitions.
+func (p *Publisher) withoutWhole() string {
+	var names []string
+	for _, c := range p.GPUs.List() {
+		if _, ok := c.Placement(c.Name()); !ok && len(c.Placements) > 0 {
+			names = append(names, c.Name()+" ("+c.MemoryMode+")")
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be had whole in this memory mode."
+}
+
+// restrictTaints publishes no taints from now on, because the API server drops them. The
+// devices that would have one, and that no claim holds, are not published.
+func (p *Publisher) restrictTaints(ctx context.Context) {
+	if !p.first(&p.noTaints) {
+		return
+	}
+	p.Events.Warn(ctx, v1alpha1.EventTaintsNotPublished, "The cluster's API server drops the taints of devices (feature gate DRADeviceTaints is off), so Tranche does not publish a device while it would have a taint, unless a claim holds it. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.Publish(ctx)
+}
+
+// restrictShares publishes no shares from now on, because the API server drops
+// what lets several claims hold them: the first claim would have all of one.
+func (p *Publisher) restrictShares(ctx context.Context) {
+	if !p.first(&p.noShares) {
+		return
+	}
+	p.Events.Warn(ctx, v1alpha1.EventSharesNotPublished, "The cluster's API server drops what lets several claims hold one device (feature gate DRAConsumableCapacity is off), so Tranche publishes no shares of GPUs. Turn the gate on, which is the default from Kubernetes 1.36 on, and restart the plugin")
+	p.Publish(ctx)
+}
+
+// HandleError takes in what went wrong when slices were written. It returns an error that
+// only a restart can mend.
+func (p *Publisher) HandleError(ctx context.Context, err error, doing string) error {
+	var dropped *resourceslice.DroppedFieldsError
+	switch {
+	case errors.As(err, &dropped):
+		p.failed(ctx, err, doing+": the cluster lacks feature gates that Tranche needs")
+		if slices.Contains(dropped.DisabledFeatures(), "DRAPartitionableDevices") {
+			p.restrict(ctx)
+		}
+		if slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity") {
+			p.restrictShares(ctx)
+		}
+		if slices.Contains(dropped.DisabledFeatures(), "DRADeviceTaints") {
+			p.restrictTaints(ctx)
+		}
+	case apierrors.IsInvalid(err), errors.Is(err, kubeletplugin.ErrRecoverable):
+		p.failed(ctx, err, doing)
+	default:
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/utils/ptr"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodetest"
+	"github.com/tranche-dev/tranche/pkg/profile"
+)
+
+func TestHandleError(t *testing.T) {
+	desired := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "gpu"}}}}
+	dropped := &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}
+	for name, tt := range map[string]struct {
+		err   error
+		fatal bool
+		event string
+	}{
+		"recoverable":    {fmt.Errorf("no route: %w", kubeletplugin.ErrRecoverable), false, "sync: no route"},
+		"invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceSlice"}, "s", nil), false, "is invalid"},
+		"dropped fields": {dropped, false, "the cluster lacks feature gates that Tranche needs"},
+		"anything else":  {errors.New("the socket is gone"), true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublishing(t)
+			err := p.HandleError(t.Context(), tt.err, "sync")
+			if tt.fatal {
+				require.EqualError(t, err, "sync: the socket is gone")
+				return
+			}
+			require.NoError(t, err, "the plugin goes on")
+			nodetest.AwaitEvent(t, p.api, "PublishFailed", tt.event)
+		})
+	}
+}
+
+// A gate that is turned off later is noticed when slices lose fields.
+func TestSharesAreDroppedLater(t *testing.T) {
+	p := newPublishing(t)
+	p.IsShared = func(string) bool { return false }
+	p.SetOwners(t.Context(), nil)
+	slice := func(multiple *bool) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "d", AllowMultipleAllocations: multiple}}}}
+	}
+	require.NoError(t, p.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "p", DesiredSlice: slice(ptr.To(true)), ActualSlice: slice(nil)}, "sync"), "the plugin goes on")
+	nodetest.AwaitEvent(t, p.api, "SharesNotPublished", "DRAConsumableCapacity")
+	assert.True(t, p.noShares)
+}
+
+// What is in the way of a device is in the way of its shares.
+func TestSharesHaveTheTaintsOfTheirBase(t *testing.T) {
+	p := newPublishing(t)
+	const address = "0000:01:00.0"
+	p.GPUs.Update([]gpu.GPU{sharedGPUAt(address), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
+	p.SetOwners(t.Context(), nil)
+	partition := nodetest.GPUAt(address).Placements[0].Name()
+	p.SetObstacles(t.Context(), map[string][]gpu.Obstacle{address: {{Placement: partition, Kind: gpu.ObstacleBusy, Reason: "a process"}}})
+	taints := p.taintsByDevice()
+	assert.Equal(t, "busy", taints[partition])
+	assert.Equal(t, taints[partition], taints[partition+"-memory-share"])
+	assert.Empty(t, taints["gpu-0000-01-00-0-memory-share"])
+
+	p.SetObstacles(t.Context(), nil)
+	p.SetForeign(t.Context(), map[string][]gpu.Partition{address: {{GPU: address, Profile: "1g.10gb", Start: 2, Size: 1, Type: gpu.TypeMIG}}})
+	for _, name := range []string{partition, partition + "-memory-share", "gpu-0000-01-00-0-memory-share"} {
+		assert.Equal(t, "foreign-partition", p.taintsByDevice()[name], name)
+	}
+}
+
+// Shares that are held and cannot be published keep everything else off the GPU.
+func TestHeldSharesWithholdTheirGPU(t *testing.T) {
+	p := newPublishing(t)
+	p.IsCut = func(string) bool { return false }
+	p.IsShared = func(address string) bool { return address == "0000:01:00.0" }
+	p.SetOwners(t.Context(), nil)
+	assert.Equal(t, "published", p.state()[gpu1])
+	p.restrictShares(t.Context())
+	assert.Equal(t, "empty", p.state()[gpu1])
+	assert.Equal(t, "published", p.state()[gpu2])
+}
+
+// sharedGPUAt is a GPU with shares of its placements.
+func sharedGPUAt(address string) gpu.GPU {
+	g := nodetest.GPUAt(address)
+	for _, p := range g.Placements[:2] {
+		p.Memory = 10 << 30
+		g.Placements = append(g.Placements, gpu.ShareOf(p, gpu.ByMemory, profile.Default().Sharing))
+	}
+	return g
+}
+
+func TestDetectFeatures(t *testing.T) {
+	api := nodetest.NewAPI()
+	found, err := keptFeatures(t.Context(), api, nodetest.NodeName)
+	require.NoError(t, err)
+	assert.Equal(t, features{partitionable: true, consumable: true, taints: true}, found)
+	assert.Empty(t, nodetest.SlicesOf(t, api, gpu.DriverName), "it was only tried")
+
+	nodetest.DropCounters(api)
+	found, err = keptFeatures(t.Context(), api, nodetest.NodeName)
+	require.NoError(t, err)
+	assert.Equal(t, features{consumable: true, taints: true}, found)
+
+	api.PrependReactor("create", "resourceslices", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("no way")
+	})
+	_, err = keptFeatures(t.Context(), api, nodetest.NodeName)
+	require.EqualError(t, err, "ask the API server, with a dry run, which fields of a ResourceSlice it keeps: no way")
+}

@@ -1,0 +1,67 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+)
+
+// republishPatience is how long the plugin makes sure, after the kubelet
+// has registered it, that its slices are there.
+const republishPatience = 20 * time.Second
+
+// Stored lists the ResourceSlices of the node that the API server has.
+func (p *Publisher) Stored(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	defer cancel()
+	list, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorNodeName: p.Node,
+		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
+	}.String()})
+	if err != nil {
+		return nil, fmt.Errorf("list the ResourceSlices of the node: %w", err)
+	}
+	return list.Items, nil
+}
+
+// RemoveOtherPools deletes the slices of the node that are not of its one pool: version
+// 0.1 had a pool for each GPU. The helper would delete them too, but half a minute after
+// it has published the new pool, and the scheduler must never see a GPU in two pools.
+func (p *Publisher) RemoveOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
+	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
+	defer cancel()
+	for i := range published {
+		s := &published[i]
+		if s.Spec.Pool.Name == gpu.PoolName(p.Node) {
+			continue
+		}
+		err := p.Client.ResourceV1().ResourceSlices().Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete ResourceSlice %s of pool %s, which an earlier version published: %w", s.Name, s.Spec.Pool.Name, err)
+		}
+	}
+	return nil
+}
+
+// Republish publishes again until the API server has all slices.
+func (p *Publisher) Republish(ctx context.Context) {
+	if !p.IsMine() {
+		return // another plugin keeps them
+	}
+	ctx, cancel := context.WithTimeout(ctx, republishPatience)
+	defer cancel()
+	_ = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		p.Publish(ctx)
+		published, err := p.Stored(ctx)
+		return err == nil && len(published) == p.sliceCount(), nil
+	})
+}

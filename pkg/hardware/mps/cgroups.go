@@ -3,6 +3,7 @@ package mps
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // groupsName is the control group that those of all daemons are in.
@@ -47,62 +50,35 @@ func besidePods(group string) (string, bool) {
 	return "", false
 }
 
-// hierarchy is a mounted tree of control groups.
-type hierarchy struct {
-	// root is which group of the tree is mounted.
-	root string
-	// mount is where.
-	mount   string
-	version int
-	options []string
+// parseHierarchies lists the mounted trees of control groups of /proc/<pid>/mountinfo.
+func parseHierarchies(mounts io.Reader) ([]*mountinfo.Info, error) {
+	return mountinfo.GetMountsFromReader(mounts, mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 }
 
-// parseHierarchies reads /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
-func parseHierarchies(content string) []hierarchy {
-	var all []hierarchy
-	for line := range strings.Lines(content) {
-		before, after, found := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !found || len(fields) < 6 || len(kind) < 3 {
-			continue
-		}
-		h := hierarchy{root: fields[3], mount: fields[4], options: strings.Split(kind[2], ",")}
-		switch kind[0] {
-		case "cgroup":
-			h.version = 1
-		case "cgroup2":
-			h.version = 2
-		default:
-			continue
-		}
-		all = append(all, h)
-	}
-	return all
-}
-
-// serves tells whether the hierarchy is the one of a membership.
-func (h hierarchy) serves(m membership) bool {
+// serves tells whether a hierarchy is the one of a membership.
+func serves(h *mountinfo.Info, m membership) bool {
 	if m.controllers == "" {
-		return h.version == 2
+		return h.FSType == "cgroup2"
 	}
-	if h.version != 1 {
+	if h.FSType != "cgroup" {
 		return false
 	}
+	options := strings.Split(h.VFSOptions, ",")
 	for controller := range strings.SplitSeq(m.controllers, ",") {
-		if !slices.Contains(h.options, controller) {
+		if !slices.Contains(options, controller) {
 			return false
 		}
 	}
 	return true
 }
 
-// folder is where a group of the tree is found.
-func (h hierarchy) folder(group string) (string, bool) {
-	rest, ok := strings.CutPrefix(group, strings.TrimSuffix(h.root, "/"))
+// folderIn is where a group of a hierarchy is found.
+func folderIn(h *mountinfo.Info, group string) (string, bool) {
+	rest, ok := strings.CutPrefix(group, strings.TrimSuffix(h.Root, "/"))
 	if !ok || rest != "" && rest[0] != '/' {
 		return "", false
 	}
-	return filepath.Join(h.mount, rest), true
+	return filepath.Join(h.Mountpoint, rest), true
 }
 
 // move is one change of control group.
@@ -118,7 +94,7 @@ type move struct {
 //
 // A new cpuset of cgroup v1 has no processors and takes nobody, so there the
 // process goes to the group that the pods' groups are in.
-func movesOut(memberships []membership, hierarchies []hierarchy, id string) []move {
+func movesOut(memberships []membership, hierarchies []*mountinfo.Info, id string) []move {
 	var moves []move
 	for _, m := range memberships {
 		beside, ok := besidePods(m.path)
@@ -126,8 +102,8 @@ func movesOut(memberships []membership, hierarchies []hierarchy, id string) []mo
 			continue
 		}
 		for _, h := range hierarchies {
-			folder, ok := h.folder(beside)
-			if !ok || !h.serves(m) {
+			folder, ok := folderIn(h, beside)
+			if !ok || !serves(h, m) {
 				continue
 			}
 			if slices.Contains(strings.Split(m.controllers, ","), "cpuset") {
@@ -147,11 +123,16 @@ func ownMoves(id string) ([]move, error) {
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	return movesOut(parseMemberships(string(memberships)), parseHierarchies(string(mounts)), id), nil
+	defer mounts.Close()
+	hierarchies, err := parseHierarchies(mounts)
+	if err != nil {
+		return nil, err
+	}
+	return movesOut(parseMemberships(string(memberships)), hierarchies, id), nil
 }
 
 // moveAttempts is how often a group is made that another daemon's end takes away

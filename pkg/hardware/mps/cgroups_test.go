@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,7 +54,9 @@ func TestMovesOut(t *testing.T) {
 		"nonsense":                {"x\n0:\n::\n", "x\n- cgroup2\n", nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			assert.Equal(t, test.want, movesOut(parseMemberships(test.groups), parseHierarchies(test.mounts), "gpu"))
+			hierarchies, err := parseHierarchies(strings.NewReader(test.mounts))
+			assert.Equal(t, what == "nonsense", err != nil, "%v", err)
+			assert.Equal(t, test.want, movesOut(parseMemberships(test.groups), hierarchies, "gpu"))
 		})
 	}
 }
@@ -62,7 +65,8 @@ func FuzzMovesOut(f *testing.F) {
 	f.Add("0::/kubepods/pod1/2\n", mountsV2)
 	f.Add("3:cpuset:/a/kubepods.slice/b\n", mountsV1)
 	f.Fuzz(func(t *testing.T, groups, mounts string) {
-		for _, m := range movesOut(parseMemberships(groups), parseHierarchies(mounts), "gpu") {
+		hierarchies, _ := parseHierarchies(strings.NewReader(mounts)) // none of nonsense
+		for _, m := range movesOut(parseMemberships(groups), hierarchies, "gpu") {
 			if m.make {
 				assert.Equal(t, filepath.Join(groupsName, "gpu"), filepath.Join(filepath.Base(filepath.Dir(m.to)), filepath.Base(m.to)))
 			}
@@ -97,14 +101,17 @@ func TestGroup(t *testing.T) {
 // writableHierarchy is one of this machine's in which root can make groups.
 func writableHierarchy(t *testing.T) string {
 	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := os.Open("/proc/self/mountinfo")
 	require.NoError(t, err)
-	for _, h := range parseHierarchies(string(mounts)) {
-		dir := filepath.Join(h.mount, "tranche-mps-test-"+strconv.Itoa(os.Getpid()))
-		if filepath.Base(h.mount) == "cpuset" || os.Mkdir(dir, 0o755) != nil {
+	defer mounts.Close()
+	hierarchies, err := parseHierarchies(mounts)
+	require.NoError(t, err)
+	for _, h := range hierarchies {
+		dir := filepath.Join(h.Mountpoint, "tranche-mps-test-"+strconv.Itoa(os.Getpid()))
+		if filepath.Base(h.Mountpoint) == "cpuset" || os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		return h.mount
+		return h.Mountpoint
 	}
 	t.Fatal("no hierarchy of control groups in which root can make a group: mount one at /sys/fs/cgroup")
 	return ""

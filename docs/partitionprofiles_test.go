@@ -56,8 +56,8 @@ func TestExampleOfProfiles(t *testing.T) {
 	require.NoError(t, err)
 	var shapes []string
 	for _, g := range gpus {
-		shape := resolved[g.PCIAddress].Shape
-		shapes = append(shapes, fmt.Sprintf("%s%s%s %d %v %v", shape.Cut, shape.Compute, shape.Memory, len(shape.Layout), shape.Profiles, shape.NoWhole))
+		shape := resolved[g.PCIAddress].Layout
+		shapes = append(shapes, fmt.Sprintf("%s%s%s %d %v %v", shape.Cut, shape.Compute, shape.Memory, len(shape.Static), shape.Profiles, shape.NoWhole))
 	}
 	slices.Sort(shapes)
 	// 3g and four of 1g.

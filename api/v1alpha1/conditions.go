@@ -2,7 +2,7 @@ package v1alpha1
 
 // The conditions of a GPUNode.
 const (
-	// ConditionReady: the node follows its desired profile.
+	// ConditionReady: the desired profile is applied.
 	ConditionReady = "Ready"
 	// ConditionOverruled: label and spec name different profiles. The message says which
 	// one applies.

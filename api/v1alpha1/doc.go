@@ -1,11 +1,9 @@
-// Package v1alpha1 is the first version of the API objects of Tranche: what
-// administrators want of the GPUs of a node.
+// Package v1alpha1 is the first version of the API objects of Tranche: the desired and
+// the observed state of the GPUs of a node.
 //
 // Names that several programs share, and that administrators read, are constants here:
 // taints, labels, conditions, reasons, events and metrics. The tables of the
-// documentation are made of their comments.
-//
-// Other programs can use it, too.
+// documentation are generated from their comments.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tranche.dev

@@ -2,7 +2,7 @@ package v1alpha1
 
 // The labels and annotations of Tranche. The object that has one is in parentheses.
 const (
-	// LabelProfile (Node): name of the PartitionProfile that the node is to follow.
+	// LabelProfile (Node): name of the desired PartitionProfile.
 	LabelProfile = "tranche.dev/profile"
 	// LabelDriverUpgrade (Node): `true`, `nvidia` or `amd` releases the driver of these
 	// GPUs.

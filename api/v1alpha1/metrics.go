@@ -28,10 +28,10 @@ const (
 
 // The metrics of the controller.
 const (
-	// MetricGPUNodeNotReadySince: Unix time since when a node does not follow its profile;
-	// absent if it does, or only waits for other nodes.
+	// MetricGPUNodeNotReadySince: Unix time since when the desired profile is not applied
+	// on a node; absent if it is, or if the node only waits for other nodes.
 	MetricGPUNodeNotReadySince = "tranche_gpu_node_not_ready_since_seconds"
-	// MetricGPUNodesNotReady: Nodes that do not follow their profile, by the reason of the
+	// MetricGPUNodesNotReady: Nodes whose desired profile is not applied, by the reason of the
 	// condition Ready.
 	MetricGPUNodesNotReady = "tranche_gpu_nodes_not_ready"
 	// MetricGPUNodesOverdue: Nodes whose switch has passed the deadline of its state.

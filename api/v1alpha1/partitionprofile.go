@@ -2,9 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PartitionProfile is what an administrator wants of the GPUs of a node. A node
-// follows the profile that its label tranche.dev/profile names, otherwise the
-// profile named default.
+// PartitionProfile is the desired state of the GPUs of a node. It applies to nodes whose
+// label tranche.dev/profile names it. The profile "default" applies to all other nodes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pp
@@ -36,64 +35,64 @@ type PartitionProfileList struct {
 	Items []PartitionProfile `json:"items"`
 }
 
-// PartitionProfileSpec says what is wanted.
+// PartitionProfileSpec is the desired state of GPUs.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.rules) || self.rules.map(r, !has(r.gpus) || !(has(r.gpus.vendor) || has(r.gpus.products) || has(r.gpus.pciAddresses) || has(r.gpus.pciIDs) || has(r.gpus.indexes) || has(r.gpus.count))).indexOf(true) in [-1, size(self.rules) - 1]",message="a rule without GPUs selects every GPU, so those after it hold for none: put it last",fieldPath=".rules"
 // +kubebuilder:validation:XValidation:rule="!has(self.switch) || !has(self.switch.drainDeadline) || duration(self.switch.drainDeadline) >= duration('1s') && duration(self.switch.drainDeadline) <= duration('24h')",message="must be 1s to 24h",fieldPath=".switch.drainDeadline"
 type PartitionProfileSpec struct {
-	// Rules each say something of some GPUs. The first rule that selects a GPU
-	// holds for it; a GPU that none selects has the defaults.
+	// Rules are settings for sets of GPUs. The first rule that selects a GPU applies to
+	// it. A GPU that no rule selects has the defaults.
 	//
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Rules []Rule `json:"rules,omitempty"`
-	// Switch says how a node gets there.
+	// Switch says how nodes are switched to the profile.
 	//
 	// +optional
 	Switch *SwitchPolicy `json:"switch,omitempty"`
 }
 
-// SwitchPolicy says how a node comes to follow a profile where pods are in the way.
+// SwitchPolicy says how nodes are switched to a profile while pods use their GPUs.
 type SwitchPolicy struct {
-	// DrainDeadline is how long pods have to leave, their budgets and grace periods
-	// included. Default: the controller's, 10 minutes.
+	// DrainDeadline is the time for pods to be evicted and to end, including waits for
+	// disruption budgets and grace periods. Default: the controller's, 10 minutes.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	DrainDeadline *metav1.Duration `json:"drainDeadline,omitempty"`
-	// AfterDeadline is what happens to pods that are there still: GiveUp leaves the
-	// node as it was, Force deletes them, their budgets notwithstanding. Default:
-	// GiveUp.
+	// AfterDeadline is what happens if pods remain after the deadline. GiveUp leaves the
+	// node unchanged. Force deletes the pods regardless of their disruption budgets.
+	// Default: GiveUp.
 	//
 	// +optional
 	AfterDeadline AfterDeadline `json:"afterDeadline,omitempty"`
-	// Reboot says what happens where a GPU changes only after a reset that is
-	// refused: Never puts it back and says RebootRequired, Allowed empties the node
-	// of GPU pods and reboots it. Default: Never.
+	// Reboot is what happens if a GPU changes only after a reset, and the reset is refused.
+	// Never rolls back with the reason RebootRequired. Allowed drains all GPUs of the node
+	// and reboots it. Default: Never.
 	//
 	// +optional
 	Reboot Reboot `json:"reboot,omitempty"`
-	// NodeTaint also taints the node tranche.dev/repartitioning:NoSchedule meanwhile,
-	// which keeps pods without GPUs away, too. Default: false.
+	// NodeTaint also taints the node with tranche.dev/repartitioning:NoSchedule during the
+	// switch. The taint also affects pods without GPUs. Default: false.
 	//
 	// +optional
 	NodeTaint bool `json:"nodeTaint,omitempty"`
-	// PauseClients stops monitoring that keeps GPUs busy while they change: what
-	// follows the GPU operators' node labels. Default: true.
+	// PauseClients stops monitoring pods that keep GPUs busy during the switch, by the node
+	// labels of the GPU operators. Default: true.
 	//
 	// +optional
 	PauseClients *bool `json:"pauseClients,omitempty"`
 }
 
-// AfterDeadline is what happens to pods that do not leave in time.
+// AfterDeadline is what happens if pods remain after the deadline.
 //
 // +kubebuilder:validation:Enum=GiveUp;Force
 type AfterDeadline string
 
-// What can happen to pods that do not leave in time.
+// What can happen if pods remain after the deadline.
 const (
 	GiveUp AfterDeadline = "GiveUp"
 	Force  AfterDeadline = "Force"
@@ -110,8 +109,8 @@ const (
 	RebootAllowed Reboot = "Allowed"
 )
 
-// MIG says how NVIDIA GPUs are cut. On GPUs that cannot be cut only Disabled and an
-// unrestricted Dynamic fit.
+// MIG says how NVIDIA GPUs are partitioned. GPUs without MIG accept only Disabled, and
+// Dynamic without restrictions.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Static' || has(self.partitions)",message="is missing: mode Static makes the partitions that it names",fieldPath=".partitions",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || has(self.mode) && self.mode == 'Static'",message="is for mode Static only; for Dynamic say profiles",fieldPath=".partitions"
@@ -119,14 +118,15 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.profiles) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only; for Static say partitions",fieldPath=".profiles"
 // +kubebuilder:validation:XValidation:rule="!has(self.wholeGPUs) || !has(self.mode) || self.mode == 'Dynamic'",message="is for mode Dynamic only",fieldPath=".wholeGPUs"
 type MIG struct {
-	// Mode is Dynamic (partitions are made when claims ask for them), Static (they
-	// are made now and stay) or Disabled (there are none). Default: Dynamic.
+	// Mode is Dynamic (partitions are created when claims request them), Static (they are
+	// created when the profile is applied, and stay) or Disabled (none are created).
+	// Default: Dynamic.
 	//
 	// +optional
 	Mode MIGMode `json:"mode,omitempty"`
-	// Profiles are those that claims can have, for Dynamic. Without it all of the
-	// GPU's. A name may leave out the memory: 1g stands for the GPU's smallest
-	// profile of one slice.
+	// Profiles are the MIG profiles that claims can have, for Dynamic. Default: all
+	// profiles of the GPU. A name can omit the memory: 1g means the GPU's smallest profile
+	// of one slice.
 	//
 	// +optional
 	// +listType=set
@@ -135,12 +135,11 @@ type MIG struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	// +kubebuilder:validation:items:Pattern=`^[1-9][0-9]*g(\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?)?$`
 	Profiles []string `json:"profiles,omitempty"`
-	// WholeGPUs says whether claims can have the GPU uncut, too, for Dynamic.
-	// Default: true.
+	// WholeGPUs: claims can also have the whole GPU, for Dynamic. Default: true.
 	//
 	// +optional
 	WholeGPUs *bool `json:"wholeGPUs,omitempty"`
-	// Partitions are those that are made, for Static. Each profile is there once.
+	// Partitions are the partitions to create, for Static. List each profile once.
 	//
 	// +optional
 	// +listType=map
@@ -150,29 +149,29 @@ type MIG struct {
 	Partitions []StaticPartition `json:"partitions,omitempty"`
 }
 
-// MIGMode says when partitions are made.
+// MIGMode says when partitions are created.
 //
 // +kubebuilder:validation:Enum=Dynamic;Static;Disabled
 type MIGMode string
 
-// When partitions are made.
+// When partitions are created.
 const (
 	MIGDynamic MIGMode = "Dynamic"
 	MIGStatic  MIGMode = "Static"
-	// MIGDisabled is not Off, which YAML takes for false.
+	// MIGDisabled is not called Off, which YAML reads as false.
 	MIGDisabled MIGMode = "Disabled"
 )
 
-// StaticPartition is a number of partitions of one profile, on each GPU.
+// StaticPartition is a number of partitions of one profile, for each GPU.
 type StaticPartition struct {
-	// Profile as nvidia-smi mig -lgip spells it ("1g.10gb", "1g.10gb+me"); the
-	// memory may be left out ("1g").
+	// Profile is the name that nvidia-smi mig -lgip shows ("1g.10gb", "1g.10gb+me"). It can
+	// omit the memory ("1g").
 	//
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*g(\.[1-9][0-9]*gb(\+me|\+me\.all|-me|\+gfx)?)?$`
 	Profile string `json:"profile"`
-	// Count is how many. Without it, as many as fit beside the others; one entry of
-	// a list can do that.
+	// Count is the number of partitions. Default: as many as fit beside the others; only
+	// one entry of a list can omit it.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -180,23 +179,23 @@ type StaticPartition struct {
 	Count *int32 `json:"count,omitempty"`
 }
 
-// AMD says in which modes AMD GPUs are.
+// AMD sets the modes of AMD GPUs.
 type AMD struct {
-	// ComputePartition is the mode that the GPUs are put into and kept in; SPX is
-	// the whole GPU. Without it the mode follows the claims.
+	// ComputePartition is the compute mode of the GPUs; SPX is the whole GPU. Default: the
+	// mode that claims need.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=SPX;DPX;TPX;QPX;CPX
 	ComputePartition string `json:"computePartition,omitempty"`
-	// MemoryPartition is the memory mode. All GPUs of a node share it, and a change
-	// loads the driver anew. Without it the mode stays as it is.
+	// MemoryPartition is the memory mode. All GPUs of a node share it, and a change reloads
+	// the driver. Default: the mode does not change.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=NPS1;NPS2;NPS4;NPS8
 	MemoryPartition string `json:"memoryPartition,omitempty"`
 }
 
-// Rule says what is wanted of some GPUs.
+// Rule is the desired state of a set of GPUs.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.mig) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'nvidia'",message="is for NVIDIA's GPUs, and the rule is for those of AMD; say amd.computePartition",fieldPath=".mig"
 // +kubebuilder:validation:XValidation:rule="!has(self.amd) || !has(self.gpus) || !has(self.gpus.vendor) || self.gpus.vendor == 'amd'",message="is for AMD's GPUs, and the rule is for those of NVIDIA; say mig",fieldPath=".amd"
@@ -206,27 +205,25 @@ type AMD struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.sharing) || !has(self.sharing.enabled) || self.sharing.enabled",message="is Replica, and sharing.enabled is false: there are no replicas",fieldPath=".legacyResource"
 // +kubebuilder:validation:XValidation:rule="!has(self.legacyResource) || self.legacyResource != 'Replica' || !has(self.mig) || !(has(self.mig.mode) && self.mig.mode == 'Static' || has(self.mig.wholeGPUs) && !self.mig.wholeGPUs)",message="is Replica, a share of the whole GPU, which mig does not offer",fieldPath=".legacyResource"
 type Rule struct {
-	// GPUs selects them. All that it names must fit; without it the rule is for
-	// every GPU.
+	// GPUs selects the GPUs. A GPU must match all of its fields. Default: every GPU.
 	//
 	// +optional
 	GPUs *GPUSelector `json:"gpus,omitempty"`
-	// MIG says how NVIDIA GPUs are cut. Without it partitions are made on demand.
+	// MIG says how NVIDIA GPUs are partitioned. Default: on demand.
 	//
 	// +optional
 	MIG *MIG `json:"mig,omitempty"`
-	// AMD says in which modes AMD GPUs are. Without it they are switched on demand.
+	// AMD sets the modes of AMD GPUs. Default: the modes that claims need.
 	//
 	// +optional
 	AMD *AMD `json:"amd,omitempty"`
-	// Sharing says whether and how several claims hold one GPU at once.
+	// Sharing says whether and how several claims share a GPU.
 	//
 	// +optional
 	Sharing *Sharing `json:"sharing,omitempty"`
-	// LegacyResource is what a pod gets that asks for the vendor's old resource
-	// (nvidia.com/gpu, amd.com/gpu): Whole, a whole GPU; Replica, a share by
-	// fraction of one; or a partition of the profile that it names ("1g.10gb",
-	// "cpx"). Default: Whole.
+	// LegacyResource is what a pod gets that requests the vendor's extended resource
+	// (nvidia.com/gpu, amd.com/gpu): Whole, a whole GPU; Replica, a share by fraction; or
+	// the profile of a partition ("1g.10gb", "cpx"). Default: Whole.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
@@ -234,16 +231,15 @@ type Rule struct {
 	LegacyResource string `json:"legacyResource,omitempty"`
 }
 
-// GPUSelector selects GPUs. A GPU must fit each list that is there, and fits a
-// list by one of its entries.
+// GPUSelector selects GPUs. A GPU must match one entry of each list that is set.
 type GPUSelector struct {
-	// Vendor is who made the GPUs.
+	// Vendor is the vendor of the GPUs.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=nvidia;amd
 	Vendor string `json:"vendor,omitempty"`
-	// Products are product names as the GPU's attribute productName has them. *
-	// stands for any text, ? for one character. Case does not matter.
+	// Products are product names as in the device attribute productName. * matches any
+	// text, ? one character. Case is ignored.
 	//
 	// +optional
 	// +listType=set
@@ -261,8 +257,8 @@ type GPUSelector struct {
 	// +kubebuilder:validation:items:MaxLength=16
 	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$`
 	PCIAddresses []string `json:"pciAddresses,omitempty"`
-	// PCIIDs are hexadecimal device and vendor numbers as mig-parted writes them
-	// ("0x233010DE"), with those of the subsystem if need be ("0x233010DE:0x16C110DE").
+	// PCIIDs are hexadecimal device and vendor numbers as in mig-parted ("0x233010DE"),
+	// optionally with those of the subsystem ("0x233010DE:0x16C110DE").
 	//
 	// +optional
 	// +listType=set
@@ -271,15 +267,15 @@ type GPUSelector struct {
 	// +kubebuilder:validation:items:MaxLength=21
 	// +kubebuilder:validation:items:Pattern=`^0x[0-9A-Fa-f]{8}(:0x[0-9A-Fa-f]{8})?$`
 	PCIIDs []string `json:"pciIDs,omitempty"`
-	// Count takes only so many of the GPUs that fit and that no earlier rule takes,
-	// in the order of their PCI addresses. A node with fewer does not fit the profile.
+	// Count is the number of GPUs to select, of those that match and that no earlier rule
+	// selects, by PCI address. The profile does not fit a node with fewer.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Count *int32 `json:"count,omitempty"`
-	// Indexes are places in the enumeration of the vendor's own tools. They can
-	// change when a GPU is taken out; PCI addresses do not.
+	// Indexes are the indexes of GPUs in the vendor's tools. They can change when a GPU is
+	// removed; PCI addresses do not.
 	//
 	// +optional
 	// +listType=set
@@ -289,26 +285,25 @@ type GPUSelector struct {
 	Indexes []int32 `json:"indexes,omitempty"`
 }
 
-// Strategy is how the holders of a GPU take turns.
+// Strategy is how the holders of a GPU share it.
 //
 // +kubebuilder:validation:Enum=TimeSlicing;MPS
 type Strategy string
 
 // The strategies.
 const (
-	// TimeSlicing gives the whole GPU to one process at a time.
+	// TimeSlicing runs one process at a time on the GPU.
 	TimeSlicing Strategy = "TimeSlicing"
-	// MPS runs processes side by side by NVIDIA's Multi-Process Service.
+	// MPS runs processes at the same time with NVIDIA's Multi-Process Service.
 	MPS Strategy = "MPS"
 )
 
-// TimeSlice is how long a process of an NVIDIA GPU may run before it is another's
-// turn.
+// TimeSlice is how long a process on an NVIDIA GPU can run before the next one.
 //
 // +kubebuilder:validation:Enum=Default;Short;Medium;Long
 type TimeSlice string
 
-// Sharing says how several claims hold one GPU at once.
+// Sharing says how several claims share a GPU.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.maxClients) ? self.maxClients : 1000) >= (has(self.replicas) ? self.replicas : 10)",message="is less than replicas (10 unless they are set), and each replica takes a client: raise it, or set fewer replicas",fieldPath=".maxClients"
 // +kubebuilder:validation:XValidation:rule="!has(self.strategy) || self.strategy != 'MPS' || !has(self.replicas) || self.replicas <= 48",message="an MPS server takes 48 clients: set at most so many replicas",fieldPath=".replicas"
@@ -317,51 +312,51 @@ type TimeSlice string
 // +kubebuilder:validation:XValidation:rule="!has(self.exclusiveProcess) || !self.exclusiveProcess || has(self.strategy) && self.strategy == 'MPS'",message="is for strategy MPS only",fieldPath=".exclusiveProcess"
 // +kubebuilder:validation:XValidation:rule="!has(self.partitions) || !has(self.strategy) || self.strategy != 'MPS'",message="cannot be shared with strategy MPS, which is for whole GPUs; use TimeSlicing",fieldPath=".partitions"
 type Sharing struct {
-	// Enabled offers shares of whole GPUs. Default: true. Partitions have a list of
-	// their own.
+	// Enabled: shares of whole GPUs are offered. Default: true. For partitions, see
+	// partitions.
 	//
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
-	// Strategy is how holders take turns. MPS needs NVIDIA's GPUs; on others it
-	// changes nothing. Default: TimeSlicing.
+	// Strategy is how holders share the GPU. MPS is for NVIDIA GPUs and has no effect on
+	// others. Default: TimeSlicing.
 	//
 	// +optional
 	Strategy Strategy `json:"strategy,omitempty"`
-	// Replicas is how many shares that name no amount fill a GPU. Default: 10.
+	// Replicas is the number of shares without an amount that fill a GPU. Default: 10.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
-	// TimeSlice is the length of a turn, for TimeSlicing on NVIDIA's GPUs. Without
-	// it the driver's own length stays.
+	// TimeSlice is the length of a time slice, for TimeSlicing on NVIDIA GPUs. Default: the
+	// driver's.
 	//
 	// +optional
 	TimeSlice TimeSlice `json:"timeSlice,omitempty"`
-	// MaxClients is how many clients a GPU has for all shares of it together, at
-	// least as many as replicas. A share takes one unless its claim asks for more.
-	// With MPS at most 48. Default: 48, or replicas where that is more.
+	// MaxClients is the number of clients of all shares of a GPU together, at least
+	// replicas. A share uses one unless its claim requests more. With MPS at most 48.
+	// Default: 48, or replicas if that is more.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxClients *int32 `json:"maxClients,omitempty"`
-	// OneClient refuses shares that ask for more than one client. Default: false.
+	// OneClient rejects shares that request more than one client. Default: false.
 	//
 	// +optional
 	OneClient bool `json:"oneClient,omitempty"`
-	// ExclusiveProcess keeps processes that bypass the MPS daemon off the GPU, by
-	// the compute mode EXCLUSIVE_PROCESS. For MPS only. Default: false.
+	// ExclusiveProcess rejects processes that bypass the MPS daemon, with the compute mode
+	// EXCLUSIVE_PROCESS. For MPS only. Default: false.
 	//
 	// +optional
 	ExclusiveProcess bool `json:"exclusiveProcess,omitempty"`
-	// Partitions offers shares of partitions, too. Not with MPS.
+	// Partitions: shares of these partitions are offered. Not with MPS.
 	//
 	// +optional
 	Partitions *SharedPartitions `json:"partitions,omitempty"`
 }
 
-// SharedPartitions says which partitions several claims hold at once.
+// SharedPartitions says which partitions several claims can share.
 type SharedPartitions struct {
 	// Profiles are the profiles of the partitions ("3g.40gb", "cpx"), without extra
 	// engines.
@@ -372,8 +367,8 @@ type SharedPartitions struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	// +kubebuilder:validation:items:Pattern=`^([1-9][0-9]*g\.[1-9][0-9]*gb(-me)?|dpx|tpx|qpx|cpx)$`
 	Profiles []string `json:"profiles"`
-	// Fractions offers them by fraction, too; otherwise by memory only. Default:
-	// false.
+	// Fractions: they are shared by fraction and by memory, otherwise by memory only.
+	// Default: false.
 	//
 	// +optional
 	Fractions bool `json:"fractions,omitempty"`

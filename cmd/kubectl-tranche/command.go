@@ -18,28 +18,28 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-const examples = `  # Every GPU of the cluster, its pieces and who holds them
+const examples = `  # Show every GPU of the cluster, its partitions and their holders
   kubectl tranche
 
-  # One node, with a line for every holder
+  # Show one node, with a line for every holder
   kubectl tranche --node node-a -o wide
 
-  # Only the holders of one namespace by name
+  # Name only the holders of one namespace
   kubectl tranche -n team-a
 
-  # Why does this pod not run?
+  # Explain why a pod does not run
   kubectl tranche why train-7 -n team-a
 
-  # Have a node follow a profile, and see it through
+  # Set the profile of a node, and wait until it is applied
   kubectl tranche profile node-a all-balanced --wait
 
-  # What would a node with eight H100 publish?
+  # Print what a node with eight H100 would publish
   kubectl tranche slices --inventory h100x8
 
-  # For programs
+  # Print JSON
   kubectl tranche -o json`
 
-// options is what the flags say.
+// options are the flags.
 type options struct {
 	config        *genericclioptions.ConfigFlags
 	nodes         []string
@@ -53,9 +53,9 @@ func newCommand(out io.Writer) *cobra.Command {
 	o := &options{config: genericclioptions.NewConfigFlags(true)}
 	cmd := &cobra.Command{
 		Use:   "kubectl-tranche",
-		Short: "Show each GPU cut into its pieces, and who holds them",
-		Long: "Show each GPU of the cluster cut into its pieces, who holds them, and what still fits.\n\n" +
-			"Needs the right to list ResourceSlices; to name the holders, the right to list ResourceClaims.",
+		Short: "Show the partitions of each GPU, and who holds them",
+		Long: "Show the partitions of each GPU of the cluster, who holds them, and what still fits.\n\n" +
+			"Requires permission to list ResourceSlices, and ResourceClaims to name the holders.",
 		Example:       examples,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

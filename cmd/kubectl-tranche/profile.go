@@ -22,23 +22,25 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-const profileExamples = `  # What does this node follow?
+const profileExamples = `  # Show the profile of a node
   kubectl tranche profile node-a
 
-  # Have it follow a profile, and wait until it does
+  # Set a profile, and wait until it is applied
   kubectl tranche profile node-a all-balanced --wait
 
-  # Back to what the GPUNode's spec says, or the profile named default
+  # Return to the profile in the GPUNode's spec, or to the profile "default"
   kubectl tranche profile node-a --unset`
 
-const profileLong = `Show which partition profile a node follows and how far its switch is, or set the
-profile by the node's label tranche.dev/profile.
+const profileLong = `Show the partition profile of a node and the progress of its switch, or set the
+profile with the node's label tranche.dev/profile.
 
-With --wait each step is told. The exit code is 0 when the node follows the profile,
-and 1 when the switch has failed, cannot begin, or takes longer than --timeout.
+With --wait, each step is printed. The exit code is 0 when the profile is
+applied, and 1 when the switch has failed, cannot start, or takes longer than
+--timeout.
 
-Needs the right to get GPUNodes; to set it, to list PartitionProfiles and to get and
-patch nodes; to wait, to list and watch GPUNodes.`
+Requires permission to get GPUNodes. To set a profile: to list
+PartitionProfiles, and to get and patch nodes. To wait: to list and watch
+GPUNodes.`
 
 // defaultTimeout is how long --wait waits: the default deadline of a drain, and what
 // a reboot takes, twice.
@@ -78,7 +80,7 @@ func newProfileCommand(o *options, out io.Writer) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "output format: json")
 	cmd.Flags().BoolVar(&f.unset, "unset", false, "remove the node's label")
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the node follows the profile")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the profile is applied")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", defaultTimeout, "how long to wait")
 	return cmd
 }
@@ -90,13 +92,13 @@ func (f *profileFlags) check(args []string) error {
 	set := len(args) == 2 || f.unset
 	switch {
 	case len(args) == 2 && f.unset:
-		return errors.New("--unset takes the profile away, so name none")
+		return errors.New("--unset removes the label, so it takes no PROFILE")
 	case !set && f.wait:
-		return errors.New("--wait is for setting a profile: name one, or say --unset")
+		return errors.New("--wait is for setting a profile: give PROFILE or --unset")
 	case set && f.output != "":
 		return errors.New("-o is for showing a profile, not for setting one")
 	case len(args) == 2 && args[1] == "":
-		return errors.New("the profile's name is empty; --unset takes the label off")
+		return errors.New("PROFILE is empty; to remove the label, use --unset")
 	}
 	return checkFormat(f.output, "json")
 }
@@ -164,7 +166,7 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 			return err
 		}
 		if _, is := node.Labels[controlPlaneLabel]; is {
-			return fmt.Errorf("%s is of the control plane, where the label %s does not count; name the profile in its GPUNode: %s",
+			return fmt.Errorf("%s belongs to the control plane, where the label %s is ignored; set the profile in its GPUNode: %s",
 				r.node, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
 		}
 	}
@@ -177,11 +179,11 @@ func (r *profileRun) set(ctx context.Context, profile string) error {
 	}
 	switch {
 	case n == nil:
-		return r.say("There is no GPUNode %s yet; the node follows its label as soon as the plugin runs there.", r.node)
+		return r.say("GPUNode %s does not exist yet; the profile is applied as soon as the plugin runs on the node.", r.node)
 	case n.Spec.Enabled != nil && !*n.Spec.Enabled && r.flags.wait:
-		return fmt.Errorf("spec.enabled of GPUNode %s is false, so the node keeps what it has; nothing to wait for", r.node)
+		return fmt.Errorf("spec.enabled of GPUNode %s is false, so the node keeps its applied profile; nothing to wait for", r.node)
 	case n.Spec.Enabled != nil && !*n.Spec.Enabled:
-		return r.say("spec.enabled of GPUNode %s is false, so the node keeps what it has.", r.node)
+		return r.say("spec.enabled of GPUNode %s is false, so the node keeps its applied profile.", r.node)
 	case r.flags.wait:
 		return r.wait(ctx, profile)
 	}
@@ -194,7 +196,7 @@ func (r *profileRun) unlessInGPUNode(err error, profile string) error {
 	if profile == "" || !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w; who may change GPUNodes can name the profile there, if the node has no label %s: %s", err, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
+	return fmt.Errorf("%w; with permission to change GPUNodes, and if the node has no label %s, set the profile there: %s", err, v1alpha1.LabelProfile, inGPUNode(r.node, profile))
 }
 
 func inGPUNode(node, profile string) string {
@@ -212,9 +214,9 @@ func (r *profileRun) known(ctx context.Context, profile string) error {
 	case slices.Contains(names, profile):
 		return nil
 	case len(names) == 0:
-		return fmt.Errorf("PartitionProfile %s does not exist, and no other does", profile)
+		return fmt.Errorf("PartitionProfile %s does not exist, and there are no others", profile)
 	}
-	return fmt.Errorf("PartitionProfile %s does not exist; there are: %s", profile, strings.Join(names, ", "))
+	return fmt.Errorf("PartitionProfile %s does not exist; existing profiles: %s", profile, strings.Join(names, ", "))
 }
 
 // label changes the node's label, if need be.
@@ -225,7 +227,7 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 	case profile == "" && !there:
 		return r.say("%s has no label %s.", r.node, v1alpha1.LabelProfile)
 	case profile != "" && old == profile:
-		return r.say("%s has the label %s=%s already.", r.node, v1alpha1.LabelProfile, profile)
+		return r.say("%s already has the label %s=%s.", r.node, v1alpha1.LabelProfile, profile)
 	case profile != "":
 		value = profile
 	}
@@ -237,7 +239,7 @@ func (r *profileRun) label(ctx context.Context, node *corev1.Node, profile strin
 		return r.unlessInGPUNode(fmt.Errorf("label node %s: %w", r.node, err), profile)
 	}
 	if profile == "" {
-		return r.say("Took the label %s=%s off %s.", v1alpha1.LabelProfile, old, r.node)
+		return r.say("Removed the label %s=%s from %s.", v1alpha1.LabelProfile, old, r.node)
 	}
 	return r.say("Labelled %s: %s=%s.", r.node, v1alpha1.LabelProfile, profile)
 }

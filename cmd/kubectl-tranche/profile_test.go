@@ -77,26 +77,26 @@ func TestSetProfile(t *testing.T) {
 		"set": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpx", wantLabel: "cpx",
 			says: "Labelled node-a: tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"set again": {node: nodeNamed("node-a", v1alpha1.LabelProfile, "cpx"), ours: objects(follows("node-a", "cpx")), profile: "cpx", wantLabel: "cpx",
-			says: "node-a has the label tranche.dev/profile=cpx already.\nTo see its progress: kubectl tranche profile node-a\n"},
+			says: "node-a already has the label tranche.dev/profile=cpx.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"unset": {node: nodeNamed("node-a", v1alpha1.LabelProfile, "cpx", "other", "stays"), ours: objects(follows("node-a", "cpx")),
-			says: "Took the label tranche.dev/profile=cpx off node-a.\nTo see its progress: kubectl tranche profile node-a\n"},
+			says: "Removed the label tranche.dev/profile=cpx from node-a.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"unset nothing": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "")),
 			says: "node-a has no label tranche.dev/profile.\nTo see its progress: kubectl tranche profile node-a\n"},
 		"no such profile": {node: nodeNamed("node-a"), ours: objects(follows("node-a", "old")), profile: "cpxx",
-			err: "PartitionProfile cpxx does not exist; there are: cpx, spx"},
+			err: "PartitionProfile cpxx does not exist; existing profiles: cpx, spx"},
 		"no profiles": {node: nodeNamed("node-a"), ours: []runtime.Object{follows("node-a", "old")}, profile: "cpx",
-			err: "PartitionProfile cpx does not exist, and no other does"},
+			err: "PartitionProfile cpx does not exist, and there are no others"},
 		"no such node": {node: nodeNamed("node-b"), ours: objects(nil), profile: "cpx", err: `read node node-a: nodes "node-a" not found`},
 		"control plane": {node: nodeNamed("node-a", controlPlaneLabel, ""), ours: objects(follows("node-a", "old")), profile: "cpx",
-			err: `node-a is of the control plane, where the label tranche.dev/profile does not count; name the profile in its GPUNode: ` +
+			err: `node-a belongs to the control plane, where the label tranche.dev/profile is ignored; set the profile in its GPUNode: ` +
 				`kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`},
 		"no GPUNode": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\nThere is no GPUNode node-a yet; the node follows its label as soon as the plugin runs there.\n"},
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nGPUNode node-a does not exist yet; the profile is applied as soon as the plugin runs on the node.\n"},
 		"no GPUNode to wait for": {node: nodeNamed("node-a"), ours: objects(nil), profile: "cpx", wait: true, err: "GPUNode node-a does not exist; the plugin on the node creates it (see kubectl get gpunodes): "},
 		"disabled": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\nspec.enabled of GPUNode node-a is false, so the node keeps what it has.\n"},
+			says: "Labelled node-a: tranche.dev/profile=cpx.\nspec.enabled of GPUNode node-a is false, so the node keeps its applied profile.\n"},
 		"disabled, and wait": {node: nodeNamed("node-a"), ours: objects(disabled), profile: "cpx", wait: true, wantLabel: "cpx",
-			says: "Labelled node-a: tranche.dev/profile=cpx.\n", err: "spec.enabled of GPUNode node-a is false, so the node keeps what it has; nothing to wait for"},
+			says: "Labelled node-a: tranche.dev/profile=cpx.\n", err: "spec.enabled of GPUNode node-a is false, so the node keeps its applied profile; nothing to wait for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -125,7 +125,7 @@ func TestSetProfileWithoutRights(t *testing.T) {
 	})
 	err := r.set(t.Context(), "cpx")
 	require.ErrorContains(t, err, `label node node-a: nodes "node-a" is forbidden`)
-	require.ErrorContains(t, err, `if the node has no label tranche.dev/profile: kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`)
+	require.ErrorContains(t, err, `if the node has no label tranche.dev/profile, set the profile there: kubectl patch gpunode node-a --type=merge -p '{"spec":{"profile":"cpx"}}'`)
 	kube.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("no"))
 	})
@@ -165,20 +165,20 @@ func TestShowProfile(t *testing.T) {
 func TestFlagsOfProfile(t *testing.T) {
 	file := kubeconfig(t, map[string]*server{"one": newServer(t)})
 	for want, args := range map[string][]string{
-		"name one node: kubectl tranche profile NODE [PROFILE]":    {"profile"},
-		"--unset takes the profile away, so name none":             {"profile", "node-a", "cpx", "--unset"},
-		"--wait is for setting a profile: name one, or say":        {"profile", "node-a", "--wait"},
-		"-o is for showing a profile, not for setting one":         {"profile", "node-a", "cpx", "-o", "json"},
-		"the profile's name is empty; --unset takes the label off": {"profile", "node-a", ""},
-		`unsupported output format "xml": use json`:                {"profile", "node-a", "-o", "xml"},
-		"accepts at most 2 arg(s)":                                 {"profile", "a", "b", "c"},
-		"name one node: kubectl tranche switches NODE":             {"switches"},
-		`unsupported output format "wide": use json`:               {"switches", "node-a", "-o", "wide"},
-		`unsupported output format "yaml": use json`:               {"profiles", "-o", "yaml"},
-		"list PartitionProfiles: ":                                 {"profiles"}, // the server forbids it
-		"read GPUNode node-a: ":                                    {"switches", "node/node-a"},
-		"read GPUNode node-b: ":                                    {"profile", "gpunode/node-b"},
-		"read node node-b: ":                                       {"profile", "node-b", "cpx"},
+		"name one node: kubectl tranche profile NODE [PROFILE]": {"profile"},
+		"--unset removes the label, so it takes no PROFILE":     {"profile", "node-a", "cpx", "--unset"},
+		"--wait is for setting a profile: give PROFILE or":      {"profile", "node-a", "--wait"},
+		"-o is for showing a profile, not for setting one":      {"profile", "node-a", "cpx", "-o", "json"},
+		"PROFILE is empty; to remove the label, use --unset":    {"profile", "node-a", ""},
+		`unsupported output format "xml": use json`:             {"profile", "node-a", "-o", "xml"},
+		"accepts at most 2 arg(s)":                              {"profile", "a", "b", "c"},
+		"name one node: kubectl tranche switches NODE":          {"switches"},
+		`unsupported output format "wide": use json`:            {"switches", "node-a", "-o", "wide"},
+		`unsupported output format "yaml": use json`:            {"profiles", "-o", "yaml"},
+		"list PartitionProfiles: ":                              {"profiles"}, // the server forbids it
+		"read GPUNode node-a: ":                                 {"switches", "node/node-a"},
+		"read GPUNode node-b: ":                                 {"profile", "gpunode/node-b"},
+		"read node node-b: ":                                    {"profile", "node-b", "cpx"},
 	} {
 		_, err := run(t, append([]string{"--kubeconfig", file, "--context", "one"}, args...)...)
 		assert.ErrorContains(t, err, want, args)

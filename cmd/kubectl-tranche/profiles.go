@@ -23,9 +23,9 @@ func newProfilesCommand(o *options, out io.Writer) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:   "profiles",
-		Short: "List the partition profiles, and how many nodes want and follow each",
-		Long: "List the PartitionProfiles, what each says, and how many nodes want and follow it.\n\n" +
-			"Needs the right to list PartitionProfiles and GPUNodes.",
+		Short: "List the partition profiles, and on how many nodes each is desired and applied",
+		Long: "List the PartitionProfiles, their rules, and on how many nodes each is desired and applied.\n\n" +
+			"Requires permission to list PartitionProfiles and GPUNodes.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -74,10 +74,10 @@ func newSwitchesCommand(o *options, out io.Writer) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:   "switches NODE",
-		Short: "Show the switches of a node from profile to profile, how long they took and why they failed",
-		Long: "Show what switch of the node is under way, and the last ten that are over: how long they\n" +
-			"took from the first taint on, how many pods were asked to leave, and why they failed.\n\n" +
-			"Needs the right to get GPUNodes.",
+		Short: "Show the profile switches of a node, how long they took, and why they failed",
+		Long: "Show the node's switch in progress, and the last ten finished ones: how long they took\n" +
+			"from the first taint, how many pods were evicted, and why they failed.\n\n" +
+			"Requires permission to get GPUNodes.",
 		Args:          oneNode("switches NODE"),
 		SilenceUsage:  true,
 		SilenceErrors: true,

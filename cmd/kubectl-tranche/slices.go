@@ -23,13 +23,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
-const slicesExamples = `  # What a node with eight H100 would publish
+const slicesExamples = `  # Print what a node with eight H100 would publish
   kubectl tranche slices --inventory h100x8
 
-  # The same under the name of a node of yours, for a program
+  # The same for a node name, as JSON
   kubectl tranche slices --inventory h100x8 --node-name gpu-pool-1 -o json
 
-  # With the shares that a PartitionProfile wants
+  # With the shares of a PartitionProfile
   kubectl tranche slices --inventory h100x8 --profile profile.yaml
 
   # A machine of your own
@@ -37,21 +37,20 @@ const slicesExamples = `  # What a node with eight H100 would publish
   kubectl tranche slices --inventory machine.yaml`
 
 const slicesLong = `Print the ResourceSlices that a node with certain GPUs would publish, without
-hardware and without a cluster: as a template for an autoscaler, or to see what
-device classes and claims can select.
+hardware or a cluster, for example as a template for an autoscaler.
 
 The inventory is one of
 %s
-or a file like that of the example, with GPUs of the models
+or a file as in the example, with GPUs of the models
 %s
 
-An A30 or A100 offers its partitions with migMode: enabled in the file, and the
-whole GPU without; NVIDIA's later GPUs offer both. An AMD GPU offers what goes
-with its memoryMode, NPS1 if the file names none.
+An A30 or A100 offers partitions with migMode: enabled in the file, otherwise
+the whole GPU. Later NVIDIA GPUs offer both. An AMD GPU offers the partitions of
+its memoryMode, by default NPS1.
 
-Shares are those of a node whose settings say nothing, or those of the profile in
-a file. It is assumed that NVIDIA's driver brings MPS, which all but slim
-installations do; shares of a node without it have isolation "none".
+Shares are those of the default settings, or of the profile in a file. The
+NVIDIA driver is assumed to include MPS; without it, shares have isolation
+"none".
 
 The slices belong to no node and have made-up names and UUIDs; all else is what
 the node's driver says of such GPUs.`
@@ -68,7 +67,7 @@ func newSlicesCommand(out io.Writer) *cobra.Command {
 	o := &slicesOptions{}
 	cmd := &cobra.Command{
 		Use:           "slices --inventory NAME|FILE",
-		Short:         "Print what a node with certain GPUs would publish, without having one",
+		Short:         "Print the ResourceSlices of a node with certain GPUs, without hardware",
 		Long:          fmt.Sprintf(slicesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
 		Example:       slicesExamples,
 		Args:          cobra.NoArgs,
@@ -130,7 +129,7 @@ func (o *slicesOptions) print(out io.Writer) error {
 // have no owner: a reference to a node that is not there would have them refused or
 // collected.
 func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]resourceapi.ResourceSlice, error) {
-	found, resolved, err := following(inv, node, wanted)
+	found, resolved, err := withProfile(inv, node, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +137,7 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]re
 	var errs []error
 	for _, g := range found {
 		how := resolved[g.PCIAddress]
-		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Shape.Offers(p) })
+		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Layout.Offers(p) })
 		shares, err := share.Devices(&g, how, g.Vendor == gpu.NVIDIA)
 		if err != nil {
 			errs = append(errs, err)
@@ -158,23 +157,23 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]re
 }
 
 // following are the GPUs in the modes that a profile wants, and what it says of each.
-func following(inv *models.Inventory, node string, wanted *profile.Profile) ([]gpu.GPU, map[string]profile.Desired, error) {
+func withProfile(inv *models.Inventory, node string, wanted *profile.Profile) ([]gpu.GPU, map[string]profile.Desired, error) {
 	gpus := inv.Hardware(node)
 	resolved, err := wanted.Resolve(gpus, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	for i := range inv.AMD {
-		if memory := resolved[inv.AMD[i].PCI].Shape.Memory; memory != "" {
+		if memory := resolved[inv.AMD[i].PCI].Layout.Memory; memory != "" {
 			inv.AMD[i].MemoryMode = xcp.MemoryMode(memory)
 		}
 	}
 	gpus = inv.Hardware(node)
 	for i := range gpus {
-		switch shape := resolved[gpus[i].PCIAddress].Shape; {
-		case shape.Cut == profile.CutOff:
+		switch layout := resolved[gpus[i].PCIAddress].Layout; {
+		case layout.Cut == profile.CutOff:
 			gpus[i] = gpus[i].WithMIG(gpu.MIGOff)
-		case shape.Cut == profile.CutStatic, shape.Named:
+		case layout.Cut == profile.CutStatic, layout.Named:
 			gpus[i] = gpus[i].WithMIG(gpu.MIGOn)
 		}
 	}

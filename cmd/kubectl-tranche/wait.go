@@ -13,11 +13,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/cluster"
 )
 
-// errNotFollowed ends the program with an error after a switch that did not succeed.
-var errNotFollowed = errors.New("the node does not follow the profile")
+// errNotApplied ends the program with an error after a switch that did not succeed.
+var errNotApplied = errors.New("the profile is not applied")
 
-// wait tells each step until the node follows the profile; empty: whatever it should
-// follow without the label.
+// wait prints each step until the profile is applied; empty: the one that applies
+// without the label.
 func (r *profileRun) wait(ctx context.Context, profile string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.flags.timeout)
 	defer cancel()
@@ -47,13 +47,13 @@ func (r *profileRun) wait(ctx context.Context, profile string) error {
 	})
 	switch {
 	case err == nil && profile == "":
-		return r.say("%s follows the profile that applies without the label.", r.node)
+		return r.say("The profile without the label is applied on %s.", r.node)
 	case err == nil:
-		return r.say("%s follows profile %s.", r.node, profile)
+		return r.say("Profile %s is applied on %s.", profile, r.node)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%w after %s; the switch goes on: kubectl tranche profile %s shows it", errNotFollowed, r.flags.timeout, r.node)
+		return fmt.Errorf("%w after %s; the switch goes on: kubectl tranche profile %s shows it", errNotApplied, r.flags.timeout, r.node)
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w yet; the switch goes on: kubectl tranche profile %s shows it", errNotFollowed, r.node)
+		return fmt.Errorf("%w yet; the switch goes on: kubectl tranche profile %s shows it", errNotApplied, r.node)
 	}
 	return err
 }
@@ -66,13 +66,13 @@ func noticed(far cluster.Progress, profile string) bool {
 	return far.Desired == profile && far.Source == v1alpha1.FromLabel
 }
 
-// arrived tells whether the node follows the profile, or why it is not going to.
+// arrived tells whether the profile is applied, or why it will not be.
 func arrived(far cluster.Progress, profile string) (bool, error) {
 	if far.Conflict != "" {
-		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Conflict)
+		return false, fmt.Errorf("%w: %s", errNotApplied, far.Conflict)
 	}
 	if far.KeptReason == v1alpha1.ReasonDisabled {
-		return false, fmt.Errorf("%w: %s", errNotFollowed, far.Kept)
+		return false, fmt.Errorf("%w: %s", errNotApplied, far.Kept)
 	}
 	switch {
 	case !noticed(far, profile):
@@ -80,7 +80,7 @@ func arrived(far cluster.Progress, profile string) (bool, error) {
 	case far.UpToDate:
 		return true, nil
 	case far.State == v1alpha1.Failed && far.To == far.Desired:
-		return false, fmt.Errorf("%w (%s): %s; it is retried %s", errNotFollowed, far.Reason, far.Message, far.Again())
+		return false, fmt.Errorf("%w (%s): %s; it is retried %s", errNotApplied, far.Reason, far.Message, far.Again())
 	}
 	return false, nil
 }

@@ -63,15 +63,15 @@ func TestWaitTellsEachStep(t *testing.T) {
 	switching := func(state v1alpha1.State, doing string) *v1alpha1.GPUNode {
 		return &gpunodes.WithProfile("node-a", "spx").Switches(state, "cpx", doing, "gpu-a").GPUNode
 	}
-	draining := switching(v1alpha1.Draining, "asks pods to leave gpu-a: pod team/train-0")
+	draining := switching(v1alpha1.Draining, "evicts pods from gpu-a: pod team/train-0")
 	w.change(t, draining)
-	assert.Equal(t, "Draining: asks pods to leave gpu-a: pod team/train-0.", <-w.said)
+	assert.Equal(t, "Draining: evicts pods from gpu-a: pod team/train-0.", <-w.said)
 	draining.Status.Switch.Evicted++ // nothing that one would say anew
 	w.change(t, draining)
 	w.change(t, switching(v1alpha1.Applying, ""))
 	assert.Equal(t, "Applying.", <-w.said)
 	w.change(t, follows("node-a", "cpx"))
-	assert.Equal(t, "node-a follows profile cpx.", <-w.said)
+	assert.Equal(t, "Profile cpx is applied on node-a.", <-w.said)
 	require.NoError(t, <-w.done)
 }
 
@@ -83,19 +83,19 @@ func TestWaitEnds(t *testing.T) {
 		node      *v1alpha1.GPUNode
 		says, err string
 	}{
-		"there already": {"cpx", follows("node-a", "cpx"), "node-a follows profile cpx.", ""},
-		"unset":         {"", spec, "node-a follows the profile that applies without the label.", ""},
+		"there already": {"cpx", follows("node-a", "cpx"), "Profile cpx is applied on node-a.", ""},
+		"unset":         {"", spec, "The profile without the label is applied on node-a.", ""},
 		"failed": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "DrainDeadline", "not all pods left", true).GPUNode, "",
-			"the node does not follow the profile (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
+			"the profile is not applied (DrainDeadline): not all pods left; it is retried at 13:58:00 UTC"},
 		"never": {"cpx", &gpunodes.WithProfile("node-a", "spx").Fails("cpx", "ProfileDoesNotFit", "no such GPU", false).GPUNode, "",
-			"the node does not follow the profile (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
+			"the profile is not applied (ProfileDoesNotFit): no such GPU; it is retried when the profile, its policy, the GPUs or the plugin's settings change"},
 		"conflict": {"cpx", &gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "mig-manager serves the node").GPUNode, "",
-			"the node does not follow the profile: mig-manager serves the node"},
+			"the profile is not applied: mig-manager serves the node"},
 		"disabled meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false").GPUNode, "",
-			"the node does not follow the profile: spec.enabled is false"},
+			"the profile is not applied: spec.enabled is false"},
 		"deleted meanwhile": {"cpx", &gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound,
-			"the node's label tranche.dev/profile names the PartitionProfile cpx, which there is not; there are: spx").GPUNode, "",
-			"PartitionProfile cpx does not exist, and no other does"},
+			"the node's label tranche.dev/profile names PartitionProfile cpx, which does not exist; existing profiles: spx").GPUNode, "",
+			"PartitionProfile cpx does not exist, and there are no others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := startWaiting(t.Context(), test.profile, test.node)
@@ -121,7 +121,7 @@ func TestWaitOverlooksWhatWasBefore(t *testing.T) {
 	assert.Equal(t, "Waiting for the controller.", r.step(far, "cpx"))
 	assert.Equal(t, "Waiting for the switch to start.", r.step(cluster.Progress{Desired: "cpx", Source: v1alpha1.FromLabel}, "cpx"))
 	far = cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Switches(v1alpha1.RollingBack, "old", "puts back").GPUNode)
-	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names the PartitionProfile old, which there is not").GPUNode)
+	gone := cluster.ProgressOf(&gpunodes.WithProfile("node-a", "spx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "names PartitionProfile old, which does not exist").GPUNode)
 	done, err = arrived(gone, "cpx")
 	require.NoError(t, err)
 	assert.False(t, done)
@@ -133,12 +133,12 @@ func TestWaitIsGivenUp(t *testing.T) {
 	w := startWaiting(ctx, "cpx", follows("node-a", "spx"))
 	<-w.said
 	cancel()
-	require.EqualError(t, <-w.done, "the node does not follow the profile yet; the switch goes on: kubectl tranche profile node-a shows it")
+	require.EqualError(t, <-w.done, "the profile is not applied yet; the switch goes on: kubectl tranche profile node-a shows it")
 
 	var out bytes.Buffer
 	r := newRun(&out, nodeNamed("node-a"), follows("node-a", "spx"))
 	r.flags.timeout = 0
-	require.EqualError(t, r.wait(t.Context(), "cpx"), "the node does not follow the profile after 0s; the switch goes on: kubectl tranche profile node-a shows it")
+	require.EqualError(t, r.wait(t.Context(), "cpx"), "the profile is not applied after 0s; the switch goes on: kubectl tranche profile node-a shows it")
 }
 
 func TestWaitForADeletedNode(t *testing.T) {

@@ -16,29 +16,30 @@ import (
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
-const whyExamples = `  # Why does this pod not run?
+const whyExamples = `  # Explain why a pod does not run
   kubectl tranche why train-7 -n team-a
 
-  # Why does this job make no pods?
+  # Explain why a job creates no pods
   kubectl tranche why nightly -n team-a
 
-  # Every node, not only the likeliest
+  # Show every node, not only the most likely ones
   kubectl tranche why train-7 -n team-a -o wide
 
-  # For programs
+  # Print JSON
   kubectl tranche why train-7 -n team-a -o json`
 
-const whyLong = `Tell why a pod that wants a piece of a GPU does not run: what it asks for, and
-for every node with GPUs what is in the way: no such profile, all pieces held
-(and by whom), a taint, a node that the pod may not use. For a pod that has its
-place: what the kubelet says about its devices.
+const whyLong = `Explain why a pod that requests a GPU or a part of one does not run: what it
+requests, and for every node with GPUs why it does not fit: no such profile, all
+devices are held (and by whom), a taint, or a node that the pod cannot use. For
+a scheduled pod: what the kubelet reports about its devices.
 
-Whether it would fit now is asked of the scheduler's own allocator. POD may also
-be the name of a job or a deployment whose pods cannot be created.
+The scheduler's own allocator decides what fits. POD can also be the name of a
+job or a deployment whose pods cannot be created.
 
-Needs the right to get the pod and to list the ResourceClaims of its namespace.
-The more of ResourceSlices, DeviceClasses, DeviceTaintRules, nodes, events and
-other ResourceClaims you may list, the more it can say; what is missing, it says.`
+Requires permission to get the pod and to list the ResourceClaims of its
+namespace. With permission to list ResourceSlices, DeviceClasses,
+DeviceTaintRules, nodes, events and other ResourceClaims, the explanation is
+more complete. It says what it could not read.`
 
 // errNotThere ends the program with an error after the explanation is written.
 var errNotThere = errors.New("no such pod")
@@ -47,7 +48,7 @@ func newWhyCommand(o *options, out io.Writer) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:           "why POD",
-		Short:         "Tell why a pod that wants a piece of a GPU does not run",
+		Short:         "Explain why a pod that requests a GPU does not run",
 		Long:          whyLong,
 		Example:       whyExamples,
 		Args:          onePod,

@@ -48,7 +48,7 @@ func command() *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	cmd := &cobra.Command{
 		Use:           "tranche-controller",
-		Short:         "The controller of Tranche: brings nodes to their partition profiles",
+		Short:         "The controller of Tranche, which switches nodes to their partition profiles",
 		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

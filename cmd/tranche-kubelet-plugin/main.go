@@ -12,7 +12,7 @@ var version = "dev"
 func main() {
 	plugin.Main(plugin.Program{
 		Name:    "tranche-kubelet-plugin",
-		Short:   "The kubelet plugin of Tranche, a DRA driver that cuts GPUs",
+		Short:   "The kubelet plugin of Tranche, a DRA driver that partitions GPUs",
 		Version: version,
 		Machine: plugin.Host,
 	})

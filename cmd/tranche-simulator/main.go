@@ -20,7 +20,7 @@ func program() plugin.Program {
 	s := &simulation{}
 	return plugin.Program{
 		Name:    "tranche-simulator",
-		Short:   "The kubelet plugin of Tranche, a DRA driver that cuts GPUs, on simulated machines",
+		Short:   "The kubelet plugin of Tranche, a DRA driver that partitions GPUs, on simulated machines",
 		Version: version,
 		Flags:   s.addFlags,
 		Machine: s.machine,

@@ -18,7 +18,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/profile/layout"
+	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 )
 
@@ -45,7 +45,7 @@ func defaultProfiles(t *testing.T) map[string]string {
 	}
 	for _, name := range models.InventoryNames() {
 		for _, g := range gpusOf(t, name) {
-			for _, profile := range layout.Profiles(&g) {
+			for _, profile := range packing.Profiles(&g) {
 				// As mig-parted names it, and so that it can be a name.
 				profiles["all-"+strings.ReplaceAll(profile, "+", ".")] = "  rules:\n  - gpus:\n      vendor: nvidia\n" + static(profile, 0)
 			}
@@ -152,11 +152,11 @@ func TestDefaultProfilesFit(t *testing.T) {
 				for i := range gpus {
 					g, held := resolved[gpus[i].PCIAddress], false
 					for _, p := range gpus[i].WithMIG(gpu.MIGOn).Placements {
-						held = held || g.Shape.Offers(p)
+						held = held || g.Layout.Offers(p)
 					}
 					// Under another memory mode the GPU will have other devices.
-					asItIs := g.Shape.Memory == "" || g.Shape.Memory == gpus[i].MemoryMode
-					assert.True(t, held || !asItIs || g.Shape.Cut == profile.CutOff, "%s of %s offers something", gpus[i].Name(), machine)
+					asItIs := g.Layout.Memory == "" || g.Layout.Memory == gpus[i].MemoryMode
+					assert.True(t, held || !asItIs || g.Layout.Cut == profile.CutOff, "%s of %s offers something", gpus[i].Name(), machine)
 				}
 				fits = append(fits, machine)
 			}
@@ -182,7 +182,7 @@ func TestAllBalanced(t *testing.T) {
 		require.NoError(t, err)
 		for _, g := range resolved {
 			got := map[string]int{}
-			for _, p := range g.Shape.Layout {
+			for _, p := range g.Layout.Static {
 				got[p.Profile]++
 			}
 			assert.Equal(t, want, got, machine)

@@ -30,7 +30,7 @@ func TestWordsOfTheController(t *testing.T) {
 	far := cluster.ProgressOf(n)
 	assert.Equal(t, "profile spx → cpx", far.Title())
 	assert.Equal(t, v1alpha1.Planning, far.State)
-	assert.Contains(t, far.Doings(now), "left: the node's plugin works out which GPUs have to change")
+	assert.Contains(t, far.Doings(now), "left: the node's plugin plans which GPUs have to change")
 
 	n.Status.Node.Task = &v1alpha1.Task{Switch: n.Status.Switch.ID, State: v1alpha1.Planning, Phase: v1alpha1.TaskRefused,
 		Reason: v1alpha1.ReasonProfileDoesNotFit, Message: "gpu-a has no mode CPX"}

@@ -17,8 +17,8 @@ import (
 
 var now = gpunodes.Now
 
-const draining = "asks pods to leave gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
-	"until 14:05:00 UTC at the latest, then it is given up and everything stays as it is"
+const draining = "evicts pods from gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
+	"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
 
 // TestNode: what is said of a node in each state.
 func TestNode(t *testing.T) {
@@ -48,11 +48,11 @@ func TestNode(t *testing.T) {
 		"conflict": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node").
 			Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs of the node"), "",
 			[]string{"Other systems serve GPUs of the node."}},
-		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "there is no profile typo; it stays with profile cpx"), "profile cpx",
-			[]string{"There is no profile typo; it stays with profile cpx."}},
+		"no such profile": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, false, v1alpha1.ReasonProfileNotFound, "there is no profile typo; it keeps profile cpx"), "profile cpx",
+			[]string{"There is no profile typo; it keeps profile cpx."}},
 		"disabled": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonDisabled, "spec.enabled is false."), "profile cpx",
 			[]string{"spec.enabled is false."}},
-		"control plane": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane"), "", nil},
+		"control plane": {gpunodes.WithProfile("n", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node belongs to the control plane"), "", nil},
 		"empty message": {gpunodes.WithProfile("n", "cpx").Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "."), "profile cpx", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestTimes(t *testing.T) {
 	assert.Contains(t, cluster.ProgressOf(&n.GPUNode).Failure(now.Add(time.Hour)), "Attempt 2 starts now.")
 
 	// A message of the state before says nothing of this one.
-	n.Switches(v1alpha1.Applying, "cpx", "").Says(v1alpha1.ConditionSwitching, true, "Draining", "asks pods to leave")
+	n.Switches(v1alpha1.Applying, "cpx", "").Says(v1alpha1.ConditionSwitching, true, "Draining", "evicts pods")
 	assert.Equal(t, "Applying since 2m, 8m left.", cluster.ProgressOf(&n.GPUNode).Doings(now))
 }
 

@@ -58,7 +58,7 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	n := w.gpuNode("node-a")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
 	assert.Equal(t, v1alpha1.ReasonProfileNotFound, ready(n).Reason)
-	assert.Equal(t, "the node's label tranche.dev/profile names the PartitionProfile cpc, which there is not; there are: cpx, old; it stays with profile old", ready(n).Message)
+	assert.Equal(t, "the node's label tranche.dev/profile names PartitionProfile cpc, which does not exist; existing profiles: cpx, old; it keeps profile old", ready(n).Message)
 	w.stays(n, "old")
 	assert.True(t, w.podThere("web"))
 
@@ -77,7 +77,7 @@ func TestAProfileThatDoesNotFitTheGPU(t *testing.T) {
 	assert.True(t, w.podThere("web"), "nothing was touched")
 	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "no profile 9g")
-	assert.Contains(t, ready(n).Message, "tried again when the profile, its policy, the GPUs or the plugin's settings change")
+	assert.Contains(t, ready(n).Message, "retried when the profile, its policy, the GPUs or the plugin's settings change")
 
 	for range 100 {
 		w.round("node-a")
@@ -102,7 +102,7 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "pod team/stuck ("+gpuA+") is ending, and finalizers keep it: example.com/never")
-	assert.Contains(t, ready(n).Message, "The node is as before, with profile old. It is tried again when they can leave")
+	assert.Contains(t, ready(n).Message, "The node is unchanged, with profile old. It is retried when they can be evicted")
 	assert.Equal(t, 1, w.writes["eviction *v1.Pod"], "it is not evicted twice")
 }
 
@@ -115,7 +115,7 @@ func TestABudgetThatForbidsEviction(t *testing.T) {
 	assert.True(t, w.podThere("web"))
 	assert.Equal(t, v1alpha1.ReasonDrainDeadline, ready(n).Reason)
 	assert.Contains(t, ready(n).Message, "The disruption budget web needs 1 healthy pods")
-	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning DrainDeadline: profile cpx could not be reached")
+	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning DrainDeadline: profile cpx could not be applied")
 
 	w.evict = nil
 	n = w.run("node-a", time.Hour, inProfile("cpx"))
@@ -149,7 +149,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonHardwareFailed, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "profile cpx could not be reached: modprobe -r amdgpu: device or resource busy. The node is as before, with profile old. Try 2 begins at")
+	assert.Contains(t, ready(n).Message, "profile cpx could not be applied: modprobe -r amdgpu: device or resource busy. The node is unchanged, with profile old. Attempt 2 starts at")
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 	assert.Contains(t, strings.Join(w.events.texts, "\n"), "node-a Warning HardwareFailed: Rolling back to profile old: modprobe")
 }
@@ -178,8 +178,8 @@ func TestWhatWasCannotBePutBack(t *testing.T) {
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
 	w.stays(n, "old")
 	assert.Equal(t, v1alpha1.ReasonRollbackFailed, ready(n).Reason)
-	assert.Contains(t, ready(n).Message, "EIO while Applying; and what was before (profile old) could not be put back: EIO while RollingBack")
-	assert.NotContains(t, ready(n).Message, "The node is as before")
+	assert.Contains(t, ready(n).Message, "EIO while Applying; and the rollback to profile old failed: EIO while RollingBack")
+	assert.NotContains(t, ready(n).Message, "The node is unchanged")
 }
 
 func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {

@@ -86,7 +86,7 @@ func (c *chaos) happensTo(name string) {
 		name string
 		do   func()
 	}{
-		{"another wish", func() { c.wants(name, c.pick("cpx", "spx", "")) }},
+		{"another profile", func() { c.wants(name, c.pick("cpx", "spx", "")) }},
 		{"all want the same", func() {
 			profile := c.pick("cpx", "spx")
 			for _, node := range slices.Sorted(maps.Keys(c.nodes)) {

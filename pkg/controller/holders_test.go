@@ -47,7 +47,7 @@ func TestPodsThatShareAClaimDoNotComeBack(t *testing.T) {
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Draining))
 	assert.True(t, n.Status.Switch.NodeTaint)
-	assert.Contains(t, ready(n).Message, "keeps new pods off the node, since the taints of devices would not keep all of them off")
+	assert.Contains(t, ready(n).Message, "taints the node, because device taints would not keep all new pods off")
 	w.round("node-a")
 	assert.True(t, hasNodeTaint(w.node("node-a")))
 	var first corev1.Pod

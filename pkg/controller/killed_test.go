@@ -32,7 +32,7 @@ func TestThePluginGoneMidSwitch(t *testing.T) {
 			n := w.run("node-a", time.Hour, is(v1alpha1.Failed))
 			w.clean("node-a")
 			assert.Contains(t, []string{v1alpha1.ReasonPluginSilent, v1alpha1.ReasonRollbackFailed, v1alpha1.ReasonDrainDeadline}, ready(n).Reason, ready(n).Message)
-			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is tried again when they can leave", false: "Try 2 begins at"}[state == v1alpha1.Draining])
+			assert.Contains(t, ready(n).Message, map[bool]string{true: "It is retried when they can be evicted", false: "Attempt 2 starts at"}[state == v1alpha1.Draining])
 			assert.Equal(t, metav1.ConditionFalse, ready(n).Status)
 
 			node.dead, node.wrong = false, false

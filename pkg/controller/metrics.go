@@ -56,9 +56,9 @@ var (
 	nodesDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodes,
 		"Nodes with GPUs by the state of their switch.", []string{"state"}, nil)
 	notReadyDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesNotReady,
-		"Nodes that do not follow their profile, by the reason of the condition Ready.", []string{"reason"}, nil)
+		"Nodes whose desired profile is not applied, by the reason of the condition Ready.", []string{"reason"}, nil)
 	notReadySinceDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodeNotReadySince,
-		"Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.",
+		"Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.",
 		[]string{"node", "reason"}, nil)
 	overdueDesc = prometheus.NewDesc(v1alpha1.MetricGPUNodesOverdue,
 		"Nodes whose switch has passed the deadline of its state.", nil, nil)

@@ -41,13 +41,13 @@ func TestMetricsOfNodes(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(&nodeCollector{w.r}), "who does not lead counts no nodes")
 	require.NoError(t, w.r.begin(t.Context()))
 	require.NoError(t, testutil.CollectAndCompare(&nodeCollector{w.r}, strings.NewReader(`
-# HELP tranche_gpu_node_not_ready_since_seconds Unix time since when a node does not follow its profile; absent if it does, or only waits for other nodes.
+# HELP tranche_gpu_node_not_ready_since_seconds Unix time since when the desired profile is not applied on a node; absent if it is, or if the node only waits for other nodes.
 # TYPE tranche_gpu_node_not_ready_since_seconds gauge
 tranche_gpu_node_not_ready_since_seconds{node="begins",reason="Switching"} `+unix(noon.Add(-time.Minute))+`
 tranche_gpu_node_not_ready_since_seconds{node="fails",reason="DrainDeadline"} `+unix(noon.Add(-2*time.Minute))+`
 tranche_gpu_node_not_ready_since_seconds{node="hangs",reason="Switching"} `+unix(noon.Add(-time.Hour))+`
 tranche_gpu_node_not_ready_since_seconds{node="waits again",reason="Switching"} `+unix(noon.Add(-5*time.Hour))+`
-# HELP tranche_gpu_nodes_not_ready Nodes that do not follow their profile, by the reason of the condition Ready.
+# HELP tranche_gpu_nodes_not_ready Nodes whose desired profile is not applied, by the reason of the condition Ready.
 # TYPE tranche_gpu_nodes_not_ready gauge
 tranche_gpu_nodes_not_ready{reason="DrainDeadline"} 1
 tranche_gpu_nodes_not_ready{reason="Switching"} 4

@@ -25,7 +25,7 @@ func TestLabelAndSpecThatDisagree(t *testing.T) {
 	w.stays(n, "old")
 	c := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled)
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
-	assert.Equal(t, "the node's label tranche.dev/profile=old holds; spec.profile cpx of the GPUNode does not, until the label is taken off", c.Message)
+	assert.Equal(t, "the node's label tranche.dev/profile=old has precedence over spec.profile cpx of the GPUNode; remove one of them", c.Message)
 
 	w.wants("node-a", "")
 	n = w.run("node-a", time.Minute, inProfile("cpx"))
@@ -81,7 +81,7 @@ func TestASwitchDisabledInTheMiddle(t *testing.T) {
 	n = w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	w.stays(n, "old")
 	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
-	assert.Equal(t, "spec.enabled is false, so the node keeps what is applied: it stays with profile old", ready(n).Message)
+	assert.Equal(t, "spec.enabled is false: it keeps profile old", ready(n).Message)
 }
 
 func TestAnotherOwner(t *testing.T) {
@@ -113,7 +113,7 @@ func TestANodeOfTheControlPlane(t *testing.T) {
 	w.run("node-a", time.Minute, is(v1alpha1.Idle))
 	n := w.gpuNode("node-a")
 	assert.Nil(t, n.Status.Applied)
-	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled).Message, "only the GPUNode's spec.profile counts")
+	assert.Contains(t, meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionOverruled).Message, "only spec.profile of the GPUNode counts")
 
 	n.Spec.Profile = "cpx"
 	require.NoError(t, w.api.Update(t.Context(), n))

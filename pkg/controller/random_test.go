@@ -35,7 +35,7 @@ func (c *chaos) happens() {
 		name string
 		do   func()
 	}{
-		{"another wish", func() { c.wants("node-a", c.pick("old", "cpx", "spx", "missing", "")) }},
+		{"another profile", func() { c.wants("node-a", c.pick("old", "cpx", "spx", "missing", "")) }},
 		{"the profile is changed", func() {
 			c.profile(c.pick("cpx", "spx"), func(p *v1alpha1.PartitionProfile) {
 				p.Spec.Rules[0].AMD.MemoryPartition = c.pick("NPS1", "NPS2", "NPS4")

@@ -117,7 +117,7 @@ func TestANodeIsRebootedOnce(t *testing.T) {
 	}
 	w.wants("node-a", "cpx")
 	n := w.run("node-a", time.Minute, is(v1alpha1.Failed))
-	assert.Contains(t, ready(n).Message, "is not rebooted again by itself")
+	assert.Contains(t, ready(n).Message, "is not rebooted again automatically")
 	for range 12 * 60 {
 		w.round("node-a")
 		w.clock.Step(time.Minute)

@@ -37,7 +37,7 @@ func TestASwitch(t *testing.T) {
 	w.clean("node-a")
 	assert.False(t, w.podThere("web"))
 	assert.True(t, w.podThere("other"), "only the GPU that changes is disturbed")
-	assert.Equal(t, "profile cpx is followed, as the node's label tranche.dev/profile names it", ready(n).Message)
+	assert.Equal(t, "profile cpx is applied, as set by the node's label tranche.dev/profile", ready(n).Message)
 	assert.Equal(t, metav1.ConditionTrue, ready(n).Status)
 	require.Len(t, n.Status.History, 1)
 	h := n.Status.History[0]
@@ -264,8 +264,8 @@ func TestConditionsSpeakToPeople(t *testing.T) {
 	n := w.run("node-a", time.Minute, func(n *v1alpha1.GPUNode) bool {
 		return n.Status.State == v1alpha1.Draining && strings.Contains(ready(n).Message, "budget")
 	})
-	assert.Equal(t, "asks pods to leave "+gpuA+": pod team/web ("+gpuA+"-mig-1g-10gb-0) is not evicted: "+
+	assert.Equal(t, "evicts pods from "+gpuA+": pod team/web ("+gpuA+"-mig-1g-10gb-0) is not evicted: "+
 		"The disruption budget web needs 1 healthy pods and has 1 currently; "+
-		"until 12:10:05 UTC at the latest, then it is given up and everything stays as it is",
+		"until 12:10:05 UTC at the latest, then it is canceled and nothing changes",
 		meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionSwitching).Message)
 }

@@ -63,7 +63,7 @@ func (p *plugin) readDesired(ctx context.Context) {
 		Undecided: !p.desired.read || p.follow.undecided(),
 		Current:   p.sharing.lookUp,
 	}
-	sources.Applied, sources.Shapes = p.profile.AppliedShapes()
+	sources.Applied, sources.Layouts = p.profile.AppliedLayouts()
 	gpus, err := sources.Desired(p.roster.All())
 	text := ""
 	if err != nil {

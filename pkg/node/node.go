@@ -216,7 +216,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		Node: p.NodeName, Client: p.client, GPUs: p.gpus, Events: p.events, Metrics: p.metrics,
 		IsUpgrading: p.isUpgrading, Unknown: func() bool { return p.drivers.Problem() != nil },
 		LegacyResources: p.LegacyResources, Legacy: p.legacy,
-		Shape: p.profile.Shape, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
+		Layout: p.profile.Layout, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
 		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	})
 	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {

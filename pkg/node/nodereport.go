@@ -123,7 +123,7 @@ func (f *follower) partitionsOf(c *inventory.GPU) []string {
 			names = append(names, base.Name())
 		}
 	}
-	for _, p := range f.profile.Shape(c.PCIAddress).Layout {
+	for _, p := range f.profile.Layout(c.PCIAddress).Static {
 		names = append(names, p.Name())
 	}
 	for _, p := range f.publisher.ForeignOn(c.PCIAddress) {
@@ -168,9 +168,9 @@ func (f *follower) pendingOf(c *inventory.GPU) []string {
 	case f.profile.Behind(c.PCIAddress):
 		pending = append(pending, "it does not follow the profile yet")
 	}
-	shape := f.profile.Shape(c.PCIAddress)
+	layout := f.profile.Layout(c.PCIAddress)
 	for _, name := range f.heldOf(c) {
-		if p, ok := c.Placement(name); ok && !shape.Offers(p) {
+		if p, ok := c.Placement(name); ok && !layout.Offers(p) {
 			pending = append(pending, name+" is not offered any more when it is released")
 		}
 	}

@@ -50,9 +50,9 @@ func (p *plugin) shape(found []gpu.GPU) {
 	held := p.heldPlacements()
 	for i := range found {
 		g := &found[i]
-		shape := p.profile.Shape(g.PCIAddress)
+		layout := p.profile.Layout(g.PCIAddress)
 		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(q gpu.Placement) bool {
-			return !shape.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool { return h.Base().Name() == q.Name() })
+			return !layout.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool { return h.Base().Name() == q.Name() })
 		})
 	}
 }
@@ -65,9 +65,9 @@ func (p *plugin) preparable() []gpu.GPU {
 	held := p.heldPlacements()
 	for i := range gpus {
 		g := &gpus[i]
-		shape := p.profile.Shape(g.PCIAddress)
+		layout := p.profile.Layout(g.PCIAddress)
 		g.Placements = slices.DeleteFunc(slices.Clone(g.Placements), func(q gpu.Placement) bool {
-			return !shape.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool {
+			return !layout.Offers(q) && !slices.ContainsFunc(held[g.PCIAddress], func(h gpu.Placement) bool {
 				return h.Name() == q.Name() || h.Base().Name() == q.Name()
 			})
 		})

@@ -74,15 +74,15 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, shapesBudget)
 	defer cancel()
-	shapes, err := f.profile.Shapes(ctx, sw.To, of)
+	layouts, err := f.profile.Layouts(ctx, sw.To, of)
 	if err != nil {
 		klog.FromContext(ctx).Info("It is not known which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
 		f.order.GPUs = append(f.order.GPUs, sw.Shrinking...)
 		return
 	}
-	f.order.Offers = map[string]profile.Shape{}
+	f.order.Offers = map[string]profile.Layout{}
 	for name, address := range byName {
-		f.order.Offers[name] = shapes[address]
+		f.order.Offers[name] = layouts[address]
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Changes is the plan as the controller needs it.
+// Changes returns the plan as the controller reads it.
 func (plan Plan) Changes() []v1alpha1.GPUChange {
 	changes := make([]v1alpha1.GPUChange, len(plan.GPUs))
 	for i, c := range plan.GPUs {
@@ -17,7 +17,7 @@ func (plan Plan) Changes() []v1alpha1.GPUChange {
 	return changes
 }
 
-// what says for people what changes: "removal of 3g.40gb x 2, partitions 1g.10gb x 7".
+// what describes the changes: "removal of 3g.40gb x 2, partitions 1g.10gb x 7".
 func (c GPUPlan) what() string {
 	var texts []string
 	var made, removed []gpu.Placement
@@ -47,7 +47,7 @@ func (c GPUPlan) what() string {
 	return strings.Join(texts, ", ")
 }
 
-// count says how many placements there are of each profile, in their order.
+// count counts the placements of each profile, in their order.
 func count(placements []gpu.Placement) string {
 	var order []string
 	n := map[string]int{}

@@ -9,51 +9,51 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// choose says what a wish comes to on the GPUs of the node, of which some were seen.
-// What it came to before, where that is known, still holds: partitions keep their
-// places, and a GPU that is gone changes nothing for the others.
-func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []GPU) (followed, error) {
+// choose resolves a profile on the GPUs of the node; seen are those that answered. If it
+// was resolved before, those layouts still hold: partitions keep their positions, and a
+// removed GPU changes nothing for the others.
+func (n *Node) choose(to v1alpha1.ProfileSnapshot, seen []GPU) (resolvedProfile, error) {
 	before := n.before(to)
 	gpus := n.GPUs()
 	resolved, err := n.resolve(to, gpus, seen)
-	if err != nil && before.Shapes == nil {
-		return followed{}, err
+	if err != nil && before.Layouts == nil {
+		return resolvedProfile{}, err
 	}
-	wanted := followed{Wish: to, Shapes: map[string]profile.Shape{}, Vendors: vendorsOf(seen)}
+	desired := resolvedProfile{Snapshot: to, Layouts: map[string]profile.Layout{}, Vendors: vendorsOf(seen)}
 	for i := range gpus {
 		address := gpus[i].PCIAddress
-		shape, known := before.Shapes[address]
-		if !known || !canHave(&gpus[i], shape) {
-			shape = resolved[address].Shape
+		layout, known := before.Layouts[address]
+		if !known || !canHave(&gpus[i], layout) {
+			layout = resolved[address].Layout
 		}
-		wanted.Shapes[address] = shape
+		desired.Layouts[address] = layout
 	}
-	return wanted, nil
+	return desired, nil
 }
 
-// before is what a wish came to the last time; it has no shapes if it is new.
-func (n *Node) before(to v1alpha1.ProfileSnapshot) followed {
-	in := n.intent()
+// before returns the last result for a profile; it has no layouts if the profile is new.
+func (n *Node) before(to v1alpha1.ProfileSnapshot) resolvedProfile {
+	in := n.journal()
 	switch {
-	case in.Applying != nil && in.Applying.Wish.Hash == to.Hash:
+	case in.Applying != nil && in.Applying.Snapshot.Hash == to.Hash:
 		return *in.Applying
-	case in.Applied.Wish.Hash == to.Hash:
+	case in.Applied.Snapshot.Hash == to.Hash:
 		return in.Applied
-	case n.planned.Wish.Hash == to.Hash:
+	case n.planned.Snapshot.Hash == to.Hash:
 		return n.planned
 	}
-	return followed{}
+	return resolvedProfile{}
 }
 
-// canHave tells whether a shape can be of the GPU, which may have taken the place of
-// another one.
-func canHave(g *gpu.GPU, shape profile.Shape) bool {
+// canHave tells whether a GPU can have a layout: it may have replaced another GPU in its
+// slot.
+func canHave(g *gpu.GPU, layout profile.Layout) bool {
 	if len(g.Modes) > 0 {
-		return shape.Cut == profile.CutDynamic && !shape.Named
+		return layout.Cut == profile.CutDynamic && !layout.Named
 	}
 	cut := g.WithMIG(gpu.MIGOn)
-	isWhole := shape.Compute == "" || ofMode(gpu.Placement{Profile: shape.Compute}, "spx")
-	return isWhole && shape.Memory == "" && !slices.ContainsFunc(shape.Layout, func(p gpu.Placement) bool {
+	isWhole := layout.Compute == "" || ofMode(gpu.Placement{Profile: layout.Compute}, "spx")
+	return isWhole && layout.Memory == "" && !slices.ContainsFunc(layout.Static, func(p gpu.Placement) bool {
 		_, ok := cut.Placement(p.Name())
 		return !ok
 	})
@@ -68,10 +68,10 @@ func vendorsOf(gpus []GPU) []gpu.Vendor {
 	return slices.Compact(all)
 }
 
-// allThere refuses to go on with what was begun while all GPUs of a vendor are gone:
-// its driver was taken out for the memory mode, or does not answer yet.
+// allThere returns an error if a change has begun and all GPUs of a vendor are missing:
+// its driver was unloaded for the memory mode, or does not answer yet.
 func (n *Node) allThere(seen []GPU) error {
-	applying := n.intent().Applying
+	applying := n.journal().Applying
 	if applying == nil {
 		return nil
 	}
@@ -85,8 +85,8 @@ func (n *Node) allThere(seen []GPU) error {
 	return join(errs...)
 }
 
-// resolve says what a wish comes to on GPUs. As many partitions as possible stay where
-// they are, those that claims hold above all.
+// resolve returns the desired state of GPUs by a profile. As many partitions as possible
+// keep their positions, first of all those that claims hold.
 func (n *Node) resolve(to v1alpha1.ProfileSnapshot, gpus []gpu.GPU, seen []GPU) (map[string]profile.Desired, error) {
 	live, held := map[string][]gpu.Partition{}, map[string][]gpu.Partition{}
 	for i := range seen {
@@ -117,11 +117,11 @@ func (c *GPU) holds(q gpu.Partition) bool {
 	return slices.ContainsFunc(c.Held, func(h Holder) bool { return q.Is(h.Placement) })
 }
 
-// kept is how many of the partitions have a place in the GPU's layout.
+// kept counts the partitions that the GPU's layout keeps.
 func kept(parts []gpu.Partition, g profile.Desired) int {
 	n := 0
 	for _, q := range parts {
-		if slices.ContainsFunc(g.Shape.Layout, q.Is) {
+		if slices.ContainsFunc(g.Layout.Static, q.Is) {
 			n++
 		}
 	}

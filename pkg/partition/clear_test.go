@@ -21,7 +21,7 @@ func TestClear(t *testing.T) {
 	require.NoError(t, n.Clear(t.Context()), "there is nothing yet")
 	assert.NoFileExists(t, p.file)
 
-	p.follow(n, p.profile("cut", map[string]profile.Shape{
+	p.follow(n, p.profile("cut", map[string]profile.Layout{
 		hopper: static(ones(hopper, 0, 6)...), other: static(ones(other, 0, 1, 2)...), ampere: static(ones(ampere, 3)...), mi300: {Compute: "QPX", Memory: "NPS4"},
 	}))
 	p.hardware.gpu(hopper).live = append(p.hardware.gpu(hopper).live, partitionAt(ones(hopper, 3)[0]))
@@ -55,14 +55,14 @@ func TestClearAfterAFailure(t *testing.T) {
 	p := newPlace(t, hopper, ampere, mi300)
 	p.hardware.gpu(ampere).resets = true
 	n := p.start()
-	p.follow(n, p.profile("from", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}))
+	p.follow(n, p.profile("from", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
 	p.hardware.before = func(call string) error {
 		if call == "create "+ones(hopper, 6)[0].Name() {
 			return errScripted
 		}
 		return nil
 	}
-	to := p.profile("to", map[string]profile.Shape{hopper: static(ones(hopper, 5, 6)...), ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
+	to := p.profile("to", map[string]profile.Layout{hopper: static(ones(hopper, 5, 6)...), ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), to, false).Phase)
 	before := p.hardware.state()
 	require.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5", "gpu-0000-03-00-0 on 1g.10gb_0", "gpu-0000-81-00-0 QPX NPS4"}, before)
@@ -76,7 +76,7 @@ func TestClearAfterAFailure(t *testing.T) {
 func TestClearThatFails(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	n := p.start()
-	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)}))
+	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)}))
 	p.hardware.onModes = func(gpuID string) error {
 		if gpuID == hopper {
 			return errScripted
@@ -99,7 +99,7 @@ func TestCrashDuringClear(t *testing.T) {
 	for i := 0; died; i++ {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			p := newPlace(t, hopper, other)
-			p.follow(p.start(), p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...), other: static(ones(other, 0)...)}))
+			p.follow(p.start(), p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0, 6)...), other: static(ones(other, 0)...)}))
 			died = p.killed(i, func(n *Node) { _ = n.Clear(t.Context()) })
 			n := p.start()
 			require.NoError(t, n.Clear(t.Context()))

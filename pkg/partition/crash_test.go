@@ -61,8 +61,8 @@ func (p *place) killed(n int, f func(*Node)) bool {
 // back, and whatever is on the GPUs meanwhile is known to be ours.
 func TestCrashDuringApply(t *testing.T) {
 	addresses := []string{hopper, other, ampere, mi300, mi300b}
-	from := map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...), other: off, mi300: {Compute: "DPX"}}
-	target := map[string]profile.Shape{
+	from := map[string]profile.Layout{hopper: static(ones(hopper, 0, 6)...), other: off, mi300: {Compute: "DPX"}}
+	target := map[string]profile.Layout{
 		hopper: static(ones(hopper, 0, 1)...), other: static(three(other, 0), three(other, 4)),
 		ampere: static(ones(ampere, 3)...), mi300: {Compute: "QPX", Memory: "NPS4"},
 	}
@@ -73,7 +73,7 @@ func TestCrashDuringApply(t *testing.T) {
 				p := newPlace(t, addresses...)
 				p.hardware.gpu(ampere).resets = true
 				first, second := p.profile("first", from), p.profile("second", target)
-				third := p.profile("third", map[string]profile.Shape{hopper: off, other: static(ones(other, 2)...)})
+				third := p.profile("third", map[string]profile.Layout{hopper: off, other: static(ones(other, 2)...)})
 				p.follow(p.start(), first)
 				p.claims.hold("kept", ones(hopper, 0)...)
 				before := p.hardware.state()
@@ -114,8 +114,8 @@ func TestCrashDuringApply(t *testing.T) {
 
 // The driver dies while it goes back, and while it restores.
 func TestCrashDuringRollBackAndRestore(t *testing.T) {
-	from := map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...), mi300: {Compute: "DPX"}}
-	target := map[string]profile.Shape{hopper: static(ones(hopper, 1)...), mi300: {Compute: "QPX", Memory: "NPS4"}}
+	from := map[string]profile.Layout{hopper: static(ones(hopper, 0, 6)...), mi300: {Compute: "DPX"}}
+	target := map[string]profile.Layout{hopper: static(ones(hopper, 1)...), mi300: {Compute: "QPX", Memory: "NPS4"}}
 	died := true
 	for n := 0; died; n++ {
 		p := newPlace(t, hopper, mi300)

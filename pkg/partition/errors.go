@@ -11,20 +11,20 @@ import (
 )
 
 var (
-	// errForeign is that partitions are in the way that somebody else made.
-	errForeign = errors.New("was not made by Tranche")
-	// errUnfit is that GPUs cannot be what is wanted.
+	// errForeign: foreign partitions are in the way.
+	errForeign = errors.New("was not created by Tranche")
+	// errUnfit: GPUs cannot have the desired layout.
 	errUnfit = errors.New("the profile does not fit")
 )
 
-// unfit is an error by which errUnfit is found and that says only what is wrong.
+// unfit is an errUnfit with a text of its own.
 type unfit string
 
 func (u unfit) Error() string { return string(u) }
 
 func (u unfit) Is(target error) bool { return target == errUnfit }
 
-// gpuError is an error of GPUs, by PCI address. What it says names them where that helps.
+// gpuError is an error that concerns GPUs, by PCI address.
 type gpuError struct {
 	error
 	gpus []string
@@ -32,11 +32,11 @@ type gpuError struct {
 
 func (e *gpuError) Unwrap() error { return e.error }
 
-// about has the errors that were joined into one, and that name no GPU yet, name these.
+// about assigns GPUs to those of the joined errors that concern none yet.
 func about(err error, gpus ...string) error {
 	all := slices.Clone(each(err))
 	for i, e := range all {
-		// One that was given a text of its own since is about all of them.
+		// A wrapped one concerns all of them.
 		if _, named := e.(*gpuError); !named { //nolint:errorlint // see above
 			all[i] = &gpuError{e, gpus}
 		}
@@ -44,7 +44,7 @@ func about(err error, gpus ...string) error {
 	return join(all...)
 }
 
-// OfGPU lists what an error of this package says of a GPU.
+// OfGPU returns those of the joined errors of this package that concern a GPU.
 func OfGPU(err error, pciAddress string) (of []error) {
 	for _, e := range each(err) {
 		if named := (*gpuError)(nil); errors.As(e, &named) && slices.Contains(named.gpus, pciAddress) {
@@ -67,8 +67,7 @@ func (s several) Error() string {
 
 func (s several) Unwrap() []error { return s }
 
-// join makes one error of those that are not nil, each of which can still be told from
-// the others. What is said twice is told once.
+// join joins errors that are not nil, without duplicates. each takes them apart again.
 func join(errs ...error) error {
 	var all several
 	for _, err := range errs {
@@ -86,7 +85,7 @@ func join(errs ...error) error {
 	return all
 }
 
-// both is an error that was told of some GPUs and is told of others, too.
+// both merges two errors of the same text that concern different GPUs.
 func both(known, again error) error {
 	a, named := known.(*gpuError) //nolint:errorlint // an error around it is another one
 	b, other := again.(*gpuError) //nolint:errorlint // the same
@@ -96,19 +95,19 @@ func both(known, again error) error {
 	return &gpuError{a.error, slices.Concat(a.gpus, b.gpus)}
 }
 
-// each lists the errors that were joined into one.
+// each returns the joined errors.
 func each(err error) several {
 	if err == nil {
 		return nil
 	}
-	// One that was given a text of its own since is one.
+	// A wrapped one is a single error.
 	if all, ok := err.(several); ok { //nolint:errorlint // see above
 		return all
 	}
 	return several{err}
 }
 
-// failed is the answer to a wish that could not be applied, or not be planned.
+// failed returns the result of a profile that could not be planned or applied.
 func failed(err error) v1alpha1.Task {
 	task := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Message: oneLine(err)}
 	some := func(target error) bool {
@@ -125,7 +124,7 @@ func failed(err error) v1alpha1.Task {
 	case some(errForeign):
 		task.Reason = v1alpha1.ReasonForeignPartition
 	case some(gpu.ErrInUse):
-		// Who is in the way leaves first; then a reset is asked for again.
+		// The holder must leave first; the reset is requested again afterwards.
 		task.Reason = v1alpha1.ReasonInUse
 	default:
 		task.Phase, task.Reason = v1alpha1.TaskRebootRequired, v1alpha1.ReasonNeedsReset
@@ -133,21 +132,21 @@ func failed(err error) v1alpha1.Task {
 	return task
 }
 
-// refusal says why a plan must not be carried out.
+// refusal says why a plan must not be performed.
 func (n *Node) refusal(plan Plan) error {
 	var errs []error
 	for _, r := range plan.Refused {
 		errs = append(errs, about(unfit(r.Why), r.GPU))
 	}
 	if step := memoryStep(plan); step != nil && !n.MemoryModes {
-		err := unfit(fmt.Sprintf("%s: the driver would have to be loaded anew for it, which amd.memoryModes=true in the chart's values lets the plugin do", step))
+		err := unfit(fmt.Sprintf("%s: this needs a driver reload, which the chart's value amd.memoryModes=true allows", step))
 		errs = append(errs, about(err, plan.withMemoryStep()...))
 	}
 	for _, p := range plan.Foreign {
-		how := "; whoever made it must remove it"
+		how := "; remove it with the tool that created it"
 		if n.RemovalCommand != nil {
 			if command := n.RemovalCommand(p); command != "" {
-				how = "; to free it, run on the node: " + command
+				how = "; to remove it, run on the node: " + command
 			}
 		}
 		errs = append(errs, about(fmt.Errorf("partition %s (%s) is in the way and %w%s", p.Name(), p.ID, errForeign, how), p.GPU))
@@ -155,7 +154,7 @@ func (n *Node) refusal(plan Plan) error {
 	return join(errs...)
 }
 
-// inTheWay names those who hold what has to change.
+// inTheWay names the claims that hold devices that have to change.
 func inTheWay(plan Plan) error {
 	var errs []error
 	for _, c := range plan.GPUs {
@@ -166,8 +165,8 @@ func inTheWay(plan Plan) error {
 	return join(errs...)
 }
 
-// lostInTheWay names those who hold something of GPUs that do not answer, and that a
-// load of their driver would take down with the others.
+// lostInTheWay names the claims that hold devices of GPUs that do not answer, if their
+// driver is to be reloaded.
 func (n *Node) lostInTheWay(plan Plan) error {
 	step := memoryStep(plan)
 	if step == nil || n.Lost == nil {
@@ -194,12 +193,12 @@ func byClaims(holders []Holder) string {
 	return strings.Join(texts, ", ")
 }
 
-// leftOver says what is still to be done.
+// leftOver describes what remains to be done.
 func leftOver(plan Plan) string {
 	var texts []string
 	for _, c := range plan.GPUs {
 		for _, s := range c.Steps {
-			texts = append(texts, "it is still to do: "+s.String())
+			texts = append(texts, "remaining step: "+s.String())
 		}
 		for _, h := range c.InTheWay {
 			texts = append(texts, fmt.Sprintf("claim %s holds %s", h.Claim, h.Device))

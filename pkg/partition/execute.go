@@ -16,37 +16,36 @@ import (
 )
 
 const (
-	// lookBudget is how long one GPU may take to tell how it is.
+	// lookBudget limits the reading of one GPU's state.
 	lookBudget = 30 * time.Second
-	// stepBudget is how long one step may take. A reset of a GPU takes seconds.
+	// stepBudget limits one step. A reset of a GPU takes seconds.
 	stepBudget = 2 * time.Minute
-	// memoryBudget is how long the load of a driver may take: eight GPUs are reset
-	// one by one.
+	// memoryBudget limits the load of a driver, which resets eight GPUs one by one.
 	memoryBudget = 15 * time.Minute
 )
 
-// Apply changes the GPUs so that a wish is followed, and says what came of it. It can
-// be called again after a kill at any point, and after a failure: it finishes what is
-// left. A GPU of which a holder is in the way is not touched. What failed is not
-// taken back: the caller says what to go back to, by applying that.
+// Apply applies a profile and returns the result. It can be called again after a kill at
+// any point, and after a failure, to complete the rest. It does not change a GPU whose
+// holders are in the way. It does not undo a failed change: the caller applies the previous
+// profile for that.
 //
-// With allowReboot the mode of a GPU that needs a reset stays pending; the answer is
-// RebootRequired with or without it. The caller fills in whom it answers.
+// With allowReboot, the mode of a GPU that needs a reset stays pending; the result is
+// RebootRequired either way. The caller fills in which switch it answers.
 func (n *Node) Apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	return n.apply(ctx, to, allowReboot, n.isBack(to))
 }
 
-// RollBack is Apply of the wish that was followed before the one that was applied
-// last, whether that came to an end or not. What the wish leaves as it is (AMD's
-// memory mode, Ampere's MIG mode) is put back to what it was. A GPU that does not
-// answer, or is in use, does not keep the others from it.
+// RollBack applies the previous profile again, whether the last one was completely applied
+// or not. Modes that the previous profile does not set (AMD's memory mode, Ampere's MIG
+// mode) return to what they were. A GPU that does not answer, or is in use, does not block
+// the others.
 func (n *Node) RollBack(ctx context.Context, to v1alpha1.ProfileSnapshot, allowReboot bool) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	if in := n.intent(); in.Applying == nil && in.Last != nil && in.Last.Wish.Hash == to.Hash {
-		if err := n.update(intent.reopen); err != nil {
+	if in := n.journal(); in.Applying == nil && in.Previous != nil && in.Previous.Snapshot.Hash == to.Hash {
+		if err := n.update(journal.reopen); err != nil {
 			return failed(err)
 		}
 	}
@@ -57,7 +56,7 @@ func (n *Node) apply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowRebo
 	if err := n.tryApply(ctx, to, allowReboot, back); err != nil {
 		return failed(err)
 	}
-	klog.FromContext(ctx).Info("The GPUs follow a profile", "profile", to.Profile, "hash", to.Hash)
+	klog.FromContext(ctx).Info("Applied a profile", "profile", to.Profile, "hash", to.Hash)
 	return v1alpha1.Task{Phase: v1alpha1.TaskDone}
 }
 
@@ -67,39 +66,39 @@ func (n *Node) tryApply(ctx context.Context, to v1alpha1.ProfileSnapshot, allowR
 	if silent != nil && !back {
 		return silent
 	}
-	wanted, err := n.choose(to, seen)
+	desired, err := n.choose(to, seen)
 	if err != nil {
 		return unfit(err.Error())
 	}
-	plan, err := n.sure(ctx, seen, wanted)
+	plan, err := n.confirmedPlan(ctx, seen, desired)
 	if err != nil {
 		return err
 	}
 	refusal := n.refusal(plan)
-	// On the way back one GPU must not keep the others from it.
+	// In a rollback, one GPU must not block the others.
 	if err := join(refusal, inTheWay(plan), n.lostInTheWay(plan)); err != nil && !back {
 		return err
 	}
-	if err := n.begin(wanted, seen); err != nil {
+	if err := n.begin(desired, seen); err != nil {
 		return err
 	}
-	if err := join(silent, refusal, n.applyAll(ctx, group{wanted: wanted, leavePending: allowReboot}, seen)); err != nil {
+	if err := join(silent, refusal, n.applyAll(ctx, group{desired: desired, leavePending: allowReboot}, seen)); err != nil {
 		return err
 	}
 	if err := n.at("commit"); err != nil {
 		return err
 	}
-	return n.update(func(in intent) intent { return in.finish(wanted, seen) })
+	return n.update(func(in journal) journal { return in.finish(desired, seen) })
 }
 
-// isBack tells whether the wish is the one that was followed before.
+// isBack tells whether a profile is the one that was applied before an unfinished change.
 func (n *Node) isBack(to v1alpha1.ProfileSnapshot) bool {
-	in := n.intent()
-	return in.Applying != nil && in.Applied.Wish.Hash == to.Hash
+	in := n.journal()
+	return in.Applying != nil && in.Applied.Snapshot.Hash == to.Hash
 }
 
-// begin writes down what is about to be done.
-func (n *Node) begin(wanted followed, seen []GPU) error {
+// begin records in the journal what is about to change.
+func (n *Node) begin(desired resolvedProfile, seen []GPU) error {
 	if err := n.at("begin"); err != nil {
 		return err
 	}
@@ -107,11 +106,11 @@ func (n *Node) begin(wanted followed, seen []GPU) error {
 	for i := range seen {
 		now[seen[i].PCIAddress] = seen[i].Modes
 	}
-	return n.update(func(in intent) intent { return in.begin(wanted, now) })
+	return n.update(func(in journal) journal { return in.begin(desired, now) })
 }
 
-// applyAll brings all GPUs to their shapes, as g says, all at once. The error has those
-// of all GPUs.
+// applyAll applies the layouts of all GPUs in parallel, as g says. The error joins those of
+// all GPUs.
 func (n *Node) applyAll(ctx context.Context, g group, seen []GPU) error {
 	groups := n.groups(seen)
 	errs := make([]error, len(groups))
@@ -127,10 +126,9 @@ func (n *Node) applyAll(ctx context.Context, g group, seen []GPU) error {
 	return join(errs...)
 }
 
-// groups are the GPUs of which anything is to be changed, those that change together
-// in one group.
+// groups returns the GPUs that have to change. Those that change together are one group.
 func (n *Node) groups(seen []GPU) [][]gpu.GPU {
-	shapes := n.intent().Shapes
+	layouts := n.journal().Layouts
 	plan := NewPlan(seen)
 	var groups [][]gpu.GPU
 	var together []gpu.GPU
@@ -140,7 +138,7 @@ func (n *Node) groups(seen []GPU) [][]gpu.GPU {
 		switch {
 		case at >= 0 && plan.GPUs[at].Steps != nil && plan.GPUs[at].Steps[0].Op == OpMemory:
 			together = append(together, c.GPU)
-		case at >= 0, !sameShape(shapes[c.PCIAddress], c.To):
+		case at >= 0, !sameLayout(layouts[c.PCIAddress], c.To):
 			groups = append(groups, []gpu.GPU{c.GPU})
 		}
 	}
@@ -150,26 +148,26 @@ func (n *Node) groups(seen []GPU) [][]gpu.GPU {
 	return groups
 }
 
-// sameShape tells whether two shapes are the same for claims: what is static decides
-// over their release.
-func sameShape(a, b profile.Shape) bool {
-	return a.Cut == b.Cut && slices.EqualFunc(a.Layout, b.Layout, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })
+// sameLayout tells whether two layouts have the same static partitions, which claims do
+// not remove when they are released.
+func sameLayout(a, b profile.Layout) bool {
+	return a.Cut == b.Cut && slices.EqualFunc(a.Static, b.Static, func(p, q gpu.Placement) bool { return p.Name() == q.Name() })
 }
 
-// group is GPUs that are changed under one lock.
+// group is a set of GPUs that change under one lock.
 type group struct {
 	*Node
-	gpus   []gpu.GPU
-	wanted followed
-	// leavePending leaves modes pending that need a reset.
+	gpus    []gpu.GPU
+	desired resolvedProfile
+	// leavePending: modes that need a reset stay pending.
 	leavePending bool
-	// keepMemory leaves the memory mode as it is, whatever is wanted.
+	// keepMemory: the memory mode does not change, whatever the layout says.
 	keepMemory bool
 }
 
-// aim sets the shapes that the group's GPUs are to have.
-func (g *group) aim(gpus []GPU) {
-	aim(gpus, g.wanted.Shapes)
+// setDesired sets the desired layouts of the group's GPUs.
+func (g *group) setDesired(gpus []GPU) {
+	setDesired(gpus, g.desired.Layouts)
 	if g.keepMemory {
 		ignoreMemory(gpus)
 	}
@@ -181,10 +179,10 @@ func ignoreMemory(gpus []GPU) {
 	}
 }
 
-// change brings the GPUs to their shapes while no claim comes or goes.
+// change applies the layouts of the GPUs while no claim is prepared or released.
 func (g *group) change(ctx context.Context) error {
-	why := "is being changed to profile " + g.wanted.Wish.Profile
-	if g.wanted.Wish.Profile == "" {
+	why := "is being changed to profile " + g.desired.Snapshot.Profile
+	if g.desired.Snapshot.Profile == "" {
 		why = "is being changed to what it is without a profile"
 	}
 	return g.Claims.Exclusive(ctx, addresses(g.gpus), why, func(held []ledger.Record) error {
@@ -200,31 +198,31 @@ func (g *group) change(ctx context.Context) error {
 				return err
 			}
 			if step := memoryStep(plan); step != nil {
-				return fmt.Errorf("%s: the driver was loaded anew, but the GPUs do not show it: %w", step, gpu.ErrModeLost)
+				return fmt.Errorf("%s: the driver was reloaded, but the GPUs are not in the mode: %w", step, gpu.ErrModeLost)
 			}
 		}
 		return g.changeEach(ctx, plan, held)
 	})
 }
 
-// plan looks at the GPUs once nobody else can change them.
+// plan plans under the lock of the GPUs.
 func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
 	seen, err := g.lookAll(ctx, g.gpus, held)
 	if err != nil {
 		return Plan{}, err
 	}
-	g.aim(seen)
+	g.setDesired(seen)
 	plan := NewPlan(seen)
 	if err := join(g.refusal(plan), inTheWay(plan), g.lostInTheWay(plan)); err != nil {
 		return Plan{}, err
 	}
 	if step := memoryStep(plan); step != nil && len(g.gpus) < g.ofVendor(step.Vendor) {
-		return Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; this is tried again", step, gpu.GPUName(step.GPU))
+		return Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.GPUName(step.GPU))
 	}
 	return plan, nil
 }
 
-// ofVendor is how many GPUs of a vendor there are.
+// ofVendor counts the GPUs of a vendor.
 func (n *Node) ofVendor(v gpu.Vendor) int {
 	count := 0
 	for _, c := range n.present() {
@@ -235,7 +233,7 @@ func (n *Node) ofVendor(v gpu.Vendor) int {
 	return count
 }
 
-// memoryStep is the step that changes the memory mode, nil if there is none.
+// memoryStep returns the step that changes the memory mode, nil if there is none.
 func memoryStep(plan Plan) *Step {
 	for _, c := range plan.GPUs {
 		if len(c.Steps) > 0 && c.Steps[0].Op == OpMemory {
@@ -245,7 +243,7 @@ func memoryStep(plan Plan) *Step {
 	return nil
 }
 
-// withMemoryStep are the PCI addresses of the GPUs whose memory mode changes.
+// withMemoryStep returns the PCI addresses of the GPUs whose memory mode changes.
 func (p Plan) withMemoryStep() []string {
 	var gpus []string
 	for _, c := range p.GPUs {
@@ -256,7 +254,7 @@ func (p Plan) withMemoryStep() []string {
 	return gpus
 }
 
-// changeEach takes the steps of each GPU, all GPUs at once.
+// changeEach performs the steps of all GPUs in parallel.
 func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record) error {
 	errs := make([]error, len(g.gpus))
 	var wg sync.WaitGroup
@@ -275,8 +273,7 @@ func (g *group) changeEach(ctx context.Context, plan Plan, held []ledger.Record)
 	return join(errs...)
 }
 
-// changeOne takes the steps of one GPU, reads back what became of it, and writes it
-// down.
+// changeOne performs the steps of one GPU, reads the GPU back, and records the result.
 func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []Step, held []ledger.Record) error {
 	for _, s := range steps {
 		if err := g.take(ctx, s); err != nil {
@@ -290,29 +287,29 @@ func (g *group) changeOne(ctx context.Context, changed gpu.GPU, steps []Step, he
 	if err != nil {
 		return err
 	}
-	g.aim(now)
+	g.setDesired(now)
 	if left := NewPlan(now); len(left.GPUs)+len(left.Refused)+len(left.Foreign) > 0 {
-		return fmt.Errorf("GPU %s was changed without an error, but is not as it should be: %s", changed.Name(), leftOver(left))
+		return fmt.Errorf("GPU %s was changed without an error, but does not have the desired layout: %s", changed.Name(), leftOver(left))
 	}
 	if err := g.at("done " + changed.Name()); err != nil {
 		return err
 	}
-	return g.update(func(in intent) intent { return in.done(changed.PCIAddress, g.wanted.Shapes[changed.PCIAddress]) })
+	return g.update(func(in journal) journal { return in.done(changed.PCIAddress, g.desired.Layouts[changed.PCIAddress]) })
 }
 
-// take takes one step, which is written down first.
+// take records one step in the journal, then performs it.
 func (g *group) take(ctx context.Context, s Step) error {
 	if err := g.at(s.String()); err != nil {
 		return err
 	}
-	if err := g.update(func(in intent) intent { in.Step = s.String(); return in }); err != nil {
+	if err := g.update(func(in journal) journal { in.Step = s.String(); return in }); err != nil {
 		return err
 	}
 	budget := stepBudget
 	if s.Op == OpMemory {
 		budget = memoryBudget
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, budget, fmt.Errorf("the %s for it are used up", budget))
+	ctx, cancel := context.WithTimeoutCause(ctx, budget, fmt.Errorf("it took longer than %s", budget))
 	defer cancel()
 	start := time.Now()
 	err := g.do(ctx, s)
@@ -340,7 +337,7 @@ func (g *group) do(ctx context.Context, s Step) error {
 	return fmt.Errorf("unknown step %q", s.Op)
 }
 
-// at is a point at which a test may stop the change.
+// at lets a test stop the change at a point.
 func (n *Node) at(point string) error {
 	if n.At == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 
 func TestMemoryModeComesFirst(t *testing.T) {
 	p := newPlace(t, hopper, mi300, mi300b, mi210)
-	w := p.profile("qpx-nps4", map[string]profile.Shape{mi300: {Compute: "QPX", Memory: "NPS4"}, hopper: off})
+	w := p.profile("qpx-nps4", map[string]profile.Layout{mi300: {Compute: "QPX", Memory: "NPS4"}, hopper: off})
 	n := p.start()
 	p.follow(n, w)
 	assert.Equal(t, []string{"memory amd NPS4", "compute gpu-0000-81-00-0 QPX"}, p.hardware.calls)
@@ -31,13 +31,13 @@ func TestMemoryModeComesFirst(t *testing.T) {
 	assert.True(t, locked, "what is static on a GPU changes under its lock, too")
 
 	p.hardware.calls = nil
-	p.follow(n, p.profile("spx-nps1", map[string]profile.Shape{mi300: {Compute: "SPX", Memory: "NPS1"}, mi300b: {Compute: "DPX", Memory: "NPS1"}}))
+	p.follow(n, p.profile("spx-nps1", map[string]profile.Layout{mi300: {Compute: "SPX", Memory: "NPS1"}, mi300b: {Compute: "DPX", Memory: "NPS1"}}))
 	assert.Equal(t, []string{"memory amd NPS1", "compute gpu-0000-82-00-0 DPX"}, p.hardware.calls, "the driver has chosen SPX itself")
 }
 
 func TestMemoryModeThatIsLost(t *testing.T) {
 	p := newPlace(t, mi300, mi300b)
-	w := p.profile("cpx-nps4", map[string]profile.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	n := p.start()
 	p.hardware.loses = true
 	task := n.Apply(t.Context(), w, false)
@@ -52,7 +52,7 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 	p.hardware.loses = false
 	p.hardware.after = func(string) error { p.hardware.gpu(mi300b).setMemory("NPS1"); return nil }
 	task = n.Apply(t.Context(), w, false)
-	assert.Contains(t, task.Message, "the driver was loaded anew, but the GPUs do not show it")
+	assert.Contains(t, task.Message, "the driver was reloaded, but the GPUs are not in the mode")
 	p.hardware.after = nil
 	p.follow(n, w)
 }
@@ -62,14 +62,14 @@ func TestMemoryModeThatIsLost(t *testing.T) {
 func TestRollBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fails string
-		from  map[string]profile.Shape
+		from  map[string]profile.Layout
 	}{
 		"compute mode": {"compute gpu-0000-81-00-0 QPX", nil},
 		"partition":    {"create " + ones(hopper, 1)[0].Name(), nil},
 		"MIG mode":     {"mig gpu-0000-01-00-0 on", nil},
-		"memory mode":  {"memory amd NPS4", map[string]profile.Shape{hopper: off, mi300: {Compute: "DPX"}}},
-		"from static":  {"create " + ones(hopper, 1)[0].Name(), map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...)}},
-		"removal":      {"destroy " + ones(hopper, 6)[0].Name(), map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...)}},
+		"memory mode":  {"memory amd NPS4", map[string]profile.Layout{hopper: off, mi300: {Compute: "DPX"}}},
+		"from static":  {"create " + ones(hopper, 1)[0].Name(), map[string]profile.Layout{hopper: static(ones(hopper, 0, 6)...)}},
+		"removal":      {"destroy " + ones(hopper, 6)[0].Name(), map[string]profile.Layout{hopper: static(ones(hopper, 0, 6)...)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, hopper, ampere, mi300)
@@ -78,7 +78,7 @@ func TestRollBack(t *testing.T) {
 			n := p.start()
 			p.follow(n, from)
 			before := p.hardware.state()
-			target := p.profile("to", map[string]profile.Shape{hopper: static(ones(hopper, 0, 1)...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}})
+			target := p.profile("to", map[string]profile.Layout{hopper: static(ones(hopper, 0, 1)...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}})
 			p.hardware.before = func(call string) error {
 				if call == tt.fails {
 					return errScripted
@@ -110,7 +110,7 @@ func TestRollBackOfWhatWasDone(t *testing.T) {
 	p := newPlace(t, hopper, ampere, mi300, mi300b)
 	p.hardware.gpu(ampere).resets = true
 	before := p.hardware.state()
-	target := p.profile("to", map[string]profile.Shape{ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
+	target := p.profile("to", map[string]profile.Layout{ampere: static(ones(ampere, 0)...), mi300: {Compute: "QPX", Memory: "NPS4"}})
 	p.follow(p.start(), target)
 	n := p.start()
 	for range 2 { // the answer may get lost
@@ -132,7 +132,7 @@ func TestGPUIsDoneByItself(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	p := newPlace(t, hopper, other)
 	n := p.start()
-	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(two...), other: static(ones(other, 0)...)}))
+	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(two...), other: static(ones(other, 0)...)}))
 	p.claims.hold("a", two[0])
 	p.hardware.before = func(call string) error {
 		if strings.Contains(call, gpu.GPUName(other)) {
@@ -142,15 +142,15 @@ func TestGPUIsDoneByItself(t *testing.T) {
 	}
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("dynamic", nil), false).Phase)
 	assert.False(t, n.Static(two[0]))
-	assert.Equal(t, profile.Shape{}, n.Shape(hopper))
+	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
 	assert.True(t, n.Static(ones(other, 0)[0]))
 }
 
 // On the way back one dead GPU does not keep the others from it.
 func TestRollBackAroundADeadGPU(t *testing.T) {
 	p := newPlace(t, hopper, other)
-	whole := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
-	cut := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
+	whole := p.profile("whole", map[string]profile.Layout{hopper: off, other: off})
+	cut := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
 	n := p.start()
 	p.follow(n, whole)
 	dead := func(call string) error {
@@ -173,7 +173,7 @@ func TestRollBackAroundADeadGPU(t *testing.T) {
 // Nor does one that cannot be put back: it is told of.
 func TestRollBackPastAForeignPartition(t *testing.T) {
 	p := newPlace(t, hopper, other)
-	from := p.profile("from", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
+	from := p.profile("from", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...)})
 	n := p.start()
 	p.follow(n, from)
 	p.hardware.before = func(call string) error {
@@ -182,7 +182,7 @@ func TestRollBackPastAForeignPartition(t *testing.T) {
 		}
 		return nil
 	}
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Shape{hopper: off, other: off}), false).Phase)
+	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off, other: off}), false).Phase)
 	p.hardware.before = nil
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
 	for range 2 {
@@ -194,25 +194,25 @@ func TestRollBackPastAForeignPartition(t *testing.T) {
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)...)
 	p.follow(n, from)
 	p.hardware.gpu(hopper).live = partitions(ones(hopper, 0)[0], three(hopper, 4))
-	require.ErrorContains(t, n.Restore(t.Context()), "was not made by Tranche")
+	require.ErrorContains(t, n.Restore(t.Context()), "was not created by Tranche")
 }
 
 // What was followed once can be gone back to, also if the profile does not fit any
 // more.
 func TestRollBackToWhatDoesNotResolve(t *testing.T) {
 	p := newPlace(t, hopper)
-	from := p.profile("from", map[string]profile.Shape{hopper: static(ones(hopper, 0, 6)...)})
+	from := p.profile("from", map[string]profile.Layout{hopper: static(ones(hopper, 0, 6)...)})
 	n := p.start()
 	p.follow(n, from)
 	p.hardware.before = func(string) error { return errScripted }
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Shape{hopper: off}), false).Phase)
+	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), p.profile("to", map[string]profile.Layout{hopper: off}), false).Phase)
 	p.hardware.before, p.unresolved = nil, errScripted
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), from, false).Phase)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_6"}, p.hardware.state())
 }
 
 func TestNeedsReset(t *testing.T) {
-	cut := map[string]profile.Shape{ampere: static(ones(ampere, 0)...), hopper: static(ones(hopper, 0)...)}
+	cut := map[string]profile.Layout{ampere: static(ones(ampere, 0)...), hopper: static(ones(hopper, 0)...)}
 	t.Run("reboot is not allowed", func(t *testing.T) {
 		p := newPlace(t, hopper, ampere)
 		n := p.start()
@@ -294,18 +294,18 @@ func TestReadBack(t *testing.T) {
 		}
 		return nil
 	}
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	task := n.Apply(t.Context(), w, false)
-	assert.Equal(t, "GPU gpu-0000-01-00-0 was changed without an error, but is not as it should be: "+
-		"it is still to do: make partition gpu-0000-01-00-0-mig-1g-10gb-0; partition gpu-0000-01-00-0-mig-3g-40gb-4 has appeared", task.Message)
-	assert.Equal(t, profile.Shape{}, n.Shape(hopper))
+	assert.Equal(t, "GPU gpu-0000-01-00-0 was changed without an error, but does not have the desired layout: "+
+		"remaining step: create partition gpu-0000-01-00-0-mig-1g-10gb-0; partition gpu-0000-01-00-0-mig-3g-40gb-4 has appeared", task.Message)
+	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
 }
 
 func TestContextEnds(t *testing.T) {
 	p := newPlace(t, hopper)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	task := p.start().Apply(ctx, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}), false)
+	task := p.start().Apply(ctx, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}), false)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
 	assert.Contains(t, task.Message, context.Canceled.Error())
 }
@@ -316,8 +316,8 @@ func TestDiskIsFull(t *testing.T) {
 	n := p.start()
 	n.File = filepath.Join(p.file, "none", "profile.json")
 	require.NoError(t, os.WriteFile(p.file, nil, 0o600))
-	task := n.Apply(t.Context(), p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}), false)
+	task := n.Apply(t.Context(), p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}), false)
 	assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-	assert.Contains(t, task.Message, "write down which profile the node follows")
+	assert.Contains(t, task.Message, "record the applied profile")
 	assert.Empty(t, p.hardware.calls)
 }

@@ -17,110 +17,108 @@ import (
 // Claims are the claims of the node. *claim.Manager is one.
 type Claims interface {
 	// Exclusive runs do while no claim is prepared or released on the GPUs, and gives
-	// it the records that hold something of them.
+	// it the records that hold devices of them.
 	Exclusive(ctx context.Context, gpus []string, why string, do func(held []ledger.Record) error) error
-	// Held are the records that hold something of the GPUs at this moment.
+	// Held returns the records that hold devices of the GPUs now.
 	Held(gpus []string) []ledger.Record
 }
 
-// Resolve says what a wish comes to on GPUs, by PCI address. there tells which
-// partitions a GPU has: they keep their places where that is possible. An error
-// names everything that does not fit.
+// Resolve returns the desired state of GPUs by a profile, by PCI address. there returns
+// the existing partitions of a GPU, which keep their positions if possible. An error names
+// everything that does not fit.
 type Resolve func(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(pciAddress string) []gpu.Partition) (map[string]profile.Desired, error)
 
-// Config is what a Node works with. All fields but Lost, RemovalCommand,
-// MemoryModes and At are needed. Claims may be set after New, before anything but Static, Shape and
-// Applied is called.
+// Config is the configuration of a Node. Lost, RemovalCommand, MemoryModes and At are
+// optional. Claims may be set after New, before anything except Static, Layout and Applied
+// is called.
 type Config struct {
-	// File keeps what the node follows: <data>/profile.json.
+	// File is the path of the journal: <data>/profile.json.
 	File string
-	// GPUs are the GPUs of the node, also one that does not answer now, as it was last
-	// known: otherwise a rule that counts GPUs would go over to others.
+	// GPUs returns the GPUs of the node, including those that do not answer, as last known.
+	// Otherwise a rule that counts GPUs would select others.
 	GPUs func() []gpu.GPU
-	// Lost tells of a GPU that it is known not to answer. It is left alone, and comes
-	// to follow the profile by Restore. Nil: none is lost.
+	// Lost tells whether a GPU is known not to answer. It is skipped, and Restore applies
+	// the profile to it later. Nil: none is lost.
 	Lost     func(pciAddress string) bool
 	Hardware Hardware
 	Claims   Claims
 	Resolve  Resolve
-	// RemovalCommand is what a person types on the node to remove a partition.
+	// RemovalCommand returns the shell command that removes a partition.
 	RemovalCommand func(gpu.Partition) string
-	// MemoryModes says that AMD's driver may be loaded anew.
+	// MemoryModes: AMD's driver may be reloaded.
 	MemoryModes bool
-	// At is called at each point of a change, before what it names. Tests stop the
-	// change by an error.
+	// At is called before each step of a change. Tests stop the change by an error.
 	At func(point string) error
 }
 
-// Node brings the GPUs of a node to what a profile wants of them. It is safe for
-// concurrent use; one change is made at a time.
+// Node applies profiles to the GPUs of a node. It is safe for concurrent use; it makes one
+// change at a time.
 type Node struct {
 	Config
 
 	// turn lets one call at a time plan or change GPUs.
 	turn sync.Mutex
-	// planned is what was worked out last, so that what is applied is what was
-	// planned. turn protects it.
-	planned followed
+	// planned is the result of the last Plan, so that Apply applies the same. turn
+	// protects it.
+	planned resolvedProfile
 
 	// write orders the writes of the file. It is taken before mu.
 	write sync.Mutex
-	// mu protects now, which is what the file says, and version, which tells whether it
-	// still does.
+	// mu protects now, the content of the file, and version, the version of the file that
+	// was read.
 	mu      sync.RWMutex
-	now     intent
+	now     journal
 	version fileVersion
 }
 
-// New reads what the node follows. An error says that this is not known, and is to be
-// reported; the node then follows nothing, and can be used.
+// New reads the journal. After an error, which should be reported, the Node can be used,
+// and no profile counts as applied.
 func New(c Config) (*Node, error) {
 	n := &Node{Config: c, version: versionOf(c.File)}
 	var err error
-	n.now, err = readIntent(c.File)
+	n.now, err = readJournal(c.File)
 	return n, err
 }
 
-// Applied is the wish that the node follows; its hash is empty where it follows none.
-// While another one is being applied it is still the one before.
-func (n *Node) Applied() v1alpha1.ProfileSnapshot { return n.intent().Applied.Wish }
+// Applied returns the applied profile; its hash is empty if none is applied. While
+// another one is being applied, it is still the previous one.
+func (n *Node) Applied() v1alpha1.ProfileSnapshot { return n.journal().Applied.Snapshot }
 
-// Unfinished is the wish whose application was begun and has not come to an end, nil
-// if there is none.
+// Unfinished returns the profile whose application has begun and is not complete, nil if
+// there is none.
 func (n *Node) Unfinished() *v1alpha1.ProfileSnapshot {
-	if applying := n.intent().Applying; applying != nil {
-		return &applying.Wish
+	if applying := n.journal().Applying; applying != nil {
+		return &applying.Snapshot
 	}
 	return nil
 }
 
-// Shape is the shape that a GPU has: what is to be published of it.
-func (n *Node) Shape(pciAddress string) profile.Shape { return n.intent().Shapes[pciAddress] }
+// Layout returns the current layout of a GPU, which says what is published of it.
+func (n *Node) Layout(pciAddress string) profile.Layout { return n.journal().Layouts[pciAddress] }
 
-// Behind tells whether a GPU has yet to become what the wish that the node follows
-// wants of it: it did not answer when the others did.
+// Behind tells whether the applied profile is not applied on a GPU yet, because it did
+// not answer when the others were changed.
 func (n *Node) Behind(pciAddress string) bool {
-	in := n.intent()
-	want, known := in.Applied.Shapes[pciAddress]
-	return known && in.Applying == nil && !reflect.DeepEqual(want, in.Shapes[pciAddress])
+	in := n.journal()
+	want, known := in.Applied.Layouts[pciAddress]
+	return known && in.Applying == nil && !reflect.DeepEqual(want, in.Layouts[pciAddress])
 }
 
-// Static tells whether the partition at a placement is there to stay, whatever claims
-// do.
+// Static tells whether the partition at a placement is static.
 func (n *Node) Static(p gpu.Placement) bool {
-	in := n.intent()
+	in := n.journal()
 	return in.static(p.Base())
 }
 
-// AppliedShapes is the wish that the node follows, with the shapes that the GPUs have, by
-// PCI address. The map must not be changed.
-func (n *Node) AppliedShapes() (v1alpha1.ProfileSnapshot, map[string]profile.Shape) {
-	in := n.intent()
-	return in.Applied.Wish, in.Shapes
+// AppliedLayouts returns the applied profile and the current layouts of the GPUs, by PCI
+// address. The map must not be changed.
+func (n *Node) AppliedLayouts() (v1alpha1.ProfileSnapshot, map[string]profile.Layout) {
+	in := n.journal()
+	return in.Applied.Snapshot, in.Layouts
 }
 
-// Plan says what has to change for a wish to be followed. It touches nothing. The
-// caller fills in whom it answers.
+// Plan says what has to change to apply a profile. It changes nothing. The caller fills in
+// which switch it answers.
 func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.Task {
 	n.turn.Lock()
 	defer n.turn.Unlock()
@@ -128,12 +126,12 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.T
 	if err := join(err, n.allThere(seen)); err != nil {
 		return failed(err)
 	}
-	n.planned = followed{}
-	wanted, err := n.choose(to, seen)
+	n.planned = resolvedProfile{}
+	desired, err := n.choose(to, seen)
 	if err != nil {
 		return refused(unfit(err.Error()))
 	}
-	plan, err := n.sure(ctx, seen, wanted)
+	plan, err := n.confirmedPlan(ctx, seen, desired)
 	if err != nil {
 		return failed(err)
 	}
@@ -143,7 +141,7 @@ func (n *Node) Plan(ctx context.Context, to v1alpha1.ProfileSnapshot) v1alpha1.T
 	if err := n.lostInTheWay(plan); err != nil {
 		return failed(err)
 	}
-	n.planned = wanted
+	n.planned = desired
 	return v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: plan.Changes(), Shrinking: plan.Shrinking}
 }
 
@@ -153,24 +151,24 @@ func refused(err error) v1alpha1.Task {
 	return task
 }
 
-// aim sets the shapes that are wanted of GPUs.
-func aim(gpus []GPU, shapes map[string]profile.Shape) {
+// setDesired sets the desired layouts of GPUs.
+func setDesired(gpus []GPU, layouts map[string]profile.Layout) {
 	for i := range gpus {
-		gpus[i].To = shapes[gpus[i].PCIAddress]
+		gpus[i].To = layouts[gpus[i].PCIAddress]
 	}
 }
 
-// survey looks at the GPUs that are not lost.
+// survey reads the state of the GPUs that are not lost.
 func (n *Node) survey(ctx context.Context) ([]GPU, error) {
 	gpus := n.present()
 	return n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
 }
 
-// sure is the plan by which the GPUs that were seen come to what is wanted. Claims
-// came and went while they were looked at: what looks as if it was somebody else's is
-// looked at once more, when they cannot.
-func (n *Node) sure(ctx context.Context, seen []GPU, wanted followed) (Plan, error) {
-	aim(seen, wanted.Shapes)
+// confirmedPlan returns the plan for the GPUs that answered. Claims may have come and
+// gone while their state was read, so GPUs that seem to have foreign partitions are read
+// again under their lock.
+func (n *Node) confirmedPlan(ctx context.Context, seen []GPU, desired resolvedProfile) (Plan, error) {
+	setDesired(seen, desired.Layouts)
 	plan := NewPlan(seen)
 	if len(plan.Foreign) == 0 {
 		return plan, nil
@@ -191,17 +189,17 @@ func (n *Node) sure(ctx context.Context, seen []GPU, wanted followed) (Plan, err
 			return Plan{}, about(err, gpuID)
 		}
 	}
-	aim(seen, wanted.Shapes)
+	setDesired(seen, desired.Layouts)
 	return NewPlan(seen), nil
 }
 
-// present are the GPUs that are not lost.
+// present returns the GPUs that are not lost.
 func (n *Node) present() []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(n.GPUs()), func(c gpu.GPU) bool { return n.Lost != nil && n.Lost(c.PCIAddress) })
 }
 
-// lookAll looks at GPUs, all at once. Those that did not answer are left out, and
-// named by the error.
+// lookAll reads the state of GPUs in parallel. It leaves out those that do not answer; the
+// error names them.
 func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record) ([]GPU, error) {
 	all, errs := make([]GPU, len(gpus)), make([]error, len(gpus))
 	var wg sync.WaitGroup
@@ -222,13 +220,13 @@ func (n *Node) lookAll(ctx context.Context, gpus []gpu.GPU, held []ledger.Record
 	return seen, join(errs...)
 }
 
-// look reads how a GPU is.
+// look reads the state of a GPU.
 func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookBudget, fmt.Errorf("the %s for looking at a GPU are used up", lookBudget))
 	defer cancel()
-	in := n.intent()
+	in := n.journal()
 	c := GPU{
-		GPU: g, Before: in.Before[g.PCIAddress], Ours: in.ours(g.PCIAddress), Now: in.Shapes[g.PCIAddress],
+		GPU: g, Before: in.Before[g.PCIAddress], Ours: in.ours(g.PCIAddress), Now: in.Layouts[g.PCIAddress],
 		Held: holdersOf(g.PCIAddress, held),
 	}
 	var err error
@@ -241,7 +239,7 @@ func (n *Node) look(ctx context.Context, g gpu.GPU, held []ledger.Record) (GPU, 
 	return c, nil
 }
 
-// holdersOf are those who hold something of a GPU.
+// holdersOf returns the holders of a GPU's devices.
 func holdersOf(gpuID string, records []ledger.Record) []Holder {
 	var holders []Holder
 	for _, r := range records {
@@ -254,9 +252,9 @@ func holdersOf(gpuID string, records []ledger.Record) []Holder {
 	return holders
 }
 
-// intent is what the file says. Its maps must not be changed. The file may be another
-// process's: during a rolling update, two plugins are on the node.
-func (n *Node) intent() intent {
+// journal returns the content of the file. Its maps must not be changed. During a rolling
+// update, another plugin may write the file.
+func (n *Node) journal() journal {
 	version := versionOf(n.File)
 	n.mu.RLock()
 	now, current := n.now, version == n.version
@@ -269,9 +267,9 @@ func (n *Node) intent() intent {
 	return n.refresh()
 }
 
-// refresh reads the file if another process has written it. One that cannot be read is
-// that of a newer plugin: what was known stays. The caller holds the lock of writes.
-func (n *Node) refresh() intent {
+// refresh reads the file if another process has written it. If it cannot be read, a newer
+// plugin wrote it, and the known content stays. The caller holds write.
+func (n *Node) refresh() journal {
 	version := versionOf(n.File)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -280,19 +278,19 @@ func (n *Node) refresh() intent {
 	}
 	n.version = version
 	if data, err := os.ReadFile(n.File); err == nil {
-		if in, err := decodeIntent(data); err == nil {
+		if in, err := decodeJournal(data); err == nil {
 			n.now = in
 		}
 	}
 	return n.now
 }
 
-// update changes what the file says, which is written before anybody sees it.
-func (n *Node) update(change func(intent) intent) error {
+// update changes the journal. The file is written before the change is visible.
+func (n *Node) update(change func(journal) journal) error {
 	n.write.Lock()
 	defer n.write.Unlock()
 	next := change(n.refresh())
-	if err := writeIntent(n.File, next); err != nil {
+	if err := writeJournal(n.File, next); err != nil {
 		return err
 	}
 	n.mu.Lock()

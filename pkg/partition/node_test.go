@@ -18,7 +18,7 @@ func TestNewNodeFollowsNothing(t *testing.T) {
 	p := newPlace(t, hopper, ampere, mi300)
 	n := p.start()
 	assert.Equal(t, v1alpha1.ProfileSnapshot{}, n.Applied())
-	assert.Equal(t, profile.Shape{}, n.Shape(hopper))
+	assert.Equal(t, profile.Layout{}, n.Layout(hopper))
 	assert.False(t, n.Static(ones(hopper, 0)[0]))
 	assert.Empty(t, n.Plan(t.Context(), wish("")).Changes)
 	require.NoError(t, n.Restore(t.Context()))
@@ -28,7 +28,7 @@ func TestNewNodeFollowsNothing(t *testing.T) {
 func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	p := newPlace(t, hopper, other)
-	balanced := p.profile("balanced", map[string]profile.Shape{hopper: static(two...)})
+	balanced := p.profile("balanced", map[string]profile.Layout{hopper: static(two...)})
 	n := p.start()
 	task := n.Plan(t.Context(), balanced)
 	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase)
@@ -39,7 +39,7 @@ func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
 
 	p.follow(n, balanced)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6", "gpu-0000-02-00-0 off"}, p.hardware.state())
-	assert.Equal(t, static(two...), n.Shape(hopper))
+	assert.Equal(t, static(two...), n.Layout(hopper))
 	assert.True(t, n.Static(two[0]))
 	assert.True(t, n.Static(shareOf(two[0])))
 	assert.False(t, n.Static(ones(hopper, 0)[0]))
@@ -48,7 +48,7 @@ func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
 	_, touched := p.claims.why.Load(other)
 	assert.False(t, touched, "a GPU that does not change is not disturbed")
 
-	whole := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
+	whole := p.profile("whole", map[string]profile.Layout{hopper: off, other: off})
 	p.follow(n, whole)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 off", "gpu-0000-02-00-0 off"}, p.hardware.state())
 	assert.False(t, n.Static(two[0]))
@@ -58,13 +58,13 @@ func TestStaticPartitionsAreMadeAndUnmade(t *testing.T) {
 func TestHoldersOfWhatStaysKeepIt(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	p := newPlace(t, hopper)
-	first := p.profile("first", map[string]profile.Shape{hopper: static(two...)})
+	first := p.profile("first", map[string]profile.Layout{hopper: static(two...)})
 	n := p.start()
 	p.follow(n, first)
 	p.claims.hold("a", two[0])
 	p.hardware.calls = nil
 
-	p.follow(n, p.profile("second", map[string]profile.Shape{hopper: static(two[0], three(hopper, 0))}))
+	p.follow(n, p.profile("second", map[string]profile.Layout{hopper: static(two[0], three(hopper, 0))}))
 	assert.Equal(t, []string{"destroy " + two[1].Name(), "create " + three(hopper, 0).Name()}, p.hardware.calls)
 
 	// Without a profile, claims make what they ask for: this one has made its own.
@@ -75,7 +75,7 @@ func TestHoldersOfWhatStaysKeepIt(t *testing.T) {
 
 func TestHolderInTheWay(t *testing.T) {
 	p := newPlace(t, hopper, other)
-	whole := p.profile("whole", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: off})
+	whole := p.profile("whole", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
 	p.claims.hold("a", wholeOf(hopper))
 	n := p.start()
 	assert.Equal(t, v1alpha1.Task{
@@ -91,7 +91,7 @@ func TestHolderInTheWay(t *testing.T) {
 // A claim that comes between the look and the lock is seen.
 func TestHolderThatComesLate(t *testing.T) {
 	p := newPlace(t, hopper)
-	cut := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	cut := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	n := p.start()
 	p.claims.onLock = func() { p.claims.onLock = nil; p.claims.hold("late", wholeOf(hopper)) }
 	task := n.Apply(t.Context(), cut, false)
@@ -107,7 +107,7 @@ func TestAdminsAreNotInTheWay(t *testing.T) {
 	p := newPlace(t, hopper)
 	p.claims.hold("a", wholeOf(hopper))
 	p.claims.records[0].Devices[0].Admin = true
-	p.follow(p.start(), p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}))
+	p.follow(p.start(), p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
 }
 
 func TestRefused(t *testing.T) {
@@ -115,16 +115,16 @@ func TestRefused(t *testing.T) {
 	n := p.start()
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(three(hopper, 0))
-	foreign := p.profile("foreign", map[string]profile.Shape{hopper: static(ones(hopper, 6)...)})
-	unfit := p.profile("unfit", map[string]profile.Shape{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
-	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not made by Tranche; to free it, run on the node: remove GI 1"
+	foreign := p.profile("foreign", map[string]profile.Layout{hopper: static(ones(hopper, 6)...)})
+	unfit := p.profile("unfit", map[string]profile.Layout{plain: static(ones(plain, 6)...), hopper: static(ones(hopper, 6)...)})
+	const command = "partition gpu-0000-01-00-0-mig-3g-40gb-0 (GI 1) is in the way and was not created by Tranche; to remove it, run on the node: remove GI 1"
 	for name, tt := range map[string]struct {
 		wish            v1alpha1.ProfileSnapshot
 		unresolved      error
 		reason, message string
 	}{
 		"foreign":       {foreign, nil, v1alpha1.ReasonForeignPartition, command},
-		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "GPU gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay; " + command},
+		"does not fit":  {unfit, nil, v1alpha1.ReasonProfileDoesNotFit, "GPU gpu-0000-04-00-0 does not support MIG, so it cannot have static partitions; " + command},
 		"not to be had": {foreign, errScripted, v1alpha1.ReasonProfileDoesNotFit, "scripted failure"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestLayoutKeepsHolders(t *testing.T) {
 			return seen
 		}())
 		require.NoError(t, err)
-		assert.Equal(t, names(one), names(shapes.Shapes[hopper].Layout...))
+		assert.Equal(t, names(one), names(shapes.Layouts[hopper].Static...))
 		p.claims.release("a")
 	}
 }
@@ -180,10 +180,10 @@ func TestLayoutKeepsHolders(t *testing.T) {
 // another, or the partitions are gone.
 func TestLayoutKeepsItsPlaces(t *testing.T) {
 	p := newPlace(t, hopper)
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0, 3)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0, 3)...)})
 	n := p.start()
 	n.Plan(t.Context(), w)
-	p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 5, 6)...)})
+	p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 5, 6)...)})
 	p.follow(n, w)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0 1g.10gb_3"}, p.hardware.state(), "what was planned is applied")
 
@@ -202,7 +202,7 @@ func TestLayoutKeepsItsPlaces(t *testing.T) {
 func TestGPUThatDoesNotAnswer(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	n := p.start()
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: off})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
 	p.hardware.onModes = func(gpuID string) error {
 		if gpuID == other {
 			return errScripted
@@ -220,7 +220,7 @@ func TestGPUThatDoesNotAnswer(t *testing.T) {
 func TestDriverIsOut(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	n := p.start()
-	w := p.profile("cpx-nps4", map[string]profile.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	all := p.hardware.gpus
 	p.hardware.before = func(string) error { p.hardware.gpus = all[:1]; return errScripted }
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
@@ -239,12 +239,12 @@ func TestDriverIsOut(t *testing.T) {
 func TestMemoryModesAreNotAllowed(t *testing.T) {
 	p := newPlace(t, mi300)
 	p.memoryModes = false
-	w := p.profile("cpx-nps4", map[string]profile.Shape{mi300: {Compute: "CPX", Memory: "NPS4"}})
+	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
 	task := p.start().Plan(t.Context(), w)
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
 	assert.Equal(t, v1alpha1.ReasonProfileDoesNotFit, task.Reason)
-	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true")
-	p.follow(p.start(), p.profile("cpx", map[string]profile.Shape{mi300: {Compute: "CPX"}}))
+	assert.Contains(t, task.Message, "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryModes=true")
+	p.follow(p.start(), p.profile("cpx", map[string]profile.Layout{mi300: {Compute: "CPX"}}))
 }
 
 // A claim that is prepared while the GPUs are looked at is not somebody else.
@@ -259,7 +259,7 @@ func TestClaimThatComesWhileGPUsAreLookedAt(t *testing.T) {
 		p.claims.hold("a", three(hopper, 0))
 		return nil
 	}
-	task := n.Plan(t.Context(), p.profile("whole", map[string]profile.Shape{hopper: off}))
+	task := n.Plan(t.Context(), p.profile("whole", map[string]profile.Layout{hopper: off}))
 	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Empty(t, task.Changes[0].Keeps)
@@ -277,10 +277,10 @@ func TestLostGPU(t *testing.T) {
 		}
 		return nil
 	}
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...), mi300: {Memory: "NPS4"}})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...), mi300: {Memory: "NPS4"}})
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
 	assert.Equal(t, "gpu-0000-01-00-0 on 1g.10gb_0", p.hardware.state()[0])
-	assert.Equal(t, profile.Shape{}, n.Shape(other))
+	assert.Equal(t, profile.Layout{}, n.Layout(other))
 	assert.Contains(t, p.there, other, "rules that count GPUs count it")
 
 	// When it answers again it is brought there, whatever the rules come to by then.
@@ -296,11 +296,11 @@ func TestLostGPU(t *testing.T) {
 func TestTwoProcesses(t *testing.T) {
 	p := newPlace(t, hopper)
 	older, newer := p.start(), p.start()
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	p.follow(newer, w)
 	assert.True(t, older.Static(ones(hopper, 0)[0]))
 	assert.Equal(t, w, older.Applied())
-	next := p.profile("whole", map[string]profile.Shape{hopper: off})
+	next := p.profile("whole", map[string]profile.Layout{hopper: off})
 	p.follow(older, next)
 	assert.False(t, newer.Static(ones(hopper, 0)[0]))
 
@@ -315,9 +315,9 @@ func TestTwoProcesses(t *testing.T) {
 func TestPlanAnew(t *testing.T) {
 	p := newPlace(t, hopper)
 	n := p.start()
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)})
 	n.Plan(t.Context(), w)
-	p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 5)...)})
+	p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 5)...)})
 	n.Plan(t.Context(), w)
 	p.follow(n, w)
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5"}, p.hardware.state())
@@ -325,13 +325,13 @@ func TestPlanAnew(t *testing.T) {
 
 func TestAppliedShapes(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}})
 	n := p.start()
 	p.follow(n, w)
-	applied, shapes := n.AppliedShapes()
+	applied, layouts := n.AppliedLayouts()
 	assert.Equal(t, "cut", applied.Profile)
-	assert.Equal(t, static(ones(hopper, 0)...), shapes[hopper])
-	assert.Equal(t, "CPX", shapes[mi300].Compute)
+	assert.Equal(t, static(ones(hopper, 0)...), layouts[hopper])
+	assert.Equal(t, "CPX", layouts[mi300].Compute)
 	assert.Equal(t, partitions(ones(hopper, 0)...)[0].Name(), p.there[hopper][0].Name())
 }
 
@@ -339,14 +339,14 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 	p := newPlace(t, hopper)
 	require.NoError(t, os.WriteFile(p.file, []byte("{"), 0o600))
 	n, err := p.open()
-	require.ErrorContains(t, err, p.file+", which says which profile the node follows, cannot be used and lies now at "+p.file+".broken; the profile is applied again")
+	require.ErrorContains(t, err, p.file+", which records the applied profile, cannot be used and was renamed to "+p.file+".broken; the profile is applied again")
 	assert.FileExists(t, p.file+".broken")
-	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...)}))
+	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...)}))
 
 	require.NoError(t, os.Remove(p.file))
 	require.NoError(t, os.Mkdir(p.file, 0o700))
 	_, err = p.open()
-	require.ErrorContains(t, err, "read which profile the node follows")
+	require.ErrorContains(t, err, "read the applied profile")
 }
 
 // A GPU falls silent in the midst of a change, and the others go back: what was made
@@ -359,7 +359,7 @@ func TestGPULostInTheMidst(t *testing.T) {
 			n := p.start()
 			first := p.profile("first", nil)
 			p.follow(n, first)
-			second := p.profile("second", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
+			second := p.profile("second", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
 			p.hardware.after = func(call string) error {
 				if strings.HasPrefix(call, "create gpu-0000-02") || strings.HasPrefix(call, "create gpu-0000-03") {
 					return errScripted
@@ -381,7 +381,7 @@ func TestGPULostInTheMidst(t *testing.T) {
 			}
 			assert.True(t, n.Static(ones(other, 3)[0]), "what is on it is foreign")
 			// Another wish that comes and goes while it is silent changes nothing of that.
-			third := p.profile("third", map[string]profile.Shape{hopper: off})
+			third := p.profile("third", map[string]profile.Layout{hopper: off})
 			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), third, false))
 			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), first, false))
 
@@ -389,7 +389,7 @@ func TestGPULostInTheMidst(t *testing.T) {
 			require.NoError(t, n.Restore(t.Context()))
 			assert.Equal(t, []string{"gpu-0000-02-00-0 on", "gpu-0000-03-00-0 off"}, p.hardware.state()[1:])
 			p.follows(n, first)
-			require.Empty(t, n.intent().Before)
+			require.Empty(t, n.journal().Before)
 		})
 	}
 }
@@ -400,10 +400,10 @@ func TestHolderOfALostGPU(t *testing.T) {
 	p := newPlace(t, mi300, mi300b)
 	n := p.start()
 	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
-	first := p.profile("first", map[string]profile.Shape{mi300: {Compute: "DPX"}})
+	first := p.profile("first", map[string]profile.Layout{mi300: {Compute: "DPX"}})
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
 	p.claims.hold("a", xcp(mi300b, "cpx", 0))
-	w := p.profile("nps4", map[string]profile.Shape{mi300: {Memory: "NPS4"}})
+	w := p.profile("nps4", map[string]profile.Layout{mi300: {Memory: "NPS4"}})
 	before := p.hardware.state()
 	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
 		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
@@ -412,7 +412,7 @@ func TestHolderOfALostGPU(t *testing.T) {
 	}
 	assert.Equal(t, before, p.hardware.state())
 	// Other modes do not concern it.
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]profile.Shape{mi300: {Compute: "QPX"}}), false).Phase)
+	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]profile.Layout{mi300: {Compute: "QPX"}}), false).Phase)
 
 	p.claims.release("a")
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
@@ -433,19 +433,19 @@ func TestOfferOfAGPUThatComesLater(t *testing.T) {
 	n := p.start()
 	silent := true
 	n.Lost = func(gpuID string) bool { return silent && gpuID == other }
-	offers := profile.Shape{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
-	w := p.profile("offers", map[string]profile.Shape{hopper: offers, other: offers})
+	offers := profile.Layout{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
+	w := p.profile("offers", map[string]profile.Layout{hopper: offers, other: offers})
 	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
-	assert.Equal(t, offers, n.Shape(hopper))
-	assert.Equal(t, profile.Shape{}, n.Shape(other))
+	assert.Equal(t, offers, n.Layout(hopper))
+	assert.Equal(t, profile.Layout{}, n.Layout(other))
 	assert.True(t, n.Behind(other))
 	assert.False(t, n.Behind(hopper))
 	assert.False(t, n.Behind(plain))
 
 	silent = false
 	require.NoError(t, n.Restore(t.Context()))
-	assert.Equal(t, offers, n.Shape(other))
+	assert.Equal(t, offers, n.Layout(other))
 	assert.False(t, n.Behind(other))
 	p.follows(n, w)
-	assert.Equal(t, offers, p.start().Shape(other))
+	assert.Equal(t, offers, p.start().Layout(other))
 }

@@ -24,7 +24,7 @@ type place struct {
 	claims   *fakeClaims
 	// profiles are what wishes come to, by name and GPU; a GPU of which a profile says
 	// nothing has the zero shape.
-	profiles map[string]map[string]profile.Shape
+	profiles map[string]map[string]profile.Layout
 	// there is what the resolver was told last.
 	there       map[string][]gpu.Partition
 	unresolved  error
@@ -34,7 +34,7 @@ type place struct {
 func newPlace(t *testing.T, addresses ...string) *place {
 	return &place{
 		t: t, file: filepath.Join(quickDir(t), "profile.json"), hardware: newHardware(addresses...), claims: &fakeClaims{},
-		profiles: map[string]map[string]profile.Shape{}, memoryModes: true,
+		profiles: map[string]map[string]profile.Layout{}, memoryModes: true,
 	}
 }
 
@@ -49,8 +49,8 @@ func quickDir(t *testing.T) string {
 }
 
 // profile defines what a profile comes to.
-func (p *place) profile(name string, shapes map[string]profile.Shape) v1alpha1.ProfileSnapshot {
-	p.profiles[name] = shapes
+func (p *place) profile(name string, layouts map[string]profile.Layout) v1alpha1.ProfileSnapshot {
+	p.profiles[name] = layouts
 	return wish(name)
 }
 
@@ -68,15 +68,15 @@ func (p *place) resolve(w v1alpha1.ProfileSnapshot, gpus []gpu.GPU, there func(s
 	p.there = map[string][]gpu.Partition{}
 	all := map[string]profile.Desired{}
 	memory := "" // is that of all
-	for _, shape := range p.profiles[w.Profile] {
-		memory = cmp.Or(memory, shape.Memory)
+	for _, layout := range p.profiles[w.Profile] {
+		memory = cmp.Or(memory, layout.Memory)
 	}
 	for _, c := range gpus {
 		p.there[c.PCIAddress] = there(c.PCIAddress)
 		g := profile.Default()
-		g.Profile, g.Shape = w.Profile, p.profiles[w.Profile][c.PCIAddress]
+		g.Profile, g.Layout = w.Profile, p.profiles[w.Profile][c.PCIAddress]
 		if c.Vendor == gpu.AMD && c.PCIAddress != mi210 {
-			g.Shape.Memory = memory
+			g.Layout.Memory = memory
 		}
 		all[c.PCIAddress] = g
 	}
@@ -112,6 +112,6 @@ func (p *place) follows(n *Node, w v1alpha1.ProfileSnapshot) {
 		require.Equal(p.t, w, n.Applied())
 		require.Nil(p.t, n.Unfinished())
 		require.Equal(p.t, v1alpha1.Task{Phase: v1alpha1.TaskPlanned, Changes: []v1alpha1.GPUChange{}}, n.Plan(p.t.Context(), w))
-		require.Empty(p.t, n.intent().Ours)
+		require.Empty(p.t, n.journal().Ours)
 	}
 }

@@ -10,55 +10,55 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// GPU is everything that a plan is made from, of one GPU.
+// GPU is the input of a plan for one GPU.
 type GPU struct {
 	gpu.GPU
-	// Modes is how the GPU is set now.
+	// Modes are the current modes.
 	Modes gpu.Modes
-	// Before is how it was set when a wish was followed last, while another one is
-	// being applied or was given up; zero otherwise. What To leaves as it is, is that.
+	// Before are the modes before the application of a profile began that is not complete;
+	// zero otherwise. A mode that To does not set returns to this one.
 	Before gpu.Modes
-	// Live are the partitions that exist.
+	// Live are the existing partitions.
 	Live []gpu.Partition
-	// Held is what claims hold of the GPU. What an admin only looks at is not in it.
+	// Held are the holders of the GPU's devices, without admin access.
 	Held []Holder
-	// Ours are the placements of partitions that Tranche made to stay: of the shape
-	// that the GPU has, and of those that it was about to have.
+	// Ours are the placements of static partitions that Tranche created: those of the
+	// current layout, and of layouts whose application has begun.
 	Ours []gpu.Placement
-	// Now is the shape that the GPU has, To the one that is wanted.
-	Now, To profile.Shape
+	// Now is the current layout, To the desired one.
+	Now, To profile.Layout
 }
 
-// Holder is a claim that holds something of a GPU.
+// Holder is a claim that holds a device of a GPU.
 type Holder struct {
 	Claim ledger.ClaimRef
-	// Device is the name of what it holds, Placement what that is.
+	// Device is the name of the device, Placement is its placement.
 	Device    string
 	Placement gpu.Placement
 }
 
-// Op is what a step does.
+// Op is the kind of a step.
 type Op string
 
-// The steps, in the order in which they are taken. The memory mode comes first,
-// because loading the driver anew sets the compute mode.
+// The kinds of steps, in the order in which they are performed. The memory mode comes
+// first, because reloading the driver sets the compute mode.
 const (
 	// OpMemory puts all GPUs of a vendor into a memory mode.
 	OpMemory Op = "memory"
 	// OpCompute puts a GPU into a compute mode.
 	OpCompute Op = "compute"
-	// OpDestroy takes a partition apart. One that is not there is no error.
+	// OpDestroy removes a partition, if it exists.
 	OpDestroy Op = "destroy"
 	// OpMIG switches MIG on or off.
 	OpMIG Op = "mig"
-	// OpCreate makes a partition that stays.
+	// OpCreate creates a static partition.
 	OpCreate Op = "create"
 )
 
 // Step is one change of a GPU.
 type Step struct {
 	Op Op
-	// GPU is the GPU's PCI address, Vendor whose it is.
+	// GPU is the GPU's PCI address.
 	GPU    string
 	Vendor gpu.Vendor
 	// Mode is that of OpMemory, OpCompute and OpMIG ("NPS4", "CPX", "on").
@@ -79,25 +79,25 @@ func (s Step) String() string {
 	case OpDestroy:
 		return "remove partition " + s.Placement.Name()
 	}
-	return "make partition " + s.Placement.Name()
+	return "create partition " + s.Placement.Name()
 }
 
-// Plan is what has to change on a node. Only what changes the hardware is in it:
-// what is published, and how it is shared, follows by itself.
+// Plan lists the changes of a node's hardware. Changes of what is published and shared
+// are not part of it.
 type Plan struct {
-	// GPUs have something to do, in PCI order.
+	// GPUs are the GPUs that change, in PCI order.
 	GPUs []GPUPlan
-	// Refused says why GPUs cannot be what is wanted. Nothing must then be changed.
+	// Refused says why GPUs cannot have the desired layout. Nothing may be changed then.
 	Refused []Refusal
-	// Foreign are partitions that Tranche did not make and that are in the way.
-	// Nothing must be changed while they are there.
+	// Foreign are partitions that Tranche did not create and that block the change. Nothing
+	// may be changed while they exist.
 	Foreign []gpu.Partition
-	// Shrinking are the names of other GPUs: their hardware stays as it is, but they do
-	// not offer all of their devices afterwards.
+	// Shrinking are the names of other GPUs, whose hardware does not change, but which no
+	// longer offer some devices.
 	Shrinking []string
 }
 
-// Refusal says why a GPU cannot be what is wanted.
+// Refusal says why a GPU cannot have the desired layout.
 type Refusal struct {
 	// GPU is its PCI address.
 	GPU string
@@ -105,20 +105,20 @@ type Refusal struct {
 	Why string
 }
 
-// GPUPlan is what has to change on one GPU.
+// GPUPlan lists the changes of one GPU.
 type GPUPlan struct {
 	gpu.GPU
-	// Steps are in the order in which they are taken. Those of OpMemory are taken
-	// once for all GPUs of the vendor, before any other.
+	// Steps are in the order in which they are performed. OpMemory is performed once for
+	// all GPUs of the vendor, before any other step.
 	Steps []Step
-	// InTheWay must let go of the GPU before.
+	// InTheWay are holders that must release their devices first.
 	InTheWay []Holder
-	// Keeps are the names of the devices whose holders need not: what they hold is the
-	// same afterwards. Claims that are not prepared yet can be of such a device, too.
+	// Keeps are the names of devices that do not change, whether a claim holds them or not:
+	// a claim that was allocated one may not be prepared yet.
 	Keeps []string
 }
 
-// NewPlan compares how GPUs are with how they are wanted. It touches nothing.
+// NewPlan compares the current state of GPUs with the desired one. It is pure.
 func NewPlan(gpus []GPU) Plan {
 	var plan Plan
 	memory := plan.memoryModes(gpus)
@@ -135,18 +135,18 @@ func NewPlan(gpus []GPU) Plan {
 	return plan
 }
 
-// planner works out what has to change on one GPU.
+// planner plans the changes of one GPU.
 type planner struct {
 	*GPU
 	plan *Plan
-	// memory is the memory mode that the GPUs of the vendor are put into, empty: they
-	// are in it, or nobody asks for one.
+	// memory is the memory mode that the GPUs of the vendor change to, empty if it does not
+	// change.
 	memory string
 
 	steps    []Step
 	inTheWay []Holder
-	// stays are placements that are the same afterwards, whether a claim holds them
-	// now or not.
+	// stays tells whether a placement is the same afterwards, whether a claim holds it or
+	// not.
 	stays func(gpu.Placement) bool
 }
 
@@ -162,7 +162,7 @@ func (c *planner) refuse(format string, args ...any) {
 	c.plan.Refused = append(c.plan.Refused, Refusal{GPU: c.PCIAddress, Why: "GPU " + c.Name() + " " + fmt.Sprintf(format, args...)})
 }
 
-// mustLeave puts those of the holders in the way that a test names.
+// mustLeave adds the holders of matching placements to those in the way.
 func (c *planner) mustLeave(which func(gpu.Placement) bool) {
 	for _, h := range c.Held {
 		if which(h.Placement.Base()) {
@@ -171,7 +171,7 @@ func (c *planner) mustLeave(which func(gpu.Placement) bool) {
 	}
 }
 
-// keeps are the names of the devices whose holders need not leave.
+// keeps returns the names of the devices that do not change.
 func (c *planner) keeps() []string {
 	var names []string
 	for _, h := range c.Held {

@@ -42,10 +42,10 @@ func held(placements ...gpu.Placement) func(*GPU) {
 	}
 }
 
-func to(s profile.Shape) func(*GPU) { return func(c *GPU) { c.To = s } }
+func to(s profile.Layout) func(*GPU) { return func(c *GPU) { c.To = s } }
 
-func static(placements ...gpu.Placement) profile.Shape {
-	return profile.Shape{Cut: profile.CutStatic, Layout: placements}
+func static(placements ...gpu.Placement) profile.Layout {
+	return profile.Layout{Cut: profile.CutStatic, Static: placements}
 }
 
 func before(m gpu.Modes) func(*GPU) { return func(c *GPU) { c.Before = m } }
@@ -63,8 +63,8 @@ func memory(mode string) func(*GPU) {
 }
 
 var (
-	off   = profile.Shape{Cut: profile.CutOff}
-	named = profile.Shape{Named: true}
+	off   = profile.Layout{Cut: profile.CutOff}
+	named = profile.Layout{Named: true}
 )
 
 func names(placements ...gpu.Placement) []string {
@@ -119,7 +119,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 		"dynamic: and it may be cut":        {gpuOf(ampere, migOn), outcome{}},
 		"dynamic: foreign ones are left":    {gpuOf(hopper, migOn, live(two[0])), outcome{}},
 		"dynamic: a GPU without MIG":        {gpuOf(plain, to(named)), outcome{}},
-		"dynamic: an allow-list on Hopper":  {gpuOf(hopper, held(wholeOf(hopper)), to(profile.Shape{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
+		"dynamic: an allow-list on Hopper":  {gpuOf(hopper, held(wholeOf(hopper)), to(profile.Layout{Profiles: []string{"1g.10gb"}, NoWhole: true})), outcome{}},
 		"dynamic: somebody's pending mode":  {gpuOf(ampere, pending(gpu.MIGOn)), outcome{}},
 		"dynamic: named, Ampere is cut":     {gpuOf(ampere, migOn, to(named)), outcome{}},
 		"static: all there":                 {gpuOf(hopper, migOn, live(two...), ours(two...), held(two[1]), to(static(two...))), outcome{}},
@@ -140,7 +140,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, inTheWay: names(wholeOf(ampere)), what: []string{"MIG mode on"}},
 		},
 		"dynamic: an allow-list on Ampere": {
-			gpuOf(ampere, to(profile.Shape{Profiles: []string{"1g.10gb"}})),
+			gpuOf(ampere, to(profile.Layout{Profiles: []string{"1g.10gb"}})),
 			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0"}, what: []string{"MIG mode on"}},
 		},
 		"dynamic: back to how Ampere was": {
@@ -178,18 +178,18 @@ func TestPlanForNVIDIA(t *testing.T) {
 		"static: from nothing": {
 			gpuOf(hopper, held(shareOf(wholeOf(hopper))), to(static(two...))),
 			outcome{
-				steps:    []string{"switch MIG on on GPU gpu-0000-01-00-0", "make partition " + two[0].Name(), "make partition " + two[1].Name()},
+				steps:    []string{"switch MIG on on GPU gpu-0000-01-00-0", "create partition " + two[0].Name(), "create partition " + two[1].Name()},
 				inTheWay: names(shareOf(wholeOf(hopper))), what: []string{"MIG mode on, partitions 1g.10gb x 2"},
 			},
 		},
 		"static: on Ampere": {
 			gpuOf(ampere, to(static(ones(ampere, 0)...))),
-			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0", "make partition " + ones(ampere, 0)[0].Name()}, what: []string{"MIG mode on, partitions 1g.10gb x 1"}},
+			outcome{steps: []string{"switch MIG on on GPU gpu-0000-03-00-0", "create partition " + ones(ampere, 0)[0].Name()}, what: []string{"MIG mode on, partitions 1g.10gb x 1"}},
 		},
 		"static: what fits stays, other claims go": {
 			gpuOf(hopper, migOn, live(two[0], three(hopper, 0)), held(two[0], three(hopper, 0)), to(static(two...))),
 			outcome{
-				steps:    []string{"remove partition " + three(hopper, 0).Name(), "make partition " + two[1].Name()},
+				steps:    []string{"remove partition " + three(hopper, 0).Name(), "create partition " + two[1].Name()},
 				inTheWay: names(three(hopper, 0)), keeps: names(two...), what: []string{"removal of 3g.40gb x 1, partitions 1g.10gb x 1"},
 			},
 		},
@@ -198,7 +198,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 				c.Live = partitions(two...)
 				c.Live[1].Complete = false
 			}, ours(two...), to(static(two...))),
-			outcome{steps: []string{"make partition " + two[1].Name()}, keeps: names(two...), what: []string{"partitions 1g.10gb x 1"}},
+			outcome{steps: []string{"create partition " + two[1].Name()}, keeps: names(two...), what: []string{"partitions 1g.10gb x 1"}},
 		},
 		"static: foreign": {
 			gpuOf(hopper, migOn, live(append(two, three(hopper, 0))...), ours(two...), to(static(two...))),
@@ -214,7 +214,7 @@ func TestPlanForNVIDIA(t *testing.T) {
 		},
 		"static: a GPU without MIG": {
 			gpuOf(plain, to(static(ones(plain, 0)...))),
-			outcome{refused: "GPU gpu-0000-04-00-0 knows no MIG, so it cannot be cut into partitions that stay"},
+			outcome{refused: "GPU gpu-0000-04-00-0 does not support MIG, so it cannot have static partitions"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, outcomeOf(NewPlan([]GPU{tt.gpu}))) })
@@ -222,8 +222,8 @@ func TestPlanForNVIDIA(t *testing.T) {
 }
 
 func TestPlanForAMD(t *testing.T) {
-	cpx := profile.Shape{Compute: "CPX"}
-	nps4 := profile.Shape{Compute: "CPX", Memory: "NPS4"}
+	cpx := profile.Layout{Compute: "CPX"}
+	nps4 := profile.Layout{Compute: "CPX", Memory: "NPS4"}
 	for name, tt := range map[string]struct {
 		gpus []GPU
 		want outcome
@@ -232,17 +232,17 @@ func TestPlanForAMD(t *testing.T) {
 		"is so":               {[]GPU{gpuOf(mi300, compute("CPX"), held(xcp(mi300, "cpx", 0)), to(cpx))}, outcome{}},
 		"is so, memory too":   {[]GPU{gpuOf(mi300, memory("NPS4"), to(nps4))}, outcome{}},
 		"as it was":           {[]GPU{gpuOf(mi300, before(gpu.Modes{Memory: "NPS1"}))}, outcome{}},
-		"whole, has no modes": {[]GPU{gpuOf(mi210, to(profile.Shape{Compute: "SPX"}))}, outcome{}},
+		"whole, has no modes": {[]GPU{gpuOf(mi210, to(profile.Layout{Compute: "SPX"}))}, outcome{}},
 
 		"compute mode": {
-			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
+			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(xcp(mi300, "spx", 0), xcp(mi300, "dpx", 1)))},
 			outcome{
 				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: names(xcp(mi300, "spx", 0)), keeps: names(xcp(mi300, "dpx", 0), xcp(mi300, "dpx", 1)), what: []string{"compute mode DPX"},
 			},
 		},
 		"shares are of what they share": {
-			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
+			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "DPX"}), held(shareOf(xcp(mi300, "spx", 0)), shareOf(xcp(mi300, "dpx", 1))))},
 			outcome{
 				steps:    []string{"put GPU gpu-0000-81-00-0 into compute mode DPX"},
 				inTheWay: names(shareOf(xcp(mi300, "spx", 0))),
@@ -261,7 +261,7 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"NVIDIA's GPUs have nothing to do with it": {
-			[]GPU{gpuOf(hopper, held(wholeOf(hopper))), gpuOf(mi300, to(profile.Shape{Memory: "NPS4"}))},
+			[]GPU{gpuOf(hopper, held(wholeOf(hopper))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))},
 			outcome{steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"}},
 		},
 		"only one has lost it": {
@@ -279,7 +279,7 @@ func TestPlanForAMD(t *testing.T) {
 			outcome{steps: []string{"put the AMD GPUs into memory mode NPS1"}, what: []string{"memory mode NPS1"}},
 		},
 		"two memory modes": {
-			[]GPU{gpuOf(mi300, to(nps4)), gpuOf(mi300b, to(profile.Shape{Memory: "NPS1"}))},
+			[]GPU{gpuOf(mi300, to(nps4)), gpuOf(mi300b, to(profile.Layout{Memory: "NPS1"}))},
 			outcome{
 				steps: []string{
 					"put the AMD GPUs into memory mode NPS4", "put GPU gpu-0000-81-00-0 into compute mode CPX",
@@ -290,19 +290,19 @@ func TestPlanForAMD(t *testing.T) {
 			},
 		},
 		"a memory mode that it has not": {
-			[]GPU{gpuOf(mi300, to(profile.Shape{Memory: "NPS8"}))},
+			[]GPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS8"}))},
 			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into memory mode NPS8, it has NPS1, NPS4"},
 		},
 		"no memory modes": {
-			[]GPU{gpuOf(mi210, to(profile.Shape{Memory: "NPS1"}))},
+			[]GPU{gpuOf(mi210, to(profile.Layout{Memory: "NPS1"}))},
 			outcome{refused: "GPU gpu-0000-83-00-0 knows no memory modes, so it cannot be put into NPS1"},
 		},
 		"a compute mode that it has not": {
-			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "TPX"}))},
+			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "TPX"}))},
 			outcome{refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode TPX: in memory mode NPS1 it has SPX, DPX, QPX, CPX"},
 		},
 		"modes that do not go together": {
-			[]GPU{gpuOf(mi300, to(profile.Shape{Compute: "SPX", Memory: "NPS4"}))},
+			[]GPU{gpuOf(mi300, to(profile.Layout{Compute: "SPX", Memory: "NPS4"}))},
 			outcome{
 				steps: []string{"put the AMD GPUs into memory mode NPS4"}, what: []string{"memory mode NPS4"},
 				refused: "GPU gpu-0000-81-00-0 cannot be put into compute mode SPX: in memory mode NPS4 it has QPX, CPX",
@@ -321,7 +321,7 @@ func TestPlanForAMD(t *testing.T) {
 func TestChanges(t *testing.T) {
 	two := ones(hopper, 5, 6)
 	changes := NewPlan([]GPU{
-		gpuOf(mi300, to(profile.Shape{Compute: "CPX"})),
+		gpuOf(mi300, to(profile.Layout{Compute: "CPX"})),
 		gpuOf(other, to(off)),
 		gpuOf(hopper, migOn, live(two[0]), held(two[0]), to(static(two...))),
 	}).Changes()
@@ -346,11 +346,11 @@ func TestPlanForAnotherVendor(t *testing.T) {
 	}{
 		"nothing is asked":           {gpu: acme()},
 		"whole GPUs":                 {gpu: acme(to(off))},
-		"the whole GPU as one mode":  {gpu: acme(to(profile.Shape{Compute: "SPX"}))},
+		"the whole GPU as one mode":  {gpu: acme(to(profile.Layout{Compute: "SPX"}))},
 		"a claim holds it":           {gpu: acme(held(wholeOf(plain)))},
-		"partitions that stay":       {gpu: acme(to(static())), want: "knows no MIG"},
-		"a compute mode":             {gpu: acme(to(profile.Shape{Compute: "CPX"})), want: "cannot be cut"},
-		"a memory mode":              {gpu: acme(to(profile.Shape{Memory: "NPS4"})), want: "knows no memory modes"},
+		"partitions that stay":       {gpu: acme(to(static())), want: "does not support MIG"},
+		"a compute mode":             {gpu: acme(to(profile.Layout{Compute: "CPX"})), want: "cannot be cut"},
+		"a memory mode":              {gpu: acme(to(profile.Layout{Memory: "NPS4"})), want: "knows no memory modes"},
 		"MIG, as a profile names it": {gpu: acme(to(named))},
 	} {
 		plan := NewPlan([]GPU{test.gpu})
@@ -362,7 +362,7 @@ func TestPlanForAnotherVendor(t *testing.T) {
 		}
 	}
 
-	plan := NewPlan([]GPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Shape{Memory: "NPS4"}))})
+	plan := NewPlan([]GPU{acme(held(wholeOf(plain))), gpuOf(mi300, to(profile.Layout{Memory: "NPS4"}))})
 	assert.Empty(t, plan.Refused)
 	assert.Len(t, plan.GPUs, 1)
 	assert.Equal(t, gpu.AMD, plan.GPUs[0].Vendor)

@@ -7,12 +7,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// planMIG plans for a GPU that MIG may partition. One without MIG keeps what it has.
+// planMIG plans MIG mode and partitions. A GPU without MIG does not change.
 func (c *planner) planMIG() {
-	want := c.migWanted()
+	want := c.desiredMIG()
 	if c.Modes.MIG == "" {
 		if c.To.Cut == profile.CutStatic {
-			c.refuse("knows no MIG, so it cannot be cut into partitions that stay")
+			c.refuse("does not support MIG, so it cannot have static partitions")
 		}
 		return
 	}
@@ -21,7 +21,7 @@ func (c *planner) planMIG() {
 		c.refuse("has MIG mode %s and would need it %s, which is not ours to change: it is a vGPU, whose mode belongs to the hypervisor", c.Modes.MIG, want)
 		return
 	}
-	// exact: what is not wanted must not be there.
+	// exact: no other partitions may exist.
 	exact := want == gpu.MIGOff || c.To.Cut == profile.CutStatic
 	if switched {
 		c.mustLeave(everything)
@@ -35,7 +35,7 @@ func (c *planner) planMIG() {
 	if c.To.Cut != profile.CutStatic {
 		return
 	}
-	for _, p := range c.To.Layout {
+	for _, p := range c.To.Static {
 		if !slices.ContainsFunc(c.Live, func(q gpu.Partition) bool { return q.Is(p) && q.Complete }) {
 			c.stepAt(OpCreate, p)
 		}
@@ -45,14 +45,12 @@ func (c *planner) planMIG() {
 	}
 }
 
-// migWanted is the MIG mode that the GPU must be in, empty: claims decide, or it
-// stays as it is.
+// desiredMIG returns the desired MIG mode; empty: claims decide, or it does not change.
 //
-// Hopper and later change the mode when a claim needs it. Ampere does so by a reset of
-// the GPU, which takes a profile: one that speaks of MIG, since without partitions to
-// ask for it would say nothing on these GPUs; those who want whole GPUs say so by
-// mode Off. A profile that does not speak of it leaves the mode as it was found.
-func (c *planner) migWanted() gpu.MIGMode {
+// Hopper and later change the mode when a claim needs it. Ampere changes it only by a reset
+// of the GPU, for which a profile must mention MIG: the GPU is then in MIG mode, unless the
+// profile disables it. A profile that does not mention MIG leaves the mode as it was.
+func (c *planner) desiredMIG() gpu.MIGMode {
 	switch {
 	case c.To.Cut == profile.CutOff:
 		return gpu.MIGOff
@@ -66,9 +64,9 @@ func (c *planner) migWanted() gpu.MIGMode {
 	return c.Before.MIG
 }
 
-// remove takes away what stands where the shape does not have it: what is ours and
-// idle, always; and where nothing else may be there, what claims held until then.
-// What somebody else made is never touched.
+// remove plans the removal of partitions that the layout does not have: idle ones of
+// Tranche, and if exact also those that claims still hold. Foreign partitions are never
+// removed.
 func (c *planner) remove(exact bool) {
 	for _, q := range c.Live {
 		p := placementOf(q)
@@ -86,13 +84,13 @@ func (c *planner) remove(exact bool) {
 	}
 }
 
-// placementOf is where a partition is.
+// placementOf returns the placement of a partition.
 func placementOf(q gpu.Partition) gpu.Placement {
 	return gpu.Placement{GPU: q.GPU, Type: q.Type, Profile: q.Profile, Start: q.Start, Size: q.Size}
 }
 
-// inLayout tells whether the shape has the placement as a partition that stays.
+// inLayout tells whether the placement is a static partition of the layout.
 func (c *planner) inLayout(p gpu.Placement) bool {
 	return c.To.Cut == profile.CutStatic &&
-		slices.ContainsFunc(c.To.Layout, func(l gpu.Placement) bool { return l.Name() == p.Name() })
+		slices.ContainsFunc(c.To.Static, func(l gpu.Placement) bool { return l.Name() == p.Name() })
 }

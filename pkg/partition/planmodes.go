@@ -7,9 +7,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// memoryModes are the memory modes that GPUs have to be put into, by vendor, without
-// those that are in it or of which nobody asks for one. All GPUs of a vendor change
-// theirs together: the driver is loaded anew for it.
+// memoryModes returns the memory modes that GPUs have to change to, by vendor. All GPUs of
+// a vendor change together, because the driver is reloaded.
 func (plan *Plan) memoryModes(gpus []GPU) map[gpu.Vendor]string {
 	modes := map[gpu.Vendor]string{}
 	for _, v := range vendorsOf(gpus) {
@@ -18,9 +17,10 @@ func (plan *Plan) memoryModes(gpus []GPU) map[gpu.Vendor]string {
 	return modes
 }
 
-// memoryMode is the memory mode that the GPUs of one vendor have to be put into.
+// memoryMode returns the memory mode that the GPUs of one vendor have to change to; empty:
+// it does not change.
 func (plan *Plan) memoryMode(gpus []GPU) string {
-	want := plan.memoryWanted(gpus)
+	want := plan.desiredMemory(gpus)
 	if want == "" {
 		return ""
 	}
@@ -43,8 +43,8 @@ func (plan *Plan) memoryMode(gpus []GPU) string {
 	return want
 }
 
-// memoryWanted is the memory mode that a shape asks for, else the one from before.
-func (plan *Plan) memoryWanted(gpus []GPU) string {
+// desiredMemory returns the memory mode that a layout sets, otherwise the previous one.
+func (plan *Plan) desiredMemory(gpus []GPU) string {
 	var asks *GPU
 	before := ""
 	for i := range gpus {
@@ -67,8 +67,8 @@ func (plan *Plan) memoryWanted(gpus []GPU) string {
 	return asks.To.Memory
 }
 
-// planModes plans for a GPU whose partitions follow its modes. Of one without modes
-// nothing is asked but that it is whole.
+// planModes plans for a GPU whose partitions follow its modes. A GPU without modes can
+// only be whole.
 func (c *planner) planModes() {
 	m, want := c.Modes, c.To.Compute
 	if c.memory != "" {
@@ -84,7 +84,7 @@ func (c *planner) planModes() {
 	}
 	switch {
 	case m.Compute == "" && ofMode(gpu.Placement{Profile: want}, "spx"):
-		// A GPU that cannot be cut is whole.
+		// A GPU that cannot be partitioned is whole.
 	case m.Compute == "":
 		c.refuse("cannot be cut, so it cannot be put into compute mode %s", want)
 	case len(offers) > 0 && !slices.Contains(offers, want):
@@ -94,7 +94,7 @@ func (c *planner) planModes() {
 		}
 		c.refuse("cannot be put into compute mode %s: in memory mode %s it has %s", want, memory, list(offers))
 	case c.memory != "":
-		// Which mode the driver comes up in is its own choice.
+		// The reloaded driver may start in any mode.
 		c.step(OpCompute, want)
 	case m.Compute != want:
 		c.mustLeave(func(p gpu.Placement) bool { return !ofMode(p, want) })
@@ -103,8 +103,7 @@ func (c *planner) planModes() {
 	}
 }
 
-// ofMode tells whether a placement is there in a compute mode. A whole GPU is that
-// of SPX.
+// ofMode tells whether a placement exists in a compute mode. A whole GPU is in SPX.
 func ofMode(p gpu.Placement, mode string) bool { return strings.EqualFold(p.Profile, mode) }
 
 func list(modes []string) string {

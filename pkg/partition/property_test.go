@@ -25,10 +25,10 @@ type walker struct {
 }
 
 // shape is a random one that a GPU can have.
-func (w *walker) shape(gpuID, memory string) profile.Shape {
+func (w *walker) shape(gpuID, memory string) profile.Layout {
 	switch gpuID {
 	case mi300, mi300b:
-		s := profile.Shape{Memory: memory}
+		s := profile.Layout{Memory: memory}
 		if w.IntN(2) == 0 {
 			modes := legal["NPS4"] // which both memory modes have
 			s.Compute = modes[w.IntN(len(modes))]
@@ -57,23 +57,23 @@ func (w *walker) shape(gpuID, memory string) profile.Shape {
 	return nothing
 }
 
-var nothing = profile.Shape{}
+var nothing = profile.Layout{}
 
 func (w *walker) profile() v1alpha1.ProfileSnapshot {
 	memory := []string{"", "NPS1", "NPS4"}[w.IntN(3)]
-	shapes := map[string]profile.Shape{}
+	layouts := map[string]profile.Layout{}
 	for _, c := range w.hardware.gpus {
-		shapes[c.PCIAddress] = w.shape(c.PCIAddress, memory)
+		layouts[c.PCIAddress] = w.shape(c.PCIAddress, memory)
 	}
 	w.made++
-	return w.place.profile(fmt.Sprint("profile-", w.made), shapes)
+	return w.place.profile(fmt.Sprint("profile-", w.made), layouts)
 }
 
 // claim is one that the scheduler and Prepare would let pass.
 func (w *walker) claim() {
 	c := w.hardware.gpus[w.IntN(len(w.hardware.gpus))]
 	p := c.Placements[w.IntN(len(c.Placements))]
-	shape := w.node.Shape(c.PCIAddress)
+	layout := w.node.Layout(c.PCIAddress)
 	live, _ := w.hardware.Live(w.t.Context(), c.PCIAddress)
 	for _, held := range w.holds {
 		if held.GPU == p.GPU && (p.Type == gpu.TypeGPU || held.Type == gpu.TypeGPU || held.Profile != p.Profile && p.Type == gpu.TypeXCP || partitionAt(held).Overlaps(p)) {
@@ -81,7 +81,7 @@ func (w *walker) claim() {
 		}
 	}
 	switch {
-	case !shape.Offers(p), shape.Compute != "" && !strings.EqualFold(p.Profile, shape.Compute):
+	case !layout.Offers(p), layout.Compute != "" && !strings.EqualFold(p.Profile, layout.Compute):
 		return
 	case p.Type == gpu.TypeXCP || p.Profile == "spx":
 		mode := strings.ToUpper(p.Profile)
@@ -153,7 +153,7 @@ func (w *walker) change(to v1alpha1.ProfileSnapshot) {
 func (w *walker) leave(task v1alpha1.Task) {
 	seen, err := w.node.lookAll(w.t.Context(), w.hardware.snapshot(), w.claims.Held(addresses(w.hardware.snapshot())))
 	require.NoError(w.t, err)
-	aim(seen, w.node.planned.Shapes)
+	setDesired(seen, w.node.planned.Layouts)
 	for _, c := range NewPlan(seen).GPUs {
 		for _, s := range c.Steps {
 			if s.Op == OpDestroy {

@@ -11,30 +11,29 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Restore puts back what the wish that the node follows wants of the GPUs, where it
-// was lost: partitions are gone after a reboot, and so are AMD's modes. It is called
-// at the start, when a driver was loaded anew, and when a GPU has come. GPUs of
-// which a claim holds something that would change are left as they are. The error
-// says what was not put back.
+// Restore reapplies the applied profile where the hardware lost it: a reboot removes
+// partitions and resets AMD's modes. It is called at the start, after a driver was
+// reloaded, and when a GPU appears. It does not change GPUs whose claims would be affected.
+// The error says what was not restored.
 //
-// While another wish is being applied nothing is done: whoever asked for it asks
-// again.
+// It does nothing while another profile is being applied, because the controller asks for
+// that again.
 func (n *Node) Restore(ctx context.Context) error {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	in := n.intent()
-	if in.Applying != nil || in.Applied.Wish.Hash == "" {
+	in := n.journal()
+	if in.Applying != nil || in.Applied.Snapshot.Hash == "" {
 		return nil
 	}
 	seen, silent := n.survey(ctx)
-	wanted, err := n.choose(in.Applied.Wish, seen)
+	desired, err := n.choose(in.Applied.Snapshot, seen)
 	if err != nil {
 		return join(silent, about(err, addresses(n.GPUs())...))
 	}
-	if _, err := n.sure(ctx, seen, wanted); err != nil {
+	if _, err := n.confirmedPlan(ctx, seen, desired); err != nil {
 		return join(silent, err)
 	}
-	g := group{wanted: wanted}
+	g := group{desired: desired}
 	lost := n.memoryObstacle(seen)
 	if lost != nil {
 		g.keepMemory = true
@@ -42,30 +41,30 @@ func (n *Node) Restore(ctx context.Context) error {
 	}
 	refusal := n.refusal(NewPlan(seen))
 	if refusal == nil {
-		if err := n.settle(wanted, seen); err != nil {
+		if err := n.settle(desired, seen); err != nil {
 			return err
 		}
 	}
 	if len(n.groups(seen)) == 0 {
 		return join(silent, lost, refusal)
 	}
-	klog.FromContext(ctx).Info("The GPUs are not as the profile wants them; they are put back", "profile", in.Applied.Wish.Profile)
-	if err := n.update(func(in intent) intent { return in.adopt(wanted) }); err != nil {
+	klog.FromContext(ctx).Info("Some GPUs lost the applied profile; restoring it", "profile", in.Applied.Snapshot.Profile)
+	if err := n.update(func(in journal) journal { return in.adopt(desired) }); err != nil {
 		return err
 	}
 	return join(silent, lost, refusal, n.applyAll(ctx, g, seen))
 }
 
-// settle has the GPUs follow the wish on which nothing is to be changed for it: some
-// have come, or answer again, since the others were done, and what the wish says of
-// what is offered holds for them, too. What was kept of them for a change is forgotten.
-func (n *Node) settle(wanted followed, seen []GPU) error {
+// settle records the desired layout of GPUs whose hardware need not change: they have
+// appeared, or answer again, after the others were done. It deletes their entries for an
+// unfinished change.
+func (n *Node) settle(desired resolvedProfile, seen []GPU) error {
 	groups := slices.Concat(n.groups(seen)...)
-	in := n.intent()
+	in := n.journal()
 	var settled []string
 	for i := range seen {
 		gpuID := seen[i].PCIAddress
-		same := reflect.DeepEqual(in.Shapes[gpuID], wanted.Shapes[gpuID])
+		same := reflect.DeepEqual(in.Layouts[gpuID], desired.Layouts[gpuID])
 		if (in.unsettled(gpuID) || !same) && !slices.ContainsFunc(groups, func(g gpu.GPU) bool { return g.PCIAddress == gpuID }) {
 			settled = append(settled, gpuID)
 		}
@@ -73,17 +72,17 @@ func (n *Node) settle(wanted followed, seen []GPU) error {
 	if settled == nil {
 		return nil
 	}
-	return n.update(func(in intent) intent {
-		in = in.adopt(wanted)
+	return n.update(func(in journal) journal {
+		in = in.adopt(desired)
 		for _, gpuID := range settled {
-			in = in.done(gpuID, wanted.Shapes[gpuID])
+			in = in.done(gpuID, desired.Layouts[gpuID])
 		}
 		return in
 	})
 }
 
-// memoryObstacle says why the memory mode is not put back, nil if it need not be, or
-// can be.
+// memoryObstacle says why the memory mode cannot be restored, nil if it can be or need not
+// be.
 func (n *Node) memoryObstacle(seen []GPU) error {
 	plan := NewPlan(seen)
 	step := memoryStep(plan)
@@ -105,17 +104,17 @@ func (n *Node) memoryObstacle(seen []GPU) error {
 	return n.lostInTheWay(together)
 }
 
-// adopt is the intent when GPUs that have come are to follow the wish, too.
-func (in intent) adopt(wanted followed) intent {
+// adopt returns the journal when the profile also applies to GPUs that have appeared.
+func (in journal) adopt(desired resolvedProfile) journal {
 	in = in.clone()
 	if in.Ours == nil {
 		in.Ours = map[string][]gpu.Placement{}
 	}
-	for gpuID, shape := range wanted.Shapes {
-		if !sameShape(in.Shapes[gpuID], shape) {
-			in.Ours[gpuID] = union(in.Ours[gpuID], shape.Layout)
+	for gpuID, layout := range desired.Layouts {
+		if !sameLayout(in.Layouts[gpuID], layout) {
+			in.Ours[gpuID] = union(in.Ours[gpuID], layout.Static)
 		}
 	}
-	in.Applied = wanted
+	in.Applied = desired
 	return in
 }

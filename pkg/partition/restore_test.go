@@ -12,10 +12,10 @@ import (
 
 func TestRestoreAfterReboot(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	shapes := map[string]profile.Shape{hopper: static(two...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}, mi300b: {Compute: "CPX"}}
+	layouts := map[string]profile.Layout{hopper: static(two...), ampere: named, mi300: {Compute: "QPX", Memory: "NPS4"}, mi300b: {Compute: "CPX"}}
 	applied := []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 QPX NPS4", "gpu-0000-82-00-0 CPX NPS4"}
 	lost := []string{"gpu-0000-01-00-0 off", "gpu-0000-03-00-0 on", "gpu-0000-81-00-0 SPX NPS1", "gpu-0000-82-00-0 SPX NPS1"}
-	const noMemory = "put the AMD GPUs into memory mode NPS4: the driver would have to be loaded anew for it, which amd.memoryModes=true in the chart's values lets the plugin do"
+	const noMemory = "put the AMD GPUs into memory mode NPS4: this needs a driver reload, which the chart's value amd.memoryModes=true allows"
 	for name, tt := range map[string]struct {
 		forbidden bool
 		hold      []gpu.Placement
@@ -36,7 +36,7 @@ func TestRestoreAfterReboot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, hopper, ampere, mi300, mi300b)
 			p.hardware.gpu(ampere).resets = true
-			w := p.profile("all", shapes)
+			w := p.profile("all", layouts)
 			p.follow(p.start(), w)
 			require.Equal(t, applied, p.hardware.state())
 			p.hardware.reboot()
@@ -62,7 +62,7 @@ func TestRestoreAfterReboot(t *testing.T) {
 			}
 			assert.Equal(t, tt.want, p.hardware.state())
 			assert.Equal(t, w, n.Applied())
-			assert.Equal(t, shapes[mi300], n.Shape(mi300))
+			assert.Equal(t, layouts[mi300], n.Layout(mi300))
 
 			p.claims.release("a")
 			p.memoryModes = true
@@ -79,14 +79,14 @@ func TestRestoreAfterReboot(t *testing.T) {
 // A GPU that comes later, or that answers again, follows the profile as well.
 func TestRestoreOfAGPUThatHasCome(t *testing.T) {
 	p := newPlace(t, hopper)
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
 	n := p.start()
 	p.follow(n, w)
 	p.hardware.gpus = append(p.hardware.gpus, newGPU(other))
 	require.NoError(t, n.Restore(t.Context()))
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_0", "gpu-0000-02-00-0 on 1g.10gb_6"}, p.hardware.state())
 	assert.True(t, n.Static(ones(other, 6)[0]))
-	assert.Equal(t, p.profiles["cut"][other], p.start().Shape(other))
+	assert.Equal(t, p.profiles["cut"][other], p.start().Layout(other))
 }
 
 // One that was away while the node came to follow another profile is brought there,
@@ -94,10 +94,10 @@ func TestRestoreOfAGPUThatHasCome(t *testing.T) {
 func TestRestoreOfAGPUThatWasAway(t *testing.T) {
 	p := newPlace(t, hopper, other)
 	n := p.start()
-	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)}))
+	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)}))
 	all := p.hardware.gpus
 	p.hardware.gpus = all[:1]
-	p.follow(n, p.profile("whole", map[string]profile.Shape{hopper: off, other: off}))
+	p.follow(n, p.profile("whole", map[string]profile.Layout{hopper: off, other: off}))
 	assert.True(t, n.Static(ones(other, 6)[0]), "it is still ours")
 	p.hardware.gpus = all
 	require.NoError(t, n.Restore(t.Context()))
@@ -107,7 +107,7 @@ func TestRestoreOfAGPUThatWasAway(t *testing.T) {
 
 func TestRestoreTellsWhatItCannot(t *testing.T) {
 	p := newPlace(t, hopper, other)
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 6)...)})
 	n := p.start()
 	p.follow(n, w)
 	p.hardware.reboot()
@@ -122,7 +122,7 @@ func TestRestoreTellsWhatItCannot(t *testing.T) {
 	p.hardware.onModes = nil
 	p.hardware.gpu(hopper).setMIG(gpu.MIGOn)
 	p.hardware.gpu(hopper).live = partitions(three(hopper, 4))
-	require.ErrorContains(t, n.Restore(t.Context()), "was not made by Tranche")
+	require.ErrorContains(t, n.Restore(t.Context()), "was not created by Tranche")
 	p.hardware.gpu(hopper).live = nil
 	require.NoError(t, n.Restore(t.Context()))
 	p.follows(n, w)

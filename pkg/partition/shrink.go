@@ -9,16 +9,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// shrinks tells whether the shape that is wanted does not offer devices that the GPU
-// offers now.
+// shrinks tells whether the desired layout no longer offers some of the GPU's devices.
 func (c *GPU) shrinks() bool {
 	return slices.ContainsFunc(c.Placements, func(p gpu.Placement) bool { return c.Now.Offers(p) && !c.To.Offers(p) })
 }
 
-// shrinking are the names of the GPUs that do not change, but offer less than before. A
-// pod that is displaced from a GPU that does change must not be scheduled to a device
-// that they are about to lose. Where no GPU changes, no pod is displaced, and there are
-// none.
+// shrinking returns the names of the GPUs whose hardware does not change, but which offer
+// less than before. Displaced pods must not be scheduled to devices that these GPUs are
+// about to withdraw. If no GPU changes, no pod is displaced, and there are none.
 func (plan *Plan) shrinking(gpus []GPU) []string {
 	if len(plan.GPUs) == 0 {
 		return nil
@@ -35,18 +33,17 @@ func (plan *Plan) shrinking(gpus []GPU) []string {
 	return names
 }
 
-// Shapes are the shapes that a wish comes to on some of the node's GPUs, by PCI address,
-// as Plan would choose them. It touches nothing. An error says why the wish does not fit
-// the node.
-func (n *Node) Shapes(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Shape, error) {
+// Layouts returns the layouts of some GPUs by a profile, by PCI address, as Plan would choose
+// them. It changes nothing. An error says why the profile does not fit the node.
+func (n *Node) Layouts(ctx context.Context, to v1alpha1.ProfileSnapshot, of []string) (map[string]profile.Layout, error) {
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	gpus := slices.DeleteFunc(n.present(), func(c gpu.GPU) bool { return !slices.Contains(of, c.PCIAddress) })
 	// A GPU that does not answer is planned as if it had no partitions.
 	seen, _ := n.lookAll(ctx, gpus, n.Claims.Held(addresses(gpus)))
-	wanted, err := n.choose(to, seen)
+	desired, err := n.choose(to, seen)
 	if err != nil {
 		return nil, err
 	}
-	return wanted.Shapes, nil
+	return desired.Layouts, nil
 }

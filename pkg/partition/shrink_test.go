@@ -12,12 +12,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-func from(s profile.Shape) func(*GPU) { return func(c *GPU) { c.Now = s } }
+func from(s profile.Layout) func(*GPU) { return func(c *GPU) { c.Now = s } }
 
 func TestShrinking(t *testing.T) {
 	two := ones(hopper, 5, 6)
-	onlyLarge := profile.Shape{Named: true, Profiles: []string{"3g.40gb"}}
-	cpx, spx := profile.Shape{Compute: "CPX"}, profile.Shape{Compute: "SPX"}
+	onlyLarge := profile.Layout{Named: true, Profiles: []string{"3g.40gb"}}
+	cpx, spx := profile.Layout{Compute: "CPX"}, profile.Layout{Compute: "SPX"}
 	for name, tt := range map[string]struct {
 		gpus    []GPU
 		changes []string
@@ -77,7 +77,7 @@ func TestShrinking(t *testing.T) {
 			[]string{"gpu-0000-81-00-0"}, nil,
 		},
 		"AMD, the memory mode changes all": {
-			[]GPU{gpuOf(mi300, to(profile.Shape{Memory: "NPS4"})), gpuOf(mi300b, to(profile.Shape{Memory: "NPS4", Compute: "CPX"}))},
+			[]GPU{gpuOf(mi300, to(profile.Layout{Memory: "NPS4"})), gpuOf(mi300b, to(profile.Layout{Memory: "NPS4", Compute: "CPX"}))},
 			[]string{"gpu-0000-81-00-0", "gpu-0000-82-00-0"}, nil,
 		},
 		"both vendors": {
@@ -102,16 +102,16 @@ func TestPlanNamesShrinking(t *testing.T) {
 	p := newPlace(t, hopper, other, mi300)
 	p.hardware.gpu(hopper).modes.MIG, p.hardware.gpu(hopper).modes.PendingMIG = gpu.MIGOn, gpu.MIGOn
 	n := p.start()
-	w := p.profile("whole", map[string]profile.Shape{hopper: off, other: off})
+	w := p.profile("whole", map[string]profile.Layout{hopper: off, other: off})
 	task := n.Plan(t.Context(), w)
 	require.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Equal(t, []string{"gpu-0000-02-00-0"}, task.Shrinking)
-	shapes, err := n.Shapes(t.Context(), w, []string{other})
+	layouts, err := n.Layouts(t.Context(), w, []string{other})
 	require.NoError(t, err)
-	assert.Equal(t, off, shapes[other])
+	assert.Equal(t, off, layouts[other])
 
 	p.unresolved = errors.New("it does not fit")
-	_, err = p.start().Shapes(t.Context(), p.profile("more", nil), []string{other})
+	_, err = p.start().Layouts(t.Context(), p.profile("more", nil), []string{other})
 	require.ErrorContains(t, err, "it does not fit")
 }

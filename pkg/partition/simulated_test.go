@@ -113,7 +113,7 @@ func TestForeignOnSimulatedMIG(t *testing.T) {
 	task := m.node.Plan(t.Context(), migWish("whole", v1alpha1.MIGDisabled))
 	assert.Equal(t, v1alpha1.TaskRefused, task.Phase)
 	assert.Equal(t, v1alpha1.ReasonForeignPartition, task.Reason)
-	assert.Contains(t, task.Message, "to free it, run on the node: nvidia-smi mig -i 0000:1b:00.0 -dci -gi")
+	assert.Contains(t, task.Message, "to remove it, run on the node: nvidia-smi mig -i 0000:1b:00.0 -dci -gi")
 	// Where it fits in, it is taken over.
 	m.follow(migWish("two", v1alpha1.MIGStatic, part("2g", 2)))
 }
@@ -244,7 +244,7 @@ func TestClaimsMeanwhileOnSimulatedMIG(t *testing.T) {
 				}
 				g := m.gpus()[i%2]
 				p := g.Placements[(7*i+worker)%len(g.Placements)]
-				if !m.node.Shape(g.PCIAddress).Offers(p) {
+				if !m.node.Layout(g.PCIAddress).Offers(p) {
 					continue
 				}
 				c := claimFor(fmt.Sprintf("%d-%d", worker, i), p)

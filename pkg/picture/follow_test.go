@@ -38,7 +38,7 @@ func TestProfileAsJSON(t *testing.T) {
 	assert.NotContains(t, m.Nodes[0].GPUs[2], "change")
 	assert.Equal(t, "it does not answer", m.Nodes[0].GPUs[2]["problem"])
 	assert.NotNil(t, m.Nodes[1].GPUs, "none, not null")
-	assert.Equal(t, "other systems serve GPUs of the node, so their modes and partitions are left alone: mig-manager", m.Nodes[2].Profile["conflict"])
+	assert.Equal(t, "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager", m.Nodes[2].Profile["conflict"])
 
 	in.View.Nodes = []string{"node-b"}
 	assert.Len(t, in.Summary().Nodes, 1)

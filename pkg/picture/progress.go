@@ -16,7 +16,7 @@ import (
 // DrawNode writes how far a node is, with its GPUs.
 func DrawNode(w io.Writer, screen terminal.Screen, node string, n cluster.Progress, gpus []cluster.GPUProgress, now time.Time) error {
 	p := &terminal.Page{Screen: screen}
-	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is wanted")+namedBy(n), terminal.Normal)
+	p.Wrap("", node+": "+cmp.Or(n.Title(), "no profile is set")+namedBy(n), terminal.Normal)
 	sentences := n.Sentences(now)
 	for _, s := range sentences {
 		p.Wrap("  ", s.Text, terminal.Normal)

@@ -24,8 +24,8 @@ import (
 
 var now = gpunodes.Now
 
-const draining = "asks pods to leave gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
-	"until 14:05:00 UTC at the latest, then it is given up and everything stays as it is"
+const draining = "evicts pods from gpu-a: pod team/train-0 (gpu-a-cpx-0) is not evicted: budget team/train allows no eviction; " +
+	"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
 
 func profile(name string, rules ...v1alpha1.Rule) v1alpha1.PartitionProfile {
 	return v1alpha1.PartitionProfile{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PartitionProfileSpec{Rules: rules}}
@@ -93,9 +93,9 @@ func TestDrawNode(t *testing.T) {
 		"node": spec,
 		"node-switching": gpunodes.WithProfile("node-a", "spx").GPUs("SPX NPS1", "gpu-a", "gpu-b").
 			Switches(v1alpha1.Draining, "cpx", draining, "gpu-a").Plan("compute mode CPX").
-			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx holds; spec.profile spx of the GPUNode does not, until the label is taken off"),
+			Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=cpx has precedence over spec.profile spx of the GPUNode; remove one of them"),
 		"node-default":       byDefault,
-		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"),
+		"node-control-plane": gpunodes.WithProfile("node-a", "").Says(v1alpha1.ConditionReady, true, v1alpha1.ReasonControlPlaneNotNamed, "the node belongs to the control plane, and spec.profile of its GPUNode is not set"),
 	} {
 		golden(t, name, func(w io.Writer, screen terminal.Screen) error {
 			return DrawNode(w, screen, "node-a", cluster.ProgressOf(&n.GPUNode), cluster.GPUsOf(&n.GPUNode), now)

@@ -7,10 +7,10 @@ import (
 
 // Sources are all that determine the desired state of the GPUs of a node.
 type Sources struct {
-	// Applied is the profile that the node has applied, without a name where it has
-	// applied none. Shapes says how it partitions the GPUs, by PCI address.
+	// Applied is the applied profile, without a name if none is applied. Layouts are the
+	// layouts of the GPUs, by PCI address.
 	Applied v1alpha1.ProfileSnapshot
-	Shapes  map[string]Shape
+	Layouts map[string]Layout
 	// Config is the configuration of NVIDIA's device plugin that the node's label names,
 	// nil if there is none. A profile that a person chose for the node has precedence.
 	Config *Profile
@@ -51,7 +51,7 @@ func (s *Sources) usesProfile() bool {
 // it was applied, so they are not placed again.
 func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Desired, error) {
 	desired, err := Resolve(s.Applied, gpus, func(pciAddress string) []gpu.Partition {
-		return asPartitions(s.Shapes[pciAddress].Layout)
+		return asPartitions(s.Layouts[pciAddress].Static)
 	})
 	if err != nil {
 		missing := Default()
@@ -59,7 +59,7 @@ func (s *Sources) byProfile(gpus []gpu.GPU) (map[string]Desired, error) {
 		desired = s.current(gpus, missing)
 	}
 	for address, state := range desired {
-		state.Shape = s.Shapes[address]
+		state.Layout = s.Layouts[address]
 		desired[address] = state
 	}
 	return desired, err

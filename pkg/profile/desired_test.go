@@ -64,17 +64,17 @@ func TestDesired(t *testing.T) {
 func TestDesiredKeepsPartitions(t *testing.T) {
 	hopper := machine(t, "h100x8")[0]
 	cut := hopper.WithMIG(gpu.MIGOn)
-	placed := Shape{Cut: CutStatic, Layout: []gpu.Placement{cut.Placements[3]}}
+	placed := Layout{Cut: CutStatic, Static: []gpu.Placement{cut.Placements[3]}}
 	for name, profiles := range map[string][]string{"fits": {"1g"}, "does not fit": {"9g"}} {
 		t.Run(name, func(t *testing.T) {
 			applied := replicated("p", 4, v1alpha1.FromLabel)
 			applied.Rules[0].MIG = &v1alpha1.MIG{Profiles: profiles}
 			s := Sources{
-				Applied: applied, Shapes: map[string]Shape{hopper.PCIAddress: placed},
+				Applied: applied, Layouts: map[string]Layout{hopper.PCIAddress: placed},
 				Current: func(string) (Desired, bool) { return Desired{}, false },
 			}
 			desired, _ := s.Desired([]gpu.GPU{hopper})
-			assert.Equal(t, placed, desired[hopper.PCIAddress].Shape)
+			assert.Equal(t, placed, desired[hopper.PCIAddress].Layout)
 		})
 	}
 }

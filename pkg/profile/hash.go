@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Hash tells two wishes apart: those that want something else have other hashes, and
+// Hash identifies a profile's content: profiles that differ in content have different hashes, and
 // those that want the same mostly the same one. What counts is the profile's name,
 // the order of the rules and what each says. What does not count: the order of keys,
 // of lists of names and of static partitions; how product names, PCI addresses and

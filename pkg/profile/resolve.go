@@ -9,7 +9,7 @@ import (
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/profile/layout"
+	"github.com/tranche-dev/tranche/pkg/profile/packing"
 	"github.com/tranche-dev/tranche/pkg/profile/strict"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
@@ -106,8 +106,8 @@ func (r *resolver) choose(rules []rule, gpus []gpu.GPU) []*rule {
 
 // memoryMode is the memory mode that all AMD GPUs of the node are to have, with the
 // rule that says so; empty where none does.
-func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryWish {
-	var wish memoryWish
+func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryChoice {
+	var choice memoryChoice
 	for i := range gpus {
 		rule := selected[i]
 		if gpus[i].Vendor != gpu.AMD || rule == nil || rule.amd == nil || rule.amd.MemoryPartition == "" {
@@ -115,19 +115,19 @@ func (r *resolver) memoryMode(gpus []gpu.GPU, selected []*rule) memoryWish {
 		}
 		path := strict.Key(strict.Key(rule.path, "amd"), "memoryPartition")
 		switch {
-		case wish.mode == "":
-			wish = memoryWish{mode: rule.amd.MemoryPartition, path: path}
-		case wish.mode != rule.amd.MemoryPartition && wish.path != path:
-			r.add(path, nil, "is %s, and %s is %s: all AMD GPUs of a node share the memory mode", rule.amd.MemoryPartition, wish.path, wish.mode)
+		case choice.mode == "":
+			choice = memoryChoice{mode: rule.amd.MemoryPartition, path: path}
+		case choice.mode != rule.amd.MemoryPartition && choice.path != path:
+			r.add(path, nil, "is %s, and %s is %s: all AMD GPUs of a node share the memory mode", rule.amd.MemoryPartition, choice.path, choice.mode)
 		}
 	}
-	return wish
+	return choice
 }
 
-type memoryWish struct{ mode, path string }
+type memoryChoice struct{ mode, path string }
 
 // gpu is what holds for one GPU.
-func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryWish) Desired {
+func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryChoice) Desired {
 	resolved := Default()
 	if rule != nil {
 		resolved = fit(rule.gpu, g.Vendor)
@@ -135,10 +135,10 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryWish) Desired {
 	switch g.Vendor {
 	case gpu.NVIDIA:
 		if rule != nil && rule.mig != nil {
-			resolved.Shape = r.mig(g, strict.Key(rule.path, "mig"), rule.mig)
+			resolved.Layout = r.mig(g, strict.Key(rule.path, "mig"), rule.mig)
 		}
 	case gpu.AMD:
-		resolved.Shape = r.amd(g, rule, memory)
+		resolved.Layout = r.amd(g, rule, memory)
 	}
 	if rule != nil {
 		r.legacy(g, strict.Key(rule.path, "legacyResource"), resolved)
@@ -147,9 +147,9 @@ func (r *resolver) gpu(g *gpu.GPU, rule *rule, memory memoryWish) Desired {
 }
 
 // mig is how an NVIDIA GPU is cut.
-func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Shape {
-	var s Shape
-	capable := len(layout.Profiles(g)) > 0
+func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Layout {
+	var s Layout
+	capable := len(packing.Profiles(g)) > 0
 	restricted := m.Mode == v1alpha1.MIGStatic || m.Profiles != nil || m.WholeGPUs != nil && !*m.WholeGPUs
 	switch {
 	case !capable && restricted:
@@ -159,7 +159,7 @@ func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Shape {
 		s.Cut = CutOff
 	case m.Mode == v1alpha1.MIGStatic:
 		s.Cut = CutStatic
-		s.Layout = r.layout(g, strict.Key(path, "partitions"), m.Partitions)
+		s.Static = r.layout(g, strict.Key(path, "partitions"), m.Partitions)
 	default:
 		s.Named = true
 		s.NoWhole = m.WholeGPUs != nil && !*m.WholeGPUs
@@ -172,27 +172,27 @@ func (r *resolver) mig(g *gpu.GPU, path string, m *v1alpha1.MIG) Shape {
 func (r *resolver) profiles(g *gpu.GPU, path string, names []string) []string {
 	var full []string
 	for i, name := range names {
-		profile, err := layout.Profile(g, name)
+		profile, err := packing.Profile(g, name)
 		if err != nil {
 			r.add(strict.Index(path, i), g, "%s", withoutGPU(g, err))
 			continue
 		}
 		full = append(full, profile)
 	}
-	all := layout.Profiles(g)
+	all := packing.Profiles(g)
 	slices.SortFunc(full, func(a, b string) int { return cmp.Compare(slices.Index(all, a), slices.Index(all, b)) })
 	return slices.Compact(full)
 }
 
 func (r *resolver) layout(g *gpu.GPU, path string, partitions []v1alpha1.StaticPartition) []gpu.Placement {
-	parts := make([]layout.Part, len(partitions))
+	parts := make([]packing.Part, len(partitions))
 	for i, p := range partitions {
-		parts[i] = layout.Part{Profile: p.Profile}
+		parts[i] = packing.Part{Profile: p.Profile}
 		if p.Count != nil {
 			parts[i].Count = int(*p.Count)
 		}
 	}
-	found, err := layout.Solve(g, parts, r.there(g.PCIAddress))
+	found, err := packing.Solve(g, parts, r.there(g.PCIAddress))
 	if err != nil {
 		r.add(path, g, "%s", withoutGPU(g, err))
 	}
@@ -205,7 +205,7 @@ func withoutGPU(g *gpu.GPU, err error) string {
 }
 
 // amd is how an AMD GPU is cut. The memory mode holds for all GPUs of the node.
-func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryWish) Shape {
+func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryChoice) Layout {
 	var wanted v1alpha1.AMD
 	path := ""
 	if rule != nil && rule.amd != nil {
@@ -219,9 +219,9 @@ func (r *resolver) amd(g *gpu.GPU, rule *rule, memory memoryWish) Shape {
 		case wanted.MemoryPartition != "":
 			r.add(strict.Key(path, "memoryPartition"), g, "is %s, and %s has no memory modes", wanted.MemoryPartition, cmp.Or(g.ProductName, "it"))
 		}
-		return Shape{}
+		return Layout{}
 	}
-	s := Shape{Compute: wanted.ComputePartition, Memory: memory.mode}
+	s := Layout{Compute: wanted.ComputePartition, Memory: memory.mode}
 	mode := cmp.Or(s.Memory, g.MemoryMode)
 	legal, has := g.Modes[mode]
 	switch {
@@ -257,14 +257,14 @@ func instead(g *gpu.GPU, compute string, legal []string) string {
 func (r *resolver) legacy(g *gpu.GPU, path string, resolved Desired) {
 	switch resolved.Legacy.Kind {
 	case LegacyReplica:
-		if !resolved.Shape.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
+		if !resolved.Layout.Offers(gpu.Placement{Type: gpu.TypeGPU}) {
 			r.add(path, g, "is %s, a share of the whole GPU, which the rule does not offer", LegacyReplica)
 		}
 	case LegacyPartition:
 		has := false
 		for _, p := range g.WithMIG(gpu.MIGOn).Placements {
 			if p.Type != gpu.TypeGPU && p.Profile == resolved.Legacy.Profile {
-				if resolved.Shape.Offers(p) {
+				if resolved.Layout.Offers(p) {
 					return
 				}
 				has = true

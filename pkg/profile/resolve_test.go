@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/profile/layout"
+	"github.com/tranche-dev/tranche/pkg/profile/packing"
 )
 
 func machine(t testing.TB, name string) []gpu.GPU {
@@ -37,7 +37,7 @@ func fromRules(t testing.TB, text string) *Profile {
 }
 
 // spell is a shape in few words: the layout by name and start.
-func spell(s Shape) string {
+func spell(s Layout) string {
 	text := string(s.Cut) + s.Compute + s.Memory
 	if s.Named {
 		text += "dynamic"
@@ -48,7 +48,7 @@ func spell(s Shape) string {
 	for _, p := range s.Profiles {
 		text += " " + p
 	}
-	for _, p := range s.Layout {
+	for _, p := range s.Static {
 		text += fmt.Sprintf(" %s@%d", p.Profile, p.Start)
 	}
 	return text
@@ -94,14 +94,14 @@ func TestShapes(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, got, len(gpus))
 			for i, g := range gpus {
-				shape := got[g.PCIAddress].Shape
+				layout := got[g.PCIAddress].Layout
 				switch {
 				case tt.want != nil:
-					assert.Equal(t, tt.want[min(i, len(tt.want)-1)], spell(shape), g.Name())
+					assert.Equal(t, tt.want[min(i, len(tt.want)-1)], spell(layout), g.Name())
 				case g.Vendor == gpu.AMD:
-					assert.Equal(t, "SPX", spell(shape))
+					assert.Equal(t, "SPX", spell(layout))
 				default:
-					assert.Equal(t, "Static 7g.80gb@0", spell(shape))
+					assert.Equal(t, "Static 7g.80gb@0", spell(layout))
 				}
 			}
 		})
@@ -131,8 +131,8 @@ func TestResolveKeepsWhatIsThere(t *testing.T) {
 	}
 	got, err := fromRules(t, "[{mig: {mode: Static, partitions: [{profile: 1g, count: 1}]}}]").Resolve(gpus, there)
 	require.NoError(t, err)
-	assert.Equal(t, "Static 1g.10gb@6", spell(got[gpus[0].PCIAddress].Shape))
-	assert.Equal(t, "Static 1g.10gb@2", spell(got[gpus[1].PCIAddress].Shape))
+	assert.Equal(t, "Static 1g.10gb@6", spell(got[gpus[0].PCIAddress].Layout))
+	assert.Equal(t, "Static 1g.10gb@2", spell(got[gpus[1].PCIAddress].Layout))
 }
 
 // GPUs are counted in PCI order, in whatever order they come, and what they are
@@ -142,8 +142,8 @@ func TestCountIsInPCIOrder(t *testing.T) {
 	slices.Reverse(gpus)
 	got, err := fromRules(t, "[{gpus: {count: 1}, mig: {mode: Disabled}}]").Resolve(gpus, nil)
 	require.NoError(t, err)
-	assert.Equal(t, CutOff, got["0000:1b:00.0"].Shape.Cut)
-	assert.Equal(t, CutDynamic, got[gpus[0].PCIAddress].Shape.Cut)
+	assert.Equal(t, CutOff, got["0000:1b:00.0"].Layout.Cut)
+	assert.Equal(t, CutDynamic, got[gpus[0].PCIAddress].Layout.Cut)
 	assert.Equal(t, "0000:df:00.0", gpus[0].PCIAddress)
 }
 
@@ -209,7 +209,7 @@ func TestAMDGPUThatCannotBeCut(t *testing.T) {
 		if len(g.Modes) == 0 {
 			want = ""
 		}
-		assert.Equal(t, want, spell(got[g.PCIAddress].Shape))
+		assert.Equal(t, want, spell(got[g.PCIAddress].Layout))
 	}
 	for rule, want := range map[string]string{
 		"[{amd: {computePartition: CPX}}]":             "spec.rules[0].amd.computePartition: GPU gpu-0000-11-00-0: is CPX, and AMD Instinct MI210 cannot be cut",
@@ -244,8 +244,8 @@ func TestOffers(t *testing.T) {
 		// that are offered at one place only.
 		parts []string
 	}{
-		"nothing said": {h100, "{}", true, layout.Profiles(&h100)},
-		"dynamic":      {h100, "{mig: {}}", true, layout.Profiles(&h100)},
+		"nothing said": {h100, "{}", true, packing.Profiles(&h100)},
+		"dynamic":      {h100, "{mig: {}}", true, packing.Profiles(&h100)},
 		"allowed":      {h100, "{mig: {profiles: [1g, 2g]}}", true, []string{"1g.10gb", "2g.20gb"}},
 		"no whole":     {h100, "{mig: {wholeGPUs: false, profiles: [1g]}}", false, []string{"1g.10gb"}},
 		"off":          {h100, "{mig: {mode: Disabled}}", true, nil},
@@ -258,17 +258,17 @@ func TestOffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := fromRules(t, "["+tt.rule+"]").Resolve([]gpu.GPU{tt.gpu}, nil)
 			require.NoError(t, err)
-			shape := got[tt.gpu.PCIAddress].Shape
+			layout := got[tt.gpu.PCIAddress].Layout
 			var parts []string
 			offered := 0
 			for _, p := range tt.gpu.Placements {
 				for _, by := range gpu.Bases() {
-					assert.Equal(t, shape.Offers(p), shape.Offers(gpu.ShareOf(p, by, gpu.Sharing{})), "shares follow")
+					assert.Equal(t, layout.Offers(p), layout.Offers(gpu.ShareOf(p, by, gpu.Sharing{})), "shares follow")
 				}
 				switch {
 				case p.Type == gpu.TypeGPU:
-					assert.Equal(t, tt.whole, shape.Offers(p))
-				case shape.Offers(p):
+					assert.Equal(t, tt.whole, layout.Offers(p))
+				case layout.Offers(p):
 					offered++
 					if !slices.Contains(parts, p.Profile) {
 						parts = append(parts, p.Profile)
@@ -276,8 +276,8 @@ func TestOffers(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tt.parts, parts)
-			if shape.Cut == CutStatic {
-				assert.Equal(t, len(shape.Layout), offered)
+			if layout.Cut == CutStatic {
+				assert.Equal(t, len(layout.Static), offered)
 			}
 		})
 	}

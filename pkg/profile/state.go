@@ -6,49 +6,46 @@ import (
 
 // Desired is the desired state of one GPU.
 type Desired struct {
-	// Profile is the name of the PartitionProfile that says so, for people.
+	// Profile is the name of the PartitionProfile.
 	Profile string
-	// Shape is how the GPU is cut.
-	Shape Shape
-	// Shared publishes shares of the whole GPU.
+	// Layout is how the GPU is partitioned.
+	Layout Layout
+	// Shared: shares of the whole GPU are published.
 	Shared bool
-	// Sharing is how they, and shares of partitions, are held.
+	// Sharing is how the GPU, and its partitions, are shared.
 	gpu.Sharing
-	// Partitions are the profiles whose placements are shared, too ("3g.40gb",
-	// "cpx"), by memory.
+	// Partitions are the profiles of partitions that are shared by memory ("3g.40gb", "cpx").
 	Partitions []string
-	// PartitionFractions publishes shares by fraction of them, too.
+	// PartitionFractions: they are also shared by fraction.
 	PartitionFractions bool
-	// Legacy is what a pod gets that asks for the vendor's old resource
+	// Legacy is what a pod gets that requests the vendor's extended resource
 	// (nvidia.com/gpu, amd.com/gpu).
 	Legacy Legacy
 }
 
-// Legacy says what a vendor's old resource means on a GPU.
+// Legacy says what a vendor's extended resource means on a GPU.
 type Legacy struct {
-	// Kind says of what kind it is.
+	// Kind is the kind of device.
 	Kind LegacyKind
-	// Profile is that of the partitions, for LegacyPartition.
+	// Profile is the profile of the partitions, for LegacyPartition.
 	Profile string
 }
 
-// LegacyKind says of what kind the devices are that a vendor's old resource
-// stands for.
+// LegacyKind is the kind of devices that a vendor's extended resource means.
 type LegacyKind string
 
-// What a vendor's old resource can mean.
+// The kinds of devices that a vendor's extended resource can mean.
 const (
 	// LegacyWhole is the whole GPU.
 	LegacyWhole LegacyKind = "Whole"
-	// LegacyReplica is one replica of the whole GPU: a share by fraction that
-	// names no amount.
+	// LegacyReplica is one replica of the whole GPU: a share by fraction without an amount.
 	LegacyReplica LegacyKind = "Replica"
 	// LegacyPartition is a partition of one profile.
 	LegacyPartition LegacyKind = "Partition"
 )
 
-// Default is the desired state of a GPU that no rule selects: shares of the whole GPU,
-// ten of which fill it, that take turns.
+// Default is the desired state of a GPU that no rule selects: ten time-sliced shares of
+// the whole GPU.
 func Default() Desired {
 	return Desired{
 		Shared:  true,
@@ -58,8 +55,8 @@ func Default() Desired {
 }
 
 const (
-	// DefaultReplicas is how many shares that name no amount fill a GPU.
+	// DefaultReplicas is the number of shares without an amount that fill a GPU.
 	DefaultReplicas = 10
-	// DefaultMaxClients is what MPS can serve, whether it does or not.
+	// DefaultMaxClients is the maximum of MPS, for every strategy.
 	DefaultMaxClients = gpu.MaxMPSClients
 )

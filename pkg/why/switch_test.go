@@ -74,7 +74,7 @@ var static = v1alpha1.Rule{MIG: &v1alpha1.MIG{Mode: v1alpha1.MIGStatic, Partitio
 // TestSwitches: how a profile, or the way to one, keeps a pod waiting.
 func TestSwitches(t *testing.T) {
 	draining := func(w *world) *gpunodes.Node {
-		return gpunodes.WithProfile("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "asks pods to leave", w.gpuOf("node-a"))
+		return gpunodes.WithProfile("node-a", "dynamic").Switches(v1alpha1.Draining, "all-1g.10gb", "evicts pods", w.gpuOf("node-a"))
 	}
 	for name, test := range map[string]struct {
 		state why.State

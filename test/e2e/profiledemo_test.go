@@ -172,7 +172,7 @@ func checkProfileRollback(s *suite, pods map[string]*corev1.Pod) {
 	s.setProfileLabel(nodeA, "all-1g.10gb")
 	n := s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
-	for _, part := range []string{"profile all-1g.10gb could not be reached", broken, "CreateGpuInstance", "The node is as before, with no profile", "Try 2 begins at"} {
+	for _, part := range []string{"profile all-1g.10gb could not be applied", broken, "CreateGpuInstance", "The node is unchanged, with no profile", "Attempt 2 starts at"} {
 		assert.Contains(s.t, said, part)
 	}
 	assert.Equal(s.t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
@@ -203,7 +203,7 @@ func checkProfileBudget(s *suite, pods map[string]*corev1.Pod) {
 	s.setProfileLabel(nodeA, "demo-budget")
 	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainBlocked)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainBlocked)
-	for _, part := range []string{"profile demo-budget could not be reached", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is as before"} {
+	for _, part := range []string{"profile demo-budget could not be applied", "no pod was evicted, because these cannot be", serving.Name, "always-one", "The node is unchanged"} {
 		assert.Contains(s.t, said, part)
 	}
 	assert.Zero(s.t, n.Status.History[0].Evicted)

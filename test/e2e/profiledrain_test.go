@@ -42,8 +42,8 @@ func TestAPodThatToleratesEverythingAndNeverLeaves(t *testing.T) {
 	n := s.waitFailed(nodeA, v1alpha1.ReasonDrainDeadline)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
 	for _, part := range []string{
-		"profile cut-in-three could not be reached: not all pods left the GPUs within 6s",
-		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is as before, with no profile", "It is tried again when they can leave",
+		"profile cut-in-three could not be applied: not all pods left the GPUs within 6s",
+		"pod " + s.namespace + "/stubborn (", "is ending, and has 600 s for it", "The node is unchanged, with no profile", "It is retried when they can be evicted",
 	} {
 		assert.Contains(t, said, part)
 	}
@@ -93,7 +93,7 @@ func TestAnotherOwnerTurnsUpInTheMiddle(t *testing.T) {
 			n := s.waitGPUNode(test.node, "has given up", inState(v1alpha1.Idle))
 			s.requireUntainted(test.node)
 			said := s.requireCondition(n, v1alpha1.ConditionConflict, metav1.ConditionTrue, "OtherOwner")
-			for _, part := range append(test.says, "other systems serve GPUs of the node, so their modes and partitions are left alone") {
+			for _, part := range append(test.says, "other systems serve GPUs of the node, so Tranche does not change their modes and partitions") {
 				assert.Contains(t, said, part)
 			}
 			assert.Equal(t, said, s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict))

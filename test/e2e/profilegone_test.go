@@ -83,7 +83,7 @@ func TestThePluginGoneWhilePodsLeave(t *testing.T) {
 	// The taints stay in the slices until the plugin is back.
 	n := s.waitGPUNode(nodeA, "has failed", inState(v1alpha1.Failed))
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDrainDeadline)
-	for _, part := range []string{"pod " + s.namespace + "/slow (", "should have been gone by", "The node is as before, with no profile"} {
+	for _, part := range []string{"pod " + s.namespace + "/slow (", "should have been gone by", "The node is unchanged, with no profile"} {
 		assert.Contains(t, said, part)
 	}
 	assert.Zero(t, s.machine(nodeA).instances())
@@ -137,11 +137,11 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	s.labelProfile(nodeA, "cut-in-three")
 	n := s.waitGPUNode(nodeA, "rolls back", inState(v1alpha1.RollingBack))
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonSwitching)
-	assert.Contains(t, said, "puts back what was before (no profile), because ")
+	assert.Contains(t, said, "rolls back to no profile, because ")
 	s.killControllers()
 	n = s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
 	said = s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
-	for _, part := range []string{gpu.GPUName(broken), "CreateGpuInstance", "The node is as before, with no profile"} {
+	for _, part := range []string{gpu.GPUName(broken), "CreateGpuInstance", "The node is unchanged, with no profile"} {
 		assert.Contains(t, said, part)
 	}
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)

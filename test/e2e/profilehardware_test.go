@@ -64,7 +64,7 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 			s.setProfileLabel(test.node, "changes-all")
 			n := s.waitFailed(test.node, v1alpha1.ReasonInUse)
 			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInUse)
-			for _, part := range append(test.says, "profile changes-all could not be reached", gpuID, "process 4711", "The node is as before, with "+from, "Try 2 begins at") {
+			for _, part := range append(test.says, "profile changes-all could not be applied", gpuID, "process 4711", "The node is unchanged, with "+from, "Attempt 2 starts at") {
 				assert.Contains(t, said, part)
 			}
 			assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
@@ -90,11 +90,11 @@ func TestADriverReloadThatFails(t *testing.T) {
 	}{
 		"it is not taken out": {
 			amdgpu.DriverFault{Step: "unload", Error: "in use"}, v1alpha1.ReasonInUse,
-			[]string{"Module amdgpu is in use", "lsof /dev/kfd", "The node is as before, with no profile"},
+			[]string{"Module amdgpu is in use", "lsof /dev/kfd", "The node is unchanged, with no profile"},
 		},
 		"it does not come up": {
 			amdgpu.DriverFault{Step: "load", Error: "key rejected"}, v1alpha1.ReasonRollbackFailed,
-			[]string{"Key was rejected by service", "dmesg", "and what was before (no profile) could not be put back"},
+			[]string{"Key was rejected by service", "dmesg", "and the rollback to no profile failed"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestADriverReloadThatFails(t *testing.T) {
 			s.setProfileLabel(nodeC, "cpx-nps4")
 			n := s.waitFailed(nodeC, test.reason)
 			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, test.reason)
-			for _, part := range append(test.says, "profile cpx-nps4 could not be reached", "memory mode NPS4", "Try 2 begins at") {
+			for _, part := range append(test.says, "profile cpx-nps4 could not be applied", "memory mode NPS4", "Attempt 2 starts at") {
 				assert.Contains(t, said, part)
 			}
 			if test.reason == v1alpha1.ReasonRollbackFailed {
@@ -162,7 +162,7 @@ func TestCountsThatDoNotAddUp(t *testing.T) {
 	s.labelProfile(nodeA, "too-many")
 	n := s.waitFailed(nodeA, v1alpha1.ReasonProfileDoesNotFit)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
-	for _, part := range []string{"spec.rules[0].mig.partitions", "1g.10gb x 1 do not fit beside 3g.40gb x 2", "It is tried again when the profile, its policy, the GPUs or the plugin's settings change"} {
+	for _, part := range []string{"spec.rules[0].mig.partitions", "1g.10gb x 1 do not fit beside 3g.40gb x 2", "It is retried when the profile, its policy, the GPUs or the plugin's settings change"} {
 		assert.Contains(t, said, part)
 	}
 	assert.Zero(t, n.Status.History[0].Evicted)

@@ -37,7 +37,7 @@ func TestEveryNodeReportsItsGPUs(t *testing.T) {
 		require.Len(t, n.OwnerReferences, 1)
 		assert.Equal(t, owner.UID, n.OwnerReferences[0].UID)
 	}
-	assert.Regexp(t, `(?m)^node-a +Idle +\S+ +8 +8 +0 +no profile is wanted`, s.kubectl("get", "gpunodes"))
+	assert.Regexp(t, `(?m)^node-a +Idle +\S+ +8 +8 +0 +no profile is set`, s.kubectl("get", "gpunodes"))
 }
 
 // A label cuts all GPUs of a node: who holds a GPU that changes is asked to leave,
@@ -135,7 +135,7 @@ func TestAProfileThatDoesNotExist(t *testing.T) {
 	}
 	n := s.waitGPUNode(nodeB, "says that there is no such profile", notFound)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileNotFound)
-	assert.Contains(t, said, "names the PartitionProfile there-is-not, which there is not; there are: ")
+	assert.Contains(t, said, "names PartitionProfile there-is-not, which does not exist; existing profiles: ")
 	assert.Contains(t, said, "there-is-this")
 	assert.Equal(t, v1alpha1.Idle, n.Status.State)
 	assert.Equal(t, before, s.published(nodeB))
@@ -159,9 +159,9 @@ func TestAProfileThatDoesNotFit(t *testing.T) {
 			s.labelProfile(test.node, "too-much")
 			n := s.waitFailed(test.node, v1alpha1.ReasonProfileDoesNotFit)
 			said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProfileDoesNotFit)
-			assert.Contains(t, said, "profile too-much could not be reached")
+			assert.Contains(t, said, "profile too-much could not be applied")
 			assert.Contains(t, said, test.says)
-			assert.NotContains(t, said, "begins at", "it would fail again")
+			assert.NotContains(t, said, "starts at", "it would fail again")
 			assert.Equal(t, before, s.published(test.node))
 			assert.Zero(t, s.machine(test.node).instances())
 

@@ -98,7 +98,7 @@ func TestAMemoryModeThatGotLost(t *testing.T) {
 	n := s.waitFailed(nodeC, v1alpha1.ReasonHardwareFailed)
 	said := s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
 	assert.Contains(t, said, "NPS4")
-	assert.Contains(t, said, "The node is as before, with no profile")
+	assert.Contains(t, said, "The node is unchanged, with no profile")
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)
 	for _, g := range n.Status.Node.GPUs {
 		assert.Contains(t, g.Mode, "NPS1", g.Name)

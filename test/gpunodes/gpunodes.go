@@ -28,7 +28,7 @@ func WithProfile(name, profile string, rules ...v1alpha1.Rule) *Node {
 	applied := snapshot
 	n.Status.Desired, n.Status.Applied, n.Status.State = &snapshot, &applied, v1alpha1.Idle
 	n.Status.Node = &v1alpha1.NodeReport{}
-	return n.Says(v1alpha1.ConditionReady, true, "Applied", "profile "+profile+" is followed")
+	return n.Says(v1alpha1.ConditionReady, true, "Applied", "profile "+profile+" is applied")
 }
 
 // Says sets a condition.
@@ -76,7 +76,7 @@ func (n *Node) Plan(what string) *Node {
 
 // Fails has failed three minutes ago, and is tried again in a minute if so.
 func (n *Node) Fails(to, reason, message string, again bool) *Node {
-	n.Switches(v1alpha1.Failed, to, "nothing is under way")
+	n.Switches(v1alpha1.Failed, to, "no switch is in progress")
 	sw := n.Status.Switch
 	sw.Since, sw.Deadline, sw.Reason, sw.Message = at(-3*time.Minute), nil, reason, message
 	if again {
@@ -84,7 +84,7 @@ func (n *Node) Fails(to, reason, message string, again bool) *Node {
 		sw.Retry = &retry
 	}
 	n.Says(v1alpha1.ConditionReady, false, reason, message)
-	n.Says(v1alpha1.ConditionSwitching, false, string(v1alpha1.Failed), "nothing is under way")
+	n.Says(v1alpha1.ConditionSwitching, false, string(v1alpha1.Failed), "no switch is in progress")
 	return n.Had(n.Status.Applied.Profile, to, v1alpha1.ResultFailed, reason, message, 10*time.Minute, 1)
 }
 

@@ -26,16 +26,16 @@ func Following() Scene {
 // another system serves.
 func Switching() Scene {
 	in := Scene{Objects: cluster.Objects{Now: gpunodes.Now, Slices: GPUs("node-a", 3, H100)}}
-	doing := "asks pods to leave " + GPUOf(0) + ": pod team/train-0 (" + MIG(0, "3g.40gb", 0) + ") is not evicted: budget team/train allows no eviction; " +
-		"until 14:05:00 UTC at the latest, then it is given up and everything stays as it is"
+	doing := "evicts pods from " + GPUOf(0) + ": pod team/train-0 (" + MIG(0, "3g.40gb", 0) + ") is not evicted: budget team/train allows no eviction; " +
+		"until 14:05:00 UTC at the latest, then it is canceled and nothing changes"
 	a := gpunodes.WithProfile("node-a", "whole").GPUs("MIG on", GPUOf(0)).GPUs("MIG off", GPUOf(1), GPUOf(2)).
 		Switches(v1alpha1.Draining, "all-1g.10gb", doing, GPUOf(0), GPUOf(1)).Plan("removal of 3g.40gb x 2, partitions 1g.10gb x 7").
-		Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb holds; spec.profile whole of the GPUNode does not, until the label is taken off")
+		Says(v1alpha1.ConditionOverruled, true, "LabelHolds", "the node's label tranche.dev/profile=all-1g.10gb has precedence over spec.profile whole of the GPUNode; remove one of them")
 	a.Status.Node.GPUs[2].Problem = "it does not answer"
 	b := gpunodes.WithProfile("node-b", "spx").GPUs("SPX NPS1", GPUOf(0)).
 		Switches(v1alpha1.Applying, "cpx-nps4", "the node's plugin changes "+GPUOf(0)+" (memory mode NPS4)", GPUOf(0))
 	c := gpunodes.WithProfile("node-c", "").GPUs("", GPUOf(0)).Says(v1alpha1.ConditionReady, false, "Conflict", "other systems serve GPUs").
-		Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node, so their modes and partitions are left alone: mig-manager")
+		Says(v1alpha1.ConditionConflict, true, "OtherOwner", "other systems serve GPUs of the node, so Tranche does not change their modes and partitions: mig-manager")
 	in.GPUNodes = []v1alpha1.GPUNode{a.GPUNode, b.GPUNode, c.GPUNode}
 	in.Claims = []resourceapi.ResourceClaim{Claim("team", "train-0", "node-a", 0, MIG(0, "3g.40gb", 0))}
 	repartitioning := resourceapi.DeviceTaint{Key: v1alpha1.TaintRepartitioning, Value: "all-1g.10gb", Effect: resourceapi.DeviceTaintEffectNoSchedule}

@@ -18,9 +18,9 @@ func (p Program) uninstallCommand() *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Prepare the end of the installation: refuse while pods hold GPUs, else make the plugins clean up",
-		Long: "The chart runs this in a Job before `helm uninstall` deletes anything. It fails while pods hold GPUs, and says who holds what. " +
-			"Otherwise it tells the plugins to withdraw the GPUs, and waits until they have. Then it stops the controller and takes away what that has left.",
+		Short: "Prepare the uninstallation: fail while pods hold GPUs, otherwise make the plugins clean up",
+		Long: "The chart runs this in a Job before `helm uninstall` deletes anything. It fails while pods hold GPUs, and lists them. " +
+			"Otherwise it makes the plugins withdraw their GPUs, stops the controller, and removes what it left in the cluster.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config.Namespace == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// describe says it all for people.
+// describe sets the conditions.
 func (t *turn) describe(generation int64) {
 	set := func(kind string, status bool, reason, message string) {
 		c := metav1.Condition{
@@ -56,11 +56,11 @@ func ReasonWord(reason string) string {
 	return v1alpha1.ReasonOther
 }
 
-// mostMessage is how long a message gets: people read it in one piece.
+// mostMessage limits messages to what people can read.
 const mostMessage = 4096
 
 func (t *turn) conflictText() string {
-	return fmt.Sprintf("other systems serve GPUs of the node, so their modes and partitions are left alone: %s", strings.Join(t.node.Owners, "; "))
+	return fmt.Sprintf("other systems serve GPUs of the node, so Tranche does not change their modes and partitions: %s", strings.Join(t.node.Owners, "; "))
 }
 
 func (t *turn) switching() bool {
@@ -75,7 +75,7 @@ func (t *turn) ready() (bool, string, string) {
 	case t.switching():
 		return false, v1alpha1.ReasonSwitching, t.fromTo() + ": " + t.progress()
 	case t.Status.Node == nil:
-		return false, v1alpha1.ReasonNoReport, "the node's plugin has not reported its GPUs yet: is its pod running there?"
+		return false, v1alpha1.ReasonNoReport, "the node's plugin has not reported its GPUs yet; check that its pod is running"
 	case t.conflict():
 		return false, v1alpha1.ReasonConflict, t.conflictText()
 	case t.Choice.Keep == v1alpha1.ReasonProfileNotFound, t.Choice.Keep == v1alpha1.ReasonNodeNotFound:
@@ -88,13 +88,13 @@ func (t *turn) ready() (bool, string, string) {
 	return true, v1alpha1.ReasonApplied, t.appliedText()
 }
 
-// followed is what the node follows, with what is amiss or waits.
+// appliedText says what is applied, and what is pending or wrong.
 func (t *turn) appliedText() string {
-	texts := []string{"no profile is wanted, and the GPUs are used as they are"}
+	texts := []string{"no profile is set, and GPUs are partitioned on demand"}
 	if a := t.Status.Applied; a != nil && a.Profile != "" {
-		texts[0] = fmt.Sprintf("%s is followed, as %s names it", ProfileText(a.Profile), sourceText(a.Source))
+		texts[0] = fmt.Sprintf("%s is applied, as set by %s", ProfileText(a.Profile), sourceText(a.Source))
 		if a.Source == v1alpha1.FromDefault {
-			texts[0] = fmt.Sprintf("%s is followed", ProfileText(a.Profile))
+			texts[0] = fmt.Sprintf("%s is applied", ProfileText(a.Profile))
 		}
 	}
 	for i := range t.node.GPUs {
@@ -109,19 +109,19 @@ func (t *turn) appliedText() string {
 	return strings.Join(texts, "; ")
 }
 
-// kept is what the node stays with.
+// kept says what the node keeps.
 func (t *turn) kept() string {
 	if t.Status.Applied == nil || t.Status.Applied.Profile == "" {
-		return "the GPUs stay as they are"
+		return "the GPUs do not change"
 	}
 	if !t.keptUp() {
-		return fmt.Sprintf("its GPUs are not as %s wants them, which could not be put back", ProfileText(t.Status.Applied.Profile))
+		return fmt.Sprintf("its GPUs differ from %s, which could not be restored", ProfileText(t.Status.Applied.Profile))
 	}
-	return fmt.Sprintf("it stays with %s", ProfileText(t.Status.Applied.Profile))
+	return fmt.Sprintf("it keeps %s", ProfileText(t.Status.Applied.Profile))
 }
 
-// keptUp tells whether the GPUs are as they were left, as far as the plugin says: not
-// so after a roll back that failed.
+// keptUp tells whether the plugin reports the applied profile. It does not after a failed
+// rollback.
 func (t *turn) keptUp() bool {
 	return t.Status.Applied == nil || t.Status.Node == nil || t.node.Applied == t.Status.Applied.Hash
 }
@@ -131,7 +131,7 @@ func (t *turn) fromTo() string {
 	return fmt.Sprintf("from %s to %s", ProfileText(sw.From.Profile), ProfileText(sw.To.Profile))
 }
 
-// FailedText says of a switch that has failed why, and what comes next.
+// FailedText says why a switch failed, and when it is retried.
 func FailedText(s *v1alpha1.GPUNodeStatus) string {
 	t := turn{Step: Step{Status: *s}}
 	return t.failedText()
@@ -139,28 +139,28 @@ func FailedText(s *v1alpha1.GPUNodeStatus) string {
 
 func (t *turn) failedText() string {
 	sw := t.Status.Switch
-	said := fmt.Sprintf("%s could not be reached: %s", ProfileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
+	said := fmt.Sprintf("%s could not be applied: %s", ProfileText(sw.To.Profile), strings.TrimSuffix(sw.Message, "."))
 	if sw.Reason != v1alpha1.ReasonRollbackFailed {
-		said += fmt.Sprintf(". The node is as before, with %s", ProfileText(sw.From.Profile))
+		said += fmt.Sprintf(". The node is unchanged, with %s", ProfileText(sw.From.Profile))
 	}
 	switch {
 	case len(sw.Blockers) > 0:
-		return said + ". It is tried again when they can leave, which is looked at every 30 minutes at the latest, or when the profile or its policy changes"
+		return said + ". It is retried when they can be evicted, which is checked at least every 30 minutes, or when the profile or its policy changes"
 	case sw.Retry != nil:
-		return said + fmt.Sprintf(". Try %d begins at %s", sw.Attempt+1, text.Clock(sw.Retry.Time))
+		return said + fmt.Sprintf(". Attempt %d starts at %s", sw.Attempt+1, text.Clock(sw.Retry.Time))
 	case sw.Rebooted:
-		return said + ". The node was rebooted for it and is not rebooted again by itself: it is tried again when the profile or its policy changes"
+		return said + ". The node was rebooted for it and is not rebooted again automatically: it is retried when the profile or its policy changes"
 	case sw.Reason == v1alpha1.ReasonRebootRequired || sw.Reason == v1alpha1.ReasonNeedsReset:
-		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node's GPUs by hand; it is tried again when the profile, its policy, the GPUs or the plugin's settings change"
+		return said + ". Set spec.switch.reboot: Allowed in the profile, or reboot the node; it is retried when the profile, its policy, the GPUs or the plugin's settings change"
 	}
-	return said + ". It is tried again when the profile, its policy, the GPUs or the plugin's settings change"
+	return said + ". It is retried when the profile, its policy, the GPUs or the plugin's settings change"
 }
 
-// progress says what the state is about, and until when.
+// progress says what happens in the current state, and its deadline.
 func (t *turn) progress() string {
 	sw := t.Status.Switch
 	if !t.switching() {
-		return "nothing is under way"
+		return "no switch is in progress"
 	}
 	said := t.doing()
 	if t.Trouble != "" {
@@ -177,7 +177,7 @@ func (t *turn) doing() string {
 	gpus := list(sw.GPUs)
 	switch t.Status.State {
 	case v1alpha1.Planning:
-		return "the node's plugin works out which GPUs have to change"
+		return "the node's plugin plans which GPUs have to change"
 	case v1alpha1.Waiting:
 		return "waits for other nodes" + t.Others
 	case v1alpha1.Tainted:
@@ -186,24 +186,24 @@ func (t *turn) doing() string {
 		return t.draws(gpus)
 	case v1alpha1.Applying:
 		if len(sw.GPUs) == 0 {
-			return "the node's plugin applies what disturbs nobody"
+			return "the node's plugin applies changes that affect no pod"
 		}
 		return "the node's plugin changes " + gpus + t.changes()
 	case v1alpha1.Rebooting:
-		return "the node reboots, since its GPUs change only then"
+		return "the node reboots, because its GPUs change only after a reboot"
 	case v1alpha1.Verifying:
 		return "compares node and API server: " + cmp.Or(t.differs(sw.To.Hash), "they agree")
 	}
-	return fmt.Sprintf("puts back what was before (%s), because %s", ProfileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
+	return fmt.Sprintf("rolls back to %s, because %s", ProfileText(sw.From.Profile), cmp.Or(sw.Message, sw.Reason))
 }
 
 func (t *turn) draws(gpus string) string {
-	text := "asks pods to leave " + gpus
+	text := "evicts pods from " + gpus
 	if t.Status.Switch.NodeTaint {
-		text += ", and keeps new pods off the node, since the taints of devices would not keep all of them off"
+		text += ", and taints the node, because device taints would not keep all new pods off"
 	}
 	if t.Status.Switch.Withhold {
-		text += ", whose free devices are not published, since a claim tolerates their taint"
+		text += ", whose free devices are not published, because a claim tolerates their taint"
 	}
 	if left := t.inTheWay(); len(left) > 0 {
 		text += ": " + list(left)
@@ -211,11 +211,11 @@ func (t *turn) draws(gpus string) string {
 	return text
 }
 
-// taints is what happens between the order of taints and the drain.
+// taints says what happens between the order of taints and the drain.
 func (t *turn) taints(gpus string) string {
 	switch {
 	case drainPlan(t.Status.Switch, t.node) == nil:
-		return "the node's plugin keeps new pods off " + gpus + " by taints, and then plans again"
+		return "the node's plugin taints " + gpus + ", then plans again"
 	case len(t.Blockers) > 0:
 		return "keeps new pods off " + gpus + "; " + t.blockedText()
 	case t.Unseen != "":
@@ -224,7 +224,7 @@ func (t *turn) taints(gpus string) string {
 	return "keeps new pods off " + gpus
 }
 
-// changes is what has to change, as the plan says it.
+// changes lists the changes of the plan.
 func (t *turn) changes() string {
 	plan := t.answer(v1alpha1.Planning, v1alpha1.Tainted)
 	if plan == nil {
@@ -237,32 +237,32 @@ func (t *turn) changes() string {
 	return " (" + list(compact(what)) + ")"
 }
 
-// then is what comes after the deadline.
+// then says what happens after the deadline.
 func (t *turn) then() string {
 	policy := t.Status.Switch.Policy
 	switch {
 	case t.Status.State == v1alpha1.RollingBack:
-		return "the switch fails as it is"
+		return "the switch fails"
 	case t.begun():
 		return "it is rolled back"
 	case t.Status.State == v1alpha1.Draining && policy.AfterDeadline == v1alpha1.Force:
-		return fmt.Sprintf("it is given up; pods that are there at %s are deleted, whatever their budgets say", text.Clock(t.drainedBy()))
+		return fmt.Sprintf("it is canceled; pods that remain at %s are deleted regardless of their budgets", text.Clock(t.drainedBy()))
 	}
-	return "it is given up and everything stays as it is"
+	return "it is canceled and nothing changes"
 }
 
 func (t *turn) silentText(what string) string {
 	lasted := t.Status.Switch.Deadline.Sub(t.Status.Switch.Since.Time)
-	return fmt.Sprintf("the node's plugin did not %s within %s: does its pod run there, and what does it log?", what, lasted)
+	return fmt.Sprintf("the node's plugin did not %s within %s: check its pod and its log", what, lasted)
 }
 
-// mostNamed is how many things a message names; the rest is counted.
+// mostNamed limits how many things a message names.
 const mostNamed = 5
 
 // list names a few things and counts the rest.
 func list(all []string) string { return text.List(all, mostNamed) }
 
-// compact leaves out what was there before.
+// compact removes duplicates.
 func compact(all []string) []string {
 	seen := map[string]bool{}
 	var out []string

@@ -128,7 +128,7 @@ func (t *turn) abandon() bool {
 	case desired == nil:
 		t.because(t.Choice.Keep, t.Choice.Message)
 	case desired.Hash != sw.To.Hash:
-		what := "is wanted by now"
+		what := "is desired now"
 		if desired.Profile == sw.To.Profile {
 			what = "was changed"
 		}

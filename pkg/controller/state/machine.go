@@ -134,7 +134,7 @@ type turn struct {
 	node *v1alpha1.NodeReport
 }
 
-// want writes down what is wanted. Without a wish, what was wanted stays.
+// setDesired sets the desired profile. Without a choice, the last one stays.
 func (t *turn) setDesired() {
 	if t.Choice.Desired != nil {
 		t.Status.Desired = t.Choice.Desired
@@ -146,7 +146,7 @@ func (t *turn) setDesired() {
 // conflict tells whether another system serves the node's GPUs.
 func (t *turn) conflict() bool { return len(t.node.Owners) > 0 }
 
-// wish is what a new switch would bring the node to, nil: the node stays as it is.
+// desired returns the profile that a new switch would apply, nil: none.
 func (t *turn) desired() *v1alpha1.ProfileSnapshot {
 	if t.Choice.Desired == nil || t.conflict() || t.node.Count == 0 && len(t.node.GPUs) == 0 {
 		return nil

@@ -23,7 +23,7 @@ const (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// wishOf is a wish for a profile of a name.
+// snapshotOf is a profile of a name.
 func snapshotOf(name string) *v1alpha1.ProfileSnapshot {
 	return &v1alpha1.ProfileSnapshot{Profile: name, Source: v1alpha1.FromLabel, Hash: "hash-" + name}
 }
@@ -189,8 +189,8 @@ func TestEveryEdge(t *testing.T) {
 		evict  bool
 		force  bool
 	}{
-		"idle, the wish is followed":              {node: inState(v1alpha1.Idle), facts: after(soon, wants("old")), state: v1alpha1.Idle},
-		"idle, another wish":                      {node: inState(v1alpha1.Idle), facts: after(soon), state: v1alpha1.Planning},
+		"idle, the desired profile is applied":    {node: inState(v1alpha1.Idle), facts: after(soon, wants("old")), state: v1alpha1.Idle},
+		"idle, another desired profile":           {node: inState(v1alpha1.Idle), facts: after(soon), state: v1alpha1.Planning},
 		"idle, the node follows something else":   {node: inState(v1alpha1.Idle, follows("other")), facts: after(soon, wants("old")), state: v1alpha1.Planning},
 		"idle, disabled":                          {node: inState(v1alpha1.Idle), facts: after(soon, keeps(v1alpha1.ReasonDisabled)), state: v1alpha1.Idle},
 		"idle, no such profile":                   {node: inState(v1alpha1.Idle), facts: after(soon, keeps(v1alpha1.ReasonProfileNotFound)), state: v1alpha1.Idle},
@@ -448,7 +448,7 @@ func TestANodeThatKeepsWhatItDoesNotHaveIsNotReady(t *testing.T) {
 	c := meta.FindStatusCondition(step.Status.Conditions, v1alpha1.ConditionReady)
 	assert.Equal(t, metav1.ConditionFalse, c.Status)
 	assert.Equal(t, v1alpha1.ReasonDisabled, c.Reason)
-	assert.Contains(t, c.Message, "its GPUs are not as profile old wants them, which could not be put back")
+	assert.Contains(t, c.Message, "its GPUs differ from profile old, which could not be restored")
 	step = m.Next(inState(v1alpha1.Idle), after(time.Second, keeps(v1alpha1.ReasonDisabled)))
 	assert.True(t, meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionReady))
 }

@@ -334,11 +334,11 @@ func (t *turn) verifying() {
 	}
 }
 
-// differs says what is not yet as it should be for the node to follow a wish, as far
+// differs says why the profile is not completely applied, as far
 // as node and API server tell; empty: nothing.
 func (t *turn) differs(hash string) string {
 	if t.node.Applied != hash {
-		return fmt.Sprintf("the node's plugin reports that it follows another profile (hash %s, not %s)", cmp.Or(t.node.Applied, "none"), hash)
+		return fmt.Sprintf("the node's plugin reports another applied profile (hash %s, not %s)", cmp.Or(t.node.Applied, "none"), hash)
 	}
 	return t.Differs
 }
@@ -362,5 +362,5 @@ func (t *turn) rollingBack() {
 
 func (t *turn) notPutBack(why string) string {
 	sw := t.Status.Switch
-	return fmt.Sprintf("%s; and what was before (%s) could not be put back: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.Profile), why)
+	return fmt.Sprintf("%s; and the rollback to %s failed: %s", strings.TrimSuffix(sw.Message, "."), ProfileText(sw.From.Profile), why)
 }

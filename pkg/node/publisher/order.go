@@ -26,7 +26,7 @@ type Order struct {
 	Withhold bool
 	// Offers has, by the name of a GPU, the shape that it is about to get. The devices
 	// that it does not offer are tainted.
-	Offers map[string]profile.Shape
+	Offers map[string]profile.Layout
 	// devices are the names of single devices that are tainted.
 	devices []string
 }

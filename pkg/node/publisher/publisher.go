@@ -46,8 +46,8 @@ type Config struct {
 	// tells of each GPU; nil: the whole GPU.
 	LegacyResources map[gpu.Vendor]string
 	Legacy          func(pciAddress string) func(gpu.Placement) bool
-	// Shape says what is offered of a GPU.
-	Shape func(pciAddress string) profile.Shape
+	// Layout says what is offered of a GPU.
+	Layout func(pciAddress string) profile.Layout
 	// IsUpgrading tells whether a vendor's driver is being replaced, Unknown whether it
 	// may not be known which GPUs the node has. Nil: neither is so.
 	IsUpgrading func(gpu.Vendor) bool
@@ -313,9 +313,9 @@ func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.Devi
 			}
 		}
 	}
-	shape := p.Shape(c.PCIAddress)
+	layout := p.Layout(c.PCIAddress)
 	for _, placement := range c.Placements {
-		if !shape.Offers(placement) {
+		if !layout.Offers(placement) {
 			taint(placement.Name(), v1alpha1.TaintNotOffered, "")
 		}
 		if p.order.single(c.Name(), placement) {

@@ -44,7 +44,7 @@ func newPublishing(t *testing.T) *publishing {
 	t.Cleanup(events.Close)
 	p := &publishing{api: api, Publisher: New(Config{
 		Node: nodetest.NodeName, GPUs: &inventory.GPUs{}, Events: events, Metrics: telemetry.NewMetrics(func() []ledger.Record { return nil }),
-		HeldOn: func(string) []string { return nil }, Shape: func(string) profile.Shape { return profile.Shape{} },
+		HeldOn: func(string) []string { return nil }, Layout: func(string) profile.Layout { return profile.Layout{} },
 	})}
 	p.mine = true
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)

@@ -16,11 +16,11 @@ import (
 
 // A reader of an older or a newer version leaves what it does not know.
 func TestUnknownFieldsAreLeft(t *testing.T) {
-	in, err := decodeIntent([]byte(`{"version": 1, "new": {"a": 1}, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h", "more": 1},
+	in, err := decodeJournal([]byte(`{"version": 1, "new": {"a": 1}, "applied": {"wish": {"profile": "p", "source": "Label", "hash": "h", "more": 1},
 		"shapes": {"0000:01:00.0": {"cut": "Static", "more": 2, "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g.10gb", "start": 3, "size": 1}]}}}}`))
 	require.NoError(t, err)
-	assert.Equal(t, "p", in.Applied.Wish.Profile)
-	assert.Equal(t, static(ones(hopper, 3)...), in.Applied.Shapes[hopper])
+	assert.Equal(t, "p", in.Applied.Snapshot.Profile)
+	assert.Equal(t, static(ones(hopper, 3)...), in.Applied.Layouts[hopper])
 }
 
 func TestBadIntents(t *testing.T) {
@@ -30,14 +30,14 @@ func TestBadIntents(t *testing.T) {
 		"not JSON":            {"profile: x", "no valid JSON"},
 		"no version":          {"{}", "version is 0, this driver knows 1 to 1"},
 		"a newer version":     {`{"version": 2}`, "version is 2"},
-		"another GPU's":       {`{"version": 1, "shapes": ` + layout + `}`, "shape of GPU 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is no partition of it"},
-		"of what is applied":  {`{"version": 1, "applied": {"shapes": ` + layout + `}}`, "is no partition of it"},
-		"of what is to be":    {`{"version": 1, "applying": {"shapes": ` + layout + `}}`, "is no partition of it"},
-		"of what was":         {`{"version": 1, "last": {"shapes": ` + layout + `}}`, "is no partition of it"},
-		"of what may be ours": {`{"version": 1, "ours": {"0000:01:00.0": [{"gpu": "0000:01:00.0", "type": "gpu"}]}}`, "gpu-0000-01-00-0 is no partition of it"},
+		"another GPU's":       {`{"version": 1, "shapes": ` + layout + `}`, "layout of GPU 0000:01:00.0: gpu-0000-02-00-0-mig-1g-10gb-0 is not a partition of it"},
+		"of what is applied":  {`{"version": 1, "applied": {"shapes": ` + layout + `}}`, "is not a partition of it"},
+		"of what is to be":    {`{"version": 1, "applying": {"shapes": ` + layout + `}}`, "is not a partition of it"},
+		"of what was":         {`{"version": 1, "last": {"shapes": ` + layout + `}}`, "is not a partition of it"},
+		"of what may be ours": {`{"version": 1, "ours": {"0000:01:00.0": [{"gpu": "0000:01:00.0", "type": "gpu"}]}}`, "gpu-0000-01-00-0 is not a partition of it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := decodeIntent([]byte(tt.data))
+			_, err := decodeJournal([]byte(tt.data))
 			assert.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -47,10 +47,10 @@ func TestBadIntents(t *testing.T) {
 func TestIntentSurvives(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
 	n := p.start()
-	p.follow(n, p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
-	want := n.intent()
-	want.Version = intentVersion
-	got, err := readIntent(p.file)
+	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), mi300: {Compute: "CPX"}}))
+	want := n.journal()
+	want.Version = journalVersion
+	got, err := readJournal(p.file)
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 
@@ -58,7 +58,7 @@ func TestIntentSurvives(t *testing.T) {
 	require.NoError(t, err)
 	newer := strings.Replace(string(data), `"version":1`, `"version":9`, 1)
 	require.NoError(t, os.WriteFile(p.file, []byte(newer), 0o600))
-	_, err = readIntent(p.file)
+	_, err = readJournal(p.file)
 	require.ErrorContains(t, err, "version is 9, this driver knows 1 to 1")
 	kept, err := os.ReadFile(p.file + brokenSuffix)
 	require.NoError(t, err)
@@ -68,25 +68,25 @@ func TestIntentSurvives(t *testing.T) {
 // Each step is written down before it is taken.
 func TestIntentComesFirst(t *testing.T) {
 	p := newPlace(t, hopper, mi300)
-	w := p.profile("cut", map[string]profile.Shape{hopper: static(ones(hopper, 0, 1)...)})
+	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0, 1)...)})
 	n := p.start()
 	p.hardware.before = func(call string) error {
-		in, err := readIntent(p.file)
+		in, err := readJournal(p.file)
 		require.NoError(t, err)
-		require.Equal(t, w, in.Applying.Wish)
-		require.Equal(t, v1alpha1.ProfileSnapshot{}, in.Applied.Wish)
+		require.Equal(t, w, in.Applying.Snapshot)
+		require.Equal(t, v1alpha1.ProfileSnapshot{}, in.Applied.Snapshot)
 		require.Equal(t, ones(hopper, 0, 1), in.Ours[hopper])
 		require.Equal(t, gpu.MIGOff, in.Before[hopper].MIG)
 		if p, ok := strings.CutPrefix(call, "create "); ok {
-			require.Equal(t, "make partition "+p, in.Step)
+			require.Equal(t, "create partition "+p, in.Step)
 		}
 		return nil
 	}
 	p.follow(n, w)
-	assert.Empty(t, n.intent().Step)
+	assert.Empty(t, n.journal().Step)
 }
 
-func text(t *testing.T, in intent) string {
+func text(t *testing.T, in journal) string {
 	data, err := json.Marshal(in)
 	require.NoError(t, err)
 	return string(data)
@@ -99,21 +99,21 @@ func FuzzDecodeIntent(f *testing.F) {
 	f.Add([]byte(`{"version": 1, "shapes": {"0000:01:00.0": {"cut": "Static", "layout": [{"gpu": "0000:01:00.0", "type": "mig", "profile": "1g"}]}}, "ours": {"a": []}}`))
 	f.Add([]byte(`{"version": 1, "applying": {"wish": {"hash": "x"}}, "before": {"0000:01:00.0": {"mig": "on"}}, "last": {"before": {}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in, err := decodeIntent(data)
+		in, err := decodeJournal(data)
 		if err != nil {
 			return
 		}
-		for gpuID := range in.Shapes {
+		for gpuID := range in.Layouts {
 			for _, p := range in.ours(gpuID) {
 				require.Equal(t, gpuID, p.GPU)
 				require.True(t, in.static(p))
 			}
 		}
 		file := quickDir(t) + "/profile.json"
-		require.NoError(t, writeIntent(file, in))
-		again, err := readIntent(file)
+		require.NoError(t, writeJournal(file, in))
+		again, err := readJournal(file)
 		require.NoError(t, err)
-		in.Version = intentVersion
+		in.Version = journalVersion
 		require.Equal(t, text(t, in), text(t, again))
 	})
 }

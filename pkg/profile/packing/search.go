@@ -1,4 +1,4 @@
-package layout
+package packing
 
 import (
 	"slices"

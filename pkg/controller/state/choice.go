@@ -16,21 +16,21 @@ import (
 // ControlPlaneLabel marks the nodes of the control plane.
 const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// Choice is what is wanted of a node, by whom, and what people should know of it.
+// Choice is the desired profile of a node, and why.
 type Choice struct {
-	// Wish is the profile that the node should follow, as it is now. Nil: the node
-	// keeps what is applied, for the reason that Keep names.
+	// Desired is the current version of the desired profile. Nil: the node keeps the applied
+	// profile, for the reason Keep.
 	Desired *v1alpha1.ProfileSnapshot
-	// Policy is the profile's, with the defaults filled in.
+	// Policy is that of the profile, with defaults filled in.
 	Policy v1alpha1.SwitchPolicy
-	// Keep is the reason why the node keeps what is applied: ReasonProfileNotFound,
+	// Keep is the reason why the node keeps its applied profile: ReasonProfileNotFound,
 	// ReasonDisabled, ReasonNotNamed or ReasonNodeNotFound. Message says it for people.
 	Keep    string
 	Message string
-	// Missing is the name of the profile that there is not, for ReasonProfileNotFound.
+	// Missing is the name of the missing profile, for ReasonProfileNotFound.
 	Missing string
-	// Overruled says whose wish does not count, empty: everybody agrees. Overruler is
-	// the reason: ReasonLabelHolds or ReasonSpecHolds.
+	// Overruled says which of label and spec does not apply, empty if they agree. Overruler
+	// is the reason: ReasonLabelHolds or ReasonSpecHolds.
 	Overruled, Overruler string
 }
 
@@ -63,14 +63,14 @@ func (n Named) Profile() (string, v1alpha1.Source) {
 	return v1alpha1.DefaultProfile, v1alpha1.FromDefault
 }
 
-// overruled says why, and whose, wish does not count.
+// overruled says which of label and spec does not apply, and why.
 func (n Named) overruled() (reason, message string) {
 	switch {
 	case n.controlPlane && n.label != "" && n.label != n.spec:
-		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("the node is of the control plane, so only the GPUNode's spec.profile counts: its label %s=%s is not followed; "+
-			"to have the profile there, set spec.profile", v1alpha1.LabelProfile, n.label)
+		return v1alpha1.ReasonSpecHolds, fmt.Sprintf("on control plane nodes only spec.profile of the GPUNode counts, so the label %s=%s is ignored; "+
+			"set spec.profile instead", v1alpha1.LabelProfile, n.label)
 	case !n.controlPlane && n.label != "" && n.spec != "" && n.label != n.spec:
-		return v1alpha1.ReasonLabelHolds, fmt.Sprintf("the node's label %s=%s holds; spec.profile %s of the GPUNode does not, until the label is taken off",
+		return v1alpha1.ReasonLabelHolds, fmt.Sprintf("the node's label %s=%s has precedence over spec.profile %s of the GPUNode; remove one of them",
 			v1alpha1.LabelProfile, n.label, n.spec)
 	}
 	return "", ""
@@ -86,10 +86,10 @@ func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults
 	switch {
 	case n.disabled:
 		c.Keep = v1alpha1.ReasonDisabled
-		c.Message = "spec.enabled is false, so the node keeps what is applied"
+		c.Message = "spec.enabled is false"
 	case n.controlPlane && n.spec == "":
 		c.Keep = v1alpha1.ReasonControlPlaneNotNamed
-		c.Message = "the node is of the control plane and its GPUNode's spec.profile names no profile, so it keeps what it has"
+		c.Message = "the node belongs to the control plane, and spec.profile of its GPUNode is not set"
 	case found != nil:
 		c.Desired = &v1alpha1.ProfileSnapshot{Profile: name, Source: source, Hash: profile.Hash(name, found.Spec.Rules), Rules: found.Spec.Rules}
 		c.Policy = withDefaults(found.Spec.Switch, defaults)
@@ -98,7 +98,7 @@ func Choose(n Named, found *v1alpha1.PartitionProfile, others []string, defaults
 	default:
 		c.Keep, c.Missing = v1alpha1.ReasonProfileNotFound, name
 		slices.Sort(others)
-		c.Message = fmt.Sprintf("%s names the PartitionProfile %s, which there is not; there are: %s",
+		c.Message = fmt.Sprintf("%s names PartitionProfile %s, which does not exist; existing profiles: %s",
 			sourceText(source), name, cmp.Or(strings.Join(others, ", "), "none"))
 	}
 	return c
@@ -113,7 +113,7 @@ func WithoutNode(defaults v1alpha1.SwitchPolicy) Choice {
 	}
 }
 
-// nothing is the wish of a node of which nobody wants anything.
+// noProfile is the desired state of a node without a profile.
 func noProfile() *v1alpha1.ProfileSnapshot {
 	return &v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault, Hash: profile.Hash("", nil)}
 }
@@ -139,7 +139,7 @@ func ProfileText(name string) string {
 // defaultDrainDeadline is how long pods have to leave where nobody says otherwise.
 const defaultDrainDeadline = 10 * time.Minute
 
-// withDefaults fills in what a policy leaves open.
+// withDefaults fills in the defaults of a policy.
 func withDefaults(p *v1alpha1.SwitchPolicy, defaults v1alpha1.SwitchPolicy) v1alpha1.SwitchPolicy {
 	var out v1alpha1.SwitchPolicy
 	if p != nil {

@@ -145,7 +145,7 @@ func (k *Kernel) Modprobe(ctx context.Context, program string, args ...string) (
 // unload takes the driver out, if nobody uses it.
 func (k *Kernel) unload() (said []byte, err error) {
 	err = k.store.Update(func(st *state) (*state, error) {
-		faults, _ := k.faults.read()
+		faults, _ := k.faults.Read()
 		if len(k.view(st, faults).processes())+len(faults.Holders) > 0 {
 			said = []byte(driverErrors[stepUnload]["in use"] + "\n")
 			return nil, errExit
@@ -176,7 +176,7 @@ func (k *Kernel) waitFor(ctx context.Context, d time.Duration) error {
 
 // fireDriver finds the fault that a step meets, and uses up one of its times.
 func (k *Kernel) fireDriver(step string) (DriverFault, error) {
-	faults, id := k.faults.read()
+	faults, id := k.faults.Read()
 	for i, d := range faults.Driver {
 		if d.Step != step {
 			continue
@@ -192,7 +192,7 @@ func (k *Kernel) fireDriver(step string) (DriverFault, error) {
 
 func (k *Kernel) hangDriver(fault DriverFault) {
 	for {
-		faults, _ := k.faults.read()
+		faults, _ := k.faults.Read()
 		if !slices.ContainsFunc(faults.Driver, func(d DriverFault) bool { return d.Step == fault.Step && d.Hang }) {
 			return
 		}

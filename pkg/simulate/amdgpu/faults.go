@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -345,46 +344,5 @@ func changeFaults(root string, change func(*Faults)) error {
 }
 
 func currentFaults(root string) (*Faults, error) {
-	data, err := os.ReadFile(faultsPath(root))
-	if errors.Is(err, fs.ErrNotExist) {
-		return &Faults{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return ParseFaults(data)
-}
-
-// faultReader keeps the last readable faults of a root.
-type faultReader struct {
-	root string
-	logf func(format string, args ...any)
-
-	// mu protects what was last read, which is shared and never changed.
-	mu     sync.Mutex
-	id     disk.FileID
-	faults *Faults
-}
-
-// read returns the faults of now, and which version of the file they are from. A
-// broken file changes nothing: it is said once and the faults before it stay.
-func (r *faultReader) read() (*Faults, disk.FileID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id, err := disk.Identify(faultsPath(r.root))
-	if err == nil && r.faults != nil && id == r.id {
-		return r.faults, id
-	}
-	var f *Faults
-	if err == nil {
-		f, err = currentFaults(r.root)
-	}
-	if err != nil {
-		r.logf("simulate AMD GPUs: %s: %v; the faults before it stay", faultsPath(r.root), err)
-		if f = r.faults; f == nil {
-			f = &Faults{}
-		}
-	}
-	r.faults, r.id = f, id
-	return f, id
+	return disk.ReadFaults(faultsPath(root), ParseFaults)
 }

@@ -43,7 +43,7 @@ func (e Errno) MarshalJSON() ([]byte, error) { return json.Marshal(unix.ErrnoNam
 
 // fire finds the fault that a write meets, and uses up one of its times.
 func (k *Kernel) fire(gpuIndex int, name string) (*WriteFault, error) {
-	faults, id := k.faults.read()
+	faults, id := k.faults.Read()
 	pci := k.inventory.AMD[gpuIndex].PCI
 	for i, w := range faults.Writes {
 		if w.File != name || (w.GPU != "*" && w.GPU != pci) {
@@ -121,7 +121,7 @@ const hangPoll = 10 * time.Millisecond
 
 func (k *Kernel) hang(fault WriteFault) {
 	for {
-		faults, _ := k.faults.read()
+		faults, _ := k.faults.Read()
 		if !slices.ContainsFunc(faults.Writes, func(w WriteFault) bool {
 			return w.GPU == fault.GPU && w.File == fault.File && w.Hang == fault.Hang
 		}) {

@@ -44,7 +44,7 @@ type Kernel struct {
 	root      string
 	seed      string
 	store     *disk.Store[state]
-	faults    *faultReader
+	faults    *disk.Faults[Faults]
 	sleepFor  func(time.Duration)
 	now       func() time.Time
 	// nodesAfter is how long after the beginning of a switch the device nodes come.
@@ -91,7 +91,9 @@ func New(inv *models.Inventory, o Options) (*Kernel, error) {
 	if logf == nil {
 		logf = log.Printf
 	}
-	k.faults = &faultReader{root: root, logf: logf}
+	k.faults = &disk.Faults[Faults]{Path: faultsPath(root), Parse: ParseFaults, Report: func(err error) {
+		logf("simulate AMD GPUs: %s: %v; the faults before it stay", faultsPath(root), err)
+	}}
 	if err := k.start(); err != nil {
 		return nil, fmt.Errorf("simulated AMD GPUs in %s: %w", root, err)
 	}
@@ -180,7 +182,7 @@ func (k *Kernel) current() (*tree, error) {
 	if st == nil {
 		return nil, errNoState(k.root)
 	}
-	faults, faultsID := k.faults.read()
+	faults, faultsID := k.faults.Read()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.last == nil || k.stateID != stateID || k.faultsID != faultsID {

@@ -82,7 +82,7 @@ func (k *Kernel) switchCompute(gpuIndex int, word string) error {
 	}
 	switched := false
 	err := k.store.Update(func(st *state) (*state, error) {
-		faults, _ := k.faults.read()
+		faults, _ := k.faults.Read()
 		v := k.view(st, faults)
 		c := &st.GPUs[gpuIndex]
 		switch {
@@ -124,7 +124,7 @@ func (k *Kernel) requestMemory(gpuIndex int, word string) error {
 		return unix.EINVAL
 	}
 	return k.store.Update(func(st *state) (*state, error) {
-		faults, _ := k.faults.read()
+		faults, _ := k.faults.Read()
 		v := k.view(st, faults)
 		switch {
 		case v.resetting(gpuIndex):

@@ -108,11 +108,11 @@ func TestFaultsOfBothVendors(t *testing.T) {
 	require.NoError(t, SetFaults(root, Faults{Lost: []string{"0000:1b:00.0"}}))
 	_, err := k.ReadFile(amdGPU)
 	assert.Error(t, err, "setting those of NVIDIA's GPUs leaves AMD's")
-	faults, _ := n.faults.read()
+	faults, _ := n.faults.Read()
 	require.Equal(t, []string{"0000:1b:00.0"}, faults.Lost)
 	require.NoError(t, amdgpu.SetFaults(root, amdgpu.Faults{}))
 	assert.Equal(t, "SPX", fileOf(t, k, amdGPU))
-	faults, _ = n.faults.read()
+	faults, _ = n.faults.Read()
 	assert.Equal(t, []string{"0000:1b:00.0"}, faults.Lost)
 
 	require.NoError(t, SetFaults(root, Faults{AMD: &amdgpu.Faults{Lost: []string{"0000:26:00.0"}}}))

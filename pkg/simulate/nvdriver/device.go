@@ -54,7 +54,7 @@ func (d *device) reachable() nvml.Return {
 	if ret := d.nv.initialized(); ret != nvml.SUCCESS {
 		return ret
 	}
-	if faults, _ := d.nv.faults.read(); slices.Contains(faults.Lost, d.gpu().PCI) {
+	if faults, _ := d.nv.faults.Read(); slices.Contains(faults.Lost, d.gpu().PCI) {
 		return nvml.ERROR_GPU_IS_LOST
 	}
 	return nvml.SUCCESS

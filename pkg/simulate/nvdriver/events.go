@@ -63,7 +63,7 @@ func (n *NVML) EventSetCreate() (nvml.EventSet, nvml.Return) {
 		return nil, ret
 	}
 	s := &eventSet{EventSet: missingEvents, nv: n}
-	faults, id := n.faults.read()
+	faults, id := n.faults.Read()
 	s.id, s.seen = id, faults.XIDs
 	return s, nvml.SUCCESS
 }
@@ -146,7 +146,7 @@ func (s *eventSet) next() (nvml.EventData, nvml.Return) {
 
 // look takes up the XIDs that have appeared in the faults since the last look.
 func (s *eventSet) look() {
-	faults, id := s.nv.faults.read()
+	faults, id := s.nv.faults.Read()
 	if id == s.id {
 		return
 	}

@@ -2,10 +2,7 @@ package nvdriver
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -196,43 +193,9 @@ func SetFaults(root string, f Faults) error {
 	return disk.ReplaceFile(faultsPath(root), data)
 }
 
-// faultReader keeps the last readable faults of a root.
-type faultReader struct {
-	root string
-	logf func(format string, args ...any)
-
-	mu     sync.Mutex
-	id     disk.FileID
-	faults *Faults
-}
-
-// read returns the faults of now. A file that is broken is reported once and
-// changes nothing, so that a half-written edit does not undo a test's set-up.
-func (r *faultReader) read() (*Faults, disk.FileID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id, err := disk.Identify(faultsPath(r.root))
-	if r.faults != nil && (err != nil || id == r.id) {
-		return r.faults, r.id
-	}
-	f := &Faults{}
-	data, err := os.ReadFile(faultsPath(r.root))
-	if err == nil {
-		f, err = ParseFaults(data)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.logf("simulated NVIDIA driver: %s: %v; the faults before it stay", faultsPath(r.root), err)
-		if f = r.faults; f == nil {
-			f = &Faults{}
-		}
-	}
-	r.faults, r.id = f, id
-	return f, id
-}
-
 // inject carries out what the faults say about a call on a GPU.
 func (n *NVML) inject(call, pci string) nvml.Return {
-	faults, id := n.faults.read()
+	faults, id := n.faults.Read()
 	for i, c := range faults.Calls {
 		if c.Call != call || (c.GPU != "*" && c.GPU != pci) {
 			continue
@@ -260,7 +223,7 @@ func (n *NVML) inject(call, pci string) nvml.Return {
 const hangPoll = 10 * time.Millisecond
 
 func (n *NVML) stillHangs(fault CallFault) bool {
-	faults, _ := n.faults.read()
+	faults, _ := n.faults.Read()
 	return slices.Contains(faults.Calls, fault)
 }
 

@@ -157,7 +157,7 @@ func TestHalfWrittenFaultsChangeNothing(t *testing.T) {
 	root := t.TempDir()
 	n := machineIn(t, "a100-40x8", root)
 	logged := 0
-	n.faults.logf = func(string, ...any) { logged++ }
+	n.faults.Report = func(error) { logged++ }
 	d := handleOf(t, n, 0)
 	require.NoError(t, SetFaults(root, Faults{Calls: []CallFault{{Call: "GetUUID", GPU: "*", Error: Return(nvml.ERROR_UNKNOWN)}}}))
 	assert.Equal(t, nvml.ERROR_UNKNOWN, second(d.GetUUID()))

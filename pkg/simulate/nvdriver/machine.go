@@ -1,9 +1,7 @@
 package nvdriver
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -229,14 +227,7 @@ func machineOf(root string, st *nvstate.State) (*NVML, error) {
 }
 
 func currentFaults(root string) (*Faults, error) {
-	data, err := os.ReadFile(faultsPath(root))
-	if errors.Is(err, fs.ErrNotExist) {
-		return &Faults{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return ParseFaults(data)
+	return disk.ReadFaults(faultsPath(root), ParseFaults)
 }
 
 // endFaultProcesses takes the processes out of faults.yaml: none survives a

@@ -99,7 +99,7 @@ func (d *device) SetMigMode(mode int) (activation, ret nvml.Return) {
 		return nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NOT_SUPPORTED
 	}
 	on := mode == nvml.DEVICE_MIG_ENABLE
-	faults, file := d.nv.faults.read()
+	faults, file := d.nv.faults.Read()
 	ret = d.change("SetMigMode", d.nv.inventory.Delays.SetMIGMode, func(st *nvstate.State, g *nvstate.GPU) nvml.Return {
 		if !on && len(g.Instances) > 0 {
 			return nvml.ERROR_IN_USE

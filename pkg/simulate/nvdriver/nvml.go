@@ -46,7 +46,7 @@ type NVML struct {
 	seed      string
 	tools     string
 	store     *disk.Store[nvstate.State]
-	faults    *faultReader
+	faults    *disk.Faults[Faults]
 	sleepFor  func(time.Duration)
 	logf      func(format string, args ...any)
 	devices   []*device
@@ -97,7 +97,9 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	if n.logf == nil {
 		n.logf = log.Printf
 	}
-	n.faults = &faultReader{root: root, logf: n.logf}
+	n.faults = &disk.Faults[Faults]{Path: faultsPath(root), Parse: ParseFaults, Report: func(err error) {
+		n.logf("simulated NVIDIA driver: %s: %v; the faults before it stay", faultsPath(root), err)
+	}}
 	for i := range inv.GPUs {
 		n.devices = append(n.devices, newDevice(n, i))
 	}

@@ -88,7 +88,7 @@ func (d *device) processes() ([]Process, error) {
 }
 
 func (d *device) clients(st *nvstate.State) []Process {
-	faults, _ := d.nv.faults.read()
+	faults, _ := d.nv.faults.Read()
 	var mine []Process
 	for _, p := range slices.Concat(st.Processes, faults.Processes) {
 		if p.GPU == d.gpu().PCI {

@@ -86,7 +86,7 @@ func (d *device) fieldValue(field uint32) (value uint32, known bool) {
 }
 
 func (d *device) recoveryAction() nvml.DeviceGpuRecoveryAction {
-	faults, _ := d.nv.faults.read()
+	faults, _ := d.nv.faults.Read()
 	for _, r := range faults.Recovery {
 		if r.GPU == d.gpu().PCI {
 			return recoveryActions[r.Action]

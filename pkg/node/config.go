@@ -95,6 +95,8 @@ func (c *Config) healthFile() string { return filepath.Join(c.DataDir(), "health
 
 func (c *Config) sharingFile() string { return filepath.Join(c.DataDir(), "sharing.json") }
 
+func (c *Config) rebootFile() string { return filepath.Join(c.DataDir(), "reboot.json") }
+
 func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "gpus.json") }
 
 // sockets are patterns of the sockets that plugins of this node may have.

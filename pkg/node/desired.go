@@ -33,11 +33,11 @@ func (p *plugin) share(ctx context.Context, found []gpu.GPU) (changed bool) {
 	shared := slices.ContainsFunc(found, func(g gpu.GPU) bool {
 		return g.Vendor == withMPS && p.desiredOf(&g).Shared
 	})
-	limits := p.daemons.limits(ctx, load, shared)
+	limits := p.daemons.Limits(ctx, load, shared)
 	if ctx.Err() != nil {
 		return false // the plugin ends: that a daemon was not seen to work says nothing
 	}
-	return p.sharing.addShares(ctx, found, func(g *gpu.GPU) profile.Desired {
+	return p.sharing.AddShares(ctx, found, func(g *gpu.GPU) profile.Desired {
 		want := p.desiredOf(g)
 		want.Limits = limits && g.Vendor == withMPS
 		return want
@@ -49,7 +49,7 @@ func (p *plugin) desiredOf(g *gpu.GPU) profile.Desired {
 	if c, ok := p.desired.gpus[g.PCIAddress]; ok {
 		return c
 	}
-	if now, known := p.sharing.lookUp(g.PCIAddress); known {
+	if now, known := p.sharing.LookUp(g.PCIAddress); known {
 		return now
 	}
 	return profile.Default()
@@ -60,8 +60,8 @@ func (p *plugin) readDesired(ctx context.Context) {
 	p.readConfig(ctx)
 	sources := profile.Sources{
 		Config:    p.desired.config,
-		Undecided: !p.desired.read || p.follow.undecided(),
-		Current:   p.sharing.lookUp,
+		Undecided: !p.desired.read || p.follow.Undecided(),
+		Current:   p.sharing.LookUp,
 	}
 	sources.Applied, sources.Layouts = p.profile.AppliedLayouts()
 	gpus, err := sources.Desired(p.roster.All())
@@ -69,7 +69,7 @@ func (p *plugin) readDesired(ctx context.Context) {
 	if err != nil {
 		text = err.Error()
 	}
-	if p.sharing.first("profile", text) && err != nil {
+	if p.sharing.First("profile", text) && err != nil {
 		p.events.Warn(ctx, v1alpha1.EventProfileDoesNotFit, fmt.Sprintf("The profile of this node does not fit its GPUs any more, so they stay shared as they are: %v", err))
 	}
 	p.desired.gpus = gpus
@@ -95,4 +95,19 @@ func (p *plugin) readConfig(ctx context.Context) {
 		p.events.Note(ctx, v1alpha1.EventSettingsWithoutEffect, fmt.Sprintf("Of %s, this changes nothing here: %s", now.Profile, strings.Join(now.Notes, "; ")))
 	}
 	d.config, d.read = now, true
+}
+
+// heldShares lists the shares of a GPU that claims hold, or are getting,
+// whichever plugin on the node prepares them.
+func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
+	if err := p.claims.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	var held []gpu.Placement
+	for _, d := range p.devicesOn(pciAddress) {
+		if d.IsShare() {
+			held = append(held, d.Placement)
+		}
+	}
+	return held, nil
 }

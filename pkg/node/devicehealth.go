@@ -22,7 +22,7 @@ func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
 	for {
-		changed := d.daemons.whenChanged()
+		changed := d.daemons.WhenChanged()
 		select {
 		case reports <- d.health():
 		case <-ctx.Done():
@@ -98,7 +98,7 @@ func (d *driver) healthOf(c *inventory.GPU, claim ledger.ClaimRef, device *ledge
 			return kubeletplugin.HealthStatusUnhealthy, o.Reason
 		}
 	}
-	if d.daemons.problem(claim, device) != "" {
+	if d.daemons.Problem(claim, device) != "" {
 		return kubeletplugin.HealthStatusUnhealthy, daemonDied
 	}
 	return kubeletplugin.HealthStatusHealthy, ""

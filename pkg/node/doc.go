@@ -6,18 +6,14 @@
 // driver is not there. look.go looks at the GPUs, health.go at how they are, obstacles.go at
 // what cannot be had of them now.
 //
-// follow.go does what the controller asks, nodereport.go and basis.go report how the node
-// is, switchtaints.go orders the taints of a switch, reboot.go reboots.
-//
-// desired.go reads what is wanted of the GPUs, sharing.go decides how they are shared now.
-// daemons.go knows whether MPS daemons work on the node and which are dead,
-// lookdaemons.go brings those back. devicehealth.go tells the kubelet how the devices are
-// that claims hold, metadata.go tells workloads what they have. uninstall.go and leave.go
-// end it all.
+// desired.go reads what is wanted of the GPUs, shapes.go what their profile offers.
+// lookdaemons.go starts MPS daemons again that have died. devicehealth.go tells the kubelet
+// how the devices are that claims hold, metadata.go tells workloads what they have.
+// uninstall.go and leave.go end it all. The packages below do the rest, each for itself.
 //
 // Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/claim/plan, pkg/client,
-// pkg/durable, pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/drivers,
+// pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/drivers, pkg/node/follow,
 // pkg/node/handoff, pkg/node/inventory, pkg/node/nodewatch, pkg/node/publisher,
-// pkg/node/telemetry, pkg/partition, pkg/profile, pkg/publish, pkg/share, pkg/text,
-// pkg/uninstall.
+// pkg/node/sharing, pkg/node/telemetry, pkg/partition, pkg/profile, pkg/publish,
+// pkg/share, pkg/uninstall.
 package node

@@ -20,6 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
+	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
@@ -29,12 +30,12 @@ type driver struct {
 	gpus      *inventory.GPUs
 	publisher *publisher.Publisher
 	metrics   *telemetry.Metrics
-	daemons   *daemons
+	daemons   *sharing.Daemons
 	status    *telemetry.ClaimStatus
 	// uninstallation may keep new claims from being prepared; nil: nothing does.
 	uninstallation *uninstallation
-	// follow is told when claims have come or gone; nil: nobody wants to know.
-	follow *follower
+	// nudge is called when claims have come or gone.
+	nudge func()
 	// calls is held by each call of the kubelet, and taken for good at the end.
 	calls sync.RWMutex
 	// stop ends the plugin, for errors that only a restart can mend.
@@ -74,7 +75,7 @@ func advise(err error) error {
 // claimsChanged tells those who depend on it that claims have come or gone.
 func (d *driver) claimsChanged(ctx context.Context) {
 	d.publisher.ClaimsChanged(context.WithoutCancel(ctx))
-	d.follow.nudge()
+	d.nudge()
 }
 
 func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {

@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/follow"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/publish"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
@@ -358,7 +359,7 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	s.policy = v1alpha1.SwitchPolicy{Reboot: v1alpha1.RebootAllowed}
 	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
 	whole := snapshot(t, "whole", "[{mig: {mode: Disabled}}]")
-	for range mostReboots {
+	for range follow.MostReboots {
 		s.ask(v1alpha1.Applying, whole, sevens)
 		task := s.askAgain(v1alpha1.Rebooting)
 		require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)

@@ -9,7 +9,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -129,24 +128,4 @@ func TestNobodyWaitsForAChange(t *testing.T) {
 	case <-time.After(nodetest.Patience):
 		t.Fatal("it waits")
 	}
-}
-
-// The plugin answers before the controller gives up, whatever their clocks say.
-func TestBudgetOfAChange(t *testing.T) {
-	since := metav1.NewMicroTime(time.Now().Add(time.Hour))
-	for name, test := range map[string]struct {
-		deadline time.Duration
-		want     time.Duration
-	}{
-		"long":               {30 * time.Minute, 30*time.Minute - answerMargin},
-		"short":              {20 * time.Second, 18 * time.Second},
-		"nothing that means": {0, applyBudget},
-		"before it began":    {-time.Minute, applyBudget},
-	} {
-		t.Run(name, func(t *testing.T) {
-			deadline := metav1.NewMicroTime(since.Add(test.deadline))
-			assert.Equal(t, test.want, budgetOf(&v1alpha1.Switch{Since: since, Deadline: &deadline}))
-		})
-	}
-	assert.Equal(t, applyBudget, budgetOf(&v1alpha1.Switch{Since: since}))
 }

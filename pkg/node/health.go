@@ -123,7 +123,7 @@ func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
 	if d.Amount.Fraction > 0 {
 		amount = fraction(d.Amount.Fraction)
 	}
-	if daemon := p.daemons.serves(claim, d); daemon != "" {
+	if daemon := p.shares.Serves(claim, d); daemon != "" {
 		amount += ", MPS daemon " + daemon
 	}
 	return " (" + amount + ")"

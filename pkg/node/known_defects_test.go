@@ -297,7 +297,7 @@ func newDriver(t *testing.T) *driver {
 	require.NoError(t, err)
 	claims := claim.NewManager(claim.Config{Node: nodetest.NodeName, Ledger: records, GPUs: gpus.Now})
 	return &driver{
-		follow: &follower{wake: make(chan struct{}, 1)}, gpus: gpus, publisher: publisher.New(publisher.Config{GPUs: gpus}),
+		nudge: func() {}, gpus: gpus, publisher: publisher.New(publisher.Config{GPUs: gpus}),
 		metrics: telemetry.NewMetrics(records.List), claims: claims,
 	}
 }

@@ -41,7 +41,7 @@ func (p *plugin) watchGPUs(ctx context.Context) {
 			return
 		}
 		p.lookAtAll(ctx)
-		p.follow.nudge()
+		p.follow.Nudge()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
@@ -43,21 +44,20 @@ func (p *plugin) openShares(ctx context.Context) {
 	for _, o := range p.hardware.All() {
 		root = cmp.Or(root, o.ProgramRoot)
 	}
-	p.daemons = newDaemons(p.supervisor(ctx, root), p.events)
-	p.shares = share.New(share.Config{GPUs: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.whyNot})
-	p.daemons.serves = p.shares.Serves
-	s, err := openSharing(p.sharingFile())
+	p.daemons = sharing.NewDaemons(p.supervisor(ctx, root), p.events)
+	p.shares = share.New(share.Config{GPUs: p.hardware, Daemons: p.daemons, NoMPS: p.daemons.WhyNot})
+	p.daemons.SetServes(p.shares.Serves)
+	var err error
+	p.sharing, err = sharing.Open(p.sharingFile(), sharing.Config{Events: p.events, Held: p.heldShares, HeldBy: p.heldBy})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Settings that are newer may hold although shares are held")
 	}
-	s.events, s.held, s.heldBy = p.events, p.heldShares, p.heldBy
-	p.sharing = s
 }
 
 // driverFound goes by a driver that was not there before.
 func (p *plugin) driverFound(ctx context.Context, o *drivers.Opened) {
 	if o.ProgramRoot != "" {
-		p.daemons.supervisor.Store(p.supervisor(ctx, o.ProgramRoot))
+		p.daemons.Supervise(p.supervisor(ctx, o.ProgramRoot))
 	}
 }
 
@@ -73,15 +73,15 @@ func (p *plugin) lookAfterDaemons(ctx context.Context) {
 		p.tellDaemon(ctx, &problem)
 		p.rejoin(ctx, &problem)
 	}
-	for _, name := range p.daemons.troubled() {
+	for _, name := range p.daemons.Troubled() {
 		isDead := slices.ContainsFunc(problems, func(d share.Problem) bool { return d.Daemon == name })
 		switch status := p.daemons.Status(name); { //nolint:contextcheck // what it starts has its own time
 		case isDead:
 		case status.Ready:
 			p.events.Note(ctx, v1alpha1.EventMPSDaemonRestarted, fmt.Sprintf("MPS daemon %s works again; it serves %s", name, p.servedBy(name)))
-			p.daemons.take(name, "")
+			p.daemons.Take(name, "")
 		case status.Gone: // whoever relied on it was released
-			p.daemons.take(name, "")
+			p.daemons.Take(name, "")
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (p *plugin) currentRecords() []ledger.Record {
 // tellDaemon tells, on the node and on the pods, what is wrong with a daemon.
 func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
 	text := fmt.Sprintf("MPS daemon %s has died and is started again: %v", problem.Daemon, problem.Err)
-	if !p.daemons.take(problem.Daemon, text) {
+	if !p.daemons.Take(problem.Daemon, text) {
 		return
 	}
 	for _, ref := range problem.Claims {
@@ -117,7 +117,7 @@ func (p *plugin) tellDaemon(ctx context.Context, problem *share.Problem) {
 func (p *plugin) servedBy(daemon string) string {
 	var names []string
 	for _, r := range p.claims.Ledger.List() {
-		if slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return p.daemons.serves(r.Claim, d) == daemon }) {
+		if slices.ContainsFunc(r.Devices, func(d ledger.Device) bool { return p.shares.Serves(r.Claim, d) == daemon }) {
 			names = append(names, nameOf(&r))
 		}
 	}

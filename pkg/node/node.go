@@ -27,10 +27,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/follow"
 	"github.com/tranche-dev/tranche/pkg/node/handoff"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
+	"github.com/tranche-dev/tranche/pkg/node/sharing"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/profile"
@@ -64,14 +66,14 @@ type plugin struct {
 	node *nodewatch.Node
 	// sharing decides how the GPUs are shared, desired is the desired state, and
 	// daemons are those that shares rely on.
-	sharing *sharing
+	sharing *sharing.State
 	desired desiredState
-	daemons *daemons
+	daemons *sharing.Daemons
 	shares  *share.Sharer
 	// profile brings the GPUs into the shape that is wanted of them, follow does what
 	// the controller asks.
 	profile *partition.Node
-	follow  *follower
+	follow  *follow.Follower
 	// looking is held by who looks at all GPUs, or changes them. It protects what only
 	// who looks has.
 	looking sync.Mutex
@@ -102,7 +104,6 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	}
 	p := &plugin{Config: c, client: client, gpus: &inventory.GPUs{}, drivers: &drivers.Missing{}, stop: stop}
 	p.desired = desiredState{configs: profile.NewSource(c.DevicePluginConfigsDir)}
-	p.follow = newFollower(p)
 	p.uninstallation.watch(ctx, client, c.UninstallOrder)
 	if err := p.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -168,9 +169,9 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	endTurn, err := handoff.TakeTurn(ctx, p.DataDir(), func() {
-		p.firstOrder(ctx)
+		p.follow.FirstOrder(ctx)
 		p.publisher.TakeOver(ctx)
-		p.follow.takeOver()
+		p.follow.TakeOver()
 	})
 	if err != nil {
 		stopServing()
@@ -219,6 +220,12 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		Layout: p.profile.Layout, IsCut: p.isCut, IsShared: p.isShared, IsOld: p.isOld, HeldOn: p.heldOn,
 		Withdrawn: p.uninstallation.active() && len(p.holdingClaims()) == 0,
 	})
+	p.follow = follow.New(follow.Config{
+		Node: p.node.First, Nodes: p.GPUNodes, Machine: p.Machine, MemoryModes: p.MemoryModes, RebootFile: p.rebootFile(),
+		Claims: p.claims, GPUs: p.gpus, Roster: p.roster, Hardware: p.hardware, Profile: p.profile, Publisher: p.publisher,
+		Events: p.events, Looking: &p.looking, Look: p.look, Waiting: p.sharing.Waiting, Uninstalling: p.uninstallation.active,
+		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
+	})
 	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {
 		klog.FromContext(ctx).Error(err, "GPUs that were in trouble may be given out again")
 	}
@@ -250,7 +257,7 @@ func (p *plugin) cannotList(ctx context.Context, err error) {
 
 // legacy tells which devices of a GPU stand for the vendor's old resource.
 func (p *plugin) legacy(pciAddress string) func(gpu.Placement) bool {
-	return p.sharing.of(pciAddress).Legacy.Means
+	return p.sharing.Of(pciAddress).Legacy.Means
 }
 
 // isCut tells whether claims hold partitions of a GPU, or shares.
@@ -313,7 +320,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	driver := &driver{
 		claims: p.claims, gpus: p.gpus, publisher: p.publisher, metrics: p.metrics,
 		daemons: p.daemons, status: telemetry.NewClaimStatus(p.client),
-		uninstallation: &p.uninstallation, follow: p.follow, stop: p.stop,
+		uninstallation: &p.uninstallation, nudge: p.follow.Nudge, stop: p.stop,
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), driver, options...)
 	if err != nil {
@@ -362,7 +369,7 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	wg.Go(func() { p.watchVendors(ctx) })
 	wg.Go(func() { p.resumeDrivers(ctx) })
 	wg.Go(func() { p.watchGPUs(ctx) })
-	wg.Go(func() { p.follow.run(ctx) })
+	wg.Go(func() { p.follow.Run(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, p.reconcile, reconcileInterval) })
 	wg.Go(func() { p.followUninstallation(ctx) })
 	if p.labels != nil {

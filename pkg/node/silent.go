@@ -32,8 +32,8 @@ func (p *plugin) expectSilent(ctx context.Context) {
 func (p *plugin) seed(ctx context.Context, before []gpu.GPU, problems map[string]string) {
 	p.hardware.Expect(before)
 	p.shape(before)
-	p.sharing.addShares(ctx, before, func(g *gpu.GPU) profile.Desired {
-		now, _ := p.sharing.lookUp(g.PCIAddress)
+	p.sharing.AddShares(ctx, before, func(g *gpu.GPU) profile.Desired {
+		now, _ := p.sharing.LookUp(g.PCIAddress)
 		return now
 	})
 	p.gpus.Seed(before, problems)

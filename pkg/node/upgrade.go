@@ -89,7 +89,7 @@ func (w *vendorWatch) step(ctx context.Context) {
 	w.lookAtGPUs(ctx)
 	w.looking.Unlock()
 	w.reconcile(ctx) // finishes releases that waited for the driver
-	w.follow.nudge()
+	w.follow.Nudge()
 }
 
 func (w *vendorWatch) watch(ctx context.Context, o *drivers.Opened) {

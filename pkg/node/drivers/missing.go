@@ -22,12 +22,14 @@ type Missing struct {
 	unlisted error
 }
 
+// Set takes in which drivers that are expected cannot be used, and why.
 func (d *Missing) Set(failed map[gpu.Vendor]error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = failed
 }
 
+// SetUnlisted takes in why the GPUs cannot be listed; nil: they can.
 func (d *Missing) SetUnlisted(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,6 +53,7 @@ func (d *Missing) Problem() error {
 // UpgradeError says that a driver is not used because it is being replaced.
 type UpgradeError struct{ Signal string }
 
+// Error implements error.
 func (e *UpgradeError) Error() string {
 	return "it was released for a driver upgrade, as " + e.Signal + " asks for"
 }

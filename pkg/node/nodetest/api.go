@@ -201,6 +201,7 @@ func Allocate(t *testing.T, client *fake.Clientset, uid string, devices ...strin
 	return c
 }
 
+// ClaimOf is a claim to which devices are allocated.
 func ClaimOf(uid string, devices ...string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim-" + uid, UID: types.UID(uid)},

@@ -25,6 +25,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia"
 )
 
+// GPUAt is an NVIDIA GPU that can be had as a whole, or one partition of it.
 func GPUAt(address string) gpu.GPU {
 	return gpu.GPU{
 		PCIAddress: address, Vendor: gpu.NVIDIA, UUID: "GPU-" + address, ProductName: "H100", Architecture: "hopper", DriverVersion: "580", PCIeRoot: "pci0000:00",
@@ -55,8 +56,10 @@ func AMDGPUAt(address, memoryMode string) gpu.GPU {
 	return g
 }
 
+// Quiet is a context whose logger is silent.
 func Quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
+// NodeWith is a node that offers extended resources.
 func NodeWith(allocatable map[corev1.ResourceName]string) *corev1.Node {
 	n := &corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{}}}
 	for name, quantity := range allocatable {
@@ -65,6 +68,7 @@ func NodeWith(allocatable map[corev1.ResourceName]string) *corev1.Node {
 	return n
 }
 
+// NVIDIASlice is a ResourceSlice of the DRA driver of NVIDIA.
 func NVIDIASlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "nvidia"},
@@ -72,6 +76,7 @@ func NVIDIASlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 	}
 }
 
+// AMDSlice is a ResourceSlice of the DRA driver of AMD.
 func AMDSlice(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
 	s := NVIDIASlice(devices...)
 	s.Name, s.Spec.Driver = "amd", "gpu.amd.com"
@@ -97,6 +102,7 @@ func Scrape(t *testing.T, metrics http.Handler, name string) []string {
 	return lines
 }
 
+// PreparedRecord is the record of a claim that is prepared, and of its pods.
 func PreparedRecord(uid string, pods []string, devices ...ledger.Device) ledger.Record {
 	r := ledger.Record{Claim: ledger.ClaimRef{UID: "uid", Namespace: "team", Name: uid}, State: ledger.Prepared, Devices: devices}
 	for _, pod := range pods {
@@ -105,6 +111,7 @@ func PreparedRecord(uid string, pods []string, devices ...ledger.Device) ledger.
 	return r
 }
 
+// HeldDevice is a device of such a record.
 func HeldDevice(p gpu.Placement, uuid string, admin bool) ledger.Device {
 	return ledger.Device{Name: p.Name(), Placement: p, UUID: uuid, Admin: admin}
 }

@@ -39,6 +39,7 @@ func FakeProc(t *testing.T, processes map[int]HostProcess) string {
 	return root
 }
 
+// AddProcess adds a process to a fake /proc.
 func AddProcess(t *testing.T, root string, pid int, p HostProcess) {
 	t.Helper()
 	dir := filepath.Join(root, fmt.Sprint(pid))

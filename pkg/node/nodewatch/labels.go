@@ -44,6 +44,7 @@ type Labeler struct {
 	off bool
 }
 
+// NewLabeler keeps those labels of a node that its vendors' GPUs have.
 func NewLabeler(client kubernetes.Interface, node *Node) *Labeler {
 	return &Labeler{client: client, node: node.name, keys: slices.Collect(maps.Keys(LabelsOf(node.Vendors, nil)))}
 }
@@ -56,6 +57,7 @@ func (l *Labeler) Remove(ctx context.Context) error {
 	return l.Update(ctx, nil)
 }
 
+// Resume writes labels again.
 func (l *Labeler) Resume() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,7 +42,7 @@ type handover struct {
 	timer   *time.Timer
 }
 
-// NewHandover hands over what a publisher publishes, once begin is called.
+// NewHandover hands over what a publisher publishes, once Begin is called.
 func NewHandover(p *Publisher) *handover {
 	return &handover{
 		node: p.Node, patience: handoverPatience,

@@ -1,4 +1,4 @@
-package node
+package follow
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -32,10 +31,10 @@ type rebootOrder struct {
 	Count int `json:"count,omitempty"`
 }
 
-// mostReboots is how often a machine is rebooted for one profile that it never reaches,
+// MostReboots is how often a machine is rebooted for one profile that it never reaches,
 // for example because a GPU fails after every boot. Then a person must look: nothing is
 // tried again until the profile, its policy or the GPUs change.
-const mostReboots = 2
+const MostReboots = 2
 
 // rebootTarget tells whether two switches are for the same.
 func rebootTarget(s *v1alpha1.Switch) (string, error) {
@@ -43,11 +42,9 @@ func rebootTarget(s *v1alpha1.Switch) (string, error) {
 	return s.To.Hash + " " + string(policy), err
 }
 
-func (c *Config) rebootFile() string { return filepath.Join(c.DataDir(), "reboot.json") }
-
 // reboot has the machine reboot for a switch, once, and finishes the switch when it is
 // up again. It returns nil as long as that is not so.
-func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
+func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
 	order, err := f.readReboot()
 	switch {
 	case err != nil:
@@ -70,27 +67,27 @@ func (f *follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 			next.Count++
 		}
 	}
-	if next.Count > mostReboots {
+	if next.Count > MostReboots {
 		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonNeedsReset, Message: fmt.Sprintf(
-			"the node was rebooted %d times for profile %s and did not reach it; find out what fails after a boot, then change the profile or its policy", mostReboots, s.To.Profile)}
+			"the node was rebooted %d times for profile %s and did not reach it; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.Profile)}
 	}
-	f.events.Warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
+	f.Events.Warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
 	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}
 	if err := f.Machine.Reboot(ctx); err != nil {
-		return rebootFailed(errors.Join(err, os.Remove(f.rebootFile())))
+		return rebootFailed(errors.Join(err, os.Remove(f.RebootFile)))
 	}
-	f.nudge()
+	f.Nudge()
 	return nil
 }
 
 // afterReboot finishes a switch on a machine that is up again. A profile that is reached
 // is not counted any more.
-func (f *follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
-	task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, false) })
+func (f *Follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
+	task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.Apply(ctx, s.To, false) })
 	if task.Phase == v1alpha1.TaskDone {
-		if err := os.Remove(f.rebootFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(f.RebootFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Error(err, "A reboot that helped stays written down")
 		}
 	}
@@ -101,9 +98,9 @@ func rebootFailed(err error) *v1alpha1.Task {
 	return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonRebootFailed, Message: fmt.Sprintf("the node cannot be rebooted: %v", err)}
 }
 
-func (f *follower) readReboot() (rebootOrder, error) {
+func (f *Follower) readReboot() (rebootOrder, error) {
 	var order rebootOrder
-	data, err := os.ReadFile(f.rebootFile())
+	data, err := os.ReadFile(f.RebootFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return order, nil
 	}
@@ -116,10 +113,10 @@ func (f *follower) readReboot() (rebootOrder, error) {
 	return order, nil
 }
 
-func (f *follower) writeReboot(order rebootOrder) error {
+func (f *Follower) writeReboot(order rebootOrder) error {
 	data, err := json.Marshal(order)
 	if err == nil {
-		err = durable.WriteFile(f.rebootFile(), data)
+		err = durable.WriteFile(f.RebootFile, data)
 	}
 	if err != nil {
 		return fmt.Errorf("write down that it is told to: %w", err)

@@ -1,4 +1,4 @@
-package node
+package sharing
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
@@ -23,7 +22,7 @@ const sharedGPU = "0000:01:00.0"
 
 // sharingCase is a GPU that is shared, and what claims hold of it.
 type sharingCase struct {
-	*sharing
+	*State
 	t    *testing.T
 	api  *fake.Clientset
 	held []gpu.Placement
@@ -32,17 +31,19 @@ type sharingCase struct {
 
 func newSharingCase(t *testing.T, path string) *sharingCase {
 	t.Helper()
-	s, err := openSharing(path)
-	require.NoError(t, err)
 	api := nodetest.NewAPI()
 	node, err := api.CoreV1().Nodes().Get(t.Context(), nodetest.NodeName, metav1.GetOptions{})
 	require.NoError(t, err)
-	c := &sharingCase{sharing: s, t: t, api: api}
-	s.events, err = telemetry.OpenEvents(nodetest.Quiet(context.Background()), api, node)
+	c := &sharingCase{t: t, api: api}
+	events, err := telemetry.OpenEvents(nodetest.Quiet(context.Background()), api, node)
 	require.NoError(t, err)
-	t.Cleanup(s.events.Close)
-	s.held = func(context.Context, string) ([]gpu.Placement, error) { return c.held, c.err }
-	s.heldBy = func(string) string { return "; held" }
+	t.Cleanup(events.Close)
+	c.State, err = Open(path, Config{
+		Events: events,
+		Held:   func(context.Context, string) ([]gpu.Placement, error) { return c.held, c.err },
+		HeldBy: func(string) string { return "; held" },
+	})
+	require.NoError(t, err)
 	return c
 }
 
@@ -61,7 +62,7 @@ func (c *sharingCase) look(want profile.Desired) (replicas int, changed bool) {
 		g.Placements[i].Memory = 80 << 30
 	}
 	found := []gpu.GPU{g}
-	changed = c.addShares(nodetest.Quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
+	changed = c.AddShares(nodetest.Quiet(c.t.Context()), found, func(*gpu.GPU) profile.Desired { return want })
 	for _, p := range found[0].Placements {
 		if p.Share != nil {
 			replicas = p.Share.Replicas
@@ -116,7 +117,7 @@ func TestAnotherProfileWithTheSameSharing(t *testing.T) {
 func TestSharingIsRememberedByWhatIsHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sharing.json")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
-	_, err := openSharing(path)
+	_, err := Open(path, Config{})
 	require.ErrorContains(t, err, "read how the GPUs are shared from "+path)
 	require.NoError(t, os.Remove(path))
 
@@ -149,30 +150,4 @@ func TestDescribeSettings(t *testing.T) {
 	} {
 		assert.Equal(t, want, describe(c))
 	}
-}
-
-// Two shares that a claim has of one device are two samples.
-func TestMetricsOfShares(t *testing.T) {
-	limited := profile.Default().Sharing
-	limited.Limits = true
-	g := nodetest.GPUAt(sharedGPU).Placements[1]
-	half, some := nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByFraction, limited), "GPU-1", false), nodetest.HeldDevice(gpu.ShareOf(g, gpu.ByMemory, profile.Default().Sharing), "GPU-1", false)
-	half.ShareID, half.Amount = "s1", &gpu.Amount{Fraction: 500, Memory: 40}
-	some.ShareID, some.Amount = "s2", &gpu.Amount{Memory: 20}
-	again := some
-	again.ShareID = "s3"
-	m := telemetry.NewMetrics(func() []ledger.Record {
-		return []ledger.Record{nodetest.PreparedRecord("a", []string{"web"}, half, some, again)}
-	})
-	const fraction, memory = `claim="a",device="gpu-0000-01-00-0-fraction-share"`, `claim="a",device="gpu-0000-01-00-0-memory-share"`
-	assert.Equal(t, []string{
-		`tranche_share_fraction{` + fraction + `,namespace="team",share_id="s1"} 0.5`,
-		`tranche_share_info{` + fraction + `,isolation="cooperative",namespace="team",share="fraction",share_id="s1",sharing="timeslicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",share="memory",share_id="s2",sharing="timeslicing"} 1`,
-		`tranche_share_info{` + memory + `,isolation="none",namespace="team",share="memory",share_id="s3",sharing="timeslicing"} 1`,
-		`tranche_share_memory_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
-		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s2"} 20`,
-		`tranche_share_memory_bytes{` + memory + `,namespace="team",share_id="s3"} 20`,
-		`tranche_share_memory_limit_bytes{` + fraction + `,namespace="team",share_id="s1"} 40`,
-	}, nodetest.Scrape(t, m.Handler(), "tranche_share_"))
 }

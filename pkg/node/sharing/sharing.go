@@ -1,4 +1,4 @@
-package node
+package sharing
 
 import (
 	"context"
@@ -23,17 +23,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-// sharing decides how the GPUs of the node are shared: as is wanted of them, from
+// Config is what says who holds shares, and who is told.
+type Config struct {
+	Events *telemetry.Events
+	// Held lists the shares of a GPU that claims hold, or are getting.
+	Held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
+	// HeldBy says who holds a GPU, for the end of a message.
+	HeldBy func(pciAddress string) string
+}
+
+// State decides how the GPUs of the node are shared: as is wanted of them, from
 // the moment on at which no claim holds a share of the GPU. What is in force is
 // kept in a file, because a plugin that starts anew finds claims that hold shares,
 // and settings that may have changed since.
-type sharing struct {
-	path   string
-	events *telemetry.Events
-	// held lists the shares of a GPU that claims hold, or are getting.
-	held func(ctx context.Context, pciAddress string) ([]gpu.Placement, error)
-	// heldBy says who holds a GPU, for the end of a message.
-	heldBy func(pciAddress string) string
+type State struct {
+	Config
+	path string
 	// told is what was said last of each GPU and subject, so that it is said once.
 	// Only the goroutine that looks has it.
 	told map[string]string
@@ -46,11 +51,11 @@ type sharing struct {
 	later map[string]string
 }
 
-// openSharing reads what was in force when the last plugin ended. A file that
+// Open reads what was in force when the last plugin ended. A file that
 // cannot be read is reported: the settings of today then hold for all GPUs but
 // those of which shares are held, whose devices tell.
-func openSharing(path string) (*sharing, error) {
-	s := &sharing{path: path, told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{}}
+func Open(path string, c Config) (*State, error) {
+	s := &State{Config: c, path: path, told: map[string]string{}, inForce: map[string]profile.Desired{}, later: map[string]string{}}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -65,22 +70,22 @@ func openSharing(path string) (*sharing, error) {
 	return s, nil
 }
 
-// of is how a GPU is shared.
-func (s *sharing) of(pciAddress string) profile.Desired {
+// Of is how a GPU is shared.
+func (s *State) Of(pciAddress string) profile.Desired {
 	if s == nil {
 		return profile.Default()
 	}
-	now, _ := s.lookUp(pciAddress)
+	now, _ := s.LookUp(pciAddress)
 	return now
 }
 
-// addShares adds to GPUs that were found the devices by which they are shared.
+// AddShares adds to GPUs that were found the devices by which they are shared.
 // wanted says what is wanted of a GPU. It tells whether anything has changed.
-func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
+func (s *State) AddShares(ctx context.Context, found []gpu.GPU, wanted func(*gpu.GPU) profile.Desired) (changed bool) {
 	applied, waiting := map[string][]string{}, map[string][]string{}
 	for i := range found {
 		g := &found[i]
-		before, known := s.lookUp(g.PCIAddress)
+		before, known := s.LookUp(g.PCIAddress)
 		now, later := s.decide(ctx, g, before, known, wanted(g))
 		if !known || !apiequality.Semantic.DeepEqual(before, now) {
 			changed = true
@@ -91,8 +96,8 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 			}
 		}
 		s.setWaiting(g.Name(), later)
-		if s.first(g.Name()+" waits", later) && later != "" {
-			waiting[later] = append(waiting[later], g.Name()+s.heldBy(g.PCIAddress))
+		if s.First(g.Name()+" waits", later) && later != "" {
+			waiting[later] = append(waiting[later], g.Name()+s.HeldBy(g.PCIAddress))
 		}
 		s.add(ctx, g, now)
 	}
@@ -100,36 +105,21 @@ func (s *sharing) addShares(ctx context.Context, found []gpu.GPU, wanted func(*g
 		s.save(ctx)
 	}
 	for _, text := range slices.Sorted(maps.Keys(applied)) {
-		s.events.Note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
+		s.Events.Note(ctx, v1alpha1.EventSettingsApplied, fmt.Sprintf("The settings of %s are now: %s", strings.Join(applied[text], ", "), text))
 	}
 	for _, text := range slices.Sorted(maps.Keys(waiting)) {
-		s.events.Note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
+		s.Events.Note(ctx, v1alpha1.EventSettingsWait, fmt.Sprintf("The settings of a GPU change when no claim holds a share of it any more. To be %s: %s", text, strings.Join(waiting[text], ". ")))
 	}
 	return changed
 }
 
-// heldShares lists the shares of a GPU that claims hold, or are getting,
-// whichever plugin on the node prepares them.
-func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
-	if err := p.claims.Refresh(ctx); err != nil {
-		return nil, err
-	}
-	var held []gpu.Placement
-	for _, d := range p.devicesOn(pciAddress) {
-		if d.IsShare() {
-			held = append(held, d.Placement)
-		}
-	}
-	return held, nil
-}
-
 // decide says what holds for a GPU from now on, and what is to hold later, when
 // nobody holds a share of it.
-func (s *sharing) decide(ctx context.Context, g *gpu.GPU, before profile.Desired, known bool, want profile.Desired) (now profile.Desired, later string) {
+func (s *State) decide(ctx context.Context, g *gpu.GPU, before profile.Desired, known bool, want profile.Desired) (now profile.Desired, later string) {
 	if known && apiequality.Semantic.DeepEqual(before, want) {
 		return want, ""
 	}
-	held, err := s.held(ctx, g.PCIAddress)
+	held, err := s.Held(ctx, g.PCIAddress)
 	switch {
 	case err != nil && known:
 		klog.FromContext(ctx).Error(err, "It cannot be told whether shares of a GPU are held, so its settings stay", "gpu", g.Name())
@@ -149,34 +139,34 @@ func remembered(want profile.Desired, held []gpu.Placement) profile.Desired {
 	return want
 }
 
-func (s *sharing) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
+func (s *State) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
 	shares, err := share.Devices(g, now, now.Limits)
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if s.first(g.Name()+" refused", text) && err != nil {
-		s.events.Warn(ctx, v1alpha1.EventSharesNotPublished, text)
+	if s.First(g.Name()+" refused", text) && err != nil {
+		s.Events.Warn(ctx, v1alpha1.EventSharesNotPublished, text)
 	}
 	g.Placements = append(slices.Clip(g.Placements), shares...)
 }
 
-// waiting is how a GPU is to be shared once no share of it is held, for people;
+// Waiting is how a GPU is to be shared once no share of it is held, for people;
 // empty: as it is.
-func (s *sharing) waiting(gpuID string) string {
+func (s *State) Waiting(gpuID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.later[gpuID]
 }
 
-func (s *sharing) setWaiting(gpuID, later string) {
+func (s *State) setWaiting(gpuID, later string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.later[gpuID] = later
 }
 
-// first tells whether a text is new about its subject.
-func (s *sharing) first(subject, text string) bool {
+// First tells whether a text is new about its subject.
+func (s *State) First(subject, text string) bool {
 	if s.told[subject] == text {
 		return false
 	}
@@ -184,21 +174,22 @@ func (s *sharing) first(subject, text string) bool {
 	return true
 }
 
-func (s *sharing) lookUp(pciAddress string) (profile.Desired, bool) {
+// LookUp is how a GPU is shared, and whether that is known.
+func (s *State) LookUp(pciAddress string) (profile.Desired, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, known := s.inForce[pciAddress]
 	return now, known
 }
 
-func (s *sharing) set(pciAddress string, now profile.Desired) {
+func (s *State) set(pciAddress string, now profile.Desired) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inForce[pciAddress] = now
 }
 
 // save writes the file. If it cannot, the settings are still in force in this run.
-func (s *sharing) save(ctx context.Context) {
+func (s *State) save(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	data, err := json.Marshal(s.inForce)

@@ -1,4 +1,4 @@
-package node
+package sharing
 
 import (
 	"context"
@@ -7,32 +7,32 @@ import (
 	"github.com/tranche-dev/tranche/pkg/share"
 )
 
-var _ share.Daemons = (*daemons)(nil)
+var _ share.Daemons = (*Daemons)(nil)
 
 // Start implements share.Daemons, and so do those that follow: for the supervisor
 // of the driver that is there now.
-func (d *daemons) Start(ctx context.Context, spec mps.Spec) error {
+func (d *Daemons) Start(ctx context.Context, spec mps.Spec) error {
 	return d.supervisor.Load().Start(ctx, spec)
 }
 
 // Status implements share.Daemons.
-func (d *daemons) Status(id string) mps.Status { return d.supervisor.Load().Status(id) }
+func (d *Daemons) Status(id string) mps.Status { return d.supervisor.Load().Status(id) }
 
 // Wait implements share.Daemons.
-func (d *daemons) Wait(ctx context.Context, id string) error {
+func (d *Daemons) Wait(ctx context.Context, id string) error {
 	return d.supervisor.Load().Wait(ctx, id)
 }
 
 // Stop implements share.Daemons.
-func (d *daemons) Stop(ctx context.Context, id string) error {
+func (d *Daemons) Stop(ctx context.Context, id string) error {
 	return d.supervisor.Load().Stop(ctx, id)
 }
 
 // List implements share.Daemons.
-func (d *daemons) List() ([]string, error) { return d.supervisor.Load().List() }
+func (d *Daemons) List() ([]string, error) { return d.supervisor.Load().List() }
 
 // PipeDir implements share.Daemons.
-func (d *daemons) PipeDir(id string) string { return d.supervisor.Load().PipeDir(id) }
+func (d *Daemons) PipeDir(id string) string { return d.supervisor.Load().PipeDir(id) }
 
 // ShmDir implements share.Daemons.
-func (d *daemons) ShmDir(id string) string { return d.supervisor.Load().ShmDir(id) }
+func (d *Daemons) ShmDir(id string) string { return d.supervisor.Load().ShmDir(id) }

@@ -1,11 +1,13 @@
-package node
+package follow
 
 import (
 	"cmp"
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +18,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/client"
+	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/drivers"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
+	"github.com/tranche-dev/tranche/pkg/node/telemetry"
+	"github.com/tranche-dev/tranche/pkg/partition"
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
@@ -47,12 +55,44 @@ const (
 	lastRestore  = 10 * time.Minute
 )
 
-// follower does what the controller asks of the node, and reports how the node is.
+// Config is what a follower works on.
+type Config struct {
+	// Node is the node as it was when the plugin started, Nodes has its GPUNode.
+	Node    *corev1.Node
+	Nodes   client.GPUNodes
+	Machine hardware.Machine
+	// MemoryModes tells whether a driver may be loaded anew.
+	MemoryModes bool
+	// RebootFile has what was asked of the machine before it rebooted.
+	RebootFile string
+	Claims     *claim.Manager
+	GPUs       *inventory.GPUs
+	Roster     *inventory.Roster
+	Hardware   *drivers.Set
+	Profile    *partition.Node
+	Publisher  *publisher.Publisher
+	Events     *telemetry.Events
+	// Looking is held by who looks at all GPUs, or changes them; Look is called with it.
+	Looking sync.Locker
+	Look    func(context.Context) error
+	// Waiting is how a GPU is to be shared once no share of it is held; empty: as it is.
+	Waiting func(gpuID string) string
+	// Uninstalling tells whether Tranche is being uninstalled.
+	Uninstalling func() bool
+	// TaintSettle is how long schedulers may take to notice taints; zero: a second.
+	TaintSettle time.Duration
+	// RestorePause is how long after the first try what was lost is put back again; zero:
+	// a minute.
+	RestorePause time.Duration
+	// OrderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
+	OrderPatience time.Duration
+}
+
+// Follower does what the controller asks of the node, and reports how the node is.
 // One goroutine runs it. Without a controller, or without the definition of GPUNode in
 // the API server, nothing is asked: claims are served and shares stay as they are.
-type follower struct {
-	*plugin
-	nodes    client.GPUNodes
+type Follower struct {
+	Config
 	informer cache.SharedIndexInformer
 	// wake tells of something new. One place is enough: a signal that waits covers
 	// everything before it.
@@ -90,35 +130,39 @@ type follower struct {
 	notRestored  error
 }
 
-func newFollower(p *plugin) *follower {
-	return &follower{plugin: p, nodes: p.GPUNodes, informer: watchGPUNode(p.GPUNodes, p.NodeName), wake: make(chan struct{}, 1), turn: make(chan struct{})}
+// New follows once run is called.
+func New(c Config) *Follower {
+	return &Follower{
+		Config: c, informer: watchGPUNode(c.Nodes, c.Node.Name),
+		wake: make(chan struct{}, 1), turn: make(chan struct{}),
+	}
 }
 
-// takeOver lets the follower begin: of two plugins, the one that publishes the GPUs
+// TakeOver lets the follower begin: of two plugins, the one that publishes the GPUs
 // is the one that changes them, and that reports. It is called once.
-func (f *follower) takeOver() {
+func (f *Follower) TakeOver() {
 	close(f.turn)
 }
 
-// undecided tells whether the controller has yet to bring the node to what it should
+// Undecided tells whether the controller has yet to bring the node to what it should
 // follow, for the first time.
-func (f *follower) undecided() bool {
-	return f.profile.Applied().Hash == "" && !f.decided.Load()
+func (f *Follower) Undecided() bool {
+	return f.Profile.Applied().Hash == "" && !f.decided.Load()
 }
 
-// nudge has the follower look at everything again, soon.
-func (f *follower) nudge() {
+// Nudge has the follower look at everything again, soon.
+func (f *Follower) Nudge() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run follows until ctx ends. During a rolling update it waits until the older plugin,
+// Run follows until ctx ends. During a rolling update it waits until the older plugin,
 // which may be in the midst of a change, has ended.
-func (f *follower) run(ctx context.Context) {
-	nudge := func(any) { f.nudge() }
-	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: nudge, UpdateFunc: func(_, _ any) { f.nudge() }, DeleteFunc: nudge})
+func (f *Follower) Run(ctx context.Context) {
+	nudge := func(any) { f.Nudge() }
+	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: nudge, UpdateFunc: func(_, _ any) { f.Nudge() }, DeleteFunc: nudge})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The GPUNode cannot be watched")
 		return
@@ -146,13 +190,13 @@ func (f *follower) run(ctx context.Context) {
 }
 
 // step looks at the GPUNode once, and does what it asks for.
-func (f *follower) step(ctx context.Context) {
-	if f.uninstallation.active() {
+func (f *Follower) step(ctx context.Context) {
+	if f.Uninstalling() {
 		return // the GPUNode is taken away, and must not come back
 	}
 	node, err := f.get(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be created; is the CRD there?", "gpunode", f.NodeName)
+		klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be created; is the CRD there?", "gpunode", f.Node.Name)
 		return
 	}
 	if node == nil {
@@ -171,8 +215,8 @@ func (f *follower) step(ctx context.Context) {
 	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
 		f.decided.Store(true)
 	}
-	f.publisher.SetOrder(ctx, f.taintOrder(ctx, &node.Status))
-	f.publisher.ClaimsChanged(ctx)
+	f.Publisher.SetOrder(ctx, f.taintOrder(ctx, &node.Status))
+	f.Publisher.ClaimsChanged(ctx)
 	f.restore(ctx)
 	if node.Status.AwaitsPlugin(f.task) {
 		task := f.answer(ctx, node.Status.Switch, node.Status.State)
@@ -189,14 +233,14 @@ func (f *follower) step(ctx context.Context) {
 
 // isOlder tells whether a GPUNode is older than the one from which the first order was
 // taken: the watch can begin in the past.
-func (f *follower) isOlder(node *v1alpha1.GPUNode) bool {
+func (f *Follower) isOlder(node *v1alpha1.GPUNode) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, f.readVersion)
 	return err == nil && order < 0
 }
 
 // get finds the node's GPUNode, and creates it where there is none.
-func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
-	object, exists, err := f.informer.GetStore().GetByKey(f.NodeName)
+func (f *Follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
+	object, exists, err := f.informer.GetStore().GetByKey(f.Node.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -206,10 +250,10 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	f.reported, f.reportedAt = nil, time.Time{} // a new one knows nothing
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err = f.nodes.Create(ctx, newGPUNode(f.node.First), metav1.CreateOptions{FieldManager: fieldManager})
+	_, err = f.Nodes.Create(ctx, newGPUNode(f.Node), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		f.publisher.SetOrder(ctx, publisher.Order{}) // there was none, so nothing orders taints
+		f.Publisher.SetOrder(ctx, publisher.Order{}) // there was none, so nothing orders taints
 	case apierrors.IsAlreadyExists(err):
 		err = nil // the watch is late
 	}
@@ -217,7 +261,7 @@ func (f *follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 }
 
 // answer does what a switch asks for. It is nil where that is not known yet.
-func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha1.State) *v1alpha1.Task {
+func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha1.State) *v1alpha1.Task {
 	logger := klog.FromContext(ctx).WithValues("switch", s.ID, "state", state)
 	start := time.Now()
 	allowReboot := s.Policy.Reboot == v1alpha1.RebootAllowed
@@ -226,17 +270,17 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 	case v1alpha1.Planning:
 		ctx, cancel := context.WithTimeout(ctx, planBudget)
 		defer cancel()
-		task = f.profile.Plan(ctx, s.To)
+		task = f.Profile.Plan(ctx, s.To)
 	case v1alpha1.Tainted:
 		if !f.awaitTaints(ctx) {
-			time.AfterFunc(taintSettle, f.nudge)
+			time.AfterFunc(taintSettle, f.Nudge)
 			return nil
 		}
 		if task = f.planAgain(ctx, s); task.Phase == "" {
 			return nil
 		}
 	case v1alpha1.Applying:
-		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.Apply(ctx, s.To, allowReboot) })
+		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.Apply(ctx, s.To, allowReboot) })
 	case v1alpha1.Rebooting:
 		done := f.reboot(ctx, s)
 		if done == nil {
@@ -244,7 +288,7 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 		}
 		task = *done
 	default:
-		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.profile.RollBack(ctx, s.From, allowReboot) })
+		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.RollBack(ctx, s.From, allowReboot) })
 	}
 	task.Switch, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
 	if state == v1alpha1.Tainted {
@@ -256,27 +300,27 @@ func (f *follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 
 // planAgain plans once nothing new can be allocated on the GPUs of the switch. During a
 // rolling update, claims that another plugin has prepared count, too.
-func (f *follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
+func (f *Follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
 	ctx, cancel := context.WithTimeout(ctx, planBudget)
 	defer cancel()
-	if err := f.claims.Refresh(ctx); err != nil {
+	if err := f.Claims.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The claims of this node cannot be read, so the plan is not made yet")
-		time.AfterFunc(taintSettle, f.nudge)
+		time.AfterFunc(taintSettle, f.Nudge)
 		return v1alpha1.Task{}
 	}
-	return f.profile.Plan(ctx, s.To)
+	return f.Profile.Plan(ctx, s.To)
 }
 
 // apply changes the GPUs. Nobody looks at them meanwhile: what they say while they
 // change says nothing of their health.
-func (f *follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
-	f.looking.Lock()
-	defer f.looking.Unlock()
+func (f *Follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
+	f.Looking.Lock()
+	defer f.Looking.Unlock()
 	task := bounded(ctx, budgetOf(s), change)
-	if err := f.look(ctx); err != nil {
+	if err := f.Look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed after they were changed")
 	}
-	f.publisher.Publish(ctx)
+	f.Publisher.Publish(ctx)
 	f.awaitPublished(ctx)
 	return task
 }
@@ -284,15 +328,15 @@ func (f *follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(co
 // awaitPublished waits until the API server has the slices, for a while. The controller
 // looks at them once more: who says that it is done before they are there costs it
 // another round.
-func (f *follower) awaitPublished(ctx context.Context) {
-	if !f.publisher.IsMine() || f.publisher.IsWithdrawn() {
+func (f *Follower) awaitPublished(ctx context.Context) {
+	if !f.Publisher.IsMine() || f.Publisher.IsWithdrawn() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishedPatience)
 	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, publishedInterval, true, func(ctx context.Context) (bool, error) {
-		published, err := f.publisher.Stored(ctx)
-		return err == nil && f.publisher.Matches(published), nil
+		published, err := f.Publisher.Stored(ctx)
+		return err == nil && f.Publisher.Matches(published), nil
 	})
 	if err != nil {
 		klog.FromContext(ctx).Info("The API server does not have all slices yet")
@@ -322,7 +366,7 @@ func bounded[T any](ctx context.Context, budget time.Duration, f func(context.Co
 // restore puts back what a reboot or a new load of a driver has taken, once for each,
 // and again, with pauses, what could not be: nobody else asks for it, since the node
 // says that it follows the profile.
-func (f *follower) restore(ctx context.Context) {
+func (f *Follower) restore(ctx context.Context) {
 	now := f.loads()
 	again := !f.restoreAgain.IsZero() && !time.Now().Before(f.restoreAgain)
 	if now == f.restored && !again {
@@ -331,45 +375,45 @@ func (f *follower) restore(ctx context.Context) {
 	if now != f.restored {
 		f.restorePause = 0
 	}
-	f.looking.Lock()
-	defer f.looking.Unlock()
-	err := bounded(ctx, applyBudget, f.profile.Restore)
+	f.Looking.Lock()
+	defer f.Looking.Unlock()
+	err := bounded(ctx, applyBudget, f.Profile.Restore)
 	if ctx.Err() != nil {
 		return // the plugin ends
 	}
 	f.tellRestored(ctx, err)
-	if err := f.look(ctx); err != nil {
+	if err := f.Look(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed")
 	}
 	f.restored = f.loads()
 }
 
 // tellRestored says once why something could not be put back, and when it is tried again.
-func (f *follower) tellRestored(ctx context.Context, err error) {
+func (f *Follower) tellRestored(ctx context.Context, err error) {
 	if err == nil {
 		f.restoreAgain, f.notRestored = time.Time{}, nil
 		return
 	}
-	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.Config.restorePause, firstRestore)), lastRestore)
+	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.RestorePause, firstRestore)), lastRestore)
 	f.restoreAgain = time.Now().Add(f.restorePause)
 	if known := f.notRestored; known == nil || known.Error() != err.Error() {
-		f.events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
+		f.Events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
 	}
 	f.notRestored = err
 }
 
 // loads identifies the GPUs that are there, and the loads of their drivers.
-func (f *follower) loads() string {
+func (f *Follower) loads() string {
 	text := ""
-	for _, g := range f.roster.Answering() {
-		text += g.PCIAddress + " " + f.hardware.LoadID(g.PCIAddress) + "\n"
+	for _, g := range f.Roster.Answering() {
+		text += g.PCIAddress + " " + f.Hardware.LoadID(g.PCIAddress) + "\n"
 	}
 	return text
 }
 
 // report writes how the node is, if that has changed: at once while a switch is under
 // way, otherwise not too often.
-func (f *follower) report(ctx context.Context, state v1alpha1.State) {
+func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
 	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
 	tainted := f.reported != nil && f.reported.Taints != nil
 	if !busy && tainted == (f.taints != nil) && time.Since(f.reportedAt) < reportInterval {
@@ -380,7 +424,7 @@ func (f *follower) report(ctx context.Context, state v1alpha1.State) {
 	if apiequality.Semantic.DeepEqual(report, f.reported) {
 		return
 	}
-	if err := writeReport(ctx, f.nodes, f.NodeName, report); err != nil {
+	if err := writeReport(ctx, f.Nodes, f.Node.Name, report); err != nil {
 		klog.FromContext(ctx).Error(err, "How the node is cannot be reported; it is tried again")
 		return
 	}

@@ -1,4 +1,4 @@
-package node
+package follow
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ const (
 
 // taintOrder is what a GPUNode orders. Names of GPUs that the node does not have order
 // nothing. It remembers the last answer, which may need the GPUs.
-func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.Order {
+func (f *Follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.Order {
 	if !status.OrdersTaints() {
 		f.orderedBy, f.order = nil, publisher.Order{}
 		return f.order
@@ -58,9 +58,9 @@ func (f *follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 // shrink adds to the order the devices that GPUs are about to lose. Where it is not known
 // which these are, because the profile does not fit the node, all of them are tainted:
 // the switch will be given up.
-func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
+func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	byName := map[string]string{}
-	for _, g := range f.roster.All() {
+	for _, g := range f.Roster.All() {
 		if slices.Contains(sw.Shrinking, g.Name()) {
 			byName[g.Name()] = g.PCIAddress
 		}
@@ -74,7 +74,7 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, shapesBudget)
 	defer cancel()
-	layouts, err := f.profile.Layouts(ctx, sw.To, of)
+	layouts, err := f.Profile.Layouts(ctx, sw.To, of)
 	if err != nil {
 		klog.FromContext(ctx).Info("It is not known which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
 		f.order.GPUs = append(f.order.GPUs, sw.Shrinking...)
@@ -86,28 +86,28 @@ func (f *follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	}
 }
 
-// firstOrder finds out which taints are ordered, before anything is published in this
+// FirstOrder finds out which taints are ordered, before anything is published in this
 // run: devices that an earlier run tainted must not be untainted for a moment. A node
 // without a GPUNode, or a cluster without the CRD, orders none. Where the GPUNode cannot
 // be read in time, the taints stay as they are published.
-func (p *plugin) firstOrder(ctx context.Context) {
-	patience := time.Now().Add(cmp.Or(p.Config.orderPatience, orderPatience))
+func (f *Follower) FirstOrder(ctx context.Context) {
+	patience := time.Now().Add(cmp.Or(f.OrderPatience, orderPatience))
 	_ = wait.PollUntilContextCancel(ctx, orderInterval, true, func(ctx context.Context) (bool, error) {
-		err := p.follow.readOrder(ctx)
+		err := f.readOrder(ctx)
 		if err != nil && time.Now().After(patience) {
 			klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be read; the taints of its devices stay as they are")
-			err = p.publisher.KeepTaints(ctx)
+			err = f.Publisher.KeepTaints(ctx)
 		}
 		return err == nil, nil
 	})
 }
 
 // readOrder takes in the order of the GPUNode as the API server has it now.
-func (f *follower) readOrder(ctx context.Context) error {
+func (f *Follower) readOrder(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
 	// The plugin may list GPUNodes, and not get one.
-	list, err := f.nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.NodeName).String()})
+	list, err := f.Nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.Node.Name).String()})
 	if apierrors.IsNotFound(err) {
 		err, list = nil, &v1alpha1.GPUNodeList{} // there is no CRD
 	}
@@ -116,19 +116,19 @@ func (f *follower) readOrder(ctx context.Context) error {
 	}
 	var order publisher.Order
 	for i := range list.Items {
-		if node := &list.Items[i]; node.Name == f.NodeName {
+		if node := &list.Items[i]; node.Name == f.Node.Name {
 			f.readVersion, order = node.ResourceVersion, f.taintOrder(ctx, &node.Status)
 		}
 	}
-	f.publisher.SetOrder(ctx, order)
+	f.Publisher.SetOrder(ctx, order)
 	return nil
 }
 
 // confirmTaints tells whether the API server has accepted the taints that are ordered
 // now. It remembers which were accepted last: what has once been accepted stays
 // published while a switch orders it.
-func (f *follower) confirmTaints(ctx context.Context) bool {
-	by, ok := f.publisher.SentFor()
+func (f *Follower) confirmTaints(ctx context.Context) bool {
+	by, ok := f.Publisher.SentFor()
 	if by == (v1alpha1.PublishedTaints{}) {
 		f.taints = nil
 		return false
@@ -139,11 +139,11 @@ func (f *follower) confirmTaints(ctx context.Context) bool {
 	if f.taints != nil && *f.taints == by {
 		return true
 	}
-	published, err := f.publisher.Stored(ctx)
-	if err != nil || !f.publisher.Matches(published) {
+	published, err := f.Publisher.Stored(ctx)
+	if err != nil || !f.Publisher.Matches(published) {
 		return false
 	}
-	if now, ok := f.publisher.SentFor(); !ok || now != by {
+	if now, ok := f.Publisher.SentFor(); !ok || now != by {
 		return false
 	}
 	f.taints, f.taintedAt = &by, time.Now()
@@ -152,7 +152,7 @@ func (f *follower) confirmTaints(ctx context.Context) bool {
 
 // awaitTaints waits, for a while, until the API server has accepted the ordered taints,
 // and then until schedulers have noticed.
-func (f *follower) awaitTaints(ctx context.Context) bool {
+func (f *Follower) awaitTaints(ctx context.Context) bool {
 	waiting, cancel := context.WithTimeout(ctx, publishedPatience)
 	defer cancel()
 	err := wait.PollUntilContextCancel(waiting, publishedInterval, true, func(ctx context.Context) (bool, error) {
@@ -162,7 +162,7 @@ func (f *follower) awaitTaints(ctx context.Context) bool {
 		klog.FromContext(ctx).Info("The API server does not have the taints of the switch yet, so the plan is not made yet")
 		return false
 	}
-	settled := time.NewTimer(time.Until(f.taintedAt.Add(cmp.Or(f.Config.taintSettle, taintSettle))))
+	settled := time.NewTimer(time.Until(f.taintedAt.Add(cmp.Or(f.TaintSettle, taintSettle))))
 	defer settled.Stop()
 	select {
 	case <-settled.C:

@@ -1,4 +1,4 @@
-package node
+package follow
 
 import (
 	"crypto/sha256"
@@ -30,8 +30,8 @@ func lastingModes(m gpu.Modes) gpu.Modes {
 // basis is a digest of what plans depend on beside claims: when it changes, a profile
 // that was refused may fit. modes are those of the GPUs that have just answered, by name.
 // A GPU that does not answer counts as it was.
-func (f *follower) inputHash(modes map[string]gpu.Modes) string {
-	gpus := f.roster.All()
+func (f *Follower) inputHash(modes map[string]gpu.Modes) string {
+	gpus := f.Roster.All()
 	now := make(map[string]gpuInput, len(gpus))
 	all := struct {
 		GPUs        []gpuInput
@@ -42,12 +42,12 @@ func (f *follower) inputHash(modes map[string]gpu.Modes) string {
 		b, known := f.gpuBases[c.Name()]
 		if m, answers := modes[c.Name()]; answers || !known {
 			b = gpuInput{
-				Name: c.Name(), Product: c.ProductName, Driver: c.DriverVersion, Load: f.hardware.LoadID(c.PCIAddress),
+				Name: c.Name(), Product: c.ProductName, Driver: c.DriverVersion, Load: f.Hardware.LoadID(c.PCIAddress),
 				Modes: lastingModes(m),
 			}
 		}
 		b.Foreign = nil
-		for _, p := range f.publisher.ForeignOn(c.PCIAddress) {
+		for _, p := range f.Publisher.ForeignOn(c.PCIAddress) {
 			b.Foreign = append(b.Foreign, p.Name())
 		}
 		slices.Sort(b.Foreign)

@@ -1,4 +1,4 @@
-package node
+package sharing
 
 import (
 	"context"
@@ -24,9 +24,9 @@ const (
 	probeInterval = time.Minute
 )
 
-// daemons is the MPS daemons of the node: whether any work here, and how those are
+// Daemons is the MPS daemons of the node: whether any work here, and how those are
 // that keep the holders of shares to their memory.
-type daemons struct {
+type Daemons struct {
 	supervisor atomic.Pointer[mps.Supervisor]
 	events     *telemetry.Events
 	// serves names the daemon that a device of a claim relies on; empty: none.
@@ -49,16 +49,24 @@ type daemons struct {
 	changed chan struct{}
 }
 
-func newDaemons(s *mps.Supervisor, events *telemetry.Events) *daemons {
-	d := &daemons{events: events, problems: map[string]string{}, changed: make(chan struct{}), failure: errors.New("it was not tried yet")}
+// NewDaemons knows of no problem, and of no trial.
+func NewDaemons(s *mps.Supervisor, events *telemetry.Events) *Daemons {
+	d := &Daemons{events: events, problems: map[string]string{}, changed: make(chan struct{}), failure: errors.New("it was not tried yet")}
 	d.supervisor.Store(s)
 	return d
 }
 
-// limits tells whether daemons were seen to work under this load of NVIDIA's
+// Supervise has daemons started by another supervisor from now on.
+func (d *Daemons) Supervise(s *mps.Supervisor) { d.supervisor.Store(s) }
+
+// SetServes tells which daemon a device of a claim relies on. It is called once, before
+// anything is asked.
+func (d *Daemons) SetServes(serves func(ledger.ClaimRef, ledger.Device) string) { d.serves = serves }
+
+// Limits tells whether daemons were seen to work under this load of NVIDIA's
 // driver, which is empty where there is none. It tries that now if it is not
 // known, or if the last try failed some time ago. shared: the failure matters.
-func (d *daemons) limits(ctx context.Context, load string, shared bool) bool {
+func (d *Daemons) Limits(ctx context.Context, load string, shared bool) bool {
 	switch {
 	case load == "":
 		return false
@@ -93,16 +101,16 @@ func (d *daemons) limits(ctx context.Context, load string, shared bool) bool {
 	return err == nil
 }
 
-// whyNot says why no daemon works on this node, nil if one does.
-func (d *daemons) whyNot() error {
+// WhyNot says why no daemon works on this node, nil if one does.
+func (d *Daemons) WhyNot() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.failure
 }
 
-// problem says what is wrong with the daemon that a device of a claim relies on;
+// Problem says what is wrong with the daemon that a device of a claim relies on;
 // empty if nothing is, or if it relies on none.
-func (d *daemons) problem(claim ledger.ClaimRef, device *ledger.Device) string {
+func (d *Daemons) Problem(claim ledger.ClaimRef, device *ledger.Device) string {
 	if d == nil {
 		return ""
 	}
@@ -112,15 +120,15 @@ func (d *daemons) problem(claim ledger.ClaimRef, device *ledger.Device) string {
 	return d.problems[name]
 }
 
-// troubled names the daemons with which something is wrong.
-func (d *daemons) troubled() []string {
+// Troubled names the daemons with which something is wrong.
+func (d *Daemons) Troubled() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Keys(d.problems))
 }
 
-// whenChanged returns a channel that is closed when the next problem comes or goes.
-func (d *daemons) whenChanged() <-chan struct{} {
+// WhenChanged returns a channel that is closed when the next problem comes or goes.
+func (d *Daemons) WhenChanged() <-chan struct{} {
 	if d == nil {
 		return nil
 	}
@@ -129,9 +137,9 @@ func (d *daemons) whenChanged() <-chan struct{} {
 	return d.changed
 }
 
-// take takes in the problem of a daemon, empty for none, and tells whether it had
+// Take takes in the problem of a daemon, empty for none, and tells whether it had
 // none before.
-func (d *daemons) take(name, problem string) (isNew bool) {
+func (d *Daemons) Take(name, problem string) (isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.problems[name]

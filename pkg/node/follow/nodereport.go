@@ -1,4 +1,4 @@
-package node
+package follow
 
 import (
 	"context"
@@ -24,17 +24,17 @@ const modesTimeout = 2 * time.Second
 
 // nodeReport is how the node is, for its GPUNode. During a rolling update the claims
 // are another plugin's, too.
-func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
-	if err := f.claims.Refresh(ctx); err != nil {
+func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
+	if err := f.Claims.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "What another plugin has prepared on this node is not reported")
 	}
-	gpus := f.gpus.List()
+	gpus := f.GPUs.List()
 	report := &v1alpha1.NodeReport{
 		BootID:  f.Machine.BootID(),
 		Count:   int32(len(gpus)),
-		Held:    int32(len(claim.InUse(f.claims.Ledger.List()))),
-		Owners:  f.publisher.OwnersFound(),
-		Applied: f.profile.Applied().Hash,
+		Held:    int32(len(claim.InUse(f.Claims.Ledger.List()))),
+		Owners:  f.Publisher.OwnersFound(),
+		Applied: f.Profile.Applied().Hash,
 	}
 	if len(gpus) == 0 {
 		report.InputHash = f.inputHash(nil)
@@ -67,23 +67,23 @@ func (f *follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	return report
 }
 
-func (f *follower) gpuReport(c *inventory.GPU, modes *gpu.Modes) v1alpha1.GPUReport {
+func (f *Follower) gpuReport(c *inventory.GPU, modes *gpu.Modes) v1alpha1.GPUReport {
 	return v1alpha1.GPUReport{
 		Name: c.Name(), Vendor: string(c.Vendor), Product: c.ProductName, Index: int32(c.Index),
 		Mode:       f.modeText(c, modes),
 		Partitions: f.partitionsOf(c),
 		Held:       f.heldOf(c),
-		Slice:      f.publisher.DigestOf(c.PCIAddress),
+		Slice:      f.Publisher.DigestOf(c.PCIAddress),
 		Problem:    text.Cut(c.Problem, v1alpha1.MaxReportText),
 		Pending:    text.Cut(strings.Join(f.pendingOf(c), "; "), v1alpha1.MaxReportText),
 	}
 }
 
 // modesNow is how a GPU is set, nil if it does not answer.
-func (f *follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
+func (f *Follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
-	m, err := drivers.Modes{Set: f.hardware}.Modes(ctx, c.PCIAddress)
+	m, err := drivers.Modes{Set: f.Hardware}.Modes(ctx, c.PCIAddress)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("A GPU does not tell how it is set", "gpu", c.Name(), "err", err)
 		return nil
@@ -92,7 +92,7 @@ func (f *follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
 }
 
 // modeText is how a GPU is set, for people. One that does not answer is as it was.
-func (f *follower) modeText(c *inventory.GPU, m *gpu.Modes) string {
+func (f *Follower) modeText(c *inventory.GPU, m *gpu.Modes) string {
 	if m == nil {
 		return f.modeBefore(c.Name())
 	}
@@ -102,7 +102,7 @@ func (f *follower) modeText(c *inventory.GPU, m *gpu.Modes) string {
 	return strings.TrimSpace(m.Compute + " " + m.Memory)
 }
 
-func (f *follower) modeBefore(gpuID string) string {
+func (f *Follower) modeBefore(gpuID string) string {
 	if f.reported == nil {
 		return ""
 	}
@@ -116,17 +116,17 @@ func (f *follower) modeBefore(gpuID string) string {
 
 // partitionsOf are the partitions of a GPU that are known: of claims, of the
 // profile, and of others.
-func (f *follower) partitionsOf(c *inventory.GPU) []string {
+func (f *Follower) partitionsOf(c *inventory.GPU) []string {
 	var names []string
-	for _, d := range f.devicesOn(c.PCIAddress) {
+	for _, d := range ledger.DevicesOn(f.Claims.Ledger.On([]string{c.PCIAddress}), c.PCIAddress) {
 		if base := d.Placement.Base(); base.Type != gpu.TypeGPU {
 			names = append(names, base.Name())
 		}
 	}
-	for _, p := range f.profile.Layout(c.PCIAddress).Static {
+	for _, p := range f.Profile.Layout(c.PCIAddress).Static {
 		names = append(names, p.Name())
 	}
-	for _, p := range f.publisher.ForeignOn(c.PCIAddress) {
+	for _, p := range f.Publisher.ForeignOn(c.PCIAddress) {
 		names = append(names, p.Name())
 	}
 	slices.Sort(names)
@@ -134,9 +134,9 @@ func (f *follower) partitionsOf(c *inventory.GPU) []string {
 }
 
 // heldOf are the devices of a GPU that claims hold.
-func (f *follower) heldOf(c *inventory.GPU) []string {
+func (f *Follower) heldOf(c *inventory.GPU) []string {
 	var names []string
-	for _, d := range ledger.DevicesOn(claim.InUse(f.claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
+	for _, d := range ledger.DevicesOn(claim.InUse(f.Claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
 		if !d.Admin {
 			names = append(names, d.Name)
 		}
@@ -146,7 +146,7 @@ func (f *follower) heldOf(c *inventory.GPU) []string {
 }
 
 // notRestoredOn is why a GPU could not be put back, empty if it was.
-func (f *follower) notRestoredOn(pciAddress string) string {
+func (f *Follower) notRestoredOn(pciAddress string) string {
 	var why []string
 	for _, err := range partition.OfGPU(f.notRestored, pciAddress) {
 		why = append(why, err.Error())
@@ -155,20 +155,20 @@ func (f *follower) notRestoredOn(pciAddress string) string {
 }
 
 // pendingOf says what of the profile waits until claims are released.
-func (f *follower) pendingOf(c *inventory.GPU) []string {
+func (f *Follower) pendingOf(c *inventory.GPU) []string {
 	var pending []string
-	if later := f.sharing.waiting(c.Name()); later != "" {
+	if later := f.Waiting(c.Name()); later != "" {
 		pending = append(pending, "when no share of the GPU is held: "+later)
 	}
 	switch why := f.notRestoredOn(c.PCIAddress); {
 	case why != "":
 		pending = append(pending, "it is not as the profile wants it, which is tried again: "+why)
-	case f.profile.Behind(c.PCIAddress) && f.roster.Lost(c.PCIAddress):
+	case f.Profile.Behind(c.PCIAddress) && f.Roster.Lost(c.PCIAddress):
 		pending = append(pending, "it follows the profile when it answers again")
-	case f.profile.Behind(c.PCIAddress):
+	case f.Profile.Behind(c.PCIAddress):
 		pending = append(pending, "it does not follow the profile yet")
 	}
-	layout := f.profile.Layout(c.PCIAddress)
+	layout := f.Profile.Layout(c.PCIAddress)
 	for _, name := range f.heldOf(c) {
 		if p, ok := c.Placement(name); ok && !layout.Offers(p) {
 			pending = append(pending, name+" is not offered any more when it is released")

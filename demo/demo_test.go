@@ -147,13 +147,13 @@ func TestEightOfOneGPU(t *testing.T) {
 	claim := template(t, "amd-one-gpu/amd-one-gpu.yaml")
 	small := template(t, "amd-partition/amd-partition.yaml")
 	c := newCluster(t, "amd-one-gpu")
-	taken := gpu.GPUOfDevice(c.ask(amd, small).Result.Devices.Results[0].Device)
+	taken := gpu.OfDevice(c.ask(amd, small).Result.Devices.Results[0].Device)
 	for range 7 {
 		grant := c.ask(amd, claim)
 		require.NotNil(t, grant)
 		gpus := map[string]bool{}
 		for i, r := range grant.Result.Devices.Results {
-			gpus[gpu.GPUOfDevice(r.Device)] = true
+			gpus[gpu.OfDevice(r.Device)] = true
 			assert.Equal(t, fmt.Sprint("part-", i), r.Request)
 			assert.True(t, strings.HasSuffix(r.Device, fmt.Sprint("-cpx-", i)), "%s for %s", r.Device, r.Request)
 		}
@@ -174,18 +174,18 @@ func TestSwitch(t *testing.T) {
 		grant := c.ask(amd, eighth)
 		require.NotNil(t, grant)
 		grants = append(grants, grant)
-		gpus[gpu.GPUOfDevice(grant.Result.Devices.Results[0].Device)] = true
+		gpus[gpu.OfDevice(grant.Result.Devices.Results[0].Device)] = true
 	}
 	assert.Len(t, gpus, 8)
 	assert.Nil(t, c.ask(amd, eighth), "there is one on each GPU")
 	assert.Nil(t, c.ask(amd, half))
 
 	c.Release(grants[3])
-	freed := gpu.GPUOfDevice(grants[3].Result.Devices.Results[0].Device)
+	freed := gpu.OfDevice(grants[3].Result.Devices.Results[0].Device)
 	for range 2 {
 		grant := c.ask(amd, half)
 		require.NotNil(t, grant)
-		assert.Equal(t, freed, gpu.GPUOfDevice(grant.Result.Devices.Results[0].Device))
+		assert.Equal(t, freed, gpu.OfDevice(grant.Result.Devices.Results[0].Device))
 	}
 	assert.Nil(t, c.ask(amd, half))
 }

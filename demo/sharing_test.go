@@ -63,7 +63,7 @@ func TestHalfGPUs(t *testing.T) {
 	mine, theirs := first(t, c.ask(nvidia, both[0])), first(t, c.ask(nvidia, both[1]))
 	assert.Equal(t, mine.Device, theirs.Device)
 	assert.NotEqual(t, mine.ShareID, theirs.ShareID)
-	assert.NotEqual(t, gpu.GPUOfDevice(mine.Device), gpu.GPUOfDevice(first(t, c.ask(nvidia, both[0])).Device))
+	assert.NotEqual(t, gpu.OfDevice(mine.Device), gpu.OfDevice(first(t, c.ask(nvidia, both[0])).Device))
 
 	small := template(t, "mig/mig.yaml")
 	for range 6 * 7 {
@@ -77,7 +77,7 @@ func TestMemoryBesideFraction(t *testing.T) {
 	c := newCluster(t, "sharing-memory")
 	half := templates(t, "sharing-half-gpu/sharing-half-gpu.yaml")[0]
 	memory := template(t, "sharing-memory/sharing-memory.yaml")
-	assert.NotEqual(t, gpu.GPUOfDevice(first(t, c.ask(nvidia, half)).Device), gpu.GPUOfDevice(first(t, c.ask(nvidia, memory)).Device))
+	assert.NotEqual(t, gpu.OfDevice(first(t, c.ask(nvidia, half)).Device), gpu.OfDevice(first(t, c.ask(nvidia, memory)).Device))
 }
 
 func TestTwoGPUs(t *testing.T) {
@@ -92,7 +92,7 @@ func TestTwoGPUs(t *testing.T) {
 	gpus := map[string]bool{}
 	for _, grant := range c.Held() {
 		for _, result := range grant.Result.Devices.Results {
-			gpus[gpu.GPUOfDevice(result.Device)] = true
+			gpus[gpu.OfDevice(result.Device)] = true
 		}
 	}
 	assert.Len(t, gpus, 2, "the second pair has the other halves")
@@ -103,10 +103,10 @@ func TestReplicas(t *testing.T) {
 	claim := template(t, "sharing-replicas/sharing-replicas.yaml")
 	gpus := map[string]int{}
 	for range profile.DefaultReplicas {
-		gpus[gpu.GPUOfDevice(first(t, c.ask(nvidia, claim)).Device)]++
+		gpus[gpu.OfDevice(first(t, c.ask(nvidia, claim)).Device)]++
 	}
 	assert.Len(t, gpus, 1)
-	assert.NotContains(t, gpus, gpu.GPUOfDevice(first(t, c.ask(nvidia, claim)).Device))
+	assert.NotContains(t, gpus, gpu.OfDevice(first(t, c.ask(nvidia, claim)).Device))
 }
 
 // Pods fill one partition before another is cut, each with 10 GiB of 40.

@@ -58,7 +58,7 @@ func (s *fakeSharer) mode(gpuID string) string {
 	return "own"
 }
 
-func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.GPUSettings, error) {
+func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.Settings, error) {
 	if s.onSettings != nil {
 		if err := s.onSettings(); err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func (s *fakeSharer) Settings(_ context.Context, p gpu.Placement) (*gpu.GPUSetti
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &gpu.GPUSettings{ComputeMode: s.mode(p.GPU)}, nil
+	return &gpu.Settings{ComputeMode: s.mode(p.GPU)}, nil
 }
 
 // placeOf is what a holder shares, under which load of its driver.

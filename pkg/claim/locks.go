@@ -75,7 +75,7 @@ func (l *gpuLocks) lock(ctx context.Context, pciAddresses []string) (unlock func
 			if changing := (*changingError)(nil); errors.As(err, &changing) {
 				return nil, err
 			}
-			return nil, fmt.Errorf("wait for another claim that is being prepared or released on GPU %s: %w", gpu.GPUName(gpuID), err)
+			return nil, fmt.Errorf("wait for another claim that is being prepared or released on GPU %s: %w", gpu.NameOf(gpuID), err)
 		}
 		held = append(held, release)
 	}
@@ -106,7 +106,7 @@ type changingError struct {
 }
 
 func (e *changingError) Error() string {
-	text := fmt.Sprintf("GPU %s %s; this is tried again", gpu.GPUName(e.gpu), e.why)
+	text := fmt.Sprintf("GPU %s %s; this is tried again", gpu.NameOf(e.gpu), e.why)
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}
@@ -170,7 +170,7 @@ func (l *gpuLocks) say(gpus []string, why string) {
 
 // lockFile takes the lock that keeps other processes off the GPU.
 func (l *gpuLocks) lockFile(ctx context.Context, gpuID string) (*os.File, error) {
-	path := filepath.Join(l.dir, gpu.GPUName(gpuID)+".lock")
+	path := filepath.Join(l.dir, gpu.NameOf(gpuID)+".lock")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

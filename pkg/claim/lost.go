@@ -63,7 +63,7 @@ func (r *run) forget() error {
 	}
 	for address, devices := range byGPU {
 		left := r.record.Clone()
-		left.Claim.UID = ledger.LeftoverUID(r.record.Claim.UID, gpu.GPUName(address))
+		left.Claim.UID = ledger.LeftoverUID(r.record.Claim.UID, gpu.NameOf(address))
 		left.Released, left.State, left.Devices, left.Pods = true, ledger.Preparing, devices, nil
 		if err := r.Ledger.Put(left); err != nil {
 			return err

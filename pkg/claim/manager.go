@@ -255,7 +255,7 @@ func (m *Manager) planRun(ctx context.Context, wanted ledger.Record) (*run, []pl
 	}
 	for _, gpuID := range gpusOf(wanted) {
 		if s.GPUs[gpuID] == nil {
-			return nil, nil, fmt.Errorf("GPU %s has vanished from node %s", gpu.GPUName(gpuID), m.Node)
+			return nil, nil, fmt.Errorf("GPU %s has vanished from node %s", gpu.NameOf(gpuID), m.Node)
 		}
 	}
 	var err error
@@ -370,7 +370,7 @@ func (m *Manager) live(ctx context.Context, gpus []string) (map[string][]gpu.Par
 	for _, gpuID := range gpus {
 		partitions, err := m.Hardware.Live(ctx, gpuID)
 		if err != nil {
-			return nil, fmt.Errorf("list the partitions of GPU %s: %w", gpu.GPUName(gpuID), err)
+			return nil, fmt.Errorf("list the partitions of GPU %s: %w", gpu.NameOf(gpuID), err)
 		}
 		live[gpuID] = partitions
 	}

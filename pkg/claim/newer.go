@@ -63,7 +63,7 @@ func (m *Manager) reportNewer() []Finding {
 func (m *Manager) explainedByNewer(name string) bool {
 	return slices.ContainsFunc(m.Ledger.Newer(), func(n ledger.Newer) bool {
 		return len(n.GPUs) == 0 || string(n.Claim.UID) == name ||
-			slices.ContainsFunc(n.GPUs, func(g string) bool { return gpu.GPUName(g) == name })
+			slices.ContainsFunc(n.GPUs, func(g string) bool { return gpu.NameOf(g) == name })
 	})
 }
 

@@ -67,7 +67,7 @@ func TestRecordOfANewerVersion(t *testing.T) {
 	require.ErrorAs(t, err, &newer)
 
 	// What runs for it goes on, and its files stay.
-	p.shares.daemons = map[string]bool{"n": true, gpu.GPUName(claims.Address(0)): true, "stray": true}
+	p.shares.daemons = map[string]bool{"n": true, gpu.NameOf(claims.Address(0)): true, "stray": true}
 	assert.Equal(t, []string{"LedgerRecordNewer", "StrayDaemonStopped"}, reasons(m.Reconcile(t.Context(), noClaims)))
 	assert.Len(t, p.shares.daemons, 2)
 	assert.FileExists(t, p.cdiFile("n"))

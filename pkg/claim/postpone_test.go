@@ -115,7 +115,7 @@ func TestPrepareWithoutTheDriver(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, before, again)
 	_, err = m.Prepare(t.Context(), claims.For("b", claims.MIG(0, "1g.10gb", 1, 1)))
-	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.GPUName(claims.Address(0))))
+	require.ErrorContains(t, err, fmt.Sprintf("the NVIDIA driver of GPU %s cannot be used: its library is missing", gpu.NameOf(claims.Address(0))))
 	assert.Len(t, m.Ledger.List(), 1)
 }
 

@@ -37,7 +37,7 @@ type Sharer interface {
 	// Settings reads how a GPU is set, before the first share changes it and once
 	// what is shared exists. It is nil for a GPU on which sharing changes nothing
 	// that must come back.
-	Settings(ctx context.Context, p gpu.Placement) (*gpu.GPUSettings, error)
+	Settings(ctx context.Context, p gpu.Placement) (*gpu.Settings, error)
 
 	// Join gets a share ready for its holder. It is idempotent. What takes longer
 	// is started, and Join fails with a *NotReadyError until it is there.
@@ -58,7 +58,7 @@ type Sharer interface {
 	Running() ([]string, error)
 
 	// Serves names what Join starts for a device of a claim. It is empty if that is
-	// nothing, and the name of a GPU (gpu.GPUName) if it is for all shares of it.
+	// nothing, and the name of a GPU (gpu.NameOf) if it is for all shares of it.
 	Serves(claim ledger.ClaimRef, d ledger.Device) string
 
 	// Stop ends what runs by a name. It is idempotent. The caller holds the locks

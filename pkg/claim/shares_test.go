@@ -25,7 +25,7 @@ func TestPrepareAndUnprepareShare(t *testing.T) {
 	d := r.Devices[0]
 	assert.Equal(t, &gpu.Amount{Memory: 2000 << 20, Clients: 1}, d.Amount)
 	assert.Equal(t, "GPU-"+claims.Address(0), d.UUID)
-	assert.Equal(t, &gpu.GPUSettings{ComputeMode: "own"}, d.Before)
+	assert.Equal(t, &gpu.Settings{ComputeMode: "own"}, d.Before)
 	assert.False(t, d.Made)
 	assert.Equal(t, []string{"a " + d.Key()}, p.shares.holders())
 	spec, err := os.ReadFile(p.cdiFile("a"))
@@ -288,7 +288,7 @@ func TestReconcileStopsStrayDaemons(t *testing.T) {
 	c := claims.ShareClaim("a", claims.MemoryShare(0), "10Gi")
 	mustPrepare(t, m, c)
 	p.shares.daemons["gone"] = true
-	p.shares.daemons[gpu.GPUName(claims.Address(0))] = true
+	p.shares.daemons[gpu.NameOf(claims.Address(0))] = true
 	findings := m.Reconcile(t.Context(), api(c))
 	require.Len(t, findings, 2)
 	assert.Contains(t, findings, Finding{Reason: "StrayDaemonStopped", Message: "daemon gone served no claim of which there is a record and is stopped"})
@@ -355,7 +355,7 @@ func TestSettingsAreReadOnceTheShareExists(t *testing.T) {
 	p.shares.onJoin = func(h Holder) error {
 		r, ok := m.Ledger.Get(h.Claim.UID)
 		require.True(t, ok)
-		assert.Equal(t, &gpu.GPUSettings{ComputeMode: "own"}, r.Devices[0].Before, "in the ledger")
+		assert.Equal(t, &gpu.Settings{ComputeMode: "own"}, r.Devices[0].Before, "in the ledger")
 		return nil
 	}
 	mustPrepare(t, m, claims.ShareClaim("a", claims.MemoryShare(0), "10Gi"))

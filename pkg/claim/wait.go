@@ -80,7 +80,7 @@ func (r *run) readSettings(ctx context.Context, device int) error {
 }
 
 // knownBefore is how a GPU was set before its first share, if a record says so.
-func knownBefore(gpuID string, records []ledger.Record) *gpu.GPUSettings {
+func knownBefore(gpuID string, records []ledger.Record) *gpu.Settings {
 	for _, r := range records {
 		for _, d := range r.Devices {
 			if d.IsShare() && d.Placement.GPU == gpuID && d.Before != nil {

@@ -39,7 +39,7 @@ func (p *Pool) onNode() bool {
 }
 
 // gpuOf is the GPU that a device belongs to. A device whose name tells none is one itself.
-func gpuOf(device string) string { return cmp.Or(gpu.GPUOfDevice(device), device) }
+func gpuOf(device string) string { return cmp.Or(gpu.OfDevice(device), device) }
 
 // GPUOf is the name of the GPU that a device belongs to.
 func GPUOf(device string) string { return gpuOf(device) }

@@ -59,7 +59,7 @@ func (w *world) devicesOf(pod types.NamespacedName) (node string, devices map[st
 	for name, n := range w.nodes {
 		for _, gpuID := range n.gpus {
 			for _, r := range claim.Status.Allocation.Devices.Results {
-				if r.Driver == gpu.DriverName && gpu.NodeOfPool(r.Pool) == name && gpu.GPUOfDevice(r.Device) == gpuID {
+				if r.Driver == gpu.DriverName && gpu.NodeOfPool(r.Pool) == name && gpu.OfDevice(r.Device) == gpuID {
 					node, devices[r.Device] = name, gpuID
 				}
 			}

@@ -201,7 +201,7 @@ func (n *fakeNode) held(w *world, gpuID string) []string {
 	require.NoError(w.t, w.api.List(w.t.Context(), &claims, client.MatchingFields{drain.NodeIndex: n.name}))
 	held := slices.Clone(n.foreign)
 	for i := range claims.Items {
-		if device := claims.Items[i].Status.Allocation.Devices.Results[0].Device; gpu.GPUOfDevice(device) != gpuID {
+		if device := claims.Items[i].Status.Allocation.Devices.Results[0].Device; gpu.OfDevice(device) != gpuID {
 			continue
 		}
 		for _, user := range claims.Items[i].Status.ReservedFor {

@@ -29,14 +29,14 @@ type DriverError struct {
 }
 
 func (e *DriverError) Error() string {
-	return fmt.Sprintf("the %s driver of GPU %s cannot be used: %v", e.Vendor.Title(), GPUName(e.PCIAddress), e.Err)
+	return fmt.Sprintf("the %s driver of GPU %s cannot be used: %v", e.Vendor.Title(), NameOf(e.PCIAddress), e.Err)
 }
 
 // Unwrap gives the cause.
 func (e *DriverError) Unwrap() error { return e.Err }
 
-// GPUError is a GPU that could not be read.
-type GPUError struct {
+// Error is a GPU that could not be read.
+type Error struct {
 	// PCIAddress is empty when the GPU did not tell it, now or earlier.
 	PCIAddress string
 	// ID is the vendor's own handle, for people: "NVML index 3".
@@ -44,7 +44,7 @@ type GPUError struct {
 	Err error
 }
 
-func (e *GPUError) Error() string {
+func (e *Error) Error() string {
 	if e.PCIAddress == "" {
 		return fmt.Sprintf("GPU with %s: %v", e.ID, e.Err)
 	}
@@ -52,7 +52,7 @@ func (e *GPUError) Error() string {
 }
 
 // Unwrap gives the cause.
-func (e *GPUError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // InventoryError is what a vendor returns beside the GPUs that it could read.
 // A caller publishes those and marks the ones named here:
@@ -61,7 +61,7 @@ func (e *GPUError) Unwrap() error { return e.Err }
 //	var broken *gpu.InventoryError
 //	if err != nil && !errors.As(err, &broken) { return err } // nothing is known
 //	for _, GPU := range broken.GPUs { … }
-type InventoryError struct{ GPUs []*GPUError }
+type InventoryError struct{ GPUs []*Error }
 
 func (e *InventoryError) Error() string {
 	texts := make([]string, len(e.GPUs))

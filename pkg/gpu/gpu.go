@@ -116,7 +116,7 @@ type Offer struct {
 // Name is the stable name of the GPU, made of its PCI address:
 // "gpu-0000-c1-00-0". It is the name of the whole GPU's device and of its counter
 // set, and the beginning of every device name of the GPU.
-func (g *GPU) Name() string { return GPUName(g.PCIAddress) }
+func (g *GPU) Name() string { return NameOf(g.PCIAddress) }
 
 // Placement returns the placement with the given device name.
 func (g *GPU) Placement(name string) (Placement, bool) {
@@ -167,13 +167,13 @@ func (p Placement) Name() string {
 		return ShareName(p.Base().Name(), p.Share.By)
 	}
 	if p.Type == TypeGPU {
-		return GPUName(p.GPU)
+		return NameOf(p.GPU)
 	}
 	return partitionName(p.GPU, p.Type, p.Profile, p.Start)
 }
 
-// GPUName is the name of the GPU that the placement is cut from.
-func (p Placement) GPUName() string { return GPUName(p.GPU) }
+// GPUName is the name of the GPU that the placement is part of.
+func (p Placement) GPUName() string { return NameOf(p.GPU) }
 
 // Partition is a piece of a GPU that exists in the hardware right now,
 // whoever made it.

@@ -28,8 +28,8 @@ func NormalizePCIAddress(address string) (string, error) {
 	return fmt.Sprintf("%04x:%s:%s.%s", domain, m[2], m[3], m[4]), nil
 }
 
-// GPUName turns a normalized PCI address into the name of the GPU.
-func GPUName(pciAddress string) string {
+// NameOf turns a normalized PCI address into the name of the GPU.
+func NameOf(pciAddress string) string {
 	return "gpu-" + gpuSlug.Replace(pciAddress)
 }
 
@@ -51,9 +51,9 @@ func NodeOfPool(pool string) string {
 
 var deviceName = regexp.MustCompile(`^gpu-[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7](-.*)?$`)
 
-// GPUOfDevice is the name of the GPU that a device belongs to, found by the name of
+// OfDevice is the name of the GPU that a device belongs to, found by the name of
 // the device alone. It is empty for names that are not ours.
-func GPUOfDevice(device string) string {
+func OfDevice(device string) string {
 	m := deviceName.FindStringSubmatch(device)
 	if m == nil {
 		return ""
@@ -64,9 +64,9 @@ func GPUOfDevice(device string) string {
 // partitionName leaves out the type where the profile is a mode: "…-cpx-3".
 func partitionName(pciAddress string, t Type, profile string, position int) string {
 	if t.FollowsMode() {
-		return fmt.Sprintf("%s-%s-%d", GPUName(pciAddress), ProfileSlug(profile), position)
+		return fmt.Sprintf("%s-%s-%d", NameOf(pciAddress), ProfileSlug(profile), position)
 	}
-	return fmt.Sprintf("%s-%s-%s-%d", GPUName(pciAddress), t, ProfileSlug(profile), position)
+	return fmt.Sprintf("%s-%s-%s-%d", NameOf(pciAddress), t, ProfileSlug(profile), position)
 }
 
 var profileSlug = strings.NewReplacer(

@@ -54,7 +54,7 @@ func FuzzNormalizePCIAddress(f *testing.F) {
 		shouted, err := gpu.NormalizePCIAddress(strings.ToUpper(got))
 		require.NoError(t, err)
 		require.Equal(t, got, shouted)
-		require.Empty(t, validation.IsDNS1123Label(gpu.GPUName(got)))
+		require.Empty(t, validation.IsDNS1123Label(gpu.NameOf(got)))
 	})
 }
 
@@ -77,11 +77,11 @@ func TestGPUOfDevice(t *testing.T) {
 			{GPU: address, Type: gpu.TypeMIG, Profile: "1g.10gb+me", Start: 4},
 			{GPU: address, Type: gpu.TypeXCP, Profile: "cpx", Start: 3},
 		} {
-			assert.Equal(t, gpu.GPUName(address), gpu.GPUOfDevice(p.Name()), p.Name())
+			assert.Equal(t, gpu.NameOf(address), gpu.OfDevice(p.Name()), p.Name())
 		}
 	}
 	for _, odd := range []string{"", "gpu-0", "gpu-0000-c1-00-0x", "gpu-0000-c1-00-8", "mig-gpu-0000-c1-00-0"} {
-		assert.Empty(t, gpu.GPUOfDevice(odd), odd)
+		assert.Empty(t, gpu.OfDevice(odd), odd)
 	}
 }
 

@@ -143,13 +143,13 @@ func (p Placement) SharesWith(q Placement) bool {
 	return p.Share != nil && q.Share != nil && p.Name() == q.Name()
 }
 
-// GPUSettings is how a GPU is set, as far as sharing changes it.
-type GPUSettings struct {
+// Settings is how a GPU is set, as far as sharing changes it.
+type Settings struct {
 	// ComputeMode is NVIDIA's: "Default", "ExclusiveProcess" or "Prohibited".
 	ComputeMode string `json:"computeMode,omitempty"`
 }
 
-// The compute modes of NVIDIA's GPUs, as GPUSettings spells them.
+// The compute modes of NVIDIA's GPUs, as Settings spells them.
 const (
 	ComputeDefault    = "Default"
 	ComputeExclusive  = "ExclusiveProcess"

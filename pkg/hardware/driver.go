@@ -108,9 +108,9 @@ type TimeSlicer interface {
 	// with gpu.ErrNotSupported on a GPU without this setting.
 	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
 	// Settings reads the settings of a GPU.
-	Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error)
+	Settings(ctx context.Context, pciAddress string) (gpu.Settings, error)
 	// SetComputeMode sets which processes may use a GPU: one of the modes of
-	// gpu.GPUSettings. It has nothing to do with partitions.
+	// gpu.Settings. It has nothing to do with partitions.
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 }
 

@@ -200,7 +200,7 @@ func devicesOn(t *testing.T, m *machine, gpuID string) []resourceapi.Device {
 	var devices []resourceapi.Device
 	for _, s := range list.Items {
 		for _, d := range s.Spec.Devices {
-			if gpu.GPUOfDevice(d.Name) == gpuID {
+			if gpu.OfDevice(d.Name) == gpuID {
 				devices = append(devices, d)
 			}
 		}

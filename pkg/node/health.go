@@ -67,7 +67,7 @@ func (p *plugin) problems(ctx context.Context, answer []gpu.GPU) map[string]stri
 // tellChange tells the node's admin that a GPU is out of service, and who is on
 // it, or that it is back.
 func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
-	name := gpu.GPUName(c.PCIAddress)
+	name := gpu.NameOf(c.PCIAddress)
 	switch {
 	case c.Device != "" && c.Problem == "":
 		p.events.Note(ctx, v1alpha1.EventHeldDeviceReleased, fmt.Sprintf("%s of GPU %s, which the GPU did not have any more, is not held any more", c.Device, name))

@@ -77,7 +77,7 @@ func (p *plugin) look(ctx context.Context) error {
 	p.drivers.SetUnlisted(nil)
 	maps.Copy(problems, p.driverProblems())
 	for _, address := range p.roster.Update(ctx, found, problems, told, p.Machine.BootID()) {
-		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.GPUName(address)))
+		p.events.Note(ctx, v1alpha1.EventGPURemoved, fmt.Sprintf("GPU %s, which the node had before it was booted, is not there any more; profiles do not count it any more", gpu.NameOf(address)))
 	}
 	p.shape(found)
 	reshared := p.share(ctx, found)

@@ -70,8 +70,7 @@ type plugin struct {
 	desired desiredState
 	daemons *sharing.Daemons
 	shares  *share.Sharer
-	// profile brings the GPUs into the shape that is wanted of them, follow does what
-	// the controller asks.
+	// profile applies the desired layout to the GPUs, follow does what the controller asks.
 	profile *partition.Node
 	follow  *follow.Follower
 	// looking is held by who looks at all GPUs, or changes them. It protects what only

@@ -59,7 +59,7 @@ func (p *plugin) waitForHardware(ctx context.Context, records *ledger.Ledger) er
 	said := ""
 	err := wait.PollUntilContextCancel(ctx, p.idleInterval(), true, func(ctx context.Context) (bool, error) {
 		if added := p.openDrivers(ctx); len(added) > 0 || p.drivers.Problem() != nil || len(records.List()) > 0 {
-			return true, nil
+			return true, nil //nolint:nilerr // a problem is something to serve
 		}
 		p.registration.SetIdle()
 		if reason := p.whyIdle(); reason != said {

@@ -129,7 +129,7 @@ func (w *vendorWatch) release(ctx context.Context, o *drivers.Opened, signal str
 	w.stopWatch(ctx, o.Name)
 	closing, cancel := context.WithTimeout(ctx, w.patience())
 	defer cancel()
-	err := error(nil)
+	var err error
 	if r, ok := o.Driver.(hardware.Releaser); ok {
 		err = r.Release(closing)
 	} else {

@@ -217,7 +217,7 @@ func (g *group) plan(ctx context.Context, held []ledger.Record) (Plan, error) {
 		return Plan{}, err
 	}
 	if step := memoryStep(plan); step != nil && len(g.gpus) < g.ofVendor(step.Vendor) {
-		return Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.GPUName(step.GPU))
+		return Plan{}, fmt.Errorf("%s: the mode of GPU %s has changed meanwhile; retrying", step, gpu.NameOf(step.GPU))
 	}
 	return plan, nil
 }

@@ -135,7 +135,7 @@ func TestGPUIsDoneByItself(t *testing.T) {
 	p.follow(n, p.profile("cut", map[string]profile.Layout{hopper: static(two...), other: static(ones(other, 0)...)}))
 	p.claims.hold("a", two[0])
 	p.hardware.before = func(call string) error {
-		if strings.Contains(call, gpu.GPUName(other)) {
+		if strings.Contains(call, gpu.NameOf(other)) {
 			return errScripted
 		}
 		return nil
@@ -154,14 +154,14 @@ func TestRollBackAroundADeadGPU(t *testing.T) {
 	n := p.start()
 	p.follow(n, whole)
 	dead := func(call string) error {
-		if strings.Contains(call, gpu.GPUName(other)) {
+		if strings.Contains(call, gpu.NameOf(other)) {
 			return errScripted
 		}
 		return nil
 	}
 	p.hardware.before, p.hardware.onModes = dead, nil
 	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), cut, false).Phase)
-	p.hardware.onModes = func(gpuID string) error { return dead(gpu.GPUName(gpuID)) }
+	p.hardware.onModes = func(gpuID string) error { return dead(gpu.NameOf(gpuID)) }
 	task := n.Apply(t.Context(), whole, false)
 	assert.Equal(t, v1alpha1.ReasonHardwareFailed, task.Reason)
 	assert.Contains(t, task.Message, "gpu-0000-02-00-0")

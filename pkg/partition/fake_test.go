@@ -89,7 +89,7 @@ func newGPU(address string) *fakeGPU {
 		c.Vendor, c.Placements = gpu.AMD, []gpu.Placement{wholeOf(address)}
 	default:
 		c.Vendor = gpu.AMD
-		c.GPU.Modes = legal
+		c.Modes = legal
 		c.modes = gpu.Modes{Compute: "SPX", Computes: legal["NPS1"], Memory: "NPS1", Memories: []string{"NPS1", "NPS4"}, Legal: legal}
 		for i := range 8 {
 			c.Placements = append(c.Placements, xcp(address, "cpx", i))
@@ -220,7 +220,7 @@ func (h *fakeHardware) SetMIG(ctx context.Context, gpuID string, on, leavePendin
 	if on {
 		want = gpu.MIGOn
 	}
-	return h.changes(ctx, fmt.Sprintf("mig %s %s", gpu.GPUName(gpuID), want), func() error {
+	return h.changes(ctx, fmt.Sprintf("mig %s %s", gpu.NameOf(gpuID), want), func() error {
 		c := h.gpu(gpuID)
 		if len(c.live) > 0 && !on {
 			return fmt.Errorf("%w: it has partitions", gpu.ErrInUse)
@@ -229,7 +229,7 @@ func (h *fakeHardware) SetMIG(ctx context.Context, gpuID string, on, leavePendin
 			if leavePending {
 				c.modes.PendingMIG = want
 			}
-			return fmt.Errorf("GPU %s: %w", gpu.GPUName(gpuID), gpu.ErrNeedsReset)
+			return fmt.Errorf("GPU %s: %w", gpu.NameOf(gpuID), gpu.ErrNeedsReset)
 		}
 		c.setMIG(want)
 		return nil
@@ -242,7 +242,7 @@ func (c *fakeGPU) setMIG(want gpu.MIGMode) {
 }
 
 func (h *fakeHardware) SetComputePartition(ctx context.Context, gpuID, mode string) error {
-	return h.changes(ctx, fmt.Sprintf("compute %s %s", gpu.GPUName(gpuID), mode), func() error {
+	return h.changes(ctx, fmt.Sprintf("compute %s %s", gpu.NameOf(gpuID), mode), func() error {
 		c := h.gpu(gpuID)
 		if !slices.Contains(c.modes.Computes, mode) {
 			return fmt.Errorf("mode %s is not offered", mode)

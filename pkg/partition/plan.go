@@ -68,7 +68,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	gpuID := gpu.GPUName(s.GPU)
+	gpuID := gpu.NameOf(s.GPU)
 	switch s.Op {
 	case OpMemory:
 		return fmt.Sprintf("put the %s GPUs into memory mode %s", s.Vendor.Title(), s.Mode)

@@ -103,7 +103,7 @@ func TestPacking(t *testing.T) {
 	for i := range gpus {
 		grant := c.one(classOf("3g.40gb"))
 		require.NotNil(t, grant)
-		assert.Equal(t, gpus[i/2].Name(), gpu.GPUOfDevice(grant.Devices()[0]), "two fill a GPU before the next is cut")
+		assert.Equal(t, gpus[i/2].Name(), gpu.OfDevice(grant.Devices()[0]), "two fill a GPU before the next is cut")
 	}
 	assert.Equal(t, fours[4:], c.fill(classOf("4g.40gb")), "the other GPUs are whole still")
 

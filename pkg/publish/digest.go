@@ -71,7 +71,7 @@ func digests(published [][]resourceapi.Device) Digests {
 	devices := map[string][]resourceapi.Device{}
 	for _, slice := range published {
 		for _, d := range slice {
-			gpuID := gpu.GPUOfDevice(d.Name)
+			gpuID := gpu.OfDevice(d.Name)
 			devices[gpuID] = append(devices[gpuID], d)
 		}
 	}
@@ -96,7 +96,7 @@ func GPUs(node string, all []resourceapi.ResourceSlice) []string {
 			add(set.Name)
 		}
 		for _, d := range s.Spec.Devices {
-			add(gpu.GPUOfDevice(d.Name))
+			add(gpu.OfDevice(d.Name))
 		}
 	}
 	return names

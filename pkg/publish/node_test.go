@@ -103,7 +103,7 @@ func devicesOf(t *testing.T, slices []*resourceapi.ResourceSlice, gpuID string) 
 	var devices []resourceapi.Device
 	found := false
 	for _, slice := range slices {
-		if len(slice.Spec.Devices) > 0 && gpu.GPUOfDevice(slice.Spec.Devices[0].Name) == gpuID {
+		if len(slice.Spec.Devices) > 0 && gpu.OfDevice(slice.Spec.Devices[0].Name) == gpuID {
 			require.False(t, found, "two slices of GPU %s", gpuID)
 			found = true
 			devices = append(devices, slice.Spec.Devices...)

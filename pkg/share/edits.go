@@ -56,14 +56,14 @@ func limitEnv(limits []limit) ([]string, error) {
 	if len(limits) == 1 {
 		mib := limits[0].memory / gpu.MiB
 		if mib < 1 {
-			return nil, fmt.Errorf("a memory limit of %d bytes on GPU %s is less than MPS can keep to (1 MiB)", limits[0].memory, gpu.GPUName(limits[0].gpu))
+			return nil, fmt.Errorf("a memory limit of %d bytes on GPU %s is less than MPS can keep to (1 MiB)", limits[0].memory, gpu.NameOf(limits[0].gpu))
 		}
 		env = append(env, fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", mib))
 	}
 	// It is the same for all GPUs, or specOf would have refused the claim.
 	if len(limits) > 0 && limits[0].compute != 0 {
 		if limits[0].compute < 1 || limits[0].compute > gpu.WholeCompute {
-			return nil, fmt.Errorf("a compute limit of %d %% on GPU %s is not one that MPS can keep to (1 to 100)", limits[0].compute, gpu.GPUName(limits[0].gpu))
+			return nil, fmt.Errorf("a compute limit of %d %% on GPU %s is not one that MPS can keep to (1 to 100)", limits[0].compute, gpu.NameOf(limits[0].gpu))
 		}
 		env = append(env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", limits[0].compute))
 	}

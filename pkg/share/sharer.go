@@ -21,8 +21,8 @@ type GPUs interface {
 	// GPU that knows no such thing fails with gpu.ErrNotSupported.
 	SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error
 	// Settings reads how a GPU is set.
-	Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error)
-	// SetComputeMode sets it to one of the modes of gpu.GPUSettings.
+	Settings(ctx context.Context, pciAddress string) (gpu.Settings, error)
+	// SetComputeMode sets it to one of the modes of gpu.Settings.
 	SetComputeMode(ctx context.Context, pciAddress, mode string) error
 }
 
@@ -77,7 +77,7 @@ func New(cfg Config) *Sharer { return &Sharer{cfg: cfg, slices: map[string]slice
 
 // Settings implements claim.Sharer. The time slice is not among them: no driver
 // tells which one is set.
-func (s *Sharer) Settings(ctx context.Context, p gpu.Placement) (*gpu.GPUSettings, error) {
+func (s *Sharer) Settings(ctx context.Context, p gpu.Placement) (*gpu.Settings, error) {
 	if !changesMode(p) {
 		return nil, nil
 	}

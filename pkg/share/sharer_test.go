@@ -51,8 +51,8 @@ func (c *fakeGPUs) SetTimeSlice(_ context.Context, gpuID string, slice gpu.TimeS
 	return c.call("%s slice %s", gpuID, slice)
 }
 
-func (c *fakeGPUs) Settings(context.Context, string) (gpu.GPUSettings, error) {
-	return gpu.GPUSettings{ComputeMode: c.mode}, c.err
+func (c *fakeGPUs) Settings(context.Context, string) (gpu.Settings, error) {
+	return gpu.Settings{ComputeMode: c.mode}, c.err
 }
 
 func (c *fakeGPUs) SetComputeMode(_ context.Context, gpuID, mode string) error {
@@ -287,7 +287,7 @@ func TestExclusiveProcess(t *testing.T) {
 	require.ErrorContains(t, s.Join(t.Context(), h), "how GPU gpu-0000-01-00-0 was set before is not known")
 	before, err := s.Settings(t.Context(), h.Device.Placement)
 	require.NoError(t, err)
-	assert.Equal(t, &gpu.GPUSettings{ComputeMode: gpu.ComputeProhibited}, before)
+	assert.Equal(t, &gpu.Settings{ComputeMode: gpu.ComputeProhibited}, before)
 	h.Device.Before = before
 	require.NoError(t, s.Join(t.Context(), h))
 	assert.Equal(t, []string{address(0) + " mode ExclusiveProcess"}, gpus.took())
@@ -305,7 +305,7 @@ func TestExclusiveProcess(t *testing.T) {
 
 	// A record of an earlier version may have no mode, and a GPU in MIG mode has none:
 	// the release must not fail for ever.
-	h.Lapsed, h.Device.Before = false, &gpu.GPUSettings{}
+	h.Lapsed, h.Device.Before = false, &gpu.Settings{}
 	require.NoError(t, s.Leave(t.Context(), h))
 	assert.Equal(t, []string{address(0) + " mode Default"}, gpus.took())
 	gpus.err = gpu.ErrNotSupported

@@ -88,7 +88,7 @@ func (c *world) supplyOf(ctx context.Context, node *corev1.Node, ch choice) (sup
 				used[p] = maps.Clone(p.Taken)
 			}
 			if d.Shared() {
-				s.addShare(c, d, used[p])
+				s.addShare(d, used[p])
 				continue
 			}
 			if d.Held() || len(p.Short(d, p.Taken)) > 0 {

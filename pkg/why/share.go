@@ -92,7 +92,7 @@ func amount(name string, q resource.Quantity) string {
 
 // addShare counts a shared device, which is not tainted. used is what is taken of its
 // pool, with what was counted before.
-func (s *supply) addShare(c *world, d *cluster.Device, used gpu.Counters) {
+func (s *supply) addShare(d *cluster.Device, used gpu.Counters) {
 	s.shared = true
 	if why := unfitFor(d, s.choice); why != "" {
 		s.unfit++

@@ -67,8 +67,8 @@ func refTo(c *resourceapi.ResourceClaim) *drapb.Claim {
 	return &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
 }
 
-// claimFor is the n-th claim as the scheduler leaves it, with one device of a GPU.
-func claimFor(n int, gpuID, device string) *resourceapi.ResourceClaim {
+// claimFor is the n-th claim as the scheduler leaves it, with one device.
+func claimFor(n int, device string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprintf("claim-%d", n), UID: types.UID(fmt.Sprintf("6f0c0ed8-30ab-4a4b-9a4b-%012d", n))},
@@ -88,7 +88,7 @@ const shareSize = "20m"
 
 // shareClaimFor is the n-th claim, with a share of a GPU.
 func shareClaimFor(n int, gpuID string) *resourceapi.ResourceClaim {
-	c := claimFor(n, gpuID, gpuID+"-fraction-share")
+	c := claimFor(n, gpuID+"-fraction-share")
 	result := &c.Status.Allocation.Devices.Results[0]
 	result.ShareID = ptr.To(types.UID(fmt.Sprintf("5f0c0ed8-30ab-4a4b-9a4b-%012d", n)))
 	result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{

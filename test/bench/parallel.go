@@ -39,7 +39,7 @@ func (b *bench) timeParallel(ctx context.Context) (figures.Reading, error) {
 	defer r.stop()
 	var claims []*resourceapi.ResourceClaim
 	for i, g := range gpus[:parallelGPUs] {
-		c := claimFor(i, g.Name(), g.Placements[0].Name())
+		c := claimFor(i, g.Placements[0].Name())
 		if err := r.allocate(c); err != nil {
 			return figures.Reading{}, err
 		}

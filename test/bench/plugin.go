@@ -164,7 +164,7 @@ func (h *host) claims() (partitions, shares []*resourceapi.ResourceClaim, err er
 	slices.Sort(devices)
 	for i, device := range devices {
 		gpuID, _, _ := strings.Cut(device, "-mig-")
-		partition, share := claimFor(i, gpuID, device), shareClaimFor(len(devices)+i, gpuID)
+		partition, share := claimFor(i, device), shareClaimFor(len(devices)+i, gpuID)
 		if err := errors.Join(h.api.put(claimsPath, partition), h.api.put(claimsPath, share)); err != nil {
 			return nil, nil, err
 		}
@@ -218,7 +218,7 @@ func (h *host) secondRun(ctx context.Context, r *pluginRun, gpuID string) error 
 		return err
 	}
 	// Whatever the restart was late to write is written with it, and counted.
-	err = p.await(ctx, "publish the change of "+gpu.GPUName(gpuID), func() bool { return h.api.written() > restarted })
+	err = p.await(ctx, "publish the change of "+gpu.NameOf(gpuID), func() bool { return h.api.written() > restarted })
 	if err != nil {
 		return err
 	}

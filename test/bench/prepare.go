@@ -157,7 +157,7 @@ func (b *bench) rigWith(ctx context.Context, hardware *memory, claims int) (*rig
 			if p.Type == gpu.TypeGPU || p.Profile != g.Placements[0].Profile {
 				break
 			}
-			all = append(all, claimFor(len(all), g.Name(), p.Name()))
+			all = append(all, claimFor(len(all), p.Name()))
 		}
 	}
 	if len(all) < claims {

@@ -55,7 +55,7 @@ func MIG(n int, profile string, start, size int) gpu.Placement {
 
 // Whole is all of the n-th GPU.
 func Whole(n int) gpu.Placement {
-	p, _ := new(GPU(n)).Placement(gpu.GPUName(Address(n)))
+	p, _ := new(GPU(n)).Placement(gpu.NameOf(Address(n)))
 	return p
 }
 

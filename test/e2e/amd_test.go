@@ -57,7 +57,7 @@ func TestAGPUIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	s := start(t)
 	published := s.watchSlices(nodeC)
 	s.gpuPodAt(nodeC, "first", classCPX, "")
-	held := gpu.GPUOfDevice(s.allocated(s.waitRunning("first"), "").Device)
+	held := gpu.OfDevice(s.allocated(s.waitRunning("first"), "").Device)
 	for n := range 14 {
 		s.gpuPodAt(nodeC, fmt.Sprintf("half-%d", n), classDPX, "")
 	}
@@ -66,7 +66,7 @@ func TestAGPUIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	for n := range 14 {
 		pod := s.pod(fmt.Sprintf("half-%d", n))
 		device := s.allocated(pod, "")
-		assert.NotEqual(t, held, gpu.GPUOfDevice(device.Device))
+		assert.NotEqual(t, held, gpu.OfDevice(device.Device))
 		s.requireSeesAMD(pod, "main", device, "dpx")
 	}
 
@@ -78,7 +78,7 @@ func TestAGPUIsSwitchedWhenItsLastPartitionIsGone(t *testing.T) {
 	})
 	s.delete("first")
 	pod := s.waitRunning("one-more")
-	assert.Equal(t, held, gpu.GPUOfDevice(s.allocated(pod, "").Device))
+	assert.Equal(t, held, gpu.OfDevice(s.allocated(pod, "").Device))
 	s.requireSeesAMD(pod, "main", s.allocated(pod, ""), "dpx")
 	for pool, mode := range s.modes() {
 		assert.Equal(t, "DPX", mode, pool)
@@ -121,7 +121,7 @@ func TestAnyPartitionOfEitherVendor(t *testing.T) {
 		pod := s.pod(fmt.Sprintf("any-%d", n))
 		nodes[pod.Spec.NodeName]++
 		device := s.allocated(pod, "")
-		gpuID := gpu.GPUOfDevice(device.Device)
+		gpuID := gpu.OfDevice(device.Device)
 		assert.NotEqual(t, gpuID, device.Device, "a whole GPU")
 	}
 	assert.Positive(t, nodes[nodeA], "%v", nodes)
@@ -150,7 +150,7 @@ func (s *suite) modes() map[string]string {
 	s.t.Helper()
 	modes := map[string]string{}
 	for _, pci := range s.amdGPUs() {
-		modes[gpu.GPUName(pci)] = s.amdFile(pciDevices + pci + "/current_compute_partition")
+		modes[gpu.NameOf(pci)] = s.amdFile(pciDevices + pci + "/current_compute_partition")
 	}
 	return modes
 }
@@ -190,7 +190,7 @@ func (s *suite) firstMinor(gpuID string) int {
 			nodes := s.byHandOn(nodeC, deed{List: pciDevices + pci + "/drm"})
 			_, err := fmt.Sscanf(nodes, "card%d renderD%d", &primary, &render)
 			require.NoError(s.t, err, nodes)
-			s.firstMinors[gpu.GPUName(pci)] = render
+			s.firstMinors[gpu.NameOf(pci)] = render
 		}
 	}
 	require.Contains(s.t, s.firstMinors, gpuID)
@@ -207,7 +207,7 @@ func (s *suite) seenAMD(pod *corev1.Pod, container string) []string {
 // (of its GPU, if it is whole) and no other, and that its environment names it.
 func (s *suite) requireSeesAMD(pod *corev1.Pod, container string, device resourceapi.DeviceRequestAllocationResult, what string) {
 	s.t.Helper()
-	gpuID := gpu.GPUOfDevice(device.Device)
+	gpuID := gpu.OfDevice(device.Device)
 	index := 0
 	if device.Device != gpuID {
 		_, err := fmt.Sscanf(device.Device, gpuID+"-"+what+"-%d", &index)

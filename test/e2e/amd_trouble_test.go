@@ -33,7 +33,7 @@ func (s *suite) setAMDFaults(faults amdgpu.Faults) {
 func TestAProcessKeepsAnAMDGPUInItsMode(t *testing.T) {
 	s := start(t)
 	pci := s.amdGPUs()[5]
-	gpuID := gpu.GPUName(pci)
+	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "shape", classDPX, pci)
 	s.waitRunning("shape")
 	s.delete("shape")
@@ -76,8 +76,8 @@ func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
 		Process: &amdgpu.Process{PID: 4712, Name: "late-comer", GPUs: []string{pci}},
 	}}})
 	s.gpuPodAt(nodeC, "patient", classCPX, pci)
-	s.waitPodEvent("patient", prepareFailed, gpu.GPUName(pci), "4712", "late-comer")
-	assert.Equal(t, "DPX", s.modes()[gpu.GPUName(pci)])
+	s.waitPodEvent("patient", prepareFailed, gpu.NameOf(pci), "4712", "late-comer")
+	assert.Equal(t, "DPX", s.modes()[gpu.NameOf(pci)])
 	s.byHandOn(nodeC, deed{EndProcess: 4712})
 	s.clearFaults(nodeC)
 	s.requireSeesAMD(s.waitRunning("patient"), "main", s.allocated(s.pod("patient"), ""), "cpx")
@@ -88,7 +88,7 @@ func TestAProcessTakesTheGPUBeforeTheSwitch(t *testing.T) {
 func TestAnAMDGPUInReset(t *testing.T) {
 	s := start(t)
 	pci := s.amdGPUs()[4]
-	gpuID := gpu.GPUName(pci)
+	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "held", classCPX, pci)
 	s.waitRunning("held")
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
@@ -109,7 +109,7 @@ func TestAnAMDGPUInReset(t *testing.T) {
 func TestAnAMDPartitionIsMissing(t *testing.T) {
 	s := start(t)
 	pci := s.amdGPUs()[7]
-	gpuID := gpu.GPUName(pci)
+	gpuID := gpu.NameOf(pci)
 	s.gpuPodAt(nodeC, "shape", classCPX, pci)
 	s.waitRunning("shape")
 	s.setAMDFaults(amdgpu.Faults{Nodes: []amdgpu.NodeFault{{GPU: pci, Partitions: []int{7}, Missing: "kfd"}}})
@@ -141,7 +141,7 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 			s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: pci, File: "current_compute_partition", Hang: when}}})
 			s.gpuPodAt(nodeC, "patient", classCPX, pci)
 			s.eventually("the plugin is in the middle of it", func() (bool, string) {
-				mode := s.modes()[gpu.GPUName(pci)]
+				mode := s.modes()[gpu.NameOf(pci)]
 				return len(s.records(nodeC)) == 1 && (mode == "CPX") == (when == "after"), mode + s.eventsText("patient")
 			})
 			s.killPlugin(plugin)

@@ -22,7 +22,7 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"mig": func(s *suite, pods map[string]*corev1.Pod) {
 		first, second := s.allocated(pods["first"], ""), s.allocated(pods["second"], "")
 		assert.NotEqual(s.t, first.Device, second.Device)
-		assert.Equal(s.t, gpu.GPUOfDevice(first.Device), gpu.GPUOfDevice(second.Device), "two small partitions fit on one GPU")
+		assert.Equal(s.t, gpu.OfDevice(first.Device), gpu.OfDevice(second.Device), "two small partitions fit on one GPU")
 		s.requireSees(pods["first"], "main", first, "1g.10gb")
 		s.requireSees(pods["second"], "main", second, "1g.10gb")
 		s.requireInstances(2)

@@ -17,7 +17,7 @@ import (
 // its pod is on, whoever made it.
 func (s *suite) requireSeesWhole(pod *corev1.Pod, device resourceapi.DeviceRequestAllocationResult) {
 	s.t.Helper()
-	gpuID := gpu.GPUOfDevice(device.Device)
+	gpuID := gpu.OfDevice(device.Device)
 	require.Equal(s.t, gpuID, device.Device, "a partition")
 	if pod.Spec.NodeName == nodeC {
 		s.requireSeesAMD(pod, "main", device, "spx")
@@ -30,7 +30,7 @@ func (s *suite) requireSeesWhole(pod *corev1.Pod, device resourceapi.DeviceReque
 func checkAMDPartition(s *suite, pods map[string]*corev1.Pod) {
 	device := s.allocated(pods["partition"], "")
 	s.requireSeesAMD(pods["partition"], "main", device, "cpx")
-	assert.Equal(s.t, "CPX", s.modes()[gpu.GPUOfDevice(device.Device)])
+	assert.Equal(s.t, "CPX", s.modes()[gpu.OfDevice(device.Device)])
 	assert.Len(s.t, s.records(nodeC), 1)
 }
 
@@ -42,7 +42,7 @@ func checkAMDOneGPU(s *suite, pods map[string]*corev1.Pod) {
 		device := s.allocated(pod, fmt.Sprintf("part-%d", n))
 		assert.True(s.t, strings.HasSuffix(device.Device, fmt.Sprintf("-cpx-%d", n)), device.Device)
 		s.requireSeesAMD(pod, fmt.Sprintf("rank-%d", n), device, "cpx")
-		gpus[gpu.GPUOfDevice(device.Device)], devices[device.Device] = true, true
+		gpus[gpu.OfDevice(device.Device)], devices[device.Device] = true, true
 	}
 	assert.Len(s.t, gpus, 1)
 	assert.Len(s.t, devices, 8)
@@ -61,7 +61,7 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 	for _, pod := range eighths {
 		device := s.allocated(pod, "")
 		s.requireSeesAMD(pod, "main", device, "cpx")
-		gpus[gpu.GPUOfDevice(device.Device)] = true
+		gpus[gpu.OfDevice(device.Device)] = true
 	}
 	assert.Len(s.t, gpus, 8, "one on each GPU")
 
@@ -91,7 +91,7 @@ func checkAMDSwitch(s *suite, _ map[string]*corev1.Pod) {
 	for _, pod := range s.demoPods(namespace) {
 		device := s.allocated(pod, "")
 		s.requireSeesAMD(pod, "main", device, "dpx")
-		switched[gpu.GPUOfDevice(device.Device)] = true
+		switched[gpu.OfDevice(device.Device)] = true
 	}
 	// One GPU mostly: two if the second pod is tried when a GPU before the first one's
 	// is free by then.
@@ -129,6 +129,6 @@ func (s *suite) requireWatchesAMD(pod *corev1.Pod) {
 	seen := s.seenAMD(pod, "main")
 	assert.Contains(s.t, seen, "/dev/kfd")
 	for _, pci := range s.amdGPUs() {
-		assert.Contains(s.t, seen, fmt.Sprintf("/dev/dri/renderD%d", s.firstMinor(gpu.GPUName(pci))))
+		assert.Contains(s.t, seen, fmt.Sprintf("/dev/dri/renderD%d", s.firstMinor(gpu.NameOf(pci))))
 	}
 }

@@ -25,7 +25,7 @@ func checkOneGPU(s *suite, pods map[string]*corev1.Pod) {
 	for container, profile := range map[string]string{"train": "3g.40gb", "evaluate": "2g.20gb", "serve": "1g.10gb", "watch": "1g.10gb"} {
 		device := s.allocated(pod, container)
 		s.requireSees(pod, container, device, profile)
-		gpus[gpu.GPUOfDevice(device.Device)] = true
+		gpus[gpu.OfDevice(device.Device)] = true
 	}
 	assert.Len(s.t, gpus, 1)
 	assert.Equal(s.t, 4, s.machine(nodeA).instances())
@@ -163,7 +163,7 @@ func checkAdminAccess(s *suite, pods map[string]*corev1.Pod) {
 	s.gpuPods("whole", 7, classWhole)
 	s.waitAllRunning(8)
 	s.gpuPod("beside", class3g40gb)
-	assert.Equal(s.t, gpu.GPUOfDevice(held.Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("beside"), "").Device))
+	assert.Equal(s.t, gpu.OfDevice(held.Device), gpu.OfDevice(s.allocated(s.waitRunning("beside"), "").Device))
 	seen()
 
 	// Monitors that go leave everything as it is.

@@ -16,7 +16,7 @@ import (
 func checkShareHalfGPU(s *suite, pods map[string]*corev1.Pod) {
 	mine, theirs := pods["mine"], s.demoPods("demo-sharing-half-gpu-other")["theirs"]
 	require.NotNil(s.t, theirs)
-	assert.Equal(s.t, gpu.GPUOfDevice(s.allocated(mine, "").Device), gpu.GPUOfDevice(s.allocated(theirs, "").Device))
+	assert.Equal(s.t, gpu.OfDevice(s.allocated(mine, "").Device), gpu.OfDevice(s.allocated(theirs, "").Device))
 	for _, pod := range []*corev1.Pod{mine, theirs} {
 		s.requireSeesShare(pod, "main")
 		assert.Equal(s.t, "0.50", s.env(pod, "main")["GPU_PORTION"])
@@ -64,7 +64,7 @@ func checkShareTwoGPUs(s *suite, pods map[string]*corev1.Pod) {
 	pod := pods["two-halves"]
 	results := s.claims(pod)[0].Status.Allocation.Devices.Results
 	require.Len(s.t, results, 2)
-	assert.NotEqual(s.t, gpu.GPUOfDevice(results[0].Device), gpu.GPUOfDevice(results[1].Device))
+	assert.NotEqual(s.t, gpu.OfDevice(results[0].Device), gpu.OfDevice(results[1].Device))
 	assert.Len(s.t, s.seen(pod, "main"), len(commonNodes)+2)
 	env := s.env(pod, "main")
 	assert.NotEmpty(s.t, env["CUDA_MPS_PIPE_DIRECTORY"])
@@ -84,7 +84,7 @@ func checkShareReplicas(s *suite, _ map[string]*corev1.Pod) {
 			pods := s.demoPods(namespace)
 			clear(found)
 			for _, pod := range pods {
-				found[gpu.GPUOfDevice(s.allocated(pod, "").Device)]++
+				found[gpu.OfDevice(s.allocated(pod, "").Device)]++
 			}
 			return len(pods) == count, fmt.Sprintf("there are %d", len(pods))
 		})
@@ -115,7 +115,7 @@ func checkShareMIG(s *suite, pods map[string]*corev1.Pod) {
 // Two pods have one daemon, and each its own limits.
 func checkShareMPS(s *suite, pods map[string]*corev1.Pod) {
 	first, second := pods["first"], pods["second"]
-	assert.Equal(s.t, gpu.GPUOfDevice(s.allocated(first, "").Device), gpu.GPUOfDevice(s.allocated(second, "").Device))
+	assert.Equal(s.t, gpu.OfDevice(s.allocated(first, "").Device), gpu.OfDevice(s.allocated(second, "").Device))
 	for _, pod := range []*corev1.Pod{first, second} {
 		s.requireSeesShare(pod, "main")
 		env := s.env(pod, "main")

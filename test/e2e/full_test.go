@@ -56,10 +56,10 @@ func TestFillGPUsWithMatchAttribute(t *testing.T) {
 	gpus := map[string]bool{}
 	for n := range 8 {
 		pod := s.pod(fmt.Sprintf("four-%d", n))
-		gpuID := gpu.GPUOfDevice(s.allocated(pod, "a").Device)
+		gpuID := gpu.OfDevice(s.allocated(pod, "a").Device)
 		gpus[gpuID] = true
 		for _, request := range requests {
-			assert.Equal(t, gpuID, gpu.GPUOfDevice(s.allocated(pod, request).Device))
+			assert.Equal(t, gpuID, gpu.OfDevice(s.allocated(pod, request).Device))
 		}
 		// A container that has all four sees one GPU and eight capabilities.
 		assert.Len(t, s.seen(pod, "main"), len(commonNodes)+1+8)

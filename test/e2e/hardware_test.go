@@ -118,15 +118,15 @@ func TestALostGPU(t *testing.T) {
 	s.waitRunning("on-it")
 	s.setFaults(nvdriver.Faults{Lost: []string{pci}})
 	s.eventually("the GPU is tainted", func() (bool, string) {
-		return s.tainted(nodeA, gpu.GPUName(pci), v1alpha1.TaintUnhealthy), "it is not"
+		return s.tainted(nodeA, gpu.NameOf(pci), v1alpha1.TaintUnhealthy), "it is not"
 	})
 	s.gpuPod("elsewhere", class1g10gb)
 	pod := s.waitRunning("elsewhere")
-	assert.NotEqual(t, gpu.GPUName(pci), gpu.GPUOfDevice(s.allocated(pod, "").Device))
+	assert.NotEqual(t, gpu.NameOf(pci), gpu.OfDevice(s.allocated(pod, "").Device))
 
 	s.clearFaults(nodeA)
 	s.eventually("the taint is gone", func() (bool, string) {
-		return !s.tainted(nodeA, gpu.GPUName(pci), v1alpha1.TaintUnhealthy), "it is still there"
+		return !s.tainted(nodeA, gpu.NameOf(pci), v1alpha1.TaintUnhealthy), "it is still there"
 	})
 }
 
@@ -137,7 +137,7 @@ func (s *suite) tainted(node, gpuID, key string) bool {
 	devices := 0
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
-			if gpuID != "" && gpu.GPUOfDevice(slice.Spec.Devices[i].Name) != gpuID {
+			if gpuID != "" && gpu.OfDevice(slice.Spec.Devices[i].Name) != gpuID {
 				continue
 			}
 			has := false

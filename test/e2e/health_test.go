@@ -48,7 +48,7 @@ func TestMetricsTellWhoHoldsWhat(t *testing.T) {
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "")
 	claim := s.claims(pod)[0]
-	gpuID := gpu.GPUOfDevice(device.Device)
+	gpuID := gpu.OfDevice(device.Device)
 
 	metrics := s.metrics(nodeA)
 	info := `tranche_claim_info{claim="` + claim.Name + `",device="` + device.Device + `",gpu="` + gpuID + `",namespace="` + s.namespace +

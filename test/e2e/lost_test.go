@@ -23,7 +23,7 @@ func TestAPodLeavesALostGPU(t *testing.T) {
 	s.waitRunning("on-it")
 	s.setFaults(nvdriver.Faults{Lost: []string{pci}, XIDs: []nvdriver.XID{{GPU: pci, XID: 79}}})
 	s.eventually("the GPU is tainted", func() (bool, string) {
-		return s.tainted(nodeA, gpu.GPUName(pci), unhealthyTaint), "it is not"
+		return s.tainted(nodeA, gpu.NameOf(pci), unhealthyTaint), "it is not"
 	})
 	s.delete("on-it") // waits until it is gone
 	require.Equal(t, 1, s.machine(nodeA).instances(), "nothing on a lost GPU can be destroyed")
@@ -34,7 +34,7 @@ func TestAPodLeavesALostGPU(t *testing.T) {
 		return m.instances() == 0 && len(s.records(nodeA)) == 0, m.String()
 	})
 	s.eventually("the taint is gone", func() (bool, string) {
-		return !s.tainted(nodeA, gpu.GPUName(pci), unhealthyTaint), "it is still there"
+		return !s.tainted(nodeA, gpu.NameOf(pci), unhealthyTaint), "it is still there"
 	})
 	s.gpuPodOn("next", class1g10gb, pci)
 	s.waitRunning("next")
@@ -52,13 +52,13 @@ func TestABusyGPUAttractsNoPods(t *testing.T) {
 		s.delete("whole")
 	}
 	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: first.PCI, PID: 4711, Name: "trainer"}}})
-	s.waitNodeEvent(nodeA, "GPUBusy", gpu.GPUName(first.PCI), "process 4711")
+	s.waitNodeEvent(nodeA, "GPUBusy", gpu.NameOf(first.PCI), "process 4711")
 	s.eventually("its partitions are tainted", func() (bool, string) {
 		tainted := s.taintedDevices(nodeA, busyTaint)
 		return len(tainted) > 0, fmt.Sprint(tainted)
 	})
 	for _, device := range s.taintedDevices(nodeA, busyTaint) {
-		assert.Contains(t, device, gpu.GPUName(first.PCI)+"-mig-", "only what needs the other mode")
+		assert.Contains(t, device, gpu.NameOf(first.PCI)+"-mig-", "only what needs the other mode")
 	}
 
 	const pods = 9
@@ -68,7 +68,7 @@ func TestABusyGPUAttractsNoPods(t *testing.T) {
 	s.waitAllRunning(pods)
 	for i := range pods {
 		device := s.allocated(s.pod(fmt.Sprintf("mig-%d", i)), "").Device
-		assert.False(t, strings.HasPrefix(device, gpu.GPUName(first.PCI)+"-"), device)
+		assert.False(t, strings.HasPrefix(device, gpu.NameOf(first.PCI)+"-"), device)
 		assert.NotContains(t, s.eventsText(fmt.Sprintf("mig-%d", i)), "4711", "no pod runs into the process")
 	}
 	s.clearFaults(nodeA)

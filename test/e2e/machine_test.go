@@ -97,13 +97,13 @@ var commonNodes = []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidi
 func (s *suite) nodesOf(node string, device resourceapi.DeviceRequestAllocationResult) []string {
 	s.t.Helper()
 	m := s.machine(node)
-	index := slices.IndexFunc(m.GPUs, func(c simulatedGPU) bool { return gpu.GPUName(c.PCI) == gpu.GPUOfDevice(device.Device) })
+	index := slices.IndexFunc(m.GPUs, func(c simulatedGPU) bool { return gpu.NameOf(c.PCI) == gpu.OfDevice(device.Device) })
 	require.GreaterOrEqual(s.t, index, 0, "device %s", device.Device)
 	g := m.GPUs[index]
 	nodes := append(slices.Clone(commonNodes), fmt.Sprintf("/dev/nvidia%d", index))
 	// Of a share: what is shared.
 	base := strings.TrimSuffix(strings.TrimSuffix(device.Device, "-memory-share"), "-fraction-share")
-	if base != gpu.GPUName(g.PCI) {
+	if base != gpu.NameOf(g.PCI) {
 		start, err := strconv.Atoi(base[strings.LastIndex(base, "-")+1:])
 		require.NoError(s.t, err, device.Device)
 		n := slices.IndexFunc(g.Instances, func(i simulatedInstance) bool { return i.Start == start })

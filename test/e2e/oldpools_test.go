@@ -38,7 +38,7 @@ func TestPoolsOfVersion01(t *testing.T) {
 		allocated = s.allocated(pod, "")
 		return true, ""
 	})
-	gpuID := gpu.GPUOfDevice(allocated.Device)
+	gpuID := gpu.OfDevice(allocated.Device)
 	require.Equal(t, nodeA+"/"+gpuID, allocated.Pool)
 
 	startPlugin()
@@ -129,7 +129,7 @@ func (s *suite) publishAsVersion01(node string, published []resourceapi.Resource
 		if len(slice.Spec.Devices) == 0 {
 			continue
 		}
-		gpuID := gpu.GPUOfDevice(slice.Spec.Devices[0].Name)
+		gpuID := gpu.OfDevice(slice.Spec.Devices[0].Name)
 		require.Contains(s.t, counters, gpuID)
 		for _, content := range []resourceapi.ResourceSliceSpec{
 			{SharedCounters: []resourceapi.CounterSet{counters[gpuID]}}, {Devices: slice.Spec.Devices},

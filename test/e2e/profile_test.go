@@ -224,7 +224,7 @@ func (s *suite) devicesOn(node, gpuID string) map[string]*resourceapi.Device {
 	out := map[string]*resourceapi.Device{}
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
-			if d := &slice.Spec.Devices[i]; gpu.GPUOfDevice(d.Name) == gpuID {
+			if d := &slice.Spec.Devices[i]; gpu.OfDevice(d.Name) == gpuID {
 				out[d.Name] = d
 			}
 		}

@@ -38,7 +38,7 @@ func checkProfileAllBalanced(s *suite, pods map[string]*corev1.Pod) {
 		require.Len(s.t, m.GPUs, 8)
 		for _, g := range m.GPUs {
 			require.Len(s.t, g.Instances, 4, m.String())
-			assert.Len(s.t, s.devicesOn(nodeA, gpu.GPUName(g.PCI)), 4)
+			assert.Len(s.t, s.devicesOn(nodeA, gpu.NameOf(g.PCI)), 4)
 		}
 	}
 	requireBalanced()

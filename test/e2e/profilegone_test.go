@@ -141,7 +141,7 @@ func TestTheControllerKilledWhileItRollsBack(t *testing.T) {
 	s.killControllers()
 	n = s.waitFailed(nodeA, v1alpha1.ReasonHardwareFailed)
 	said = s.requireCondition(n, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonHardwareFailed)
-	for _, part := range []string{gpu.GPUName(broken), "CreateGpuInstance", "The node is unchanged, with no profile"} {
+	for _, part := range []string{gpu.NameOf(broken), "CreateGpuInstance", "The node is unchanged, with no profile"} {
 		assert.Contains(t, said, part)
 	}
 	assert.Equal(t, v1alpha1.ResultRolledBack, n.Status.History[0].Result)

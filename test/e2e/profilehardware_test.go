@@ -37,11 +37,11 @@ func TestAGPUBusyWithAProcessOutsideKubernetes(t *testing.T) {
 				s.gpuPodOn("whole", classWhole, pci) // it leaves the GPU with MIG off
 				s.waitRunning("whole")
 				s.delete("whole")
-				gpuID = gpu.GPUName(pci)
+				gpuID = gpu.NameOf(pci)
 				faults.Processes = []nvdriver.Process{{GPU: pci, PID: 4711, Name: "trainer"}}
 			} else {
 				pci := s.amdGPUs()[3]
-				gpuID = gpu.GPUName(pci)
+				gpuID = gpu.NameOf(pci)
 				faults.AMD = &amdgpu.Faults{Processes: []amdgpu.Process{{PID: 4711, Name: "trainer", GPUs: []string{pci}}}}
 			}
 			s.unlabelAtEnd(test.node)

@@ -88,7 +88,7 @@ func (s *suite) sharing(node, pci string) string {
 	s.t.Helper()
 	for _, slice := range s.slices(node) {
 		for i := range slice.Spec.Devices {
-			if gpu.GPUOfDevice(slice.Spec.Devices[i].Name) != gpu.GPUName(pci) {
+			if gpu.OfDevice(slice.Spec.Devices[i].Name) != gpu.NameOf(pci) {
 				continue
 			}
 			if a, ok := slice.Spec.Devices[i].Attributes["sharing"]; ok {

@@ -59,7 +59,7 @@ func TestAStaticProfileByLabelAndBack(t *testing.T) {
 	assert.Contains(t, s.eventsText(leaves.Name), "Asked to leave, because the GPUs that it uses are switched to profile cut-in-three")
 	require.Equal(t, 8*3, s.machine(nodeA).instances())
 	for _, g := range gpus {
-		assert.Len(t, s.devicesOn(nodeA, gpu.GPUName(g.PCI)), 3)
+		assert.Len(t, s.devicesOn(nodeA, gpu.NameOf(g.PCI)), 3)
 	}
 	s.gpuPodOn("half", class3g40gb, gpus[1].PCI)
 	half := s.waitRunning("half")

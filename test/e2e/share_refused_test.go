@@ -106,7 +106,7 @@ func TestShareWithOneClientMoreThanMaxClients(t *testing.T) {
 	s.waitUnschedulable("one-more")
 	assert.Contains(t, s.why("one-more"), "clients")
 	s.sharePod("elsewhere", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, gpu.GPUOfDevice(s.allocated(s.pod("last"), "").Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("elsewhere"), "").Device))
+	assert.NotEqual(t, gpu.OfDevice(s.allocated(s.pod("last"), "").Device), gpu.OfDevice(s.allocated(s.waitRunning("elsewhere"), "").Device))
 	s.delete("last")
 	s.waitRunning("one-more")
 }

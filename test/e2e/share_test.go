@@ -23,8 +23,8 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	mine := s.waitRunning("mine")
 	other.sharePod("theirs", classFractionShare, half)
 	theirs := other.waitRunning("theirs")
-	shared := gpu.GPUOfDevice(s.allocated(mine, "").Device)
-	assert.Equal(t, shared, gpu.GPUOfDevice(s.allocated(theirs, "").Device))
+	shared := gpu.OfDevice(s.allocated(mine, "").Device)
+	assert.Equal(t, shared, gpu.OfDevice(s.allocated(theirs, "").Device))
 	s.requireSeesShare(mine, "main")
 	s.requireSeesShare(theirs, "main")
 
@@ -33,7 +33,7 @@ func TestShareHalvesOfTwoNamespacesBesidePartitions(t *testing.T) {
 	s.waitAllRunning(small + 1)
 	assert.Equal(t, small, s.machine(nodeA).instances())
 	for n := range small {
-		assert.NotEqual(t, shared, gpu.GPUOfDevice(s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Device))
+		assert.NotEqual(t, shared, gpu.OfDevice(s.allocated(s.pod(fmt.Sprintf("small-%d", n)), "").Device))
 	}
 	s.gpuPod("one-more", class1g10gb)
 	s.waitUnschedulable("one-more")
@@ -58,12 +58,12 @@ func TestShareReplicasFillOneGPUBeforeTheNext(t *testing.T) {
 	s.waitAllRunning(replicas)
 	pools := map[string]bool{}
 	for n := range replicas {
-		pools[gpu.GPUOfDevice(s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Device)] = true
+		pools[gpu.OfDevice(s.allocated(s.pod(fmt.Sprintf("replica-%d", n)), "").Device)] = true
 	}
 	require.Len(t, pools, 1)
 	assert.Len(t, s.daemons(nodeA), replicas, "one for each claim")
 	s.sharePod("eleventh", classFractionShare, nil)
-	assert.NotContains(t, pools, gpu.GPUOfDevice(s.allocated(s.waitRunning("eleventh"), "").Device))
+	assert.NotContains(t, pools, gpu.OfDevice(s.allocated(s.waitRunning("eleventh"), "").Device))
 	assert.Len(t, s.records(nodeA), replicas+1)
 }
 
@@ -74,7 +74,7 @@ func TestShareMemoryLimitInTheEnvironmentAndTheDaemon(t *testing.T) {
 	s.sharePod("small", classMemoryShare, amounts{"memory": "2000Mi"})
 	s.sharePod("large", classMemoryShare, amounts{"memory": "16Gi", "compute": "30"})
 	small, large := s.waitRunning("small"), s.waitRunning("large")
-	assert.Equal(t, gpu.GPUOfDevice(s.allocated(small, "").Device), gpu.GPUOfDevice(s.allocated(large, "").Device))
+	assert.Equal(t, gpu.OfDevice(s.allocated(small, "").Device), gpu.OfDevice(s.allocated(large, "").Device))
 	assert.Equal(t, "cooperative", s.attribute(small, "isolation"))
 
 	for pod, want := range map[*corev1.Pod]struct{ limit, daemon, threads, portion string }{
@@ -126,10 +126,10 @@ func TestShareOfAMDGPUs(t *testing.T) {
 	}
 	first, second := s.waitRunning("first"), s.waitRunning("second")
 	device := s.allocated(first, "")
-	assert.Equal(t, gpu.GPUOfDevice(device.Device), gpu.GPUOfDevice(s.allocated(second, "").Device))
+	assert.Equal(t, gpu.OfDevice(device.Device), gpu.OfDevice(s.allocated(second, "").Device))
 	assert.Equal(t, "none", s.attribute(first, "isolation"))
 	assert.Equal(t, "timeslicing", s.attribute(first, "sharing"))
-	gpuID := gpu.GPUOfDevice(device.Device)
+	gpuID := gpu.OfDevice(device.Device)
 	for _, pod := range []*corev1.Pod{first, second} {
 		assert.ElementsMatch(t, []string{"/dev/kfd", "/dev/dri/renderD" + fmt.Sprint(s.firstMinor(gpuID))}, s.seenAMD(pod, "main"))
 	}
@@ -137,7 +137,7 @@ func TestShareOfAMDGPUs(t *testing.T) {
 
 	// A partition of a shared GPU is not to be had; the next GPU is cut.
 	s.gpuPodAt(nodeC, "part", "gpu-xcp-cpx.tranche.dev", "")
-	assert.NotEqual(t, gpu.GPUOfDevice(device.Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("part"), "").Device))
+	assert.NotEqual(t, gpu.OfDevice(device.Device), gpu.OfDevice(s.allocated(s.waitRunning("part"), "").Device))
 }
 
 // Memory and fractions do not meet on one GPU.
@@ -145,7 +145,7 @@ func TestShareByMemoryAndByFractionOnTwoGPUs(t *testing.T) {
 	s := start(t)
 	s.sharePod("by-memory", classMemoryShare, amounts{"memory": "1Gi"})
 	s.sharePod("by-fraction", classFractionShare, amounts{"fraction": "0.1"})
-	assert.NotEqual(t, gpu.GPUOfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.GPUOfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
+	assert.NotEqual(t, gpu.OfDevice(s.allocated(s.waitRunning("by-memory"), "").Device), gpu.OfDevice(s.allocated(s.waitRunning("by-fraction"), "").Device))
 }
 
 // Both containers of a pod, and its init container, have the share if they name

@@ -145,7 +145,7 @@ func TestShareSettingsChangeWhileSharesAreInUse(t *testing.T) {
 		return s.sharing(nodeA, gpus[1].PCI) == "mps", s.sharing(nodeA, gpus[1].PCI)
 	})
 	assert.Equal(t, "timeslicing", s.sharing(nodeA, gpus[0].PCI), "somebody has a share of it")
-	s.waitNodeEvent(nodeA, "SettingsWait", gpu.GPUName(gpus[0].PCI), "pod holder")
+	s.waitNodeEvent(nodeA, "SettingsWait", gpu.NameOf(gpus[0].PCI), "pod holder")
 	assert.Equal(t, before, s.daemons(nodeA))
 	s.requireSeesShare(holder, "main")
 	s.sharePodAt(nodeA, "beside", gpus[0].PCI, classFractionShare, nil)
@@ -199,7 +199,7 @@ func TestShareOfPartitionsByAProfileAtRunTime(t *testing.T) {
 			assert.Zero(t, s.machine(nodeA).instances())
 			continue
 		}
-		assert.Equal(t, "CPX", s.modes()[gpu.GPUOfDevice(s.allocated(first, "").Device)])
+		assert.Equal(t, "CPX", s.modes()[gpu.OfDevice(s.allocated(first, "").Device)])
 		assert.Equal(t, s.seenAMD(first, "main"), s.seenAMD(second, "main"))
 	}
 }

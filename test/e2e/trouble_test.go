@@ -29,7 +29,7 @@ func TestAForeignPartition(t *testing.T) {
 	s := start(t)
 	const index = 3
 	pci := s.machine(nodeA).GPUs[index].PCI
-	gpuID := gpu.GPUName(pci)
+	gpuID := gpu.NameOf(pci)
 	// 3g.40gb at 4 covers the second half.
 	foreign := gpuID + "-mig-3g-40gb-4"
 	s.byHand(deed{Make: foreign})
@@ -95,7 +95,7 @@ func TestAFatalXID(t *testing.T) {
 	s := start(t)
 	const index = 6
 	pci := s.machine(nodeA).GPUs[index].PCI
-	gpuID := gpu.GPUName(pci)
+	gpuID := gpu.NameOf(pci)
 	s.gpuPodOn("held", class1g10gb, pci)
 	s.waitRunning("held")
 	s.waitHealth("held", corev1.ResourceHealthStatusHealthy)
@@ -128,7 +128,7 @@ func TestAFatalXID(t *testing.T) {
 func (s *suite) devicesOf(node, gpuID string) (count int) {
 	for _, slice := range s.slices(node) {
 		for _, d := range slice.Spec.Devices {
-			if gpu.GPUOfDevice(d.Name) == gpuID {
+			if gpu.OfDevice(d.Name) == gpuID {
 				count++
 			}
 		}
@@ -144,7 +144,7 @@ func TestHardwareCommand(t *testing.T) {
 	s.gpuPodOn("holder", class1g10gb, held)
 	pod := s.waitRunning("holder")
 	device := s.allocated(pod, "").Device
-	foreign := gpu.GPUName(pci) + "-mig-1g-10gb-2"
+	foreign := gpu.NameOf(pci) + "-mig-1g-10gb-2"
 	s.byHand(deed{Make: foreign})
 	t.Cleanup(func() { s.byHand(deed{Remove: foreign}) })
 	s.setFaults(nvdriver.Faults{Processes: []nvdriver.Process{{GPU: idle, PID: 4711}}})
@@ -168,7 +168,7 @@ func TestHardwareCommand(t *testing.T) {
 	require.Len(t, told.GPUs, 8)
 	owners := map[string]string{}
 	for _, g := range told.GPUs {
-		assert.Equal(t, g.Name == gpu.GPUName(idle), len(g.Obstacles) > 0, g.Name)
+		assert.Equal(t, g.Name == gpu.NameOf(idle), len(g.Obstacles) > 0, g.Name)
 		for _, d := range g.Devices {
 			owners[d.Name] = d.Owner
 		}

@@ -17,7 +17,7 @@ var Now = time.Date(2026, 11, 20, 13, 57, 0, 0, time.UTC)
 // Node is a GPUNode to which things are added.
 type Node struct{ v1alpha1.GPUNode }
 
-// Follows is a node that follows a profile, as its label says; empty: none.
+// WithProfile is a node to which the profile of its label is applied; empty: none.
 func WithProfile(name, profile string, rules ...v1alpha1.Rule) *Node {
 	n := &Node{}
 	n.Name = name

@@ -59,7 +59,7 @@ func TestSimulated(t *testing.T) {
 // state is what a check must leave as it is: modes and instances.
 type state struct {
 	Modes      gpu.Modes
-	Settings   gpu.GPUSettings
+	Settings   gpu.Settings
 	Partitions []gpu.Partition
 }
 

@@ -40,7 +40,7 @@ type reader interface {
 	LoadID() (string, error)
 	Modes(ctx context.Context, pciAddress string) (gpu.Modes, error)
 	WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error
-	Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error)
+	Settings(ctx context.Context, pciAddress string) (gpu.Settings, error)
 }
 
 // machine is a node with GPUs, real or simulated.

@@ -205,7 +205,7 @@ func (p *plugins) answer(n *plugin, s *v1alpha1.GPUNodeStatus) (*v1alpha1.Task, 
 	return task, n.applied
 }
 
-func gpuName(i int) string { return gpu.GPUName(fmt.Sprintf("0000:%02x:00.0", 0x10+i)) }
+func gpuName(i int) string { return gpu.NameOf(fmt.Sprintf("0000:%02x:00.0", 0x10+i)) }
 
 // publish writes the slices of a node.
 func (p *plugins) publish(ctx context.Context, n *plugin) error {

@@ -16,7 +16,9 @@ import (
 )
 
 const (
-	H100Name   = "NVIDIA H100 80GB HBM3"
+	// H100Name is the product name that an H100 publishes.
+	H100Name = "NVIDIA H100 80GB HBM3"
+	// H100Memory is its memory in bytes.
 	H100Memory = 80 << 30
 )
 
@@ -37,7 +39,7 @@ var h100Profiles = []struct {
 }
 
 // GPUOf names the GPU in the nth slot.
-func GPUOf(slot int) string { return gpu.GPUName(address(slot)) }
+func GPUOf(slot int) string { return gpu.NameOf(address(slot)) }
 
 func address(slot int) string { return fmt.Sprintf("0000:%02x:00.0", 0x0f+slot*0x10) }
 

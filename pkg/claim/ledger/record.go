@@ -59,7 +59,7 @@ type Pod struct {
 }
 
 // LeftoverUID is the key of what is left of a claim on one GPU, named by
-// gpu.GPUName.
+// gpu.NameOf.
 func LeftoverUID(claim types.UID, gpuID string) types.UID {
 	return claim + "-left-on-" + types.UID(gpuID)
 }
@@ -112,7 +112,7 @@ type Device struct {
 	Amount *gpu.Amount `json:"amount,omitempty"`
 	// Before is how the GPU was set before its first share, which the release of
 	// the last one brings back. All holders of shares of a GPU have the same.
-	Before *gpu.GPUSettings `json:"before,omitempty"`
+	Before *gpu.Settings `json:"before,omitempty"`
 
 	// unknown are the fields of a newer version.
 	unknown fields

@@ -94,7 +94,7 @@ func configSource(source resourceapi.AllocationConfigSource) string {
 }
 
 func findPlacement(node string, gpus []gpu.GPU, pool, device string) (gpu.Placement, error) {
-	name := gpu.GPUOfDevice(device)
+	name := gpu.OfDevice(device)
 	for i := range gpus {
 		g := &gpus[i]
 		if gpu.NodeOfPool(pool) != node || g.Name() != name {

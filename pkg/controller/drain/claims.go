@@ -110,7 +110,7 @@ func useOf(c *resourceapi.ResourceClaim, node string, gpus []string, keeps map[s
 	}
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
-		ofGPUs := gpu.NodeOfPool(r.Pool) == node && slices.Contains(gpus, gpu.GPUOfDevice(r.Device))
+		ofGPUs := gpu.NodeOfPool(r.Pool) == node && slices.Contains(gpus, gpu.OfDevice(r.Device))
 		if r.Driver != gpu.DriverName || !ofGPUs || keeps[r.Device] {
 			continue
 		}

@@ -58,7 +58,7 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	for i, err := range failed {
 		switch {
 		case err != nil:
-			broken.GPUs = append(broken.GPUs, &gpu.GPUError{PCIAddress: all[i], ID: vendorName, Err: err})
+			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: all[i], ID: vendorName, Err: err})
 		case ours[i]:
 			good = append(good, gpus[i])
 		}

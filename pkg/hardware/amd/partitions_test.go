@@ -121,7 +121,7 @@ func TestLiveByMode(t *testing.T) {
 			assert.Equal(t, gpu.TypeXCP, p.Type)
 			assert.True(t, p.Complete)
 			assert.Empty(t, p.UUID)
-			got = append(got, p.Name()[len(gpu.GPUName(p.GPU))+1:]+" "+p.ID)
+			got = append(got, p.Name()[len(gpu.NameOf(p.GPU))+1:]+" "+p.ID)
 		}
 		assert.Equal(t, test.want, got, test.gpu.compute)
 	}

@@ -32,7 +32,7 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	broken := &gpu.InventoryError{}
 	for index, err := range failed {
 		if err != nil {
-			broken.GPUs = append(broken.GPUs, &gpu.GPUError{PCIAddress: d.addressSeen(index), ID: indexName(index), Err: err})
+			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: d.addressSeen(index), ID: indexName(index), Err: err})
 			continue
 		}
 		good = append(good, gpus[index])

@@ -60,7 +60,7 @@ func runBelow(root string) func(context.Context, string, ...string) ([]byte, err
 	}
 }
 
-// computeModes are NVML's by the names of gpu.GPUSettings.
+// computeModes are NVML's by the names of gpu.Settings.
 var computeModes = map[string]nvml.ComputeMode{
 	gpu.ComputeDefault:    nvml.COMPUTEMODE_DEFAULT,
 	gpu.ComputeExclusive:  nvml.COMPUTEMODE_EXCLUSIVE_PROCESS,
@@ -69,25 +69,25 @@ var computeModes = map[string]nvml.ComputeMode{
 
 // Settings reads how a GPU is set, as far as sharing changes it. A GPU in MIG mode
 // fails with gpu.ErrNotSupported: its MIG devices have compute modes, and it has none.
-func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error) {
-	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.GPUSettings, error) {
+func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings, error) {
+	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.Settings, error) {
 		if err := c.refuseMIG("read its compute mode"); err != nil {
-			return gpu.GPUSettings{}, err
+			return gpu.Settings{}, err
 		}
 		mode, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
 		if err != nil {
-			return gpu.GPUSettings{}, err
+			return gpu.Settings{}, err
 		}
 		for name, known := range computeModes {
 			if known == mode {
-				return gpu.GPUSettings{ComputeMode: name}, nil
+				return gpu.Settings{ComputeMode: name}, nil
 			}
 		}
-		return gpu.GPUSettings{}, fmt.Errorf("GPU %s: its compute mode is %s, which Tranche does not set back: nvidia-smi -i %s -c DEFAULT", pciAddress, computeModeName(mode), pciAddress)
+		return gpu.Settings{}, fmt.Errorf("GPU %s: its compute mode is %s, which Tranche does not set back: nvidia-smi -i %s -c DEFAULT", pciAddress, computeModeName(mode), pciAddress)
 	})
 }
 
-// SetComputeMode sets who may use a GPU: one of the modes of gpu.GPUSettings, read
+// SetComputeMode sets who may use a GPU: one of the modes of gpu.Settings, read
 // back. A GPU in MIG mode has none and fails with gpu.ErrNotSupported. It lasts
 // until the driver is loaded anew.
 func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {

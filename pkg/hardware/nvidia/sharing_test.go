@@ -64,7 +64,7 @@ func TestComputeMode(t *testing.T) {
 		t.Helper()
 		settings, err := m.Settings(t.Context(), address)
 		require.NoError(t, err)
-		assert.Equal(t, gpu.GPUSettings{ComputeMode: mode}, settings)
+		assert.Equal(t, gpu.Settings{ComputeMode: mode}, settings)
 	}
 	is(gpu.ComputeDefault)
 	for _, mode := range []string{gpu.ComputeExclusive, gpu.ComputeExclusive, gpu.ComputeProhibited, gpu.ComputeDefault} {
@@ -94,5 +94,5 @@ func TestComputeModeUnderMIG(t *testing.T) {
 	m.create(m.whole())
 	settings, err := m.Settings(t.Context(), address)
 	require.NoError(t, err)
-	assert.Equal(t, gpu.GPUSettings{ComputeMode: gpu.ComputeDefault}, settings)
+	assert.Equal(t, gpu.Settings{ComputeMode: gpu.ComputeDefault}, settings)
 }

@@ -28,10 +28,10 @@ func (h *Set) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.Tim
 }
 
 // Settings reads how a GPU is set, as far as sharing changes that.
-func (h *Set) Settings(ctx context.Context, pciAddress string) (gpu.GPUSettings, error) {
+func (h *Set) Settings(ctx context.Context, pciAddress string) (gpu.Settings, error) {
 	s, err := h.settable(pciAddress)
 	if err != nil || s == nil {
-		return gpu.GPUSettings{}, err
+		return gpu.Settings{}, err
 	}
 	return s.Settings(ctx, pciAddress)
 }

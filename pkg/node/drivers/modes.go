@@ -64,5 +64,5 @@ func (m Modes) SetMemoryPartition(ctx context.Context, vendor gpu.Vendor, mode s
 }
 
 func lacks(o *Opened, pciAddress, what string) error {
-	return fmt.Errorf("GPU %s of %s has no %s", gpu.GPUName(pciAddress), o.Name.Title(), what)
+	return fmt.Errorf("GPU %s of %s has no %s", gpu.NameOf(pciAddress), o.Name.Title(), what)
 }

@@ -124,7 +124,7 @@ func (h *Set) of(pciAddress string) (*Opened, error) {
 	defer h.mu.RUnlock()
 	o := h.owners[pciAddress]
 	if o == nil {
-		return nil, fmt.Errorf("no driver on this node serves GPU %s", gpu.GPUName(pciAddress))
+		return nil, fmt.Errorf("no driver on this node serves GPU %s", gpu.NameOf(pciAddress))
 	}
 	if o.Driver == nil {
 		return nil, &gpu.DriverError{PCIAddress: pciAddress, Vendor: o.Name, Err: o.err}
@@ -196,7 +196,7 @@ func (h *Set) inventory(ctx context.Context) (gpus []gpu.GPU, told []gpu.Vendor,
 			found[i] = nil
 			broken.GPUs = append(broken.GPUs, h.allBroken(o, errs[i])...)
 		}
-		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.GPUs, func(c *gpu.GPUError) bool { return c.PCIAddress == "" }) {
+		if errs[i] == nil || part != nil && !slices.ContainsFunc(part.GPUs, func(c *gpu.Error) bool { return c.PCIAddress == "" }) {
 			told = append(told, o.Name)
 		}
 		h.found(o, found[i], part)
@@ -227,17 +227,17 @@ func (h *Set) found(o *Opened, gpus []gpu.GPU, broken *gpu.InventoryError) {
 }
 
 // allBroken blames a vendor's failure on each of its GPUs.
-func (h *Set) allBroken(o *Opened, err error) []*gpu.GPUError {
+func (h *Set) allBroken(o *Opened, err error) []*gpu.Error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	var broken []*gpu.GPUError
+	var broken []*gpu.Error
 	for address, owner := range h.owners {
 		if owner == o {
-			broken = append(broken, &gpu.GPUError{PCIAddress: address, ID: string(o.Name), Err: err})
+			broken = append(broken, &gpu.Error{PCIAddress: address, ID: string(o.Name), Err: err})
 		}
 	}
 	if len(broken) == 0 {
-		return []*gpu.GPUError{{ID: fmt.Sprintf("a driver of %s", o.Name), Err: err}}
+		return []*gpu.Error{{ID: fmt.Sprintf("a driver of %s", o.Name), Err: err}}
 	}
 	return broken
 }

@@ -110,7 +110,7 @@ func (f fakeSwitcher) Obstacles(_ context.Context, pciAddress string, held bool)
 	if held {
 		return nil, nil
 	}
-	return []gpu.Obstacle{{Placement: gpu.GPUName(pciAddress), Kind: gpu.ObstacleBusy}}, f.note("Obstacles", pciAddress)
+	return []gpu.Obstacle{{Placement: gpu.NameOf(pciAddress), Kind: gpu.ObstacleBusy}}, f.note("Obstacles", pciAddress)
 }
 
 func (fakeRemover) RemovalCommand(p gpu.Partition) string { return "remove " + p.ID }
@@ -221,8 +221,8 @@ func TestOneVendorFails(t *testing.T) {
 	assert.Equal(t, []gpu.Vendor{gpu.AMD}, told)
 
 	// Some GPUs of each.
-	nv.err, nv.gpus = &gpu.InventoryError{GPUs: []*gpu.GPUError{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.gpus[:1]
-	amd.err, amd.gpus = &gpu.InventoryError{GPUs: []*gpu.GPUError{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
+	nv.err, nv.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: nvidia2, Err: errors.New("lost")}, {ID: "NVML index 3", Err: errors.New("dead")}}}, nv.gpus[:1]
+	amd.err, amd.gpus = &gpu.InventoryError{GPUs: []*gpu.Error{{PCIAddress: amd1, Err: errors.New("in reset")}}}, nil
 	found, problems, told, err = h.List(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []string{nvidia1}, addressesOf(found))

@@ -122,7 +122,7 @@ func (c *GPUs) List() []GPU {
 	return all
 }
 
-// GPUs returns the GPUs as they are now, for claims to be prepared: without
+// Now returns the GPUs as they are now, for claims to be prepared: without
 // what the node adds to them, and without what is gone.
 func (c *GPUs) Now() []gpu.GPU {
 	all := c.List()
@@ -296,7 +296,7 @@ func (c *GPUs) Adopt(node string, published []resourceapi.ResourceSlice) {
 			continue
 		}
 		for _, d := range s.Spec.Devices {
-			withDevices[gpu.GPUOfDevice(d.Name)] = true
+			withDevices[gpu.OfDevice(d.Name)] = true
 		}
 	}
 	for _, known := range c.List() {

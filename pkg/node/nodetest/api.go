@@ -27,6 +27,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
+// NodeName is the node of NewAPI.
 const NodeName = "node-a"
 
 // NewAPI is an API server with one node. It does what the plain fake does not:
@@ -48,16 +49,16 @@ func NewAPI(objects ...runtime.Object) *fake.Clientset {
 	})
 	// What is only tried is not kept.
 	client.PrependReactor("create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
-		create := action.(k8stesting.CreateActionImpl)
-		return len(create.CreateOptions.DryRun) > 0, create.Object, nil
+		create, ok := action.(k8stesting.CreateActionImpl)
+		return ok && len(create.CreateOptions.DryRun) > 0, create.Object, nil
 	})
 	client.PrependReactor("list", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		found, err := objectsOf.List(action.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
 		if err != nil {
 			return true, nil, err
 		}
-		selector := action.(k8stesting.ListAction).GetListRestrictions().Fields
-		list := found.(*resourceapi.ResourceSliceList).DeepCopy()
+		selector := action.(k8stesting.ListAction).GetListRestrictions().Fields //nolint:forcetypeassert // it is one of "list"
+		list := found.(*resourceapi.ResourceSliceList).DeepCopy()               //nolint:forcetypeassert // it is a list of slices
 		var items []resourceapi.ResourceSlice
 		for _, s := range list.Items {
 			if selects(selector, &s) {
@@ -72,7 +73,7 @@ func NewAPI(objects ...runtime.Object) *fake.Clientset {
 		if err != nil {
 			return true, nil, err
 		}
-		selector := action.(k8stesting.WatchAction).GetWatchRestrictions().Fields
+		selector := action.(k8stesting.WatchAction).GetWatchRestrictions().Fields //nolint:forcetypeassert // it is a watch
 		return true, watch.Filter(all, func(e watch.Event) (watch.Event, bool) {
 			s, ok := e.Object.(*resourceapi.ResourceSlice)
 			return e, !ok || selects(selector, s)
@@ -189,7 +190,8 @@ func AwaitEventOn(t *testing.T, client *fake.Clientset, kind, name, reason, part
 const (
 	// Patience is how long a condition may take on a busy machine.
 	Patience = 20 * time.Second
-	Tick     = 20 * time.Millisecond
+	// Tick is the time between two looks.
+	Tick = 20 * time.Millisecond
 )
 
 // Allocate puts a claim into the API server as the scheduler leaves it.

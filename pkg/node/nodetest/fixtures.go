@@ -90,7 +90,7 @@ func RealVendors() []hardware.Vendor { return []hardware.Vendor{nvidia.Vendor{},
 func Scrape(t *testing.T, metrics http.Handler, name string) []string {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	metrics.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	require.Equal(t, http.StatusOK, answer.Code, answer.Body)
 	var lines []string
 	for line := range strings.Lines(answer.Body.String()) {

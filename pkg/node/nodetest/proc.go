@@ -18,12 +18,17 @@ type HostProcess struct {
 }
 
 const (
-	HostUser, OtherUser = 4026531837, 4026532999
-	AllCaps             = 1<<41 - 1
+	// HostUser is the host's user namespace.
+	HostUser = 4026531837
+	// OtherUser is the user namespace of a container.
+	OtherUser = 4026532999
+	// AllCaps are all capabilities.
+	AllCaps = 1<<41 - 1
 	// DefaultCaps are those of a container that is root and not privileged.
 	DefaultCaps = 0xa80425fb
 )
 
+// RealMIGManager is mig-manager as it runs: on the host, with all capabilities.
 var RealMIGManager = HostProcess{Comm: "nvidia-mig-mana", Caps: AllCaps, User: HostUser}
 
 // FakeProc is a /proc with these processes, beside the one that reads it.

@@ -358,7 +358,7 @@ func (p *Publisher) ForeignOn(pciAddress string) []gpu.Partition {
 func (p *Publisher) DigestOf(pciAddress string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.digests.Of(gpu.GPUName(pciAddress))
+	return p.digests.Of(gpu.NameOf(pciAddress))
 }
 
 // Matches tells whether the API server has what was published last, of all GPUs, taints

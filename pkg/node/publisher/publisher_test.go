@@ -64,7 +64,7 @@ func (p *publishing) state() map[string]string {
 			state[set.Name] = "empty"
 		}
 		for _, d := range slice.Devices {
-			name := gpu.GPUOfDevice(d.Name)
+			name := gpu.OfDevice(d.Name)
 			state[name] = "published"
 			for _, taint := range d.Taints {
 				state[name] += " " + taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
@@ -290,7 +290,7 @@ func TestPublisherKeepsTheOrderOfSlices(t *testing.T) {
 	p := newPublishing(t)
 	order := func(p *publishing) (names []string) {
 		for _, s := range p.sent[len(p.sent)-1].Pools[nodetest.NodeName].Slices[1:] {
-			names = append(names, gpu.GPUOfDevice(s.Devices[0].Name))
+			names = append(names, gpu.OfDevice(s.Devices[0].Name))
 		}
 		return names
 	}

@@ -152,7 +152,7 @@ func (r hardwareReport) writeText(w io.Writer) error {
 			fmt.Fprintln(out, "  DEVICE\tUUID\tOWNER")
 		}
 		for _, d := range g.Devices {
-			fmt.Fprintf(out, "  %s\t%s\t%s\n", d.Name, d.UUID, d.Owner)
+			fmt.Fprintf(out, "  %s\t%s\t%s\n", d.Name, cmp.Or(d.UUID, "-"), d.Owner)
 		}
 	}
 	return out.Flush()

@@ -92,7 +92,7 @@ func ignoreTimeout(err, reason error) error {
 }
 
 // tryLock takes a shared lock. The first plugin writes down which installation
-// it belongs to, the others must belong to the same. refused says why it did not
+// it belongs to, the others must belong to the same; the last one is named as the holder. refused says why it did not
 // work now; err ends the trying.
 func tryLock(file *os.File, installation string) (refused, err error) {
 	fd := int(file.Fd())
@@ -116,6 +116,10 @@ func tryLock(file *os.File, installation string) (refused, err error) {
 	if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("lock %s, which %s holds: %w", file.Name(), process, err), nil
 	}
+	if first != nil {
+		// In a rolling update the process that was named so far is about to end.
+		return nil, writeHolder(file, installation)
+	}
 	return nil, nil
 }
 
@@ -124,10 +128,11 @@ func tryLock(file *os.File, installation string) (refused, err error) {
 func writeHolder(file *os.File, installation string) error {
 	host, _ := os.Hostname()
 	text := fmt.Appendf(nil, "%s\npid %d of %s\n", installation, os.Getpid(), host)
-	if err := file.Truncate(0); err != nil {
+	// Written first: who reads in between finds the installation.
+	if _, err := file.WriteAt(text, 0); err != nil {
 		return fmt.Errorf("write who holds %s: %w", file.Name(), err)
 	}
-	if _, err := file.WriteAt(text, 0); err != nil {
+	if err := file.Truncate(int64(len(text))); err != nil {
 		return fmt.Errorf("write who holds %s: %w", file.Name(), err)
 	}
 	return nil

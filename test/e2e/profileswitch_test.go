@@ -108,7 +108,7 @@ func TestLabelAndSpecDisagree(t *testing.T) {
 	s.setProfileLabel(nodeB, "by-label")
 	n = s.waitFollows(nodeB, "by-label")
 	said := s.requireCondition(n, v1alpha1.ConditionOverruled, metav1.ConditionTrue, v1alpha1.ReasonLabelHolds)
-	assert.Contains(t, said, "tranche.dev/profile=by-label holds")
+	assert.Contains(t, said, "tranche.dev/profile=by-label has precedence")
 	assert.Contains(t, said, "by-spec")
 
 	s.setProfileLabel(nodeB, "")

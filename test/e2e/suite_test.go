@@ -100,7 +100,25 @@ func begin(t *testing.T, cluster string, nodes ...string) *suite {
 	s.namespace = namespace.Name
 	t.Cleanup(s.end)
 	s.requireNothingLeft()
+	s.requireNothingAllocated()
 	return s
+}
+
+// requireNothingAllocated waits until the scheduler can allocate all devices: claims of an
+// earlier test are deallocated after its pods are gone.
+func (s *suite) requireNothingAllocated() {
+	s.t.Helper()
+	s.eventually("no claim is allocated", func() (bool, string) {
+		claims, err := s.client.ResourceV1().ResourceClaims("").List(s.ctx, metav1.ListOptions{})
+		require.NoError(s.t, err)
+		var allocated []string
+		for i := range claims.Items {
+			if c := &claims.Items[i]; c.Status.Allocation != nil {
+				allocated = append(allocated, c.Namespace+"/"+c.Name)
+			}
+		}
+		return len(allocated) == 0, strings.Join(allocated, " ")
+	})
 }
 
 // end shows what is known about a failed test, removes what the test made and

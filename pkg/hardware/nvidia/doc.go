@@ -7,7 +7,7 @@
 // destroy.go change it as claims ask for it, switchmig.go as profiles do, and
 // sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go
 // describe it to containers; watch.go, health.go and load.go say whether it is well, by the
-// XIDs of xids.go; foreign.go says how to be rid of partitions that are not ours. Every
+// XIDs of package xid; foreign.go says how to be rid of partitions that are not ours. Every
 // NVML call goes through gate.go, because any of them may hang, and every error through
 // errors.go. session.go lets go of NVML while a GPU is reset.
 //
@@ -17,5 +17,5 @@
 // It does not know whether the NVML below it is real or simulated.
 //
 // Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,
-// pkg/program, pkg/sleep.
+// pkg/hardware/nvidia/xid, pkg/program, pkg/sleep.
 package nvidia

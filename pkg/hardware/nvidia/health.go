@@ -4,41 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 )
-
-// RecoveryError is a GPU for which the driver asks that something be done.
-type RecoveryError struct {
-	PCIAddress string
-	Action     nvml.DeviceGpuRecoveryAction
-}
-
-func (e *RecoveryError) Error() string {
-	what, cure := e.explain()
-	return fmt.Sprintf("GPU %s: the driver asks for %s: %s", e.PCIAddress, what, cure.on(e.PCIAddress))
-}
-
-func (e *RecoveryError) explain() (what string, c cure) {
-	switch e.Action {
-	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
-		return "a reset of the GPU", cureReset
-	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
-		return "a reboot of the node", cureReboot
-	case nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:
-		return "an end of its traffic with other GPUs", "drain the programs that use the GPU together with others"
-	case nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:
-		return "a reset of the GPU once nobody uses it", cureReset
-	case nvml.GPU_RECOVERY_ACTION_BUS_RESET:
-		return "a reset of its PCIe bus", cureReboot
-	case nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:
-		return "a reboot of the machine", cureReboot
-	}
-	return fmt.Sprintf("recovery action %d, which this version does not know", e.Action), cureSupport
-}
 
 // CheckHealth asks a GPU whether it is there and whether the driver wants
 // something done about it. It costs two short calls, and is what finds errors
@@ -65,12 +36,7 @@ func (c *gpuHandle) examine() (known bool, err error) {
 	if err != nil {
 		return known, err
 	}
-	switch action {
-	case nvml.GPU_RECOVERY_ACTION_NONE, nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN:
-		// The IMEX domain is about memory shared between nodes.
-		return known, nil
-	}
-	return known, &RecoveryError{PCIAddress: c.pciAddress, Action: action}
+	return known, xid.Recovery(c.pciAddress, action)
 }
 
 // recoveryAction is what the driver wants done about the GPU. known is false
@@ -128,14 +94,11 @@ func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	ends := endsWithAnswer
-	if e.XID != 0 {
-		ends = lookUpXID(e.XID).ends
-	}
 	switch {
-	case ends == endsWithAnswer, ends == endsWithDriver && known:
+	case e.XID == 0: // it was lost
 		return true, nil
-	case ends == endsWithDriver, ends == endsWithReset:
+	case known && xid.Lookup(e.XID).Ends == xid.WithDriver:
+		return true, nil
 	}
 	return d.startedAnew(ctx, e)
 }

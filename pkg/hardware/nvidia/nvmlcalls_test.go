@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -62,7 +63,7 @@ var noCodeForLost = map[nvml.Return]string{isLost: "nvml.h lists no code for a l
 
 func errs(answers ...nvml.Return) []nvml.Return { return answers }
 
-// nvmlCalls are all NVML calls of this package, by the name of the C function without
+// nvmlCalls are all NVML calls of this package and those below it, by the name of the C function without
 // "nvml". A new call needs an entry.
 var nvmlCalls = map[string]nvmlCall{
 	"Init":                            {"Interface.Init", nil, nil, func(h handles) nvml.Return { return h.lib.Init() }},
@@ -291,7 +292,7 @@ func documentedReturns(t *testing.T) map[string][]nvml.Return {
 	return documented
 }
 
-// Every NVML call of this package is in the table.
+// Every NVML call of this package, and of those below it, is in the table.
 func TestEveryNVMLCallIsListed(t *testing.T) {
 	methods := map[string][]string{}
 	for _, kind := range []reflect.Type{
@@ -344,17 +345,16 @@ func isNVMLHandle(x ast.Expr) bool {
 	return slices.Contains([]string{"nvml", "NVML", "device", "handle", "set", "gi", "Device"}, name)
 }
 
-// sources are the files of the package without its tests.
+// sources are the files of the package and of those below it, without their tests.
 func sources(t *testing.T) map[string]*ast.File {
 	t.Helper()
-	names, err := filepath.Glob("*.go")
-	require.NoError(t, err)
 	files := map[string]*ast.File{}
-	for _, name := range names {
-		if !strings.HasSuffix(name, "_test.go") {
-			files[name], err = parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
 		}
-	}
+		files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		return err
+	}))
 	return files
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
@@ -228,11 +229,11 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 // register adds the GPU's events to the set, or says why it has none.
 func (c *gpuHandle) register(set nvml.EventSet) (unwatched string, err error) {
 	kinds, err := ask(c.task, "DeviceGetSupportedEventTypes", c.device.GetSupportedEventTypes)
-	if err == nil && kinds&watchedMask == 0 {
+	if err == nil && kinds&xid.EventTypes == 0 {
 		return "it reports no errors", nil
 	}
 	if err == nil {
-		err = tell(c.task, "DeviceRegisterEvents", func() nvml.Return { return c.device.RegisterEvents(kinds&watchedMask, set) })
+		err = tell(c.task, "DeviceRegisterEvents", func() nvml.Return { return c.device.RegisterEvents(kinds&xid.EventTypes, set) })
 	}
 	if unsupported(err) {
 		return err.Error(), nil
@@ -286,7 +287,7 @@ func (s *watch) send(pciAddress string, e gpu.HealthEvent) {
 
 // tell reports an event of the driver, if it is one to report.
 func (s *watch) tell(ctx context.Context, event nvml.EventData) {
-	number, ok := xidOf(event)
+	number, ok := xid.Of(event)
 	if !ok {
 		return
 	}
@@ -295,18 +296,18 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 		s.d.cfg.Logger.Info("An error of a GPU that cannot be told", "xid", number)
 		return
 	}
-	row := lookUpXID(number)
-	e := gpu.HealthEvent{XID: number, Fatal: row.class == fatal}
+	row := xid.Lookup(number)
+	e := gpu.HealthEvent{XID: number, Fatal: row.Class == xid.Fatal}
 	if event.GpuInstanceId != noInstance {
 		id := int(event.GpuInstanceId)
 		e.GPUInstance = &id
 	}
-	e.Message = row.describe(address, number, e.GPUInstance)
-	switch row.class {
-	case application:
+	e.Message = row.Describe(address, number, e.GPUInstance)
+	switch row.Class {
+	case xid.Application:
 		s.d.cfg.Logger.V(2).Info("An application failed on a GPU", "gpu", address, "reason", e.Message)
 		return
-	case ruled:
+	case xid.Ruled:
 		if !s.rule(ctx, address, &e) {
 			return
 		}
@@ -323,7 +324,7 @@ func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bo
 	if err == nil {
 		return false
 	}
-	var recovery *RecoveryError
+	var recovery *xid.RecoveryError
 	e.Fatal = lost(err) || errors.As(err, &recovery)
 	e.Message = fmt.Sprintf("%s: %v", e.Message, err)
 	return true

@@ -35,11 +35,12 @@ finish() {
   exit "$code"
 }
 
-# tests lists the tests: each demo is one, and the soak runs only when it is asked for.
+# tests lists the tests: each demo is one, and the soak runs only when it is asked for. The
+# demos come first because one of them takes longer than any test at the end of the list.
 tests() {
+  for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
   (cd test/e2e && ../../build/e2e.test -test.list .) | grep -v '^TestDemos$' |
     if [ -n "${TRANCHE_SOAK:-}" ]; then cat; else grep -v '^TestSoak$'; fi
-  for readme in demo/*/README.md; do echo "TestDemos/$(basename "$(dirname "$readme")")"; done
 }
 
 make --no-print-directory cluster-parts image

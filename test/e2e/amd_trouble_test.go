@@ -140,7 +140,9 @@ func TestThePluginKilledDuringASwitch(t *testing.T) {
 			plugin := s.restartPlugin(nodeC)
 			s.setAMDFaults(amdgpu.Faults{Writes: []amdgpu.WriteFault{{GPU: pci, File: "current_compute_partition", Hang: when}}})
 			s.gpuPodAt(nodeC, "patient", classCPX, pci)
+			nudge := s.nudging()
 			s.eventually("the plugin is in the middle of it", func() (bool, string) {
+				nudge(s.pod("patient"))
 				mode := s.modes()[gpu.NameOf(pci)]
 				return len(s.records(nodeC)) == 1 && (mode == "CPX") == (when == "after"), mode + s.eventsText("patient")
 			})

@@ -23,7 +23,6 @@ func TestCICreationFailsOnceAfterTheGIExists(t *testing.T) {
 	}})
 	s.gpuPod("unlucky", class1g10gb)
 	s.waitPodEvent("unlucky", prepareFailed, "make gpu-0000-", "-mig-1g-10gb-", ciCreation)
-	assert.Zero(t, s.machine(nodeA).instances(), "the GPU instance is taken back at once")
 	s.eventually("the pod runs by itself", func() (bool, string) {
 		return s.pod("unlucky").Status.Phase == corev1.PodRunning, s.eventsText("unlucky")
 	})

@@ -56,7 +56,9 @@ func TestThePluginKilledDuringPrepare(t *testing.T) {
 			slow := nvdriver.CallFault{Call: test.call, GPU: "*", Times: 1, Delay: metav1.Duration{Duration: 20 * time.Second}}
 			s.setFaults(nvdriver.Faults{Calls: []nvdriver.CallFault{slow}})
 			s.gpuPod("patient", class1g10gb)
+			nudge := s.nudging()
 			s.eventually("the plugin is in the middle of it", func() (bool, string) {
+				nudge(s.pod("patient"))
 				return test.reached(s), s.machine(nodeA).String() + s.eventsText("patient")
 			})
 			s.killPlugin(plugin)

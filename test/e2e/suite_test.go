@@ -162,9 +162,11 @@ func (s *suite) report() string {
 func (s *suite) eventually(what string, done func() (bool, string)) {
 	s.t.Helper()
 	var seen string
-	for deadline := time.Now().Add(patience); ; {
+	began := time.Now()
+	for deadline := began.Add(patience); ; {
 		var ok bool
 		if ok, seen = done(); ok {
+			s.t.Logf("%5.1fs %s", time.Since(began).Seconds(), what)
 			return
 		}
 		if time.Now().After(deadline) {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,38 +10,27 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
 // cgroupRoots are the mounted hierarchies of control groups: one with cgroup
 // v2, one for each controller with v1.
 func cgroupRoots() ([]string, error) {
-	mounts, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.FSType != "cgroup" && m.FSType != "cgroup2", false
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer mounts.Close()
-	var roots []string
-	for lines := bufio.NewScanner(mounts); lines.Scan(); {
-		if root, found := cgroupRoot(lines.Text()); found {
-			roots = append(roots, root)
-		}
-	}
-	if len(roots) == 0 {
+	if len(mounts) == 0 {
 		return nil, errors.New("no control groups are mounted on this machine (/sys/fs/cgroup): mount them, or start the system with systemd")
 	}
-	return roots, nil
-}
-
-// cgroupRoot reads a line of mountinfo.
-func cgroupRoot(line string) (string, bool) {
-	before, after, found := strings.Cut(line, " - ")
-	fields := strings.Fields(before)
-	if !found || len(fields) < 5 {
-		return "", false
+	var roots []string
+	for _, m := range mounts {
+		roots = append(roots, m.Mountpoint)
 	}
-	kind := strings.Fields(after)[0]
-	return fields[4], kind == "cgroup" || kind == "cgroup2"
+	return roots, nil
 }
 
 // makeCgroup makes a control group in every hierarchy: a kubelet expects its

@@ -8,22 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCgroupRoot(t *testing.T) {
-	for line, want := range map[string]string{
-		"34 24 0:29 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate":    "/sys/fs/cgroup",
-		"35 24 0:30 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory": "/sys/fs/cgroup/memory",
-		"36 24 0:31 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755":                 "",
-		"37 24 0:32 / /mnt/cgroup rw - ext4 /dev/cgroup rw":                        "",
-		"nonsense": "",
-	} {
-		root, found := cgroupRoot(line)
-		require.Equal(t, want != "", found, line)
-		if found {
-			require.Equal(t, want, root)
-		}
-	}
-}
-
 func files(t *testing.T, root string, content map[string]string) {
 	t.Helper()
 	for name, text := range content {

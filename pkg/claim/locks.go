@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
@@ -90,12 +89,12 @@ func (l *gpuLocks) lockOne(ctx context.Context, gpuID string) (release func(), e
 	if l.dir == "" {
 		return func() { <-c }, nil
 	}
-	file, err := l.lockFile(ctx, gpuID)
+	lock, err := l.lockFile(ctx, gpuID)
 	if err != nil {
 		<-c
 		return nil, err
 	}
-	return func() { file.Close(); <-c }, nil
+	return func() { lock.Close(); <-c }, nil
 }
 
 // changingError says that a GPU is held for longer than a claim can wait.
@@ -169,26 +168,14 @@ func (l *gpuLocks) say(gpus []string, why string) {
 }
 
 // lockFile takes the lock that keeps other processes off the GPU.
-func (l *gpuLocks) lockFile(ctx context.Context, gpuID string) (*os.File, error) {
-	path := filepath.Join(l.dir, gpu.NameOf(gpuID)+".lock")
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return file, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			file.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		select {
-		case <-time.After(otherProcessPause):
-		case <-ctx.Done():
-			file.Close()
-			return nil, fmt.Errorf("another process holds %s: %w", path, context.Cause(ctx))
-		}
+func (l *gpuLocks) lockFile(ctx context.Context, gpuID string) (*flock.Flock, error) {
+	lock := flock.New(filepath.Join(l.dir, gpu.NameOf(gpuID)+".lock"))
+	switch _, err := lock.TryLockContext(ctx, otherProcessPause); {
+	case err == nil:
+		return lock, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("another process holds %s: %w", lock, context.Cause(ctx))
+	default:
+		return nil, fmt.Errorf("lock %s: %w", lock, err)
 	}
 }

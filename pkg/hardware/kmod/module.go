@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
@@ -131,20 +131,14 @@ func (m *Module) Resume(ctx context.Context) error {
 // take the marker of the other's Reload for one that was left behind. The kernel lets
 // go of the lock when a process dies.
 func (m *Module) lock() (unlock func(), err error) {
-	path := m.Marker + lockSuffix
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock of kernel module %s: %w", m.Name, err)
-	}
-	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		file.Close()
-		return nil, fmt.Errorf("kernel module %s is being loaded anew, by who holds %s", m.Name, path)
+	lock := flock.New(m.Marker + lockSuffix)
+	switch locked, err := lock.TryLock(); {
 	case err != nil:
-		file.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, fmt.Errorf("lock kernel module %s with %s: %w", m.Name, lock, err)
+	case !locked:
+		return nil, fmt.Errorf("kernel module %s is being loaded anew, by who holds %s", m.Name, lock)
 	}
-	return func() { file.Close() }, nil
+	return func() { lock.Close() }, nil
 }
 
 // lockSuffix is put behind the marker's name.

@@ -355,7 +355,7 @@ func TestNothingIsDoneWhenNobodySaysWhoLoads(t *testing.T) {
 	assert.Empty(t, h.said())
 
 	m.Manager, m.Marker = nil, filepath.Join(t.TempDir(), "no", "such", "folder")
-	assert.ErrorContains(t, m.Reload(t.Context()), "nothing was done to amdgpu: open the lock")
+	assert.ErrorContains(t, m.Reload(t.Context()), "nothing was done to amdgpu: lock kernel module amdgpu")
 	assert.Empty(t, h.said())
 	require.NoError(t, m.Resume(t.Context()))
 	m.Marker = t.TempDir()

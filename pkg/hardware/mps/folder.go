@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 )
 
 // folder is what is kept of one daemon.
@@ -88,30 +88,24 @@ const lockPoll = 10 * time.Millisecond
 // unlock, with the process, and when the process becomes another program.
 func (f folder) lock(ctx context.Context) (unlock func(), err error) {
 	for {
-		file, err := os.OpenFile(f.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && f.isLock(file) {
-			return func() { file.Close() }, nil
-		}
-		file.Close()
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, fmt.Errorf("lock %s: %w", f.path("lock"), err)
-		}
-		select {
-		case <-ctx.Done():
+		lock := flock.New(f.path("lock"))
+		switch _, err := lock.TryLockContext(ctx, lockPoll); {
+		case err == nil && f.isLock(lock):
+			return func() { lock.Close() }, nil
+		case err == nil:
+			lock.Close()
+		case ctx.Err() != nil:
 			return nil, fmt.Errorf("MPS daemon %s is being launched or stopped by another process: %w", f.id(), context.Cause(ctx))
-		case <-time.After(lockPoll):
+		default:
+			return nil, fmt.Errorf("lock %s: %w", lock, err)
 		}
 	}
 }
 
-// isLock tells whether the file is still the folder's lock: who waited for one that
-// was removed has a lock of nothing.
-func (f folder) isLock(file *os.File) bool {
-	mine, err := file.Stat()
+// isLock tells whether the lock is still the folder's: a process that waited for a
+// lock whose file was removed meanwhile keeps nobody out.
+func (f folder) isLock(lock *flock.Flock) bool {
+	mine, err := lock.Stat()
 	if err != nil {
 		return false
 	}

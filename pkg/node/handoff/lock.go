@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
@@ -30,55 +30,49 @@ func Lock(ctx context.Context, dir, installation string) (unlock func(), err err
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the plugin's folder: %w", err)
 	}
-	path := filepath.Join(dir, lockFile)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the plugin's lock: %w", err)
-	}
+	lock := flock.New(filepath.Join(dir, lockFile))
 	var refused error
 	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, lockPatience, true, func(context.Context) (bool, error) {
-		refused, err = tryLock(file, installation)
+		refused, err = tryLock(lock, installation)
 		return refused == nil, err
 	})
 	if err != nil {
-		file.Close()
+		lock.Close()
 		return nil, errors.Join(refused, ignoreTimeout(err, refused))
 	}
-	if err := stillThere(file); err != nil {
-		file.Close()
+	if err := stillThere(lock); err != nil {
+		lock.Close()
 		return nil, err
 	}
-	return func() { file.Close() }, nil
+	return func() { lock.Close() }, nil
 }
 
 // LockAlone locks the node's folder for a plugin that is the last on the node, to remove
 // the folder. unlock is nil if another plugin works there, or if there is no folder.
 // A plugin that starts meanwhile waits, and then sees that its folder is gone.
 func LockAlone(ctx context.Context, dir string) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0o600)
-	if errors.Is(err, os.ErrNotExist) {
+	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDONLY))
+	switch alone, err := lock.TryLock(); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("take the plugin's lock: %w", err)
+	case !alone:
+		klog.FromContext(ctx).Info("Another plugin works on this node, so nothing is removed")
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("open the plugin's lock: %w", err)
-	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		file.Close()
-		klog.FromContext(ctx).Info("Another plugin works on this node, so nothing is removed")
-		return nil, nil //nolint:nilerr // said
-	}
-	return func() { file.Close() }, nil
+	return func() { lock.Close() }, nil
 }
 
 // stillThere tells whether the lock is the one that others see: a plugin that
 // has ended for good takes the whole folder with it.
-func stillThere(file *os.File) error {
-	ours, err := file.Stat()
+func stillThere(lock *flock.Flock) error {
+	ours, err := lock.Stat()
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", file.Name(), err)
+		return fmt.Errorf("look at %s: %w", lock, err)
 	}
-	if now, err := os.Stat(file.Name()); err != nil || !os.SameFile(ours, now) {
-		return fmt.Errorf("%s was removed by a plugin that was just uninstalled; the next start makes another one", file.Name())
+	if now, err := os.Stat(lock.Path()); err != nil || !os.SameFile(ours, now) {
+		return fmt.Errorf("%s was removed by a plugin that was just uninstalled; the next start makes another one", lock)
 	}
 	return nil
 }
@@ -91,49 +85,56 @@ func ignoreTimeout(err, reason error) error {
 	return err
 }
 
-// tryLock takes a shared lock. The first plugin writes down which installation
-// it belongs to, the others must belong to the same; the last one is named as the holder. refused says why it did not
-// work now; err ends the trying.
-func tryLock(file *os.File, installation string) (refused, err error) {
-	fd := int(file.Fd())
-	first := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-	switch {
-	case first == nil:
-		if err := writeHolder(file, installation); err != nil {
+// tryLock takes a shared lock. The first plugin writes down which installation it
+// belongs to, the others must belong to the same; the last one is named as the holder.
+// refused says why it did not work now; err ends the trying.
+func tryLock(lock *flock.Flock, installation string) (refused, err error) {
+	first, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", lock, err)
+	}
+	if first {
+		if err := writeHolder(lock.Path(), installation); err != nil {
 			return nil, err
 		}
-	case !errors.Is(first, unix.EWOULDBLOCK):
-		return nil, fmt.Errorf("lock %s: %w", file.Name(), first)
 	}
-	holder, err := os.ReadFile(file.Name())
+	holder, err := os.ReadFile(lock.Path())
 	if err != nil {
-		return nil, fmt.Errorf("read who holds %s: %w", file.Name(), err)
+		return nil, fmt.Errorf("read who holds %s: %w", lock, err)
 	}
 	theirs, process, _ := strings.Cut(strings.TrimRight(string(holder), "\n"), "\n")
 	if theirs != installation {
-		return fmt.Errorf("another Tranche plugin (installation %s, %s) runs on this node and holds %s: end it first", theirs, process, file.Name()), nil
+		return fmt.Errorf("another Tranche plugin (installation %s, %s) runs on this node and holds %s: end it first", theirs, process, lock), nil
 	}
-	if err := unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("lock %s, which %s holds: %w", file.Name(), process, err), nil
+	switch shared, err := lock.TryRLock(); {
+	case err != nil:
+		return nil, fmt.Errorf("lock %s: %w", lock, err)
+	case !shared:
+		lock.Close() // the kernel gave up an exclusive lock before it refused the shared one
+		return fmt.Errorf("%s holds %s", process, lock), nil
+	case first:
+		return nil, nil
 	}
-	if first != nil {
-		// In a rolling update the process that was named so far is about to end.
-		return nil, writeHolder(file, installation)
-	}
-	return nil, nil
+	// In a rolling update the process that was named so far is about to end.
+	return nil, writeHolder(lock.Path(), installation)
 }
 
 // writeHolder writes the installation, which others compare, and the process,
 // for people who find the lock held.
-func writeHolder(file *os.File, installation string) error {
+func writeHolder(path, installation string) error {
 	host, _ := os.Hostname()
 	text := fmt.Appendf(nil, "%s\npid %d of %s\n", installation, os.Getpid(), host)
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("write who holds %s: %w", path, err)
+	}
+	defer file.Close()
 	// Written first: who reads in between finds the installation.
 	if _, err := file.WriteAt(text, 0); err != nil {
-		return fmt.Errorf("write who holds %s: %w", file.Name(), err)
+		return fmt.Errorf("write who holds %s: %w", path, err)
 	}
 	if err := file.Truncate(int64(len(text))); err != nil {
-		return fmt.Errorf("write who holds %s: %w", file.Name(), err)
+		return fmt.Errorf("write who holds %s: %w", path, err)
 	}
 	return nil
 }

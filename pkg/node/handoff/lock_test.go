@@ -56,7 +56,7 @@ func TestLockFolderThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "plugin.lock"), 0o700))
 	_, err = Lock(t.Context(), dir, "a")
-	require.ErrorContains(t, err, "open the plugin's lock")
+	require.ErrorContains(t, err, "lock "+dir)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

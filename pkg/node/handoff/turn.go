@@ -2,13 +2,11 @@ package handoff
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 	"k8s.io/klog/v2"
 )
 
@@ -23,29 +21,17 @@ const turnInterval = 200 * time.Millisecond
 // once, at once if there is no other. release ends the turn, after the last write and
 // the last change.
 func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err error) {
-	path := filepath.Join(dir, "publisher.lock")
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	lock := flock.New(filepath.Join(dir, "publisher.lock"))
+	got, err := lock.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("open the lock of the one that publishes: %w", err)
-	}
-	try := func() (bool, error) {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	got, err := try()
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, fmt.Errorf("take the lock of the plugin that publishes: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	release = func() {
 		cancel()
 		<-ended
-		file.Close()
+		lock.Close()
 	}
 	if got {
 		close(ended)
@@ -61,7 +47,7 @@ func TakeTurn(ctx context.Context, dir string, mine func()) (release func(), err
 			case <-ctx.Done():
 				return
 			}
-			switch got, err := try(); {
+			switch got, err := lock.TryLock(); {
 			case err != nil:
 				klog.FromContext(ctx).Error(err, "Cannot see whether another plugin still publishes the GPUs of this node")
 			case got:

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gofrs/flock"
+
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
@@ -310,11 +312,11 @@ func SetFaults(root string, f Faults) error {
 
 // changeFaults rewrites our part of faults.yaml, if it is another afterwards.
 func changeFaults(root string, change func(*Faults)) error {
-	unlock, err := disk.LockFile(newStore(root).Lock)
-	if err != nil {
+	lock := flock.New(newStore(root).Lock)
+	if err := lock.Lock(); err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	data, err := os.ReadFile(faultsPath(root))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -142,26 +142,3 @@ func TestBootID(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEqual(t, id, other)
 }
-
-func TestSharedAndExclusiveLocks(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	one, err := ShareFile(path)
-	require.NoError(t, err)
-	two, err := ShareFile(path)
-	require.NoError(t, err)
-	_, err = TryLockFile(path)
-	require.ErrorIs(t, err, ErrLocked)
-	assert.ErrorContains(t, err, path)
-	one()
-	_, err = TryLockFile(path)
-	require.ErrorIs(t, err, ErrLocked)
-	two()
-	only, err := TryLockFile(path)
-	require.NoError(t, err)
-	_, err = TryLockFile(path)
-	require.ErrorIs(t, err, ErrLocked)
-	only()
-	unlock, err := LockFile(path)
-	require.NoError(t, err)
-	unlock()
-}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
@@ -134,11 +135,11 @@ const bootIDFile = "proc/sys/kernel/random/boot_id"
 // BootID is the boot id of the machine in a folder, whose simulated drivers all
 // have the same. The first one to ask makes it.
 func BootID(root string) (string, error) {
-	unlock, err := LockFile(filepath.Join(root, "boot.lock"))
-	if err != nil {
+	lock := flock.New(filepath.Join(root, "boot.lock"))
+	if err := lock.Lock(); err != nil {
 		return "", err
 	}
-	defer unlock()
+	defer lock.Close()
 	data, err := os.ReadFile(filepath.Join(root, bootIDFile))
 	if err == nil {
 		return strings.TrimSpace(string(data)), nil

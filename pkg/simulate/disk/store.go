@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 )
 
 // Store reads and changes one state in a file. It is safe for concurrent use, by
@@ -84,11 +84,11 @@ func (s *Store[T]) decode() (*T, error) {
 // state (nil when there is none) and returns what to write, or nil to leave the
 // file alone.
 func (s *Store[T]) Update(change func(*T) (*T, error)) error {
-	unlock, err := LockFile(s.Lock)
-	if err != nil {
+	lock := flock.New(s.Lock)
+	if err := lock.Lock(); err != nil {
 		return fmt.Errorf("simulated state: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	current, err := s.Read()
 	if err != nil {
 		return err
@@ -166,40 +166,4 @@ func ReplaceFile(path string, data []byte) error {
 		return err
 	}
 	return f.CloseAtomicallyReplace()
-}
-
-// LockFile takes an exclusive lock that holds between processes as well as
-// between goroutines: each call opens the file anew.
-func LockFile(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
-
-// ShareFile takes a lock that others can have at the same time, and nobody while
-// LockFile's is held.
-func ShareFile(path string) (unlock func(), err error) { return flock(path, unix.LOCK_SH) }
-
-// ErrLocked says that somebody else has the lock.
-var ErrLocked = errors.New("locked by another one")
-
-// TryLockFile is LockFile that does not wait: it fails with ErrLocked.
-func TryLockFile(path string) (unlock func(), err error) {
-	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
-}
-
-func flock(path string, how int) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		if err = unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = ErrLocked
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { _ = f.Close() }, nil
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/gofrs/flock"
 
 	"github.com/tranche-dev/tranche/pkg/models"
-	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
@@ -19,15 +19,15 @@ import (
 // returns, as it is when a process dies inside the real call and the driver
 // finishes it all the same.
 func (d *device) change(call string, delay time.Duration, fn func(*nvstate.State, *nvstate.GPU) nvml.Return) nvml.Return {
-	unlock, err := disk.LockFile(filepath.Join(d.nv.root, "gpu-"+strconv.Itoa(d.index)+".lock"))
-	if err != nil {
+	lock := flock.New(filepath.Join(d.nv.root, "gpu-"+strconv.Itoa(d.index)+".lock"))
+	if err := lock.Lock(); err != nil {
 		return d.nv.unexpected(call, err)
 	}
-	defer unlock()
+	defer lock.Close()
 	if ret := d.check(call); ret != nvml.SUCCESS {
 		return ret
 	}
-	err = d.nv.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
+	err := d.nv.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
 		if st == nil {
 			return nil, nvstate.ErrNone(d.nv.root)
 		}

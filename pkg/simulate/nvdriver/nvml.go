@@ -12,6 +12,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/gofrs/flock"
 
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
@@ -51,10 +52,10 @@ type NVML struct {
 	logf      func(format string, args ...any)
 	devices   []*device
 	loads     atomic.Int64
-	// sessions protects changes of loads, and endSession.
+	// sessions protects changes of loads, and session.
 	sessions sync.Mutex
-	// endSession gives the lock back that is held while loads is above zero.
-	endSession func()
+	// session is locked while loads is above zero.
+	session *flock.Flock
 	// plainNodes is set once a device node could not be made.
 	plainNodes atomic.Bool
 }
@@ -151,11 +152,11 @@ func (n *NVML) Init() nvml.Return {
 // openSession waits until no GPU is being reset, and makes the files follow what a
 // reset did: nvidia-smi leaves that to us.
 func (n *NVML) openSession() error {
-	unlock, err := disk.ShareFile(nvstate.SessionLock(n.root))
-	if err != nil {
+	session := flock.New(nvstate.SessionLock(n.root))
+	if err := session.RLock(); err != nil {
 		return err
 	}
-	err = n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
+	err := n.store.Update(func(st *nvstate.State) (*nvstate.State, error) {
 		switch {
 		case st == nil || !n.sameGPUs(st):
 			return nil, nil
@@ -165,10 +166,10 @@ func (n *NVML) openSession() error {
 		return nil, n.syncCapabilities(st)
 	})
 	if err != nil {
-		unlock()
+		session.Close()
 		return err
 	}
-	n.endSession = unlock
+	n.session = session
 	return nil
 }
 
@@ -183,7 +184,7 @@ func (n *NVML) Shutdown() nvml.Return {
 	case 0:
 		return nvml.ERROR_UNINITIALIZED
 	case 1:
-		n.endSession()
+		n.session.Close()
 	}
 	n.loads.Add(-1)
 	return nvml.SUCCESS

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+	"github.com/gofrs/flock"
+
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
@@ -32,14 +33,14 @@ func UnloadDriver(root string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := disk.TryLockFile(nvstate.SessionLock(root))
-	if errors.Is(err, disk.ErrLocked) {
+	session := flock.New(nvstate.SessionLock(root))
+	switch alone, err := session.TryLock(); {
+	case err != nil:
+		return err
+	case !alone:
 		return fmt.Errorf("%w: a process has a session of NVML", ErrModuleInUse)
 	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	defer session.Close()
 	err = changeMachine(root, false, func(st *nvstate.State) error {
 		if n := len(st.Processes) + len(faults.Processes); n > 0 {
 			return fmt.Errorf("%w by %d processes", ErrModuleInUse, n)

@@ -10,6 +10,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/gofrs/flock"
+
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
@@ -130,14 +132,14 @@ func (m machine) tryReset(pci string) error {
 	if fault.Refused {
 		return errGPUNoReset
 	}
-	unlock, err := disk.TryLockFile(nvstate.SessionLock(string(m)))
-	if errors.Is(err, disk.ErrLocked) {
+	session := flock.New(nvstate.SessionLock(string(m)))
+	switch alone, err := session.TryLock(); {
+	case err != nil:
+		return err
+	case !alone:
 		return errGPUInUse
 	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	defer session.Close()
 	err = changed(store, string(m), func(st *nvstate.State) error {
 		faults, _ := m.resetFaults()
 		if slices.ContainsFunc(slices.Concat(st.Processes, faults.Processes), func(p nvstate.Process) bool { return p.GPU == pci }) {

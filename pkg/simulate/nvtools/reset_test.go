@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
@@ -87,12 +87,12 @@ func TestGPUResetRefused(t *testing.T) {
 
 func TestGPUResetBesideASessionOfNVML(t *testing.T) {
 	m := pendingMachine(t)
-	end, err := disk.ShareFile(nvstate.SessionLock(string(m)))
-	require.NoError(t, err)
+	session := flock.New(nvstate.SessionLock(string(m)))
+	require.NoError(t, session.RLock())
 	said, code := RunSMI(string(m), "--gpu-reset", "-i", address)
 	assert.Equal(t, 255, code)
 	assert.Contains(t, string(said), "In use by another client")
-	end()
+	session.Close()
 	_, code = RunSMI(string(m), "--gpu-reset", "-i", address)
 	assert.Zero(t, code)
 

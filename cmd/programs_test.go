@@ -38,6 +38,24 @@ func TestProductIsLinkedWithoutSimulators(t *testing.T) {
 	}
 }
 
+// kubectl tranche runs on the machines of its users: it contains no package of this module
+// that needs Linux.
+func TestPluginOfKubectlNeedsNoLinux(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./kubectl-tranche")
+	list.Env = append(list.Environ(), "GOOS=windows", "CGO_ENABLED=0")
+	out, err := list.Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		imports := strings.Fields(line)
+		if !strings.HasPrefix(imports[0], "github.com/tranche-dev/tranche/") {
+			continue
+		}
+		for _, linux := range []string{"golang.org/x/sys/unix", "github.com/google/renameio/v2", "github.com/moby/sys/mountinfo"} {
+			assert.NotContains(t, imports[1:], linux, imports[0])
+		}
+	}
+}
+
 // onlySimulated tells whether a package is for simulated machines or for tests.
 func onlySimulated(path string) bool {
 	for _, prefix := range []string{

@@ -22,7 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 )
 
 // The tables of the reference are found by page and heading; the first column of each is
@@ -55,7 +55,7 @@ func published(t *testing.T) (attributes, capacities, counters []string) {
 		for _, g := range inv.Hardware("node") {
 			numa := int64(0)
 			g.NUMANode = &numa
-			shares, err := share.Devices(&g, profile.Default(), true)
+			shares, err := offer.Devices(&g, profile.Default(), true)
 			require.NoError(t, err)
 			g.Placements = append(g.Placements, shares...)
 			gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: "nvidia.com/gpu"})

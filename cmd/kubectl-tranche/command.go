@@ -72,7 +72,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out))
+	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -142,4 +143,10 @@ func TestEmptyCluster(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "No node publishes GPUs yet.")
 	assert.Contains(t, out, "kubectl get pods -o wide -A -l app.kubernetes.io/component=kubelet-plugin")
+}
+
+func TestVersion(t *testing.T) {
+	out, err := run(t, "version")
+	require.NoError(t, err)
+	assert.Contains(t, out, "kubectl-tranche dev "+runtime.GOOS+"/")
 }

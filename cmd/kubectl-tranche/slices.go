@@ -19,7 +19,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 	"github.com/tranche-dev/tranche/pkg/terminal"
 )
 
@@ -138,7 +138,7 @@ func slicesOf(inv *models.Inventory, node string, wanted *profile.Profile) ([]re
 	for _, g := range found {
 		how := resolved[g.PCIAddress]
 		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Layout.Offers(p) })
-		shares, err := share.Devices(&g, how, g.Vendor == gpu.NVIDIA)
+		shares, err := offer.Devices(&g, how, g.Vendor == gpu.NVIDIA)
 		if err != nil {
 			errs = append(errs, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 	"github.com/tranche-dev/tranche/test/nodes"
 )
@@ -67,7 +67,7 @@ func gpusOf(t *testing.T, inv *models.Inventory) []publish.GPU {
 func withShares(t *testing.T, gpus []publish.GPU, c profile.Desired) []publish.GPU {
 	t.Helper()
 	for i := range gpus {
-		devices, err := share.Devices(&gpus[i].GPU, c, true)
+		devices, err := offer.Devices(&gpus[i].GPU, c, true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), devices...)
 		gpus[i].Legacy = c.Legacy.Means

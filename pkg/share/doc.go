@@ -1,10 +1,8 @@
-// Package share is what several claims hold at once: which share devices a GPU
-// has, and what their holders find.
+// Package share prepares GPUs that several claims hold at once.
 //
-// devices.go is pure: GPU and settings in, placements out. sharer.go is what
-// claims are prepared with: it sets the GPU, and daemon.go says which MPS daemon
-// serves a holder and what it keeps it to. edits.go is what containers get of it,
-// and check.go finds daemons that have died.
+// sharer.go sets the GPU, daemon.go says which MPS daemon serves a holder and which
+// limits it sets, edits.go is what containers get of it, and check.go finds daemons
+// that have died.
 //
-// Imports: pkg/claim, pkg/claim/ledger, pkg/gpu, pkg/hardware/mps, pkg/profile.
+// Imports: pkg/claim, pkg/claim/ledger, pkg/gpu, pkg/hardware/mps.
 package share

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/picture"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 	"github.com/tranche-dev/tranche/pkg/why"
 )
 
@@ -28,7 +28,7 @@ func sharing(limits bool, change ...func(*profile.Desired)) func(*publish.GPU) {
 		for _, f := range change {
 			f(&wanted)
 		}
-		devices, err := share.Devices(&c.GPU, wanted, limits)
+		devices, err := offer.Devices(&c.GPU, wanted, limits)
 		if err != nil {
 			panic(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
 
@@ -30,7 +31,7 @@ func sharedGPUsOf(t *testing.T, m *machine) []gpu.GPU {
 	t.Helper()
 	gpus := gpusOf(t, m)
 	for i := range gpus {
-		shares, err := share.Devices(&gpus[i], profile.Default(), true)
+		shares, err := offer.Devices(&gpus[i], profile.Default(), true)
 		require.NoError(t, err)
 		gpus[i].Placements = append(slices.Clone(gpus[i].Placements), shares...)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/test/allocator"
 )
@@ -64,7 +64,7 @@ func Slices(node string, gpus []gpu.GPU) ([]*resourceapi.ResourceSlice, error) {
 func WithShares(gpus []gpu.GPU, limited bool) ([]gpu.GPU, error) {
 	gpus = slices.Clone(gpus)
 	for i := range gpus {
-		shares, err := share.Devices(&gpus[i], profile.Default(), limited)
+		shares, err := offer.Devices(&gpus[i], profile.Default(), limited)
 		if err != nil {
 			return nil, err
 		}

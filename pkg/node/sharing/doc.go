@@ -5,5 +5,6 @@
 // the daemons, supervisor.go passes calls to those of the driver that is there.
 //
 // Imports: api/v1alpha1, pkg/claim/ledger, pkg/durable, pkg/gpu, pkg/hardware/mps,
-// pkg/node/telemetry, pkg/profile, pkg/share.
+// pkg/node/telemetry, pkg/profile, pkg/share,
+// pkg/share/offer.
 package sharing

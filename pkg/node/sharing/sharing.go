@@ -20,7 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
-	"github.com/tranche-dev/tranche/pkg/share"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
 )
 
 // Config is what says who holds shares, and who is told.
@@ -140,7 +140,7 @@ func remembered(want profile.Desired, held []gpu.Placement) profile.Desired {
 }
 
 func (s *State) add(ctx context.Context, g *gpu.GPU, now profile.Desired) {
-	shares, err := share.Devices(g, now, now.Limits)
+	shares, err := offer.Devices(g, now, now.Limits)
 	text := ""
 	if err != nil {
 		text = err.Error()

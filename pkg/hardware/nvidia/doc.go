@@ -1,21 +1,14 @@
-// Package nvidia is NVIDIA's GPUs as claims need them: what NVML knows about a
-// GPU becomes pkg/gpu, placements become MIG instances and back, and a
-// placement becomes what a container gets to see of it (CDI edits).
+// Package nvidia implements the contract of pkg/hardware for NVIDIA's GPUs. vendor.go and
+// driver.go are the way in. inventory.go turns what NVML says of a GPU into pkg/gpu;
+// partitions.go, sharing.go and obstacles.go answer claims; health.go and watch.go tell
+// whether a GPU is healthy.
 //
-// The way through it: profiles.go and inventory.go read a GPU, of which
-// pkg/hardware/mig says what it offers; mode.go, instances.go, create.go and
-// destroy.go change it as claims ask for it, switchmig.go as profiles do, and
-// sharing.go sets it for those who share it; cdi.go, capabilities.go and paths.go
-// describe it to containers; watch.go, health.go and load.go say whether it is well, by the
-// XIDs of package xid; foreign.go says how to be rid of partitions that are not ours. Every
-// NVML call goes through gate.go, because any of them may hang, and every error through
-// errors.go. session.go lets go of NVML while a GPU is reset.
-//
-// vendor.go opens the driver for the plugin, and hook.go installs what containers need
-// on the host.
+// Below it, session makes the NVML calls, instance creates and destroys MIG partitions and
+// switches MIG mode, container describes GPUs to containers, and xid says what errors mean.
 //
 // It does not know whether the NVML below it is real or simulated.
 //
 // Imports: pkg/gpu, pkg/hardware, pkg/hardware/gate, pkg/hardware/mig, pkg/hardware/mps,
+// pkg/hardware/nvidia/container, pkg/hardware/nvidia/instance, pkg/hardware/nvidia/session,
 // pkg/hardware/nvidia/xid, pkg/program, pkg/sleep.
 package nvidia

@@ -3,16 +3,15 @@ package nvidia
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/go-logr/logr"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
-	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/container"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 var _ interface {
@@ -62,17 +61,13 @@ type Config struct {
 // Driver is the machine's NVIDIA GPUs. It implements hardware.Driver.
 type Driver struct {
 	cfg     Config
-	library *gate.Gate
-	session *session
-	common  commonCache
+	session *session.Session
+	files   *container.Files
 
-	// mu protects what follows.
-	mu    sync.Mutex
-	gates map[string]*gate.Gate
-	// memory is the memory of whole GPUs, by UUID and driver version: wholeMemory.
+	// mu protects memory, the memory of whole GPUs, by UUID and driver version:
+	// wholeMemory.
+	mu     sync.Mutex
 	memory map[string]int64
-	// seen remembers the PCI addresses by index, to name a GPU that is lost.
-	seen map[int]string
 }
 
 // New makes a driver. It touches nothing; Open starts it.
@@ -99,11 +94,13 @@ func New(cfg Config) (*Driver, error) {
 	}
 	return &Driver{
 		cfg:     cfg,
-		library: newGate("NVML"),
-		session: newSession(),
-		gates:   map[string]*gate.Gate{},
-		memory:  map[string]int64{},
-		seen:    map[int]string{},
+		session: session.New(cfg.NVML, cfg.Logger),
+		files: container.New(container.Config{
+			DriverRoot: cfg.DriverRoot, HostDriverRoot: cfg.HostDriverRoot,
+			DevRoot: cfg.DevRoot, HostDevRoot: cfg.HostDevRoot,
+			ProcRoot: cfg.ProcRoot, CDIHookPath: cfg.CDIHookPath, Logger: cfg.Logger,
+		}),
+		memory: map[string]int64{},
 	}, nil
 }
 
@@ -113,96 +110,24 @@ func setDefault(s *string, value string) {
 	}
 }
 
-// Open starts the NVML session.
-func (d *Driver) Open(ctx context.Context) error {
-	_, err := through(ctx, d, d.library, func(t *task) (struct{}, error) {
-		return struct{}{}, t.session.begin(t)
-	})
-	if err != nil {
-		return fmt.Errorf("open NVML: %w", err)
-	}
-	return nil
-}
+// Open opens NVML.
+func (d *Driver) Open(ctx context.Context) error { return d.session.Open(ctx) }
 
-// Close ends the NVML session. It does not wait for calls that hang.
-func (d *Driver) Close(ctx context.Context) error {
-	_, err := through(ctx, d, d.library, func(t *task) (struct{}, error) { return struct{}{}, t.session.end(t) })
-	if err != nil && !errors.Is(err, nvml.ERROR_UNINITIALIZED) && !errors.Is(err, errReleased) {
-		return fmt.Errorf("close NVML: %w", err)
-	}
-	return nil
-}
+// Close closes NVML. It does not wait for calls that hang.
+func (d *Driver) Close(ctx context.Context) error { return d.session.Close(ctx) }
 
-// gateOf is the gate of one GPU.
-func (d *Driver) gateOf(pciAddress string) *gate.Gate {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	g, ok := d.gates[pciAddress]
-	if !ok {
-		g = newGate("GPU " + pciAddress)
-		d.gates[pciAddress] = g
-	}
-	return g
-}
+// Release implements hardware.Releaser. See session.Session.
+func (d *Driver) Release(ctx context.Context) error { return d.session.Release(ctx) }
 
 // gpuHandle is one GPU during one task.
 type gpuHandle struct {
-	*task
-	driver     *Driver
-	pciAddress string
-	device     nvml.Device
-	// known are the GPU's profiles, once read.
-	known []mig.Profile
+	*instance.GPU
+	driver *Driver
 }
 
-// undoing is the GPU for taking things back after the caller has given up.
-func (c *gpuHandle) undoing() *gpuHandle {
-	u := *c
-	u.task = c.task.undoing()
-	return &u
-}
-
-// onGPU runs f for one GPU, alone. The handle is looked up each time: that
-// costs little, and no handle goes stale when the driver is loaded again.
+// onGPU runs f for one GPU, alone.
 func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
-	return through(ctx, d, d.gateOf(pciAddress), func(t *task) (T, error) {
-		device, err := d.lookup(t, pciAddress)
-		if err != nil {
-			var none T
-			return none, err
-		}
-		c := &gpuHandle{task: t, driver: d, pciAddress: pciAddress, device: device}
-		value, err := f(c)
-		return value, c.confirmLoss(err)
+	return session.OnGPU(ctx, d.session, pciAddress, func(g *session.GPU) (T, error) {
+		return f(&gpuHandle{GPU: instance.On(g), driver: d})
 	})
-}
-
-// confirmLoss adds gpu.ErrLost to an unknown error of a GPU that is lost. Several
-// calls, those for GPU instances among them, document ERROR_UNKNOWN but not
-// ERROR_GPU_IS_LOST (nvml.h); DeviceGetMemoryInfo documents both and asks the GPU.
-func (c *gpuHandle) confirmLoss(err error) error {
-	if !errors.Is(err, nvml.ERROR_UNKNOWN) {
-		return err
-	}
-	if _, asked := c.totalMemory(); lost(asked) {
-		return fmt.Errorf("%w: %w", err, asked)
-	}
-	return err
-}
-
-// lookup finds a GPU's handle. It reopens an NVML session that was lost. A GPU that
-// the driver no longer lists was removed from the bus, and counts as lost.
-func (d *Driver) lookup(t *task, pciAddress string) (nvml.Device, error) {
-	find := func() (nvml.Device, nvml.Return) { return t.nvml.DeviceGetHandleByPciBusId(pciAddress) }
-	device, err := ask(t, "DeviceGetHandleByPciBusId", find)
-	if errors.Is(err, nvml.ERROR_UNINITIALIZED) {
-		if err := t.session.begin(t); err != nil {
-			return nil, err
-		}
-		device, err = ask(t, "DeviceGetHandleByPciBusId", find)
-	}
-	if errors.Is(err, nvml.ERROR_NOT_FOUND) {
-		return nil, fmt.Errorf("%w: %w: the driver does not list it", err, gpu.ErrLost)
-	}
-	return device, err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -20,16 +20,12 @@ func withTimeout(t *testing.T, d time.Duration) (context.Context, context.Cancel
 // settleFaults ends what hangs and waits until no GPU is held by it, so that
 // nothing writes to the test's folder any more.
 func (m *machine) settleFaults() {
+	m.t.Helper()
 	m.noFaults()
-	m.mu.Lock()
-	gates := []*gate.Gate{m.library}
-	for _, g := range m.gates {
-		gates = append(gates, g)
-	}
-	m.mu.Unlock()
-	for _, g := range gates {
-		require.NoError(m.t, g.Settle(context.WithoutCancel(m.t.Context())))
-	}
+	require.Eventually(m.t, func() bool {
+		_, err := m.Inventory(context.WithoutCancel(m.t.Context()))
+		return err == nil
+	}, 10*time.Second, time.Millisecond, "it passes every gate")
 }
 
 func TestHungCallHoldsOnlyItsGPU(t *testing.T) {
@@ -48,7 +44,7 @@ func TestHungCallHoldsOnlyItsGPU(t *testing.T) {
 	// Who comes later is told at once, without waiting for his own deadline.
 	start := time.Now()
 	_, err = m.Live(t.Context(), hung)
-	var stuck *StuckError
+	var stuck *session.StuckError
 	require.ErrorAs(t, err, &stuck)
 	assert.Equal(t, "DeviceGetMigMode", stuck.Call)
 	assert.Less(t, time.Since(start), 5*time.Second)

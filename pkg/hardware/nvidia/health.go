@@ -2,12 +2,11 @@ package nvidia
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 )
 
@@ -29,48 +28,21 @@ func (d *Driver) examine(ctx context.Context, pciAddress string) (known bool, er
 func (c *gpuHandle) examine() (known bool, err error) {
 	// A handle and much that is asked of it come out of the library's memory;
 	// this call goes to the GPU.
-	if _, err := c.totalMemory(); err != nil {
+	if _, err := c.TotalMemory(); err != nil {
 		return false, err
 	}
 	action, known, err := c.recoveryAction()
 	if err != nil {
 		return known, err
 	}
-	return known, xid.Recovery(c.pciAddress, action)
+	return known, xid.Recovery(c.PCIAddress, action)
 }
 
 // recoveryAction is what the driver wants done about the GPU. known is false
 // for drivers that do not tell.
 func (c *gpuHandle) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
-	value, known, err := c.fieldValue(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
+	value, known, err := c.FieldValue(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
 	return nvml.DeviceGpuRecoveryAction(value), known, err
-}
-
-// fieldValue reads an unsigned field of the GPU. known is false for drivers and GPUs
-// that do not have it.
-func (c *gpuHandle) fieldValue(field uint32) (value uint64, known bool, err error) {
-	values := []nvml.FieldValue{{FieldId: field}}
-	err = tell(c.task, "DeviceGetFieldValues", func() nvml.Return { return c.device.GetFieldValues(values) })
-	if unsupported(err) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	answer := values[0]
-	if ret := nvml.Return(answer.NvmlReturn); ret != nvml.SUCCESS {
-		// A driver that does not know a field says so in several ways. One
-		// GPU that is lost says that.
-		if ret == nvml.ERROR_GPU_IS_LOST {
-			return 0, false, &CallError{Subject: c.Subject(), Call: "DeviceGetFieldValues", Return: ret}
-		}
-		return 0, false, nil
-	}
-	switch nvml.ValueType(answer.ValueType) {
-	case nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG:
-		return binary.NativeEndian.Uint64(answer.Value[:]), true, nil
-	}
-	return uint64(binary.NativeEndian.Uint32(answer.Value[:])), true, nil
 }
 
 // Recovered tells whether what a fatal event reported is over. The GPU must
@@ -122,12 +94,9 @@ func (d *Driver) startedAnew(ctx context.Context, e gpu.HealthEvent) (bool, erro
 // energy is what the GPU has used up since the driver brought it up, in
 // millijoules; zero when the GPU does not count it.
 func (c *gpuHandle) energy() (uint64, error) {
-	energy, err := ask(c.task, "DeviceGetTotalEnergyConsumption", c.device.GetTotalEnergyConsumption)
-	if unsupported(err) {
+	energy, err := session.Ask(c.Task, "DeviceGetTotalEnergyConsumption", c.Device.GetTotalEnergyConsumption)
+	if session.Unsupported(err) {
 		return 0, nil
 	}
 	return energy, err
 }
-
-// lost tells whether an error says that the GPU is gone from the bus.
-func lost(err error) bool { return errors.Is(err, nvml.ERROR_GPU_IS_LOST) }

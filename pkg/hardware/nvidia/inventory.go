@@ -2,21 +2,20 @@ package nvidia
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // Inventory lists the GPUs in PCI order, with all their placements. GPUs
 // that cannot be read do not hide the others: the rest comes out together with
 // an error of type *gpu.InventoryError that names them.
 func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
-	count, err := d.count(ctx)
+	count, err := d.session.Count(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +31,7 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	broken := &gpu.InventoryError{}
 	for index, err := range failed {
 		if err != nil {
-			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: d.addressSeen(index), ID: indexName(index), Err: err})
+			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: d.session.AddressSeen(index), ID: session.IndexName(index), Err: err})
 			continue
 		}
 		good = append(good, gpus[index])
@@ -44,88 +43,33 @@ func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	return good, nil
 }
 
-// count is the number of GPUs. An NVML session that was lost is opened again.
-func (d *Driver) count(ctx context.Context) (int, error) {
-	return through(ctx, d, d.library, func(t *task) (int, error) {
-		n, err := ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
-		if !errors.Is(err, nvml.ERROR_UNINITIALIZED) {
-			return n, err
-		}
-		if err := t.session.begin(t); err != nil {
-			return 0, err
-		}
-		return ask(t, "DeviceGetCount", t.nvml.DeviceGetCount)
-	})
-}
-
 // read reads the GPU with an index.
 func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
-	address, err := d.address(ctx, index)
+	address, err := d.session.Address(ctx, index)
 	if err != nil {
 		return gpu.GPU{}, err
 	}
 	return onGPU(ctx, d, address, func(c *gpuHandle) (gpu.GPU, error) { return c.describe(index) })
 }
 
-// address finds out which GPU has an index, behind a gate of its own: a GPU
-// that hangs here must not hold up the others.
-func (d *Driver) address(ctx context.Context, index int) (string, error) {
-	g := d.gateOf("with " + indexName(index))
-	address, err := through(ctx, d, g, func(t *task) (string, error) {
-		device, err := ask(t, "DeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
-			return t.nvml.DeviceGetHandleByIndex(index)
-		})
-		if err != nil {
-			return "", err
-		}
-		info, err := ask(t, "DeviceGetPciInfo", device.GetPciInfo)
-		if err != nil {
-			return "", err
-		}
-		return addressIn(info)
-	})
-	if err != nil {
-		return "", err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.seen[index] = address
-	return address, nil
-}
-
-// indexName is a GPU as long as nothing else is known of it.
-func indexName(index int) string { return fmt.Sprintf("NVML index %d", index) }
-
-func addressIn(info nvml.PciInfo) (string, error) {
-	return gpu.NormalizePCIAddress(cString(info.BusId[:]))
-}
-
-// addressSeen is the address that the GPU with an index had when it last
-// answered, empty when it never did.
-func (d *Driver) addressSeen(index int) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.seen[index]
-}
-
 // describe reads everything about a GPU.
 func (c *gpuHandle) describe(index int) (gpu.GPU, error) {
-	g := gpu.GPU{PCIAddress: c.pciAddress, Vendor: gpu.NVIDIA, Index: index}
+	g := gpu.GPU{PCIAddress: c.PCIAddress, Vendor: gpu.NVIDIA, Index: index}
 	var err error
-	if g.UUID, err = ask(c.task, "DeviceGetUUID", c.device.GetUUID); err != nil {
+	if g.UUID, err = c.UUID(); err != nil {
 		return g, err
 	}
-	if g.ProductName, err = ask(c.task, "DeviceGetName", c.device.GetName); err != nil {
+	if g.ProductName, err = session.Ask(c.Task, "DeviceGetName", c.Device.GetName); err != nil {
 		return g, err
 	}
-	if g.Minor, err = ask(c.task, "DeviceGetMinorNumber", c.device.GetMinorNumber); err != nil {
+	if g.Minor, err = c.Minor(); err != nil {
 		return g, err
 	}
-	if g.DriverVersion, err = ask(c.task, "SystemGetDriverVersion", c.nvml.SystemGetDriverVersion); err != nil {
+	if g.DriverVersion, err = session.Ask(c.Task, "SystemGetDriverVersion", c.NVML.SystemGetDriverVersion); err != nil {
 		return g, err
 	}
-	architecture, err := ask(c.task, "DeviceGetArchitecture", c.device.GetArchitecture)
-	if err != nil && !unsupported(err) {
+	architecture, err := session.Ask(c.Task, "DeviceGetArchitecture", c.Device.GetArchitecture)
+	if err != nil && !session.Unsupported(err) {
 		return g, err
 	}
 	g.Architecture = architectureName(architecture)
@@ -133,7 +77,7 @@ func (c *gpuHandle) describe(index int) (gpu.GPU, error) {
 	if err := c.pciIDs(&g); err != nil {
 		return g, err
 	}
-	memory, err := c.totalMemory()
+	memory, err := c.TotalMemory()
 	if err != nil {
 		return g, err
 	}
@@ -150,7 +94,7 @@ func (c *gpuHandle) describe(index int) (gpu.GPU, error) {
 
 // pciIDs says what the GPU and its board are to the PCI bus.
 func (c *gpuHandle) pciIDs(g *gpu.GPU) error {
-	info, err := ask(c.task, "DeviceGetPciInfo", c.device.GetPciInfo)
+	info, err := session.Ask(c.Task, "DeviceGetPciInfo", c.Device.GetPciInfo)
 	if err != nil {
 		return err
 	}
@@ -161,29 +105,26 @@ func (c *gpuHandle) pciIDs(g *gpu.GPU) error {
 
 // abilities reads what decides which placements the GPU offers.
 func (c *gpuHandle) abilities() (mig.Facts, []mig.Profile, error) {
-	f := mig.Facts{PCIAddress: c.pciAddress}
-	mode, err := c.migMode()
+	f := mig.Facts{PCIAddress: c.PCIAddress}
+	mode, err := c.Mode()
 	if err != nil {
 		return f, nil, err
 	}
-	if f.Memory, err = c.wholeMemory(mode.on); err != nil {
+	if f.Memory, err = c.wholeMemory(mode.On); err != nil {
 		return f, nil, err
 	}
 	if f.Multiprocessors, err = c.multiprocessors(); err != nil {
 		return f, nil, err
 	}
-	if !mode.capable {
+	if !mode.Capable {
 		return f, nil, nil
 	}
-	profiles, err := c.profiles()
+	profiles, err := c.Profiles()
 	if err != nil {
 		return f, nil, err
 	}
-	if profiles, err = c.withSpans(profiles); err != nil {
-		return f, nil, err
-	}
-	f.On = mode.on
-	f.Switchable, f.NeedsReset = mode.switchable, mode.needsReset
+	f.On = mode.On
+	f.Switchable, f.NeedsReset = mode.Switchable, mode.NeedsReset
 	f.Capable = len(profiles) > 0
 	return f, profiles, nil
 }
@@ -193,14 +134,14 @@ func (c *gpuHandle) abilities() (mig.Facts, []mig.Profile, error) {
 // generation (CUDA C++ Programming Guide, "Compute Capabilities"). Zero when
 // the generation is unknown.
 func (c *gpuHandle) multiprocessors() (int64, error) {
-	cores, err := ask(c.task, "DeviceGetNumGpuCores", c.device.GetNumGpuCores)
-	if unsupported(err) {
+	cores, err := session.Ask(c.Task, "DeviceGetNumGpuCores", c.Device.GetNumGpuCores)
+	if session.Unsupported(err) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	major, minor, err := c.computeCapability()
+	major, minor, err := c.ComputeCapability()
 	if err != nil {
 		return 0, err
 	}
@@ -213,10 +154,29 @@ func (c *gpuHandle) multiprocessors() (int64, error) {
 	return 0, nil
 }
 
-func (c *gpuHandle) computeCapability() (major, minor int, err error) {
-	version, err := ask(c.task, "DeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
-		major, minor, ret := c.device.GetCudaComputeCapability()
-		return [2]int{major, minor}, ret
-	})
-	return version[0], version[1], err
+// architectureName is NVML's architecture as we publish it.
+func architectureName(a nvml.DeviceArchitecture) string {
+	switch a {
+	case nvml.DEVICE_ARCH_KEPLER:
+		return "kepler"
+	case nvml.DEVICE_ARCH_MAXWELL:
+		return "maxwell"
+	case nvml.DEVICE_ARCH_PASCAL:
+		return "pascal"
+	case nvml.DEVICE_ARCH_VOLTA:
+		return "volta"
+	case nvml.DEVICE_ARCH_TURING:
+		return "turing"
+	case nvml.DEVICE_ARCH_AMPERE:
+		return "ampere"
+	case nvml.DEVICE_ARCH_ADA:
+		return "ada"
+	case nvml.DEVICE_ARCH_HOPPER:
+		return "hopper"
+	case nvml.DEVICE_ARCH_BLACKWELL:
+		return "blackwell"
+	case nvml.DEVICE_ARCH_RUBIN:
+		return "rubin"
+	}
+	return "" // newer than our NVML header: better nothing than a wrong name
 }

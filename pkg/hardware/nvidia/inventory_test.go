@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -233,7 +234,7 @@ func TestInventoryReturnsWhenOneGPUHangs(t *testing.T) {
 	var broken *gpu.InventoryError
 	require.ErrorAs(t, err, &broken)
 	assert.Equal(t, hung, broken.GPUs[0].PCIAddress)
-	var stuck *StuckError
+	var stuck *session.StuckError
 	assert.ErrorAs(t, err, &stuck)
 }
 
@@ -254,4 +255,13 @@ func TestWholeGPUIsAsLargeWithMIGOn(t *testing.T) {
 	before := m.gpus()
 	m.migOn()
 	assert.Equal(t, before, m.gpus())
+}
+
+func TestArchitectureName(t *testing.T) {
+	for number, want := range map[nvml.DeviceArchitecture]string{
+		nvml.DEVICE_ARCH_AMPERE: "ampere", nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper",
+		nvml.DEVICE_ARCH_BLACKWELL: "blackwell", nvml.DEVICE_ARCH_TURING: "turing", nvml.DEVICE_ARCH_UNKNOWN: "", 99: "",
+	} {
+		assert.Equal(t, want, architectureName(number))
+	}
 }

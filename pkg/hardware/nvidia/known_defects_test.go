@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -112,7 +113,7 @@ func TestKnownDefectErrorsNameTheCallThatFailed(t *testing.T) {
 			p := m.placement("1g.10gb", 6)
 			m.fail(call, nvml.ERROR_UNKNOWN, 0)
 			_, err := m.Create(t.Context(), p)
-			var failed *CallError
+			var failed *session.CallError
 			require.ErrorAs(t, err, &failed)
 			assert.Equal(t, nvml.ERROR_UNKNOWN, failed.Return)
 			assert.ErrorContains(t, err, want)

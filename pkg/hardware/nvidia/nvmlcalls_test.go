@@ -115,7 +115,9 @@ var nvmlCalls = map[string]nvmlCall{
 	"DeviceGetComputeInstanceId":      {"Device.GetComputeInstanceId", errs(uninitialized, invalid, unknown), nil, func(h handles) nvml.Return { return last(h.mig.GetComputeInstanceId()) }},
 	"DeviceGetGpuInstanceProfileInfo": {"Device.GetGpuInstanceProfileInfo", errs(uninitialized, notSupported, isLost), noCodeForLost, func(h handles) nvml.Return { return last(h.device.GetGpuInstanceProfileInfo(0)) }},
 	"DeviceGetGpuInstanceProfileInfoV": {"Device.GetGpuInstanceProfileInfoV", errs(uninitialized, notSupported, isLost), noCodeForLost, func(h handles) nvml.Return {
-		return last(h.device.(profileTeller).GetGpuInstanceProfileInfoV3(0))
+		return last(h.device.(interface {
+			GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
+		}).GetGpuInstanceProfileInfoV3(0))
 	}},
 	"DeviceGetGpuInstancePossiblePlacements": {"Device.GetGpuInstancePossiblePlacements", errs(uninitialized, notSupported, isLost), noCodeForLost, func(h handles) nvml.Return {
 		return last(h.device.GetGpuInstancePossiblePlacements(h.profile))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 )
 
 // Obstacles lists the placements that a GPU cannot provide now, although no claim
@@ -18,11 +19,11 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 		return nil, nil
 	}
 	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
-		mode, err := c.migMode()
-		if err != nil || !mode.switchable {
+		mode, err := c.Mode()
+		if err != nil || !mode.Switchable {
 			return nil, err // the GPU offers nothing that needs the other mode
 		}
-		pids, err := c.clients(c.device, wholeGPUClients)
+		pids, err := c.Clients()
 		if err != nil || len(pids) == 0 {
 			return nil, err
 		}
@@ -31,10 +32,10 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 			return nil, err
 		}
 		placements, _ := mig.Devices(facts, profiles)
-		reason := fmt.Sprintf("MIG stays %s as long as %s, which no claim explains, %s the GPU", onOff(mode.on), pidList(pids), use(pids))
+		reason := fmt.Sprintf("MIG stays %s as long as %s, which no claim explains, %s the GPU", instance.OnOff(mode.On), instance.PIDList(pids), use(pids))
 		var all []gpu.Obstacle
 		for _, p := range placements {
-			if (p.Type == gpu.TypeMIG) != mode.on {
+			if (p.Type == gpu.TypeMIG) != mode.On {
 				all = append(all, gpu.Obstacle{Placement: p.Name(), Kind: gpu.ObstacleBusy, Reason: reason})
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -30,8 +31,8 @@ func TestRelease(t *testing.T) {
 	watch.Wait()
 	assert.Equal(t, []int64{0}, library.ended, "no set of events outlives the session")
 	_, err := m.Live(t.Context(), gpuID)
-	require.ErrorIs(t, err, errReleased)
-	require.ErrorIs(t, m.Open(t.Context()), errReleased)
+	require.ErrorIs(t, err, session.ErrReleased)
+	require.ErrorIs(t, m.Open(t.Context()), session.ErrReleased)
 	require.NoError(t, m.Close(t.Context()))
 	require.NoError(t, nvdriver.UnloadDriver(m.root))
 	_, err = m.LoadID()

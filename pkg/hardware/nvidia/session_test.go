@@ -121,8 +121,7 @@ func TestResetBesideACallThatHangs(t *testing.T) {
 	assert.ErrorContains(t, err, "have not returned")
 	assert.Empty(t, smi.ran)
 	m.gpuIs(ampere0, gpu.MIGOff, gpu.MIGOff)
-	m.noFaults()
-	require.NoError(t, m.gateOf(other).Settle(t.Context()))
+	m.settleFaults()
 	require.NoError(t, m.SetMIG(t.Context(), ampere0, true, false))
 }
 

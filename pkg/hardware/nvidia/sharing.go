@@ -14,6 +14,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // smiPatience is how long nvidia-smi may take: it reads all GPUs first.
@@ -31,7 +32,7 @@ func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.
 	if number < 0 {
 		return fmt.Errorf("GPU %s: there is no time slice %q: choose one of %v", pciAddress, slice, sliceNumbers)
 	}
-	uuid, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (string, error) { return ask(c.task, "DeviceGetUUID", c.device.GetUUID) })
+	uuid, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (string, error) { return c.UUID() })
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings,
 		if err := c.refuseMIG("read its compute mode"); err != nil {
 			return gpu.Settings{}, err
 		}
-		mode, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
+		mode, err := session.Ask(c.Task, "DeviceGetComputeMode", c.Device.GetComputeMode)
 		if err != nil {
 			return gpu.Settings{}, err
 		}
@@ -102,12 +103,12 @@ func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) er
 // refuseMIG fails with gpu.ErrNotSupported while MIG is enabled: "If MIG is enabled on
 // a GPU, device must be MIG device handle" (nvml.h, on compute modes).
 func (c *gpuHandle) refuseMIG(what string) error {
-	mode, err := c.migMode()
+	mode, err := c.Mode()
 	if err != nil {
 		return err
 	}
-	if mode.on {
-		return fmt.Errorf("GPU %s: cannot %s while MIG is enabled: %w", c.pciAddress, what, gpu.ErrNotSupported)
+	if mode.On {
+		return fmt.Errorf("GPU %s: cannot %s while MIG is enabled: %w", c.PCIAddress, what, gpu.ErrNotSupported)
 	}
 	return nil
 }
@@ -116,23 +117,23 @@ func (c *gpuHandle) setComputeMode(name string, want nvml.ComputeMode) error {
 	if err := c.refuseMIG("set its compute mode to " + name); err != nil {
 		return err
 	}
-	before, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
+	before, err := session.Ask(c.Task, "DeviceGetComputeMode", c.Device.GetComputeMode)
 	if err == nil && before == want {
 		return nil
 	}
-	err = tell(c.task, "DeviceSetComputeMode", func() nvml.Return { return c.device.SetComputeMode(want) })
-	if unsupported(err) {
-		return errors.Join(fmt.Errorf("GPU %s: set its compute mode to %s: %w", c.pciAddress, name, gpu.ErrNotSupported), err)
+	err = session.Tell(c.Task, "DeviceSetComputeMode", func() nvml.Return { return c.Device.SetComputeMode(want) })
+	if session.Unsupported(err) {
+		return errors.Join(fmt.Errorf("GPU %s: set its compute mode to %s: %w", c.PCIAddress, name, gpu.ErrNotSupported), err)
 	}
 	if err != nil {
 		return err
 	}
-	now, err := ask(c.task, "DeviceGetComputeMode", c.device.GetComputeMode)
+	now, err := session.Ask(c.Task, "DeviceGetComputeMode", c.Device.GetComputeMode)
 	if err != nil {
 		return err
 	}
 	if now != want {
-		return fmt.Errorf("GPU %s: its compute mode was set to %s, and it is %s", c.pciAddress, name, computeModeName(now))
+		return fmt.Errorf("GPU %s: its compute mode was set to %s, and it is %s", c.PCIAddress, name, computeModeName(now))
 	}
 	return nil
 }

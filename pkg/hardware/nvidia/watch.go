@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -47,7 +48,7 @@ func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) 
 
 func (d *Driver) newWatcher(report func(gpu.HealthEvent)) *watcher {
 	return &watcher{
-		d: d, report: report, gate: newGate("NVML events"), lookEvery: lookEvery,
+		d: d, report: report, gate: session.NewGate("NVML events"), lookEvery: lookEvery,
 		said: map[string]string{}, energy: map[string]uint64{}, shunned: map[string]time.Time{},
 	}
 }
@@ -57,11 +58,11 @@ func (w *watcher) run(ctx context.Context) error {
 	for {
 		err := w.session(ctx)
 		switch {
-		case unsupported(err):
+		case session.Unsupported(err):
 			return fmt.Errorf("watch for errors of the GPUs: %w", err)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // what ended the session is that it was to end
-		case errors.Is(err, errLeaving):
+		case errors.Is(err, session.ErrLeaving):
 			continue // the next session waits until the GPU is there again
 		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
@@ -98,14 +99,14 @@ type watch struct {
 
 // session watches with one set of events until something is wrong with it.
 func (w *watcher) session(ctx context.Context) error {
-	release, err := w.d.session.holdSet(ctx)
+	release, err := w.d.session.HoldSet(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	set, err := inGate(ctx, w, "EventSetCreate", w.d.cfg.NVML.EventSetCreate)
 	if errors.Is(err, nvml.ERROR_UNINITIALIZED) {
-		if err = w.d.Open(ctx); err == nil {
+		if err = w.d.session.Open(ctx); err == nil {
 			set, err = inGate(ctx, w, "EventSetCreate", w.d.cfg.NVML.EventSetCreate)
 		}
 	}
@@ -118,8 +119,8 @@ func (w *watcher) session(ctx context.Context) error {
 
 	var looked time.Time
 	for ctx.Err() == nil {
-		if w.d.session.leaving.Load() {
-			return errLeaving
+		if w.d.session.Leaving() {
+			return session.ErrLeaving
 		}
 		if time.Since(looked) >= w.lookEvery {
 			if err := s.look(ctx); err != nil {
@@ -147,7 +148,7 @@ func (w *watcher) session(ctx context.Context) error {
 func inGate[T any](ctx context.Context, w *watcher, call string, f func() (T, nvml.Return)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitPatience)
 	defer cancel()
-	return through(ctx, w.d, w.gate, func(t *task) (T, error) { return ask(t, call, f) })
+	return session.Through(ctx, w.d.session, w.gate, func(t *session.Task) (T, error) { return session.Ask(t, call, f) })
 }
 
 func (s *watch) free(ctx context.Context) {
@@ -180,7 +181,7 @@ func (s *watch) look(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()
-	count, err := s.d.count(bounded)
+	count, err := s.d.session.Count(bounded)
 	if err != nil {
 		return err
 	}
@@ -202,9 +203,9 @@ func (s *watch) look(ctx context.Context) error {
 }
 
 func (s *watch) lookAt(ctx context.Context, index int) glance {
-	address, err := s.d.address(ctx, index)
+	address, err := s.d.session.Address(ctx, index)
 	if err != nil {
-		return glance{pciAddress: s.d.addressSeen(index), err: err}
+		return glance{pciAddress: s.d.session.AddressSeen(index), err: err}
 	}
 	if time.Since(s.shunned[address]) < shunFor {
 		return glance{pciAddress: address}
@@ -213,12 +214,12 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 	g, err := onGPU(ctx, s.d, address, func(c *gpuHandle) (glance, error) {
 		g := glance{pciAddress: address}
 		var err error
-		if g.energy, err = c.energy(); lost(err) {
+		if g.energy, err = c.energy(); session.Lost(err) {
 			return g, err
 		}
 		if !registered {
 			g.unwatched, err = c.register(s.set)
-			g.device = c.device
+			g.device = c.Device
 		}
 		return g, err
 	})
@@ -228,14 +229,14 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 
 // register adds the GPU's events to the set, or says why it has none.
 func (c *gpuHandle) register(set nvml.EventSet) (unwatched string, err error) {
-	kinds, err := ask(c.task, "DeviceGetSupportedEventTypes", c.device.GetSupportedEventTypes)
+	kinds, err := session.Ask(c.Task, "DeviceGetSupportedEventTypes", c.Device.GetSupportedEventTypes)
 	if err == nil && kinds&xid.EventTypes == 0 {
 		return "it reports no errors", nil
 	}
 	if err == nil {
-		err = tell(c.task, "DeviceRegisterEvents", func() nvml.Return { return c.device.RegisterEvents(kinds&xid.EventTypes, set) })
+		err = session.Tell(c.Task, "DeviceRegisterEvents", func() nvml.Return { return c.Device.RegisterEvents(kinds&xid.EventTypes, set) })
 	}
-	if unsupported(err) {
+	if session.Unsupported(err) {
 		return err.Error(), nil
 	}
 	return "", err
@@ -253,7 +254,7 @@ func (s *watch) note(g glance) error {
 	case g.err == nil && g.device != nil:
 		s.gpus[g.pciAddress] = g.device
 		delete(s.said, g.pciAddress)
-	case lost(g.err) && g.pciAddress != "":
+	case session.Lost(g.err) && g.pciAddress != "":
 		s.sayOnce(g.pciAddress, "lost", gpu.HealthEvent{Fatal: true, Message: g.err.Error()})
 		if s.gpus[g.pciAddress] != nil {
 			return g.err
@@ -263,7 +264,7 @@ func (s *watch) note(g glance) error {
 		s.shunned[g.pciAddress] = time.Now()
 		return g.err
 	case g.err != nil:
-		var hangs *StuckError
+		var hangs *session.StuckError
 		s.stuck = s.stuck || errors.As(g.err, &hangs)
 		s.d.cfg.Logger.V(1).Info("GPU is not watched for errors now", "gpu", g.pciAddress, "reason", g.err.Error())
 	}
@@ -325,7 +326,7 @@ func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bo
 		return false
 	}
 	var recovery *xid.RecoveryError
-	e.Fatal = lost(err) || errors.As(err, &recovery)
+	e.Fatal = session.Lost(err) || errors.As(err, &recovery)
 	e.Message = fmt.Sprintf("%s: %v", e.Message, err)
 	return true
 }
@@ -345,6 +346,6 @@ func (s *watch) addressOf(ctx context.Context, device nvml.Device) (string, bool
 	if err != nil {
 		return "", false
 	}
-	address, err := addressIn(info)
+	address, err := session.AddressIn(info)
 	return address, err == nil
 }

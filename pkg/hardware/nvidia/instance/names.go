@@ -1,11 +1,15 @@
-package nvidia
+package instance
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // variantOf gives the variant of a GPU instance profile by its number in
@@ -28,44 +32,18 @@ func variantOf(enum int) mig.Variant {
 
 // toldName takes the profile's name out of NVML's answer ("MIG 1g.18gb").
 func toldName(raw []int8) string {
-	return strings.TrimSpace(strings.TrimPrefix(cString(raw), "MIG "))
+	return strings.TrimSpace(strings.TrimPrefix(session.String(raw), "MIG "))
 }
 
-// cString reads a zero-terminated string from a C array.
-func cString(raw []int8) string {
-	var b strings.Builder
-	for _, c := range raw {
-		if c == 0 {
-			break
-		}
-		b.WriteByte(byte(c))
-	}
-	return b.String()
-}
+// Name names a GPU instance as nvidia-smi does.
+func Name(id int) string { return fmt.Sprintf("GI %d", id) }
 
-// architectureName is NVML's architecture as we publish it.
-func architectureName(a nvml.DeviceArchitecture) string {
-	switch a {
-	case nvml.DEVICE_ARCH_KEPLER:
-		return "kepler"
-	case nvml.DEVICE_ARCH_MAXWELL:
-		return "maxwell"
-	case nvml.DEVICE_ARCH_PASCAL:
-		return "pascal"
-	case nvml.DEVICE_ARCH_VOLTA:
-		return "volta"
-	case nvml.DEVICE_ARCH_TURING:
-		return "turing"
-	case nvml.DEVICE_ARCH_AMPERE:
-		return "ampere"
-	case nvml.DEVICE_ARCH_ADA:
-		return "ada"
-	case nvml.DEVICE_ARCH_HOPPER:
-		return "hopper"
-	case nvml.DEVICE_ARCH_BLACKWELL:
-		return "blackwell"
-	case nvml.DEVICE_ARCH_RUBIN:
-		return "rubin"
+// ID reads the id of a partition's GPU instance out of its name.
+func ID(p gpu.Partition) (int, bool) {
+	number, ok := strings.CutPrefix(p.ID, "GI ")
+	if !ok || p.Type != gpu.TypeMIG {
+		return 0, false
 	}
-	return "" // newer than our NVML header: better nothing than a wrong name
+	id, err := strconv.Atoi(number)
+	return id, err == nil
 }

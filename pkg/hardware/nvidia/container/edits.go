@@ -1,8 +1,7 @@
-package nvidia
+package container
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,11 +12,32 @@ import (
 	"syscall"
 
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
+	"github.com/go-logr/logr"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
-	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
+
+// Config says where the driver is. Each path has two names where this process, in its
+// container, sees a folder under another name than the host does.
+type Config struct {
+	DriverRoot, HostDriverRoot string
+	DevRoot, HostDevRoot       string
+	// ProcRoot is the folder that has proc in it.
+	ProcRoot string
+	// CDIHookPath is where the host has nvidia-cdi-hook.
+	CDIHookPath string
+	Logger      logr.Logger
+}
+
+// Files are the files and device nodes of a driver.
+type Files struct {
+	cfg    Config
+	common commonCache
+}
+
+// New returns the files of a driver. All paths of the Config are set.
+func New(cfg Config) *Files { return &Files{cfg: cfg} }
 
 // visibleDevices keeps NVIDIA's own runtime from adding devices: CUDA images
 // ask it for all of them.
@@ -43,28 +63,22 @@ type commonCache struct {
 	nodes map[string]uint64
 }
 
-// CommonEdits says what every container needs, whichever its devices are: control
-// nodes, driver files, hooks, and an environment that keeps others out.
-func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.ContainerEdits, error) {
-	edits, err := through(ctx, d, d.library, func(t *task) (*cdispecs.ContainerEdits, error) {
-		version, err := ask(t, "SystemGetDriverVersion", t.nvml.SystemGetDriverVersion)
-		if err != nil {
-			return nil, err
-		}
-		if edits := d.common.load(version); edits != nil {
-			return edits, nil
-		}
-		return d.makeCommonEdits(t, version)
-	})
+// Common returns what every container needs, whichever its devices are: control nodes,
+// driver files, hooks, and an environment that keeps others out.
+func (d *Files) Common(t *session.Task) (*cdispecs.ContainerEdits, error) {
+	version, err := session.Ask(t, "SystemGetDriverVersion", t.NVML.SystemGetDriverVersion)
 	if err != nil {
-		return nil, fmt.Errorf("driver files for containers: %w", err)
+		return nil, err
 	}
-	return edits, nil
+	if edits := d.common.load(version); edits != nil {
+		return edits, nil
+	}
+	return d.makeCommon(t, version)
 }
 
-func (d *Driver) makeCommonEdits(t *task, version string) (*cdispecs.ContainerEdits, error) {
+func (d *Files) makeCommon(t *session.Task, version string) (*cdispecs.ContainerEdits, error) {
 	t.Note("of nvcdi for the common edits")
-	lib, err := d.nvcdi()
+	lib, err := d.nvcdi(t)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +110,7 @@ func (d *Driver) makeCommonEdits(t *task, version string) (*cdispecs.ContainerEd
 // checkComplete refuses edits without which CUDA cannot work. nvcdi leaves out
 // silently what it does not find, on a node that has just booted for instance,
 // and what it left out once must not stay out (kubernetes-sigs/dra-driver-nvidia-gpu#1144, #1380).
-func (d *Driver) checkComplete(edits *cdispecs.ContainerEdits) error {
+func (d *Files) checkComplete(edits *cdispecs.ContainerEdits) error {
 	if !slices.ContainsFunc(edits.Mounts, func(m *cdispecs.Mount) bool { return strings.Contains(m.ContainerPath, "/libcuda.so.") }) {
 		return fmt.Errorf("no libcuda.so below driver root %s: is the driver still being installed?", d.cfg.DriverRoot)
 	}
@@ -108,29 +122,17 @@ func (d *Driver) checkComplete(edits *cdispecs.ContainerEdits) error {
 	return nil
 }
 
-// Edits says what a container needs to see one placement: the GPU's own nodes,
-// and for a partition the two capability nodes that open it and no other.
-func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (*cdispecs.ContainerEdits, error) {
-		if p.Type == gpu.TypeGPU {
-			return c.gpuEdits()
-		}
-		return c.partitionEdits(p)
-	})
-}
-
-// gpuEdits are the nodes of the whole GPU, those of its display part
-// included.
-func (c *gpuHandle) gpuEdits() (*cdispecs.ContainerEdits, error) {
-	uuid, err := ask(c.task, "DeviceGetUUID", c.device.GetUUID)
+// GPU returns the device nodes of the whole GPU, those of its display part included.
+func (d *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
+	uuid, err := g.UUID()
 	if err != nil {
 		return nil, err
 	}
-	lib, err := c.driver.nvcdi()
+	lib, err := d.nvcdi(g.Task)
 	if err != nil {
 		return nil, err
 	}
-	c.Note("of nvcdi for the device edits")
+	g.Note("of nvcdi for the device edits")
 	devices, err := lib.GetDeviceSpecsByID(uuid)
 	if err != nil {
 		return nil, err
@@ -139,52 +141,40 @@ func (c *gpuHandle) gpuEdits() (*cdispecs.ContainerEdits, error) {
 		return nil, fmt.Errorf("nvcdi knows no device %s", uuid)
 	}
 	edits := devices[0].ContainerEdits
-	// The minor is read now: it is not promised to survive a mode switch.
-	minor, err := ask(c.task, "DeviceGetMinorNumber", c.device.GetMinorNumber)
+	minor, err := g.Minor()
 	if err != nil {
 		return nil, err
 	}
 	own := fmt.Sprintf("/dev/nvidia%d", minor)
 	if !slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == own }) {
-		return nil, fmt.Errorf("no device node %s below %s: run nvidia-modprobe -c%d on the host", own, c.driver.cfg.DevRoot, minor)
+		return nil, fmt.Errorf("no device node %s below %s: run nvidia-modprobe -c%d on the host", own, d.cfg.DevRoot, minor)
 	}
-	c.driver.toHost(&edits)
+	d.toHost(&edits)
 	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
 	return &edits, nil
 }
 
-// partitionEdits are the GPU's own node and the partition's capabilities. We
-// look these up by the ids of the instance, because what nvcdi says about a
-// MIG device that was just made may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787).
-func (c *gpuHandle) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	instances, err := c.instances()
+// Instance returns the device node of the GPU, and the capability nodes of one of its
+// compute instances, which give access to it and to no other. These are looked up by the
+// ids of the instance, because what nvcdi returns for a MIG device that was just created
+// may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787). graphics tells whether the
+// instance can draw.
+func (d *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.ContainerEdits, error) {
+	edits, err := d.GPU(g)
 	if err != nil {
 		return nil, err
 	}
-	n := slices.IndexFunc(instances, func(i instance) bool { return i.partition(c.pciAddress).Is(p) })
-	if n < 0 {
-		return nil, fmt.Errorf("the partition does not exist")
-	}
-	i := instances[n]
-	if len(i.compute) != 1 || i.compute[0].uuid == "" {
-		return nil, fmt.Errorf("GPU instance %d is not complete: it has %d compute instances", i.id, len(i.compute))
-	}
-	edits, err := c.gpuEdits()
-	if err != nil {
-		return nil, err
-	}
-	if mig.VariantIn(p.Profile) != mig.WithGraphics {
-		// Without graphics the display nodes of the GPU are none of its business.
+	if !graphics {
 		edits.Hooks = nil
 		edits.DeviceNodes = slices.DeleteFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool {
 			return strings.HasPrefix(n.Path, "/dev/dri/")
 		})
 	}
-	minor, err := ask(c.task, "DeviceGetMinorNumber", c.device.GetMinorNumber)
+	minor, err := g.Minor()
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := c.driver.instanceNodes(minor, i.id, i.compute[0].id)
+	nodes, err := d.instanceNodes(minor, gi, ci)
 	if err != nil {
 		return nil, err
 	}
@@ -194,10 +184,10 @@ func (c *gpuHandle) partitionEdits(p gpu.Placement) (*cdispecs.ContainerEdits, e
 
 // nvcdi is NVIDIA's own description of a driver to containers. It is made anew
 // for each use, because it keeps what it found.
-func (d *Driver) nvcdi() (nvcdi.Interface, error) {
+func (d *Files) nvcdi(t *session.Task) (nvcdi.Interface, error) {
 	return nvcdi.New(
 		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithNvmlLib(d.cfg.NVML),
+		nvcdi.WithNvmlLib(t.NVML),
 		nvcdi.WithDriverRoot(d.cfg.DriverRoot),
 		nvcdi.WithDevRoot(d.cfg.DevRoot),
 		nvcdi.WithNVIDIACDIHookPath(d.cfg.CDIHookPath),

@@ -1,4 +1,4 @@
-package nvidia
+package container
 
 import (
 	"path/filepath"
@@ -9,7 +9,7 @@ import (
 
 // hostPath turns a path that this process knows into the host's name for it.
 // The longer root wins where one lies in the other.
-func (d *Driver) hostPath(path string) string {
+func (d *Files) hostPath(path string) string {
 	type pair struct{ here, host string }
 	first, second := pair{d.cfg.DriverRoot, d.cfg.HostDriverRoot}, pair{d.cfg.DevRoot, d.cfg.HostDevRoot}
 	if len(second.here) > len(first.here) {
@@ -38,7 +38,7 @@ func below(path, root string) (string, bool) {
 //
 // What nvcdi gives is left alone where it means the container: container paths,
 // and the arguments of hooks that run in the container's file system.
-func (d *Driver) toHost(edits *cdispecs.ContainerEdits) {
+func (d *Files) toHost(edits *cdispecs.ContainerEdits) {
 	for _, node := range edits.DeviceNodes {
 		d.nodeToHost(node)
 	}
@@ -57,7 +57,7 @@ func (d *Driver) toHost(edits *cdispecs.ContainerEdits) {
 
 // nodeToHost makes a device node complete, so that the runtime need not look at
 // a node on the host: there it may have another name, or not exist.
-func (d *Driver) nodeToHost(node *cdispecs.DeviceNode) {
+func (d *Files) nodeToHost(node *cdispecs.DeviceNode) {
 	if node.Major != 0 {
 		node.Type, node.HostPath = "c", ""
 		return

@@ -1,4 +1,4 @@
-package nvidia
+package session
 
 import (
 	"errors"
@@ -50,15 +50,18 @@ var remedies = map[nvml.Return]string{
 	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the GPU: nvidia-smi mig -lgi",
 }
 
-// unsupported tells whether an error says that this driver or GPU does not
+// Unsupported tells whether an error says that this driver or GPU does not
 // know what was asked, which is an answer rather than a failure.
-func unsupported(err error) bool {
+func Unsupported(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_SUPPORTED) || errors.Is(err, nvml.ERROR_FUNCTION_NOT_FOUND)
 }
 
-// absent tells whether an error says that what was asked for by number or by
+// Absent tells whether an error says that what was asked for by number or by
 // handle does not exist, or does no more. NVML answers INVALID_ARGUMENT for
 // numbers out of range and for handles of what was destroyed.
-func absent(err error) bool {
+func Absent(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT)
 }
+
+// Lost tells whether an error says that the GPU fell off the bus.
+func Lost(err error) bool { return errors.Is(err, nvml.ERROR_GPU_IS_LOST) }

@@ -1,8 +1,8 @@
-package nvidia
+package instance
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +10,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // instance is a GPU instance that exists.
@@ -36,18 +37,34 @@ type computeInstance struct {
 // Live lists the partitions that exist on one GPU. It goes by GPU instances
 // and not by MIG devices, which only show up once a compute instance is in
 // place: what a crash left half made must be seen.
-func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Partition, error) {
-		instances, err := c.instances()
-		if err != nil {
-			return nil, err
-		}
-		var live []gpu.Partition
-		for _, i := range instances {
-			live = append(live, i.partition(pciAddress))
-		}
-		return live, nil
-	})
+func (c *GPU) Live() ([]gpu.Partition, error) {
+	instances, err := c.instances()
+	if err != nil {
+		return nil, err
+	}
+	var live []gpu.Partition
+	for _, i := range instances {
+		live = append(live, i.partition(c.PCIAddress))
+	}
+	return live, nil
+}
+
+// Find returns the ids of the GPU instance at a placement and of the compute instance in
+// it. It fails if the partition does not exist or is not complete.
+func (c *GPU) Find(p gpu.Placement) (gi, ci int, err error) {
+	instances, err := c.instances()
+	if err != nil {
+		return 0, 0, err
+	}
+	n := slices.IndexFunc(instances, func(i instance) bool { return i.partition(c.PCIAddress).Is(p) })
+	if n < 0 {
+		return 0, 0, errors.New("the partition does not exist")
+	}
+	i := instances[n]
+	if len(i.compute) != 1 || i.compute[0].uuid == "" {
+		return 0, 0, fmt.Errorf("GPU instance %d is not complete: it has %d compute instances", i.id, len(i.compute))
+	}
+	return i.id, i.compute[0].id, nil
 }
 
 // partition is the instance in the common vocabulary. It is complete when
@@ -59,7 +76,7 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 		Profile: i.profile,
 		Start:   i.at.Start,
 		Size:    i.at.Size,
-		ID:      instanceName(i.id),
+		ID:      Name(i.id),
 	}
 	for _, ci := range i.compute {
 		if ci.uuid != "" {
@@ -72,9 +89,9 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 
 // instances lists the GPU instances of the GPU by position, each with its
 // compute instances. A GPU with MIG mode off has none.
-func (c *gpuHandle) instances() ([]instance, error) {
-	mode, err := c.migMode()
-	if err != nil || !mode.on {
+func (c *GPU) instances() ([]instance, error) {
+	mode, err := c.Mode()
+	if err != nil || !mode.On {
 		return nil, err
 	}
 	profiles, err := c.profiles()
@@ -92,7 +109,7 @@ func (c *gpuHandle) instances() ([]instance, error) {
 	var all []instance
 	for _, handle := range handles {
 		i, err := c.instance(handle, profiles, devices)
-		if absent(err) {
+		if session.Absent(err) {
 			continue // gone between two calls
 		}
 		if err != nil {
@@ -109,25 +126,25 @@ func (c *gpuHandle) instances() ([]instance, error) {
 // instanceHandles finds the GPU instances: those of each known profile, and
 // those that a MIG device speaks of, in case one has a profile that we do not
 // know.
-func (c *gpuHandle) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
+func (c *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
 	var all []nvml.GpuInstance
 	for _, p := range profiles {
 		if p.Max == 0 {
 			continue
 		}
-		handles, err := ask(c.task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
-			return c.device.GetGpuInstances(profileInfo(p))
+		handles, err := session.Ask(c.Task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+			return c.Device.GetGpuInstances(profileInfo(p))
 		})
-		if err != nil && !unsupported(err) {
+		if err != nil && !session.Unsupported(err) {
 			return nil, fmt.Errorf("instances of %s: %w", p.Name, err)
 		}
 		all = append(all, handles...)
 	}
 	for _, m := range devices {
-		handle, err := ask(c.task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
-			return c.device.GetGpuInstanceById(m.instance)
+		handle, err := session.Ask(c.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
+			return c.Device.GetGpuInstanceById(m.instance)
 		})
-		if absent(err) {
+		if session.Absent(err) {
 			continue
 		}
 		if err != nil {
@@ -138,8 +155,8 @@ func (c *gpuHandle) instanceHandles(profiles []mig.Profile, devices []migDevice)
 	return all, nil
 }
 
-func (c *gpuHandle) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
-	info, err := ask(c.task, "GpuInstanceGetInfo", handle.GetInfo)
+func (c *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
+	info, err := session.Ask(c.Task, "GpuInstanceGetInfo", handle.GetInfo)
 	if err != nil {
 		return instance{}, err
 	}
@@ -169,25 +186,25 @@ func (c *gpuHandle) instance(handle nvml.GpuInstance, profiles []mig.Profile, de
 }
 
 // computeInstances lists the compute instances of a GPU instance by id.
-func (c *gpuHandle) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
+func (c *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 	kinds, err := c.computeProfiles(gi)
 	if err != nil {
 		return nil, err
 	}
 	var all []computeInstance
 	for _, kind := range kinds {
-		handles, err := ask(c.task, "GpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
+		handles, err := session.Ask(c.Task, "GpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
 			return gi.GetComputeInstances(&kind)
 		})
-		if unsupported(err) {
+		if session.Unsupported(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		for _, handle := range handles {
-			info, err := ask(c.task, "ComputeInstanceGetInfo", handle.GetInfo)
-			if absent(err) {
+			info, err := session.Ask(c.Task, "ComputeInstanceGetInfo", handle.GetInfo)
+			if session.Absent(err) {
 				continue
 			}
 			if err != nil {
@@ -203,13 +220,13 @@ func (c *gpuHandle) computeInstances(gi nvml.GpuInstance) ([]computeInstance, er
 // computeProfiles lists the kinds of compute instances that a GPU instance
 // takes. They depend on the GPU instance, so they are asked of it and never
 // guessed from its profile (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
-func (c *gpuHandle) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
+func (c *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
 	var all []nvml.ComputeInstanceProfileInfo
 	for enum := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		kind, err := ask(c.task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+		kind, err := session.Ask(c.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
 			return gi.GetComputeInstanceProfileInfo(enum, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		})
-		if unsupported(err) {
+		if session.Unsupported(err) {
 			continue
 		}
 		if err != nil {
@@ -231,9 +248,9 @@ type migDevice struct {
 // migDevices lists the MIG devices of the GPU with the ids of the instances
 // that they stand for. These ids are the only way from an instance to its UUID:
 // the device in a compute instance's own info is the parent.
-func (c *gpuHandle) migDevices() ([]migDevice, error) {
-	count, err := ask(c.task, "DeviceGetMaxMigDeviceCount", c.device.GetMaxMigDeviceCount)
-	if unsupported(err) {
+func (c *GPU) migDevices() ([]migDevice, error) {
+	count, err := session.Ask(c.Task, "DeviceGetMaxMigDeviceCount", c.Device.GetMaxMigDeviceCount)
+	if session.Unsupported(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -242,7 +259,7 @@ func (c *gpuHandle) migDevices() ([]migDevice, error) {
 	var all []migDevice
 	for index := range count {
 		m, err := c.migDevice(index)
-		if absent(err) {
+		if session.Absent(err) {
 			continue // the indexes of what was destroyed stay empty
 		}
 		if err != nil {
@@ -253,20 +270,20 @@ func (c *gpuHandle) migDevices() ([]migDevice, error) {
 	return all, nil
 }
 
-func (c *gpuHandle) migDevice(index int) (migDevice, error) {
+func (c *GPU) migDevice(index int) (migDevice, error) {
 	var m migDevice
-	device, err := ask(c.task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
-		return c.device.GetMigDeviceHandleByIndex(index)
+	device, err := session.Ask(c.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+		return c.Device.GetMigDeviceHandleByIndex(index)
 	})
 	if err != nil {
 		return m, err
 	}
-	if m.instance, err = ask(c.task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
+	if m.instance, err = session.Ask(c.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
 		return m, err
 	}
-	if m.compute, err = ask(c.task, "DeviceGetComputeInstanceId", device.GetComputeInstanceId); err != nil {
+	if m.compute, err = session.Ask(c.Task, "DeviceGetComputeInstanceId", device.GetComputeInstanceId); err != nil {
 		return m, err
 	}
-	m.uuid, err = ask(c.task, "DeviceGetUUID", device.GetUUID)
+	m.uuid, err = session.Ask(c.Task, "DeviceGetUUID", device.GetUUID)
 	return m, err
 }

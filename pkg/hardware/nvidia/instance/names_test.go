@@ -1,4 +1,4 @@
-package nvidia
+package instance
 
 import (
 	"testing"
@@ -36,13 +36,4 @@ func TestToldName(t *testing.T) {
 	assert.Equal(t, "1g.18gb+me", toldName(raw[:]))
 	assert.Empty(t, toldName(make([]int8, 96)))
 	assert.Equal(t, "7g.40gb", toldName([]int8{'7', 'g', '.', '4', '0', 'g', 'b'}), "without an end")
-}
-
-func TestArchitectureName(t *testing.T) {
-	for number, want := range map[nvml.DeviceArchitecture]string{
-		nvml.DEVICE_ARCH_AMPERE: "ampere", nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper",
-		nvml.DEVICE_ARCH_BLACKWELL: "blackwell", nvml.DEVICE_ARCH_TURING: "turing", nvml.DEVICE_ARCH_UNKNOWN: "", 99: "",
-	} {
-		assert.Equal(t, want, architectureName(number))
-	}
 }

@@ -1,4 +1,4 @@
-package nvidia
+package instance
 
 import (
 	"context"
@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/go-logr/logr"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // resetPatience is how long the reset of a GPU may take: seconds as a rule, more
@@ -23,17 +25,15 @@ var errHangs = errors.New("hangs in the kernel and cannot be ended")
 const runPatience = 2 * time.Second
 
 // Modes reads how a GPU is set now. See partition.Hardware.
-func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
-	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.Modes, error) {
-		m, err := c.migMode()
-		if err != nil || !m.capable {
-			return gpu.Modes{}, err
-		}
-		return gpu.Modes{
-			MIG: migName(m.on), PendingMIG: migName(m.pending),
-			MIGNeedsReset: m.needsReset, MIGFixed: !m.switchable && !m.needsReset,
-		}, nil
-	})
+func (c *GPU) Modes() (gpu.Modes, error) {
+	m, err := c.Mode()
+	if err != nil || !m.Capable {
+		return gpu.Modes{}, err
+	}
+	return gpu.Modes{
+		MIG: migName(m.On), PendingMIG: migName(m.Pending),
+		MIGNeedsReset: m.NeedsReset, MIGFixed: !m.Switchable && !m.NeedsReset,
+	}, nil
 }
 
 func migName(on bool) gpu.MIGMode {
@@ -43,6 +43,14 @@ func migName(on bool) gpu.MIGMode {
 	return gpu.MIGOff
 }
 
+// Switcher switches the MIG mode of GPUs.
+type Switcher struct {
+	Session *session.Session
+	// Run runs a program of the driver to its end, and returns its output.
+	Run    func(ctx context.Context, program string, args ...string) ([]byte, error)
+	Logger logr.Logger
+}
+
 // SetMIG switches a GPU's MIG mode and reads it back. See partition.Hardware.
 //
 // From Hopper on the mode changes at once. On Ampere NVML resets the GPU for it
@@ -50,19 +58,19 @@ func migName(on bool) gpu.MIGMode {
 // client that no list of processes shows, our own session of NVML among them, or in
 // a virtual machine. The mode is then pending, and nvidia-smi, without our session,
 // tries once more. No instance is destroyed: a GPU that is cut is in use.
-func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
+func (w *Switcher) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
 	s := migSwitch{pciAddress: pciAddress, on: on, leavePending: leavePending}
 	var err error
-	s.activation, err = onGPU(ctx, d, pciAddress, s.ask)
+	s.activation, err = onGPU(ctx, w.Session, pciAddress, s.ask)
 	if err != nil || s.activation == nil {
 		return err
 	}
-	s.reset = d.resetGPU(ctx, pciAddress)
+	s.reset = w.resetGPU(ctx, pciAddress)
 	// Whatever became of it must be known, and put back, although time is up.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), session.ClosePatience)
 	defer cancel()
-	outcome, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (outcome, err error) {
-		mode, err := c.migMode()
+	outcome, err := onGPU(ctx, w.Session, pciAddress, func(c *GPU) (outcome, err error) {
+		mode, err := c.Mode()
 		if err != nil {
 			return nil, err
 		}
@@ -83,37 +91,37 @@ type migSwitch struct {
 }
 
 func (s *migSwitch) errorf(format string, args ...any) error {
-	return fmt.Errorf("GPU %s: switch MIG %s: "+format, append([]any{s.pciAddress, onOff(s.on)}, args...)...)
+	return fmt.Errorf("GPU %s: switch MIG %s: "+format, append([]any{s.pciAddress, OnOff(s.on)}, args...)...)
 }
 
 // ask asks for the mode, unless somebody uses the GPU. It returns why the mode is
 // only pending, nil when there is nothing left to do.
-func (s *migSwitch) ask(c *gpuHandle) (activation, err error) {
-	mode, err := c.migMode()
+func (s *migSwitch) ask(c *GPU) (activation, err error) {
+	mode, err := c.Mode()
 	switch {
 	case err != nil:
 		return nil, err
-	case !mode.capable && s.on:
+	case !mode.Capable && s.on:
 		return nil, s.errorf("%w: it does not know MIG", gpu.ErrNotSupported)
-	case !mode.capable, mode.on == s.on && mode.pending == s.on:
+	case !mode.Capable, mode.On == s.on && mode.Pending == s.on:
 		return nil, nil
-	case !mode.switchable && !mode.needsReset && mode.on == s.on:
+	case !mode.Switchable && !mode.NeedsReset && mode.On == s.on:
 		return nil, nil
-	case !mode.switchable && !mode.needsReset:
-		return nil, s.errorf("%w: %s", gpu.ErrNotSupported, mode.why)
+	case !mode.Switchable && !mode.NeedsReset:
+		return nil, s.errorf("%w: %s", gpu.ErrNotSupported, mode.Why)
 	}
-	if mode.on && !s.on {
+	if mode.On && !s.on {
 		if err := s.refuseInstances(c); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case mode.switchable:
+	case mode.Switchable:
 		return nil, c.setMIG(s.on)
-	case mode.on == s.on:
+	case mode.On == s.on:
 		return nil, c.putBackMIG(s.on) // what somebody else wanted after a reset
 	}
-	if err := c.refuseClients("switch MIG mode " + onOff(s.on)); err != nil {
+	if err := c.refuseClients("switch MIG mode " + OnOff(s.on)); err != nil {
 		return nil, err
 	}
 	return s.request(c, mode)
@@ -121,7 +129,7 @@ func (s *migSwitch) ask(c *gpuHandle) (activation, err error) {
 
 // refuseInstances fails with gpu.ErrInUse when the GPU is cut. NVML would refuse
 // too, and not say by what.
-func (s *migSwitch) refuseInstances(c *gpuHandle) error {
+func (s *migSwitch) refuseInstances(c *GPU) error {
 	instances, err := c.instances()
 	if err != nil {
 		return err
@@ -133,21 +141,21 @@ func (s *migSwitch) refuseInstances(c *gpuHandle) error {
 }
 
 // request has NVML switch the mode of a GPU that is reset for it.
-func (s *migSwitch) request(c *gpuHandle, before migMode) (activation, err error) {
+func (s *migSwitch) request(c *GPU, before Mode) (activation, err error) {
 	const call = "DeviceSetMigMode"
-	status, err := ask(c.task, call, func() (nvml.Return, nvml.Return) { return c.device.SetMigMode(modeNumber(s.on)) })
+	status, err := session.Ask(c.Task, call, func() (nvml.Return, nvml.Return) { return c.Device.SetMigMode(modeNumber(s.on)) })
 	if err == nil && status != nvml.SUCCESS {
-		activation = &CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
+		activation = &session.CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
 	}
 	if err == nil && activation == nil {
-		now, readErr := c.undoing().migMode()
+		now, readErr := c.undoing().Mode()
 		switch {
 		case readErr != nil:
 			return nil, s.errorf("it was set, but cannot be read back: %w", readErr)
-		case now.on == s.on && now.pending == s.on:
+		case now.On == s.on && now.Pending == s.on:
 			return nil, nil
 		}
-		activation = s.errorf("NVML said that it did, but it is %s now and %s after a reset", onOff(now.on), onOff(now.pending))
+		activation = s.errorf("NVML said that it did, but it is %s now and %s after a reset", OnOff(now.On), OnOff(now.Pending))
 	}
 	if err == nil {
 		// Nobody is there any more to go on with it.
@@ -156,47 +164,47 @@ func (s *migSwitch) request(c *gpuHandle, before migMode) (activation, err error
 	if err == nil {
 		return activation, nil
 	}
-	return nil, s.giveUp(c.undoing(), before.on, s.errorf("%w", c.undoing().explainClients(err, wholeGPUClients)))
+	return nil, s.giveUp(c.undoing(), before.On, s.errorf("%w", c.undoing().explainClients(err, wholeGPUClients)))
 }
 
 // giveUp puts the pending mode back, unless it is to stay, and returns the error
 // with what came of that.
-func (s *migSwitch) giveUp(c *gpuHandle, on bool, err error) error {
+func (s *migSwitch) giveUp(c *GPU, on bool, err error) error {
 	if s.leavePending {
-		return fmt.Errorf("%w; it is %s after the next reset of the GPU or reboot of the node", err, onOff(s.on))
+		return fmt.Errorf("%w; it is %s after the next reset of the GPU or reboot of the node", err, OnOff(s.on))
 	}
 	if back := c.putBackMIG(on); back != nil {
 		return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
 	}
-	return fmt.Errorf("%w; it stays %s", err, onOff(on))
+	return fmt.Errorf("%w; it stays %s", err, OnOff(on))
 }
 
 // finish says what became of the mode after nvidia-smi has tried to reset the GPU.
-func (s *migSwitch) finish(c *gpuHandle, mode migMode) error {
+func (s *migSwitch) finish(c *GPU, mode Mode) error {
 	switch {
-	case mode.on == s.on && mode.pending == s.on:
+	case mode.On == s.on && mode.Pending == s.on:
 		return nil
-	case mode.pending != s.on:
-		return s.errorf("%w", errors.Join(fmt.Errorf("somebody else set it %s meanwhile", onOff(mode.pending)), s.reset))
+	case mode.Pending != s.on:
+		return s.errorf("%w", errors.Join(fmt.Errorf("somebody else set it %s meanwhile", OnOff(mode.Pending)), s.reset))
 	case s.reset == nil:
 		s.reset = errors.New("nvidia-smi said that the GPU was reset, but it was not")
 	}
 	// The first try is told as text only: that the GPU was in use does not mean that
 	// it is worth waiting.
-	return s.giveUp(c, mode.on, s.errorf("%w: %w (before that: %v); end what holds the GPU, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
+	return s.giveUp(c, mode.On, s.errorf("%w: %w (before that: %v); end what holds the GPU, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
 		gpu.ErrNeedsReset, s.reset, s.activation))
 }
 
 // resetGPU resets a GPU with nvidia-smi: NVML has no call for it.
-func (d *Driver) resetGPU(ctx context.Context, pciAddress string) error {
-	return d.withoutNVML(ctx, func(ctx context.Context) error {
+func (w *Switcher) resetGPU(ctx context.Context, pciAddress string) error {
+	return w.Session.WithoutNVML(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, resetPatience)
 		defer cancel()
-		out, err := d.runUntil(ctx, "nvidia-smi", "--gpu-reset", "-i", pciAddress)
+		out, err := w.runUntil(ctx, "nvidia-smi", "--gpu-reset", "-i", pciAddress)
 		said := strings.Join(strings.Fields(string(out)), " ")
 		switch {
 		case err == nil:
-			d.cfg.Logger.Info("The GPU was reset", "gpu", pciAddress, "nvidia-smi", said)
+			w.Logger.Info("The GPU was reset", "gpu", pciAddress, "nvidia-smi", said)
 			return nil
 		case errors.Is(err, errHangs):
 			return fmt.Errorf("nvidia-smi --gpu-reset %w; look in dmesg, mostly a reboot of the node is all that helps: %w", errHangs, context.Cause(ctx))
@@ -210,14 +218,14 @@ func (d *Driver) resetGPU(ctx context.Context, pciAddress string) error {
 // runUntil runs a program of the driver, and leaves it behind when it does not end with
 // ctx: one that hangs in the kernel is reached by no signal, and NVML must not be
 // closed to all GPUs until it ends.
-func (d *Driver) runUntil(ctx context.Context, program string, args ...string) ([]byte, error) {
+func (w *Switcher) runUntil(ctx context.Context, program string, args ...string) ([]byte, error) {
 	type answer struct {
 		out []byte
 		err error
 	}
 	ended := make(chan answer, 1)
 	go func() {
-		out, err := d.cfg.Run(ctx, program, args...)
+		out, err := w.Run(ctx, program, args...)
 		ended <- answer{out, err}
 	}()
 	select {

@@ -1,8 +1,7 @@
-package nvidia
+package instance
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
 // settleDelay is the pause between two looks for a MIG device that NVML does
@@ -23,32 +23,30 @@ const (
 )
 
 // Create makes the placement exist. See hardware.Partitioner.
-func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (gpu.Partition, error) {
-		switch p.Type {
-		case gpu.TypeGPU:
-			return c.makeWhole(p)
-		case gpu.TypeMIG:
-			return c.makePartition(p)
-		}
-		return gpu.Partition{}, fmt.Errorf("placements of type %q are not NVIDIA's", p.Type)
-	})
+func (c *GPU) Create(p gpu.Placement) (gpu.Partition, error) {
+	switch p.Type {
+	case gpu.TypeGPU:
+		return c.makeWhole(p)
+	case gpu.TypeMIG:
+		return c.makePartition(p)
+	}
+	return gpu.Partition{}, fmt.Errorf("placements of type %q are not NVIDIA's", p.Type)
 }
 
 // makeWhole makes sure that the GPU is not cut, by whomever: a container that
 // gets a GPU in MIG mode sees a device on which nothing runs.
-func (c *gpuHandle) makeWhole(p gpu.Placement) (gpu.Partition, error) {
+func (c *GPU) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 	instances, err := c.instances()
 	if err != nil {
 		return gpu.Partition{}, err
 	}
 	if len(instances) > 0 {
-		return gpu.Partition{}, fmt.Errorf("GPU %s is cut: %s", c.pciAddress, c.names(instances))
+		return gpu.Partition{}, fmt.Errorf("GPU %s is cut: %s", c.PCIAddress, c.names(instances))
 	}
 	if err := c.setMIG(false); err != nil {
 		return gpu.Partition{}, err
 	}
-	uuid, err := ask(c.task, "DeviceGetUUID", c.device.GetUUID)
+	uuid, err := c.UUID()
 	if err != nil {
 		return gpu.Partition{}, err
 	}
@@ -58,7 +56,7 @@ func (c *gpuHandle) makeWhole(p gpu.Placement) (gpu.Partition, error) {
 // makePartition finds or makes the GPU instance, finds or makes the compute
 // instance in it, and waits for the MIG device. What it made it takes back when
 // a later step fails; what it found it leaves.
-func (c *gpuHandle) makePartition(p gpu.Placement) (gpu.Partition, error) {
+func (c *GPU) makePartition(p gpu.Placement) (gpu.Partition, error) {
 	if err := c.setMIG(true); err != nil {
 		return gpu.Partition{}, err
 	}
@@ -78,14 +76,14 @@ func (c *gpuHandle) makePartition(p gpu.Placement) (gpu.Partition, error) {
 
 // findOrCreateInstance gives the GPU instance at the placement. found tells
 // that it was there.
-func (c *gpuHandle) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
+func (c *GPU) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
 	instances, err := c.instances()
 	if err != nil {
 		return instance{}, false, err
 	}
 	var inTheWay []instance
 	for _, i := range instances {
-		partition := i.partition(c.pciAddress)
+		partition := i.partition(c.PCIAddress)
 		switch {
 		case partition.Is(p):
 			return i, true, nil
@@ -100,18 +98,18 @@ func (c *gpuHandle) findOrCreateInstance(p gpu.Placement) (i instance, found boo
 	return i, false, err
 }
 
-func (c *gpuHandle) createInstance(p gpu.Placement) (instance, error) {
+func (c *GPU) createInstance(p gpu.Placement) (instance, error) {
 	profiles, err := c.profiles()
 	if err != nil {
 		return instance{}, err
 	}
 	n := slices.IndexFunc(profiles, func(q mig.Profile) bool { return q.Name == p.Profile })
 	if n < 0 {
-		return instance{}, fmt.Errorf("GPU %s has no profile %s", c.pciAddress, p.Profile)
+		return instance{}, fmt.Errorf("GPU %s has no profile %s", c.PCIAddress, p.Profile)
 	}
-	handle, err := ask(c.task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
+	handle, err := session.Ask(c.Task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
 		at := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
-		return c.device.CreateGpuInstanceWithPlacement(profileInfo(profiles[n]), &at)
+		return c.Device.CreateGpuInstanceWithPlacement(profileInfo(profiles[n]), &at)
 	})
 	if err != nil {
 		return instance{}, err
@@ -122,7 +120,7 @@ func (c *gpuHandle) createInstance(p gpu.Placement) (instance, error) {
 	}
 	// A GPU instance that cannot be read is still one that we made.
 	u := c.undoing()
-	if undo := tell(u.task, "GpuInstanceDestroy", handle.Destroy); undo != nil {
+	if undo := session.Tell(u.Task, "GpuInstanceDestroy", handle.Destroy); undo != nil {
 		return instance{}, fmt.Errorf("%w; and the GPU instance could not be removed again: %w", err, undo)
 	}
 	return instance{}, err
@@ -130,7 +128,7 @@ func (c *gpuHandle) createInstance(p gpu.Placement) (instance, error) {
 
 // fill makes the compute instance that has all of the GPU instance, unless it
 // is there, and returns the finished partition.
-func (c *gpuHandle) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
+func (c *GPU) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
 	if len(i.compute) == 0 {
 		if err := c.createCompute(i); err != nil {
 			return gpu.Partition{}, err
@@ -144,7 +142,7 @@ func (c *gpuHandle) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
 // createCompute makes the compute instance that fills the GPU instance. Of the
 // kinds with as many slices as it has, the one with most SMs is the full one:
 // 1g.67gb of B300 takes one with 18 and one with 30 (kubernetes-sigs/dra-driver-nvidia-gpu#1454).
-func (c *gpuHandle) createCompute(i instance) error {
+func (c *GPU) createCompute(i instance) error {
 	kinds, err := c.computeProfiles(i.handle)
 	if err != nil {
 		return err
@@ -158,7 +156,7 @@ func (c *gpuHandle) createCompute(i instance) error {
 		return fmt.Errorf("GPU instance %d (%s) offers no compute instance with its %d slices", i.id, i.profile, i.slices)
 	}
 	for _, kind := range kinds {
-		_, err = ask(c.task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
+		_, err = session.Ask(c.Task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
 			return i.handle.CreateComputeInstance(&kind)
 		})
 		if !errors.Is(err, nvml.ERROR_NOT_SUPPORTED) {
@@ -170,8 +168,8 @@ func (c *gpuHandle) createCompute(i instance) error {
 
 // settle reads the hardware back until the partition is whole. NVML shows the
 // MIG device a moment after the compute instance.
-func (c *gpuHandle) settle(id int, p gpu.Placement) (gpu.Partition, error) {
-	waiting := fmt.Sprintf("GPU %s: waiting for the MIG device of GPU instance %d", c.pciAddress, id)
+func (c *GPU) settle(id int, p gpu.Placement) (gpu.Partition, error) {
+	waiting := fmt.Sprintf("GPU %s: waiting for the MIG device of GPU instance %d", c.PCIAddress, id)
 	for range settleLooks {
 		instances, err := c.instances()
 		if err != nil {
@@ -181,7 +179,7 @@ func (c *gpuHandle) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 		if n < 0 {
 			return gpu.Partition{}, fmt.Errorf("GPU instance %d vanished after it was made", id)
 		}
-		partition := instances[n].partition(c.pciAddress)
+		partition := instances[n].partition(c.PCIAddress)
 		if !partition.Is(p) || partition.Size != p.Size {
 			return gpu.Partition{}, fmt.Errorf("asked for slices %d+%d, got %s with %d+%d",
 				p.Start, p.Size, partition.Name(), partition.Start, partition.Size)
@@ -194,14 +192,14 @@ func (c *gpuHandle) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 		}
 	}
 	return gpu.Partition{}, fmt.Errorf("GPU %s: GPU instance %d has a compute instance, but NVML showed no MIG device for it within %s",
-		c.pciAddress, id, settleDelay*settleLooks)
+		c.PCIAddress, id, settleDelay*settleLooks)
 }
 
 // names lists partitions by device name and NVML's id, for errors.
-func (c *gpuHandle) names(instances []instance) string {
+func (c *GPU) names(instances []instance) string {
 	texts := make([]string, len(instances))
 	for n, i := range instances {
-		p := i.partition(c.pciAddress)
+		p := i.partition(c.PCIAddress)
 		texts[n] = fmt.Sprintf("%s (%s)", p.Name(), p.ID)
 	}
 	return strings.Join(texts, ", ")

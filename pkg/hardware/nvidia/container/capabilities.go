@@ -1,4 +1,4 @@
-package nvidia
+package container
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ const capsDevices = "nvidia-caps"
 
 // instanceNodes are the two capability nodes that let a container use one
 // compute instance: that of the GPU instance and that of the compute instance.
-func (d *Driver) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error) {
+func (d *Files) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error) {
 	major, err := d.deviceMajor(capsDevices)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (d *Driver) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error
 // capabilityNode reads a capability file of the driver ("DeviceFileMinor: 30",
 // "DeviceFileMode: 292") and describes its node in full: the host has it only
 // when nvidia-modprobe made it.
-func (d *Driver) capabilityNode(file string, major int64) (*cdispecs.DeviceNode, error) {
+func (d *Files) capabilityNode(file string, major int64) (*cdispecs.DeviceNode, error) {
 	path := d.proc(file)
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Driver) capabilityNode(file string, major int64) (*cdispecs.DeviceNode,
 }
 
 // deviceMajor finds a character device's major number in /proc/devices.
-func (d *Driver) deviceMajor(name string) (int64, error) {
+func (d *Files) deviceMajor(name string) (int64, error) {
 	path := d.proc("devices")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *Driver) deviceMajor(name string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s: the nvidia kernel module is not loaded, or is too old for MIG", path, name)
 }
 
-func (d *Driver) proc(path string) string { return filepath.Join(d.cfg.ProcRoot, "proc", path) }
+func (d *Files) proc(path string) string { return filepath.Join(d.cfg.ProcRoot, "proc", path) }
 
 // numberAfter finds the number on the line that begins with a key.
 func numberAfter(text, key string) (int64, error) {

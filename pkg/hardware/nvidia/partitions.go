@@ -1,0 +1,67 @@
+package nvidia
+
+import (
+	"context"
+	"fmt"
+
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/mig"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
+)
+
+// Live implements hardware.Partitioner.
+func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	return onGPU(ctx, d, pciAddress, func(h *gpuHandle) ([]gpu.Partition, error) { return h.Live() })
+}
+
+// Create implements hardware.Partitioner.
+func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
+	return onGPU(ctx, d, p.GPU, func(h *gpuHandle) (gpu.Partition, error) { return h.Create(p) })
+}
+
+// Destroy implements hardware.Partitioner. A whole GPU has nothing to remove, and its MIG
+// mode stays: the next claim may need it either way.
+func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
+	if p.Type == gpu.TypeGPU {
+		return nil
+	}
+	_, err := onGPU(ctx, d, p.GPU, func(h *gpuHandle) (struct{}, error) { return struct{}{}, h.Destroy(p) })
+	return err
+}
+
+// Edits implements hardware.Partitioner.
+func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
+	return onGPU(ctx, d, p.GPU, func(h *gpuHandle) (*cdispecs.ContainerEdits, error) {
+		if p.Type == gpu.TypeGPU {
+			return d.files.GPU(h.GPU.GPU)
+		}
+		gi, ci, err := h.Find(p)
+		if err != nil {
+			return nil, err
+		}
+		return d.files.Instance(h.GPU.GPU, gi, ci, mig.VariantIn(p.Profile) == mig.WithGraphics)
+	})
+}
+
+// CommonEdits implements hardware.Partitioner. They are the same for all GPUs.
+func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.ContainerEdits, error) {
+	edits, err := session.OnLibrary(ctx, d.session, d.files.Common)
+	if err != nil {
+		return nil, fmt.Errorf("driver files for containers: %w", err)
+	}
+	return edits, nil
+}
+
+// Modes implements hardware.ModeReader.
+func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
+	return onGPU(ctx, d, pciAddress, func(h *gpuHandle) (gpu.Modes, error) { return h.Modes() })
+}
+
+// SetMIG implements hardware.MIGSwitcher.
+func (d *Driver) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
+	s := instance.Switcher{Session: d.session, Run: d.cfg.Run, Logger: d.cfg.Logger}
+	return s.SetMIG(ctx, pciAddress, on, leavePending)
+}

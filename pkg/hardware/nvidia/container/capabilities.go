@@ -10,13 +10,13 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// capsDevices is the kernel's name of the major number of capability nodes.
+// capsDevices names the major number of capability nodes in /proc/devices.
 const capsDevices = "nvidia-caps"
 
-// instanceNodes are the two capability nodes that let a container use one
-// compute instance: that of the GPU instance and that of the compute instance.
-func (d *Files) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error) {
-	major, err := d.deviceMajor(capsDevices)
+// instanceNodes returns the two capability nodes that a container needs to use a compute
+// instance: that of the GPU instance and that of the compute instance.
+func (f *Files) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error) {
+	major, err := f.deviceMajor(capsDevices)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (d *Files) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error)
 		filepath.Join(folder, "access"),
 		filepath.Join(folder, fmt.Sprintf("ci%d", ci), "access"),
 	} {
-		node, err := d.capabilityNode(file, major)
+		node, err := f.capabilityNode(file, major)
 		if err != nil {
 			return nil, err
 		}
@@ -36,10 +36,10 @@ func (d *Files) instanceNodes(minor, gi, ci int) ([]*cdispecs.DeviceNode, error)
 }
 
 // capabilityNode reads a capability file of the driver ("DeviceFileMinor: 30",
-// "DeviceFileMode: 292") and describes its node in full: the host has it only
-// when nvidia-modprobe made it.
-func (d *Files) capabilityNode(file string, major int64) (*cdispecs.DeviceNode, error) {
-	path := d.proc(file)
+// "DeviceFileMode: 292") and describes its node in full: the host has the node only if
+// nvidia-modprobe made it.
+func (f *Files) capabilityNode(file string, major int64) (*cdispecs.DeviceNode, error) {
+	path := f.proc(file)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("capability of the instance: %w", err)
@@ -63,8 +63,8 @@ func (d *Files) capabilityNode(file string, major int64) (*cdispecs.DeviceNode, 
 }
 
 // deviceMajor finds a character device's major number in /proc/devices.
-func (d *Files) deviceMajor(name string) (int64, error) {
-	path := d.proc("devices")
+func (f *Files) deviceMajor(name string) (int64, error) {
+	path := f.proc("devices")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (d *Files) deviceMajor(name string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s: the nvidia kernel module is not loaded, or is too old for MIG", path, name)
 }
 
-func (d *Files) proc(path string) string { return filepath.Join(d.cfg.ProcRoot, "proc", path) }
+func (f *Files) proc(path string) string { return filepath.Join(f.cfg.ProcRoot, "proc", path) }
 
 // numberAfter finds the number on the line that begins with a key.
 func numberAfter(text, key string) (int64, error) {

@@ -39,55 +39,52 @@ type Files struct {
 // New returns the files of a driver. All paths of the Config are set.
 func New(cfg Config) *Files { return &Files{cfg: cfg} }
 
-// visibleDevices keeps NVIDIA's own runtime from adding devices: CUDA images
-// ask it for all of them.
+// visibleDevices, if it is "void", keeps NVIDIA's container runtime from adding devices:
+// CUDA images request all of them.
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// unwantedHooks are hooks of nvcdi that we leave out. This one, run as root on
-// the host, would let a container set the GPU's memory limits by its own
-// environment; how a GPU is shared is decided before a claim is scheduled.
+// unwantedHooks are hooks of nvcdi that containers must not get. This one runs as root on
+// the host and lets a container set memory limits of the GPU by its own environment.
 var unwantedHooks = []string{"apply-cuda-memory-limits"}
 
-// commonCache keeps the last common edits. It is JSON, so that each caller gets
-// a copy that shares nothing with it.
+// commonCache keeps the last common edits as JSON, so that each caller gets a copy.
 type commonCache struct {
 	mu      sync.Mutex
 	version string
 	edits   []byte
-	// files are those that the edits mount, as this process sees them: when one
-	// is gone, the driver was changed under the same version.
+	// files are those that the edits mount, as this process sees them. If one is missing,
+	// the driver was installed again with the same version.
 	files []string
-	// nodes are the device numbers of the device nodes, as this process sees them. A
-	// reload of a module, nvidia-uvm for example, may give it another major number,
-	// and the edits contain the numbers.
+	// nodes are the device numbers of the device nodes, as this process sees them. They
+	// are part of the edits, and a reload of a module such as nvidia-uvm may change them.
 	nodes map[string]uint64
 }
 
 // Common returns what every container needs, whichever its devices are: control nodes,
 // driver files, hooks, and an environment that keeps others out.
-func (d *Files) Common(t *session.Task) (*cdispecs.ContainerEdits, error) {
+func (f *Files) Common(t *session.Task) (*cdispecs.ContainerEdits, error) {
 	version, err := session.Ask(t, "SystemGetDriverVersion", t.NVML.SystemGetDriverVersion)
 	if err != nil {
 		return nil, err
 	}
-	if edits := d.common.load(version); edits != nil {
+	if edits := f.common.load(version); edits != nil {
 		return edits, nil
 	}
-	return d.makeCommon(t, version)
+	return f.makeCommon(t, version)
 }
 
-func (d *Files) makeCommon(t *session.Task, version string) (*cdispecs.ContainerEdits, error) {
+func (f *Files) makeCommon(t *session.Task, version string) (*cdispecs.ContainerEdits, error) {
 	t.Note("of nvcdi for the common edits")
-	lib, err := d.nvcdi(t)
+	lib, err := f.nvcdi(t)
 	if err != nil {
 		return nil, err
 	}
 	common, err := lib.GetCommonEdits()
 	if err != nil {
-		return nil, fmt.Errorf("driver root %s: %w", d.cfg.DriverRoot, err)
+		return nil, fmt.Errorf("driver root %s: %w", f.cfg.DriverRoot, err)
 	}
 	edits := common.ContainerEdits
-	if err := d.checkComplete(edits); err != nil {
+	if err := f.checkComplete(edits); err != nil {
 		return nil, err
 	}
 	var files []string
@@ -101,34 +98,34 @@ func (d *Files) makeCommon(t *session.Task, version string) (*cdispecs.Container
 			return nil, fmt.Errorf("device node %s: %w", path, err)
 		}
 	}
-	d.toHost(edits)
+	f.toHost(edits)
 	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
 	edits.Env = setLast(edits.Env, visibleDevices, "void")
-	return d.common.store(version, edits, files, nodes)
+	return f.common.store(version, edits, files, nodes)
 }
 
-// checkComplete refuses edits without which CUDA cannot work. nvcdi leaves out
-// silently what it does not find, on a node that has just booted for instance,
-// and what it left out once must not stay out (kubernetes-sigs/dra-driver-nvidia-gpu#1144, #1380).
-func (d *Files) checkComplete(edits *cdispecs.ContainerEdits) error {
+// checkComplete fails if something is missing that CUDA needs. nvcdi omits silently what it
+// does not find, for example on a node that has just booted, and such edits must not be kept
+// (kubernetes-sigs/dra-driver-nvidia-gpu#1144, #1380).
+func (f *Files) checkComplete(edits *cdispecs.ContainerEdits) error {
 	if !slices.ContainsFunc(edits.Mounts, func(m *cdispecs.Mount) bool { return strings.Contains(m.ContainerPath, "/libcuda.so.") }) {
-		return fmt.Errorf("no libcuda.so below driver root %s: is the driver still being installed?", d.cfg.DriverRoot)
+		return fmt.Errorf("no libcuda.so below driver root %s: is the driver still being installed?", f.cfg.DriverRoot)
 	}
 	for _, path := range []string{"/dev/nvidiactl", "/dev/nvidia-uvm"} {
 		if !slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == path }) {
-			return fmt.Errorf("no device node %s below %s: run nvidia-modprobe -u -c0 on the host", path, d.cfg.DevRoot)
+			return fmt.Errorf("no device node %s below %s: run nvidia-modprobe -u -c0 on the host", path, f.cfg.DevRoot)
 		}
 	}
 	return nil
 }
 
 // GPU returns the device nodes of the whole GPU, those of its display part included.
-func (d *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
+func (f *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
 	uuid, err := g.UUID()
 	if err != nil {
 		return nil, err
 	}
-	lib, err := d.nvcdi(g.Task)
+	lib, err := f.nvcdi(g.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +144,9 @@ func (d *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
 	}
 	own := fmt.Sprintf("/dev/nvidia%d", minor)
 	if !slices.ContainsFunc(edits.DeviceNodes, func(n *cdispecs.DeviceNode) bool { return n.Path == own }) {
-		return nil, fmt.Errorf("no device node %s below %s: run nvidia-modprobe -c%d on the host", own, d.cfg.DevRoot, minor)
+		return nil, fmt.Errorf("no device node %s below %s: run nvidia-modprobe -c%d on the host", own, f.cfg.DevRoot, minor)
 	}
-	d.toHost(&edits)
+	f.toHost(&edits)
 	edits.DeviceNodes = uniqueNodes(edits.DeviceNodes)
 	return &edits, nil
 }
@@ -159,8 +156,8 @@ func (d *Files) GPU(g *session.GPU) (*cdispecs.ContainerEdits, error) {
 // ids of the instance, because what nvcdi returns for a MIG device that was just created
 // may lack them (kubernetes-sigs/dra-driver-nvidia-gpu#787). graphics tells whether the
 // instance can draw.
-func (d *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.ContainerEdits, error) {
-	edits, err := d.GPU(g)
+func (f *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.ContainerEdits, error) {
+	edits, err := f.GPU(g)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +171,7 @@ func (d *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.C
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := d.instanceNodes(minor, gi, ci)
+	nodes, err := f.instanceNodes(minor, gi, ci)
 	if err != nil {
 		return nil, err
 	}
@@ -182,23 +179,22 @@ func (d *Files) Instance(g *session.GPU, gi, ci int, graphics bool) (*cdispecs.C
 	return edits, nil
 }
 
-// nvcdi is NVIDIA's own description of a driver to containers. It is made anew
-// for each use, because it keeps what it found.
-func (d *Files) nvcdi(t *session.Task) (nvcdi.Interface, error) {
+// nvcdi makes NVIDIA's library for CDI. Each use needs a new one, because it caches.
+func (f *Files) nvcdi(t *session.Task) (nvcdi.Interface, error) {
 	return nvcdi.New(
 		nvcdi.WithMode(nvcdi.ModeNvml),
 		nvcdi.WithNvmlLib(t.NVML),
-		nvcdi.WithDriverRoot(d.cfg.DriverRoot),
-		nvcdi.WithDevRoot(d.cfg.DevRoot),
-		nvcdi.WithNVIDIACDIHookPath(d.cfg.CDIHookPath),
+		nvcdi.WithDriverRoot(f.cfg.DriverRoot),
+		nvcdi.WithDevRoot(f.cfg.DevRoot),
+		nvcdi.WithNVIDIACDIHookPath(f.cfg.CDIHookPath),
 		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
 		nvcdi.WithDisabledHooks(unwantedHooks...),
-		nvcdi.WithLogger(quietLogger{d.cfg.Logger}),
+		nvcdi.WithLogger(quietLogger{f.cfg.Logger}),
 	)
 }
 
-// load gives a copy of the common edits of a driver version, nil when they are
-// not known or no more true.
+// load returns a copy of the common edits of a driver version, nil if there are none or if
+// they are out of date.
 func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +218,7 @@ func (c *commonCache) load(version string) *cdispecs.ContainerEdits {
 	return edits
 }
 
-// deviceNumber is the major and minor number of a device node.
+// deviceNumber returns the major and minor number of a device node.
 func deviceNumber(path string) (uint64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -246,7 +242,7 @@ func (c *commonCache) store(version string, edits *cdispecs.ContainerEdits, file
 	return edits, nil
 }
 
-// uniqueNodes drops nodes that are there twice under one path.
+// uniqueNodes keeps one node of each path.
 func uniqueNodes(nodes []*cdispecs.DeviceNode) []*cdispecs.DeviceNode {
 	var unique []*cdispecs.DeviceNode
 	for _, node := range nodes {
@@ -257,7 +253,7 @@ func uniqueNodes(nodes []*cdispecs.DeviceNode) []*cdispecs.DeviceNode {
 	return unique
 }
 
-// setLast sets a variable behind all others, once.
+// setLast sets a variable and puts it last.
 func setLast(env []string, name, value string) []string {
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	return append(env, name+"="+value)

@@ -7,11 +7,11 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// hostPath turns a path that this process knows into the host's name for it.
-// The longer root wins where one lies in the other.
-func (d *Files) hostPath(path string) string {
+// hostPath translates a path of this process into the host's. The longer root counts if one
+// contains the other.
+func (f *Files) hostPath(path string) string {
 	type pair struct{ here, host string }
-	first, second := pair{d.cfg.DriverRoot, d.cfg.HostDriverRoot}, pair{d.cfg.DevRoot, d.cfg.HostDevRoot}
+	first, second := pair{f.cfg.DriverRoot, f.cfg.HostDriverRoot}, pair{f.cfg.DevRoot, f.cfg.HostDevRoot}
 	if len(second.here) > len(first.here) {
 		first, second = second, first
 	}
@@ -23,8 +23,8 @@ func (d *Files) hostPath(path string) string {
 	return path
 }
 
-// below gives the rest of a path behind a root, counting whole components:
-// /run/driver-old is not below /run/driver.
+// below returns the rest of a path after a root, by whole components: /run/driver-old is
+// not below /run/driver.
 func below(path, root string) (string, bool) {
 	root = filepath.Clean(root)
 	if root == "/" {
@@ -34,38 +34,37 @@ func below(path, root string) (string, bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// toHost rewrites edits for the runtime, which works with the host's paths.
-//
-// What nvcdi gives is left alone where it means the container: container paths,
-// and the arguments of hooks that run in the container's file system.
-func (d *Files) toHost(edits *cdispecs.ContainerEdits) {
+// toHost translates edits for the container runtime, which works with the host's paths. What
+// refers to the container stays: container paths, and arguments of hooks that run in the
+// container's file system.
+func (f *Files) toHost(edits *cdispecs.ContainerEdits) {
 	for _, node := range edits.DeviceNodes {
-		d.nodeToHost(node)
+		f.nodeToHost(node)
 	}
 	for _, mount := range edits.Mounts {
-		mount.HostPath = d.hostPath(mount.HostPath)
+		mount.HostPath = f.hostPath(mount.HostPath)
 	}
 	for _, hook := range edits.Hooks {
 		if hook.HookName == "createContainer" || hook.HookName == "startContainer" {
 			continue
 		}
 		for i, arg := range hook.Args {
-			hook.Args[i] = d.hostPath(arg)
+			hook.Args[i] = f.hostPath(arg)
 		}
 	}
 }
 
-// nodeToHost makes a device node complete, so that the runtime need not look at
-// a node on the host: there it may have another name, or not exist.
-func (d *Files) nodeToHost(node *cdispecs.DeviceNode) {
+// nodeToHost completes a device node, so that the runtime needs no node on the host, where
+// it may have another name or not exist.
+func (f *Files) nodeToHost(node *cdispecs.DeviceNode) {
 	if node.Major != 0 {
 		node.Type, node.HostPath = "c", ""
 		return
 	}
 	if node.HostPath == "" {
-		node.HostPath = filepath.Join(d.cfg.DevRoot, node.Path)
+		node.HostPath = filepath.Join(f.cfg.DevRoot, node.Path)
 	}
-	if node.HostPath = d.hostPath(node.HostPath); node.HostPath == node.Path {
+	if node.HostPath = f.hostPath(node.HostPath); node.HostPath == node.Path {
 		node.HostPath = ""
 	}
 }

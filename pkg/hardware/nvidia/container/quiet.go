@@ -6,8 +6,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// quietLogger takes what nvcdi has to say out of the way: it warns of some
-// thirty optional graphics files on each call.
+// quietLogger logs the messages of nvcdi at a high level: it warns of some thirty optional
+// graphics files on each call.
 type quietLogger struct{ to logr.Logger }
 
 func (l quietLogger) say(level, format string, args ...any) {

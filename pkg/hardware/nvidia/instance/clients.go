@@ -12,43 +12,40 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// wholeGPUClients asks for the clients of all of a GPU, whatever GPU instance
-// they use.
+// wholeGPUClients stands for the clients of the GPU and of all its GPU instances.
 const wholeGPUClients = -1
 
-// Clients lists the processes that use the GPU.
-func (c *GPU) Clients() ([]int, error) { return c.clients(c.Device, wholeGPUClients) }
+// Clients lists the processes that use the GPU, by their ids on the host.
+func (g *GPU) Clients() ([]int, error) { return g.clients(g.Device, wholeGPUClients) }
 
-// refuseClients fails with gpu.ErrInUse when a process uses the GPU. NVML
-// refuses too, but it does not say who is in the way, and a refused switch
-// leaves a pending mode behind.
-func (c *GPU) refuseClients(what string) error {
-	pids, err := c.clients(c.Device, wholeGPUClients)
+// refuseClients fails with gpu.ErrInUse if a process uses the GPU. NVML fails too, but it
+// does not name the process, and it leaves a pending mode behind.
+func (g *GPU) refuseClients(what string) error {
+	pids, err := g.clients(g.Device, wholeGPUClients)
 	if err != nil {
 		return err
 	}
 	if len(pids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("GPU %s: cannot %s: %w by %s", c.PCIAddress, what, gpu.ErrInUse, PIDList(pids))
+	return fmt.Errorf("GPU %s: cannot %s: %w by %s", g.PCIAddress, what, gpu.ErrInUse, PIDList(pids))
 }
 
-// explainClients adds the processes to an error that says that something is in
-// use. instance is the id of the GPU instance, or wholeGPUClients.
-func (c *GPU) explainClients(err error, instance int) error {
+// explainClients adds the processes to a gpu.ErrInUse. instance is the id of the GPU
+// instance, or wholeGPUClients.
+func (g *GPU) explainClients(err error, instance int) error {
 	if !errors.Is(err, gpu.ErrInUse) {
 		return err
 	}
-	pids, listErr := c.clients(c.Device, instance)
+	pids, listErr := g.clients(g.Device, instance)
 	if listErr != nil || len(pids) == 0 {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, PIDList(pids))
 }
 
-// clients lists the processes that use a GPU or one of its GPU instances, by
-// the number that the host knows them by.
-func (c *GPU) clients(device nvml.Device, instance int) ([]int, error) {
+// clients lists the processes that use a GPU instance, or all with wholeGPUClients.
+func (g *GPU) clients(device nvml.Device, instance int) ([]int, error) {
 	var pids []int
 	for _, list := range []struct {
 		call string
@@ -57,9 +54,9 @@ func (c *GPU) clients(device nvml.Device, instance int) ([]int, error) {
 		{"DeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses},
 		{"DeviceGetGraphicsRunningProcesses", device.GetGraphicsRunningProcesses},
 	} {
-		processes, err := session.Ask(c.Task, list.call, list.get)
+		processes, err := session.Ask(g.Task, list.call, list.get)
 		if session.Unsupported(err) || errors.Is(err, nvml.ERROR_NO_PERMISSION) {
-			continue // NVML does not tell: the switch itself will
+			continue // if a process uses the GPU, the call that follows fails
 		}
 		if err != nil {
 			return nil, err

@@ -15,75 +15,75 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// settleDelay is the pause between two looks for a MIG device that NVML does
-// not show yet, settleLooks how often it is looked for.
+// settleDelay is the pause between two looks for a MIG device that NVML does not list
+// yet, settleLooks their number.
 const (
 	settleDelay = 20 * time.Millisecond
 	settleLooks = 150
 )
 
 // Create makes the placement exist. See hardware.Partitioner.
-func (c *GPU) Create(p gpu.Placement) (gpu.Partition, error) {
+func (g *GPU) Create(p gpu.Placement) (gpu.Partition, error) {
 	switch p.Type {
 	case gpu.TypeGPU:
-		return c.makeWhole(p)
+		return g.makeWhole(p)
 	case gpu.TypeMIG:
-		return c.makePartition(p)
+		return g.makePartition(p)
 	}
 	return gpu.Partition{}, fmt.Errorf("placements of type %q are not NVIDIA's", p.Type)
 }
 
-// makeWhole makes sure that the GPU is not cut, by whomever: a container that
-// gets a GPU in MIG mode sees a device on which nothing runs.
-func (c *GPU) makeWhole(p gpu.Placement) (gpu.Partition, error) {
-	instances, err := c.instances()
+// makeWhole makes sure that the GPU has no partitions, and that MIG mode is off: nothing
+// runs on a GPU in MIG mode itself.
+func (g *GPU) makeWhole(p gpu.Placement) (gpu.Partition, error) {
+	instances, err := g.instances()
 	if err != nil {
 		return gpu.Partition{}, err
 	}
 	if len(instances) > 0 {
-		return gpu.Partition{}, fmt.Errorf("GPU %s is cut: %s", c.PCIAddress, c.names(instances))
+		return gpu.Partition{}, fmt.Errorf("GPU %s is cut: %s", g.PCIAddress, g.names(instances))
 	}
-	if err := c.setMIG(false); err != nil {
+	if err := g.setMIG(false); err != nil {
 		return gpu.Partition{}, err
 	}
-	uuid, err := c.UUID()
+	uuid, err := g.UUID()
 	if err != nil {
 		return gpu.Partition{}, err
 	}
 	return gpu.Partition{GPU: p.GPU, Type: gpu.TypeGPU, UUID: uuid, Complete: true, ID: "GPU"}, nil
 }
 
-// makePartition finds or makes the GPU instance, finds or makes the compute
-// instance in it, and waits for the MIG device. What it made it takes back when
-// a later step fails; what it found it leaves.
-func (c *GPU) makePartition(p gpu.Placement) (gpu.Partition, error) {
-	if err := c.setMIG(true); err != nil {
+// makePartition finds or creates the GPU instance and the compute instance in it, and
+// waits for the MIG device. If a step fails, it destroys what it created and leaves what
+// it found.
+func (g *GPU) makePartition(p gpu.Placement) (gpu.Partition, error) {
+	if err := g.setMIG(true); err != nil {
 		return gpu.Partition{}, err
 	}
-	made, found, err := c.findOrCreateInstance(p)
+	made, found, err := g.findOrCreateInstance(p)
 	if err != nil {
 		return gpu.Partition{}, err
 	}
-	partition, err := c.fill(made, p)
+	partition, err := g.fill(made, p)
 	if err == nil || found {
 		return partition, err
 	}
-	if undo := c.undoing().destroyInstance(made); undo != nil {
+	if undo := g.undoing().destroyInstance(made); undo != nil {
 		return gpu.Partition{}, fmt.Errorf("%w; and GPU instance %d could not be removed again: %w", err, made.id, undo)
 	}
 	return gpu.Partition{}, err
 }
 
-// findOrCreateInstance gives the GPU instance at the placement. found tells
-// that it was there.
-func (c *GPU) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
-	instances, err := c.instances()
+// findOrCreateInstance returns the GPU instance at the placement. found tells that it
+// existed before.
+func (g *GPU) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err error) {
+	instances, err := g.instances()
 	if err != nil {
 		return instance{}, false, err
 	}
 	var inTheWay []instance
 	for _, i := range instances {
-		partition := i.partition(c.PCIAddress)
+		partition := i.partition(g.PCIAddress)
 		switch {
 		case partition.Is(p):
 			return i, true, nil
@@ -92,58 +92,58 @@ func (c *GPU) findOrCreateInstance(p gpu.Placement) (i instance, found bool, err
 		}
 	}
 	if len(inTheWay) > 0 {
-		return instance{}, false, fmt.Errorf("the place is taken by %s", c.names(inTheWay))
+		return instance{}, false, fmt.Errorf("the place is taken by %s", g.names(inTheWay))
 	}
-	i, err = c.createInstance(p)
+	i, err = g.createInstance(p)
 	return i, false, err
 }
 
-func (c *GPU) createInstance(p gpu.Placement) (instance, error) {
-	profiles, err := c.profiles()
+func (g *GPU) createInstance(p gpu.Placement) (instance, error) {
+	profiles, err := g.profiles()
 	if err != nil {
 		return instance{}, err
 	}
 	n := slices.IndexFunc(profiles, func(q mig.Profile) bool { return q.Name == p.Profile })
 	if n < 0 {
-		return instance{}, fmt.Errorf("GPU %s has no profile %s", c.PCIAddress, p.Profile)
+		return instance{}, fmt.Errorf("GPU %s has no profile %s", g.PCIAddress, p.Profile)
 	}
-	handle, err := session.Ask(c.Task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
+	handle, err := session.Ask(g.Task, "DeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
 		at := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
-		return c.Device.CreateGpuInstanceWithPlacement(profileInfo(profiles[n]), &at)
+		return g.Device.CreateGpuInstanceWithPlacement(profileInfo(profiles[n]), &at)
 	})
 	if err != nil {
 		return instance{}, err
 	}
-	i, err := c.instance(handle, profiles, nil)
+	i, err := g.instance(handle, profiles, nil)
 	if err == nil {
 		return i, nil
 	}
-	// A GPU instance that cannot be read is still one that we made.
-	u := c.undoing()
+	// A GPU instance that cannot be read is still one that we created.
+	u := g.undoing()
 	if undo := session.Tell(u.Task, "GpuInstanceDestroy", handle.Destroy); undo != nil {
 		return instance{}, fmt.Errorf("%w; and the GPU instance could not be removed again: %w", err, undo)
 	}
 	return instance{}, err
 }
 
-// fill makes the compute instance that has all of the GPU instance, unless it
-// is there, and returns the finished partition.
-func (c *GPU) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
+// fill creates the compute instance that has all of the GPU instance, unless it exists,
+// and returns the complete partition.
+func (g *GPU) fill(i instance, p gpu.Placement) (gpu.Partition, error) {
 	if len(i.compute) == 0 {
-		if err := c.createCompute(i); err != nil {
+		if err := g.createCompute(i); err != nil {
 			return gpu.Partition{}, err
 		}
 	} else if len(i.compute) > 1 || i.compute[0].slices < i.slices {
 		return gpu.Partition{}, fmt.Errorf("GPU instance %d is divided into %d compute instances by somebody else", i.id, len(i.compute))
 	}
-	return c.settle(i.id, p)
+	return g.settle(i.id, p)
 }
 
-// createCompute makes the compute instance that fills the GPU instance. Of the
-// kinds with as many slices as it has, the one with most SMs is the full one:
-// 1g.67gb of B300 takes one with 18 and one with 30 (kubernetes-sigs/dra-driver-nvidia-gpu#1454).
-func (c *GPU) createCompute(i instance) error {
-	kinds, err := c.computeProfiles(i.handle)
+// createCompute creates the compute instance that fills the GPU instance. Of the profiles
+// with as many slices, the one with the most SMs is the full one: 1g.67gb of B300 has one
+// with 18 SMs and one with 30 (kubernetes-sigs/dra-driver-nvidia-gpu#1454).
+func (g *GPU) createCompute(i instance) error {
+	kinds, err := g.computeProfiles(i.handle)
 	if err != nil {
 		return err
 	}
@@ -156,22 +156,22 @@ func (c *GPU) createCompute(i instance) error {
 		return fmt.Errorf("GPU instance %d (%s) offers no compute instance with its %d slices", i.id, i.profile, i.slices)
 	}
 	for _, kind := range kinds {
-		_, err = session.Ask(c.Task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
+		_, err = session.Ask(g.Task, "GpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
 			return i.handle.CreateComputeInstance(&kind)
 		})
 		if !errors.Is(err, nvml.ERROR_NOT_SUPPORTED) {
-			break // only a kind that the GPU cannot have is a reason to try the next
+			break // only an unsupported profile is a reason to try the next
 		}
 	}
 	return err
 }
 
-// settle reads the hardware back until the partition is whole. NVML shows the
-// MIG device a moment after the compute instance.
-func (c *GPU) settle(id int, p gpu.Placement) (gpu.Partition, error) {
-	waiting := fmt.Sprintf("GPU %s: waiting for the MIG device of GPU instance %d", c.PCIAddress, id)
+// settle reads the hardware back until the partition is complete. NVML lists the MIG
+// device a moment after the compute instance.
+func (g *GPU) settle(id int, p gpu.Placement) (gpu.Partition, error) {
+	waiting := fmt.Sprintf("GPU %s: waiting for the MIG device of GPU instance %d", g.PCIAddress, id)
 	for range settleLooks {
-		instances, err := c.instances()
+		instances, err := g.instances()
 		if err != nil {
 			return gpu.Partition{}, fmt.Errorf("%s: %w", waiting, err)
 		}
@@ -179,7 +179,7 @@ func (c *GPU) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 		if n < 0 {
 			return gpu.Partition{}, fmt.Errorf("GPU instance %d vanished after it was made", id)
 		}
-		partition := instances[n].partition(c.PCIAddress)
+		partition := instances[n].partition(g.PCIAddress)
 		if !partition.Is(p) || partition.Size != p.Size {
 			return gpu.Partition{}, fmt.Errorf("asked for slices %d+%d, got %s with %d+%d",
 				p.Start, p.Size, partition.Name(), partition.Start, partition.Size)
@@ -187,19 +187,19 @@ func (c *GPU) settle(id int, p gpu.Placement) (gpu.Partition, error) {
 		if partition.Complete {
 			return partition, nil
 		}
-		if err := c.Sleep(settleDelay); err != nil {
+		if err := g.Sleep(settleDelay); err != nil {
 			return gpu.Partition{}, fmt.Errorf("%s: %w", waiting, err)
 		}
 	}
 	return gpu.Partition{}, fmt.Errorf("GPU %s: GPU instance %d has a compute instance, but NVML showed no MIG device for it within %s",
-		c.PCIAddress, id, settleDelay*settleLooks)
+		g.PCIAddress, id, settleDelay*settleLooks)
 }
 
-// names lists partitions by device name and NVML's id, for errors.
-func (c *GPU) names(instances []instance) string {
+// names lists instances by device name and NVML's id, for errors.
+func (g *GPU) names(instances []instance) string {
 	texts := make([]string, len(instances))
 	for n, i := range instances {
-		p := i.partition(c.PCIAddress)
+		p := i.partition(g.PCIAddress)
 		texts[n] = fmt.Sprintf("%s (%s)", p.Name(), p.ID)
 	}
 	return strings.Join(texts, ", ")

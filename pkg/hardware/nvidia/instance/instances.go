@@ -18,45 +18,44 @@ type instance struct {
 	handle  nvml.GpuInstance
 	id      int
 	profile string
-	// slices are the compute slices of its profile, zero when unknown.
+	// slices are the compute slices of its profile, zero if unknown.
 	slices  int
 	at      mig.Span
 	compute []computeInstance
 }
 
-// computeInstance is a compute instance in it.
+// computeInstance is a compute instance that exists.
 type computeInstance struct {
 	handle nvml.ComputeInstance
 	id     int
-	// slices is how many compute slices of the GPU instance it has.
+	// slices are its compute slices.
 	slices int
-	// uuid is that of the MIG device, empty until NVML shows one.
+	// uuid is that of the MIG device, empty until NVML lists it.
 	uuid string
 }
 
-// Live lists the partitions that exist on one GPU. It goes by GPU instances
-// and not by MIG devices, which only show up once a compute instance is in
-// place: what a crash left half made must be seen.
-func (c *GPU) Live() ([]gpu.Partition, error) {
-	instances, err := c.instances()
+// Live lists the partitions that exist. It lists GPU instances rather than MIG devices,
+// which exist only with a compute instance: what a crash left incomplete must be seen.
+func (g *GPU) Live() ([]gpu.Partition, error) {
+	instances, err := g.instances()
 	if err != nil {
 		return nil, err
 	}
 	var live []gpu.Partition
 	for _, i := range instances {
-		live = append(live, i.partition(c.PCIAddress))
+		live = append(live, i.partition(g.PCIAddress))
 	}
 	return live, nil
 }
 
 // Find returns the ids of the GPU instance at a placement and of the compute instance in
 // it. It fails if the partition does not exist or is not complete.
-func (c *GPU) Find(p gpu.Placement) (gi, ci int, err error) {
-	instances, err := c.instances()
+func (g *GPU) Find(p gpu.Placement) (gi, ci int, err error) {
+	instances, err := g.instances()
 	if err != nil {
 		return 0, 0, err
 	}
-	n := slices.IndexFunc(instances, func(i instance) bool { return i.partition(c.PCIAddress).Is(p) })
+	n := slices.IndexFunc(instances, func(i instance) bool { return i.partition(g.PCIAddress).Is(p) })
 	if n < 0 {
 		return 0, 0, errors.New("the partition does not exist")
 	}
@@ -67,8 +66,8 @@ func (c *GPU) Find(p gpu.Placement) (gi, ci int, err error) {
 	return i.id, i.compute[0].id, nil
 }
 
-// partition is the instance in the common vocabulary. It is complete when
-// something can run in it.
+// partition returns the instance as pkg/gpu describes it. It is complete if programs can
+// run in it.
 func (i instance) partition(pciAddress string) gpu.Partition {
 	p := gpu.Partition{
 		GPU:     pciAddress,
@@ -87,30 +86,30 @@ func (i instance) partition(pciAddress string) gpu.Partition {
 	return p
 }
 
-// instances lists the GPU instances of the GPU by position, each with its
-// compute instances. A GPU with MIG mode off has none.
-func (c *GPU) instances() ([]instance, error) {
-	mode, err := c.Mode()
+// instances lists the GPU instances by position, each with its compute instances. There
+// are none while MIG mode is off.
+func (g *GPU) instances() ([]instance, error) {
+	mode, err := g.Mode()
 	if err != nil || !mode.On {
 		return nil, err
 	}
-	profiles, err := c.profiles()
+	profiles, err := g.profiles()
 	if err != nil {
 		return nil, err
 	}
-	devices, err := c.migDevices()
+	devices, err := g.migDevices()
 	if err != nil {
 		return nil, err
 	}
-	handles, err := c.instanceHandles(profiles, devices)
+	handles, err := g.instanceHandles(profiles, devices)
 	if err != nil {
 		return nil, err
 	}
 	var all []instance
 	for _, handle := range handles {
-		i, err := c.instance(handle, profiles, devices)
+		i, err := g.instance(handle, profiles, devices)
 		if session.Absent(err) {
-			continue // gone between two calls
+			continue // destroyed between two calls
 		}
 		if err != nil {
 			return nil, err
@@ -123,17 +122,16 @@ func (c *GPU) instances() ([]instance, error) {
 	return slices.CompactFunc(all, func(a, b instance) bool { return a.id == b.id }), nil
 }
 
-// instanceHandles finds the GPU instances: those of each known profile, and
-// those that a MIG device speaks of, in case one has a profile that we do not
-// know.
-func (c *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
+// instanceHandles finds the GPU instances of each known profile, and those that MIG devices
+// refer to, which may have an unknown profile.
+func (g *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nvml.GpuInstance, error) {
 	var all []nvml.GpuInstance
 	for _, p := range profiles {
 		if p.Max == 0 {
 			continue
 		}
-		handles, err := session.Ask(c.Task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
-			return c.Device.GetGpuInstances(profileInfo(p))
+		handles, err := session.Ask(g.Task, "DeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+			return g.Device.GetGpuInstances(profileInfo(p))
 		})
 		if err != nil && !session.Unsupported(err) {
 			return nil, fmt.Errorf("instances of %s: %w", p.Name, err)
@@ -141,8 +139,8 @@ func (c *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 		all = append(all, handles...)
 	}
 	for _, m := range devices {
-		handle, err := session.Ask(c.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
-			return c.Device.GetGpuInstanceById(m.instance)
+		handle, err := session.Ask(g.Task, "DeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
+			return g.Device.GetGpuInstanceById(m.instance)
 		})
 		if session.Absent(err) {
 			continue
@@ -155,8 +153,8 @@ func (c *GPU) instanceHandles(profiles []mig.Profile, devices []migDevice) ([]nv
 	return all, nil
 }
 
-func (c *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
-	info, err := session.Ask(c.Task, "GpuInstanceGetInfo", handle.GetInfo)
+func (g *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices []migDevice) (instance, error) {
+	info, err := session.Ask(g.Task, "GpuInstanceGetInfo", handle.GetInfo)
 	if err != nil {
 		return instance{}, err
 	}
@@ -171,7 +169,7 @@ func (c *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices 
 			i.profile, i.slices = p.Name, p.Slices
 		}
 	}
-	i.compute, err = c.computeInstances(handle)
+	i.compute, err = g.computeInstances(handle)
 	if err != nil {
 		return instance{}, err
 	}
@@ -186,14 +184,14 @@ func (c *GPU) instance(handle nvml.GpuInstance, profiles []mig.Profile, devices 
 }
 
 // computeInstances lists the compute instances of a GPU instance by id.
-func (c *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
-	kinds, err := c.computeProfiles(gi)
+func (g *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
+	kinds, err := g.computeProfiles(gi)
 	if err != nil {
 		return nil, err
 	}
 	var all []computeInstance
 	for _, kind := range kinds {
-		handles, err := session.Ask(c.Task, "GpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
+		handles, err := session.Ask(g.Task, "GpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
 			return gi.GetComputeInstances(&kind)
 		})
 		if session.Unsupported(err) {
@@ -203,7 +201,7 @@ func (c *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 			return nil, err
 		}
 		for _, handle := range handles {
-			info, err := session.Ask(c.Task, "ComputeInstanceGetInfo", handle.GetInfo)
+			info, err := session.Ask(g.Task, "ComputeInstanceGetInfo", handle.GetInfo)
 			if session.Absent(err) {
 				continue
 			}
@@ -217,13 +215,13 @@ func (c *GPU) computeInstances(gi nvml.GpuInstance) ([]computeInstance, error) {
 	return slices.CompactFunc(all, func(a, b computeInstance) bool { return a.id == b.id }), nil
 }
 
-// computeProfiles lists the kinds of compute instances that a GPU instance
-// takes. They depend on the GPU instance, so they are asked of it and never
-// guessed from its profile (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
-func (c *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
+// computeProfiles lists the profiles of compute instances that a GPU instance supports. They
+// depend on the GPU instance, and are not to be derived from its profile
+// (kubernetes-sigs/dra-driver-nvidia-gpu#1480).
+func (g *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfileInfo, error) {
 	var all []nvml.ComputeInstanceProfileInfo
 	for enum := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		kind, err := session.Ask(c.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+		kind, err := session.Ask(g.Task, "GpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
 			return gi.GetComputeInstanceProfileInfo(enum, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		})
 		if session.Unsupported(err) {
@@ -239,17 +237,16 @@ func (c *GPU) computeProfiles(gi nvml.GpuInstance) ([]nvml.ComputeInstanceProfil
 	return all, nil
 }
 
-// migDevice is what CUDA programs use: a compute instance with a UUID.
+// migDevice is what CUDA programs see of a compute instance.
 type migDevice struct {
 	instance, compute int
 	uuid              string
 }
 
-// migDevices lists the MIG devices of the GPU with the ids of the instances
-// that they stand for. These ids are the only way from an instance to its UUID:
-// the device in a compute instance's own info is the parent.
-func (c *GPU) migDevices() ([]migDevice, error) {
-	count, err := session.Ask(c.Task, "DeviceGetMaxMigDeviceCount", c.Device.GetMaxMigDeviceCount)
+// migDevices lists the MIG devices with the ids of their instances. These ids are the only
+// way from an instance to its UUID: the device in a compute instance's info is the parent.
+func (g *GPU) migDevices() ([]migDevice, error) {
+	count, err := session.Ask(g.Task, "DeviceGetMaxMigDeviceCount", g.Device.GetMaxMigDeviceCount)
 	if session.Unsupported(err) {
 		return nil, nil
 	}
@@ -258,9 +255,9 @@ func (c *GPU) migDevices() ([]migDevice, error) {
 	}
 	var all []migDevice
 	for index := range count {
-		m, err := c.migDevice(index)
+		m, err := g.migDevice(index)
 		if session.Absent(err) {
-			continue // the indexes of what was destroyed stay empty
+			continue // the index of a destroyed device stays empty
 		}
 		if err != nil {
 			return nil, err
@@ -270,20 +267,20 @@ func (c *GPU) migDevices() ([]migDevice, error) {
 	return all, nil
 }
 
-func (c *GPU) migDevice(index int) (migDevice, error) {
+func (g *GPU) migDevice(index int) (migDevice, error) {
 	var m migDevice
-	device, err := session.Ask(c.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
-		return c.Device.GetMigDeviceHandleByIndex(index)
+	device, err := session.Ask(g.Task, "DeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+		return g.Device.GetMigDeviceHandleByIndex(index)
 	})
 	if err != nil {
 		return m, err
 	}
-	if m.instance, err = session.Ask(c.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
+	if m.instance, err = session.Ask(g.Task, "DeviceGetGpuInstanceId", device.GetGpuInstanceId); err != nil {
 		return m, err
 	}
-	if m.compute, err = session.Ask(c.Task, "DeviceGetComputeInstanceId", device.GetComputeInstanceId); err != nil {
+	if m.compute, err = session.Ask(g.Task, "DeviceGetComputeInstanceId", device.GetComputeInstanceId); err != nil {
 		return m, err
 	}
-	m.uuid, err = session.Ask(c.Task, "DeviceGetUUID", device.GetUUID)
+	m.uuid, err = session.Ask(g.Task, "DeviceGetUUID", device.GetUUID)
 	return m, err
 }

@@ -10,27 +10,25 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Mode is a GPU's MIG mode and what may be done about it.
+// Mode is a GPU's MIG mode, and how it can change.
 type Mode struct {
-	// Capable is false for a GPU that does not know MIG.
+	// Capable is false for a GPU without MIG.
 	Capable bool
 	// On is the mode now, Pending the one after the next reset.
 	On, Pending bool
-	// Switchable is true when the mode can be changed without a reset, and we
-	// are the ones to change it.
+	// Switchable: we can change the mode without a reset.
 	Switchable bool
-	// NeedsReset is true when the mode is ours to change, by a reset of the GPU.
+	// NeedsReset: we can change the mode, with a reset of the GPU.
 	NeedsReset bool
-	// Why says why the mode is not switchable.
+	// Why is the reason why the mode is not switchable.
 	Why string
 }
 
-// Mode reads the mode from the GPU. It is read at each use: what it was
-// when the plugin started says nothing.
-func (c *GPU) Mode() (Mode, error) {
+// Mode reads the mode. It may have changed since the last time.
+func (g *GPU) Mode() (Mode, error) {
 	type modes struct{ current, pending int }
-	now, err := session.Ask(c.Task, "DeviceGetMigMode", func() (modes, nvml.Return) {
-		current, pending, ret := c.Device.GetMigMode()
+	now, err := session.Ask(g.Task, "DeviceGetMigMode", func() (modes, nvml.Return) {
+		current, pending, ret := g.Device.GetMigMode()
 		return modes{current, pending}, ret
 	})
 	if session.Unsupported(err) {
@@ -44,7 +42,7 @@ func (c *GPU) Mode() (Mode, error) {
 		On:      now.current == nvml.DEVICE_MIG_ENABLE,
 		Pending: now.pending == nvml.DEVICE_MIG_ENABLE,
 	}
-	virtual, err := c.isVirtual()
+	virtual, err := g.isVirtual()
 	if err != nil {
 		return m, err
 	}
@@ -52,18 +50,18 @@ func (c *GPU) Mode() (Mode, error) {
 		m.Why = "the GPU is a vGPU, whose mode belongs to the hypervisor"
 		return m, nil
 	}
-	if m.Switchable, m.Why, err = c.switchesWithoutReset(); err != nil {
+	if m.Switchable, m.Why, err = g.switchesWithoutReset(); err != nil {
 		return m, err
 	}
 	m.NeedsReset = !m.Switchable
 	return m, nil
 }
 
-// switchesWithoutReset tells whether the GPU can change its MIG mode without a reset,
-// and why not. The driver tells (NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, nvml.h); of
-// drivers that do not know the field, the compute capability does: from Hopper on.
-func (c *GPU) switchesWithoutReset() (bool, string, error) {
-	supported, known, err := c.FieldValue(nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED)
+// switchesWithoutReset tells whether the GPU can change its MIG mode without a reset, and
+// why not. The driver reports it (NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, nvml.h). With
+// drivers that do not have the field, the compute capability decides: from Hopper on.
+func (g *GPU) switchesWithoutReset() (bool, string, error) {
+	supported, known, err := g.FieldValue(nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED)
 	switch {
 	case err != nil:
 		return false, "", err
@@ -72,7 +70,7 @@ func (c *GPU) switchesWithoutReset() (bool, string, error) {
 	case known:
 		return true, "", nil
 	}
-	major, minor, err := c.ComputeCapability()
+	major, minor, err := g.ComputeCapability()
 	if err != nil || major >= mig.Hopper {
 		return err == nil, "", err
 	}
@@ -80,19 +78,18 @@ func (c *GPU) switchesWithoutReset() (bool, string, error) {
 }
 
 // isVirtual tells whether the GPU is a vGPU in a guest.
-func (c *GPU) isVirtual() (bool, error) {
-	mode, err := session.Ask(c.Task, "DeviceGetVirtualizationMode", c.Device.GetVirtualizationMode)
+func (g *GPU) isVirtual() (bool, error) {
+	mode, err := session.Ask(g.Task, "DeviceGetVirtualizationMode", g.Device.GetVirtualizationMode)
 	if session.Unsupported(err) {
 		return false, nil
 	}
 	return mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU, err
 }
 
-// setMIG makes the MIG mode what it should be, and believes it only after
-// reading it back. On failure the pending mode is put back, so that the next
-// reset of the GPU does not bring what nobody asked for any more.
-func (c *GPU) setMIG(want bool) error {
-	mode, err := c.Mode()
+// setMIG sets the MIG mode and reads it back. If it fails, it restores the pending mode,
+// so that the next reset of the GPU does not bring a mode that nobody wants any more.
+func (g *GPU) setMIG(want bool) error {
+	mode, err := g.Mode()
 	if err != nil {
 		return err
 	}
@@ -100,21 +97,21 @@ func (c *GPU) setMIG(want bool) error {
 	case mode.On == want && mode.Pending == want:
 		return nil
 	case !mode.Capable && want:
-		return fmt.Errorf("GPU %s does not know MIG", c.PCIAddress)
+		return fmt.Errorf("GPU %s does not know MIG", g.PCIAddress)
 	case !mode.Capable:
 		return nil
 	case mode.On == want && !mode.Switchable:
-		return nil // a reset will change it; until then it is right
+		return nil // the mode is right until a reset
 	case !mode.Switchable:
-		return fmt.Errorf("GPU %s has MIG mode %s and must have it %s: %s", c.PCIAddress, OnOff(mode.On), OnOff(want), mode.Why)
+		return fmt.Errorf("GPU %s has MIG mode %s and must have it %s: %s", g.PCIAddress, OnOff(mode.On), OnOff(want), mode.Why)
 	}
 	if mode.On != want {
-		if err := c.refuseClients("switch MIG mode " + OnOff(want)); err != nil {
+		if err := g.refuseClients("switch MIG mode " + OnOff(want)); err != nil {
 			return err
 		}
 	}
-	if err := c.switchMIG(want); err != nil {
-		if back := c.undoing().putBackMIG(mode.On); back != nil {
+	if err := g.switchMIG(want); err != nil {
+		if back := g.undoing().putBackMIG(mode.On); back != nil {
 			return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
 		}
 		return err
@@ -123,41 +120,40 @@ func (c *GPU) setMIG(want bool) error {
 }
 
 // switchMIG switches the mode and checks that it did.
-func (c *GPU) switchMIG(want bool) error {
+func (g *GPU) switchMIG(want bool) error {
 	const call = "DeviceSetMigMode"
-	status, err := session.Ask(c.Task, call, func() (nvml.Return, nvml.Return) { return c.Device.SetMigMode(modeNumber(want)) })
+	status, err := session.Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(want)) })
 	if err != nil {
-		return c.explainClients(err, wholeGPUClients)
+		return g.explainClients(err, wholeGPUClients)
 	}
-	// The call succeeds even when the new mode is only pending: what became of
-	// it is in the activation status.
+	// The call succeeds even if the new mode is only pending. The activation status tells.
 	if status != nvml.SUCCESS {
-		err := &session.CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
-		return c.explainClients(err, wholeGPUClients)
+		err := &session.CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}
+		return g.explainClients(err, wholeGPUClients)
 	}
-	mode, err := c.Mode()
+	mode, err := g.Mode()
 	if err != nil {
 		return err
 	}
 	if mode.On != want || mode.Pending != want {
 		return fmt.Errorf("GPU %s: MIG mode was set %s, but it is %s now and %s after a reset",
-			c.PCIAddress, OnOff(want), OnOff(mode.On), OnOff(mode.Pending))
+			g.PCIAddress, OnOff(want), OnOff(mode.On), OnOff(mode.Pending))
 	}
 	return nil
 }
 
-// putBackMIG makes the pending mode the current one again.
-func (c *GPU) putBackMIG(on bool) error {
-	mode, err := c.Mode()
+// putBackMIG sets the pending mode to the current one.
+func (g *GPU) putBackMIG(on bool) error {
+	mode, err := g.Mode()
 	if err != nil {
 		return err
 	}
 	if mode.On == on && mode.Pending == on {
 		return nil
 	}
-	_, err = session.Ask(c.Task, "DeviceSetMigMode", func() (nvml.Return, nvml.Return) { return c.Device.SetMigMode(modeNumber(on)) })
+	_, err = session.Ask(g.Task, "DeviceSetMigMode", func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(on)) })
 	if errors.Is(err, nvml.ERROR_IN_USE) {
-		return nil // refused in use: then it was never changed either
+		return nil // a GPU in use did not accept the other mode either
 	}
 	return err
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// variantOf gives the variant of a GPU instance profile by its number in
-// NVML's enumeration (NVML_GPU_INSTANCE_PROFILE_…). REV1 is NVML's word for
-// "+me"; REV2 is a plain profile that has more memory.
+// variantOf returns the variant of a GPU instance profile by its number in NVML's
+// enumeration (NVML_GPU_INSTANCE_PROFILE_…). REV1 means "+me"; REV2 is a plain profile with
+// more memory.
 func variantOf(enum int) mig.Variant {
 	switch enum {
 	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1:
@@ -30,7 +30,7 @@ func variantOf(enum int) mig.Variant {
 	return mig.Plain
 }
 
-// toldName takes the profile's name out of NVML's answer ("MIG 1g.18gb").
+// toldName reads the profile's name in NVML's answer ("MIG 1g.18gb").
 func toldName(raw []int8) string {
 	return strings.TrimSpace(strings.TrimPrefix(session.String(raw), "MIG "))
 }

@@ -10,25 +10,23 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// profilesBeyond is how many numbers after the enumeration that we were built
-// with are asked for too, so that a profile of a newer driver is seen.
+// profilesBeyond is how many numbers after NVML's enumeration are tried too, to find the
+// profiles of newer drivers.
 const profilesBeyond = 8
 
-// profiles is Profiles without their positions.
-//
-// A profile that the driver lists a second time under another number is
-// dropped: the device name must say which of them is meant.
-func (c *GPU) profiles() ([]mig.Profile, error) {
-	if c.known != nil {
-		return c.known, nil
+// profiles is Profiles without the positions. A profile that the driver lists again under
+// another number is dropped, because device names must be unique.
+func (g *GPU) profiles() ([]mig.Profile, error) {
+	if g.known != nil {
+		return g.known, nil
 	}
-	total, err := c.TotalMemory()
+	total, err := g.TotalMemory()
 	if err != nil {
 		return nil, err
 	}
 	var all []mig.Profile
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT + profilesBeyond {
-		p, err := c.profile(enum, total)
+		p, err := g.profile(enum, total)
 		if session.Unsupported(err) || session.Absent(err) {
 			continue
 		}
@@ -40,13 +38,13 @@ func (c *GPU) profiles() ([]mig.Profile, error) {
 		}
 		all = append(all, p)
 	}
-	c.known = all
+	g.known = all
 	return all, nil
 }
 
-func (c *GPU) profile(enum int, totalBytes uint64) (mig.Profile, error) {
-	info, err := session.Ask(c.Task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
-		return c.Device.GetGpuInstanceProfileInfo(enum)
+func (g *GPU) profile(enum int, totalBytes uint64) (mig.Profile, error) {
+	info, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		return g.Device.GetGpuInstanceProfileInfo(enum)
 	})
 	if err != nil {
 		return mig.Profile{}, err
@@ -59,7 +57,7 @@ func (c *GPU) profile(enum int, totalBytes uint64) (mig.Profile, error) {
 		Engines:         enginesOf(info),
 		Max:             int(info.InstanceCount),
 	}
-	if p.Name, err = c.nameTold(enum); err != nil {
+	if p.Name, err = g.nameTold(enum); err != nil {
 		return mig.Profile{}, err
 	}
 	if p.Name == "" {
@@ -68,52 +66,51 @@ func (c *GPU) profile(enum int, totalBytes uint64) (mig.Profile, error) {
 	return p, nil
 }
 
-// profileTeller is a device handle that is not the C library's. go-nvml's handler
-// for versioned answers can only call C, so others answer here.
+// profileTeller is implemented by simulated devices. go-nvml's handler for versioned
+// answers can only call the C library.
 type profileTeller interface {
 	GetGpuInstanceProfileInfoV3(enum int) (nvml.GpuInstanceProfileInfo_v3, nvml.Return)
 }
 
-// nameTold is the profile's name as the driver tells it since R525, empty when
-// it does not.
-func (c *GPU) nameTold(enum int) (string, error) {
-	if device, ok := c.Device.(profileTeller); ok {
-		v3, err := session.Ask(c.Task, "DeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return) {
+// nameTold returns the profile's name as drivers since R525 report it, empty for others.
+func (g *GPU) nameTold(enum int) (string, error) {
+	if device, ok := g.Device.(profileTeller); ok {
+		v3, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v3, nvml.Return) {
 			return device.GetGpuInstanceProfileInfoV3(enum)
 		})
 		return toldName(v3.Name[:]), err
 	}
-	// To call a function that the library lacks would end the process.
-	extensions := c.NVML.Extensions()
+	// A call to a function that the library does not have would end the process.
+	extensions := g.NVML.Extensions()
 	if extensions == nil || extensions.LookupSymbol("nvmlDeviceGetGpuInstanceProfileInfoV") != nil {
 		return "", nil //nolint:nilerr // no symbol, no name
 	}
-	handler := c.Device.GetGpuInstanceProfileInfoV(enum)
-	v3, err := session.Ask(c.Task, "DeviceGetGpuInstanceProfileInfoV", handler.V3)
+	handler := g.Device.GetGpuInstanceProfileInfoV(enum)
+	v3, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", handler.V3)
 	if err == nil {
 		return toldName(v3.Name[:]), nil
 	}
-	if c.Context().Err() != nil {
+	if g.Context().Err() != nil {
 		return "", err
 	}
-	v2, err := session.Ask(c.Task, "DeviceGetGpuInstanceProfileInfoV", handler.V2)
+	v2, err := session.Ask(g.Task, "DeviceGetGpuInstanceProfileInfoV", handler.V2)
 	if err == nil {
 		return toldName(v2.Name[:]), nil
 	}
-	return "", c.Context().Err()
+	return "", g.Context().Err()
 }
 
 // Profiles lists the kinds of GPU instances that the GPU offers, with their positions. It
 // works with MIG mode off. A GPU without MIG has none.
-func (c *GPU) Profiles() ([]mig.Profile, error) {
-	known, err := c.profiles()
+func (g *GPU) Profiles() ([]mig.Profile, error) {
+	known, err := g.profiles()
 	if err != nil {
 		return nil, err
 	}
 	profiles := slices.Clone(known)
 	for i, p := range profiles {
-		possible, err := session.Ask(c.Task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
-			return c.Device.GetGpuInstancePossiblePlacements(profileInfo(p))
+		possible, err := session.Ask(g.Task, "DeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+			return g.Device.GetGpuInstancePossiblePlacements(profileInfo(p))
 		})
 		if err != nil && !session.Unsupported(err) {
 			return nil, fmt.Errorf("placements of %s: %w", p.Name, err)
@@ -128,8 +125,8 @@ func (c *GPU) Profiles() ([]mig.Profile, error) {
 	return profiles, nil
 }
 
-// profileInfo is the profile as go-nvml's calls want it: they read the id, and the
-// number of instances to size their answer.
+// profileInfo returns what go-nvml's calls need of a profile: the id, and the number of
+// instances, which determines the size of the answer.
 func profileInfo(p mig.Profile) *nvml.GpuInstanceProfileInfo {
 	return &nvml.GpuInstanceProfileInfo{
 		Id:            p.ID,

@@ -14,19 +14,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// resetPatience is how long the reset of a GPU may take: seconds as a rule, more
-// where NVSwitch takes part. Nobody can use NVML meanwhile.
+// resetPatience is how long the reset of a GPU may take: usually seconds, longer with
+// NVSwitch. Nobody can use NVML meanwhile.
 const resetPatience = time.Minute
 
-// errHangs is a program that no signal reaches.
+// errHangs is a program that does not end when it is killed.
 var errHangs = errors.New("hangs in the kernel and cannot be ended")
 
-// runPatience is how long a program may take to end after it was told to.
+// runPatience is how long a program may take to end after it was killed.
 const runPatience = 2 * time.Second
 
-// Modes reads how a GPU is set now. See partition.Hardware.
-func (c *GPU) Modes() (gpu.Modes, error) {
-	m, err := c.Mode()
+// Modes reads the MIG mode of a GPU. See hardware.ModeReader.
+func (g *GPU) Modes() (gpu.Modes, error) {
+	m, err := g.Mode()
 	if err != nil || !m.Capable {
 		return gpu.Modes{}, err
 	}
@@ -51,13 +51,13 @@ type Switcher struct {
 	Logger logr.Logger
 }
 
-// SetMIG switches a GPU's MIG mode and reads it back. See partition.Hardware.
+// SetMIG switches a GPU's MIG mode and reads it back. See hardware.MIGSwitcher.
 //
-// From Hopper on the mode changes at once. On Ampere NVML resets the GPU for it
-// ("may unbind or reset the device", nvml.h), unless that cannot be done: for a
-// client that no list of processes shows, our own session of NVML among them, or in
-// a virtual machine. The mode is then pending, and nvidia-smi, without our session,
-// tries once more. No instance is destroyed: a GPU that is cut is in use.
+// From Hopper on the mode changes at once. On Ampere NVML resets the GPU for it ("may
+// unbind or reset the device", nvml.h), which can fail: because of a client that NVML does
+// not list, such as our own session, or in a virtual machine. The mode is then pending, and
+// nvidia-smi tries again while our session is closed. No instance is destroyed: a GPU with
+// partitions is in use.
 func (w *Switcher) SetMIG(ctx context.Context, pciAddress string, on, leavePending bool) error {
 	s := migSwitch{pciAddress: pciAddress, on: on, leavePending: leavePending}
 	var err error
@@ -66,15 +66,15 @@ func (w *Switcher) SetMIG(ctx context.Context, pciAddress string, on, leavePendi
 		return err
 	}
 	s.reset = w.resetGPU(ctx, pciAddress)
-	// Whatever became of it must be known, and put back, although time is up.
+	// The outcome must be read, and a pending mode be removed, even if ctx has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), session.ClosePatience)
 	defer cancel()
-	outcome, err := onGPU(ctx, w.Session, pciAddress, func(c *GPU) (outcome, err error) {
-		mode, err := c.Mode()
+	outcome, err := onGPU(ctx, w.Session, pciAddress, func(g *GPU) (outcome, err error) {
+		mode, err := g.Mode()
 		if err != nil {
 			return nil, err
 		}
-		return s.finish(c, mode), nil
+		return s.finish(g, mode), nil
 	})
 	if err != nil {
 		return s.errorf("%w", errors.Join(s.reset, fmt.Errorf("and the GPU cannot be read after that: %w", err)))
@@ -86,7 +86,7 @@ func (w *Switcher) SetMIG(ctx context.Context, pciAddress string, on, leavePendi
 type migSwitch struct {
 	pciAddress       string
 	on, leavePending bool
-	// activation is why the mode was only pending, reset what came of nvidia-smi.
+	// activation is why the mode was only pending, reset the error of nvidia-smi.
 	activation, reset error
 }
 
@@ -94,10 +94,10 @@ func (s *migSwitch) errorf(format string, args ...any) error {
 	return fmt.Errorf("GPU %s: switch MIG %s: "+format, append([]any{s.pciAddress, OnOff(s.on)}, args...)...)
 }
 
-// ask asks for the mode, unless somebody uses the GPU. It returns why the mode is
-// only pending, nil when there is nothing left to do.
-func (s *migSwitch) ask(c *GPU) (activation, err error) {
-	mode, err := c.Mode()
+// ask requests the mode, unless the GPU is in use. It returns why the mode is only pending,
+// nil if the switch is complete.
+func (s *migSwitch) ask(g *GPU) (activation, err error) {
+	mode, err := g.Mode()
 	switch {
 	case err != nil:
 		return nil, err
@@ -111,44 +111,43 @@ func (s *migSwitch) ask(c *GPU) (activation, err error) {
 		return nil, s.errorf("%w: %s", gpu.ErrNotSupported, mode.Why)
 	}
 	if mode.On && !s.on {
-		if err := s.refuseInstances(c); err != nil {
+		if err := s.refuseInstances(g); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case mode.Switchable:
-		return nil, c.setMIG(s.on)
+		return nil, g.setMIG(s.on)
 	case mode.On == s.on:
-		return nil, c.putBackMIG(s.on) // what somebody else wanted after a reset
+		return nil, g.putBackMIG(s.on) // somebody else requested the other mode
 	}
-	if err := c.refuseClients("switch MIG mode " + OnOff(s.on)); err != nil {
+	if err := g.refuseClients("switch MIG mode " + OnOff(s.on)); err != nil {
 		return nil, err
 	}
-	return s.request(c, mode)
+	return s.request(g, mode)
 }
 
-// refuseInstances fails with gpu.ErrInUse when the GPU is cut. NVML would refuse
-// too, and not say by what.
-func (s *migSwitch) refuseInstances(c *GPU) error {
-	instances, err := c.instances()
+// refuseInstances fails with gpu.ErrInUse if the GPU has partitions, and names them.
+func (s *migSwitch) refuseInstances(g *GPU) error {
+	instances, err := g.instances()
 	if err != nil {
 		return err
 	}
 	if len(instances) > 0 {
-		return s.errorf("%w: it is cut into %s, which must be destroyed first", gpu.ErrInUse, c.names(instances))
+		return s.errorf("%w: it is cut into %s, which must be destroyed first", gpu.ErrInUse, g.names(instances))
 	}
 	return nil
 }
 
-// request has NVML switch the mode of a GPU that is reset for it.
-func (s *migSwitch) request(c *GPU, before Mode) (activation, err error) {
+// request has NVML switch the mode of a GPU that needs a reset for it.
+func (s *migSwitch) request(g *GPU, before Mode) (activation, err error) {
 	const call = "DeviceSetMigMode"
-	status, err := session.Ask(c.Task, call, func() (nvml.Return, nvml.Return) { return c.Device.SetMigMode(modeNumber(s.on)) })
+	status, err := session.Ask(g.Task, call, func() (nvml.Return, nvml.Return) { return g.Device.SetMigMode(modeNumber(s.on)) })
 	if err == nil && status != nvml.SUCCESS {
-		activation = &session.CallError{Subject: c.Subject(), Call: call + " (activation)", Return: status}
+		activation = &session.CallError{Subject: g.Subject(), Call: call + " (activation)", Return: status}
 	}
 	if err == nil && activation == nil {
-		now, readErr := c.undoing().Mode()
+		now, readErr := g.undoing().Mode()
 		switch {
 		case readErr != nil:
 			return nil, s.errorf("it was set, but cannot be read back: %w", readErr)
@@ -158,29 +157,29 @@ func (s *migSwitch) request(c *GPU, before Mode) (activation, err error) {
 		activation = s.errorf("NVML said that it did, but it is %s now and %s after a reset", OnOff(now.On), OnOff(now.Pending))
 	}
 	if err == nil {
-		// Nobody is there any more to go on with it.
-		err = c.Context().Err()
+		// The caller has given up and will not continue.
+		err = g.Context().Err()
 	}
 	if err == nil {
 		return activation, nil
 	}
-	return nil, s.giveUp(c.undoing(), before.On, s.errorf("%w", c.undoing().explainClients(err, wholeGPUClients)))
+	return nil, s.giveUp(g.undoing(), before.On, s.errorf("%w", g.undoing().explainClients(err, wholeGPUClients)))
 }
 
-// giveUp puts the pending mode back, unless it is to stay, and returns the error
-// with what came of that.
-func (s *migSwitch) giveUp(c *GPU, on bool, err error) error {
+// giveUp removes the pending mode, unless leavePending is set, and adds to the error what
+// the mode is now.
+func (s *migSwitch) giveUp(g *GPU, on bool, err error) error {
 	if s.leavePending {
 		return fmt.Errorf("%w; it is %s after the next reset of the GPU or reboot of the node", err, OnOff(s.on))
 	}
-	if back := c.putBackMIG(on); back != nil {
+	if back := g.putBackMIG(on); back != nil {
 		return fmt.Errorf("%w; and the pending mode could not be put back: %w", err, back)
 	}
 	return fmt.Errorf("%w; it stays %s", err, OnOff(on))
 }
 
-// finish says what became of the mode after nvidia-smi has tried to reset the GPU.
-func (s *migSwitch) finish(c *GPU, mode Mode) error {
+// finish returns the outcome after nvidia-smi has tried to reset the GPU.
+func (s *migSwitch) finish(g *GPU, mode Mode) error {
 	switch {
 	case mode.On == s.on && mode.Pending == s.on:
 		return nil
@@ -189,13 +188,13 @@ func (s *migSwitch) finish(c *GPU, mode Mode) error {
 	case s.reset == nil:
 		s.reset = errors.New("nvidia-smi said that the GPU was reset, but it was not")
 	}
-	// The first try is told as text only: that the GPU was in use does not mean that
-	// it is worth waiting.
-	return s.giveUp(c, mode.On, s.errorf("%w: %w (before that: %v); end what holds the GPU, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
+	// activation is not wrapped: callers would wait for a GPU that was in use then.
+	return s.giveUp(g, mode.On, s.errorf("%w: %w (before that: %v); end what holds the GPU, like nvidia-persistenced, DCGM and the module nvidia_drm, or reboot the node",
 		gpu.ErrNeedsReset, s.reset, s.activation))
 }
 
-// resetGPU resets a GPU with nvidia-smi: NVML has no call for it.
+// resetGPU resets a GPU with nvidia-smi, because NVML has no call for it. Its exit code
+// tells whether it worked; what it prints is for people.
 func (w *Switcher) resetGPU(ctx context.Context, pciAddress string) error {
 	return w.Session.WithoutNVML(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, resetPatience)
@@ -215,9 +214,8 @@ func (w *Switcher) resetGPU(ctx context.Context, pciAddress string) error {
 	})
 }
 
-// runUntil runs a program of the driver, and leaves it behind when it does not end with
-// ctx: one that hangs in the kernel is reached by no signal, and NVML must not be
-// closed to all GPUs until it ends.
+// runUntil runs a program of the driver. A program that hangs in the kernel cannot be
+// killed: it is left behind, because NVML is closed for all GPUs while runUntil waits.
 func (w *Switcher) runUntil(ctx context.Context, program string, args ...string) ([]byte, error) {
 	type answer struct {
 		out []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// CallError is an NVML call that did not succeed. errors.Is finds the nvml.Return in
-// it and, where that is the cause, gpu.ErrInUse or gpu.ErrLost.
+// CallError is an NVML call that failed. errors.Is finds its nvml.Return and, where that is
+// the cause, gpu.ErrInUse or gpu.ErrLost.
 type CallError struct {
 	// Subject is what was asked: "GPU 0000:c1:00.0" or "NVML".
 	Subject string
@@ -38,7 +38,7 @@ func (e *CallError) Unwrap() []error {
 	return []error{e.Return}
 }
 
-// remedies is what a person can do about an answer of NVML.
+// remedies are what a person can do about an error of NVML.
 var remedies = map[nvml.Return]string{
 	nvml.ERROR_UNINITIALIZED:           "the NVML session was lost; it is opened again on the next call",
 	nvml.ERROR_NO_PERMISSION:           "the plugin must run as root with CAP_SYS_ADMIN and see /dev/nvidia-caps: nvidia-cap1 is mig/config",
@@ -50,18 +50,18 @@ var remedies = map[nvml.Return]string{
 	nvml.ERROR_INSUFFICIENT_RESOURCES:  "something else holds this part of the GPU: nvidia-smi mig -lgi",
 }
 
-// Unsupported tells whether an error says that this driver or GPU does not
-// know what was asked, which is an answer rather than a failure.
+// Unsupported tells whether an error means that this driver or GPU does not have what was
+// requested.
 func Unsupported(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_SUPPORTED) || errors.Is(err, nvml.ERROR_FUNCTION_NOT_FOUND)
 }
 
-// Absent tells whether an error says that what was asked for by number or by
-// handle does not exist, or does no more. NVML answers INVALID_ARGUMENT for
-// numbers out of range and for handles of what was destroyed.
+// Absent tells whether an error means that there is nothing with this number or handle, or
+// not any more. NVML returns INVALID_ARGUMENT for numbers out of range and for handles of
+// what was destroyed.
 func Absent(err error) bool {
 	return errors.Is(err, nvml.ERROR_NOT_FOUND) || errors.Is(err, nvml.ERROR_INVALID_ARGUMENT)
 }
 
-// Lost tells whether an error says that the GPU fell off the bus.
+// Lost tells whether an error means that the GPU fell off the bus.
 func Lost(err error) bool { return errors.Is(err, nvml.ERROR_GPU_IS_LOST) }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -217,10 +218,9 @@ func (m *Module) takeOut(ctx context.Context, managed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.UnloadPatience, unloadPatience))
 	defer cancel()
 	said, err := m.host(ctx, "modprobe", "-r", m.Name)
-	// modprobe and rmmod end with 1 whatever is wrong: only their words tell.
-	if err != nil && managed && strings.Contains(said, "not found") {
-		// modprobe knows the modules of the host's folders only, and an operator brings
-		// its own along. Without one, nobody could put it in again.
+	// modprobe finds only modules in the host's folders, and an operator brings its own:
+	// rmmod needs no file. Without an operator nobody could load such a module again.
+	if err != nil && managed && ctx.Err() == nil {
 		if now, stateErr := m.state(); stateErr == nil && now == absent {
 			return nil
 		}
@@ -239,10 +239,21 @@ func (m *Module) takeOut(ctx context.Context, managed bool) error {
 		return fmt.Errorf("take out kernel module %s: %w", m.Name, err)
 	case err == nil:
 		return nil
-	case strings.Contains(said, "is in use"):
+	case ctx.Err() == nil && m.inUse():
 		return fmt.Errorf("kernel module %s is %w (%s)", m.Name, gpu.ErrInUse, said)
 	}
 	return fmt.Errorf("take out kernel module %s: %w", m.Name, err)
+}
+
+// inUse tells whether something uses the module: opened device nodes, or other modules.
+// The exit codes of modprobe and rmmod do not tell: they are 1 whatever is wrong.
+func (m *Module) inUse() bool {
+	text, err := m.ReadFile(path.Join("/sys/module", m.Name, "refcnt"))
+	if err != nil {
+		return false
+	}
+	count, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return err == nil && count > 0
 }
 
 // putIn puts the module in, whatever it takes.

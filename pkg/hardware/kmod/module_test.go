@@ -25,8 +25,9 @@ import (
 type host struct {
 	// mu protects all of it.
 	mu sync.Mutex
-	// state is amdgpu's.
+	// state is amdgpu's, users the number of its users.
 	state state
+	users int
 	// answers are what the next calls say, by "modprobe -r amdgpu"; none: they do it.
 	answers map[string][]string
 	// hang holds a call until it is closed.
@@ -66,10 +67,14 @@ func (h *host) Run(ctx context.Context, program string, args ...string) ([]byte,
 func (h *host) ReadFile(name string) ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if name != "/sys/module/amdgpu/initstate" || h.state == absent {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	switch {
+	case h.state == absent:
+	case name == "/sys/module/amdgpu/initstate":
+		return []byte(h.state + "\n"), nil
+	case name == "/sys/module/amdgpu/refcnt":
+		return fmt.Appendln(nil, h.users), nil
 	}
-	return []byte(h.state + "\n"), nil
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
 func (h *host) set(s state) {
@@ -144,13 +149,21 @@ func TestReload(t *testing.T) {
 }
 
 func TestReloadOfAModuleInUse(t *testing.T) {
+	// The words do not matter, the number of users does.
+	for words, users := range map[string]int{"modprobe: FATAL: Module amdgpu is in use.": 2, "modprobe: something new": 1} {
+		h, m := newHost(t)
+		h.users, h.answers[unloads] = users, []string{words}
+		err := m.Reload(t.Context())
+		require.ErrorIs(t, err, gpu.ErrInUse)
+		assert.EqualError(t, err, "kernel module amdgpu is in use ("+words+")")
+		assert.Equal(t, []string{unloads}, h.said(), "it is left alone")
+		assert.NoFileExists(t, m.Marker)
+	}
 	h, m := newHost(t)
 	h.answers[unloads] = []string{"modprobe: FATAL: Module amdgpu is in use."}
 	err := m.Reload(t.Context())
-	require.ErrorIs(t, err, gpu.ErrInUse)
-	assert.EqualError(t, err, "kernel module amdgpu is in use (modprobe: FATAL: Module amdgpu is in use.)")
-	assert.Equal(t, []string{unloads}, h.said(), "it is left alone")
-	assert.NoFileExists(t, m.Marker)
+	require.ErrorContains(t, err, "is in use")
+	assert.NotErrorIs(t, err, gpu.ErrInUse, "nobody uses it")
 }
 
 // What can go wrong with modprobe, and that a driver is in at the end.
@@ -211,7 +224,7 @@ func TestLoadThatLoadsNothing(t *testing.T) {
 
 // modprobe does not know a module that an operator has brought along.
 func TestModuleThatModprobeDoesNotKnow(t *testing.T) {
-	const unknown = "modprobe: FATAL: Module amdgpu not found."
+	const unknown = "modprobe: something new"
 	h, m := newHost(t)
 	m.Manager = &manager{host: h, manages: true}
 	m.LookPause = time.Millisecond
@@ -219,7 +232,7 @@ func TestModuleThatModprobeDoesNotKnow(t *testing.T) {
 	require.NoError(t, m.Reload(t.Context()))
 	assert.Equal(t, []string{unloads, "rmmod amdgpu"}, h.said())
 
-	h.answers["rmmod amdgpu"] = []string{"rmmod: ERROR: Module amdgpu is in use"}
+	h.users, h.answers["rmmod amdgpu"] = 1, []string{"rmmod: ERROR: Module amdgpu is in use"}
 	require.ErrorIs(t, m.Reload(t.Context()), gpu.ErrInUse)
 	assert.Equal(t, live, h.is())
 
@@ -229,7 +242,8 @@ func TestModuleThatModprobeDoesNotKnow(t *testing.T) {
 
 	m.Manager, h.calls = nil, nil
 	h.answers[unloads] = []string{unknown}
-	require.ErrorContains(t, m.Reload(t.Context()), "Module amdgpu not found")
+	h.users = 0
+	require.ErrorContains(t, m.Reload(t.Context()), unknown)
 	assert.Equal(t, []string{unloads}, h.said(), "nobody could put it in again")
 }
 

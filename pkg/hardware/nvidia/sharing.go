@@ -20,6 +20,10 @@ import (
 // smiPatience is how long nvidia-smi may take: it reads all GPUs first.
 const smiPatience = 30 * time.Second
 
+// smiNotAvailable is the exit code of nvidia-smi if "the requested operation is not
+// available on target device" (nvidia-smi(1), RETURN VALUE).
+const smiNotAvailable = 3
+
 // sliceNumbers are the lengths of time slices as nvidia-smi counts them
 // (nvidia-smi compute-policy --help). NVML cannot set them.
 var sliceNumbers = []gpu.TimeSlice{gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice}
@@ -40,9 +44,12 @@ func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.
 	defer cancel()
 	out, err := d.cfg.Run(ctx, "nvidia-smi", "compute-policy", "-i", uuid, "--set-timeslice", strconv.Itoa(number))
 	said := strings.Join(strings.Fields(string(out)), " ")
+	var exit *exec.ExitError
 	switch {
-	// Some versions call it a warning and end well.
-	case strings.Contains(strings.ToLower(said), "not supported"):
+	// Some versions call it a warning and exit with 0. Then only their words tell: neither
+	// NVML nor another option of nvidia-smi reads the time slice back.
+	case errors.As(err, &exit) && exit.ExitCode() == smiNotAvailable,
+		err == nil && strings.Contains(strings.ToLower(said), "not supported"):
 		return fmt.Errorf("GPU %s: set its time slice to %s: %w (nvidia-smi: %s)", pciAddress, slice, gpu.ErrNotSupported, said)
 	case ctx.Err() != nil:
 		return fmt.Errorf("GPU %s: set its time slice to %s: nvidia-smi does not end: %w", pciAddress, slice, context.Cause(ctx))

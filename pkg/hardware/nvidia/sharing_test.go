@@ -3,6 +3,7 @@ package nvidia
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -37,10 +38,13 @@ func TestSetTimeSlice(t *testing.T) {
 	assert.Error(t, m.SetTimeSlice(t.Context(), "0000:ff:00.0", gpu.LongSlice))
 	assert.Empty(t, ran)
 
-	for what, exit := range map[string]error{"and ends well": nil, "and ends badly": errors.New("exit status 3")} {
-		answer, failure = "Failed to set timeslice policy : Not Supported\n", exit
-		assert.ErrorIs(t, m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, what)
+	notAvailable := exec.CommandContext(t.Context(), "sh", "-c", "exit 3").Run()
+	for text, exit := range map[string]error{"Failed to set timeslice policy : Not Supported\n": nil, "something new\n": notAvailable} {
+		answer, failure = text, exit
+		assert.ErrorIs(t, m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, text)
 	}
+	answer, failure = "Not Supported\n", exec.CommandContext(t.Context(), "sh", "-c", "exit 4").Run()
+	assert.NotErrorIs(t, m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice), gpu.ErrNotSupported, "the exit code counts")
 	answer, failure = "No devices were found\n", errors.New("exit status 6")
 	err := m.SetTimeSlice(t.Context(), g.PCIAddress, gpu.LongSlice)
 	require.ErrorContains(t, err, "No devices were found")

@@ -134,6 +134,7 @@ func (k *Kernel) Modprobe(ctx context.Context, program string, args ...string) (
 		k.hangDriver(fault)
 	}
 	if fault.Error != "" {
+		k.unseen.Store(step == stepUnload)
 		return []byte(driverErrors[step][fault.Error] + "\n"), errExit
 	}
 	if step == stepLoad {

@@ -51,6 +51,9 @@ type Kernel struct {
 	nodesAfter time.Duration
 	// plainNodes is set once a device node could not be made.
 	plainNodes atomic.Bool
+	// unseen is set when the fault "in use" has refused an unload: its user is counted
+	// once, and then gone.
+	unseen atomic.Bool
 
 	// mu protects the last tree and what it was made of.
 	mu       sync.Mutex
@@ -230,6 +233,8 @@ func (k *Kernel) ReadFile(name string) ([]byte, error) {
 		err = f.err
 	case f.mode&fs.ModeDevice != 0:
 		err = unix.ENXIO // there is no driver behind it
+	case name == moduleDir+"/refcnt" && k.unseen.CompareAndSwap(true, false):
+		return []byte("1\n"), nil
 	default:
 		return []byte(f.content), nil
 	}

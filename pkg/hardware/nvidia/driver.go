@@ -23,38 +23,36 @@ var _ interface {
 	hardware.Releaser
 } = (*Driver)(nil)
 
-// Config says where the driver is. Paths come in pairs where this process, in
-// its container, sees a folder under another name than the host does.
+// Config says where the driver is. Paths come in pairs: this process, in its container, may
+// see a folder under another name than the host does.
 type Config struct {
 	// NVML is the library, real or simulated.
 	NVML nvml.Interface
 
-	// DriverRoot is the folder that holds the driver's libraries and programs,
-	// as this process sees it ("/host/run/nvidia/driver").
+	// DriverRoot is the folder of the driver's libraries and programs, as this process
+	// sees it ("/host/run/nvidia/driver").
 	DriverRoot string
-	// HostDriverRoot is the same folder by the host's name
-	// ("/run/nvidia/driver"). Empty: the same name.
+	// HostDriverRoot is the host's path of it ("/run/nvidia/driver"). Empty: the same.
 	HostDriverRoot string
-	// DevRoot is the folder that has dev/nvidia0 in it, as this process sees
-	// it. Empty: DriverRoot.
+	// DevRoot is the folder that contains dev/nvidia0, as this process sees it. Empty:
+	// DriverRoot.
 	DevRoot string
-	// HostDevRoot is the same folder by the host's name. Empty: the same name.
+	// HostDevRoot is the host's path of it. Empty: the same.
 	HostDevRoot string
 
-	// ProcRoot is the folder that has proc in it. Empty: "/".
+	// ProcRoot is the folder that contains proc. Empty: "/".
 	ProcRoot string
 	// SysRoot is sysfs. Empty: "/sys".
 	SysRoot string
 
-	// CDIHookPath is where the host has nvidia-cdi-hook.
+	// CDIHookPath is the host's path of nvidia-cdi-hook.
 	CDIHookPath string
 
-	// Run runs a program of the driver to its end, and gives back what it says. Nil:
-	// it is run from here, which does where nothing of the driver's is in a root of
-	// its own.
+	// Run runs a program of the driver to its end, and returns its output. Nil: run it
+	// from here, which works unless the driver has a root file system of its own.
 	Run func(ctx context.Context, program string, args ...string) ([]byte, error)
 
-	// Logger hears of what is odd but no failure. The zero value is silent.
+	// Logger logs what is unusual but no failure. The zero value is silent.
 	Logger logr.Logger
 }
 
@@ -64,13 +62,13 @@ type Driver struct {
 	session *session.Session
 	files   *container.Files
 
-	// mu protects memory, the memory of whole GPUs, by UUID and driver version:
-	// wholeMemory.
-	mu     sync.Mutex
+	// mu protects memory.
+	mu sync.Mutex
+	// memory is the memory of whole GPUs, by UUID and driver version. See wholeMemory.
 	memory map[string]int64
 }
 
-// New makes a driver. It touches nothing; Open starts it.
+// New makes a driver, which Open opens.
 func New(cfg Config) (*Driver, error) {
 	if cfg.NVML == nil {
 		return nil, errors.New("nvidia: Config.NVML is not set")
@@ -119,15 +117,15 @@ func (d *Driver) Close(ctx context.Context) error { return d.session.Close(ctx) 
 // Release implements hardware.Releaser. See session.Session.
 func (d *Driver) Release(ctx context.Context) error { return d.session.Release(ctx) }
 
-// gpuHandle is one GPU during one task.
-type gpuHandle struct {
+// handle is one GPU during one task.
+type handle struct {
 	*instance.GPU
 	driver *Driver
 }
 
 // onGPU runs f for one GPU, alone.
-func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
+func onGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*handle) (T, error)) (T, error) {
 	return session.OnGPU(ctx, d.session, pciAddress, func(g *session.GPU) (T, error) {
-		return f(&gpuHandle{GPU: instance.On(g), driver: d})
+		return f(&handle{GPU: instance.On(g), driver: d})
 	})
 }

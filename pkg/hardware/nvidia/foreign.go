@@ -7,13 +7,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 )
 
-// operatorRoot is where the GPU operator's driver container has its root file
-// system: nvidia-smi is in there and not on the host.
+// operatorRoot is the root file system of the GPU operator's driver container, which
+// contains nvidia-smi.
 const operatorRoot = "/run/nvidia/driver"
 
-// RemovalCommand is what a person types on the node to remove a partition, for
-// those that we leave alone because they are not ours. It is empty for what is
-// no partition.
+// RemovalCommand implements hardware.ForeignRemover. It is empty for a whole GPU.
 func (d *Driver) RemovalCommand(p gpu.Partition) string {
 	id, ok := instance.ID(p)
 	if !ok {
@@ -23,8 +21,7 @@ func (d *Driver) RemovalCommand(p gpu.Partition) string {
 	if d.cfg.HostDriverRoot == operatorRoot {
 		smi = "chroot " + operatorRoot + " nvidia-smi"
 	}
-	// A half-made one may have no compute instance, which nvidia-smi calls a
-	// failure.
+	// An incomplete one may have no compute instance: then the first command fails.
 	then := "&&"
 	if !p.Complete {
 		then = ";"

@@ -10,11 +10,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/xid"
 )
 
-// CheckHealth asks a GPU whether it is there and whether the driver wants
-// something done about it. It costs two short calls, and is what finds errors
-// whose event was missed. What it cannot see are fatal errors after which a
-// GPU answers as before and that older drivers keep no account of: those are
-// known by their event alone.
+// CheckHealth implements hardware.HealthChecker: it fails if the GPU does not answer or the
+// driver requests a recovery action. It takes two short calls, and finds errors whose event
+// was missed, except those after which the GPU answers as before and which older drivers do
+// not keep track of.
 func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
 	_, err := d.examine(ctx, pciAddress)
 	return err
@@ -22,42 +21,37 @@ func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
 
 // examine is CheckHealth. known tells whether the driver has recovery actions.
 func (d *Driver) examine(ctx context.Context, pciAddress string) (known bool, err error) {
-	return onGPU(ctx, d, pciAddress, (*gpuHandle).examine)
+	return onGPU(ctx, d, pciAddress, (*handle).examine)
 }
 
-func (c *gpuHandle) examine() (known bool, err error) {
-	// A handle and much that is asked of it come out of the library's memory;
-	// this call goes to the GPU.
-	if _, err := c.TotalMemory(); err != nil {
+func (h *handle) examine() (known bool, err error) {
+	// This call goes to the GPU. Many others are answered by the library.
+	if _, err := h.TotalMemory(); err != nil {
 		return false, err
 	}
-	action, known, err := c.recoveryAction()
+	action, known, err := h.recoveryAction()
 	if err != nil {
 		return known, err
 	}
-	return known, xid.Recovery(c.PCIAddress, action)
+	return known, xid.Recovery(h.PCIAddress, action)
 }
 
-// recoveryAction is what the driver wants done about the GPU. known is false
-// for drivers that do not tell.
-func (c *gpuHandle) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
-	value, known, err := c.FieldValue(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
+// recoveryAction returns the action that the driver requests. known is false for drivers
+// without recovery actions.
+func (h *handle) recoveryAction() (action nvml.DeviceGpuRecoveryAction, known bool, err error) {
+	value, known, err := h.FieldValue(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
 	return nvml.DeviceGpuRecoveryAction(value), known, err
 }
 
-// Recovered tells whether what a fatal event reported is over. The GPU must
-// answer and the driver ask for nothing; and further, by what the event was:
+// Recovered implements hardware.HealthChecker. The GPU must answer, and the driver must not
+// request a recovery action. That is enough for a GPU that was lost, and for the XIDs that a
+// driver with recovery actions (R565) keeps track of. Otherwise the GPU must have been
+// restarted since the event: the machine was booted, the driver was loaded (LoadID) or the
+// GPU was reset (its energy counter is lower). A reset without such a trace is not seen; a
+// reboot always is.
 //
-//   - A GPU that was lost needs no more than that.
-//   - Of most fatal XIDs the driver keeps account itself, if it has recovery
-//     actions (R565): nothing more is needed either.
-//   - Otherwise the GPU must have started anew since: the machine booted, the
-//     driver was loaded (LoadID) or the GPU was reset (its energy counter fell
-//     back). A reset that leaves no such trace is not seen; a reboot always is.
-//
-// The error says why a GPU is not well; false without an error means that it
-// answers, but has not started anew. A caller should want to hear true several
-// times before it believes it: a GPU that is dying may answer now and then.
+// The error is why the GPU is not healthy. False without an error means that it answers, but
+// was not restarted. Callers should check several times: a failing GPU may answer now and then.
 func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	if !e.Fatal {
 		return true, nil
@@ -67,16 +61,16 @@ func (d *Driver) Recovered(ctx context.Context, e gpu.HealthEvent) (bool, error)
 		return false, err
 	}
 	switch {
-	case e.XID == 0: // it was lost
+	case e.XID == 0: // the GPU was lost
 		return true, nil
 	case known && xid.Lookup(e.XID).Ends == xid.WithDriver:
 		return true, nil
 	}
-	return d.startedAnew(ctx, e)
+	return d.restarted(ctx, e)
 }
 
-// startedAnew tells whether the GPU has started since the event.
-func (d *Driver) startedAnew(ctx context.Context, e gpu.HealthEvent) (bool, error) {
+// restarted tells whether the GPU was restarted since the event.
+func (d *Driver) restarted(ctx context.Context, e gpu.HealthEvent) (bool, error) {
 	load, err := d.LoadID()
 	if err != nil {
 		return false, err
@@ -84,17 +78,17 @@ func (d *Driver) startedAnew(ctx context.Context, e gpu.HealthEvent) (bool, erro
 	if e.LoadID != "" && e.LoadID != load {
 		return true, nil
 	}
-	energy, err := onGPU(ctx, d, e.PCIAddress, (*gpuHandle).energy)
+	energy, err := onGPU(ctx, d, e.PCIAddress, (*handle).energy)
 	if err != nil {
 		return false, err
 	}
 	return energy > 0 && energy < e.Energy, nil
 }
 
-// energy is what the GPU has used up since the driver brought it up, in
-// millijoules; zero when the GPU does not count it.
-func (c *gpuHandle) energy() (uint64, error) {
-	energy, err := session.Ask(c.Task, "DeviceGetTotalEnergyConsumption", c.Device.GetTotalEnergyConsumption)
+// energy returns the energy that the GPU has used since the driver was loaded, in
+// millijoules, zero if it does not count it.
+func (h *handle) energy() (uint64, error) {
+	energy, err := session.Ask(h.Task, "DeviceGetTotalEnergyConsumption", h.Device.GetTotalEnergyConsumption)
 	if session.Unsupported(err) {
 		return 0, nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/program"
 )
 
-// installHook puts the program that CDI hooks run where the host finds it. The
-// runtime runs hooks on the host, outside our container.
+// installHook installs the program that CDI hooks run on the host, where the container
+// runtime runs them.
 func (v Vendor) installHook() error {
 	hook, err := os.Open(v.CDIHook)
 	if err != nil {

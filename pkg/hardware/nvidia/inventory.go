@@ -11,9 +11,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// Inventory lists the GPUs in PCI order, with all their placements. GPUs
-// that cannot be read do not hide the others: the rest comes out together with
-// an error of type *gpu.InventoryError that names them.
+// Inventory implements hardware.Partitioner. It reads all GPUs at once, so that one that
+// hangs does not delay the others.
 func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) {
 	count, err := d.session.Count(ctx)
 	if err != nil {
@@ -49,41 +48,41 @@ func (d *Driver) read(ctx context.Context, index int) (gpu.GPU, error) {
 	if err != nil {
 		return gpu.GPU{}, err
 	}
-	return onGPU(ctx, d, address, func(c *gpuHandle) (gpu.GPU, error) { return c.describe(index) })
+	return onGPU(ctx, d, address, func(h *handle) (gpu.GPU, error) { return h.describe(index) })
 }
 
 // describe reads everything about a GPU.
-func (c *gpuHandle) describe(index int) (gpu.GPU, error) {
-	g := gpu.GPU{PCIAddress: c.PCIAddress, Vendor: gpu.NVIDIA, Index: index}
+func (h *handle) describe(index int) (gpu.GPU, error) {
+	g := gpu.GPU{PCIAddress: h.PCIAddress, Vendor: gpu.NVIDIA, Index: index}
 	var err error
-	if g.UUID, err = c.UUID(); err != nil {
+	if g.UUID, err = h.UUID(); err != nil {
 		return g, err
 	}
-	if g.ProductName, err = session.Ask(c.Task, "DeviceGetName", c.Device.GetName); err != nil {
+	if g.ProductName, err = session.Ask(h.Task, "DeviceGetName", h.Device.GetName); err != nil {
 		return g, err
 	}
-	if g.Minor, err = c.Minor(); err != nil {
+	if g.Minor, err = h.Minor(); err != nil {
 		return g, err
 	}
-	if g.DriverVersion, err = session.Ask(c.Task, "SystemGetDriverVersion", c.NVML.SystemGetDriverVersion); err != nil {
+	if g.DriverVersion, err = session.Ask(h.Task, "SystemGetDriverVersion", h.NVML.SystemGetDriverVersion); err != nil {
 		return g, err
 	}
-	architecture, err := session.Ask(c.Task, "DeviceGetArchitecture", c.Device.GetArchitecture)
+	architecture, err := session.Ask(h.Task, "DeviceGetArchitecture", h.Device.GetArchitecture)
 	if err != nil && !session.Unsupported(err) {
 		return g, err
 	}
 	g.Architecture = architectureName(architecture)
-	c.driver.locate(&g)
-	if err := c.pciIDs(&g); err != nil {
+	h.driver.locate(&g)
+	if err := h.pciIDs(&g); err != nil {
 		return g, err
 	}
-	memory, err := c.TotalMemory()
+	memory, err := h.TotalMemory()
 	if err != nil {
 		return g, err
 	}
 	g.Memory = int64(memory)
 
-	f, profiles, err := c.abilities()
+	f, profiles, err := h.abilities()
 	if err != nil {
 		return g, err
 	}
@@ -92,9 +91,9 @@ func (c *gpuHandle) describe(index int) (gpu.GPU, error) {
 	return g, nil
 }
 
-// pciIDs says what the GPU and its board are to the PCI bus.
-func (c *gpuHandle) pciIDs(g *gpu.GPU) error {
-	info, err := session.Ask(c.Task, "DeviceGetPciInfo", c.Device.GetPciInfo)
+// pciIDs reads the PCI ids of the GPU and of its board.
+func (h *handle) pciIDs(g *gpu.GPU) error {
+	info, err := session.Ask(h.Task, "DeviceGetPciInfo", h.Device.GetPciInfo)
 	if err != nil {
 		return err
 	}
@@ -103,23 +102,23 @@ func (c *gpuHandle) pciIDs(g *gpu.GPU) error {
 	return nil
 }
 
-// abilities reads what decides which placements the GPU offers.
-func (c *gpuHandle) abilities() (mig.Facts, []mig.Profile, error) {
-	f := mig.Facts{PCIAddress: c.PCIAddress}
-	mode, err := c.Mode()
+// abilities reads what determines the placements of the GPU.
+func (h *handle) abilities() (mig.Facts, []mig.Profile, error) {
+	f := mig.Facts{PCIAddress: h.PCIAddress}
+	mode, err := h.Mode()
 	if err != nil {
 		return f, nil, err
 	}
-	if f.Memory, err = c.wholeMemory(mode.On); err != nil {
+	if f.Memory, err = h.wholeMemory(mode.On); err != nil {
 		return f, nil, err
 	}
-	if f.Multiprocessors, err = c.multiprocessors(); err != nil {
+	if f.Multiprocessors, err = h.multiprocessors(); err != nil {
 		return f, nil, err
 	}
 	if !mode.Capable {
 		return f, nil, nil
 	}
-	profiles, err := c.Profiles()
+	profiles, err := h.Profiles()
 	if err != nil {
 		return f, nil, err
 	}
@@ -129,19 +128,18 @@ func (c *gpuHandle) abilities() (mig.Facts, []mig.Profile, error) {
 	return f, profiles, nil
 }
 
-// multiprocessors is the number of SMs of the whole GPU. NVML tells only how
-// many CUDA cores there are; how many of them make an SM is fixed for each
-// generation (CUDA C++ Programming Guide, "Compute Capabilities"). Zero when
-// the generation is unknown.
-func (c *gpuHandle) multiprocessors() (int64, error) {
-	cores, err := session.Ask(c.Task, "DeviceGetNumGpuCores", c.Device.GetNumGpuCores)
+// multiprocessors returns the number of SMs of the whole GPU. NVML reports only the number
+// of CUDA cores. An SM has as many of them as its generation determines (CUDA C++
+// Programming Guide, "Compute Capabilities"). Zero if the generation is unknown.
+func (h *handle) multiprocessors() (int64, error) {
+	cores, err := session.Ask(h.Task, "DeviceGetNumGpuCores", h.Device.GetNumGpuCores)
 	if session.Unsupported(err) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	major, minor, err := c.ComputeCapability()
+	major, minor, err := h.ComputeCapability()
 	if err != nil {
 		return 0, err
 	}
@@ -154,7 +152,7 @@ func (c *gpuHandle) multiprocessors() (int64, error) {
 	return 0, nil
 }
 
-// architectureName is NVML's architecture as we publish it.
+// architectureName returns the architecture as it is published.
 func architectureName(a nvml.DeviceArchitecture) string {
 	switch a {
 	case nvml.DEVICE_ARCH_KEPLER:
@@ -178,5 +176,5 @@ func architectureName(a nvml.DeviceArchitecture) string {
 	case nvml.DEVICE_ARCH_RUBIN:
 		return "rubin"
 	}
-	return "" // newer than our NVML header: better nothing than a wrong name
+	return "" // newer than our NVML header
 }

@@ -8,19 +8,16 @@ import (
 	"syscall"
 )
 
-// LoadID identifies this load of the driver: it changes with every boot and
-// with every unloading and loading of the kernel module, and with nothing else.
-// Partitions, and most of what was wrong with a GPU, do not outlive it.
+// LoadID implements hardware.Driver. Partitions and most errors of a GPU do not outlive a
+// load of the driver.
 //
-// It is the boot id, the inode number of /sys/module/nvidia, which the kernel
-// makes anew with the module and does not use again within a boot, and the
-// module's version. (The times of a file in sysfs say when it was last looked
-// at, so they are no part of it.) Without the module it fails with
-// fs.ErrNotExist.
+// The id consists of the boot id, the inode number of /sys/module/nvidia, which is new for
+// each load and never used again within a boot, and the version of the module. (Times of
+// files in sysfs are not part of it: they say when the file was last looked at.)
 func (d *Driver) LoadID() (string, error) { return LoadID(d.cfg.ProcRoot, d.cfg.SysRoot) }
 
-// LoadID is Driver.LoadID where there is no library to make a Driver of. procRoot is
-// the folder that has proc in it, sysRoot is sysfs.
+// LoadID is Driver.LoadID without a driver's library. procRoot is the folder that contains
+// proc, sysRoot is sysfs. Without the kernel module it fails with fs.ErrNotExist.
 func LoadID(procRoot, sysRoot string) (string, error) {
 	boot, err := os.ReadFile(filepath.Join(procRoot, "proc/sys/kernel/random/boot_id"))
 	if err != nil {

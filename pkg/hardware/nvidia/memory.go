@@ -8,28 +8,28 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 )
 
-// wholeMemory is usableMemory with MIG off, which is how the whole GPU is used. The
-// driver reserves another amount while MIG is on; what is published must not follow
-// it, or every switch would rewrite the slices and change the size of shares. After a
-// start with MIG on, the amount of then counts until MIG is off for the first time.
-func (c *gpuHandle) wholeMemory(migOn bool) (int64, error) {
-	version, err := session.Ask(c.Task, "SystemGetDriverVersion", c.NVML.SystemGetDriverVersion)
+// wholeMemory returns usableMemory as it is with MIG off, because whole GPUs are used so. The
+// driver reserves another amount while MIG is on. If that were published, every switch would
+// rewrite the slices and change the size of shares. If MIG is on when the plugin starts, the
+// amount read then counts until MIG is off for the first time.
+func (h *handle) wholeMemory(migOn bool) (int64, error) {
+	version, err := session.Ask(h.Task, "SystemGetDriverVersion", h.NVML.SystemGetDriverVersion)
 	if err != nil {
 		return 0, err
 	}
-	uuid, err := c.UUID()
+	uuid, err := h.UUID()
 	if err != nil {
 		return 0, err
 	}
 	key := uuid + " " + version
-	if known, ok := c.driver.memoryOf(key); ok && migOn {
+	if known, ok := h.driver.memoryOf(key); ok && migOn {
 		return known, nil
 	}
-	memory, err := c.usableMemory()
+	memory, err := h.usableMemory()
 	if err != nil {
 		return 0, err
 	}
-	c.driver.rememberMemory(key, memory)
+	h.driver.rememberMemory(key, memory)
 	return memory, nil
 }
 
@@ -46,16 +46,16 @@ func (d *Driver) rememberMemory(key string, memory int64) {
 	d.memory[key] = memory
 }
 
-// usableMemory is what a process on the whole GPU can use, in bytes: the total
-// less what the driver keeps for itself, where the driver says how much that is.
-func (c *gpuHandle) usableMemory() (int64, error) {
-	v2, err := session.Ask(c.Task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return c.Device.GetMemoryInfo_v2() })
+// usableMemory returns what a process on the whole GPU can use, in bytes: the total less
+// what the driver reserves, if it reports that.
+func (h *handle) usableMemory() (int64, error) {
+	v2, err := session.Ask(h.Task, "DeviceGetMemoryInfo_v2", func() (nvml.Memory_v2, nvml.Return) { return h.Device.GetMemoryInfo_v2() })
 	if err == nil && v2.Reserved < v2.Total {
 		return int64(v2.Total - v2.Reserved), nil
 	}
 	if err != nil && !session.Unsupported(err) && !errors.Is(err, nvml.ERROR_ARGUMENT_VERSION_MISMATCH) {
 		return 0, err
 	}
-	total, err := c.TotalMemory()
+	total, err := h.TotalMemory()
 	return int64(total), err
 }

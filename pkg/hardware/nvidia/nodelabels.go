@@ -48,10 +48,10 @@ func (v Vendor) UpgradeSignal(node *corev1.Node) string {
 	return ""
 }
 
-// NodeLabels implements hardware.Vendor, in the words of NVIDIA's feature discovery: the
-// product with dashes for spaces, the memory of one GPU in MiB. Where products are mixed
-// there is no product, because one of them would be wrong for whoever selects by it, and
-// the memory is the smallest: what a pod can count on.
+// NodeLabels implements hardware.Vendor, with the values of NVIDIA's feature discovery: the
+// product with dashes for spaces, the memory of one GPU in MiB. If the products differ there
+// is no product label, because selectors would choose wrong GPUs, and the memory is the
+// smallest one, which every pod gets at least.
 func (v Vendor) NodeLabels(gpus []gpu.GPU) map[string]string {
 	labels := map[string]string{labelProduct: "", labelCount: "", labelMemory: ""}
 	if len(gpus) == 0 {

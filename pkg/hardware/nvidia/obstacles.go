@@ -9,25 +9,24 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/instance"
 )
 
-// Obstacles lists the placements that a GPU cannot provide now, although no claim
-// conflicts with them: those that need the other MIG mode, while a process keeps the
-// GPU from changing it. Without this, every pod that asks for such a placement would
-// be scheduled to the same GPU and fail there. held says that a claim holds something
-// on the GPU: then it stays in its mode anyway, and its processes are the claim's.
+// Obstacles implements hardware.Obstructed: placements that need the other MIG mode cannot
+// be allocated while a process uses the GPU. Without this, every pod that requests one would
+// be scheduled to the same GPU and fail there. If a claim holds part of the GPU there are
+// none: the processes are the claim's, and the GPU stays in its mode anyway.
 func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
 	if held {
 		return nil, nil
 	}
-	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
-		mode, err := c.Mode()
+	return onGPU(ctx, d, pciAddress, func(h *handle) ([]gpu.Obstacle, error) {
+		mode, err := h.Mode()
 		if err != nil || !mode.Switchable {
-			return nil, err // the GPU offers nothing that needs the other mode
+			return nil, err // it offers nothing that needs the other mode
 		}
-		pids, err := c.Clients()
+		pids, err := h.Clients()
 		if err != nil || len(pids) == 0 {
 			return nil, err
 		}
-		facts, profiles, err := c.abilities()
+		facts, profiles, err := h.abilities()
 		if err != nil {
 			return nil, err
 		}

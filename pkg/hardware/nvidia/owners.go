@@ -14,9 +14,9 @@ const (
 	// migManagerProgram is the program of mig-manager (NVIDIA/mig-parted,
 	// cmd/nvidia-mig-manager).
 	migManagerProgram = "nvidia-mig-manager"
-	// migStateLabel says how far mig-manager is with a change. It is "pending" before it
-	// touches anything, "rebooting" when it has asked for that, and "success" or
-	// "failed" at the end (NVIDIA/mig-parted, pkg/mig/reconfigure).
+	// migStateLabel is the state of a change by mig-manager: "pending" before it touches
+	// anything, "rebooting" when it has requested that, and "success" or "failed" at the
+	// end (NVIDIA/mig-parted, pkg/mig/reconfigure).
 	migStateLabel = "nvidia.com/mig.config.state"
 )
 
@@ -38,11 +38,11 @@ func (v Vendor) Owners(e hardware.Evidence) []hardware.Owner {
 	)
 }
 
-// migManager is NVIDIA's mig-manager if there is one: it changes the MIG configuration of
-// a node's GPUs as a node label tells it to. It is recognised by its privileged process
-// and by a node label. Names and labels of pods prove nothing, because tenants write
-// them. Nor does the label nvidia.com/gpu.deploy.mig-manager=true: the GPU operator sets
-// it on each node with MIG, whether it deploys a mig-manager or not.
+// migManager returns NVIDIA's mig-manager if it is on the node. It changes the MIG
+// configuration of a node's GPUs as a node label requests. It is recognised by its
+// privileged process or a node label. Names and labels of pods prove nothing, because
+// tenants write them, nor does nvidia.com/gpu.deploy.mig-manager=true: the GPU operator sets
+// this label on each node with MIG, whether it deploys a mig-manager or not.
 func migManager(e hardware.Evidence) []hardware.Owner {
 	o := hardware.Owner{
 		Name:   "mig-manager",

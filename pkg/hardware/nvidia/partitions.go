@@ -14,12 +14,12 @@ import (
 
 // Live implements hardware.Partitioner.
 func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
-	return onGPU(ctx, d, pciAddress, func(h *gpuHandle) ([]gpu.Partition, error) { return h.Live() })
+	return onGPU(ctx, d, pciAddress, func(h *handle) ([]gpu.Partition, error) { return h.Live() })
 }
 
 // Create implements hardware.Partitioner.
 func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	return onGPU(ctx, d, p.GPU, func(h *gpuHandle) (gpu.Partition, error) { return h.Create(p) })
+	return onGPU(ctx, d, p.GPU, func(h *handle) (gpu.Partition, error) { return h.Create(p) })
 }
 
 // Destroy implements hardware.Partitioner. A whole GPU has nothing to remove, and its MIG
@@ -28,13 +28,13 @@ func (d *Driver) Destroy(ctx context.Context, p gpu.Placement) error {
 	if p.Type == gpu.TypeGPU {
 		return nil
 	}
-	_, err := onGPU(ctx, d, p.GPU, func(h *gpuHandle) (struct{}, error) { return struct{}{}, h.Destroy(p) })
+	_, err := onGPU(ctx, d, p.GPU, func(h *handle) (struct{}, error) { return struct{}{}, h.Destroy(p) })
 	return err
 }
 
 // Edits implements hardware.Partitioner.
 func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.ContainerEdits, error) {
-	return onGPU(ctx, d, p.GPU, func(h *gpuHandle) (*cdispecs.ContainerEdits, error) {
+	return onGPU(ctx, d, p.GPU, func(h *handle) (*cdispecs.ContainerEdits, error) {
 		if p.Type == gpu.TypeGPU {
 			return d.files.GPU(h.GPU.GPU)
 		}
@@ -57,7 +57,7 @@ func (d *Driver) CommonEdits(ctx context.Context, _ []string) (*cdispecs.Contain
 
 // Modes implements hardware.ModeReader.
 func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
-	return onGPU(ctx, d, pciAddress, func(h *gpuHandle) (gpu.Modes, error) { return h.Modes() })
+	return onGPU(ctx, d, pciAddress, func(h *handle) (gpu.Modes, error) { return h.Modes() })
 }
 
 // SetMIG implements hardware.MIGSwitcher.

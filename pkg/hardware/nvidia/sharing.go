@@ -24,19 +24,18 @@ const smiPatience = 30 * time.Second
 // available on target device" (nvidia-smi(1), RETURN VALUE).
 const smiNotAvailable = 3
 
-// sliceNumbers are the lengths of time slices as nvidia-smi counts them
-// (nvidia-smi compute-policy --help). NVML cannot set them.
+// sliceNumbers are the time slices by nvidia-smi's numbers (nvidia-smi compute-policy
+// --help). NVML cannot set them.
 var sliceNumbers = []gpu.TimeSlice{gpu.DefaultSlice, gpu.ShortSlice, gpu.MediumSlice, gpu.LongSlice}
 
-// SetTimeSlice sets how long a process may run on a GPU before it is another's
-// turn. GPUs that know one length only (before Pascal's largest) fail with
-// gpu.ErrNotSupported. It lasts until the driver is loaded anew.
+// SetTimeSlice implements hardware.TimeSlicer. GPUs with a fixed time slice (before Pascal's
+// largest) fail with gpu.ErrNotSupported. The setting lasts until the driver is reloaded.
 func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.TimeSlice) error {
 	number := slices.Index(sliceNumbers, slice)
 	if number < 0 {
 		return fmt.Errorf("GPU %s: there is no time slice %q: choose one of %v", pciAddress, slice, sliceNumbers)
 	}
-	uuid, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (string, error) { return c.UUID() })
+	uuid, err := onGPU(ctx, d, pciAddress, func(h *handle) (string, error) { return h.UUID() })
 	if err != nil {
 		return err
 	}
@@ -59,7 +58,7 @@ func (d *Driver) SetTimeSlice(ctx context.Context, pciAddress string, slice gpu.
 	return nil
 }
 
-// runBelow runs programs of a driver root from here.
+// runBelow runs programs of a driver root as children of this process.
 func runBelow(root string) func(context.Context, string, ...string) ([]byte, error) {
 	return func(ctx context.Context, program string, args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, filepath.Join(root, "usr/bin", program), args...)
@@ -68,21 +67,21 @@ func runBelow(root string) func(context.Context, string, ...string) ([]byte, err
 	}
 }
 
-// computeModes are NVML's by the names of gpu.Settings.
+// computeModes are NVML's compute modes by their names in gpu.Settings.
 var computeModes = map[string]nvml.ComputeMode{
 	gpu.ComputeDefault:    nvml.COMPUTEMODE_DEFAULT,
 	gpu.ComputeExclusive:  nvml.COMPUTEMODE_EXCLUSIVE_PROCESS,
 	gpu.ComputeProhibited: nvml.COMPUTEMODE_PROHIBITED,
 }
 
-// Settings reads how a GPU is set, as far as sharing changes it. A GPU in MIG mode
-// fails with gpu.ErrNotSupported: its MIG devices have compute modes, and it has none.
+// Settings implements hardware.TimeSlicer. A GPU in MIG mode fails with gpu.ErrNotSupported:
+// only its MIG devices have compute modes.
 func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings, error) {
-	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) (gpu.Settings, error) {
-		if err := c.refuseMIG("read its compute mode"); err != nil {
+	return onGPU(ctx, d, pciAddress, func(h *handle) (gpu.Settings, error) {
+		if err := h.refuseMIG("read its compute mode"); err != nil {
 			return gpu.Settings{}, err
 		}
-		mode, err := session.Ask(c.Task, "DeviceGetComputeMode", c.Device.GetComputeMode)
+		mode, err := session.Ask(h.Task, "DeviceGetComputeMode", h.Device.GetComputeMode)
 		if err != nil {
 			return gpu.Settings{}, err
 		}
@@ -95,52 +94,51 @@ func (d *Driver) Settings(ctx context.Context, pciAddress string) (gpu.Settings,
 	})
 }
 
-// SetComputeMode sets who may use a GPU: one of the modes of gpu.Settings, read
-// back. A GPU in MIG mode has none and fails with gpu.ErrNotSupported. It lasts
-// until the driver is loaded anew.
+// SetComputeMode implements hardware.TimeSlicer, and reads the mode back. A GPU in MIG mode
+// fails with gpu.ErrNotSupported. The setting lasts until the driver is reloaded.
 func (d *Driver) SetComputeMode(ctx context.Context, pciAddress, mode string) error {
 	want, ok := computeModes[mode]
 	if !ok {
 		return fmt.Errorf("GPU %s: there is no compute mode %q: choose one of %s, %s, %s", pciAddress, mode, gpu.ComputeDefault, gpu.ComputeExclusive, gpu.ComputeProhibited)
 	}
-	_, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) { return struct{}{}, c.setComputeMode(mode, want) })
+	_, err := onGPU(ctx, d, pciAddress, func(h *handle) (struct{}, error) { return struct{}{}, h.setComputeMode(mode, want) })
 	return err
 }
 
 // refuseMIG fails with gpu.ErrNotSupported while MIG is enabled: "If MIG is enabled on
 // a GPU, device must be MIG device handle" (nvml.h, on compute modes).
-func (c *gpuHandle) refuseMIG(what string) error {
-	mode, err := c.Mode()
+func (h *handle) refuseMIG(what string) error {
+	mode, err := h.Mode()
 	if err != nil {
 		return err
 	}
 	if mode.On {
-		return fmt.Errorf("GPU %s: cannot %s while MIG is enabled: %w", c.PCIAddress, what, gpu.ErrNotSupported)
+		return fmt.Errorf("GPU %s: cannot %s while MIG is enabled: %w", h.PCIAddress, what, gpu.ErrNotSupported)
 	}
 	return nil
 }
 
-func (c *gpuHandle) setComputeMode(name string, want nvml.ComputeMode) error {
-	if err := c.refuseMIG("set its compute mode to " + name); err != nil {
+func (h *handle) setComputeMode(name string, want nvml.ComputeMode) error {
+	if err := h.refuseMIG("set its compute mode to " + name); err != nil {
 		return err
 	}
-	before, err := session.Ask(c.Task, "DeviceGetComputeMode", c.Device.GetComputeMode)
+	before, err := session.Ask(h.Task, "DeviceGetComputeMode", h.Device.GetComputeMode)
 	if err == nil && before == want {
 		return nil
 	}
-	err = session.Tell(c.Task, "DeviceSetComputeMode", func() nvml.Return { return c.Device.SetComputeMode(want) })
+	err = session.Tell(h.Task, "DeviceSetComputeMode", func() nvml.Return { return h.Device.SetComputeMode(want) })
 	if session.Unsupported(err) {
-		return errors.Join(fmt.Errorf("GPU %s: set its compute mode to %s: %w", c.PCIAddress, name, gpu.ErrNotSupported), err)
+		return errors.Join(fmt.Errorf("GPU %s: set its compute mode to %s: %w", h.PCIAddress, name, gpu.ErrNotSupported), err)
 	}
 	if err != nil {
 		return err
 	}
-	now, err := session.Ask(c.Task, "DeviceGetComputeMode", c.Device.GetComputeMode)
+	now, err := session.Ask(h.Task, "DeviceGetComputeMode", h.Device.GetComputeMode)
 	if err != nil {
 		return err
 	}
 	if now != want {
-		return fmt.Errorf("GPU %s: its compute mode was set to %s, and it is %s", c.PCIAddress, name, computeModeName(now))
+		return fmt.Errorf("GPU %s: its compute mode was set to %s, and it is %s", h.PCIAddress, name, computeModeName(now))
 	}
 	return nil
 }

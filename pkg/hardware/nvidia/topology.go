@@ -6,8 +6,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// locate says where in the machine the GPU sits. A machine that does not tell
-// (a virtual one, often) is no error: the attributes stay empty.
+// locate reads the NUMA node and the PCIe root of a GPU. Many virtual machines do not have
+// them: the attributes stay empty.
 func (d *Driver) locate(g *gpu.GPU) {
 	sysfs := deviceattribute.WithFSFromRoot(d.cfg.SysRoot)
 	numa, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(g.PCIAddress, deviceattribute.ScalarAttribute, sysfs)

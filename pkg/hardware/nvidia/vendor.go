@@ -17,11 +17,11 @@ import (
 
 // Vendor is NVIDIA on this machine.
 type Vendor struct {
-	// HostRoot is where the host's root folder is mounted.
+	// HostRoot is where the host's root file system is mounted.
 	HostRoot string
-	// DriverRoot is the folder of the driver on the host. Empty: it is searched for.
+	// DriverRoot is the folder of the driver on the host. Empty: FindDriverRoot looks for it.
 	DriverRoot string
-	// CDIHook is the program that CDI hooks run, CDIHookPath where it is put for the
+	// CDIHook is the program that CDI hooks run, CDIHookPath where it is installed on the
 	// host.
 	CDIHook, CDIHookPath string
 }
@@ -47,9 +47,8 @@ func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
 	})
 }
 
-// WithoutLibrary is the answer of Open when the driver's library is missing, for the
-// reason err. Its kernel module may be loaded: while an upgrade installs another
-// driver, or after an upgrade that failed.
+// WithoutLibrary is what Open returns if the driver's library is missing, with the reason.
+// The kernel module may be loaded: during an upgrade of the driver, or after one that failed.
 func WithoutLibrary(procRoot, sysRoot string, err error) (*hardware.Opened, error) {
 	read := func() (string, error) { return LoadID(procRoot, sysRoot) }
 	if id, notLoaded := read(); notLoaded == nil {
@@ -58,8 +57,8 @@ func WithoutLibrary(procRoot, sysRoot string, err error) (*hardware.Opened, erro
 	return nil, hardware.NoDriver(gpu.NVIDIA, err)
 }
 
-// Use opens a driver that was found, real or simulated. The fields of config that
-// follow from the Vendor need not be set.
+// Use opens a driver, real or simulated. It sets the fields of config that follow from the
+// Vendor.
 func (v Vendor) Use(ctx context.Context, config Config) (*hardware.Opened, error) {
 	config.Logger = klog.FromContext(ctx)
 	config.CDIHookPath = v.CDIHookPath

@@ -16,12 +16,12 @@ import (
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
-// The times of WatchHealth. A GPU must be out of service 10 s after an error.
+// The timing of WatchHealth. A GPU must be out of service 10 s after an error.
 const (
-	// waitFor bounds one wait for events; it is also how long WatchHealth
-	// takes to see the end of its context.
+	// waitFor is the timeout of one wait for events, and how long WatchHealth takes to
+	// notice the end of its context.
 	waitFor = 500 * time.Millisecond
-	// waitPatience is when a wait counts as hung.
+	// waitPatience is when a wait counts as one that hangs.
 	waitPatience = 10 * time.Second
 	// gpuPatience is how long one look at all GPUs may take.
 	gpuPatience = 3 * time.Second
@@ -29,19 +29,17 @@ const (
 	lookEvery = 10 * time.Second
 	// sessionPause is the pause before a set of events is opened again.
 	sessionPause = time.Second
-	// shunFor is how long a GPU is left alone that spoils the set of events.
+	// shunFor is how long a GPU is not registered after it broke the set of events.
 	shunFor = time.Minute
 )
 
-// WatchHealth reports what the driver tells of errors on the GPUs, from now
-// until ctx ends: fatal and informative events, not those that are a program's
-// own fault. A GPU that is lost, or that cannot be watched, is reported once.
-// The reports come one at a time; report should be quick.
+// WatchHealth implements hardware.HealthChecker. It reports fatal and informative errors, not
+// those of applications. A GPU that is lost, or that cannot be watched, is reported once.
+// Reports come one at a time; report should be quick.
 //
-// It survives a lost session and a reload of the driver, and takes up GPUs
-// that come back. What happens while no session is open goes unreported:
-// CheckHealth is there for that. It returns nil when ctx ends, and before that
-// only if the library knows no events at all.
+// It continues after a lost session and a reload of the driver, and watches GPUs that come
+// back. Errors while no session is open are not reported: CheckHealth finds them. It returns
+// nil when ctx ends, and an error if the library has no events at all.
 func (d *Driver) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error {
 	return d.newWatcher(report).run(ctx)
 }
@@ -61,14 +59,14 @@ func (w *watcher) run(ctx context.Context) error {
 		case session.Unsupported(err):
 			return fmt.Errorf("watch for errors of the GPUs: %w", err)
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // what ended the session is that it was to end
+			return nil //nolint:nilerr // the session ended because ctx did
 		case errors.Is(err, session.ErrLeaving):
-			continue // the next session waits until the GPU is there again
+			continue // the next session waits until the reset is over
 		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
 			w.d.cfg.Logger.Info("Watching for errors of the GPUs starts again", "reason", complaint)
 		}
-		_ = sleep.For(ctx, sessionPause) // the loop looks whether ctx has ended
+		_ = sleep.For(ctx, sessionPause) // the loop checks ctx
 	}
 }
 
@@ -77,13 +75,13 @@ type watcher struct {
 	d      *Driver
 	report func(gpu.HealthEvent)
 	gate   *gate.Gate
-	// lookEvery is the constant, but for tests.
+	// lookEvery is the constant, except in tests.
 	lookEvery time.Duration
 	// said is what was last reported of a GPU that is not watched.
 	said map[string]string
-	// energy is what each GPU had used up when last looked at.
+	// energy is what each GPU had used at the last look.
 	energy map[string]uint64
-	// shunned are GPUs that spoil the set, and since when.
+	// shunned are GPUs that broke the set, and when.
 	shunned map[string]time.Time
 }
 
@@ -93,11 +91,11 @@ type watch struct {
 	set  nvml.EventSet
 	load string
 	gpus map[string]nvml.Device
-	// stuck is set once a call hung that may still use the set.
+	// stuck is set if a call hangs that may still use the set.
 	stuck bool
 }
 
-// session watches with one set of events until something is wrong with it.
+// session watches with one set of events until it fails.
 func (w *watcher) session(ctx context.Context) error {
 	release, err := w.d.session.HoldSet(ctx)
 	if err != nil {
@@ -135,16 +133,16 @@ func (w *watcher) session(ctx context.Context) error {
 		case err == nil:
 			s.tell(ctx, event)
 		case !errors.Is(err, nvml.ERROR_TIMEOUT):
-			// Lost GPUs too: NVML does not say which one it is and would
-			// answer so for ever. A new set leaves it out.
+			// Also for a lost GPU: NVML does not say which one, and every further
+			// wait fails. The next set does not contain it.
 			return err
 		}
 	}
 	return nil
 }
 
-// inGate makes one call that has to do with the set of events. It is not ended
-// by the context, which would leave the set in use when it is freed.
+// inGate makes one call for the set of events. The end of ctx does not end it, because the
+// set would be freed while the call uses it.
 func inGate[T any](ctx context.Context, w *watcher, call string, f func() (T, nvml.Return)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitPatience)
 	defer cancel()
@@ -153,7 +151,7 @@ func inGate[T any](ctx context.Context, w *watcher, call string, f func() (T, nv
 
 func (s *watch) free(ctx context.Context) {
 	if s.stuck {
-		return // rather a set too many than one that is used after its end
+		return // a set that is in use must not be freed
 	}
 	_, err := inGate(ctx, s.watcher, "EventSetFree", func() (struct{}, nvml.Return) { return struct{}{}, s.set.Free() })
 	if err != nil {
@@ -161,20 +159,19 @@ func (s *watch) free(ctx context.Context) {
 	}
 }
 
-// glance is what a look found out about one GPU.
+// glance is the result of a look at one GPU.
 type glance struct {
 	pciAddress string
-	// device is set when the GPU was registered just now.
+	// device is set if this look registered the GPU.
 	device nvml.Device
 	energy uint64
-	// unwatched says why the GPU has no events.
+	// unwatched is why the GPU has no events.
 	unwatched string
 	err       error
 }
 
-// look registers the GPUs that are not watched yet, and reads the counters of
-// the others. All GPUs at once: one that hangs delays the others by its
-// patience and no more.
+// look registers the GPUs that are not watched yet, and reads the counters of the others.
+// It looks at all GPUs at once: one that hangs delays the others by gpuPatience only.
 func (s *watch) look(ctx context.Context) error {
 	if load, err := s.d.LoadID(); err == nil && load != s.load {
 		return errors.New("the driver was loaded anew")
@@ -211,15 +208,15 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 		return glance{pciAddress: address}
 	}
 	registered := s.gpus[address] != nil
-	g, err := onGPU(ctx, s.d, address, func(c *gpuHandle) (glance, error) {
+	g, err := onGPU(ctx, s.d, address, func(h *handle) (glance, error) {
 		g := glance{pciAddress: address}
 		var err error
-		if g.energy, err = c.energy(); session.Lost(err) {
+		if g.energy, err = h.energy(); session.Lost(err) {
 			return g, err
 		}
 		if !registered {
-			g.unwatched, err = c.register(s.set)
-			g.device = c.Device
+			g.unwatched, err = h.register(s.set)
+			g.device = h.Device
 		}
 		return g, err
 	})
@@ -227,14 +224,14 @@ func (s *watch) lookAt(ctx context.Context, index int) glance {
 	return g
 }
 
-// register adds the GPU's events to the set, or says why it has none.
-func (c *gpuHandle) register(set nvml.EventSet) (unwatched string, err error) {
-	kinds, err := session.Ask(c.Task, "DeviceGetSupportedEventTypes", c.Device.GetSupportedEventTypes)
+// register adds the GPU's events to the set, or returns why it has none.
+func (h *handle) register(set nvml.EventSet) (unwatched string, err error) {
+	kinds, err := session.Ask(h.Task, "DeviceGetSupportedEventTypes", h.Device.GetSupportedEventTypes)
 	if err == nil && kinds&xid.EventTypes == 0 {
 		return "it reports no errors", nil
 	}
 	if err == nil {
-		err = session.Tell(c.Task, "DeviceRegisterEvents", func() nvml.Return { return c.Device.RegisterEvents(kinds&xid.EventTypes, set) })
+		err = session.Tell(h.Task, "DeviceRegisterEvents", func() nvml.Return { return h.Device.RegisterEvents(kinds&xid.EventTypes, set) })
 	}
 	if session.Unsupported(err) {
 		return err.Error(), nil
@@ -242,7 +239,7 @@ func (c *gpuHandle) register(set nvml.EventSet) (unwatched string, err error) {
 	return "", err
 }
 
-// note takes down what a look found and reports what has not been said.
+// note keeps the result of a look, and reports what was not reported before.
 func (s *watch) note(g glance) error {
 	if g.energy > 0 {
 		s.energy[g.pciAddress] = g.energy
@@ -286,7 +283,7 @@ func (s *watch) send(pciAddress string, e gpu.HealthEvent) {
 	s.report(e)
 }
 
-// tell reports an event of the driver, if it is one to report.
+// tell reports an event of the driver unless it concerns applications only.
 func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	number, ok := xid.Of(event)
 	if !ok {
@@ -316,8 +313,8 @@ func (s *watch) tell(ctx context.Context, event nvml.EventData) {
 	s.send(address, e)
 }
 
-// rule asks the GPU what a changed recovery action means. Nothing is reported
-// when the driver asks for nothing any more.
+// rule completes the event that the recovery action changed. It returns false if the driver
+// requests no action any more.
 func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bool {
 	ctx, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()
@@ -331,11 +328,11 @@ func (s *watch) rule(ctx context.Context, address string, e *gpu.HealthEvent) bo
 	return true
 }
 
-// noInstance stands where an event or a process has no instance (nvml.h).
+// noInstance is the id in events without an instance (nvml.h).
 const noInstance = 0xFFFFFFFF
 
-// addressOf finds the GPU of an event: by its handle, which works for lost
-// GPUs too, or by asking it.
+// addressOf returns the GPU of an event: by its handle, which works for lost GPUs too, or by
+// its answer.
 func (s *watch) addressOf(ctx context.Context, device nvml.Device) (string, bool) {
 	for address, known := range s.gpus {
 		if known == device {

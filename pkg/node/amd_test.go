@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
@@ -58,7 +58,7 @@ func newMixedMachine(t *testing.T, api *fake.Clientset) *machine {
 }
 
 // kernel is the simulated kernel, as another process sees it.
-func (m *machine) kernel() amd.Files {
+func (m *machine) kernel() sysfs.Files {
 	m.t.Helper()
 	kernel, err := amdgpu.New(m.inventory(), amdgpu.Options{Root: m.simulated.Root, Seed: nodetest.NodeName})
 	require.NoError(m.t, err)

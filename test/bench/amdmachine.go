@@ -8,6 +8,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/test/figures"
@@ -81,7 +82,7 @@ func (b *bench) timeDiscovery(ctx context.Context) (figures.Reading, error) {
 }
 
 // discover counts the live partitions.
-func discover(ctx context.Context, files amd.Files) (partitions int, err error) {
+func discover(ctx context.Context, files sysfs.Files) (partitions int, err error) {
 	driver, err := amd.New(amd.Config{Files: files})
 	if err != nil {
 		return 0, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -23,54 +25,54 @@ const (
 // await waits until the partition of the mode has its KFD node and its device
 // node. Other partitions that are missing do not matter: they are fenced by
 // Obstacles.
-func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, index int) (partition, error) {
+func (d *Driver) await(ctx context.Context, pciAddress string, want xcp.Mode, index int) (amdgpu.Partition, error) {
 	start := time.Now()
 	type look struct {
-		found partition
+		found amdgpu.Partition
 		// missing says what the partition still lacks.
 		missing error
 	}
 	var last error
 	for {
-		l, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (look, error) {
+		l, err := forGPU(ctx, d, pciAddress, func(c *gpuHandle) (look, error) {
 			found, missing, err := c.find(want, index)
 			return look{found, missing}, err
 		})
 		if err != nil && last != nil && ctx.Err() != nil {
-			return partition{}, last // what was awaited says more than that time is up
+			return amdgpu.Partition{}, last // what was awaited says more than that time is up
 		}
 		if err != nil || l.missing == nil {
 			return l.found, err
 		}
 		patience := devicePatience
-		if l.found.node == nil {
+		if l.found.Node == nil {
 			patience = nodePatience
 		}
 		last = l.missing
 		if time.Since(start) > patience || sleep.For(ctx, lookPause) != nil {
-			return partition{}, last
+			return amdgpu.Partition{}, last
 		}
 	}
 }
 
 // find looks for the partition. missing says what it still lacks.
-func (c *gpuHandle) find(want xcp.Mode, index int) (found partition, missing, err error) {
-	now, err := c.mode()
+func (c *gpuHandle) find(want xcp.Mode, index int) (found amdgpu.Partition, missing, err error) {
+	now, err := c.ComputeMode()
 	if err != nil {
 		return found, nil, err
 	}
 	if now != want {
-		return found, nil, fmt.Errorf("GPU %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.pciAddress, now, want)
+		return found, nil, fmt.Errorf("GPU %s: it was put into mode %s by somebody else while it was to be in %s; this is tried again", c.PCIAddress, now, want)
 	}
-	l, err := c.confirmed()
+	l, err := c.Confirmed()
 	if err != nil {
 		return found, nil, err
 	}
-	if index < 0 || index >= len(l.partitions) {
-		return found, nil, fmt.Errorf("GPU %s: mode %s has %d partitions and none with index %d", c.pciAddress, want, len(l.partitions), index)
+	if index < 0 || index >= len(l.Partitions) {
+		return found, nil, fmt.Errorf("GPU %s: mode %s has %d partitions and none with index %d", c.PCIAddress, want, len(l.Partitions), index)
 	}
-	found = l.partitions[index]
-	if found.node == nil {
+	found = l.Partitions[index]
+	if found.Node == nil {
 		return found, c.missingNode(l, index), nil
 	}
 	if missing, err = c.missingDevice(found); missing == nil && err == nil {
@@ -79,60 +81,29 @@ func (c *gpuHandle) find(want xcp.Mode, index int) (found partition, missing, er
 	return found, missing, err
 }
 
-// confirmed is what the GPU is by the last topology, of which the GPU's own
-// nodes are read again.
-func (c *gpuHandle) confirmed() (live, error) {
-	l, err := c.look()
-	if err != nil {
-		return l, err
-	}
-	for _, p := range l.partitions {
-		if p.node == nil {
-			continue
-		}
-		again, ok, err := c.node(p.node.number)
-		if err != nil && !absent(err) {
-			return l, err
-		}
-		if err != nil || !ok || again != *p.node {
-			return c.fresh()
-		}
-	}
-	return l, nil
-}
-
-// fresh is what the GPU is by a topology that was read just now.
-func (c *gpuHandle) fresh() (live, error) {
-	top, err := c.driver.readTopology(c.task)
-	if err != nil {
-		return live{}, err
-	}
-	return c.live(top)
-}
-
 // missingNode says that KFD does not have a partition that the mode should have.
-func (c *gpuHandle) missingNode(l live, index int) error {
-	if len(l.nodes()) == 0 {
-		return c.withoutKFD()
+func (c *gpuHandle) missingNode(l amdgpu.Live, index int) error {
+	if len(l.Nodes()) == 0 {
+		return c.WithoutKFD()
 	}
-	return fmt.Errorf("GPU %s: %s", c.pciAddress, shortfall(l, index))
+	return fmt.Errorf("GPU %s: %s", c.PCIAddress, shortfall(l, index))
 }
 
 // shortfall is also the reason of an obstacle. Of the causes this one has been
 // seen: https://instinct.docs.amd.com, "MI300X troubleshooting".
-func shortfall(l live, index int) string {
+func shortfall(l amdgpu.Live, index int) string {
 	return fmt.Sprintf("KFD has only %d of the %d partitions of mode %s, and not that with index %d; does another graphics driver (ast, of the board's own display) hold a DRM device that the partition would need? Unload it and load amdgpu anew",
-		len(l.nodes()), len(l.partitions), l.mode, index)
+		len(l.Nodes()), len(l.Partitions), l.Mode, index)
 }
 
 // missingDevice says that a device node is not in /dev yet.
-func (c *gpuHandle) missingDevice(p partition) (missing, err error) {
-	if err := c.checkMinor(p); err != nil {
+func (c *gpuHandle) missingDevice(p amdgpu.Partition) (missing, err error) {
+	if err := c.CheckMinor(p); err != nil {
 		return nil, err
 	}
 	for _, name := range devicePaths(p) {
-		if _, err := c.stat(name); absent(err) {
-			return fmt.Errorf("GPU %s: there is no device node %s; is udev at work?", c.pciAddress, name), nil
+		if _, err := c.Stat(name); sysfs.Absent(err) {
+			return fmt.Errorf("GPU %s: there is no device node %s; is udev at work?", c.PCIAddress, name), nil
 		} else if err != nil {
 			return nil, err
 		}
@@ -142,8 +113,8 @@ func (c *gpuHandle) missingDevice(p partition) (missing, err error) {
 
 // reportShortfall tells the log that partitions are missing beside the one that
 // was wanted.
-func (c *gpuHandle) reportShortfall(l live) {
-	if missing := l.missing(); len(missing) > 0 {
-		c.driver.cfg.Logger.Info("A GPU has fewer partitions than its mode should have", "gpu", c.pciAddress, "mode", l.mode, "missing", missing)
+func (c *gpuHandle) reportShortfall(l amdgpu.Live) {
+	if missing := l.Missing(); len(missing) > 0 {
+		c.driver.cfg.Logger.Info("A GPU has fewer partitions than its mode should have", "gpu", c.PCIAddress, "mode", l.Mode, "missing", missing)
 	}
 }

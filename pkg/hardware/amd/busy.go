@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 )
 
@@ -11,23 +13,23 @@ import (
 func (c *gpuHandle) explainBusy(want xcp.Mode, cause error) error {
 	who, err := c.who()
 	if err != nil {
-		who = processes{}
-		c.driver.cfg.Logger.Info("Who uses a GPU cannot be read", "gpu", c.pciAddress, "reason", err.Error())
+		who = kfd.Processes{}
+		c.driver.cfg.Logger.Info("Who uses a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
 	}
 	var reason string
 	switch {
-	case len(who.gpu) > 0:
-		reason = fmt.Sprintf("%s %s it; end or move them, this is tried again", names(who.gpu), use(who.gpu))
-	case len(who.others) > 0:
+	case len(who.OnGPU) > 0:
+		reason = fmt.Sprintf("%s it; end or move them, this is tried again", kfd.Listed(who.OnGPU, "uses", "use"))
+	case len(who.Others) > 0:
 		c.learnHostBusy()
-		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s %s; end them or bring the node a newer amdgpu, this is tried again",
-			names(who.others), does(who.others))
+		reason = fmt.Sprintf("nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and %s; end them or bring the node a newer amdgpu, this is tried again",
+			kfd.Listed(who.Others, "does", "do"))
 	default:
 		// A process is off the list before KFD is done with it, and older kernels
 		// switch one GPU at a time.
 		reason = "no process is seen to use KFD, so one has only just ended or another GPU is being switched; this is tried again"
 	}
-	return &BusyError{PCIAddress: c.pciAddress, Mode: want, Reason: reason, cause: cause}
+	return &BusyError{PCIAddress: c.PCIAddress, Mode: want, Reason: reason, cause: cause}
 }
 
 // BusyError is a GPU that cannot be switched because somebody uses it.
@@ -47,42 +49,34 @@ func (e *BusyError) Error() string {
 // Unwrap makes errors.Is work.
 func (e *BusyError) Unwrap() []error { return []error{gpu.ErrInUse, e.cause} }
 
-func use(all []process) string {
-	if len(all) == 1 {
-		return "uses"
-	}
-	return "use"
-}
-
-func does(all []process) string {
-	if len(all) == 1 {
-		return "does"
-	}
-	return "do"
-}
-
 // who lists the processes of the GPU as it is now.
-func (c *gpuHandle) who() (processes, error) {
-	l, err := c.look()
+func (c *gpuHandle) who() (kfd.Processes, error) {
+	l, err := c.Look()
 	if err != nil {
-		return processes{}, err
+		return kfd.Processes{}, err
 	}
-	return c.processes(l)
+	return kfd.ProcessesOf(c.Task, l.GPUIDs())
+}
+
+func (d *Driver) setHostBusy(load string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hostBusy = load
 }
 
 // learnHostBusy notes that the kernel counts all processes of the host. It is
 // only told after the whole patience: a moment after the end of a process, a
 // kernel that looks at the GPU alone refuses as well.
 func (c *gpuHandle) learnHostBusy() {
-	if load, err := c.loadID(); err == nil {
-		c.learn(func() { c.driver.hostBusy = load })
+	if load, err := amdgpu.LoadID(c.Task); err == nil {
+		c.driver.setHostBusy(load)
 	}
 }
 
 // learnFromSuccess notes that the kernel does not count all processes of the
 // host, if there are any.
 func (c *gpuHandle) learnFromSuccess() {
-	if who, err := c.who(); err == nil && len(who.others) > 0 {
-		c.learn(func() { c.driver.hostBusy = "" })
+	if who, err := c.who(); err == nil && len(who.Others) > 0 {
+		c.driver.setHostBusy("")
 	}
 }

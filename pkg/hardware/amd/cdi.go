@@ -10,20 +10,15 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
-)
-
-const (
-	// kfdDevice is the one way into KFD for all GPUs; which of them a process sees
-	// there is decided by the render nodes that it may open.
-	kfdDevice = "/dev/kfd"
-	renderDir = "/dev/dri"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // devicePaths are the device nodes of a partition. A GPU's primary node
 // (/dev/dri/card0) is never among them: through it the driver puts work on
 // whichever partition has least to do.
-func devicePaths(p partition) []string {
-	return []string{kfdDevice, filepath.Join(renderDir, renderName(p.node.minor))}
+func devicePaths(p amdgpu.Partition) []string {
+	return []string{sysfs.KFDDevice, filepath.Join(sysfs.RenderDir, sysfs.RenderName(p.Node.Minor))}
 }
 
 // CommonEdits are empty: the programs of a container bring their own libraries.
@@ -43,16 +38,16 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 	if err != nil {
 		return nil, err
 	}
-	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (*cdispecs.ContainerEdits, error) {
-		l, err := c.confirmed()
+	return forGPU(ctx, d, p.GPU, func(c *gpuHandle) (*cdispecs.ContainerEdits, error) {
+		l, err := c.Confirmed()
 		if err != nil {
 			return nil, err
 		}
-		parts := slices.DeleteFunc(slices.Clone(l.partitions), func(q partition) bool {
-			return q.node == nil || p.Type == gpu.TypeXCP && q.index != p.Start
+		parts := slices.DeleteFunc(slices.Clone(l.Partitions), func(q amdgpu.Partition) bool {
+			return q.Node == nil || p.Type == gpu.TypeXCP && q.Index != p.Start
 		})
-		if p.Type == gpu.TypeXCP && l.mode != want {
-			return nil, fmt.Errorf("GPU %s is in mode %s and has no partition of mode %s", c.pciAddress, l.mode, want)
+		if p.Type == gpu.TypeXCP && l.Mode != want {
+			return nil, fmt.Errorf("GPU %s is in mode %s and has no partition of mode %s", c.PCIAddress, l.Mode, want)
 		}
 		if len(parts) == 0 {
 			return nil, c.missingNode(l, p.Start)
@@ -62,10 +57,10 @@ func (d *Driver) Edits(ctx context.Context, p gpu.Placement) (*cdispecs.Containe
 }
 
 // edits are the nodes of some partitions, each once.
-func (c *gpuHandle) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
+func (c *gpuHandle) edits(parts []amdgpu.Partition) (*cdispecs.ContainerEdits, error) {
 	edits := &cdispecs.ContainerEdits{}
 	for _, p := range parts {
-		if err := c.checkMinor(p); err != nil {
+		if err := c.CheckMinor(p); err != nil {
 			return nil, err
 		}
 		for _, name := range devicePaths(p) {
@@ -84,12 +79,12 @@ func (c *gpuHandle) edits(parts []partition) (*cdispecs.ContainerEdits, error) {
 // by other numbers in each distribution, and a container whose user is not root
 // could not open them.
 func (c *gpuHandle) addNode(edits *cdispecs.ContainerEdits, name string) error {
-	info, err := c.stat(name)
+	info, err := c.Stat(name)
 	if err != nil {
 		return err
 	}
 	if info.Mode&fs.ModeCharDevice == 0 {
-		return fmt.Errorf("GPU %s: %s is no character device", c.pciAddress, name)
+		return fmt.Errorf("GPU %s: %s is no character device", c.PCIAddress, name)
 	}
 	node := &cdispecs.DeviceNode{Path: name, Type: "c", Major: int64(info.Major), Minor: int64(info.Minor), Permissions: "rw"}
 	if root := c.driver.cfg.HostDevRoot; root != "/" {

@@ -10,11 +10,13 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 func TestEdits(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
-	files.device("/dev/dri/renderD131", 226, 131, 44)
+	files, d := onPaper(t, amdtest.MI300XCPX())
+	files.Device("/dev/dri/renderD131", 226, 131, 44)
 	edits, err := d.Edits(t.Context(), paperPlacement("cpx", 3))
 	require.NoError(t, err)
 	require.Len(t, edits.DeviceNodes, 2)
@@ -53,9 +55,9 @@ func TestEdits(t *testing.T) {
 		want   string
 	}{
 		"another mode":       {paperPlacement("dpx", 0), func() {}, "GPU 0000:05:00.0 is in mode CPX and has no partition of mode DPX"},
-		"not a device":       {paperPlacement("cpx", 4), func() { files.infos["/dev/dri/renderD132"] = Info{} }, "/dev/dri/renderD132 is no character device"},
-		"no device node":     {paperPlacement("cpx", 5), func() { files.remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
-		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.remove(nodesDir + "/8"); files.set(topologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},
+		"not a device":       {paperPlacement("cpx", 4), func() { files.Infos["/dev/dri/renderD132"] = sysfs.Info{} }, "/dev/dri/renderD132 is no character device"},
+		"no device node":     {paperPlacement("cpx", 5), func() { files.Remove("/dev/dri/renderD133") }, "/dev/dri/renderD133: file does not exist"},
+		"a missing KFD node": {paperPlacement("cpx", 6), func() { files.Remove(sysfs.NodesDir + "/8"); files.Set(sysfs.TopologyDir+"/generation_id", "2") }, "KFD has only 7 of the 8 partitions"},
 	} {
 		test.breaks()
 		_, err := d.Edits(t.Context(), test.p)

@@ -1,6 +1,7 @@
 package amd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,8 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
-	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 var _ interface {
@@ -27,7 +29,7 @@ const busyPatience = 10 * time.Second
 // Config says where the driver is.
 type Config struct {
 	// Files is the host's, or a simulated kernel.
-	Files Files
+	Files sysfs.Files
 	// HostDevRoot is the folder that has dev/kfd in it, by the name that the
 	// container runtime sees: "/", which is also the default, or the folder of a
 	// simulated kernel.
@@ -54,29 +56,12 @@ type Config struct {
 // driver, calls fail with fs.ErrNotExist, and GPUs that were known are reported as
 // gone.
 type Driver struct {
-	cfg Config
-	// host is the gate of what belongs to no GPU; module that of the files that
-	// tell which load of the driver this is.
-	host, module *gate.Gate
+	cfg     Config
+	machine *amdgpu.Machine
 
-	// mu protects what follows.
-	mu    sync.Mutex
-	gates map[string]*gate.Gate
-	// topology is the last that was read.
-	topology *topology
-	// known are the GPUs by address, as Inventory last told them.
-	known map[string]gpu.GPU
-	// shapes is what was learnt about the GPUs under a load of the driver.
-	shapes map[string]*shape
-	// configs is what the driver says about the modes of a kind of GPU, and
-	// reading is closed when it has been read of one of them.
-	configs map[string]configs
-	reading map[string]chan struct{}
-	// places are the partition devices by their render nodes, where they were last
-	// found.
-	places map[int]string
-	// hostBusy is the load of a driver of which we have seen that it switches no
-	// GPU while any process of the host uses KFD; empty when there is none.
+	// mu protects hostBusy: the load of a driver of which we have seen that it switches
+	// no GPU while any process of the host uses KFD; empty when there is none.
+	mu       sync.Mutex
 	hostBusy string
 }
 
@@ -85,33 +70,20 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.Files == nil {
 		return nil, errors.New("amd: Config.Files is not set")
 	}
-	if cfg.HostDevRoot == "" {
-		cfg.HostDevRoot = "/"
-	}
+	cfg.HostDevRoot = cmp.Or(cfg.HostDevRoot, "/")
 	if cfg.BusyPatience <= 0 {
 		cfg.BusyPatience = busyPatience
 	}
 	if cfg.ReloadPatience <= 0 {
 		cfg.ReloadPatience = reloadPatience
 	}
-	return &Driver{
-		cfg:    cfg,
-		host:   gate.New("amdgpu", ""),
-		module: gate.New("amdgpu's module", ""),
-		gates:  map[string]*gate.Gate{},
-		known:  map[string]gpu.GPU{},
-		shapes: map[string]*shape{},
-
-		configs: map[string]configs{},
-		places:  map[int]string{},
-		reading: map[string]chan struct{}{},
-	}, nil
+	return &Driver{cfg: cfg, machine: amdgpu.New(cfg.Files, cfg.Logger)}, nil
 }
 
 // Open looks whether there is amdgpu on this machine; fs.ErrNotExist says that
 // there is none. It holds nothing open.
 func (d *Driver) Open(ctx context.Context) error {
-	if _, err := d.addresses(ctx); err != nil {
+	if _, err := d.machine.Addresses(ctx); err != nil {
 		return fmt.Errorf("look for AMD GPUs: %w", err)
 	}
 	return nil
@@ -121,14 +93,34 @@ func (d *Driver) Open(ctx context.Context) error {
 // that hang.
 func (d *Driver) Close(context.Context) error { return nil }
 
-// gateOf is the gate of one GPU.
-func (d *Driver) gateOf(pciAddress string) *gate.Gate {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	g, ok := d.gates[pciAddress]
-	if !ok {
-		g = gate.New("GPU "+pciAddress, "")
-		d.gates[pciAddress] = g
-	}
-	return g
+// LoadID identifies this load of the driver; without the module it fails with
+// fs.ErrNotExist. See Machine.LoadID.
+func (d *Driver) LoadID() (string, error) { return d.machine.LoadID() }
+
+// Inventory lists the GPUs in PCI order, with all their placements. See
+// Machine.Inventory.
+func (d *Driver) Inventory(ctx context.Context) ([]gpu.GPU, error) { return d.machine.Inventory(ctx) }
+
+// Live lists the partitions of the mode that a GPU is in. See Machine.Live.
+func (d *Driver) Live(ctx context.Context, pciAddress string) ([]gpu.Partition, error) {
+	return d.machine.Live(ctx, pciAddress)
+}
+
+// Modes reads how a GPU is set, and what it can be set to. See Machine.Modes.
+func (d *Driver) Modes(ctx context.Context, pciAddress string) (gpu.Modes, error) {
+	return d.machine.Modes(ctx, pciAddress)
+}
+
+// HealthError is a GPU that is not healthy.
+type HealthError = amdgpu.HealthError
+
+// gpuHandle is one GPU during one task.
+type gpuHandle struct {
+	*amdgpu.GPU
+	driver *Driver
+}
+
+// forGPU runs f for one GPU, alone, if the GPU is there.
+func forGPU[T any](ctx context.Context, d *Driver, pciAddress string, f func(*gpuHandle) (T, error)) (T, error) {
+	return amdgpu.OnGPU(ctx, d.machine, pciAddress, func(g *amdgpu.GPU) (T, error) { return f(&gpuHandle{GPU: g, driver: d}) })
 }

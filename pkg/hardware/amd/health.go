@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // rasDir has the counts of memory and engine errors, by a file for each block of
@@ -19,37 +21,23 @@ const rasSuffix = "_err_count"
 // CheckHealth asks whether a GPU is there, answers, can compute, and has counted
 // no errors that could not be corrected.
 func (d *Driver) CheckHealth(ctx context.Context, pciAddress string) error {
-	_, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) { return struct{}{}, c.examine() })
+	_, err := forGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) { return struct{}{}, c.examine() })
 	return err
 }
 
 func (c *gpuHandle) examine() error {
-	if err := c.bound(); err != nil {
+	if err := c.CheckBound(); err != nil {
 		return err
 	}
 	// amdgpu answers this with EPERM while the GPU is in reset.
-	l, err := c.look()
+	l, err := c.Look()
 	if err != nil {
 		return err
 	}
-	if len(l.nodes()) == 0 {
-		return c.withoutKFD()
+	if len(l.Nodes()) == 0 {
+		return c.WithoutKFD()
 	}
 	return c.examineRAS()
-}
-
-// bound makes sure that amdgpu still drives the GPU.
-func (c *gpuHandle) bound() error {
-	var err error
-	for _, dir := range driverDirs {
-		if _, err = c.stat(path.Join(dir, c.pciAddress)); err == nil {
-			return nil
-		}
-		if !absent(err) {
-			return err
-		}
-	}
-	return c.gone(err)
 }
 
 // examineRAS looks for errors that were not corrected. The counts go back to zero
@@ -64,8 +52,8 @@ func (c *gpuHandle) examineRAS() error {
 	if uncorrected == 0 {
 		return nil
 	}
-	return &HealthError{
-		PCIAddress: c.pciAddress,
+	return &amdgpu.HealthError{
+		PCIAddress: c.PCIAddress,
 		Problem:    fmt.Sprintf("has counted %d errors that could not be corrected (%s)", uncorrected, strings.Join(blocks, ", ")),
 		Cure:       "drain it and load amdgpu anew or reboot the node; if they come back, have the GPU replaced",
 	}
@@ -74,24 +62,24 @@ func (c *gpuHandle) examineRAS() error {
 // uncorrected sums up the errors that could not be corrected, and names the
 // blocks of the chip that had any.
 func (c *gpuHandle) uncorrected() (blocks []string, sum uint64, err error) {
-	names, err := c.list(c.file(rasDir))
-	if absent(err) {
+	names, err := c.List(c.File(rasDir))
+	if sysfs.Absent(err) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, c.told(err)
+		return nil, 0, c.Explain(err)
 	}
 	for _, name := range names {
 		block, ok := strings.CutSuffix(name, rasSuffix)
 		if !ok {
 			continue
 		}
-		text, err := c.read(c.file(path.Join(rasDir, name)))
-		if absent(err) {
+		text, err := c.Read(c.File(path.Join(rasDir, name)))
+		if sysfs.Absent(err) {
 			continue
 		}
 		if err != nil {
-			return nil, 0, c.told(err)
+			return nil, 0, c.Explain(err)
 		}
 		if n := parseUncorrected(text); n > 0 {
 			blocks = append(blocks, fmt.Sprintf("%s %d", block, n))

@@ -2,7 +2,6 @@ package amd
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 const paperAddress = "0000:05:00.0"
@@ -20,34 +22,38 @@ const paperAddress = "0000:05:00.0"
 // troubles are ways in which a GPU is not well.
 var troubles = []struct {
 	name   string
-	breaks func(*tree)
+	breaks func(*amdtest.Tree)
 	want   string
 	is     error
 }{
-	{"in reset", func(f *tree) { f.refuse("read "+devicesDir+"/"+paperAddress+"/"+computeFile, unix.EPERM) }, "GPU 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
-	{"gone from the bus", func(f *tree) { f.remove(devicesDir + "/" + paperAddress) }, "is gone from the PCI bus", fs.ErrNotExist},
-	{"let go by amdgpu", func(f *tree) {
-		f.remove(driverDirs[0] + "/" + paperAddress)
-		f.remove(driverDirs[1] + "/" + paperAddress)
+	{"in reset", func(f *amdtest.Tree) {
+		f.Refuse("read "+sysfs.DevicesDir+"/"+paperAddress+"/"+sysfs.ComputeFile, unix.EPERM)
+	}, "GPU 0000:05:00.0 is being reset: it is asked again", unix.EPERM},
+	{"gone from the bus", func(f *amdtest.Tree) { f.Remove(sysfs.DevicesDir + "/" + paperAddress) }, "is gone from the PCI bus", fs.ErrNotExist},
+	{"let go by amdgpu", func(f *amdtest.Tree) {
+		f.Remove(sysfs.DriverDirs[0] + "/" + paperAddress)
+		f.Remove(sysfs.DriverDirs[1] + "/" + paperAddress)
 	}, "amdgpu has let go of it", fs.ErrNotExist},
-	{"does not answer", func(f *tree) { f.refuse("read "+devicesDir+"/"+paperAddress+"/"+computeFile, unix.ENODEV) }, "is gone from the PCI bus", unix.ENODEV},
-	{"all KFD nodes missing", func(f *tree) { f.remove(nodesDir + "/2"); f.set(topologyDir+"/generation_id", "2") }, "has no node in KFD's topology", nil},
-	{"uncorrected errors", func(f *tree) {
-		f.set(devicesDir+"/"+paperAddress+"/ras/umc_err_count", "ue: 2\nce: 7\nde: 1\n")
-		f.set(devicesDir+"/"+paperAddress+"/ras/gfx_err_count", "ue: 1\nce: 0\n")
-		f.set(devicesDir+"/"+paperAddress+"/ras/sdma_err_count", "ue: 0\nce: 3\n")
+	{"does not answer", func(f *amdtest.Tree) {
+		f.Refuse("read "+sysfs.DevicesDir+"/"+paperAddress+"/"+sysfs.ComputeFile, unix.ENODEV)
+	}, "is gone from the PCI bus", unix.ENODEV},
+	{"all KFD nodes missing", func(f *amdtest.Tree) { f.Remove(sysfs.NodesDir + "/2"); f.Set(sysfs.TopologyDir+"/generation_id", "2") }, "has no node in KFD's topology", nil},
+	{"uncorrected errors", func(f *amdtest.Tree) {
+		f.Set(sysfs.DevicesDir+"/"+paperAddress+"/ras/umc_err_count", "ue: 2\nce: 7\nde: 1\n")
+		f.Set(sysfs.DevicesDir+"/"+paperAddress+"/ras/gfx_err_count", "ue: 1\nce: 0\n")
+		f.Set(sysfs.DevicesDir+"/"+paperAddress+"/ras/sdma_err_count", "ue: 0\nce: 3\n")
 	}, "has counted 3 errors that could not be corrected (gfx 1, umc 2)", nil},
 }
 
 func TestCheckHealth(t *testing.T) {
 	for _, trouble := range troubles {
 		t.Run(trouble.name, func(t *testing.T) {
-			files, d := onPaper(t, mi300xSPX())
+			files, d := onPaper(t, amdtest.MI300XSPX())
 			require.NoError(t, d.CheckHealth(t.Context(), paperAddress))
 			trouble.breaks(files)
 			err := d.CheckHealth(t.Context(), paperAddress)
 			assert.ErrorContains(t, err, trouble.want)
-			var health *HealthError
+			var health *amdgpu.HealthError
 			require.ErrorAs(t, err, &health)
 			assert.NotEmpty(t, health.Cure)
 			if trouble.is != nil {
@@ -59,12 +65,12 @@ func TestCheckHealth(t *testing.T) {
 
 // A GPU with corrected errors, or that cannot be asked for them, is well.
 func TestErrorsThatDoNotCount(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
-	dir := devicesDir + "/" + paperAddress + "/ras/"
-	files.set(dir+"umc_err_count", "ue: 0\nce: 7\n")
-	files.set(dir+"mca_err_count", "Query currently inaccessible\n")
-	files.set(dir+"features", "feature mask: 0x1\n")
-	files.set(dir+"gpu_vram_bad_pages", "ue: 4\n")
+	files, d := onPaper(t, amdtest.MI300XSPX())
+	dir := sysfs.DevicesDir + "/" + paperAddress + "/ras/"
+	files.Set(dir+"umc_err_count", "ue: 0\nce: 7\n")
+	files.Set(dir+"mca_err_count", "Query currently inaccessible\n")
+	files.Set(dir+"features", "feature mask: 0x1\n")
+	files.Set(dir+"gpu_vram_bad_pages", "ue: 4\n")
 	assert.NoError(t, d.CheckHealth(t.Context(), paperAddress))
 }
 
@@ -79,19 +85,19 @@ func FuzzParseUncorrected(f *testing.F) {
 }
 
 func TestRecovered(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
+	files, d := onPaper(t, amdtest.MI300XSPX())
 	over := func(e gpu.HealthEvent) (bool, error) {
 		e.PCIAddress = paperAddress
 		return d.Recovered(t.Context(), e)
 	}
-	file := devicesDir + "/" + paperAddress + "/ras/umc_err_count"
-	files.set(file, "ue: 1\nce: 0\n")
+	file := sysfs.DevicesDir + "/" + paperAddress + "/ras/umc_err_count"
+	files.Set(file, "ue: 1\nce: 0\n")
 	ok, err := over(gpu.HealthEvent{Fatal: true})
 	assert.False(t, ok)
 	require.ErrorContains(t, err, "umc 1")
 	ok, err = over(gpu.HealthEvent{})
 	assert.True(t, ok && err == nil, "nothing was fatal")
-	files.set(file, "ue: 0\nce: 0\n")
+	files.Set(file, "ue: 0\nce: 0\n")
 	ok, err = over(gpu.HealthEvent{Fatal: true})
 	assert.True(t, ok && err == nil)
 }
@@ -101,7 +107,7 @@ func TestWatchHealth(t *testing.T) {
 	for _, trouble := range troubles {
 		t.Run(trouble.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				files, d := onPaper(t, mi300xSPX())
+				files, d := onPaper(t, amdtest.MI300XSPX())
 				inventoryOf(t, d)
 				ctx, cancel := context.WithCancel(t.Context())
 				var events []gpu.HealthEvent
@@ -125,11 +131,11 @@ func TestWatchHealth(t *testing.T) {
 				assert.False(t, over)
 				assert.Error(t, err)
 
-				fresh := newTree()
-				fresh.add(mi300xSPX())
-				files.mu.Lock()
-				files.files, files.fails = fresh.files, map[string]error{}
-				files.mu.Unlock()
+				fresh := amdtest.NewTree()
+				fresh.Add(amdtest.MI300XSPX())
+				files.Mu.Lock()
+				files.Files, files.Fails = fresh.Files, map[string]error{}
+				files.Mu.Unlock()
 				assert.Equal(t, 1, within())
 				over, err = d.Recovered(t.Context(), e)
 				assert.True(t, over)
@@ -146,12 +152,12 @@ func TestWatchHealth(t *testing.T) {
 // A GPU whose files hang is no trouble that could be named, and holds up no other.
 func TestWatchHealthWithAHungGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other := mi308xCPX(1, 136)
-		files, d := onPaper(t, mi300xSPX(), other)
+		other := amdtest.MI308XCPX(1, 136)
+		files, d := onPaper(t, amdtest.MI300XSPX(), other)
 		inventoryOf(t, d)
 		release := make(chan struct{})
-		files.onRead = func(name string) {
-			if name == devicesDir+"/"+paperAddress+"/"+computeFile {
+		files.OnRead = func(name string) {
+			if name == sysfs.DevicesDir+"/"+paperAddress+"/"+sysfs.ComputeFile {
 				<-release
 			}
 		}
@@ -159,43 +165,14 @@ func TestWatchHealthWithAHungGPU(t *testing.T) {
 		var events []gpu.HealthEvent
 		done := make(chan error)
 		go func() { done <- d.WatchHealth(ctx, func(e gpu.HealthEvent) { events = append(events, e) }) }()
-		files.set(devicesDir+"/"+other.address+"/ras/umc_err_count", "ue: 1\n")
+		files.Set(sysfs.DevicesDir+"/"+other.Address+"/ras/umc_err_count", "ue: 1\n")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		cancel()
 		require.NoError(t, <-done)
 		close(release)
 		require.Len(t, events, 1)
-		assert.Equal(t, other.address, events[0].PCIAddress)
-		require.NoError(t, d.gateOf(paperAddress).Settle(t.Context()))
+		assert.Equal(t, other.Address, events[0].PCIAddress)
+		require.NoError(t, d.machine.GateOf(paperAddress).Settle(t.Context()))
 	})
-}
-
-func TestLoadID(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
-	id := func() string {
-		id, err := d.LoadID()
-		require.NoError(t, err)
-		return id
-	}
-	first := id()
-	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4711/6.16.13", first)
-	assert.Equal(t, first, id())
-
-	files.remove(moduleDir + "/version")
-	files.set(moduleDir+"/srcversion", "ABCDEF0123456789ABCDEF0\n")
-	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4711/ABCDEF0123456789ABCDEF0", id(), "the module that comes with the kernel")
-	files.remove(moduleDir + "/srcversion")
-	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4711", id())
-	files.infos[moduleDir] = Info{Inode: 4712}
-	assert.Equal(t, "6c7d3b1e-0000-4000-8000-000000000001/4712", id(), "loaded anew")
-
-	files.fails["stat "+moduleDir] = fs.ErrNotExist
-	_, err := d.LoadID()
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	assert.ErrorContains(t, err, "is amdgpu loaded?")
-	files.remove(bootID)
-	_, err = d.LoadID()
-	assert.ErrorContains(t, err, bootID)
-	assert.False(t, errors.Is(err, context.DeadlineExceeded))
 }

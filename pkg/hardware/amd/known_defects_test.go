@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // The defects that AMD's DRA driver and device plugin had in what this folder
@@ -20,13 +22,13 @@ func nodeText(path, kind string, major, minor int64, permissions, hostPath strin
 
 // twoGPUs are two MI300X whose order on the bus is not that of KFD's nodes, which
 // are also numbered through each other.
-func twoGPUs() (paperGPU, paperGPU) {
-	late, early := mi300xDPX(), mi300xDPX()
-	late.address, late.first = "0000:27:00.0", 128
-	early.address, early.first = "0000:05:00.0", 136
+func twoGPUs() (amdtest.GPU, amdtest.GPU) {
+	late, early := amdtest.MI300XDPX(), amdtest.MI300XDPX()
+	late.Address, late.First = "0000:27:00.0", 128
+	early.Address, early.First = "0000:05:00.0", 136
 	for i := range 2 {
-		late.nodes[i].number, late.nodes[i].location, late.nodes[i].minor = 2+2*i, 0x2700+i, 128+i
-		early.nodes[i].number, early.nodes[i].location, early.nodes[i].minor = 3+2*i, 0x500+i, 136+i
+		late.Nodes[i].Number, late.Nodes[i].Location, late.Nodes[i].Minor = 2+2*i, 0x2700+i, 128+i
+		early.Nodes[i].Number, early.Nodes[i].Location, early.Nodes[i].Minor = 3+2*i, 0x500+i, 136+i
 	}
 	return late, early
 }
@@ -37,7 +39,7 @@ func renderNodes(t *testing.T, d *Driver, p gpu.Placement) []string {
 	require.NoError(t, err)
 	var names []string
 	for _, n := range edits.DeviceNodes {
-		if n.Path != kfdDevice {
+		if n.Path != sysfs.KFDDevice {
 			names = append(names, n.Path)
 		}
 	}
@@ -49,13 +51,13 @@ func renderNodes(t *testing.T, d *Driver, p gpu.Placement) []string {
 func TestKnownDefectWrongGPUByIndex(t *testing.T) {
 	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
-	for _, c := range []paperGPU{late, early} {
-		p := gpu.Placement{GPU: c.address, Type: gpu.TypeXCP, Profile: "dpx", Start: 1}
-		assert.Equal(t, []string{fmt.Sprintf("/dev/dri/renderD%d", c.first+1)}, renderNodes(t, d, p))
+	for _, c := range []amdtest.GPU{late, early} {
+		p := gpu.Placement{GPU: c.Address, Type: gpu.TypeXCP, Profile: "dpx", Start: 1}
+		assert.Equal(t, []string{fmt.Sprintf("/dev/dri/renderD%d", c.First+1)}, renderNodes(t, d, p))
 	}
-	_, err := d.Create(t.Context(), gpu.Placement{GPU: early.address, Type: gpu.TypeGPU, Profile: "spx"})
+	_, err := d.Create(t.Context(), gpu.Placement{GPU: early.Address, Type: gpu.TypeGPU, Profile: "spx"})
 	require.Error(t, err, "the nodes of this tree do not follow")
-	assert.Equal(t, []string{"SPX > " + devicesDir + "/" + early.address + "/" + computeFile}, files.writes)
+	assert.Equal(t, []string{"SPX > " + sysfs.DevicesDir + "/" + early.Address + "/" + sysfs.ComputeFile}, files.Writes)
 }
 
 // Variables that were declared outside of a loop carried the numbers of one GPU
@@ -63,11 +65,11 @@ func TestKnownDefectWrongGPUByIndex(t *testing.T) {
 func TestKnownDefectValuesOfAnotherGPU(t *testing.T) {
 	late, early := twoGPUs()
 	files, d := onPaper(t, late, early)
-	bare := devicesDir + "/" + late.address
-	files.remove(bare + "/unique_id")
-	files.remove(bare + "/numa_node")
-	files.remove(bare + "/device")
-	delete(files.links, bare)
+	bare := sysfs.DevicesDir + "/" + late.Address
+	files.Remove(bare + "/unique_id")
+	files.Remove(bare + "/numa_node")
+	files.Remove(bare + "/device")
+	delete(files.Links, bare)
 	gpus := inventoryOf(t, d)
 	require.Len(t, gpus, 2)
 	assert.NotEmpty(t, gpus[0].UUID)
@@ -81,9 +83,9 @@ func TestKnownDefectValuesOfAnotherGPU(t *testing.T) {
 // Through a GPU's primary node (card0) work lands on any of its partitions, also
 // on those of others.
 func TestKnownDefectPrimaryNodeInContainers(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
-	files.set(devicesDir+"/"+paperAddress+"/drm/card1/dev", "226:1\n")
-	files.device("/dev/dri/card1", 226, 1, 44)
+	files, d := onPaper(t, amdtest.MI300XCPX())
+	files.Set(sysfs.DevicesDir+"/"+paperAddress+"/drm/card1/dev", "226:1\n")
+	files.Device("/dev/dri/card1", 226, 1, 44)
 	for _, p := range []gpu.Placement{paperPlacement("cpx", 0), paperPlacement("cpx", 7), paperPlacement("spx", 0)} {
 		for _, name := range renderNodes(t, d, p) {
 			assert.True(t, strings.HasPrefix(name, "/dev/dri/renderD"), name)
@@ -102,14 +104,14 @@ func TestKnownDefectGPUsAreNotJoinedByUniqueID(t *testing.T) {
 	} {
 		files, d := onPaper(t, late, early)
 		for i := range 4 {
-			file := fmt.Sprintf("%s/%d/properties", nodesDir, 2+i)
-			files.set(file, strings.Replace(files.files[file], "unique_id 16404946649897475633", ids(i), 1))
+			file := fmt.Sprintf("%s/%d/properties", sysfs.NodesDir, 2+i)
+			files.Set(file, strings.Replace(files.Files[file], "unique_id 16404946649897475633", ids(i), 1))
 		}
-		for _, c := range []paperGPU{late, early} {
-			live, err := d.Live(t.Context(), c.address)
+		for _, c := range []amdtest.GPU{late, early} {
+			live, err := d.Live(t.Context(), c.Address)
 			require.NoError(t, err, name)
 			require.Len(t, live, 2, name)
-			assert.Equal(t, renderName(c.first+1), live[1].ID, name)
+			assert.Equal(t, sysfs.RenderName(c.First+1), live[1].ID, name)
 		}
 	}
 }
@@ -117,49 +119,49 @@ func TestKnownDefectGPUsAreNotJoinedByUniqueID(t *testing.T) {
 // ROCm/k8s-device-plugin#157: partition devices were looked for by one of their two
 // names only.
 func TestKnownDefectNameOfPartitionDevices(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
+	files, d := onPaper(t, amdtest.MI300XCPX())
 	for i := 1; i < 8; i++ {
-		files.remove(fmt.Sprintf("%s/amdgpu_xcp_%d", platformDir, i))
-		files.set(fmt.Sprintf("%s/amdgpu_xcp.%d/drm/renderD%d/dev", platformDir, i, 128+i), "")
+		files.Remove(fmt.Sprintf("%s/amdgpu_xcp_%d", sysfs.PlatformDir, i))
+		files.Set(fmt.Sprintf("%s/amdgpu_xcp.%d/drm/renderD%d/dev", sysfs.PlatformDir, i, 128+i), "")
 	}
 	for i := range 8 {
-		assert.Equal(t, []string{"/dev/dri/" + renderName(128+i)}, renderNodes(t, d, paperPlacement("cpx", i)))
+		assert.Equal(t, []string{"/dev/dri/" + sysfs.RenderName(128+i)}, renderNodes(t, d, paperPlacement("cpx", i)))
 	}
 }
 
 // Render nodes are there for every partition that the GPU could have; only those
 // of live partitions can be used.
 func TestKnownDefectRenderNodesWithoutPartition(t *testing.T) {
-	_, d := onPaper(t, mi300xDPX())
+	_, d := onPaper(t, amdtest.MI300XDPX())
 	assert.Equal(t, []string{"/dev/dri/renderD128", "/dev/dri/renderD129"}, renderNodes(t, d, paperPlacement("spx", 0)))
 }
 
 // Where the driver does not say how much memory there is, 80 GiB and 20 GiB were
 // made up (cmd/gpu-kubeletplugin/discovery.go).
 func TestKnownDefectInventedMemory(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
-	files.remove(devicesDir + "/" + paperAddress + "/" + vramTotalFile)
-	assert.Equal(t, 196592*mib, inventoryOf(t, d)[0].Memory, "KFD tells as well")
-	files.set(nodesDir+"/2/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 1\n")
+	files, d := onPaper(t, amdtest.MI300XSPX())
+	files.Remove(sysfs.DevicesDir + "/" + paperAddress + "/" + sysfs.VRAMTotalFile)
+	assert.Equal(t, 196592*amdtest.MiB, inventoryOf(t, d)[0].Memory, "KFD tells as well")
+	files.Set(sysfs.NodesDir+"/2/mem_banks/0/properties", "heap_type 0\nsize_in_bytes 1\n")
 	_, err := driverOn(t, files).Inventory(t.Context())
-	assert.ErrorContains(t, broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
+	assert.ErrorContains(t, amdtest.Broken(t, err, paperAddress), "neither amdgpu nor KFD say how much memory it has")
 }
 
 // Partitions of a GPU are not all of one size.
 func TestKnownDefectMemoryIsNotDivided(t *testing.T) {
-	_, d := onPaper(t, mi308xCPX(0, 128))
+	_, d := onPaper(t, amdtest.MI308XCPX(0, 128))
 	g := inventoryOf(t, d)[0]
-	assert.Equal(t, 16*mib, placement(t, g, "cpx-0").Memory-placement(t, g, "cpx-3").Memory)
+	assert.Equal(t, 16*amdtest.MiB, amdtest.Placement(t, g, "cpx-0").Memory-amdtest.Placement(t, g, "cpx-3").Memory)
 }
 
 // The legal modes were a table: wrong for the MI308X, which has four XCCs, and
 // for memory modes that came later.
 func TestKnownDefectTableOfModes(t *testing.T) {
-	c := mi350xSPX()
-	c.memory, c.compute, c.available = "NPS2", "DPX", "DPX, QPX, CPX"
-	c.nodes = nil
+	c := amdtest.MI350XSPX()
+	c.Memory, c.Compute, c.Available = "NPS2", "DPX", "DPX, QPX, CPX"
+	c.Nodes = nil
 	for i := range 2 {
-		c.nodes = append(c.nodes, paperNode{number: 5 + i, location: 0x7500 + i, minor: 128 + i, simd: 512, xccs: 4, gfx: 90500, bytes: 147456*mib - int64(i)*16*mib})
+		c.Nodes = append(c.Nodes, amdtest.Node{Number: 5 + i, Location: 0x7500 + i, Minor: 128 + i, SIMD: 512, XCCs: 4, GFX: 90500, Bytes: 147456*amdtest.MiB - int64(i)*16*amdtest.MiB})
 	}
 	_, d := onPaper(t, c)
 	g := inventoryOf(t, d)[0]
@@ -171,9 +173,9 @@ func TestKnownDefectTableOfModes(t *testing.T) {
 // A driver version of four parts is no semantic version, and the API server
 // refused all that a node published (ROCm/gpu-operator#609).
 func TestKnownDefectDriverVersionOfFourParts(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
-	files.set(moduleDir+"/version", "6.19.14.31400000\n")
+	files, d := onPaper(t, amdtest.MI300XSPX())
+	files.Set(sysfs.ModuleDir+"/version", "6.19.14.31400000\n")
 	assert.Equal(t, "6.19.14.31400000", inventoryOf(t, d)[0].DriverVersion)
-	files.remove(moduleDir + "/version")
+	files.Remove(sysfs.ModuleDir + "/version")
 	assert.Empty(t, inventoryOf(t, d)[0].DriverVersion, "the driver that comes with the kernel has none")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
@@ -45,7 +46,7 @@ func (m *machine) waits() {
 
 // counted takes down the writes of compute modes.
 type counted struct {
-	amd.Files
+	sysfs.Files
 	mu     sync.Mutex
 	writes []string
 	// onWrite is called when a write begins, onRead after a read.

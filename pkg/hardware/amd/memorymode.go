@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -105,7 +107,7 @@ func (m *memorySwitch) run(ctx context.Context) error {
 	}
 	// The kernel's answer counts when the driver is taken out; this only keeps a
 	// request from being left behind.
-	if who, err := m.host.users(); err != nil {
+	if who, err := amdgpu.Users(m.host); err != nil {
 		return err
 	} else if who != "" {
 		return fmt.Errorf("memory mode %s: amdgpu cannot be loaded anew while it is %w: %s", m.want, gpu.ErrInUse, who)
@@ -120,7 +122,7 @@ func (m *memorySwitch) run(ctx context.Context) error {
 type memorySwitch struct {
 	driver *Driver
 	want   xcp.MemoryMode
-	host   *task
+	host   *sysfs.Task
 	// out tells that there is no driver: one that was taken out could not be put in.
 	out bool
 	// gpus are all that amdgpu drives, by address.
@@ -135,7 +137,7 @@ type memorySwitch struct {
 
 // stuck names the call that does not return.
 func (m *memorySwitch) stuck(cause error) error {
-	t := m.host.Task
+	t := m.host
 	if c := m.at.Load(); c != nil {
 		t = c.Task
 	}
@@ -156,28 +158,28 @@ type memoryGPU struct {
 // closeAll closes the gates of the machine and of all its GPUs.
 func (d *Driver) closeAll(ctx context.Context, want xcp.MemoryMode) (*memorySwitch, error) {
 	m := &memorySwitch{driver: d, want: want}
-	addresses, err := d.withLost(ctx)
-	if known := d.knownAddresses(); absent(err) && d.cfg.Reload != nil && len(known) > 0 {
+	addresses, err := d.machine.WithLost(ctx)
+	if known := d.machine.KnownAddresses(); sysfs.Absent(err) && d.cfg.Reload != nil && len(known) > 0 {
 		addresses, err, m.out = known, nil, true
 	}
 	if err != nil {
 		return nil, fmt.Errorf("memory mode %s: %w", want, err)
 	}
 	why := fmt.Sprintf("amdgpu is being loaded anew for memory mode %s", want)
-	held, reopen, err := d.host.Close(ctx, why)
+	held, reopen, err := d.machine.Hold(ctx, why)
 	if err != nil {
 		return nil, err
 	}
-	m.host = &task{Task: held, files: d.cfg.Files}
+	m.host = held
 	m.opens = append(m.opens, reopen)
 	for _, address := range addresses {
-		held, reopen, err := d.gateOf(address).Close(ctx, why)
+		held, reopen, err := d.machine.HoldGPU(ctx, address, why)
 		if err != nil {
 			m.reopen()
 			return nil, err
 		}
 		m.opens = append(m.opens, reopen)
-		m.gpus = append(m.gpus, &memoryGPU{gpuHandle: &gpuHandle{task: &task{Task: held, files: d.cfg.Files}, driver: d, pciAddress: address}})
+		m.gpus = append(m.gpus, &memoryGPU{gpuHandle: &gpuHandle{GPU: held, driver: d}})
 	}
 	return m, nil
 }
@@ -192,28 +194,28 @@ func (m *memorySwitch) reopen() {
 func (m *memorySwitch) find() error {
 	for _, c := range m.gpus {
 		m.at.Store(c)
-		if err := c.bound(); err != nil {
+		if err := c.CheckBound(); err != nil {
 			return err
 		}
-		l, err := c.look()
+		l, err := c.Look()
 		if err != nil {
 			return err
 		}
-		if nodes := l.nodes(); len(nodes) > 0 {
-			c.computes, c.hive = true, nodes[0].hive
+		if nodes := l.Nodes(); len(nodes) > 0 {
+			c.computes, c.hive = true, nodes[0].Hive
 		}
-		if c.cut = l.mode != ""; !c.cut {
+		if c.cut = l.Mode != ""; !c.cut {
 			continue
 		}
-		if c.now, err = c.memoryMode(); err != nil {
+		if c.now, err = c.MemoryMode(); err != nil {
 			return err
 		}
-		offer, err := c.memoryModes(c.now)
+		offer, err := c.MemoryModes(c.now)
 		if err != nil {
 			return err
 		}
 		if !slices.Contains(offer, m.want) {
-			return fmt.Errorf("GPU %s cannot be put into memory mode %s: %w: it has %s", c.pciAddress, m.want, gpu.ErrNotSupported, strings.Join(texts(offer), ", "))
+			return fmt.Errorf("GPU %s cannot be put into memory mode %s: %w: it has %s", c.PCIAddress, m.want, gpu.ErrNotSupported, strings.Join(amdgpu.Texts(offer), ", "))
 		}
 	}
 	if !slices.ContainsFunc(m.gpus, func(c *memoryGPU) bool { return c.cut }) {
@@ -242,11 +244,11 @@ func (m *memorySwitch) request() error {
 	for _, c := range m.others() {
 		m.at.Store(c)
 		group := c.group()
-		err := c.write(c.file(memoryFile), string(m.want))
+		err := c.Write(c.File(sysfs.MemoryFile), string(m.want))
 		switch {
 		case err == nil:
 			asked[group] = true
-		case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.EROFS), absent(err), errors.Is(err, unix.ENODEV):
+		case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.EROFS), sysfs.Absent(err), errors.Is(err, unix.ENODEV):
 			return m.stillAsked(len(asked) > 0, c.explainWrite("", err))
 		default:
 			failed[group] = errors.Join(failed[group], err)
@@ -264,7 +266,7 @@ func (m *memorySwitch) request() error {
 // group names the GPUs whose memory mode is one.
 func (c *memoryGPU) group() string {
 	if c.hive == 0 {
-		return c.pciAddress
+		return c.PCIAddress
 	}
 	return fmt.Sprintf("hive %#x", c.hive)
 }
@@ -286,12 +288,12 @@ func (m *memorySwitch) readBack() error {
 			continue
 		}
 		m.at.Store(c)
-		got, err := c.memoryMode()
+		got, err := c.MemoryMode()
 		if err != nil {
 			return err
 		}
 		if got != m.want {
-			lost = append(lost, fmt.Sprintf("GPU %s is in %s", c.pciAddress, got))
+			lost = append(lost, fmt.Sprintf("GPU %s is in %s", c.PCIAddress, got))
 		}
 	}
 	if len(lost) == 0 {

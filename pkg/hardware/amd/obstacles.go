@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
 )
 
 // Obstacles says what cannot be had of a GPU now: partitions of the live mode
@@ -13,12 +15,12 @@ import (
 // then the counters already exclude other modes, and the processes are mostly
 // theirs.
 func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([]gpu.Obstacle, error) {
-	return onGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
-		l, err := c.look()
-		if err != nil || l.mode == "" {
+	return forGPU(ctx, d, pciAddress, func(c *gpuHandle) ([]gpu.Obstacle, error) {
+		l, err := c.Look()
+		if err != nil || l.Mode == "" {
 			return nil, err
 		}
-		placements, err := c.placements()
+		placements, err := c.Placements()
 		if err != nil {
 			return nil, err
 		}
@@ -30,13 +32,13 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 		}
 		var all []gpu.Obstacle
 		for _, p := range placements {
-			if mode, err := modeOf(p); err != nil || mode != l.mode {
+			if mode, err := modeOf(p); err != nil || mode != l.Mode {
 				if busy != "" {
 					all = append(all, gpu.Obstacle{Placement: p.Name(), Kind: gpu.ObstacleBusy, Reason: busy})
 				}
 				continue
 			}
-			if p.Start < len(l.partitions) && l.partitions[p.Start].node == nil {
+			if p.Start < len(l.Partitions) && l.Partitions[p.Start].Node == nil {
 				all = append(all, gpu.Obstacle{Placement: p.Name(), Kind: gpu.ObstacleMissing, Reason: shortfall(l, p.Start)})
 			}
 		}
@@ -44,33 +46,21 @@ func (d *Driver) Obstacles(ctx context.Context, pciAddress string, held bool) ([
 	})
 }
 
-// placements are the GPU's, as Inventory last told them.
-func (c *gpuHandle) placements() ([]gpu.Placement, error) {
-	c.driver.mu.Lock()
-	known, ok := c.driver.known[c.pciAddress]
-	c.driver.mu.Unlock()
-	if ok {
-		return known.Placements, nil
-	}
-	g, err := c.describe()
-	return g.Placements, err
-}
-
 // busy says which processes keep the GPU in its mode; it is empty when none do.
 // That processes of other GPUs count too is only believed of a kernel that has
 // shown it.
-func (c *gpuHandle) busy(l live) (string, error) {
-	who, err := c.processes(l)
+func (c *gpuHandle) busy(l amdgpu.Live) (string, error) {
+	who, err := kfd.ProcessesOf(c.Task, l.GPUIDs())
 	if err != nil {
 		return "", err
 	}
-	if len(who.gpu) > 0 {
-		return fmt.Sprintf("the GPU stays in mode %s as long as %s %s it", l.mode, names(who.gpu), use(who.gpu)), nil
+	if len(who.OnGPU) > 0 {
+		return fmt.Sprintf("the GPU stays in mode %s as long as %s it", l.Mode, kfd.Listed(who.OnGPU, "uses", "use")), nil
 	}
-	if len(who.others) == 0 {
+	if len(who.Others) == 0 {
 		return "", nil
 	}
-	load, err := c.loadID()
+	load, err := amdgpu.LoadID(c.Task)
 	if err != nil {
 		return "", err
 	}
@@ -79,5 +69,5 @@ func (c *gpuHandle) busy(l live) (string, error) {
 	if c.driver.hostBusy != load {
 		return "", nil
 	}
-	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s %s; the GPU stays in mode %s", names(who.others), does(who.others), l.mode), nil
+	return fmt.Sprintf("this kernel switches no GPU while any process of the host uses KFD, and %s; the GPU stays in mode %s", kfd.Listed(who.Others, "does", "do"), l.Mode), nil
 }

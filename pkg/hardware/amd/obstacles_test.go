@@ -8,22 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // What a kernel does with processes of other GPUs is learnt from it, and
 // forgotten with the load of the driver.
 func TestHostWideBusyRuleIsLearnt(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
+	files, d := onPaper(t, amdtest.MI300XSPX())
 	g := inventoryOf(t, d)[0]
-	files.set(processDir+"/7/vram_24999", "4096\n")
+	files.Set(sysfs.ProcessDir+"/7/vram_24999", "4096\n")
 	obstacles := func() []gpu.Obstacle {
 		all, err := d.Obstacles(t.Context(), paperAddress, false)
 		require.NoError(t, err)
 		return all
 	}
 	assert.Empty(t, obstacles(), "most kernels do not mind")
-	files.fails["write "+modeFile] = unix.EBUSY
-	_, err := d.Create(t.Context(), placement(t, g, "cpx-0"))
+	files.Fails["write "+modeFile] = unix.EBUSY
+	_, err := d.Create(t.Context(), amdtest.Placement(t, g, "cpx-0"))
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	all := obstacles()
 	require.Len(t, all, 14, "all but the whole GPU, in which mode it is")
@@ -33,21 +35,21 @@ func TestHostWideBusyRuleIsLearnt(t *testing.T) {
 	}, all[0])
 	assert.Equal(t, all, obstacles(), "the reason stays the same")
 
-	load := files.infos[moduleDir]
-	files.infos[moduleDir] = Info{Inode: load.Inode + 1}
+	load := files.Infos[sysfs.ModuleDir]
+	files.Infos[sysfs.ModuleDir] = sysfs.Info{Inode: load.Inode + 1}
 	assert.Empty(t, obstacles(), "another load may be of another driver")
-	files.infos[moduleDir] = load
+	files.Infos[sysfs.ModuleDir] = load
 	assert.NotEmpty(t, obstacles())
-	delete(files.fails, "write "+modeFile)
+	delete(files.Fails, "write "+modeFile)
 	obey(files)
-	_, err = d.Create(t.Context(), placement(t, g, "cpx-0"))
+	_, err = d.Create(t.Context(), amdtest.Placement(t, g, "cpx-0"))
 	require.NoError(t, err)
 	assert.Empty(t, obstacles(), "it has switched all the same")
 }
 
 func TestObstacles(t *testing.T) {
-	c := mi300xCPX()
-	c.nodes = append(c.nodes[:5], c.nodes[6:]...)
+	c := amdtest.MI300XCPX()
+	c.Nodes = append(c.Nodes[:5], c.Nodes[6:]...)
 	files, d := onPaper(t, c)
 	inventoryOf(t, d)
 	missing := gpu.Obstacle{
@@ -58,8 +60,8 @@ func TestObstacles(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []gpu.Obstacle{missing}, all)
 
-	files.set(processDir+"/4242/vram_24003", "4096\n")
-	files.set("/proc/4242/comm", "python3\n")
+	files.Set(sysfs.ProcessDir+"/4242/vram_24003", "4096\n")
+	files.Set("/proc/4242/comm", "python3\n")
 	all, err = d.Obstacles(t.Context(), paperAddress, true)
 	require.NoError(t, err)
 	assert.Equal(t, []gpu.Obstacle{missing}, all, "a GPU that is held is excluded by its counters")

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
 
@@ -28,17 +25,17 @@ func (m *memorySwitch) load(ctx context.Context) error {
 // reload loads the driver anew, and finds out what has become of the GPUs.
 func (m *memorySwitch) reload(ctx context.Context) error {
 	d := m.driver
-	before, err := m.host.loadID()
+	before, err := amdgpu.LoadID(m.host)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	failed := m.load(ctx)
-	after, err := m.late().loadID()
+	after, err := amdgpu.LoadID(m.host.Undoing())
 	switch {
 	case err != nil && failed == nil:
 		return err
-	case absent(err):
+	case sysfs.Absent(err):
 		d.forget()
 		return fmt.Errorf("memory mode %s: %w; no amdgpu is loaded, and the AMD GPUs of this machine are of no use until \"modprobe amdgpu\" works or it is rebooted", m.want, failed)
 	case err != nil:
@@ -59,17 +56,14 @@ func (m *memorySwitch) reload(ctx context.Context) error {
 	return nil
 }
 
-// late is the machine for a look after the caller's time.
-func (m *memorySwitch) late() *task { return &task{Task: m.host.Undoing(), files: m.host.files} }
-
 // explainReload names who uses a driver that could not be taken out.
 func (m *memorySwitch) explainReload(err error) error {
 	if !errors.Is(err, gpu.ErrInUse) {
 		return fmt.Errorf("memory mode %s: %w", m.want, err)
 	}
-	who, lookErr := m.late().users()
+	who, lookErr := amdgpu.Users(m.host.Undoing())
 	if lookErr != nil || who == "" {
-		who = unknownUsers
+		who = amdgpu.UnknownUsers
 	}
 	return fmt.Errorf("memory mode %s: %w: %s", m.want, err, who)
 }
@@ -82,148 +76,16 @@ func (m *memorySwitch) revive(ctx context.Context) error {
 	}
 	d.forget()
 	for _, c := range m.gpus {
-		d.mu.Lock()
-		c.cut, c.computes = d.known[c.pciAddress].MemoryMode != "", true
-		d.mu.Unlock()
+		known, _ := d.machine.Known(c.PCIAddress)
+		c.cut, c.computes = known.MemoryMode != "", true
 	}
 	return m.awaitBack(ctx)
 }
 
 // forget throws away what belongs to the load of the driver that is over.
 func (d *Driver) forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.topology, d.hostBusy = nil, ""
-	d.shapes, d.configs, d.places = map[string]*shape{}, map[string]configs{}, map[int]string{}
-}
-
-const (
-	// refcntFile counts who keeps the module in the kernel: opened device nodes and
-	// other modules.
-	refcntFile = moduleDir + "/refcnt"
-	holdersDir = moduleDir + "/holders"
-)
-
-// unknownUsers is said of users that neither KFD nor the kernel's modules name.
-const unknownUsers = "who does is not to be seen: look with lsof /dev/kfd /dev/dri/* on the node, end them, and this is tried again"
-
-// users says who keeps the driver from being taken out; empty if nobody does.
-func (t *task) users() (string, error) {
-	count, err := t.optional(refcntFile)
-	if err != nil {
-		return "", err
-	}
-	all, err := t.kfdUsers()
-	if err != nil {
-		return "", err
-	}
-	holders, err := t.list(holdersDir)
-	if err != nil && !absent(err) {
-		return "", err
-	}
-	var who []string
-	if len(all) > 0 {
-		who = append(who, fmt.Sprintf("%s %s KFD", names(all), use(all)))
-	}
-	for _, name := range holders {
-		who = append(who, fmt.Sprintf("the kernel module %s uses it", name))
-	}
-	if len(who) == 0 && count != "" && count != "0" {
-		who = t.nodeUsers()
-	}
-	switch {
-	case len(who) > 0:
-		return strings.Join(who, " and ") + "; once they have ended or moved this is tried again", nil
-	case count != "" && count != "0":
-		return "its count of users is " + count + "; " + unknownUsers, nil
-	}
-	return "", nil
-}
-
-// nodeUsers are the processes that have one of amdgpu's device nodes open, for
-// display or video. It is a search through all open files of the host, for which
-// everything that cannot be read is nobody's.
-func (t *task) nodeUsers() []string {
-	nodes := t.deviceNumbers()
-	pids, _ := t.list("/proc")
-	var all []process
-	for _, name := range pids {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		dir := path.Join("/proc", name, "fd")
-		files, _ := t.list(dir)
-		for _, file := range files {
-			info, err := t.stat(path.Join(dir, file))
-			if err == nil && info.Mode&fs.ModeCharDevice != 0 && nodes[[2]uint32{info.Major, info.Minor}] {
-				p := process{pid: pid}
-				p.name, _ = t.read(path.Join("/proc", name, "comm"))
-				all = append(all, p)
-				break
-			}
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
-	return []string{fmt.Sprintf("%s %s its device nodes open", names(all), have(all))}
-}
-
-func have(all []process) string {
-	if len(all) == 1 {
-		return "has"
-	}
-	return "have"
-}
-
-// deviceNumbers are those of amdgpu's device nodes: KFD's, and the DRM nodes of the
-// GPUs and of the partition devices.
-func (t *task) deviceNumbers() map[[2]uint32]bool {
-	numbers := map[[2]uint32]bool{}
-	note := func(name string) {
-		if info, err := t.stat(name); err == nil && info.Mode&fs.ModeCharDevice != 0 {
-			numbers[[2]uint32{info.Major, info.Minor}] = true
-		}
-	}
-	note(kfdDevice)
-	places := []string{}
-	gpus, _ := t.list(driverDirs[0])
-	for _, name := range gpus {
-		places = append(places, path.Join(devicesDir, name))
-	}
-	partitions, _ := t.list(platformDir)
-	for _, name := range partitions {
-		if strings.HasPrefix(name, "amdgpu_xcp") {
-			places = append(places, path.Join(platformDir, name))
-		}
-	}
-	for _, place := range places {
-		nodes, _ := t.list(path.Join(place, "drm"))
-		for _, node := range nodes {
-			note(path.Join(renderDir, node))
-		}
-	}
-	return numbers
-}
-
-// kfdUsers are the processes that use KFD on any GPU.
-func (t *task) kfdUsers() ([]process, error) {
-	pids, err := t.list(processDir)
-	if absent(err) {
-		return nil, nil
-	}
-	var all []process
-	for _, name := range pids {
-		if pid, err := strconv.Atoi(name); err == nil {
-			p := process{pid: pid}
-			p.name, _ = t.read(path.Join("/proc", name, "comm"))
-			all = append(all, p)
-		}
-	}
-	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
-	return all, err
+	d.machine.Forget()
+	d.setHostBusy("")
 }
 
 // awaitBack waits until every GPU that was there can be used again: amdgpu drives
@@ -254,31 +116,31 @@ func (m *memorySwitch) awaitBack(ctx context.Context) error {
 
 // back says why a GPU cannot be used yet.
 func (c *memoryGPU) back() error {
-	if err := c.bound(); err != nil {
+	if err := c.CheckBound(); err != nil {
 		return err
 	}
 	if c.cut {
-		if _, err := c.memoryMode(); err != nil {
+		if _, err := c.MemoryMode(); err != nil {
 			return err
 		}
-		if mode, err := c.mode(); err != nil {
+		if mode, err := c.ComputeMode(); err != nil {
 			return err
 		} else if mode == "" {
-			return fmt.Errorf("GPU %s: amdgpu has no %s for it", c.pciAddress, computeFile)
+			return fmt.Errorf("GPU %s: amdgpu has no %s for it", c.PCIAddress, sysfs.ComputeFile)
 		}
 	}
 	if !c.computes {
 		return nil
 	}
-	l, err := c.look()
+	l, err := c.Look()
 	if err != nil {
 		return err
 	}
-	if len(l.nodes()) == 0 {
-		return c.withoutKFD()
+	if len(l.Nodes()) == 0 {
+		return c.WithoutKFD()
 	}
-	for _, p := range l.partitions {
-		if p.node == nil {
+	for _, p := range l.Partitions {
+		if p.Node == nil {
 			continue // fenced by Obstacles
 		}
 		if missing, err := c.missingDevice(p); err != nil {

@@ -13,75 +13,77 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
-var paperMemoryFile = devicesDir + "/" + paperAddress + "/" + memoryFile
+var paperMemoryFile = sysfs.DevicesDir + "/" + paperAddress + "/" + sysfs.MemoryFile
 
 // onPaperWithMemory is a GPU that can be put into NPS4, on a machine where
 // reload is what loads the driver.
-func onPaperWithMemory(t *testing.T, reload func(files *tree) error) (*tree, *Driver) {
+func onPaperWithMemory(t *testing.T, reload func(files *amdtest.Tree) error) (*amdtest.Tree, *Driver) {
 	t.Helper()
-	files, d := onPaper(t, mi300xSPX())
-	files.set(devicesDir+"/"+paperAddress+"/"+availableMemoryFile, "NPS1, NPS4\n")
+	files, d := onPaper(t, amdtest.MI300XSPX())
+	files.Set(sysfs.DevicesDir+"/"+paperAddress+"/"+sysfs.AvailableMemoryFile, "NPS1, NPS4\n")
 	d.cfg.Reload = func(context.Context) error {
-		files.set(paperMemoryFile, "NPS1\n") // what was written is only a request
+		files.Set(paperMemoryFile, "NPS1\n") // what was written is only a request
 		return reload(files)
 	}
 	return files, d
 }
 
 // loaded shows a new load of the driver.
-func loaded(files *tree, mode string) {
-	files.mu.Lock()
-	info := files.infos[moduleDir]
+func loaded(files *amdtest.Tree, mode string) {
+	files.Mu.Lock()
+	info := files.Infos[sysfs.ModuleDir]
 	info.Inode++
-	files.infos[moduleDir] = info
-	files.mu.Unlock()
-	files.set(paperMemoryFile, mode+"\n")
+	files.Infos[sysfs.ModuleDir] = info
+	files.Mu.Unlock()
+	files.Set(paperMemoryFile, mode+"\n")
 }
 
 // Who uses the driver is told by KFD, by the kernel's modules, and by the open files
 // of the host.
 func TestWhoUsesTheDriver(t *testing.T) {
-	process := func(f *tree, pid, name string, minor uint32) {
-		f.set("/proc/"+pid+"/comm", name+"\n")
-		f.set("/proc/"+pid+"/fd/0", "")
-		f.set("/proc/"+pid+"/fd/7", "")
-		f.infos["/proc/"+pid+"/fd/7"] = Info{Mode: fs.ModeDevice | fs.ModeCharDevice, Major: 226, Minor: minor}
+	process := func(f *amdtest.Tree, pid, name string, minor uint32) {
+		f.Set("/proc/"+pid+"/comm", name+"\n")
+		f.Set("/proc/"+pid+"/fd/0", "")
+		f.Set("/proc/"+pid+"/fd/7", "")
+		f.Infos["/proc/"+pid+"/fd/7"] = sysfs.Info{Mode: fs.ModeDevice | fs.ModeCharDevice, Major: 226, Minor: minor}
 	}
 	for name, test := range map[string]struct {
-		start func(*tree)
+		start func(*amdtest.Tree)
 		want  string
 	}{
-		"nobody":                  {func(f *tree) { f.set(refcntFile, "0\n") }, ""},
-		"a kernel without counts": {func(*tree) {}, ""},
-		"KFD": {func(f *tree) {
-			f.set(refcntFile, "2\n")
-			f.set(processDir+"/17/pasid", "1\n")
-			f.set(processDir+"/4242/pasid", "1\n")
-			f.set("/proc/4242/comm", "python3\n")
+		"nobody":                  {func(f *amdtest.Tree) { f.Set(sysfs.RefcntFile, "0\n") }, ""},
+		"a kernel without counts": {func(*amdtest.Tree) {}, ""},
+		"KFD": {func(f *amdtest.Tree) {
+			f.Set(sysfs.RefcntFile, "2\n")
+			f.Set(sysfs.ProcessDir+"/17/pasid", "1\n")
+			f.Set(sysfs.ProcessDir+"/4242/pasid", "1\n")
+			f.Set("/proc/4242/comm", "python3\n")
 		}, "processes 17, 4242 (python3) use KFD; once they have ended or moved this is tried again"},
-		"a kernel module": {func(f *tree) {
-			f.set(refcntFile, "1\n")
-			f.set(holdersDir+"/amdgpu_peer", "")
+		"a kernel module": {func(f *amdtest.Tree) {
+			f.Set(sysfs.RefcntFile, "1\n")
+			f.Set(sysfs.HoldersDir+"/amdgpu_peer", "")
 		}, "the kernel module amdgpu_peer uses it; once they have ended or moved this is tried again"},
-		"a video player": {func(f *tree) {
-			f.set(refcntFile, "1\n")
+		"a video player": {func(f *amdtest.Tree) {
+			f.Set(sysfs.RefcntFile, "1\n")
 			process(f, "77", "ffmpeg", 129)
 			process(f, "78", "Xorg", 17) // another driver's
 		}, "process 77 (ffmpeg) has its device nodes open; once they have ended or moved this is tried again"},
-		"two of them": {func(f *tree) {
-			f.set(refcntFile, "2\n")
+		"two of them": {func(f *amdtest.Tree) {
+			f.Set(sysfs.RefcntFile, "2\n")
 			process(f, "79", "ffmpeg", 128)
 			process(f, "77", "ffmpeg", 129)
 		}, "processes 77 (ffmpeg), 79 (ffmpeg) have its device nodes open; once they have ended or moved this is tried again"},
-		"who is not to be seen": {func(f *tree) {
-			f.set(refcntFile, "3\n")
+		"who is not to be seen": {func(f *amdtest.Tree) {
+			f.Set(sysfs.RefcntFile, "3\n")
 			process(f, "78", "Xorg", 17) // another driver's
 		}, "its count of users is 3; who does is not to be seen: look with lsof"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, d := onPaperWithMemory(t, func(*tree) error { return errors.New("not to be called") })
+			files, d := onPaperWithMemory(t, func(*amdtest.Tree) error { return errors.New("not to be called") })
 			test.start(files)
 			err := d.SetMemoryPartition(t.Context(), "NPS4")
 			if test.want == "" {
@@ -90,7 +92,7 @@ func TestWhoUsesTheDriver(t *testing.T) {
 			}
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			assert.ErrorContains(t, err, "memory mode NPS4: amdgpu cannot be loaded anew while it is in use: "+test.want)
-			assert.Empty(t, files.writes, "nothing was asked for")
+			assert.Empty(t, files.Writes, "nothing was asked for")
 		})
 	}
 }
@@ -99,7 +101,7 @@ func TestWhoUsesTheDriver(t *testing.T) {
 func TestDriverInUseIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		_, d := onPaperWithMemory(t, func(f *tree) error {
+		_, d := onPaperWithMemory(t, func(f *amdtest.Tree) error {
 			if tries++; tries < 3 {
 				return gpu.ErrInUse
 			}
@@ -114,13 +116,13 @@ func TestDriverInUseIsAskedAgain(t *testing.T) {
 }
 
 func TestReloadThatDoesNothing(t *testing.T) {
-	_, d := onPaperWithMemory(t, func(*tree) error { return nil })
+	_, d := onPaperWithMemory(t, func(*amdtest.Tree) error { return nil })
 	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS4"), "amdgpu was to be loaded anew, and was not; memory mode NPS4 stays asked for")
 }
 
 // A reload that fails and has loaded the driver all the same has done what it should.
 func TestReloadThatFailsAndLoads(t *testing.T) {
-	files, d := onPaperWithMemory(t, func(f *tree) error { loaded(f, "NPS4"); return errors.New("too slow") })
+	files, d := onPaperWithMemory(t, func(f *amdtest.Tree) error { loaded(f, "NPS4"); return errors.New("too slow") })
 	require.NoError(t, d.SetMemoryPartition(t.Context(), "NPS4"))
 
 	d.cfg.Reload = func(context.Context) error { loaded(files, "NPS4"); return errors.New("too slow") }
@@ -132,14 +134,14 @@ func TestReloadThatFailsAndLoads(t *testing.T) {
 // KFD counts the states of its topology from the load of the driver on: the same count
 // may be another topology.
 func TestSameGenerationUnderAnotherLoad(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
+	files, d := onPaper(t, amdtest.MI300XCPX())
 	require.Len(t, inventoryOf(t, d), 1)
-	files.mu.Lock()
-	files.infos[topologyDir] = Info{Mode: fs.ModeDir | 0o755, Inode: 99}
-	generation := files.files[topologyDir+"/generation_id"]
-	files.mu.Unlock()
-	files.replace(mi300xDPX())
-	files.set(topologyDir+"/generation_id", generation)
+	files.Mu.Lock()
+	files.Infos[sysfs.TopologyDir] = sysfs.Info{Mode: fs.ModeDir | 0o755, Inode: 99}
+	generation := files.Files[sysfs.TopologyDir+"/generation_id"]
+	files.Mu.Unlock()
+	files.Replace(amdtest.MI300XDPX())
+	files.Set(sysfs.TopologyDir+"/generation_id", generation)
 	live, err := d.Live(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Len(t, live, 2)
@@ -147,17 +149,17 @@ func TestSameGenerationUnderAnotherLoad(t *testing.T) {
 
 // GPUs in several hives, and alone, are each asked.
 func TestEveryHiveIsAsked(t *testing.T) {
-	second := mi308xCPX(1, 136)
-	second.memory, second.available = "NPS1", "SPX, DPX, CPX"
-	files := newTree()
-	for _, c := range []paperGPU{mi300xSPX(), second} {
-		files.add(c)
-		files.set(devicesDir+"/"+c.address+"/"+availableMemoryFile, "NPS1, NPS4\n")
+	second := amdtest.MI308XCPX(1, 136)
+	second.Memory, second.Available = "NPS1", "SPX, DPX, CPX"
+	files := amdtest.NewTree()
+	for _, c := range []amdtest.GPU{amdtest.MI300XSPX(), second} {
+		files.Add(c)
+		files.Set(sysfs.DevicesDir+"/"+c.Address+"/"+sysfs.AvailableMemoryFile, "NPS1, NPS4\n")
 	}
 	d := driverOn(t, files)
 	d.cfg.Reload = func(context.Context) error { return errors.New("not to be called") }
-	other := devicesDir + "/" + second.address + "/" + memoryFile
-	files.refuse("write "+other, unix.EINVAL)
+	other := sysfs.DevicesDir + "/" + second.Address + "/" + sysfs.MemoryFile
+	files.Refuse("write "+other, unix.EINVAL)
 	err := d.SetMemoryPartition(t.Context(), "NPS4")
 	require.ErrorContains(t, err, "amdgpu refuses memory mode NPS4: GPU 0001:0a:00.0: write NPS4 to "+other)
 	assert.ErrorContains(t, err, "stays asked for", "the first one took it, and is in no hive with the other")
@@ -172,16 +174,16 @@ func TestPairsOfModesAsTheDriverTells(t *testing.T) {
 	assert.Equal(t, []string{"QPX", "CPX"}, modes.Legal["NPS4"], "by the rule")
 	assert.Equal(t, []string{"NPS1", "NPS4"}, modes.Memories)
 
-	dir := devicesDir + "/" + paperAddress + "/"
-	files.set(dir+configModes, "SPX, CPX\n")
-	files.set(dir+selectorFile, "SPX\n")
-	files.onWrite = func(name, text string) error {
-		if name == dir+selectorFile {
-			files.set(dir+configMemory, map[string]string{"SPX": "NPS1\n", "CPX": "NPS1, NPS4\n"}[text])
+	dir := sysfs.DevicesDir + "/" + paperAddress + "/"
+	files.Set(dir+sysfs.ConfigModes, "SPX, CPX\n")
+	files.Set(dir+sysfs.SelectorFile, "SPX\n")
+	files.OnWrite = func(name, text string) error {
+		if name == dir+sysfs.SelectorFile {
+			files.Set(dir+sysfs.ConfigMemory, map[string]string{"SPX": "NPS1\n", "CPX": "NPS1, NPS4\n"}[text])
 		}
 		return nil
 	}
-	files.set(dir+configMemory, "NPS1\n")
+	files.Set(dir+sysfs.ConfigMemory, "NPS1\n")
 	d = driverOn(t, files)
 	modes, err = d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
@@ -191,11 +193,11 @@ func TestPairsOfModesAsTheDriverTells(t *testing.T) {
 
 // Drivers that know nothing of memory modes, and GPUs without modes.
 func TestModesOfOlderDrivers(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
+	files, d := onPaper(t, amdtest.MI300XSPX())
 	modes, err := d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"NPS1"}, modes.Memories, "a driver that lists none changes none")
-	files.remove(paperMemoryFile)
+	files.Remove(paperMemoryFile)
 	modes, err = d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Modes{
@@ -205,14 +207,14 @@ func TestModesOfOlderDrivers(t *testing.T) {
 	require.NoError(t, d.SetMemoryPartition(t.Context(), "NPS1"))
 	require.ErrorIs(t, d.SetMemoryPartition(t.Context(), "NPS4"), gpu.ErrNotSupported)
 
-	files.remove(modeFile)
+	files.Remove(modeFile)
 	modes, err = d.Modes(t.Context(), paperAddress)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Modes{}, modes)
 	assert.ErrorContains(t, d.SetMemoryPartition(t.Context(), "NPS1"), "no AMD GPU of this machine has modes")
 	assert.ErrorContains(t, d.SetComputePartition(t.Context(), paperAddress, "CPX"), "cannot be cut")
-	files.refuse("stat "+paperMemoryFile, unix.EPERM)
-	files.set(modeFile, "SPX\n")
+	files.Refuse("stat "+paperMemoryFile, unix.EPERM)
+	files.Set(modeFile, "SPX\n")
 	_, err = d.Modes(t.Context(), paperAddress)
 	assert.ErrorContains(t, err, "is being reset")
 }

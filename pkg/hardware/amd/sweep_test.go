@@ -12,11 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 // nthFails is a host on which one call in a row fails.
 type nthFails struct {
-	Files
+	sysfs.Files
 	mu sync.Mutex
 	// left is how many calls go well before the one that fails; below zero all do.
 	left   int
@@ -62,26 +65,26 @@ func (f *nthFails) EvalSymlinks(name string) (string, error) {
 	return f.Files.EvalSymlinks(name)
 }
 
-func (f *nthFails) Stat(name string) (Info, error) {
+func (f *nthFails) Stat(name string) (sysfs.Info, error) {
 	if err := f.call("stat", name); err != nil {
-		return Info{}, err
+		return sysfs.Info{}, err
 	}
 	return f.Files.Stat(name)
 }
 
 // full is a machine with one of every kind of file.
-func full(c paperGPU) *tree {
-	files := newTree()
-	files.add(c)
-	dir := devicesDir + "/" + paperAddress + "/"
+func full(c amdtest.GPU) *amdtest.Tree {
+	files := amdtest.NewTree()
+	files.Add(c)
+	dir := sysfs.DevicesDir + "/" + paperAddress + "/"
 	for name, text := range map[string]string{
-		configModes: "SPX, CPX", selectorFile: "SPX", configDir + "/xcc/num_inst": "8", configDir + "/dec/num_inst": "4",
+		sysfs.ConfigModes: "SPX, CPX", sysfs.SelectorFile: "SPX", sysfs.ConfigDir + "/xcc/num_inst": "8", sysfs.ConfigDir + "/dec/num_inst": "4",
 		"ras/umc_err_count": "ue: 0\nce: 1", "product_name": "AMD Instinct MI300X",
 	} {
-		files.set(dir+name, text+"\n")
+		files.Set(dir+name, text+"\n")
 	}
-	files.set(processDir+"/4242/vram_24002", "4096\n")
-	files.set("/proc/4242/comm", "python3\n")
+	files.Set(sysfs.ProcessDir+"/4242/vram_24002", "4096\n")
+	files.Set("/proc/4242/comm", "python3\n")
 	obey(files)
 	return files
 }
@@ -90,19 +93,19 @@ func full(c paperGPU) *tree {
 // which all the rest is told; and the next try works.
 func TestEveryFileCanFail(t *testing.T) {
 	// A GPU that lacks these is still a GPU.
-	spared := []string{"/numa_node", "/comm", configDir, "lstat "}
+	spared := []string{"/numa_node", "/comm", sysfs.ConfigDir, "lstat "}
 	for name, test := range map[string]struct {
-		gpu  paperGPU
+		gpu  amdtest.GPU
 		call func(*Driver) (any, error)
 	}{
-		"inventory": {mi300xCPX(), func(d *Driver) (any, error) { return d.Inventory(t.Context()) }},
-		"live":      {mi300xCPX(), func(d *Driver) (any, error) { return d.Live(t.Context(), paperAddress) }},
-		"switch":    {mi300xSPX(), func(d *Driver) (any, error) { return d.Create(t.Context(), paperPlacement("cpx", 3)) }},
-		"no switch": {mi300xCPX(), func(d *Driver) (any, error) { return d.Create(t.Context(), paperPlacement("cpx", 3)) }},
-		"edits":     {mi300xCPX(), func(d *Driver) (any, error) { return d.Edits(t.Context(), paperPlacement("cpx", 3)) }},
-		"obstacles": {mi300xCPX(), func(d *Driver) (any, error) { return d.Obstacles(t.Context(), paperAddress, false) }},
-		"health":    {mi300xCPX(), func(d *Driver) (any, error) { return nil, d.CheckHealth(t.Context(), paperAddress) }},
-		"load":      {mi300xCPX(), func(d *Driver) (any, error) { return d.LoadID() }},
+		"inventory": {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return d.Inventory(t.Context()) }},
+		"live":      {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return d.Live(t.Context(), paperAddress) }},
+		"switch":    {amdtest.MI300XSPX(), func(d *Driver) (any, error) { return d.Create(t.Context(), paperPlacement("cpx", 3)) }},
+		"no switch": {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return d.Create(t.Context(), paperPlacement("cpx", 3)) }},
+		"edits":     {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return d.Edits(t.Context(), paperPlacement("cpx", 3)) }},
+		"obstacles": {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return d.Obstacles(t.Context(), paperAddress, false) }},
+		"health":    {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return nil, d.CheckHealth(t.Context(), paperAddress) }},
+		"load":      {amdtest.MI300XCPX(), func(d *Driver) (any, error) { return d.LoadID() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, err := test.call(driverOn(t, full(test.gpu)))
@@ -148,15 +151,15 @@ func containsAny(text string, parts []string) bool {
 
 // A chip that nobody knows is counted by its partitions.
 func TestXCCsOfAnUnknownChip(t *testing.T) {
-	c := mi300xCPX()
-	c.device = "0x7fff"
+	c := amdtest.MI300XCPX()
+	c.Device = "0x7fff"
 	files, d := onPaper(t, c)
 	assert.Len(t, inventoryOf(t, d)[0].Placements, 15)
-	for i := range c.nodes {
-		files.remove(nodesDir + "/" + string(rune('2'+i)))
+	for i := range c.Nodes {
+		files.Remove(sysfs.NodesDir + "/" + string(rune('2'+i)))
 	}
 	_, err := driverOn(t, files).Live(t.Context(), paperAddress)
-	var health *HealthError
+	var health *amdgpu.HealthError
 	assert.True(t, errors.As(err, &health), "%v", err)
 	_, err = driverOn(t, files).Create(t.Context(), gpu.Placement{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "cpx"})
 	assert.ErrorContains(t, err, "has no node in KFD's topology")

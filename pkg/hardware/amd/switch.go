@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
 	"github.com/tranche-dev/tranche/pkg/sleep"
 )
@@ -22,52 +23,40 @@ const (
 	lastRetry  = 2 * time.Second
 )
 
-// Create makes sure that the GPU is in the mode of the placement and that the
-// partition can be used. A GPU that is in the mode already is left alone; so an
-// attempt that was cut short anywhere is finished by the next. See
-// hardware.Partitioner.
-//
-// Between two attempts the GPU's gate is open: looks at a GPU that waits for a
-// process to end do not wait, too. Nobody else switches it meanwhile, since the
-// caller has its lock.
-func (d *Driver) Create(ctx context.Context, p gpu.Placement) (gpu.Partition, error) {
-	want, err := modeOf(p)
+// SetComputePartition puts a GPU into a mode and waits until all of its partitions can
+// be used: each has its node in KFD's topology and its device node. A GPU in use is
+// asked again until Config.BusyPatience or ctx ends; then the error is a *BusyError,
+// which names the processes. One that has fewer partitions than the mode should
+// have stays in the mode, and the error says which is missing.
+func (d *Driver) SetComputePartition(ctx context.Context, pciAddress, mode string) error {
+	want, err := parseMode("compute", mode, xcp.ParseModes)
 	if err != nil {
-		return gpu.Partition{}, err
+		return err
 	}
-	if err := d.switchTo(ctx, p.GPU, want); err != nil {
-		return gpu.Partition{}, err
+	if err := d.switchTo(ctx, pciAddress, want); err != nil {
+		return err
 	}
-	found, err := d.await(ctx, p.GPU, want, p.Start)
-	if err != nil {
-		return gpu.Partition{}, err
-	}
-	return onGPU(ctx, d, p.GPU, func(c *gpuHandle) (gpu.Partition, error) {
-		if p.Type == gpu.TypeXCP {
-			return c.partition(want, found), nil
-		}
-		uuid, err := c.uuid()
-		return gpu.Partition{
-			GPU: p.GPU, Type: p.Type, Profile: p.Profile, UUID: uuid,
-			Complete: true, ID: renderName(found.node.minor),
-		}, err
+	count, err := forGPU(ctx, d, pciAddress, func(c *gpuHandle) (int, error) {
+		l, err := c.Look()
+		return len(l.Partitions), err
 	})
+	if err != nil {
+		return err
+	}
+	for index := range count {
+		if _, err := d.await(ctx, pciAddress, want, index); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Destroy does nothing: the mode stays after a release, and whoever needs
-// another switches.
-func (d *Driver) Destroy(context.Context, gpu.Placement) error { return nil }
-
-// modeOf is the mode that a placement needs, empty for a GPU without modes.
-func modeOf(p gpu.Placement) (xcp.Mode, error) {
-	if p.Type == gpu.TypeGPU && p.Profile == "" {
-		return "", nil
+// parseMode reads a mode as it is written by us: one word.
+func parseMode[T ~string](kind, text string, parse func(string) []T) (T, error) {
+	if modes := parse(text); len(modes) == 1 && string(modes[0]) == text {
+		return modes[0], nil
 	}
-	mode, ok := xcp.ModeOf(p.Profile)
-	if !ok || p.Type != gpu.TypeXCP && p.Type != gpu.TypeGPU || (p.Type == gpu.TypeGPU) != (mode == xcp.SPX) {
-		return "", fmt.Errorf("placements of type %q with profile %q are not AMD's", p.Type, p.Profile)
-	}
-	return mode, nil
+	return "", fmt.Errorf("%q is no %s mode of AMD's GPUs", text, kind)
 }
 
 // switchTo asks for the mode until the GPU is free or patience ends. The kernel's
@@ -77,7 +66,7 @@ func (d *Driver) switchTo(ctx context.Context, pciAddress string, want xcp.Mode)
 	deadline := d.patience(ctx)
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		last := time.Now().Add(pause).After(deadline)
-		_, err := onGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) {
+		_, err := forGPU(ctx, d, pciAddress, func(c *gpuHandle) (struct{}, error) {
 			err := c.tryMode(want)
 			if last && errors.Is(err, unix.EBUSY) {
 				err = c.explainBusy(want, err)
@@ -105,25 +94,25 @@ func (d *Driver) patience(ctx context.Context) time.Time {
 
 // tryMode puts the GPU into a mode, if it is in another, and reads it back.
 func (c *gpuHandle) tryMode(want xcp.Mode) error {
-	now, err := c.mode()
+	now, err := c.ComputeMode()
 	if err != nil || now == want {
 		return err
 	}
 	if err := c.checkOffer(now, want); err != nil {
 		return err
 	}
-	if err := c.write(c.file(computeFile), string(want)); err != nil {
+	if err := c.Write(c.File(sysfs.ComputeFile), string(want)); err != nil {
 		return c.explainWrite(want, err)
 	}
-	got, err := c.mode()
+	got, err := c.ComputeMode()
 	if err != nil {
 		return fmt.Errorf("read back whether the GPU is in %s now: %w", want, err)
 	}
 	if got != want {
-		return fmt.Errorf("GPU %s: amdgpu took mode %s without an error, but the GPU is in %s; this is tried again; if it stays so, look for amdgpu in dmesg", c.pciAddress, want, got)
+		return fmt.Errorf("GPU %s: amdgpu took mode %s without an error, but the GPU is in %s; this is tried again; if it stays so, look for amdgpu in dmesg", c.PCIAddress, want, got)
 	}
 	c.learnFromSuccess()
-	c.driver.cfg.Logger.V(2).Info("Switched the compute mode of a GPU", "gpu", c.pciAddress, "from", now, "to", want)
+	c.driver.cfg.Logger.V(2).Info("Switched the compute mode of a GPU", "gpu", c.PCIAddress, "from", now, "to", want)
 	return nil
 }
 
@@ -131,17 +120,17 @@ func (c *gpuHandle) tryMode(want xcp.Mode) error {
 // kernel refuses too, without a reason.
 func (c *gpuHandle) checkOffer(now, want xcp.Mode) error {
 	if now == "" {
-		return fmt.Errorf("GPU %s cannot be cut: amdgpu has no %s for it", c.pciAddress, computeFile)
+		return fmt.Errorf("GPU %s cannot be cut: amdgpu has no %s for it", c.PCIAddress, sysfs.ComputeFile)
 	}
-	memory, err := c.memoryMode()
+	memory, err := c.MemoryMode()
 	if err != nil {
 		return err
 	}
-	l, err := c.look()
+	l, err := c.Look()
 	if err != nil {
 		return err
 	}
-	offer, err := c.modes(now, memory, l.nodes())
+	offer, err := c.ComputeModes(now, memory, l.Nodes())
 	if err != nil {
 		return err
 	}
@@ -149,16 +138,16 @@ func (c *gpuHandle) checkOffer(now, want xcp.Mode) error {
 		return nil
 	}
 	return fmt.Errorf("GPU %s cannot be put into mode %s: in memory mode %s it has %s; if the memory mode was changed, what the GPU offers is published anew and the pod can be deleted to be scheduled again",
-		c.pciAddress, want, memory, strings.Join(texts(offer), ", "))
+		c.PCIAddress, want, memory, strings.Join(amdgpu.Texts(offer), ", "))
 }
 
 // explainWrite says what the kernel means and what to do.
 func (c *gpuHandle) explainWrite(want xcp.Mode, err error) error {
 	switch {
-	case absent(err), errors.Is(err, unix.ENODEV):
-		return c.gone(err)
+	case sysfs.Absent(err), errors.Is(err, unix.ENODEV):
+		return c.Gone(err)
 	case errors.Is(err, unix.EPERM):
-		return c.told(err)
+		return c.Explain(err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w (the plugin must run as root and see /sys writable)", err)
 	case errors.Is(err, unix.EIO):

@@ -11,9 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
-var modeFile = devicesDir + "/" + paperAddress + "/" + computeFile
+var modeFile = sysfs.DevicesDir + "/" + paperAddress + "/" + sysfs.ComputeFile
 
 func paperPlacement(profile string, index int) gpu.Placement {
 	p := gpu.Placement{GPU: paperAddress, Type: gpu.TypeXCP, Profile: profile, Start: index}
@@ -24,17 +26,17 @@ func paperPlacement(profile string, index int) gpu.Placement {
 }
 
 // obey makes the tree react to a write of the mode as the kernel does.
-func obey(files *tree) {
-	files.onWrite = func(name, text string) error {
+func obey(files *amdtest.Tree) {
+	files.OnWrite = func(name, text string) error {
 		if name == modeFile {
-			files.replace(map[string]paperGPU{"SPX": mi300xSPX(), "DPX": mi300xDPX(), "CPX": mi300xCPX()}[text])
+			files.Replace(map[string]amdtest.GPU{"SPX": amdtest.MI300XSPX(), "DPX": amdtest.MI300XDPX(), "CPX": amdtest.MI300XCPX()}[text])
 		}
 		return nil
 	}
 }
 
 func TestCreateSwitchesOnce(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
+	files, d := onPaper(t, amdtest.MI300XSPX())
 	obey(files)
 	part, err := d.Create(t.Context(), paperPlacement("cpx", 7))
 	require.NoError(t, err)
@@ -42,18 +44,18 @@ func TestCreateSwitchesOnce(t *testing.T) {
 	assert.True(t, part.Is(paperPlacement("cpx", 7)))
 	_, err = d.Create(t.Context(), paperPlacement("cpx", 0))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"CPX > " + modeFile}, files.writes, "the second one finds the mode live")
+	assert.Equal(t, []string{"CPX > " + modeFile}, files.Writes, "the second one finds the mode live")
 
 	require.NoError(t, d.Destroy(t.Context(), paperPlacement("cpx", 7)))
-	assert.Len(t, files.writes, 1, "the mode stays")
+	assert.Len(t, files.Writes, 1, "the mode stays")
 	whole, err := d.Create(t.Context(), paperPlacement("spx", 0))
 	require.NoError(t, err)
 	assert.Equal(t, gpu.Partition{GPU: paperAddress, Type: gpu.TypeGPU, Profile: "spx", UUID: "GPU-e3a9f00d12345678", Complete: true, ID: "renderD128"}, whole)
-	assert.Equal(t, "SPX > "+modeFile, files.writes[1])
+	assert.Equal(t, "SPX > "+modeFile, files.Writes[1])
 }
 
 func TestCreateOfWhatIsNotAMDs(t *testing.T) {
-	_, d := onPaper(t, mi300xSPX())
+	_, d := onPaper(t, amdtest.MI300XSPX())
 	for _, p := range []gpu.Placement{
 		{GPU: paperAddress, Type: gpu.TypeMIG, Profile: "1g.10gb"},
 		{GPU: paperAddress, Type: gpu.TypeXCP, Profile: "spx"},
@@ -85,17 +87,17 @@ func TestErrorsOfTheKernelSayWhatToDo(t *testing.T) {
 		{unix.EROFS, []string{"/sys writable"}},
 		{unix.ENOMEM, []string{"write CPX to", "cannot allocate memory"}},
 	} {
-		files, d := onPaper(t, mi300xSPX())
-		files.fails["write "+modeFile] = test.errno
+		files, d := onPaper(t, amdtest.MI300XSPX())
+		files.Fails["write "+modeFile] = test.errno
 		_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
 		require.ErrorIs(t, err, test.errno)
 		assert.NotErrorIs(t, err, gpu.ErrInUse)
 		for _, want := range test.want {
 			assert.ErrorContains(t, err, want)
 		}
-		assert.Len(t, files.writes, 1, "only a GPU in use is asked again")
+		assert.Len(t, files.Writes, 1, "only a GPU in use is asked again")
 
-		delete(files.fails, "write "+modeFile)
+		delete(files.Fails, "write "+modeFile)
 		obey(files)
 		_, err = d.Create(t.Context(), paperPlacement("cpx", 0))
 		assert.NoError(t, err, "the next try works")
@@ -119,16 +121,16 @@ func TestBusyGPUIsAskedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				files := newTree()
-				files.add(mi300xSPX())
+				files := amdtest.NewTree()
+				files.Add(amdtest.MI300XSPX())
 				d, err := New(Config{Files: files, BusyPatience: test.patience})
 				require.NoError(t, err)
 				attempts := 0
-				files.onWrite = func(string, string) error {
+				files.OnWrite = func(string, string) error {
 					if attempts++; attempts < test.free {
 						return unix.EBUSY
 					}
-					files.replace(mi300xCPX())
+					files.Replace(amdtest.MI300XCPX())
 					return nil
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), test.deadline)
@@ -136,7 +138,7 @@ func TestBusyGPUIsAskedAgain(t *testing.T) {
 				start := time.Now()
 				_, err = d.Create(ctx, paperPlacement("cpx", 0))
 				assert.Equal(t, test.took, time.Since(start))
-				assert.Len(t, files.writes, test.writes)
+				assert.Len(t, files.Writes, test.writes)
 				assert.Equal(t, test.wantErr, err != nil)
 				if test.wantErr {
 					require.ErrorIs(t, err, gpu.ErrInUse)
@@ -151,9 +153,9 @@ func TestBusyGPUIsAskedAgain(t *testing.T) {
 // A GPU that waits for a process to end is looked at all the same.
 func TestLooksDoNotWaitForABusyGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		files, d := onPaper(t, mi300xSPX())
+		files, d := onPaper(t, amdtest.MI300XSPX())
 		d.cfg.BusyPatience = time.Minute
-		files.fails["write "+modeFile] = unix.EBUSY
+		files.Fails["write "+modeFile] = unix.EBUSY
 		done := make(chan error)
 		go func() {
 			_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
@@ -172,10 +174,10 @@ func TestLooksDoNotWaitForABusyGPU(t *testing.T) {
 }
 
 func TestCallerThatGivesUpWhileAGPUIsBusy(t *testing.T) {
-	files, d := onPaper(t, mi300xSPX())
+	files, d := onPaper(t, amdtest.MI300XSPX())
 	d.cfg.BusyPatience = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
-	files.onWrite = func(string, string) error { cancel(); return unix.EBUSY }
+	files.OnWrite = func(string, string) error { cancel(); return unix.EBUSY }
 	_, err := d.Create(ctx, paperPlacement("cpx", 0))
 	require.ErrorIs(t, err, context.Canceled)
 	assert.ErrorContains(t, err, "wait until it can be put into mode CPX")
@@ -184,20 +186,20 @@ func TestCallerThatGivesUpWhileAGPUIsBusy(t *testing.T) {
 // The render node comes by way of udev, some time after the switch.
 func TestRenderNodeThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		files, d := onPaper(t, mi300xCPX())
-		files.remove("/dev/dri/renderD131")
+		files, d := onPaper(t, amdtest.MI300XCPX())
+		files.Remove("/dev/dri/renderD131")
 		go func() {
 			time.Sleep(5 * time.Second)
-			files.mu.Lock()
-			defer files.mu.Unlock()
-			files.device("/dev/dri/renderD131", 226, 131, 109)
+			files.Mu.Lock()
+			defer files.Mu.Unlock()
+			files.Device("/dev/dri/renderD131", 226, 131, 109)
 		}()
 		start := time.Now()
 		_, err := d.Create(t.Context(), paperPlacement("cpx", 3))
 		require.NoError(t, err)
 		assert.InDelta(t, 5, time.Since(start).Seconds(), 0.1)
 
-		files.remove("/dev/dri/renderD131")
+		files.Remove("/dev/dri/renderD131")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = d.Create(ctx, paperPlacement("cpx", 3))
@@ -206,27 +208,27 @@ func TestRenderNodeThatComesLate(t *testing.T) {
 }
 
 func TestRenderNodeOfAnotherDriver(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
+	files, d := onPaper(t, amdtest.MI300XCPX())
 	for _, name := range []string{"amdgpu_xcp_3", "amdgpu_xcp.3"} {
-		files.remove(platformDir + "/" + name)
+		files.Remove(sysfs.PlatformDir + "/" + name)
 	}
 	p := paperPlacement("cpx", 3)
 	_, err := d.Create(t.Context(), p)
 	require.ErrorContains(t, err, "KFD node 5 names renderD131, which is none of amdgpu's render nodes")
 	_, err = d.Edits(t.Context(), p)
 	require.ErrorContains(t, err, "none of amdgpu's render nodes")
-	files.set(platformDir+"/amdgpu_xcp.3/drm/renderD131/dev", "226:131\n")
+	files.Set(sysfs.PlatformDir+"/amdgpu_xcp.3/drm/renderD131/dev", "226:131\n")
 	_, err = d.Create(t.Context(), p)
 	assert.NoError(t, err, "some drivers name them with a dot")
 }
 
 func TestGPUThatSomebodyElseSwitchesMeanwhile(t *testing.T) {
-	files, d := onPaper(t, mi300xCPX())
+	files, d := onPaper(t, amdtest.MI300XCPX())
 	reads := 0
-	files.onRead = func(name string) {
+	files.OnRead = func(name string) {
 		if name == modeFile {
 			if reads++; reads == 2 {
-				files.set(modeFile, "SPX\n")
+				files.Set(modeFile, "SPX\n")
 			}
 		}
 	}
@@ -235,44 +237,44 @@ func TestGPUThatSomebodyElseSwitchesMeanwhile(t *testing.T) {
 }
 
 func TestWhoKeepsTheGPU(t *testing.T) {
-	process := func(files *tree, pid, name string, gpuIDs ...string) {
-		files.set(processDir+"/"+pid+"/pasid", "32769\n")
+	process := func(files *amdtest.Tree, pid, name string, gpuIDs ...string) {
+		files.Set(sysfs.ProcessDir+"/"+pid+"/pasid", "32769\n")
 		for _, id := range gpuIDs {
-			files.set(processDir+"/"+pid+"/vram_"+id, "4096\n")
+			files.Set(sysfs.ProcessDir+"/"+pid+"/vram_"+id, "4096\n")
 		}
 		if name != "" {
-			files.set("/proc/"+pid+"/comm", name+"\n")
+			files.Set("/proc/"+pid+"/comm", name+"\n")
 		}
 	}
 	for name, test := range map[string]struct {
-		start func(*tree)
+		start func(*amdtest.Tree)
 		want  string
 	}{
-		"one on the GPU": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
+		"one on the GPU": {func(f *amdtest.Tree) { process(f, "4242", "python3", "24002"); process(f, "7", "gpuagent") },
 			"cannot be put into mode CPX: process 4242 (python3) uses it; end or move them, this is tried again"},
-		"two on the GPU": {func(f *tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
+		"two on the GPU": {func(f *amdtest.Tree) { process(f, "4242", "python3", "24002"); process(f, "17", "", "24001", "24002") },
 			"processes 17, 4242 (python3) use it"},
-		"one elsewhere": {func(f *tree) { process(f, "7", "gpuagent", "24999") },
+		"one elsewhere": {func(f *amdtest.Tree) { process(f, "7", "gpuagent", "24999") },
 			"nobody uses it, but this kernel switches no GPU while any process of the host uses KFD, and process 7 (gpuagent) does"},
-		"many": {func(f *tree) {
+		"many": {func(f *amdtest.Tree) {
 			for _, pid := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"} {
 				process(f, pid, "", "24002")
 			}
 		}, "processes 1, 2, 3, 4, 5, 6, 7, 8, and 2 more use it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, d := onPaper(t, mi300xSPX())
+			files, d := onPaper(t, amdtest.MI300XSPX())
 			test.start(files)
-			files.fails["write "+modeFile] = unix.EBUSY
+			files.Fails["write "+modeFile] = unix.EBUSY
 			_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			assert.ErrorContains(t, err, test.want)
 			assert.ErrorContains(t, err, "this is tried again")
 		})
 	}
-	files, d := onPaper(t, mi300xSPX())
-	files.fails["write "+modeFile] = unix.EBUSY
-	files.fails["list "+processDir] = unix.EACCES
+	files, d := onPaper(t, amdtest.MI300XSPX())
+	files.Fails["write "+modeFile] = unix.EBUSY
+	files.Fails["list "+sysfs.ProcessDir] = unix.EACCES
 	_, err := d.Create(t.Context(), paperPlacement("cpx", 0))
 	assert.ErrorIs(t, err, gpu.ErrInUse, "that nobody can be named changes nothing")
 }

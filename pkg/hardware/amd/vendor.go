@@ -11,6 +11,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/kmod"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 )
@@ -41,7 +42,7 @@ func (v Vendor) Name() gpu.Vendor { return gpu.AMD }
 // Open implements hardware.Vendor. The driver's files are the host's: /proc of a
 // container lists the processes of the container only.
 func (v Vendor) Open(ctx context.Context) (*hardware.Opened, error) {
-	return v.Use(ctx, Config{Files: Host(v.HostRoot), HostDevRoot: "/"}, kmod.Module{
+	return v.Use(ctx, Config{Files: sysfs.Host(v.HostRoot), HostDevRoot: "/"}, kmod.Module{
 		// The host's programs, not those of a driver: modprobe.
 		Run:      mps.New(mps.Config{HostRoot: v.HostRoot}).Run,
 		ReadFile: func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(v.HostRoot, name)) },

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdgpu"
 )
 
 const (
@@ -52,7 +53,7 @@ type watcher struct {
 func (w *watcher) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()
-	gpus := w.d.knownAddresses()
+	gpus := w.d.machine.KnownAddresses()
 	found := make([]error, len(gpus))
 	var wait sync.WaitGroup
 	for i, pciAddress := range gpus {
@@ -66,7 +67,7 @@ func (w *watcher) look(ctx context.Context) {
 
 // note reports what has not been said.
 func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
-	var trouble *HealthError
+	var trouble *amdgpu.HealthError
 	switch {
 	case err == nil:
 		delete(w.said, pciAddress)
@@ -75,7 +76,7 @@ func (w *watcher) note(ctx context.Context, pciAddress string, err error) {
 	case w.said[pciAddress] != trouble.Problem:
 		w.said[pciAddress] = trouble.Problem
 		e := gpu.HealthEvent{PCIAddress: pciAddress, Fatal: true, Message: trouble.Error()}
-		e.LoadID, _ = w.d.loadIDWithin(ctx)
+		e.LoadID, _ = w.d.machine.LoadIDWithin(ctx)
 		w.report(e)
 	}
 }

@@ -32,5 +32,5 @@
 //	  - {step: load, delay: 20s, missing: ["0000:26:00.0"], times: 1}
 //	  - {step: load, memoryModeLost: ["*"], times: 1}
 //
-// Imports: pkg/hardware/amd, pkg/hardware/xcp, pkg/models, pkg/simulate/disk.
+// Imports: pkg/hardware/amd/sysfs, pkg/hardware/xcp, pkg/models, pkg/simulate/disk.
 package amdgpu

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
@@ -63,7 +63,7 @@ type Kernel struct {
 	faultsID disk.FileID
 }
 
-var _ amd.Files = (*Kernel)(nil)
+var _ sysfs.Files = (*Kernel)(nil)
 
 // New opens the machine at the root, starting it if it is not running there, and
 // makes its device nodes. A machine whose GPUs are other than the inventory's is
@@ -267,10 +267,10 @@ func (k *Kernel) EvalSymlinks(name string) (string, error) {
 }
 
 // Stat tells about a file, and about what a symbolic link leads to.
-func (k *Kernel) Stat(name string) (amd.Info, error) {
+func (k *Kernel) Stat(name string) (sysfs.Info, error) {
 	f, t, real, err := k.find("stat", name)
 	if err != nil {
-		return amd.Info{}, err
+		return sysfs.Info{}, err
 	}
-	return amd.Info{Mode: f.mode, Inode: t.inode(real), Major: f.major, Minor: f.minor, GID: f.gid}, nil
+	return sysfs.Info{Mode: f.mode, Inode: t.inode(real), Major: f.major, Minor: f.minor, GID: f.gid}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/amd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 )
@@ -59,7 +60,7 @@ func TestGPUsOnPaper(t *testing.T) {
 }
 
 // gpus are what a driver that has just started finds.
-func gpus(t *testing.T, files amd.Files) []gpu.GPU {
+func gpus(t *testing.T, files sysfs.Files) []gpu.GPU {
 	t.Helper()
 	driver, err := amd.New(amd.Config{Files: files, HostDevRoot: "/", Logger: testr.New(t), BusyPatience: time.Second})
 	require.NoError(t, err)

@@ -1,15 +1,15 @@
-package amd
+package amdgpu
 
 import (
 	"context"
 	"fmt"
 	"path"
 	"time"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 )
 
 const (
-	moduleDir = "/sys/module/amdgpu"
-	bootID    = "/proc/sys/kernel/random/boot_id"
 	// loadPatience is how long the three short looks of LoadID may take.
 	loadPatience = 3 * time.Second
 )
@@ -24,36 +24,38 @@ const (
 // module's version, or the checksum of its source where it has none: the module
 // that comes with the kernel has no version. Without the module it fails with
 // fs.ErrNotExist.
-func (d *Driver) LoadID() (string, error) {
+func (m *Machine) LoadID() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadPatience)
 	defer cancel()
-	return d.loadIDWithin(ctx)
+	return m.LoadIDWithin(ctx)
 }
 
-func (d *Driver) loadIDWithin(ctx context.Context) (string, error) {
-	return through(ctx, d.module, d.cfg.Files, (*task).loadID)
+// LoadIDWithin is LoadID with a deadline of the caller's.
+func (m *Machine) LoadIDWithin(ctx context.Context) (string, error) {
+	return sysfs.Through(ctx, m.module, m.files, LoadID)
 }
 
-func (t *task) loadID() (string, error) {
-	id, err := t.readLoadID()
+// LoadID is Machine.LoadID within a task.
+func LoadID(t *sysfs.Task) (string, error) {
+	id, err := readLoadID(t)
 	if err != nil {
 		return "", fmt.Errorf("identity of the driver load: is amdgpu loaded? %w", err)
 	}
 	return id, nil
 }
 
-func (t *task) readLoadID() (string, error) {
-	boot, err := t.read(bootID)
+func readLoadID(t *sysfs.Task) (string, error) {
+	boot, err := t.Read(sysfs.BootID)
 	if err != nil {
 		return "", err
 	}
-	info, err := t.stat(moduleDir)
+	info, err := t.Stat(sysfs.ModuleDir)
 	if err != nil {
 		return "", err
 	}
 	id := fmt.Sprintf("%s/%d", boot, info.Inode)
 	for _, name := range []string{"version", "srcversion"} {
-		text, err := t.optional(path.Join(moduleDir, name))
+		text, err := t.ReadOptional(path.Join(sysfs.ModuleDir, name))
 		if err != nil {
 			return "", err
 		}

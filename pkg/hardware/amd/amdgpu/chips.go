@@ -1,4 +1,4 @@
-package amd
+package amdgpu
 
 // chip is what a PCI device id of AMD's says.
 type chip struct {

@@ -1,4 +1,4 @@
-package amd
+package sysfs
 
 import (
 	"io/fs"

@@ -1,4 +1,4 @@
-package amd
+package amdgpu
 
 import (
 	"fmt"
@@ -7,18 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
 	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
-)
-
-const (
-	// configDir describes one mode at a time, the one that is written to
-	// xcp_config. Writing it switches nothing (Linux' amdgpu_xcp.c, "AMDGPU XCP
-	// sysfs").
-	configDir    = "compute_partition_config"
-	selectorFile = configDir + "/xcp_config"
-	configModes  = configDir + "/supported_xcp_configs"
-	// configMemory lists the memory modes that go with the described mode.
-	configMemory = configDir + "/supported_nps_configs"
 )
 
 // headStart is how long one GPU waits for what is being read of another of its
@@ -51,21 +41,21 @@ func (c configs) under(memory xcp.MemoryMode) []xcp.Mode {
 // configs is what the driver says about the modes of the GPU. It is read once for
 // all GPUs of a kind, under a load of the driver and a memory mode: there is a
 // write for each mode. What cannot be read is empty, and read the next time.
-func (c *gpuHandle) configs(s *shape) (configs, error) {
+func (c *GPU) configs(s *capacity) (configs, error) {
 	device, err := c.device()
 	if err != nil {
 		return configs{}, err
 	}
 	kind := fmt.Sprintf("%#x %s %s", device, s.memory, s.load)
-	d := c.driver
+	m := c.machine
 	for range 2 {
-		d.mu.Lock()
-		known, ok := d.configs[kind]
-		wait := d.reading[kind]
+		m.mu.Lock()
+		known, ok := m.configs[kind]
+		wait := m.reading[kind]
 		if !ok && wait == nil {
-			d.reading[kind] = make(chan struct{})
+			m.reading[kind] = make(chan struct{})
 		}
-		d.mu.Unlock()
+		m.mu.Unlock()
 		if ok {
 			return known, nil
 		}
@@ -83,37 +73,37 @@ func (c *gpuHandle) configs(s *shape) (configs, error) {
 }
 
 // learnConfigs reads the description of the modes for all GPUs of the kind.
-func (c *gpuHandle) learnConfigs(kind string) configs {
+func (c *GPU) learnConfigs(kind string) configs {
 	out, err := c.readConfigs()
 	c.learn(func() {
-		close(c.driver.reading[kind])
-		delete(c.driver.reading, kind)
+		close(c.machine.reading[kind])
+		delete(c.machine.reading, kind)
 		if err == nil {
-			c.driver.configs[kind] = out
+			c.machine.configs[kind] = out
 		}
 	})
 	if err != nil {
 		// The driver says the same in other files, but for the media engines.
-		c.driver.cfg.Logger.V(1).Info("What amdgpu says about the modes of a GPU cannot be read", "gpu", c.pciAddress, "reason", err.Error())
+		c.machine.logger.V(1).Info("What amdgpu says about the modes of a GPU cannot be read", "gpu", c.PCIAddress, "reason", err.Error())
 	}
 	return out
 }
 
 // readConfigs has the driver describe each mode, and puts the selector back.
-func (c *gpuHandle) readConfigs() (configs, error) {
+func (c *GPU) readConfigs() (configs, error) {
 	out := configs{engines: map[xcp.Mode]map[string]int64{}, memory: map[xcp.Mode][]xcp.MemoryMode{}}
-	text, err := c.optional(c.file(configModes))
+	text, err := c.ReadOptional(c.File(sysfs.ConfigModes))
 	if err != nil || text == "" {
 		return out, err
 	}
-	before, err := c.read(c.file(selectorFile))
+	before, err := c.Read(c.File(sysfs.SelectorFile))
 	if err != nil {
 		return configs{}, err
 	}
 	now := before
 	for _, mode := range xcp.ParseModes(text) {
 		if now != string(mode) {
-			if err := c.write(c.file(selectorFile), string(mode)); err != nil {
+			if err := c.Write(c.File(sysfs.SelectorFile), string(mode)); err != nil {
 				return configs{}, err
 			}
 			now = string(mode)
@@ -123,7 +113,7 @@ func (c *gpuHandle) readConfigs() (configs, error) {
 		}
 	}
 	if now != before && len(xcp.ParseModes(before)) == 1 {
-		err = c.write(c.file(selectorFile), before)
+		err = c.Write(c.File(sysfs.SelectorFile), before)
 	}
 	return out, err
 }
@@ -132,7 +122,7 @@ func (c *gpuHandle) readConfigs() (configs, error) {
 var engineNames = map[string]string{"dec": "decoders", "jpeg": "jpegEngines"}
 
 // readConfig takes down the resources of one partition of the selected mode.
-func (c *gpuHandle) readConfig(out *configs, mode xcp.Mode) error {
+func (c *GPU) readConfig(out *configs, mode xcp.Mode) error {
 	// The modes with a fixed number of partitions tell the XCCs of the GPU.
 	xccs, _, err := c.resource("xcc")
 	if err != nil {
@@ -153,7 +143,7 @@ func (c *gpuHandle) readConfig(out *configs, mode xcp.Mode) error {
 		}
 	}
 	out.engines[mode] = engines
-	text, err := c.optional(c.file(configMemory))
+	text, err := c.ReadOptional(c.File(sysfs.ConfigMemory))
 	if modes := xcp.ParseMemoryModes(text); len(modes) > 0 {
 		out.memory[mode] = modes
 	}
@@ -162,10 +152,10 @@ func (c *gpuHandle) readConfig(out *configs, mode xcp.Mode) error {
 
 // resource is how many engines of a kind a partition has, and how many
 // partitions have the same ones.
-func (c *gpuHandle) resource(kind string) (n, shared int, err error) {
+func (c *GPU) resource(kind string) (n, shared int, err error) {
 	for name, value := range map[string]*int{"num_inst": &n, "num_shared": &shared} {
-		file := c.file(path.Join(configDir, kind, name))
-		text, err := c.optional(file)
+		file := c.File(path.Join(sysfs.ConfigDir, kind, name))
+		text, err := c.ReadOptional(file)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -173,7 +163,7 @@ func (c *gpuHandle) resource(kind string) (n, shared int, err error) {
 			continue
 		}
 		if *value, err = strconv.Atoi(text); err != nil || *value < 0 {
-			return 0, 0, fmt.Errorf("GPU %s: %s says %q, which is no number of engines", c.pciAddress, file, text)
+			return 0, 0, fmt.Errorf("GPU %s: %s says %q, which is no number of engines", c.PCIAddress, file, text)
 		}
 	}
 	return n, shared, nil

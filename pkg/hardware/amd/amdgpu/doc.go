@@ -1,0 +1,14 @@
+// Package amdgpu reads what the kernel driver amdgpu says about its GPUs: which there are,
+// what they offer, the modes they are in and the partitions that exist now. It changes no
+// mode.
+//
+// A [Machine] has all GPUs and what was learnt about them; a [GPU] is one of them while
+// nobody else is at it.
+//
+// Which GPUs: those that can be partitioned (amdgpu has partition files for them), and of
+// the others those whose KFD node is of a compute generation (CDNA: gfx908, gfx90a, gfx94x,
+// gfx95x). Graphics GPUs, the graphics of processors and GPUs without KFD are left out.
+//
+// Imports: pkg/gpu, pkg/hardware/amd/kfd, pkg/hardware/amd/sysfs, pkg/hardware/gate,
+// pkg/hardware/xcp.
+package amdgpu

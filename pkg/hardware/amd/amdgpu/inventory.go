@@ -1,0 +1,169 @@
+package amdgpu
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+)
+
+// vendorName stands in errors for a vendor's own handle of a GPU: AMD's GPUs
+// have numbers of several kinds, and none that stays.
+const vendorName = "amdgpu"
+
+// readAheadPatience is how long the GPUs wait for the topology.
+const readAheadPatience = time.Second
+
+// Inventory lists the GPUs in PCI order, with all their placements. GPUs that
+// cannot be read, and GPUs that were there and are gone, do not hide the others:
+// the rest comes out together with an error of type *gpu.InventoryError that
+// names them.
+func (m *Machine) Inventory(ctx context.Context) ([]gpu.GPU, error) {
+	all, err := m.WithLost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.readAhead(ctx)
+	gpus := make([]gpu.GPU, len(all))
+	ours := make([]bool, len(all))
+	failed := make([]error, len(all))
+	var wait sync.WaitGroup
+	for i, address := range all {
+		wait.Go(func() {
+			gpus[i], failed[i] = OnGPU(ctx, m, address, func(c *GPU) (gpu.GPU, error) {
+				var err error
+				if ours[i], err = c.ours(); err != nil || !ours[i] {
+					return gpu.GPU{}, err
+				}
+				return c.describe()
+			})
+		})
+	}
+	wait.Wait()
+
+	var good []gpu.GPU
+	broken := &gpu.InventoryError{}
+	for i, err := range failed {
+		switch {
+		case err != nil:
+			broken.GPUs = append(broken.GPUs, &gpu.Error{PCIAddress: all[i], ID: vendorName, Err: err})
+		case ours[i]:
+			good = append(good, gpus[i])
+		}
+	}
+	gpu.SortGPUs(good)
+	m.remember(good)
+	if len(broken.GPUs) > 0 {
+		return good, broken
+	}
+	return good, nil
+}
+
+// readAhead reads the topology once for all GPUs. One that finds it changed, or
+// not there because this failed, reads it for itself.
+func (m *Machine) readAhead(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readAheadPatience)
+	defer cancel()
+	if _, err := sysfs.Through(ctx, m.host, m.files, m.recentTopology); err != nil {
+		m.logger.V(1).Info("KFD's topology cannot be read", "reason", err.Error())
+	}
+}
+
+// remember keeps the GPUs, numbered in PCI order.
+func (m *Machine) remember(gpus []gpu.GPU) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range gpus {
+		gpus[i].Index = i
+		m.known[gpus[i].PCIAddress] = gpus[i]
+	}
+}
+
+// Addresses are the GPUs that amdgpu drives.
+func (m *Machine) Addresses(ctx context.Context) ([]string, error) {
+	return sysfs.Through(ctx, m.host, m.files, func(t *sysfs.Task) ([]string, error) {
+		names, err := t.List(sysfs.DriverDirs[0])
+		if sysfs.Absent(err) {
+			names, err = t.List(sysfs.DriverDirs[1])
+		}
+		if err != nil {
+			return nil, err
+		}
+		var addresses []string
+		for _, name := range names {
+			if address, err := gpu.NormalizePCIAddress(name); err == nil && address == name {
+				addresses = append(addresses, address)
+			}
+		}
+		return addresses, nil
+	})
+}
+
+// WithLost are the GPUs that amdgpu drives, and those that it drove before.
+func (m *Machine) WithLost(ctx context.Context) ([]string, error) {
+	addresses, err := m.Addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, known := range m.KnownAddresses() {
+		if !slices.Contains(addresses, known) {
+			addresses = append(addresses, known)
+		}
+	}
+	slices.Sort(addresses)
+	return addresses, nil
+}
+
+// Known is a GPU as Inventory last told it.
+func (m *Machine) Known(pciAddress string) (gpu.GPU, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g, ok := m.known[pciAddress]
+	return g, ok
+}
+
+// KnownAddresses are the GPUs that Inventory has told, in order.
+func (m *Machine) KnownAddresses() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.known))
+}
+
+// ours tells whether the GPU is one that we give out: it can be partitioned, or it is made
+// for computing. Graphics GPUs, the graphics of processors and GPUs without KFD are not.
+func (c *GPU) ours() (bool, error) {
+	_, err := c.Stat(c.File(sysfs.ComputeFile))
+	if !sysfs.Absent(err) {
+		return err == nil, err
+	}
+	top, err := c.machine.recentTopology(c.Task)
+	if err != nil {
+		return false, err
+	}
+	a, err := kfd.ParseAddress(c.PCIAddress)
+	if err != nil {
+		return false, err
+	}
+	_, known := c.machine.Known(c.PCIAddress)
+	return known || slices.ContainsFunc(top.Of(a), kfd.Node.Computes), nil
+}
+
+// CheckBound makes sure that amdgpu still drives the GPU.
+func (c *GPU) CheckBound() error {
+	var err error
+	for _, dir := range sysfs.DriverDirs {
+		if _, err = c.Stat(path.Join(dir, c.PCIAddress)); err == nil {
+			return nil
+		}
+		if !sysfs.Absent(err) {
+			return err
+		}
+	}
+	return c.Gone(err)
+}

@@ -1,0 +1,155 @@
+package amdgpu
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strconv"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+	"github.com/tranche-dev/tranche/pkg/hardware/gate"
+)
+
+// Machine has the GPUs that amdgpu drives. What it has learnt about them belongs to one
+// load of the driver, and is read again under the next.
+type Machine struct {
+	files  sysfs.Files
+	logger klog.Logger
+	// host is the gate of what belongs to no GPU; module that of the files that
+	// tell which load of the driver this is.
+	host, module *gate.Gate
+
+	// mu protects what follows.
+	mu    sync.Mutex
+	gates map[string]*gate.Gate
+	// topology is the last that was read.
+	topology *kfd.Topology
+	// known are the GPUs by address, as Inventory last told them.
+	known      map[string]gpu.GPU
+	capacities map[string]*capacity
+	// configs is what the driver says about the modes of a kind of GPU, and
+	// reading is closed when it has been read of one of them.
+	configs map[string]configs
+	reading map[string]chan struct{}
+	// places are the partition devices by their render nodes, where they were last
+	// found.
+	places map[int]string
+}
+
+// New reads from these files. It touches nothing.
+func New(files sysfs.Files, logger klog.Logger) *Machine {
+	return &Machine{
+		files: files, logger: logger,
+		host:   gate.New("amdgpu", ""),
+		module: gate.New("amdgpu's module", ""),
+		gates:  map[string]*gate.Gate{},
+		known:  map[string]gpu.GPU{},
+
+		capacities: map[string]*capacity{},
+		configs:    map[string]configs{},
+		reading:    map[string]chan struct{}{},
+		places:     map[int]string{},
+	}
+}
+
+// GPU is one GPU during one task.
+type GPU struct {
+	*sysfs.Task
+	machine    *Machine
+	PCIAddress string
+}
+
+// File is a file of the GPU in sysfs.
+func (c *GPU) File(name string) string { return path.Join(sysfs.DevicesDir, c.PCIAddress, name) }
+
+// OnGPU runs f for one GPU, alone, if the GPU is there.
+func OnGPU[T any](ctx context.Context, m *Machine, pciAddress string, f func(*GPU) (T, error)) (T, error) {
+	var none T
+	// The address becomes part of paths.
+	if address, err := gpu.NormalizePCIAddress(pciAddress); err != nil || address != pciAddress {
+		return none, errors.Join(errors.New("GPU "+strconv.Quote(pciAddress)+": no PCI address in sysfs' spelling"), err)
+	}
+	return sysfs.Through(ctx, m.GateOf(pciAddress), m.files, func(t *sysfs.Task) (T, error) {
+		c := &GPU{Task: t, machine: m, PCIAddress: pciAddress}
+		if _, err := c.Stat(c.File("")); sysfs.Absent(err) {
+			return none, c.Gone(err)
+		} else if err != nil {
+			return none, err
+		}
+		return f(c)
+	})
+}
+
+// Hold keeps everybody else from what belongs to no GPU: their calls fail with why until
+// reopen is called.
+func (m *Machine) Hold(ctx context.Context, why string) (held *sysfs.Task, reopen func(), err error) {
+	return m.hold(ctx, m.host, why)
+}
+
+// HoldGPU is Hold for a GPU.
+func (m *Machine) HoldGPU(ctx context.Context, pciAddress, why string) (held *GPU, reopen func(), err error) {
+	t, reopen, err := m.hold(ctx, m.GateOf(pciAddress), why)
+	return &GPU{Task: t, machine: m, PCIAddress: pciAddress}, reopen, err
+}
+
+func (m *Machine) hold(ctx context.Context, g *gate.Gate, why string) (*sysfs.Task, func(), error) {
+	held, reopen, err := g.Close(ctx, why)
+	return sysfs.NewTask(held, m.files), reopen, err
+}
+
+// GateOf is the gate of one GPU.
+func (m *Machine) GateOf(pciAddress string) *gate.Gate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gates[pciAddress] == nil {
+		m.gates[pciAddress] = gate.New("GPU "+pciAddress, "")
+	}
+	return m.gates[pciAddress]
+}
+
+// learn changes what is known of the GPU.
+func (c *GPU) learn(f func()) {
+	c.machine.mu.Lock()
+	defer c.machine.mu.Unlock()
+	f()
+}
+
+// recentTopology is the last topology, read again if KFD says that it changed.
+func (m *Machine) recentTopology(t *sysfs.Task) (*kfd.Topology, error) {
+	generation, err := kfd.Generation(t)
+	if err != nil && !sysfs.Absent(err) {
+		return nil, err
+	}
+	m.mu.Lock()
+	last := m.topology
+	m.mu.Unlock()
+	if last != nil && last.Generation == generation {
+		return last, nil
+	}
+	return m.readTopology(t)
+}
+
+// readTopology reads the topology and keeps it for recentTopology.
+func (m *Machine) readTopology(t *sysfs.Task) (*kfd.Topology, error) {
+	fresh, err := kfd.ReadTopology(t)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.topology = fresh
+	return fresh, nil
+}
+
+// Forget drops what belongs to a load of the driver that is over.
+func (m *Machine) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.topology = nil
+	m.capacities, m.configs, m.places = map[string]*capacity{}, map[string]configs{}, map[int]string{}
+}

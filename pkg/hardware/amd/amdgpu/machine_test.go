@@ -1,0 +1,24 @@
+package amdgpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/amdtest"
+)
+
+func machineOf(t *testing.T, gpus ...amdtest.GPU) (*amdtest.Tree, *Machine) {
+	t.Helper()
+	files := amdtest.NewTree(gpus...)
+	return files, New(files, klog.Logger{})
+}
+
+func gpusOf(t *testing.T, m *Machine) []gpu.GPU {
+	t.Helper()
+	gpus, err := m.Inventory(t.Context())
+	require.NoError(t, err)
+	return gpus
+}

@@ -1,0 +1,108 @@
+package amdgpu
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/kfd"
+	"github.com/tranche-dev/tranche/pkg/hardware/amd/sysfs"
+)
+
+// UnknownUsers is said of users that neither KFD nor the kernel's modules name.
+const UnknownUsers = "who does is not to be seen: look with lsof /dev/kfd /dev/dri/* on the node, end them, and this is tried again"
+
+// Users says who keeps the driver from being taken out; empty if nobody does.
+func Users(t *sysfs.Task) (string, error) {
+	count, err := t.ReadOptional(sysfs.RefcntFile)
+	if err != nil {
+		return "", err
+	}
+	all, err := kfd.AllProcesses(t)
+	if err != nil {
+		return "", err
+	}
+	holders, err := t.List(sysfs.HoldersDir)
+	if err != nil && !sysfs.Absent(err) {
+		return "", err
+	}
+	var who []string
+	if len(all) > 0 {
+		who = append(who, kfd.Listed(all, "uses KFD", "use KFD"))
+	}
+	for _, name := range holders {
+		who = append(who, fmt.Sprintf("the kernel module %s uses it", name))
+	}
+	if len(who) == 0 && count != "" && count != "0" {
+		who = nodeUsers(t)
+	}
+	switch {
+	case len(who) > 0:
+		return strings.Join(who, " and ") + "; once they have ended or moved this is tried again", nil
+	case count != "" && count != "0":
+		return "its count of users is " + count + "; " + UnknownUsers, nil
+	}
+	return "", nil
+}
+
+// nodeUsers are the processes that have one of amdgpu's device nodes open, for
+// display or video. It is a search through all open files of the host, for which
+// everything that cannot be read is nobody's.
+func nodeUsers(t *sysfs.Task) []string {
+	nodes := deviceNumbers(t)
+	pids, _ := t.List("/proc")
+	var all []kfd.Process
+	for _, name := range pids {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		dir := path.Join("/proc", name, "fd")
+		files, _ := t.List(dir)
+		for _, file := range files {
+			info, err := t.Stat(path.Join(dir, file))
+			if err == nil && info.Mode&fs.ModeCharDevice != 0 && nodes[[2]uint32{info.Major, info.Minor}] {
+				all = append(all, kfd.NewProcess(t, pid))
+				break
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b kfd.Process) int { return a.PID - b.PID })
+	return []string{kfd.Listed(all, "has its device nodes open", "have its device nodes open")}
+}
+
+// deviceNumbers are those of amdgpu's device nodes: KFD's, and the DRM nodes of the
+// GPUs and of the partition devices.
+func deviceNumbers(t *sysfs.Task) map[[2]uint32]bool {
+	numbers := map[[2]uint32]bool{}
+	note := func(name string) {
+		if info, err := t.Stat(name); err == nil && info.Mode&fs.ModeCharDevice != 0 {
+			numbers[[2]uint32{info.Major, info.Minor}] = true
+		}
+	}
+	note(sysfs.KFDDevice)
+	places := []string{}
+	gpus, _ := t.List(sysfs.DriverDirs[0])
+	for _, name := range gpus {
+		places = append(places, path.Join(sysfs.DevicesDir, name))
+	}
+	partitions, _ := t.List(sysfs.PlatformDir)
+	for _, name := range partitions {
+		if strings.HasPrefix(name, "amdgpu_xcp") {
+			places = append(places, path.Join(sysfs.PlatformDir, name))
+		}
+	}
+	for _, place := range places {
+		nodes, _ := t.List(path.Join(place, "drm"))
+		for _, node := range nodes {
+			note(path.Join(sysfs.RenderDir, node))
+		}
+	}
+	return numbers
+}

@@ -12,16 +12,17 @@ import (
 func installCommand() *cobra.Command {
 	var source string
 	cmd := &cobra.Command{
-		Use:   "install",
-		Short: "Build what is missing of the cluster's parts (minutes the first time)",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:       "install [kueue]",
+		Short:     "Build what is missing of the cluster's parts, and optional ones (minutes the first time)",
+		Args:      cobra.OnlyValidArgs,
+		ValidArgs: build.Optional,
+		RunE: func(cmd *cobra.Command, optional []string) error {
 			dir, err := build.DefaultDir()
 			if err != nil {
 				return err
 			}
 			say := progress()
-			if len(dir.Missing()) == 0 {
+			if len(dir.Missing(optional...)) == 0 {
 				say("all parts are in %s", dir)
 				return nil
 			}
@@ -31,7 +32,7 @@ func installCommand() *cobra.Command {
 				}
 			}
 			say("building into %s", dir)
-			return dir.Install(cmd.Context(), source, say)
+			return dir.Install(cmd.Context(), source, say, optional...)
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "folder of the Go module test/cluster (default: looked for from here upwards)")
@@ -76,13 +77,18 @@ func unpackCommand() *cobra.Command {
 
 func pathCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "path",
-		Short: "Print the folder of the built programs (kubectl, helm and the others)",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		Use:       "path [kueue]",
+		Short:     "Print the folder of the built programs (kubectl, helm and the others), or of an optional part",
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: build.Optional,
+		RunE: func(_ *cobra.Command, optional []string) error {
 			dir, err := build.DefaultDir()
 			if err != nil {
 				return err
+			}
+			if len(optional) > 0 {
+				fmt.Println(dir.Kueue())
+				return nil
 			}
 			fmt.Println(dir.Bin())
 			return nil

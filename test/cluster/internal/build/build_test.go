@@ -38,6 +38,16 @@ func TestMissing(t *testing.T) {
 	require.Contains(t, dir.Missing()[0], "Kubernetes")
 }
 
+func TestOptionalPartsAreMissedByWhomAsks(t *testing.T) {
+	dir := fake(t)
+	for _, name := range Optional {
+		missing := dir.Missing(name)
+		require.Len(t, missing, 1)
+		require.Contains(t, strings.ToLower(missing[0]), name)
+	}
+	require.Contains(t, dir.Kueue(), Kueue, "another version has another folder")
+}
+
 func TestInstallOfNothingNeedsNothing(t *testing.T) {
 	t.Setenv("PATH", "")
 	require.NoError(t, fake(t).Install(t.Context(), "/no/source", t.Logf))

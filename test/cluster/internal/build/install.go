@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Install builds the parts that are missing. Installations that run at the
-// same time wait for each other. It tells progress of every part.
-func (d Dir) Install(ctx context.Context, source string, progress func(format string, args ...any)) error {
-	if len(d.Missing()) == 0 {
+// Install builds the parts that are missing, the named optional ones among them.
+// Installations that run at the same time wait for each other. It tells progress of every
+// part.
+func (d Dir) Install(ctx context.Context, source string, progress func(format string, args ...any), optional ...string) error {
+	if len(d.Missing(optional...)) == 0 {
 		return nil
 	}
 	if err := os.MkdirAll(string(d), 0o755); err != nil {
@@ -27,12 +28,13 @@ func (d Dir) Install(ctx context.Context, source string, progress func(format st
 		return err
 	}
 	defer unlock()
-	missing := d.Missing() // again: whom we waited for may have built some
-	for i, part := range parts() {
+	missing := d.Missing(optional...) // again: whom we waited for may have built some
+	wanted := parts(optional...)
+	for i, part := range wanted {
 		if !slices.Contains(missing, part.name) {
 			continue
 		}
-		if err := d.installPart(ctx, source, part, fmt.Sprintf("[%d/%d]", i+1, len(parts())), progress); err != nil {
+		if err := d.installPart(ctx, source, part, fmt.Sprintf("[%d/%d]", i+1, len(wanted)), progress); err != nil {
 			return fmt.Errorf("build %s: %w", part.name, err)
 		}
 	}

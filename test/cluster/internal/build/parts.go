@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tranche-dev/tranche/test/cluster/image"
@@ -29,9 +30,13 @@ type job struct {
 // components are the names under which the one Kubernetes program is installed.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"}
 
-// parts are all parts, in the order in which they need each other.
-func parts() []part {
-	return []part{
+// Optional are the names of the parts that are built only for whom asks for them.
+var Optional = []string{"kueue"}
+
+// parts are the parts that every cluster needs and the named optional ones, in the order
+// in which they need each other.
+func parts(optional ...string) []part {
+	all := []part{
 		{"Kubernetes " + Kubernetes + " and etcd", append(in("bin", components...), "bin/kubernetes"), buildKubernetes},
 		{"containerd " + Containerd, in("bin", "containerd", "containerd-shim-runc-v2", "ctr"), buildContainerd},
 		{"CNI plugins " + CNIPlugins, in("cni", "ptp", "loopback", "host-local"), buildCNI},
@@ -39,6 +44,10 @@ func parts() []part {
 		{"runc and busybox (Debian packages, unpacked only)", in("bin", "runc", "busybox"), unpackDebian},
 		{"images pause and busybox", in("images", "pause.tar", "busybox.tar"), buildImages},
 	}
+	if slices.Contains(optional, "kueue") {
+		all = append(all, part{"Kueue " + Kueue, in(kueueFolder, "chart.tgz", "image.tar", "values.yaml"), buildKueue})
+	}
+	return all
 }
 
 func in(folder string, names ...string) []string {

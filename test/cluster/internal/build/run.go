@@ -32,6 +32,15 @@ func run(ctx context.Context, dir string, env []string, name string, args ...str
 	return nil
 }
 
+// output is what a command writes to its standard output, without spaces around it.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	written, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(written)), nil
+}
+
 func lastLines(text string, count int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-count):], "\n")

@@ -21,6 +21,9 @@ const (
 	Helm       = "v4.3.1"
 )
 
+// Kueue is an optional part: its version is in the name of its folder, not in key.
+const Kueue = "v0.19.2"
+
 // recipe counts changes of how things are built that versions do not show.
 const recipe = 2
 
@@ -29,6 +32,9 @@ const (
 	PauseImage   = "tranche.test/pause:1"
 	BusyboxImage = "docker.io/library/busybox:1.35"
 )
+
+// KueueImage is the name under which Kueue's releases are published.
+const KueueImage = "registry.k8s.io/kueue/kueue:" + Kueue
 
 // module is the Go module that this package belongs to.
 const module = "github.com/tranche-dev/tranche/test/cluster"
@@ -59,6 +65,10 @@ func (d Dir) Bin() string { return filepath.Join(string(d), "bin") }
 // CNI is the folder of the network plugins.
 func (d Dir) CNI() string { return filepath.Join(string(d), "cni") }
 
+// Kueue is the folder of the optional part kueue: chart.tgz, image.tar and values.yaml,
+// which has the name of the image.
+func (d Dir) Kueue() string { return filepath.Join(string(d), kueueFolder) }
+
 // Program is the path of one program.
 func (d Dir) Program(name string) string { return filepath.Join(d.Bin(), name) }
 
@@ -71,10 +81,11 @@ func (d Dir) image(name string) string {
 	return filepath.Join(string(d), "images", name+".tar")
 }
 
-// Missing are the parts that are not there yet.
-func (d Dir) Missing() []string {
+// Missing are the parts that are not there yet, of those that every cluster needs and of
+// the optional ones with the given names.
+func (d Dir) Missing(optional ...string) []string {
 	var missing []string
-	for _, part := range parts() {
+	for _, part := range parts(optional...) {
 		for _, file := range part.files {
 			if _, err := os.Stat(filepath.Join(string(d), file)); err != nil {
 				missing = append(missing, part.name)

@@ -16,6 +16,10 @@ const (
 	controllerManager = "kube-controller-manager"
 )
 
+// frontProxy is the name in the certificate by which aggregated API servers know the API
+// server.
+const frontProxy = "front-proxy-client"
+
 const etcdURL = "http://127.0.0.1:2379"
 
 // controlPlaneSpec is the machine of the control plane. It is the router
@@ -61,6 +65,16 @@ func (c *Cluster) apiServerProcess() machine.Process {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + c.path("pki", "service-accounts.pub"),
 		"--service-account-signing-key-file=" + c.path("pki", "service-accounts.key"),
+		// Webhooks and aggregated APIs: the API server connects to the pods behind
+		// their services, as there is no kube-proxy.
+		"--enable-aggregator-routing=true",
+		"--proxy-client-cert-file=" + c.path("pki", frontProxy+".crt"),
+		"--proxy-client-key-file=" + c.path("pki", frontProxy+".key"),
+		"--requestheader-client-ca-file=" + c.path("pki", "ca.crt"),
+		"--requestheader-allowed-names=" + frontProxy,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",

@@ -42,6 +42,7 @@ func (c *Cluster) subjects() map[string]subject {
 			addresses: []string{"127.0.0.1", apiServerAddress, serviceAddress},
 		},
 		"kubelet-client":          {name: "kube-apiserver-kubelet-client", group: "system:masters"},
+		frontProxy:                {name: frontProxy},
 		"admin":                   {name: "admin", group: "system:masters"},
 		"kube-scheduler":          {name: "system:kube-scheduler"},
 		"kube-controller-manager": {name: "system:kube-controller-manager"},

@@ -56,6 +56,7 @@ trap 'exit 143' TERM
 [ "$instances" -ge 1024 ] || echo 1024 >$inotify
 
 wanted=$(tests | grep -E -- "${1:-.}") || { echo "no end-to-end test matches $1" >&2; exit 1; }
+if grep -q kueue <<<"$wanted"; then bin/cluster install kueue; fi
 echo "running $(wc -l <<<"$wanted") end-to-end tests on ${E2E_CLUSTERS:-3} clusters …"
 code=0
 # The slots are numbered from 0; each has its own cluster.

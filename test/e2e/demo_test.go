@@ -58,6 +58,7 @@ var demoChecks = map[string]func(*suite, map[string]*corev1.Pod){
 	"amd-one-gpu":     checkAMDOneGPU,
 	"amd-switch":      checkAMDSwitch,
 	"either-vendor":   checkEitherVendor,
+	"kueue":           checkKueue,
 
 	"sharing-half-gpu":          checkShareHalfGPU,
 	"sharing-memory":            checkShareMemory,
@@ -91,11 +92,11 @@ func TestDemos(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			require.Contains(t, demoChecks, name, "nothing checks demo/%s: add it to demoChecks", name)
-			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
-			s.followDemoProfile(folder)
 			if first := demoFirst[name]; first != nil {
 				first(s)
 			}
+			s.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", folder)
+			s.followDemoProfile(folder)
 			folder = standIn(t, folder)
 			t.Cleanup(func() { s.kubectl("delete", "--ignore-not-found", "-f", folder) })
 			s.kubectl("apply", "-f", folder)

@@ -23,6 +23,7 @@ var demoFirst = map[string]func(*suite){
 		s.kubectl("apply", "--validate=strict", "-f", file)
 		s.follow(nodeA, "demo-single")
 	},
+	"kueue": (*suite).installKueue,
 }
 
 // The pod keeps its partition, all GPUs are cut, pods have what is there, and it

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const kueueNamespace = "demo-kueue"
+
+// installKueue installs Kueue until the test ends: its webhooks are in the way of tests that
+// stop nodes.
+func (s *suite) installKueue() {
+	run := func(arguments ...string) {
+		out, err := s.try(absolute(filepath.Join(repository, "test", "kueue.sh")), arguments...)
+		require.NoError(s.t, err, out)
+	}
+	cluster := absolute(s.cluster)
+	s.t.Cleanup(func() { run(cluster, "uninstall") })
+	run(cluster)
+}
+
+// Jobs use up the quota, by memory and by profile. Others wait, one of higher priority
+// preempts, and what is released is given to those that wait.
+func checkKueue(s *suite, _ map[string]*corev1.Pod) {
+	first := []string{"evaluate", "notebook", "serve", "simulate", "train"}
+	pods := s.waitJobs(first...)
+	assert.Len(s.t, pods["serve"], 2)
+	train := pods["train"][0]
+	s.requireSees(train, "main", s.allocated(train, ""), "3g.40gb")
+	charges := s.workloads(".status.admission.podSetAssignments[0].resourceUsage")
+	assert.Equal(s.t, map[string]string{
+		"train":    `{"gpu-memory":"40448Mi"}`,
+		"simulate": `{"gpu-memory":"98296Mi"}`,
+		"serve":    `{"mig-1g-10gb":"2"}`,
+		"evaluate": `{"xcp-cpx":"1"}`,
+		"notebook": `{"shared-gpu-memory":"12Gi"}`,
+	}, charges)
+
+	folder := filepath.Join(repository, "demo", "kueue")
+	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "waits"))
+	s.kubectl("apply", "--validate=strict", "-f", filepath.Join(folder, "refused"))
+	s.waitWorkloads(map[string]string{
+		"train-more":    "insufficient unused quota for gpu-memory",
+		"serve-more":    "insufficient unused quota for mig-1g-10gb",
+		"notebook-more": "insufficient unused quota for shared-gpu-memory",
+		"alternatives":  "FirstAvailable device selection is not supported",
+		"by-claim":      "does not support use of resource claims",
+	})
+	s.waitJobs(first...)
+
+	urgent := filepath.Join(folder, "urgent")
+	s.kubectl("apply", "--validate=strict", "-f", urgent)
+	s.waitJobs("evaluate", "notebook", "serve", "simulate", "urgent")
+	s.kubectl("delete", "-f", urgent)
+	s.waitJobs(first...)
+
+	s.kubectl("-n", kueueNamespace, "delete", "job", "serve", "notebook")
+	s.waitJobs("evaluate", "notebook-more", "serve-more", "simulate", "train")
+}
+
+// waitJobs waits until the pods of these jobs are ready and there are no others, and returns
+// them by job.
+func (s *suite) waitJobs(wanted ...string) map[string][]*corev1.Pod {
+	s.t.Helper()
+	running := map[string][]*corev1.Pod{}
+	slices.Sort(wanted)
+	s.eventually("jobs run: "+strings.Join(wanted, " "), func() (bool, string) {
+		clear(running)
+		pods, err := s.client.CoreV1().Pods(kueueNamespace).List(s.ctx, metav1.ListOptions{})
+		require.NoError(s.t, err)
+		ready := true
+		for i := range pods.Items {
+			job := pods.Items[i].Labels[batchv1.JobNameLabel]
+			running[job] = append(running[job], &pods.Items[i])
+			ready = ready && isReady(&pods.Items[i])
+		}
+		if ready && slices.Equal(slices.Sorted(maps.Keys(running)), wanted) {
+			return true, ""
+		}
+		described, _ := s.try("kubectl", "-n", kueueNamespace, "get", "workloads,pods")
+		return false, described
+	})
+	return running
+}
+
+// waitWorkloads waits until Kueue says of the jobs that they have no quota, and why.
+func (s *suite) waitWorkloads(wanted map[string]string) {
+	s.t.Helper()
+	s.eventually("jobs wait", func() (bool, string) {
+		said := s.workloads(`.status.conditions[?(@.type=="QuotaReserved")].message`)
+		for job, why := range wanted {
+			if !strings.Contains(said[job], why) {
+				return false, job + ": " + said[job]
+			}
+		}
+		return true, ""
+	})
+}
+
+// workloads has one field of each of Kueue's Workloads, by job.
+func (s *suite) workloads(field string) map[string]string {
+	s.t.Helper()
+	out := s.kubectl("-n", kueueNamespace, "get", "workloads", "-o",
+		`jsonpath={range .items[*]}{.metadata.ownerReferences[0].name}={`+field+`}{"\n"}{end}`)
+	fields := map[string]string{}
+	for line := range strings.Lines(out) {
+		job, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		fields[job] = value
+	}
+	return fields
+}

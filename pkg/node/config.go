@@ -13,6 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware"
+	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 )
 
 // Config is what the plugin is started with.
@@ -104,7 +105,7 @@ func (c *Config) sockets() []string {
 	return []string{
 		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),
 		filepath.Join(c.DataDir(), "dra*.sock"),
-		filepath.Join(c.DataDir(), reportSockets),
+		filepath.Join(c.DataDir(), hardwarereport.Sockets),
 	}
 }
 

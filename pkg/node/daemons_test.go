@@ -19,6 +19,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
+	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
@@ -96,7 +97,7 @@ func TestDaemonOfAClaim(t *testing.T) {
 	assert.Contains(t, m.spec("a"), m.config.mpsDir()+"/a/pipe")
 	assert.NotContains(t, m.spec("a"), m.config.mpsDir()+"/b/pipe", "nobody sees another's")
 	var text bytes.Buffer
-	require.NoError(t, PrintHardware(t.Context(), m.config, &text, false))
+	require.NoError(t, hardwarereport.Print(t.Context(), m.config.DataDir(), &text, false))
 	assert.Contains(t, text.String(), "claim team/claim-a, pod pod-a (0.5, MPS daemon a)\n")
 	assert.Contains(t, text.String(), "claim team/claim-b, pod pod-b (0.5, MPS daemon b)\n")
 	require.Empty(t, k.unprepare(a))

@@ -23,6 +23,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 	"github.com/tranche-dev/tranche/pkg/hardware/mps"
 	"github.com/tranche-dev/tranche/pkg/node"
+	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 )
 
 // gcPercent makes the collector run when the heap has grown by a quarter, not by all:
@@ -127,7 +128,7 @@ func (p Program) hardwareCommand() *cobra.Command {
 			if output != "" && output != "json" {
 				return fmt.Errorf("--output is %q, it can be json", output)
 			}
-			return node.PrintHardware(cmd.Context(), &config, cmd.OutOrStdout(), output == "json")
+			return hardwarereport.Print(cmd.Context(), config.DataDir(), cmd.OutOrStdout(), output == "json")
 		},
 	}
 	addKubeletDir(cmd.Flags(), &config)

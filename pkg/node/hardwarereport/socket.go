@@ -1,0 +1,113 @@
+package hardwarereport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// Sockets matches the sockets of plugins. During a rolling update there are two.
+	Sockets = "report-*.sock"
+	// timeout is how long the hardware may take to answer.
+	timeout  = 30 * time.Second
+	jsonType = "application/json"
+)
+
+// Serve answers requests for the report until ctx ends. Only root on the node can connect to
+// the socket, because the report names claims and processes. id is unique among the plugins
+// that share the folder.
+func Serve(ctx context.Context, dir, id string, report func(context.Context) Report) error {
+	path := filepath.Join(dir, "report-"+id+".sock")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the old socket of the hardware report: %w", err)
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("listen for requests for the hardware report on %s: %w", path, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("restrict the socket of the hardware report to root: %w", err), listener.Close())
+	}
+	server := &http.Server{Handler: answer(report), ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			klog.FromContext(ctx).Error(err, "Cannot serve the hardware report any more")
+		}
+	}()
+	return nil
+}
+
+func answer(report func(context.Context) Report) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		now := report(ctx)
+		write := now.writeText
+		if r.Header.Get("Accept") == jsonType {
+			w.Header().Set("Content-Type", jsonType)
+			write = func(w io.Writer) error { return json.NewEncoder(w).Encode(now) }
+		}
+		if err := write(w); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot send the hardware report")
+		}
+	}
+}
+
+// Print asks the plugin whose sockets are in a folder for its report, and prints that.
+func Print(ctx context.Context, dir string, out io.Writer, asJSON bool) error {
+	sockets, err := filepath.Glob(filepath.Join(dir, Sockets))
+	if err != nil {
+		return fmt.Errorf("look for the plugin: %w", err)
+	}
+	var errs []error
+	for _, socket := range sockets {
+		err := printFrom(ctx, socket, out, asJSON)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("no plugin with GPUs is at work on this node (no %s in %s); if the kubelet's folder is another one, name it with --kubelet-dir", Sockets, dir)
+	}
+	return errors.Join(errs...)
+}
+
+func printFrom(ctx context.Context, socket string, out io.Writer, asJSON bool) error {
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", socket)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://plugin/", http.NoBody)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		request.Header.Set("Accept", jsonType)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the plugin: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
+		return fmt.Errorf("the plugin at %s answers with an error: %s", socket, reason)
+	}
+	_, err = io.Copy(out, response.Body)
+	return err
+}

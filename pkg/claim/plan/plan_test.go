@@ -108,11 +108,7 @@ func TestPlanPrepareRefuses(t *testing.T) {
 	live := func(p gpu.Placement, uuid string) map[string][]gpu.Partition {
 		return map[string][]gpu.Partition{claims.Address(0): {claims.PartitionAt(p, uuid)}}
 	}
-	for name, tt := range map[string]struct {
-		s        Situation
-		message  string
-		conflict bool
-	}{
+	testRefusals(t, map[string]refusal{
 		"held by another claim": {
 			situationOf(one).with(func(s *Situation) { s.Others = holder(three, "p1", "p2") }),
 			"gpu-0000-01-00-0-mig-1g-10gb-2 cannot be given out: claim team/claim-b (pod p1, p2) still holds gpu-0000-01-00-0-mig-3g-40gb-0 on the same GPU and its release is not finished; this is tried again", true,
@@ -155,13 +151,25 @@ func TestPlanPrepareRefuses(t *testing.T) {
 		"whole GPU and a piece of it in one claim": {
 			situationOf(claims.Whole(0), one), "cannot exist at the same time", false,
 		},
-	} {
+	})
+}
+
+// refusal is a situation in which nothing can be prepared.
+type refusal struct {
+	s        Situation
+	message  string
+	conflict bool
+}
+
+func testRefusals(t *testing.T, refusals map[string]refusal) {
+	t.Helper()
+	for name, tt := range refusals {
 		t.Run(name, func(t *testing.T) {
 			steps, err := Prepare(tt.s)
 			require.ErrorContains(t, err, tt.message)
 			assert.Empty(t, steps)
 			var conflict *ConflictError
-			assert.Equal(t, tt.conflict, errors.As(err, &conflict), "is waited for")
+			assert.Equal(t, tt.conflict, errors.As(err, &conflict), "conflict, which may end by itself")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,11 +57,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 	prepared := func(uid string, p gpu.Placement, amount gpu.Amount) ledger.Record {
 		return claims.Holding(uid, ledger.Prepared, p, amount)
 	}
-	for name, tt := range map[string]struct {
-		s        Situation
-		message  string
-		conflict bool
-	}{
+	testRefusals(t, map[string]refusal{
 		"too much memory": {
 			wantsShare(claims.MemoryShare(0), claims.Memory(41), prepared("b", claims.MemoryShare(0), claims.Memory(20)), claims.Holding("c", ledger.Preparing, claims.MemoryShare(0), claims.Memory(20))),
 			"gpu-0000-01-00-0-memory-share cannot be given out: not enough of its memory is left beside what is held by claims team/claim-b, team/claim-c, and a release is not finished; this is tried again", true,
@@ -87,15 +82,7 @@ func TestPlanPrepareShareRefuses(t *testing.T) {
 			s.Sharers = nil
 			s.Live[claims.Address(0)] = []gpu.Partition{claims.PartitionAt(part, "MIG-1")}
 		}), "partition " + part.Name() + " of claim team/claim-b is still there", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			steps, err := Prepare(tt.s)
-			require.ErrorContains(t, err, tt.message)
-			assert.Empty(t, steps)
-			var conflict *ConflictError
-			assert.Equal(t, tt.conflict, errors.As(err, &conflict), "is waited for")
-		})
-	}
+	})
 }
 
 // Two shares of one claim are counted together, too.

@@ -1,29 +1,16 @@
 package node
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
-	"sigs.k8s.io/yaml"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/client/clientfake"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/follow"
 	"github.com/tranche-dev/tranche/pkg/node/nodetest"
@@ -31,139 +18,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvdriver"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
-
-// writes are those of a GPUNode.
-type writes struct {
-	sync.Mutex
-	count int
-}
-
-// steered is a machine whose plugin follows a GPUNode. The test is the controller.
-type steered struct {
-	*machine
-	nodes *clientfake.Client
-	// written keeps reading the GPUNode and writing it together, and counts the writes.
-	written *writes
-	last    int
-	// policy is that of the switches.
-	policy v1alpha1.SwitchPolicy
-	// onReport sees each report before it is written; nil: nobody does.
-	onReport func(*v1alpha1.NodeReport)
-}
-
-func steer(m *machine) *steered {
-	s := &steered{machine: m, nodes: clientfake.New(), written: &writes{}}
-	s.nodes.PrependReactor("patch", "gpunodes", s.applyReport)
-	// The chart lets the plugin list, watch, create and report.
-	for _, verb := range []string{"get", "update", "delete"} {
-		s.nodes.PrependReactor(verb, "gpunodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), nodetest.NodeName, errors.New("no RBAC rule"))
-		})
-	}
-	m.config.GPUNodes = s.nodes.GPUNodes()
-	return s
-}
-
-// applyReport does what the API server does with the plugin's server-side apply.
-func (s *steered) applyReport(action clienttesting.Action) (bool, runtime.Object, error) {
-	patch := action.(clienttesting.PatchAction)
-	if patch.GetPatchType() == types.MergePatchType {
-		return false, nil, nil // the controller's
-	}
-	if patch.GetPatchType() != types.ApplyPatchType || patch.GetSubresource() != "status" {
-		return true, nil, fmt.Errorf("unexpected patch %s of %q", patch.GetPatchType(), patch.GetSubresource())
-	}
-	var body struct {
-		Status map[string]json.RawMessage `json:"status"`
-	}
-	if err := json.Unmarshal(patch.GetPatch(), &body); err != nil || len(body.Status) != 1 {
-		return true, nil, fmt.Errorf("the plugin writes status.node only, this is %s", patch.GetPatch())
-	}
-	s.written.Lock()
-	defer s.written.Unlock()
-	node, err := s.get()
-	if err != nil {
-		return true, nil, err
-	}
-	node.Status.Node = &v1alpha1.NodeReport{}
-	if err := json.Unmarshal(body.Status["node"], node.Status.Node); err != nil {
-		return true, nil, err
-	}
-	if s.onReport != nil {
-		s.onReport(node.Status.Node)
-	}
-	return true, node, s.update(node)
-}
-
-// update writes the GPUNode. The caller holds the lock since it has read it.
-func (s *steered) update(node *v1alpha1.GPUNode) error {
-	s.written.count++
-	node.ResourceVersion = strconv.Itoa(s.written.count)
-	return s.nodes.Tracker.Update(v1alpha1.GroupVersion.WithResource("gpunodes"), node, "")
-}
-
-func (s *steered) get() (*v1alpha1.GPUNode, error) {
-	object, err := s.nodes.Tracker.Get(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName)
-	if err != nil {
-		return nil, err
-	}
-	return object.(*v1alpha1.GPUNode).DeepCopy(), nil
-}
-
-// await waits until the plugin's report is as a test wants it.
-func (s *steered) await(what string, ok func(*v1alpha1.NodeReport) bool) *v1alpha1.NodeReport {
-	s.t.Helper()
-	var last *v1alpha1.GPUNode
-	require.Eventually(s.t, func() bool {
-		last, _ = s.get()
-		return last != nil && last.Status.Node != nil && ok(last.Status.Node)
-	}, nodetest.Patience, nodetest.Tick, what)
-	return last.Status.Node
-}
-
-// ask has the plugin answer a switch in one of its states.
-func (s *steered) ask(state v1alpha1.State, from, to v1alpha1.ProfileSnapshot) *v1alpha1.Task {
-	s.t.Helper()
-	s.last++
-	return s.put(state, &v1alpha1.Switch{ID: fmt.Sprint(s.last), From: from, To: to, Policy: s.policy})
-}
-
-// askAgain has the plugin answer the same switch in its next state.
-func (s *steered) askAgain(state v1alpha1.State) *v1alpha1.Task {
-	s.t.Helper()
-	node, err := s.get()
-	require.NoError(s.t, err)
-	return s.put(state, node.Status.Switch)
-}
-
-func (s *steered) put(state v1alpha1.State, sw *v1alpha1.Switch) *v1alpha1.Task {
-	s.t.Helper()
-	s.order(state, sw)
-	return s.await("no answer to "+string(state), func(r *v1alpha1.NodeReport) bool {
-		return r.Task != nil && r.Task.Switch == sw.ID && r.Task.State == state
-	}).Task
-}
-
-// order puts a switch into a state, whether the plugin has something to answer or not.
-func (s *steered) order(state v1alpha1.State, sw *v1alpha1.Switch) {
-	s.t.Helper()
-	s.written.Lock()
-	defer s.written.Unlock()
-	node, err := s.get()
-	require.NoError(s.t, err)
-	node.Status.State, node.Status.Switch = state, sw
-	require.NoError(s.t, s.update(node))
-}
-
-// wish is a profile of these rules.
-func snapshot(t *testing.T, profile, rules string) v1alpha1.ProfileSnapshot {
-	t.Helper()
-	w := v1alpha1.ProfileSnapshot{Profile: profile, Source: v1alpha1.FromLabel, Hash: "hash of " + profile}
-	require.NoError(t, yaml.UnmarshalStrict([]byte(rules), &w.Rules))
-	return w
-}
-
-var nothing = v1alpha1.ProfileSnapshot{Source: v1alpha1.FromDefault}
 
 // The plugin makes its GPUNode, which goes with the node, and says how the node is.
 func TestReportInGPUNode(t *testing.T) {
@@ -372,89 +226,4 @@ func TestRebootsForOneProfileAreLimited(t *testing.T) {
 	require.Equal(t, v1alpha1.TaskFailed, task.Phase, task.Message)
 	assert.Equal(t, v1alpha1.ReasonNeedsReset, task.Reason, "the controller does not try that again by itself")
 	assert.Contains(t, task.Message, "was rebooted 2 times for profile all-1g.10gb")
-}
-
-// While Tranche is uninstalled, a GPUNode that was taken away does not come back; it
-// does if the plugin goes back to work.
-func TestGPUNodeWhileUninstalling(t *testing.T) {
-	s := steer(newUninstalled(t))
-	var uninstalling, meanwhile atomic.Bool
-	s.nodes.PrependReactor("create", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if uninstalling.Load() {
-			meanwhile.Store(true)
-		}
-		return false, nil, nil
-	})
-	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	order(t, s.api, "uninstalling", "false", "1")
-	awaitNoSlices(t, s.api)
-	uninstalling.Store(true)
-	require.NoError(t, s.nodes.Tracker.Delete(v1alpha1.GroupVersion.WithResource("gpunodes"), "", nodetest.NodeName))
-	assert.False(t, meanwhile.Load())
-	uninstalling.Store(false)
-	order(t, s.api, "cancelled", "false", "2")
-	s.await("it does not come back", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-}
-
-// What a profile has made goes before the GPUs are withdrawn; who uninstalls and does
-// not find that possible after all gets it again.
-func TestStaticProfileWhileUninstalling(t *testing.T) {
-	s := steer(newUninstalled(t))
-	k, _ := s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	sevens := snapshot(t, "all-1g.10gb", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 7}]}}]")
-	task := s.ask(v1alpha1.Applying, nothing, sevens)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	require.Len(t, s.partitions(), 14)
-	s.await("not applied", func(r *v1alpha1.NodeReport) bool { return r.Applied == sevens.Hash })
-
-	order(t, s.api, "uninstalling", "false", "1")
-	awaitNoSlices(t, s.api)
-	assert.Empty(t, s.partitions())
-	order(t, s.api, "cancelled", "false", "2")
-	s.await("the controller is not told", func(r *v1alpha1.NodeReport) bool { return r.Applied == "" })
-	task = s.ask(v1alpha1.Applying, sevens, sevens)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	require.Len(t, s.partitions(), 14)
-	require.Eventually(t, func() bool { return len(devicesOn(t, s.machine, card0)) == 7 }, nodetest.Patience, nodetest.Tick, "they are not given out again")
-
-	// By force, what a claim holds stays, and goes with it.
-	a := nodetest.Allocate(t, s.api, "a", small0)
-	k.mustPrepare(a)
-	order(t, s.api, "uninstalling", "false", "3")
-	nodetest.AwaitEvent(t, s.api, "Uninstalling", "withdrawn")
-	assert.Len(t, s.partitions(), 14, "nothing is removed while a claim holds something")
-	order(t, s.api, "uninstalling", "true", "4")
-	awaitNoSlices(t, s.api)
-	assert.Equal(t, []string{small0}, s.partitions())
-	require.Empty(t, k.unprepare(a))
-	assert.Empty(t, s.partitions())
-}
-
-// A partition that a process keeps stands in the way, unless force is set.
-func TestStaticPartitionInUseWhileUninstalling(t *testing.T) {
-	s := steer(newUninstalled(t))
-	s.start()
-	s.await("no report", func(r *v1alpha1.NodeReport) bool { return r.Count == 2 })
-	one := snapshot(t, "one", "[{mig: {mode: Static, partitions: [{profile: 1g.10gb, count: 1}]}}]")
-	task := s.ask(v1alpha1.Applying, nothing, one)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	require.Len(t, s.partitions(), 2)
-	inUse := nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "GpuInstanceDestroy", GPU: "*", Error: nvdriver.Return(nvml.ERROR_IN_USE)}}}
-	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
-	order(t, s.api, "uninstalling", "false", "1")
-	nodetest.AwaitEvent(t, s.api, "Uninstalling", "withdrawn")
-	assert.Len(t, nodetest.SlicesOf(t, s.api, gpu.DriverName), slicesOfTwoGPUs)
-	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
-	awaitNoSlices(t, s.api)
-	assert.Empty(t, s.partitions())
-
-	order(t, s.api, "cancelled", "false", "2")
-	task = s.ask(v1alpha1.Applying, one, one)
-	require.Equal(t, v1alpha1.TaskDone, task.Phase, task.Message)
-	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, inUse))
-	order(t, s.api, "uninstalling", "true", "3")
-	awaitNoSlices(t, s.api)
-	assert.Len(t, s.partitions(), 2)
 }

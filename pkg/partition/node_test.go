@@ -3,7 +3,6 @@ package partition
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -199,43 +198,6 @@ func TestLayoutKeepsItsPlaces(t *testing.T) {
 	assert.Equal(t, []string{"gpu-0000-01-00-0 on 1g.10gb_5 1g.10gb_6"}, p.hardware.state())
 }
 
-func TestGPUThatDoesNotAnswer(t *testing.T) {
-	p := newPlace(t, hopper, other)
-	n := p.start()
-	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: off})
-	p.hardware.onModes = func(gpuID string) error {
-		if gpuID == other {
-			return errScripted
-		}
-		return nil
-	}
-	want := v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonHardwareFailed, Message: "read how GPU gpu-0000-02-00-0 is set: scripted failure"}
-	assert.Equal(t, want, n.Plan(t.Context(), w))
-	assert.Equal(t, want, n.Apply(t.Context(), w, false))
-	assert.Empty(t, p.hardware.calls)
-}
-
-// A driver that was taken out for a memory mode, and not put in yet, must not look as if
-// the node had no such GPUs.
-func TestDriverIsOut(t *testing.T) {
-	p := newPlace(t, hopper, mi300)
-	n := p.start()
-	w := p.profile("cpx-nps4", map[string]profile.Layout{mi300: {Compute: "CPX", Memory: "NPS4"}})
-	all := p.hardware.gpus
-	p.hardware.before = func(string) error { p.hardware.gpus = all[:1]; return errScripted }
-	require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), w, false).Phase)
-	p.hardware.before = nil
-	const message = "the node had AMD GPUs when its profile was to be changed, and has none now: is their driver loaded?"
-	for _, task := range []v1alpha1.Task{
-		n.Apply(t.Context(), w, false), n.Plan(t.Context(), w), n.RollBack(t.Context(), wish(""), false), p.start().Apply(t.Context(), wish(""), false),
-	} {
-		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-		assert.Equal(t, message, task.Message)
-	}
-	p.hardware.gpus = all
-	p.follow(n, w)
-}
-
 func TestMemoryModesAreNotAllowed(t *testing.T) {
 	p := newPlace(t, mi300)
 	p.memoryModes = false
@@ -263,33 +225,6 @@ func TestClaimThatComesWhileGPUsAreLookedAt(t *testing.T) {
 	assert.Equal(t, v1alpha1.TaskPlanned, task.Phase, task.Message)
 	require.Len(t, task.Changes, 1)
 	assert.Empty(t, task.Changes[0].Keeps)
-}
-
-// A GPU that is known to be lost is left alone, and the others follow the profile.
-func TestLostGPU(t *testing.T) {
-	p := newPlace(t, hopper, other, mi300, mi300b)
-	n := p.start()
-	lost := map[string]bool{other: true, mi300b: true}
-	n.Lost = func(gpuID string) bool { return lost[gpuID] }
-	p.hardware.onModes = func(gpuID string) error {
-		if lost[gpuID] {
-			return errScripted
-		}
-		return nil
-	}
-	w := p.profile("cut", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 0)...), mi300: {Memory: "NPS4"}})
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
-	assert.Equal(t, "gpu-0000-01-00-0 on 1g.10gb_0", p.hardware.state()[0])
-	assert.Equal(t, profile.Layout{}, n.Layout(other))
-	assert.Contains(t, p.there, other, "rules that count GPUs count it")
-
-	// When it answers again it is brought there, whatever the rules come to by then.
-	lost = nil
-	p.unresolved = errScripted
-	require.NoError(t, n.Restore(t.Context()))
-	p.unresolved = nil
-	p.follows(n, w)
-	assert.Equal(t, "gpu-0000-02-00-0 on 1g.10gb_0", p.hardware.state()[1])
 }
 
 // During a rolling update the plugin that goes knows what the one that has come does.
@@ -347,105 +282,4 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 	require.NoError(t, os.Mkdir(p.file, 0o700))
 	_, err = p.open()
 	require.ErrorContains(t, err, "read the applied profile")
-}
-
-// A GPU falls silent in the midst of a change, and the others go back: what was made
-// on it is still ours when it answers again, and so is how it was set before.
-func TestGPULostInTheMidst(t *testing.T) {
-	for name, restart := range map[string]bool{"": false, "the plugin is started anew": true} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlace(t, hopper, other, ampere)
-			p.hardware.gpu(ampere).resets = true
-			n := p.start()
-			first := p.profile("first", nil)
-			p.follow(n, first)
-			second := p.profile("second", map[string]profile.Layout{hopper: static(ones(hopper, 0)...), other: static(ones(other, 3)...), ampere: static(ones(ampere, 2)...)})
-			p.hardware.after = func(call string) error {
-				if strings.HasPrefix(call, "create gpu-0000-02") || strings.HasPrefix(call, "create gpu-0000-03") {
-					return errScripted
-				}
-				return nil
-			}
-			require.Equal(t, v1alpha1.TaskFailed, n.Apply(t.Context(), second, false).Phase)
-			p.hardware.after = nil
-
-			silent := true
-			lost := func(gpuID string) bool { return silent && gpuID != hopper }
-			n.Lost = lost
-			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.RollBack(t.Context(), first, false))
-			assert.Equal(t, "gpu-0000-01-00-0 on", p.hardware.state()[0])
-			assert.Equal(t, []string{"gpu-0000-02-00-0 on 1g.10gb_3", "gpu-0000-03-00-0 on 1g.10gb_2"}, p.hardware.state()[1:])
-			if restart {
-				n = p.start()
-				n.Lost = lost
-			}
-			assert.True(t, n.Static(ones(other, 3)[0]), "what is on it is foreign")
-			// Another wish that comes and goes while it is silent changes nothing of that.
-			third := p.profile("third", map[string]profile.Layout{hopper: off})
-			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), third, false))
-			require.Equal(t, v1alpha1.Task{Phase: v1alpha1.TaskDone}, n.Apply(t.Context(), first, false))
-
-			silent = false
-			require.NoError(t, n.Restore(t.Context()))
-			assert.Equal(t, []string{"gpu-0000-02-00-0 on", "gpu-0000-03-00-0 off"}, p.hardware.state()[1:])
-			p.follows(n, first)
-			require.Empty(t, n.journal().Before)
-		})
-	}
-}
-
-// A load of the driver takes down a GPU that does not answer, too: what claims hold of
-// it is in the way.
-func TestHolderOfALostGPU(t *testing.T) {
-	p := newPlace(t, mi300, mi300b)
-	n := p.start()
-	n.Lost = func(gpuID string) bool { return gpuID == mi300b }
-	first := p.profile("first", map[string]profile.Layout{mi300: {Compute: "DPX"}})
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), first, false).Phase)
-	p.claims.hold("a", xcp(mi300b, "cpx", 0))
-	w := p.profile("nps4", map[string]profile.Layout{mi300: {Memory: "NPS4"}})
-	before := p.hardware.state()
-	for _, task := range []v1alpha1.Task{n.Plan(t.Context(), w), n.Apply(t.Context(), w, false)} {
-		assert.Equal(t, v1alpha1.TaskFailed, task.Phase)
-		assert.Equal(t, v1alpha1.ReasonInUse, task.Reason)
-		assert.Contains(t, task.Message, "GPU gpu-0000-82-00-0, which does not answer, is in use by claim team/a")
-	}
-	assert.Equal(t, before, p.hardware.state())
-	// Other modes do not concern it.
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), p.profile("qpx", map[string]profile.Layout{mi300: {Compute: "QPX"}}), false).Phase)
-
-	p.claims.release("a")
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
-	// Nor is it put back under whoever has come since.
-	p.hardware.reboot()
-	p.claims.hold("b", xcp(mi300b, "cpx", 0))
-	before = p.hardware.state()
-	require.ErrorContains(t, n.Restore(t.Context()), "is in use by claim team/b")
-	assert.Equal(t, before, p.hardware.state())
-	p.claims.release("b")
-	require.NoError(t, n.Restore(t.Context()))
-	assert.Contains(t, p.hardware.state()[0], "NPS4")
-}
-
-// What a profile only says of what is offered holds for a GPU, too, that comes later.
-func TestOfferOfAGPUThatComesLater(t *testing.T) {
-	p := newPlace(t, hopper, other, plain)
-	n := p.start()
-	silent := true
-	n.Lost = func(gpuID string) bool { return silent && gpuID == other }
-	offers := profile.Layout{Named: true, Profiles: []string{"1g.10gb"}, NoWhole: true}
-	w := p.profile("offers", map[string]profile.Layout{hopper: offers, other: offers})
-	require.Equal(t, v1alpha1.TaskDone, n.Apply(t.Context(), w, false).Phase)
-	assert.Equal(t, offers, n.Layout(hopper))
-	assert.Equal(t, profile.Layout{}, n.Layout(other))
-	assert.True(t, n.Behind(other))
-	assert.False(t, n.Behind(hopper))
-	assert.False(t, n.Behind(plain))
-
-	silent = false
-	require.NoError(t, n.Restore(t.Context()))
-	assert.Equal(t, offers, n.Layout(other))
-	assert.False(t, n.Behind(other))
-	p.follows(n, w)
-	assert.Equal(t, offers, p.start().Layout(other))
 }

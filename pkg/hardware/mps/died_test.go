@@ -1,0 +1,163 @@
+package mps
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
+)
+
+// TestPluginDiesWhileADaemonStarts: the next one finds it and makes it ready.
+func TestPluginDiesWhileADaemonStarts(t *testing.T) {
+	m := newMachine(t)
+	m.faults("startDelay: 300ms")
+	spec := twoGPUs()
+	order, err := json.Marshal(map[string]any{"Config": m.cfg, "Spec": spec})
+	require.NoError(t, err)
+	out, err := exec.Command(os.Args[0], startAndDie, string(order)).CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	s := m.supervisor()
+	require.NoError(t, s.Start(within(t), spec))
+	require.NoError(t, s.Wait(within(t), spec.ID))
+	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
+	assert.Equal(t, 1, daemonsOf(t, s.PipeDir(spec.ID)))
+}
+
+// TestPluginDiesBetweenSteps: whatever of a daemon's folder there is, the next Start
+// or Stop puts right.
+func TestPluginDiesBetweenSteps(t *testing.T) {
+	spec := Spec{ID: "gpu", Devices: []Device{{UUID: uuidA, MemoryLimit: 1 << 30}}}
+	for what, leave := range map[string]func(*testing.T, folder){
+		"an empty folder": func(t *testing.T, f folder) { require.NoError(t, os.MkdirAll(string(f), 0o755)) },
+		"no spec":         func(t *testing.T, f folder) { require.NoError(t, f.make()) },
+		"a spec": func(t *testing.T, f folder) {
+			require.NoError(t, f.make())
+			require.NoError(t, f.write("spec.json", spec))
+		},
+		"a pid of nobody": func(t *testing.T, f folder) { leavePID(t, f, spec, process{PID: 1 << 21, Start: 1, Boot: bootID()}) },
+		"a broken pid":    func(t *testing.T, f folder) { leavePID(t, f, spec, "half a fi") },
+		"an old readiness": func(t *testing.T, f folder) {
+			leavePID(t, f, spec, process{})
+			require.NoError(t, f.write("ready", process{PID: 7, Start: 7}))
+		},
+		"groups that were never made": func(t *testing.T, f folder) {
+			leavePID(t, f, spec, process{})
+			require.NoError(t, f.write("cgroups", []string{filepath.Join(string(f), "no/such/group")}))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t)
+			s := m.supervisor()
+			leave(t, s.folder("gpu"))
+			require.NoError(t, s.Stop(within(t), "gpu"))
+			assert.NoDirExists(t, string(s.folder("gpu")))
+
+			leave(t, s.folder("gpu"))
+			assert.False(t, s.Status("gpu").Ready)
+			m.start(s, spec)
+			assert.Equal(t, "1G", m.tell(s, "gpu", "get_default_device_pinned_mem_limit 0"))
+		})
+	}
+}
+
+func leavePID(t *testing.T, f folder, spec Spec, pid any) {
+	t.Helper()
+	require.NoError(t, f.make())
+	require.NoError(t, f.write("spec.json", spec))
+	require.NoError(t, f.write("pid", pid))
+}
+
+// TestReusedPID: a process that has got the number of the daemon is neither taken for
+// it nor ended.
+func TestReusedPID(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	bystander := exec.Command("sleep", "1000")
+	require.NoError(t, bystander.Start())
+	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
+	real, err := identify(bystander.Process.Pid)
+	require.NoError(t, err)
+	for _, reused := range []process{
+		{PID: real.PID, Start: real.Start - 1, Boot: real.Boot},
+		{PID: real.PID, Start: real.Start, Boot: "another"},
+	} {
+		leavePID(t, s.folder("gpu"), Spec{ID: "gpu"}, reused)
+		require.NoError(t, s.folder("gpu").write("ready", reused))
+		assert.Error(t, s.Status("gpu").Err, "it has died")
+		require.NoError(t, s.Stop(within(t), "gpu"))
+		assert.True(t, real.alive())
+	}
+}
+
+// TestDaemonDies: with clients attached or without, the reason is told, its server
+// is no more when it is revived, and clients find the new one at the same place.
+func TestDaemonDies(t *testing.T) {
+	m := newMachine(t)
+	s := m.supervisor()
+	spec := twoGPUs()
+	m.start(s, spec)
+	client, err := nvtools.Attach(s.PipeDir(spec.ID))
+	require.NoError(t, err)
+	defer client.Close()
+	serverPID, err := strconv.Atoi(m.tell(s, spec.ID, "get_server_list"))
+	require.NoError(t, err)
+	server, err := identify(serverPID)
+	require.NoError(t, err)
+	pipe, err := os.Stat(s.PipeDir(spec.ID))
+	require.NoError(t, err)
+
+	m.kill(s.folder(spec.ID).process())
+	status := s.Status(spec.ID)
+	assert.False(t, status.Ready)
+	require.Error(t, status.Err)
+	assert.ErrorContains(t, status.Err, "NEW CLIENT", "the end of its log")
+	assert.True(t, server.alive())
+
+	require.NoError(t, s.Revive(within(t), spec.ID))
+	require.NoError(t, s.Wait(within(t), spec.ID))
+	require.NoError(t, awaitEnd(within(t), server))
+	assert.Equal(t, "3G", m.tell(s, spec.ID, "get_default_device_pinned_mem_limit 0"))
+	again, err := os.Stat(s.PipeDir(spec.ID))
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(pipe, again), "containers have it mounted")
+	require.NoError(t, s.Revive(within(t), spec.ID), "one that runs")
+}
+
+func TestDaemonThatDoesNotComeUp(t *testing.T) {
+	for what, test := range map[string]struct {
+		faults string
+		want   string
+	}{
+		"fails":              {"start: fail", "simulated failure"},
+		"hangs":              {"start: hang", "does not come up"},
+		"does not obey":      {"ignoreLimits: true", "did not take its limits"},
+		"knows no multiuser": {"singleUser: true", "-multiuser-server"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t)
+			m.cfg.Stand = 2 * time.Second
+			m.faults(test.faults, "startDelay: 0s")
+			s := m.supervisor()
+			spec := twoGPUs()
+			require.NoError(t, s.Start(within(t), spec))
+			err := s.Wait(within(t), spec.ID)
+			require.ErrorContains(t, err, test.want)
+			assert.ErrorContains(t, err, spec.ID)
+			assert.Equal(t, err, s.Status(spec.ID).Err, "it stays so")
+			require.NoError(t, s.Stop(within(t), spec.ID))
+			assert.Zero(t, daemonsOf(t, s.PipeDir(spec.ID)))
+
+			m.faults("startDelay: 0s")
+			m.start(s, spec)
+		})
+	}
+}

@@ -96,18 +96,3 @@ func (p *plugin) readConfig(ctx context.Context) {
 	}
 	d.config, d.read = now, true
 }
-
-// heldShares lists the shares of a GPU that claims hold, or are getting,
-// whichever plugin on the node prepares them.
-func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
-	if err := p.claims.Refresh(ctx); err != nil {
-		return nil, err
-	}
-	var held []gpu.Placement
-	for _, d := range p.devicesOn(pciAddress) {
-		if d.IsShare() {
-			held = append(held, d.Placement)
-		}
-	}
-	return held, nil
-}

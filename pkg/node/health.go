@@ -3,16 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -81,60 +76,4 @@ func (p *plugin) tellChange(ctx context.Context, c inventory.Change) {
 		return
 	}
 	p.events.Warn(ctx, v1alpha1.EventGPUUnhealthy, fmt.Sprintf("Nothing new is put on GPU %s: %s%s", name, c.Problem, p.heldBy(c.PCIAddress)))
-}
-
-// nameOf names a claim and its pods.
-func nameOf(r *ledger.Record) string {
-	text := "claim " + r.Claim.String()
-	if len(r.Pods) > 0 {
-		text += ", pod " + strings.Join(r.PodNames(), ", ")
-	}
-	return text
-}
-
-// holders names the claims and pods that hold devices, by device name; of one
-// GPU, or of all if pciAddress is empty. Several claims can hold one device, if
-// all but one have admin access, or if it is shared.
-func (p *plugin) holders(pciAddress string) map[string]string {
-	names := map[string][]string{}
-	for _, r := range claim.InUse(p.claims.Ledger.List()) {
-		for _, d := range r.Devices {
-			text := nameOf(&r) + p.partOf(r.Claim, d)
-			// A claim may have a device for two requests.
-			if (pciAddress == "" || d.Placement.GPU == pciAddress) && !slices.Contains(names[d.Name], text) {
-				names[d.Name] = append(names[d.Name], text)
-			}
-		}
-	}
-	holders := map[string]string{}
-	for device, all := range names {
-		holders[device] = strings.Join(all, "; ")
-	}
-	return holders
-}
-
-// partOf says how much of a share a claim has, and which daemon keeps it to that;
-// empty for what is no share.
-func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
-	if d.Placement.Share == nil || d.Amount == nil {
-		return ""
-	}
-	amount := fmt.Sprintf("%d MiB", d.Amount.Memory>>20)
-	if d.Amount.Fraction > 0 {
-		amount = fraction(d.Amount.Fraction)
-	}
-	if daemon := p.shares.Serves(claim, d); daemon != "" {
-		amount += ", MPS daemon " + daemon
-	}
-	return " (" + amount + ")"
-}
-
-// heldBy lists the holders of a GPU, for the end of a message.
-func (p *plugin) heldBy(pciAddress string) string {
-	var text strings.Builder
-	holders := p.holders(pciAddress)
-	for _, device := range slices.Sorted(maps.Keys(holders)) {
-		fmt.Fprintf(&text, "; %s is held by %s", device, holders[device])
-	}
-	return text.String()
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -94,19 +93,6 @@ func (p *plugin) look(ctx context.Context) error {
 		p.publisher.Publish(ctx)
 	}
 	return nil
-}
-
-// heldPlacements is what claims hold, by GPU.
-func (p *plugin) heldPlacements() map[string][]gpu.Placement {
-	held := map[string][]gpu.Placement{}
-	for _, r := range claim.InUse(p.claims.Ledger.List()) {
-		for _, d := range r.Devices {
-			if !d.Admin {
-				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
-			}
-		}
-	}
-	return held
 }
 
 // lookForForeign looks for partitions that Tranche did not make. Their places

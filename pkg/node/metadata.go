@@ -1,19 +1,12 @@
 package node
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
-	"github.com/tranche-dev/tranche/pkg/cdi"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/publish"
@@ -69,47 +62,4 @@ func tellAmount(attributes map[string]resourceapi.DeviceAttribute, a gpu.Amount)
 // fraction writes thousandths as people do: "0.5".
 func fraction(thousandths int64) string {
 	return strconv.FormatFloat(float64(thousandths)/gpu.WholeFraction, 'f', -1, 64)
-}
-
-// removeOrphanMetadata removes what the kubeletplugin helper has written for
-// claims that are gone: it does so itself only when the kubelet releases them.
-func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
-	files, err := filepath.Glob(filepath.Join(p.CDIDir, gpu.DriverName+"_metadata_*.json"))
-	if err != nil {
-		return fmt.Errorf("list the CDI files of metadata: %w", err)
-	}
-	folders, err := filepath.Glob(filepath.Join(p.DataDir(), "dra-device-metadata", "*_*"))
-	if err != nil {
-		return fmt.Errorf("list the metadata: %w", err)
-	}
-	byClaim := map[types.UID][]string{}
-	var uids []types.UID
-	for _, file := range files {
-		if uid, ok := cdi.MetadataClaim(file); ok {
-			byClaim[uid] = append(byClaim[uid], file)
-			uids = append(uids, uid)
-		}
-	}
-	forgotten, err := p.claims.Forgotten(ctx, uids)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, uid := range forgotten {
-		for _, file := range byClaim[uid] {
-			if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	claims := map[string]bool{}
-	for _, c := range p.holdingClaims() {
-		claims[c.Namespace+"_"+c.Name] = true
-	}
-	for _, folder := range folders {
-		if !claims[filepath.Base(folder)] {
-			errs = append(errs, os.RemoveAll(folder))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -7,13 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -259,41 +255,6 @@ func (p *plugin) legacy(pciAddress string) func(gpu.Placement) bool {
 	return p.sharing.Of(pciAddress).Legacy.Means
 }
 
-// isCut tells whether claims hold partitions of a GPU, or shares.
-func (p *plugin) isCut(pciAddress string) bool {
-	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
-}
-
-// isShared tells whether claims hold shares of a GPU.
-func (p *plugin) isShared(pciAddress string) bool {
-	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
-}
-
-// heldOn lists the devices of a GPU that claims hold, if only to look at them.
-func (p *plugin) heldOn(pciAddress string) []string {
-	var names []string
-	for _, d := range p.devicesOn(pciAddress) {
-		names = append(names, d.Name)
-	}
-	return names
-}
-
-// isOld tells whether claims hold devices of a GPU from another pool than the node's:
-// version 0.1 had a pool for each GPU.
-func (p *plugin) isOld(pciAddress string) bool {
-	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != gpu.PoolName(p.NodeName) })
-}
-
-// holdsOn tells whether claims hold what is asked for on a GPU.
-func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
-	return slices.ContainsFunc(p.devicesOn(pciAddress), func(d ledger.Device) bool { return !d.Admin && what(&d) })
-}
-
-// devicesOn are the devices of a GPU that records of claims name.
-func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
-	return ledger.DevicesOn(p.claims.Ledger.On([]string{pciAddress}), pciAddress)
-}
-
 // serveKubelet starts to answer the kubelet. stop waits for calls that are under
 // way, which is why the service outlives ctx.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
@@ -376,30 +337,6 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	}
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-func (p *plugin) reconcile(ctx context.Context) {
-	p.report(ctx, p.claims.Reconcile(ctx, func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-		c, err := p.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return c, err
-	}))
-	if err := p.removeOrphanMetadata(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Metadata of claims that are gone stays behind")
-	}
-}
-
-func (p *plugin) report(ctx context.Context, findings []claim.Finding) {
-	for _, f := range findings {
-		p.metrics.Finding(f.Reason, f.Err)
-		message := f.Message
-		if f.Err != nil {
-			message += fmt.Sprintf(": %v", f.Err)
-		}
-		p.events.Warn(ctx, f.Reason, message)
-	}
 }
 
 // watchLabels keeps the node's labels as the GPUs are, until ctx ends.

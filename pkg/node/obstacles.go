@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
@@ -67,19 +66,6 @@ func (p *plugin) obstaclesOf(ctx context.Context, pciAddress string) ([]gpu.Obst
 	ctx, cancel := context.WithTimeout(ctx, obstaclesTimeout)
 	defer cancel()
 	return p.hardware.Obstacles(ctx, pciAddress, p.isHeld(pciAddress))
-}
-
-// isHeld tells whether a claim has something on the GPU. One that is only being
-// prepared has not: what is in its way is in the way of others, too.
-func (p *plugin) isHeld(pciAddress string) bool {
-	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
-		if r.State == ledger.Prepared && slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
-			return !d.Admin && d.Placement.GPU == pciAddress
-		}) {
-			return true
-		}
-	}
-	return false
 }
 
 // tellObstacles tells the node's admin what is newly in the way on a GPU, and

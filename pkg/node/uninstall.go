@@ -17,8 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
-	"github.com/tranche-dev/tranche/pkg/claim"
-	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 	"github.com/tranche-dev/tranche/pkg/uninstall"
 )
 
@@ -151,19 +149,6 @@ func (p *plugin) retire(ctx context.Context, force bool) {
 		}
 	}
 	p.publisher.SetWithdrawn(ctx, true)
-}
-
-// holdingClaims lists the claims that hold something, those included whose records only
-// a newer version can use.
-func (p *plugin) holdingClaims() []ledger.ClaimRef {
-	var claims []ledger.ClaimRef
-	for _, r := range claim.InUse(p.claims.Ledger.List()) {
-		claims = append(claims, r.Claim)
-	}
-	for _, n := range p.claims.Ledger.Newer() {
-		claims = append(claims, n.Claim)
-	}
-	return claims
 }
 
 // followsProfile tells whether something may be on the GPUs that a profile has made: it

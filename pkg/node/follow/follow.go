@@ -1,19 +1,16 @@
 package follow
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -26,7 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/publisher"
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/partition"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 const (
@@ -258,175 +254,4 @@ func (f *Follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 		err = nil // the watch is late
 	}
 	return nil, err
-}
-
-// answer does what a switch asks for. It is nil where that is not known yet.
-func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha1.State) *v1alpha1.Task {
-	logger := klog.FromContext(ctx).WithValues("switch", s.ID, "state", state)
-	start := time.Now()
-	allowReboot := s.Policy.Reboot == v1alpha1.RebootAllowed
-	var task v1alpha1.Task
-	switch state {
-	case v1alpha1.Planning:
-		ctx, cancel := context.WithTimeout(ctx, planBudget)
-		defer cancel()
-		task = f.Profile.Plan(ctx, s.To)
-	case v1alpha1.Tainted:
-		if !f.awaitTaints(ctx) {
-			time.AfterFunc(taintSettle, f.Nudge)
-			return nil
-		}
-		if task = f.planAgain(ctx, s); task.Phase == "" {
-			return nil
-		}
-	case v1alpha1.Applying:
-		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.Apply(ctx, s.To, allowReboot) })
-	case v1alpha1.Rebooting:
-		done := f.reboot(ctx, s)
-		if done == nil {
-			return nil
-		}
-		task = *done
-	default:
-		task = f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.RollBack(ctx, s.From, allowReboot) })
-	}
-	task.Switch, task.State, task.Message = s.ID, state, text.Cut(task.Message, maxTaskMessage)
-	if state == v1alpha1.Tainted {
-		task.Order = s.Order
-	}
-	logger.Info("Answered", "phase", task.Phase, "message", task.Message, "took", time.Since(start))
-	return &task
-}
-
-// planAgain plans once nothing new can be allocated on the GPUs of the switch. During a
-// rolling update, claims that another plugin has prepared count, too.
-func (f *Follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
-	ctx, cancel := context.WithTimeout(ctx, planBudget)
-	defer cancel()
-	if err := f.Claims.Refresh(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The claims of this node cannot be read, so the plan is not made yet")
-		time.AfterFunc(taintSettle, f.Nudge)
-		return v1alpha1.Task{}
-	}
-	return f.Profile.Plan(ctx, s.To)
-}
-
-// apply changes the GPUs. Nobody looks at them meanwhile: what they say while they
-// change says nothing of their health.
-func (f *Follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
-	f.Looking.Lock()
-	defer f.Looking.Unlock()
-	task := bounded(ctx, budgetOf(s), change)
-	if err := f.Look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed after they were changed")
-	}
-	f.Publisher.Publish(ctx)
-	f.awaitPublished(ctx)
-	return task
-}
-
-// awaitPublished waits until the API server has the slices, for a while. The controller
-// looks at them once more: who says that it is done before they are there costs it
-// another round.
-func (f *Follower) awaitPublished(ctx context.Context) {
-	if !f.Publisher.IsMine() || f.Publisher.IsWithdrawn() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishedPatience)
-	defer cancel()
-	err := wait.PollUntilContextCancel(ctx, publishedInterval, true, func(ctx context.Context) (bool, error) {
-		published, err := f.Publisher.Stored(ctx)
-		return err == nil && f.Publisher.Matches(published), nil
-	})
-	if err != nil {
-		klog.FromContext(ctx).Info("The API server does not have all slices yet")
-	}
-}
-
-// budgetOf is how long a change of the GPUs may take: a little less than the controller
-// waits for it, so that it hears how far the change came. Its clock need not be ours.
-func budgetOf(s *v1alpha1.Switch) time.Duration {
-	if s.Deadline == nil {
-		return applyBudget
-	}
-	all := s.Deadline.Sub(s.Since.Time)
-	if all <= 0 {
-		return applyBudget
-	}
-	return all - min(all/10, answerMargin)
-}
-
-// bounded runs f with a deadline.
-func bounded[T any](ctx context.Context, budget time.Duration, f func(context.Context) T) T {
-	ctx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-	return f(ctx)
-}
-
-// restore puts back what a reboot or a new load of a driver has taken, once for each,
-// and again, with pauses, what could not be: nobody else asks for it, since the node
-// says that it follows the profile.
-func (f *Follower) restore(ctx context.Context) {
-	now := f.loads()
-	again := !f.restoreAgain.IsZero() && !time.Now().Before(f.restoreAgain)
-	if now == f.restored && !again {
-		return
-	}
-	if now != f.restored {
-		f.restorePause = 0
-	}
-	f.Looking.Lock()
-	defer f.Looking.Unlock()
-	err := bounded(ctx, applyBudget, f.Profile.Restore)
-	if ctx.Err() != nil {
-		return // the plugin ends
-	}
-	f.tellRestored(ctx, err)
-	if err := f.Look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed")
-	}
-	f.restored = f.loads()
-}
-
-// tellRestored says once why something could not be put back, and when it is tried again.
-func (f *Follower) tellRestored(ctx context.Context, err error) {
-	if err == nil {
-		f.restoreAgain, f.notRestored = time.Time{}, nil
-		return
-	}
-	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.RestorePause, firstRestore)), lastRestore)
-	f.restoreAgain = time.Now().Add(f.restorePause)
-	if known := f.notRestored; known == nil || known.Error() != err.Error() {
-		f.Events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
-	}
-	f.notRestored = err
-}
-
-// loads identifies the GPUs that are there, and the loads of their drivers.
-func (f *Follower) loads() string {
-	text := ""
-	for _, g := range f.Roster.Answering() {
-		text += g.PCIAddress + " " + f.Hardware.LoadID(g.PCIAddress) + "\n"
-	}
-	return text
-}
-
-// report writes how the node is, if that has changed: at once while a switch is under
-// way, otherwise not too often.
-func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
-	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
-	tainted := f.reported != nil && f.reported.Taints != nil
-	if !busy && tainted == (f.taints != nil) && time.Since(f.reportedAt) < reportInterval {
-		return
-	}
-	report := f.nodeReport(ctx)
-	report.Task, report.Taints = f.task, f.taints
-	if apiequality.Semantic.DeepEqual(report, f.reported) {
-		return
-	}
-	if err := writeReport(ctx, f.Nodes, f.Node.Name, report); err != nil {
-		klog.FromContext(ctx).Error(err, "How the node is cannot be reported; it is tried again")
-		return
-	}
-	f.reported, f.reportedAt = report, time.Now()
 }

@@ -1,14 +1,10 @@
 package follow
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
@@ -37,25 +33,4 @@ func watchGPUNode(nodes client.GPUNodes, name string) cache.SharedIndexInformer 
 	informer := cache.NewSharedIndexInformer(client.ListWatch(nodes, name), &v1alpha1.GPUNode{}, 0, nil)
 	_ = informer.SetTransform(nodewatch.WithoutBulk) // it fails only once the informer runs
 	return informer
-}
-
-// writeReport makes a report the GPUNode's status.node, and touches nothing else.
-func writeReport(ctx context.Context, nodes client.GPUNodes, name string, report *v1alpha1.NodeReport) error {
-	data, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(),
-		"kind":       "GPUNode",
-		"metadata":   map[string]any{"name": name},
-		"status":     map[string]any{"node": report},
-	})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	force := true
-	_, err = nodes.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: fieldManager, Force: &force}, "status")
-	if err != nil {
-		return fmt.Errorf("report in the status of GPUNode %s: %w", name, err)
-	}
-	return nil
 }

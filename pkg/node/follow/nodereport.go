@@ -2,16 +2,22 @@ package follow
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 	"github.com/tranche-dev/tranche/pkg/claim"
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/client"
 	"github.com/tranche-dev/tranche/pkg/gpu"
 	"github.com/tranche-dev/tranche/pkg/node/drivers"
 	"github.com/tranche-dev/tranche/pkg/node/inventory"
@@ -175,4 +181,45 @@ func (f *Follower) pendingOf(c *inventory.GPU) []string {
 		}
 	}
 	return pending
+}
+
+// report writes how the node is, if that has changed: at once while a switch is under
+// way, otherwise not too often.
+func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
+	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
+	tainted := f.reported != nil && f.reported.Taints != nil
+	if !busy && tainted == (f.taints != nil) && time.Since(f.reportedAt) < reportInterval {
+		return
+	}
+	report := f.nodeReport(ctx)
+	report.Task, report.Taints = f.task, f.taints
+	if apiequality.Semantic.DeepEqual(report, f.reported) {
+		return
+	}
+	if err := writeReport(ctx, f.Nodes, f.Node.Name, report); err != nil {
+		klog.FromContext(ctx).Error(err, "How the node is cannot be reported; it is tried again")
+		return
+	}
+	f.reported, f.reportedAt = report, time.Now()
+}
+
+// writeReport makes a report the GPUNode's status.node, and touches nothing else.
+func writeReport(ctx context.Context, nodes client.GPUNodes, name string, report *v1alpha1.NodeReport) error {
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       "GPUNode",
+		"metadata":   map[string]any{"name": name},
+		"status":     map[string]any{"node": report},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	force := true
+	_, err = nodes.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: fieldManager, Force: &force}, "status")
+	if err != nil {
+		return fmt.Errorf("report in the status of GPUNode %s: %w", name, err)
+	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 	"github.com/tranche-dev/tranche/pkg/profile"
 	"github.com/tranche-dev/tranche/pkg/publish"
-	"github.com/tranche-dev/tranche/pkg/text"
 )
 
 // failureInterval is the least time between two reports that publishing failed.
@@ -279,74 +277,6 @@ func (p *Publisher) gpu(c *inventory.GPU) publish.GPU {
 	return out
 }
 
-// withholdFree leaves out the devices that no claim holds. All devices of the GPU are
-// tainted, so it does not matter that the scheduler forgets what one of them consumes that
-// a claim was allocated and that is not prepared yet. The caller holds the lock.
-func (p *Publisher) withholdFree(c *publish.GPU) {
-	held := p.HeldOn(c.PCIAddress)
-	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
-}
-
-// withholdTainted leaves out the devices that would be tainted, except those that claims
-// hold: the scheduler forgets what an allocated device consumes as soon as it is not
-// published any more. The caller holds the lock.
-func (p *Publisher) withholdTainted(c *publish.GPU) {
-	held := p.HeldOn(c.PCIAddress)
-	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool {
-		return len(c.Taints)+len(c.DeviceTaints[q.Name()]) > 0 && !slices.Contains(held, q.Name())
-	})
-	c.Taints, c.DeviceTaints = nil, nil
-}
-
-// deviceTaints keeps the scheduler from choosing what somebody else's partitions
-// cover, and what cannot be had of a GPU now. The caller holds the lock.
-func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.DeviceTaint {
-	taints := map[string][]resourceapi.DeviceTaint{}
-	taint := func(device, key, value string) {
-		taints[device] = append(taints[device], resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	}
-	for _, placement := range c.Placements {
-		for _, f := range p.foreign[c.PCIAddress] {
-			if f.Overlaps(placement) {
-				taint(placement.Name(), v1alpha1.TaintForeignPartition, f.Label())
-				break
-			}
-		}
-	}
-	layout := p.Layout(c.PCIAddress)
-	for _, placement := range c.Placements {
-		if !layout.Offers(placement) {
-			taint(placement.Name(), v1alpha1.TaintNotOffered, "")
-		}
-		if p.order.single(c.Name(), placement) {
-			taints[placement.Name()] = append(taints[placement.Name()], p.order.taint())
-		}
-	}
-	for _, o := range p.obstacles[c.PCIAddress] {
-		for _, device := range withShares(c, o.Placement) {
-			switch {
-			case o.Kind == gpu.ObstacleBusy:
-				taint(device, v1alpha1.TaintBusy, "")
-			case !c.Unhealthy(): // else the whole GPU has that taint
-				taint(device, v1alpha1.TaintUnhealthy, "")
-			}
-		}
-	}
-	return taints
-}
-
-// withShares lists a device and the shares of it: what keeps the one from being
-// had keeps the others.
-func withShares(c *inventory.GPU, device string) []string {
-	all := []string{device}
-	for _, p := range c.Placements {
-		if p.Share != nil && p.Base().Name() == device {
-			all = append(all, p.Name())
-		}
-	}
-	return all
-}
-
 // ForeignOn lists the partitions of a GPU that are known not to be ours.
 func (p *Publisher) ForeignOn(pciAddress string) []gpu.Partition {
 	p.mu.Lock()
@@ -371,25 +301,6 @@ func (p *Publisher) Matches(published []resourceapi.ResourceSlice) bool {
 		return there == nil
 	}
 	return there != nil && maps.Equal(there, p.digests)
-}
-
-// OwnersFound says who else serves GPUs that the node has, what gave them away, and
-// what to do about it.
-func (p *Publisher) OwnersFound() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	vendors := map[gpu.Vendor]bool{}
-	for _, c := range p.GPUs.List() {
-		vendors[c.Vendor] = true
-	}
-	var found []string
-	for _, o := range p.owners {
-		if vendors[o.Vendor] {
-			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.Found, o.Vendor.Title(), o.Remedy)
-			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
-		}
-	}
-	return found
 }
 
 // ObstaclesOn lists what is known to be in the way on a GPU.
@@ -434,59 +345,6 @@ func (p *Publisher) failed(ctx context.Context, err error, doing string) {
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 
-// SetOwners takes in which other systems serve the GPUs.
-func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
-	p.mu.Lock()
-	same := p.known && slices.Equal(p.owners, all)
-	p.owners, p.known = all, true
-	p.mu.Unlock()
-	if !same {
-		p.Publish(ctx)
-	}
-}
-
-// tellOwners tells the node's admin who else serves the GPUs that the node has.
-// The caller holds the lock.
-func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
-	told := map[gpu.Vendor]string{}
-	for i := range known {
-		told[known[i].Vendor] = p.owners.Of(known[i].Vendor).Names()
-	}
-	for _, v := range slices.Sorted(maps.Keys(told)) {
-		switch told[v] {
-		case p.toldOwners[v]: // told
-		case "":
-			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
-		default:
-			for _, o := range p.owners.Of(v) {
-				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
-			}
-		}
-	}
-	p.toldOwners = told
-}
-
-// SetOrder takes in which devices are tainted for a switch.
-func (p *Publisher) SetOrder(ctx context.Context, order Order) {
-	p.mu.Lock()
-	same := reflect.DeepEqual(p.order, order)
-	p.order = order
-	p.mu.Unlock()
-	if !same {
-		p.Publish(ctx)
-	}
-}
-
-// SentFor is whose taints are ordered now, and whether the last publication has them.
-func (p *Publisher) SentFor() (by v1alpha1.PublishedTaints, sent bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	by = p.order.By
-	sent = p.sent != nil && *p.sent == by
-	by.Withheld = p.noTaints && by.Switch != ""
-	return by, sent
-}
-
 // ClaimsChanged publishes again where it depends on the claims which devices are
 // published.
 func (p *Publisher) ClaimsChanged(ctx context.Context) {
@@ -499,29 +357,4 @@ func (p *Publisher) ClaimsChanged(ctx context.Context) {
 	if depends {
 		p.Publish(ctx)
 	}
-}
-
-// gpuTaints says why no claim may be allocated a device of a GPU. The caller holds the
-// lock.
-func (p *Publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
-	taints := taintsOf(c, others, p.IsUpgrading != nil && p.IsUpgrading(c.Vendor))
-	if p.order.all(c.Name()) {
-		taints = append(taints, p.order.taint())
-	}
-	return taints
-}
-
-// taintsOf says why nothing new may be put on a GPU.
-func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
-	var taints []resourceapi.DeviceTaint
-	if len(others) > 0 {
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintOtherOwner, Value: others.Names(), Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	}
-	switch {
-	case isUpgrading:
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintDriverUpgrade, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	case c.Unhealthy():
-		taints = append(taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	}
-	return taints
 }

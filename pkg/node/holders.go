@@ -1,0 +1,158 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tranche-dev/tranche/pkg/claim"
+	"github.com/tranche-dev/tranche/pkg/claim/ledger"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+)
+
+// isCut tells whether claims hold partitions of a GPU, or shares.
+func (p *plugin) isCut(pciAddress string) bool {
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
+}
+
+// isShared tells whether claims hold shares of a GPU.
+func (p *plugin) isShared(pciAddress string) bool {
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
+}
+
+// heldOn lists the devices of a GPU that claims hold, if only to look at them.
+func (p *plugin) heldOn(pciAddress string) []string {
+	var names []string
+	for _, d := range p.devicesOn(pciAddress) {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// isOld tells whether claims hold devices of a GPU from another pool than the node's:
+// version 0.1 had a pool for each GPU.
+func (p *plugin) isOld(pciAddress string) bool {
+	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != gpu.PoolName(p.NodeName) })
+}
+
+// holdsOn tells whether claims hold what is asked for on a GPU.
+func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
+	return slices.ContainsFunc(p.devicesOn(pciAddress), func(d ledger.Device) bool { return !d.Admin && what(&d) })
+}
+
+// devicesOn are the devices of a GPU that records of claims name.
+func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
+	return ledger.DevicesOn(p.claims.Ledger.On([]string{pciAddress}), pciAddress)
+}
+
+// heldShares lists the shares of a GPU that claims hold, or are getting,
+// whichever plugin on the node prepares them.
+func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
+	if err := p.claims.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	var held []gpu.Placement
+	for _, d := range p.devicesOn(pciAddress) {
+		if d.IsShare() {
+			held = append(held, d.Placement)
+		}
+	}
+	return held, nil
+}
+
+// heldPlacements is what claims hold, by GPU.
+func (p *plugin) heldPlacements() map[string][]gpu.Placement {
+	held := map[string][]gpu.Placement{}
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
+		for _, d := range r.Devices {
+			if !d.Admin {
+				held[d.Placement.GPU] = append(held[d.Placement.GPU], d.Placement)
+			}
+		}
+	}
+	return held
+}
+
+// holdingClaims lists the claims that hold something, those included whose records only
+// a newer version can use.
+func (p *plugin) holdingClaims() []ledger.ClaimRef {
+	var claims []ledger.ClaimRef
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
+		claims = append(claims, r.Claim)
+	}
+	for _, n := range p.claims.Ledger.Newer() {
+		claims = append(claims, n.Claim)
+	}
+	return claims
+}
+
+// isHeld tells whether a claim has something on the GPU. One that is only being
+// prepared has not: what is in its way is in the way of others, too.
+func (p *plugin) isHeld(pciAddress string) bool {
+	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
+		if r.State == ledger.Prepared && slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
+			return !d.Admin && d.Placement.GPU == pciAddress
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// nameOf names a claim and its pods.
+func nameOf(r *ledger.Record) string {
+	text := "claim " + r.Claim.String()
+	if len(r.Pods) > 0 {
+		text += ", pod " + strings.Join(r.PodNames(), ", ")
+	}
+	return text
+}
+
+// holders names the claims and pods that hold devices, by device name; of one
+// GPU, or of all if pciAddress is empty. Several claims can hold one device, if
+// all but one have admin access, or if it is shared.
+func (p *plugin) holders(pciAddress string) map[string]string {
+	names := map[string][]string{}
+	for _, r := range claim.InUse(p.claims.Ledger.List()) {
+		for _, d := range r.Devices {
+			text := nameOf(&r) + p.partOf(r.Claim, d)
+			// A claim may have a device for two requests.
+			if (pciAddress == "" || d.Placement.GPU == pciAddress) && !slices.Contains(names[d.Name], text) {
+				names[d.Name] = append(names[d.Name], text)
+			}
+		}
+	}
+	holders := map[string]string{}
+	for device, all := range names {
+		holders[device] = strings.Join(all, "; ")
+	}
+	return holders
+}
+
+// partOf says how much of a share a claim has, and which daemon keeps it to that;
+// empty for what is no share.
+func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
+	if d.Placement.Share == nil || d.Amount == nil {
+		return ""
+	}
+	amount := fmt.Sprintf("%d MiB", d.Amount.Memory>>20)
+	if d.Amount.Fraction > 0 {
+		amount = fraction(d.Amount.Fraction)
+	}
+	if daemon := p.shares.Serves(claim, d); daemon != "" {
+		amount += ", MPS daemon " + daemon
+	}
+	return " (" + amount + ")"
+}
+
+// heldBy lists the holders of a GPU, for the end of a message.
+func (p *plugin) heldBy(pciAddress string) string {
+	var text strings.Builder
+	holders := p.holders(pciAddress)
+	for _, device := range slices.Sorted(maps.Keys(holders)) {
+		fmt.Fprintf(&text, "; %s is held by %s", device, holders[device])
+	}
+	return text.String()
+}

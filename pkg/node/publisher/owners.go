@@ -1,0 +1,65 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tranche-dev/tranche/api/v1alpha1"
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/node/inventory"
+	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
+	"github.com/tranche-dev/tranche/pkg/text"
+)
+
+// SetOwners takes in which other systems serve the GPUs.
+func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
+	p.mu.Lock()
+	same := p.known && slices.Equal(p.owners, all)
+	p.owners, p.known = all, true
+	p.mu.Unlock()
+	if !same {
+		p.Publish(ctx)
+	}
+}
+
+// tellOwners tells the node's admin who else serves the GPUs that the node has.
+// The caller holds the lock.
+func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
+	told := map[gpu.Vendor]string{}
+	for i := range known {
+		told[known[i].Vendor] = p.owners.Of(known[i].Vendor).Names()
+	}
+	for _, v := range slices.Sorted(maps.Keys(told)) {
+		switch told[v] {
+		case p.toldOwners[v]: // told
+		case "":
+			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
+		default:
+			for _, o := range p.owners.Of(v) {
+				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
+			}
+		}
+	}
+	p.toldOwners = told
+}
+
+// OwnersFound says who else serves GPUs that the node has, what gave them away, and
+// what to do about it.
+func (p *Publisher) OwnersFound() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	vendors := map[gpu.Vendor]bool{}
+	for _, c := range p.GPUs.List() {
+		vendors[c.Vendor] = true
+	}
+	var found []string
+	for _, o := range p.owners {
+		if vendors[o.Vendor] {
+			owner := fmt.Sprintf("%s; to let Tranche have the %s GPUs, %s", o.Found, o.Vendor.Title(), o.Remedy)
+			found = append(found, text.Cut(owner, v1alpha1.MaxReportText))
+		}
+	}
+	return found
+}

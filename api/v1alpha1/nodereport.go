@@ -1,0 +1,127 @@
+package v1alpha1
+
+// NodeReport is what the node's plugin observes.
+type NodeReport struct {
+	// BootID is the kernel's boot ID, to notice a reboot.
+	//
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// GPUs are the node's GPUs in PCI order.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	GPUs []GPUReport `json:"gpus,omitempty"`
+	// Count is the number of GPUs. It and the next two numbers are present even if 0,
+	// because tables show them.
+	//
+	// +optional
+	Count int32 `json:"count"`
+	// Free is the number of healthy GPUs of which no claim holds anything.
+	//
+	// +optional
+	Free int32 `json:"free"`
+	// Held is the number of claims that hold a device of the GPUs.
+	//
+	// +optional
+	Held int32 `json:"held"`
+	// Owners describe other systems that serve GPUs of the node.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
+	Owners []string `json:"owners,omitempty"`
+	// Applied is the hash of the applied profile.
+	//
+	// +optional
+	Applied string `json:"applied,omitempty"`
+	// Taints says which order of which Switch the device taints in the node's
+	// ResourceSlices belong to. It is reported after the API server has accepted the
+	// slices. Absent: no device is tainted for a switch.
+	//
+	// +optional
+	Taints *PublishedTaints `json:"taints,omitempty"`
+	// InputHash is a hash of everything that a plan depends on, except claims: the GPUs,
+	// their drivers and modes, and the plugin's settings.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	InputHash string `json:"inputHash,omitempty"`
+	// Task is the plugin's last answer to the Switch.
+	//
+	// +optional
+	Task *Task `json:"task,omitempty"`
+}
+
+// PublishedTaints identifies the order that the published device taints carry out.
+type PublishedTaints struct {
+	// Switch is the ID of the Switch.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	Switch string `json:"switch"`
+	// Order is the Order of that Switch.
+	Order int32 `json:"order"`
+	// Withheld: the API server drops device taints, so the plugin publishes only those of
+	// these devices that claims hold. Another pod with the same claim can still get one,
+	// which only a node taint prevents.
+	//
+	// +optional
+	Withheld bool `json:"withheld,omitempty"`
+}
+
+// MaxReportText is the maximum length of each text of a report: an owner, a problem, what
+// is pending.
+const MaxReportText = 4096
+
+// GPUReport is one GPU.
+type GPUReport struct {
+	// Name is the name of the GPU, made of its PCI address as in device names.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// +kubebuilder:validation:MaxLength=64
+	Vendor string `json:"vendor"`
+	// Product is the product name.
+	//
+	// +kubebuilder:validation:MaxLength=256
+	Product string `json:"product"`
+	// Index is the GPU's index in the vendor's enumeration.
+	Index int32 `json:"index"`
+	// Mode is the current mode of the hardware: "MIG on", "MIG off", "CPX NPS1"; empty for
+	// a GPU without modes.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Mode string `json:"mode,omitempty"`
+	// Partitions are the names of the partitions that exist now.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=63
+	Partitions []string `json:"partitions,omitempty"`
+	// Held are the names of the devices that claims hold.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=63
+	Held []string `json:"held,omitempty"`
+	// Slice is a hash of the devices that the plugin publishes of the GPU, to compare with
+	// the API server's ResourceSlices.
+	//
+	// +optional
+	Slice string `json:"slice,omitempty"`
+	// Problem says why the GPU cannot be used, or not fully.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Problem string `json:"problem,omitempty"`
+	// Pending says what part of the applied profile waits until claims are released.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Pending string `json:"pending,omitempty"`
+}

@@ -1,0 +1,84 @@
+package v1alpha1
+
+// TaskPhase is the progress of a task.
+//
+// +kubebuilder:validation:Enum=Planned;Refused;Done;Failed;RebootRequired
+type TaskPhase string
+
+// The phases of a task.
+const (
+	// TaskPlanned: Changes says what has to change.
+	TaskPlanned TaskPhase = "Planned"
+	// TaskRefused: the profile does not fit the node. Message says why. Nothing was
+	// changed.
+	TaskRefused TaskPhase = "Refused"
+	// TaskDone: the profile is applied, the hardware was read back, and the slices are
+	// published.
+	TaskDone TaskPhase = "Done"
+	// TaskFailed: the profile could not be applied. Message says why.
+	TaskFailed TaskPhase = "Failed"
+	// TaskRebootRequired: the profile can be applied after a reboot. Pending modes were
+	// reset unless the policy allows the reboot.
+	TaskRebootRequired TaskPhase = "RebootRequired"
+)
+
+// Task is the plugin's answer to a Switch.
+type Task struct {
+	// Switch is the ID of the answered Switch.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	Switch string `json:"switch"`
+	// State is the answered state of the Switch: Planning, Tainted, Applying, Rebooting or
+	// RollingBack.
+	State State `json:"state"`
+	// Order is the answered Order of the Switch, for Tainted.
+	//
+	// +optional
+	Order int32 `json:"order,omitempty"`
+	// Phase is the progress of the task.
+	Phase TaskPhase `json:"phase"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason,omitempty"`
+	// Message says why. The plugin truncates longer ones.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=32768
+	Message string `json:"message,omitempty"`
+	// Changes are the GPUs whose hardware has to change, for Planned. Changes that disturb
+	// no pod are not listed.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=gpu
+	// +kubebuilder:validation:MaxItems=64
+	Changes []GPUChange `json:"changes,omitempty"`
+	// Shrinking are the names of other GPUs whose hardware does not change, and of which
+	// the profile no longer offers some devices, for Planned.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	Shrinking []string `json:"shrinking,omitempty"`
+}
+
+// GPUChange is what has to change on a GPU.
+type GPUChange struct {
+	// GPU is the GPU's name.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	GPU string `json:"gpu"`
+	// What describes the change: "MIG mode off", "partitions 1g.10gb x 7", "memory mode
+	// NPS4".
+	//
+	// +kubebuilder:validation:MaxLength=4096
+	What string `json:"what"`
+	// Keeps are the names of the devices whose pods are not evicted.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=253
+	Keeps []string `json:"keeps,omitempty"`
+}

@@ -27,7 +27,7 @@ func TestSecondXIDDoesNotHideTheFirst(t *testing.T) {
 	nodetest.AwaitEvent(t, m.api, "GPUUnhealthy", "XID 74")
 	// XID 74 is over when the message is that of XID 119 again; three healthy looks
 	// after an end of both would bring GPUHealthy.
-	for range 4 * inventory.RecoveredLooks {
+	for range 4 * inventory.HealthyChecks {
 		m.faults(nvdriver.Faults{
 			XIDs:  []nvdriver.XID{{GPU: address0, XID: 119}, {GPU: address0, XID: 74}},
 			Calls: []nvdriver.CallFault{{Call: "GetMemoryInfo", GPU: address1, Times: 1, Delay: metav1.Duration{Duration: time.Millisecond}}},

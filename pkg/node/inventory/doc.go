@@ -1,8 +1,8 @@
 // Package inventory keeps what the kubelet plugin knows of each GPU of its node.
 //
-// gpus.go has the GPUs that were seen in this run, with what is wrong with them and what
-// claims hold of them that is gone. roster.go has those that profiles count, over restarts.
-// troubles.go has the fatal errors that are not over, over restarts.
+// gpus.go has the GPUs that were found since the plugin started, with their problems and the
+// devices that claims hold and that are gone. roster.go has the GPUs that profiles count, and
+// troubles.go the fatal errors that are not over; both outlive the plugin.
 //
 // Imports: pkg/claim/ledger, pkg/durable, pkg/gpu.
 package inventory

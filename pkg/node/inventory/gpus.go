@@ -13,38 +13,37 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// GPU is what the node knows about one GPU.
+// GPU is what the plugin knows about one GPU.
 type GPU struct {
 	gpu.GPU
 	// Problem says what is wrong with the GPU, empty for a healthy one.
 	Problem string
-	// wellLooks counts the looks in a row at which nothing was wrong any more.
-	wellLooks int
-	// gone are the placements that claims hold and that the GPU does not have
-	// any more, with the reason, by device name.
+	// healthyChecks counts the successful checks in a row since the problem.
+	healthyChecks int
+	// gone has, by name, the devices that claims hold and the GPU no longer offers.
 	gone map[string]Gone
-	// removed are devices that claims hold, that the GPU still offers, and that
-	// somebody else took away: a partition was destroyed, or a mode changed.
+	// removed has, by name, the devices that claims hold, that the GPU still offers, and
+	// that somebody else removed: a partition was destroyed, or a mode changed.
 	removed map[string]Gone
-	// Published tells whether the API server may have seen devices of the
-	// GPU. Those may be allocated, so they are tainted and not withdrawn.
+	// Published: devices of the GPU may be in the API server. They may be allocated, so
+	// they are tainted and not withdrawn.
 	Published bool
 }
 
-// Gone is what a claim holds of a GPU that has changed since: a reload
-// of its driver may bring up another memory mode, in which other partitions are
-// legal. It stays published, tainted, until the claim is released.
+// Gone is a device that a claim holds and that no longer exists. For example, the driver was
+// reloaded in another memory mode. The device stays published, with a taint, until the claim
+// is released.
 type Gone struct {
 	gpu.Placement
 	Reason string
 }
 
-// Unhealthy tells whether nothing new may be put on the GPU. That is so, too,
-// while a claim holds what is gone: its container may start again with device
-// nodes that are another partition's now.
+// Unhealthy tells whether the GPU must not be used for new claims. That includes a GPU of
+// which a claim holds a device that is gone: the claim's container may restart with device
+// nodes that belong to another partition now.
 func (c *GPU) Unhealthy() bool { return c.Problem != "" || len(c.Lacks()) > 0 }
 
-// Lacks are all devices that claims hold and the GPU does not have.
+// Lacks returns all devices that claims hold and the GPU does not have.
 func (c *GPU) Lacks() map[string]Gone {
 	all := maps.Clone(c.gone)
 	if all == nil {
@@ -54,7 +53,7 @@ func (c *GPU) Lacks() map[string]Gone {
 	return all
 }
 
-// Offer is the GPU as it is published: with what is gone and still held.
+// Offer returns the GPU as it is published: with devices that are gone and still held.
 func (c *GPU) Offer() gpu.GPU {
 	g := c.GPU
 	g.Placements = slices.Clone(g.Placements)
@@ -66,8 +65,8 @@ func (c *GPU) Offer() gpu.GPU {
 	return g
 }
 
-// within is what a placement takes of the counters that there are now. Nothing
-// else is allocated beside it, but the API wants that the numbers make sense.
+// within limits what a placement consumes to the GPU's current counters, because the API
+// refuses more. The GPU is tainted, so nothing else is allocated beside it.
 func within(consumes, has gpu.Counters) gpu.Counters {
 	out := gpu.Counters{}
 	for name, n := range consumes {
@@ -100,8 +99,8 @@ func goneOf(g *gpu.GPU, held []gpu.Placement) map[string]Gone {
 	return gone
 }
 
-// GPUs is the set of GPUs that the node ever saw in this run of the plugin. A
-// GPU that is lost stays, with a problem, because its devices may be allocated.
+// GPUs is the set of all GPUs that were found since the plugin started. A lost GPU stays in
+// it, with a problem, because its devices may be allocated.
 type GPUs struct {
 	// mu protects known.
 	mu    sync.RWMutex
@@ -122,8 +121,7 @@ func (c *GPUs) List() []GPU {
 	return all
 }
 
-// Now returns the GPUs as they are now, for claims to be prepared: without
-// what the node adds to them, and without what is gone.
+// Now returns the GPUs as the hardware has them, without devices that are gone.
 func (c *GPUs) Now() []gpu.GPU {
 	all := c.List()
 	out := make([]gpu.GPU, len(all))
@@ -133,8 +131,7 @@ func (c *GPUs) Now() []gpu.GPU {
 	return out
 }
 
-// Seed takes in GPUs as they were before the plugin started, with what is wrong with
-// them now.
+// Seed adds GPUs as they were before the plugin started, with their current problems.
 func (c *GPUs) Seed(before []gpu.GPU, problems map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,18 +143,17 @@ func (c *GPUs) Seed(before []gpu.GPU, problems map[string]string) {
 	}
 }
 
-// RecoveredLooks is how often in a row a GPU must look well before it is given
-// out again. A GPU that is dying answers now and then.
-const RecoveredLooks = 3
+// HealthyChecks is how many checks in a row must succeed until a GPU is healthy again. A
+// failing GPU answers now and then.
+const HealthyChecks = 3
 
-// Change is a GPU that got a problem, or got rid of it; or a single device of it
-// that is gone while a claim holds it, or is released.
+// Change is a change of a GPU's health. With a Device, it is that of a device that is gone
+// while a claim holds it. An empty Problem means that the problem is over.
 type Change struct{ PCIAddress, Device, Problem string }
 
-// Update takes in what a look at the hardware found: the GPUs that answered,
-// and what is wrong with these or others. held is what claims hold, by GPU. It
-// returns the GPUs whose health has changed, and tells whether there is anything
-// to publish.
+// Update records the result of a check: the GPUs that answered, and the problems of these
+// and other GPUs. held has the devices that claims hold, by GPU. Update returns the changes
+// of health, and whether the ResourceSlices must be published again.
 func (c *GPUs) Update(found []gpu.GPU, problems map[string]string, held map[string][]gpu.Placement) (changes []Change, publish bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,9 +184,8 @@ func (c *GPUs) Update(found []gpu.GPU, problems map[string]string, held map[stri
 	return changes, publish || len(changes) > 0
 }
 
-// Trouble takes in an error that the driver has just told of. It returns the
-// GPU if it was well before.
-func (c *GPUs) Trouble(pciAddress, problem string) []Change {
+// change changes one GPU, if it is known, and returns the changes of its health.
+func (c *GPUs) change(pciAddress string, change func(*GPU)) []Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, ok := c.known[pciAddress]
@@ -198,21 +193,25 @@ func (c *GPUs) Trouble(pciAddress, problem string) []Change {
 		return nil
 	}
 	now := before
-	now.setProblem(problem, false)
+	change(&now)
 	c.known[pciAddress] = now
 	return changeOf(before, now)
 }
 
-// setProblem believes in a problem at once, and in its end when it has seen it
-// several times.
+// Trouble records a problem that the driver has just reported.
+func (c *GPUs) Trouble(pciAddress, problem string) []Change {
+	return c.change(pciAddress, func(g *GPU) { g.setProblem(problem, false) })
+}
+
+// setProblem sets a problem at once, and clears it after several healthy checks.
 func (c *GPU) setProblem(problem string, isNew bool) {
 	if problem != "" || isNew || c.Problem == "" {
-		c.Problem, c.wellLooks = problem, 0
+		c.Problem, c.healthyChecks = problem, 0
 		return
 	}
-	c.wellLooks++
-	if c.wellLooks >= RecoveredLooks {
-		c.Problem, c.wellLooks = "", 0
+	c.healthyChecks++
+	if c.healthyChecks >= HealthyChecks {
+		c.Problem, c.healthyChecks = "", 0
 	}
 }
 
@@ -235,49 +234,33 @@ func changeOf(before, now GPU) []Change {
 	return changes
 }
 
-// SetRemoved takes in which devices of a GPU claims hold although somebody else took
-// them away. It returns those for which this has changed.
+// SetRemoved records the devices of a GPU that claims hold and somebody else removed.
 func (c *GPUs) SetRemoved(pciAddress string, missing []ledger.Device) []Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before, ok := c.known[pciAddress]
-	if !ok {
-		return nil
-	}
-	now := before
-	now.removed = nil
-	for _, d := range missing {
-		if _, gone := now.gone[d.Name]; gone {
-			continue // its mode is gone, too
+	return c.change(pciAddress, func(g *GPU) {
+		g.removed = map[string]Gone{}
+		for _, d := range missing {
+			if _, gone := g.gone[d.Name]; gone {
+				continue // the GPU does not offer it any more
+			}
+			reason := "somebody other than Tranche has removed the partition"
+			if base := d.Placement.Base(); base.Type == gpu.TypeGPU || base.Type.FollowsMode() {
+				reason = "somebody other than Tranche has changed how the GPU is partitioned"
+			}
+			g.removed[d.Name] = Gone{Placement: d.Placement, Reason: reason}
 		}
-		if now.removed == nil {
-			now.removed = map[string]Gone{}
-		}
-		reason := "somebody other than Tranche has removed the partition"
-		if base := d.Placement.Base(); base.Type == gpu.TypeGPU || base.Type.FollowsMode() {
-			reason = "somebody other than Tranche has changed how the GPU is partitioned"
-		}
-		now.removed[d.Name] = Gone{Placement: d.Placement, Reason: reason}
-	}
-	c.known[pciAddress] = now
-	return changeOf(before, now)
+	})
 }
 
 func sameGone(a, b map[string]Gone) bool {
 	return maps.EqualFunc(a, b, func(x, y Gone) bool { return x.Reason == y.Reason })
 }
 
-// MarkPublished remembers that devices of a GPU have been published.
+// MarkPublished records that devices of a GPU have been published.
 func (c *GPUs) MarkPublished(pciAddress string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known, ok := c.known[pciAddress]; ok {
-		known.Published = true
-		c.known[pciAddress] = known
-	}
+	c.change(pciAddress, func(g *GPU) { g.Published = true })
 }
 
-// sameGPU tells whether nothing that is published has changed.
+// sameGPU compares what is published of a GPU.
 func sameGPU(a, b gpu.GPU) bool {
 	samePlacements := slices.EqualFunc(a.Placements, b.Placements, func(x, y gpu.Placement) bool {
 		return x.Name() == y.Name() && x.Memory == y.Memory && x.ComputeUnits == y.ComputeUnits && ptr.Equal(x.Share, y.Share) &&
@@ -288,7 +271,7 @@ func sameGPU(a, b gpu.GPU) bool {
 		maps.Equal(a.Counters, b.Counters)
 }
 
-// Adopt remembers which GPUs an earlier run of the plugin has published.
+// Adopt marks the GPUs that an earlier run of the plugin has published.
 func (c *GPUs) Adopt(node string, published []resourceapi.ResourceSlice) {
 	withDevices := map[string]bool{}
 	for _, s := range published {

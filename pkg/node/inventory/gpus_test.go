@@ -29,11 +29,11 @@ func TestGPUsUpdate(t *testing.T) {
 	// It comes back, which is believed when it has been seen several times, and
 	// is known to have been published.
 	all := []gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}
-	for range RecoveredLooks - 1 {
+	for range HealthyChecks - 1 {
 		assert.False(t, publishes(c.Update(all, nil, nil)))
 	}
 	assert.True(t, publishes(c.Update(all, map[string]string{"0000:01:00.0": "flickers"}, nil)))
-	for range RecoveredLooks - 1 {
+	for range HealthyChecks - 1 {
 		assert.False(t, publishes(c.Update(all, nil, nil)))
 		assert.Equal(t, "flickers", c.List()[0].Problem)
 	}

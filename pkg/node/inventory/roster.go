@@ -19,14 +19,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// goneLooks is how many looks in a row after a boot must not find a GPU of an earlier
-// boot until it counts as taken out: a driver may bring its GPUs up one by one.
-const goneLooks = 12
+// missedChecks is how many checks in a row after a boot must miss a GPU until it counts as
+// removed from the machine. A driver may initialize its GPUs one by one.
+const missedChecks = 12
 
-// Roster is the GPUs of the node as profiles count them: those that answer, and those
-// that were there and do not answer now. A rule for so many GPUs, or for the third
-// GPU, must not go over to others because one has fallen silent. It is kept in a file,
-// because a plugin that starts anew does not see the silent ones.
+// Roster is the list of the node's GPUs as profiles count them, with those that do not answer
+// now. Otherwise a rule for the third GPU would move to another GPU when one fails. It is
+// kept in a file, because a plugin that restarts cannot find the GPUs that do not answer.
 type Roster struct {
 	path string
 	// mu protects the map and the file.
@@ -34,19 +33,19 @@ type Roster struct {
 	gpus map[string]*rosterGPU
 }
 
-// rosterGPU is a GPU as it was when it answered last.
+// rosterGPU is a GPU as it was when it last answered.
 type rosterGPU struct {
 	gpu.GPU
-	// BootID is of the boot in which it was found last.
+	// BootID identifies the boot in which the GPU last answered.
 	BootID string
-	// answers tells whether the last look found it, missed how many looks in a row
-	// after a boot have not.
+	// answers: the last check found the GPU. missed counts the checks in a row after a
+	// boot that did not.
 	answers bool
 	missed  int
 }
 
-// OpenRoster reads the GPUs of earlier runs. A file that cannot be read is reported:
-// then the GPUs are those that answer.
+// OpenRoster reads the GPUs of earlier runs. If the file cannot be read, it returns the error
+// and an empty roster.
 func OpenRoster(path string) (*Roster, error) {
 	r := &Roster{path: path, gpus: map[string]*rosterGPU{}}
 	data, err := os.ReadFile(path)
@@ -68,11 +67,10 @@ func OpenRoster(path string) (*Roster, error) {
 	return r, nil
 }
 
-// Update takes in a look at the hardware: the GPUs that answered, which of the others
-// a driver still names, and the vendors of which it is known which GPUs there are. It
-// gives the GPUs that were found the indexes that they had, as long as one of their
-// vendor is silent: the driver counts without it. It returns the GPUs that are not
-// the node's any more.
+// Update records the result of a check: the GPUs that answered, the problems of others that a
+// driver still lists, and the vendors whose drivers listed all of their GPUs. While a GPU does
+// not answer, Update restores the indexes of the others of its vendor, because the driver
+// counts without it. It returns the addresses of the GPUs that were removed from the machine.
 func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[string]string, told []gpu.Vendor, bootID string) (removed []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +82,7 @@ func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[strin
 			c.missed = 0
 			continue
 		}
-		if c.missed++; c.missed >= goneLooks {
+		if c.missed++; c.missed >= missedChecks {
 			removed = append(removed, c.PCIAddress)
 			delete(r.gpus, c.PCIAddress)
 			changed = true
@@ -106,8 +104,8 @@ func (r *Roster) Update(ctx context.Context, found []gpu.GPU, problems map[strin
 	return removed
 }
 
-// keepIndex gives a GPU the index that it had, and a new one one that no other has,
-// while a GPU of its vendor is silent. The caller holds the lock.
+// keepIndex keeps a known GPU's index while a GPU of the vendor does not answer. A new GPU
+// gets a free index. The caller holds the lock.
 func (r *Roster) keepIndex(g *gpu.GPU) {
 	taken, silent := map[int]bool{}, false
 	for _, c := range r.gpus {
@@ -128,23 +126,23 @@ func (r *Roster) keepIndex(g *gpu.GPU) {
 	}
 }
 
-// save writes the file. If it cannot, the GPUs are still known in this run. The caller
-// holds the lock.
+// save writes the file. If that fails, the GPUs are still known until the plugin ends. The
+// caller holds the lock.
 func (r *Roster) save(ctx context.Context) {
 	data, err := json.Marshal(slices.SortedFunc(maps.Values(r.gpus), func(a, b *rosterGPU) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) }))
 	if err == nil {
 		err = durable.WriteFile(r.path, data)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Which GPUs the node has could not be written down; a plugin that starts while one is silent does not count it", "file", r.path)
+		klog.FromContext(ctx).Error(err, "Cannot write the list of the node's GPUs; after a restart, profiles do not count a GPU that does not answer", "file", r.path)
 	}
 }
 
-// All are the GPUs of the node in PCI order, with everything that can be cut from
-// them, offered or not.
+// All returns the GPUs of the node in PCI order, with all of their possible devices, whether
+// a profile offers them or not.
 func (r *Roster) All() []gpu.GPU { return r.those(func(*rosterGPU) bool { return true }) }
 
-// Answering are those that the last look found.
+// Answering returns the GPUs that the last check found.
 func (r *Roster) Answering() []gpu.GPU { return r.those(func(c *rosterGPU) bool { return c.answers }) }
 
 func (r *Roster) those(which func(*rosterGPU) bool) []gpu.GPU {

@@ -103,11 +103,11 @@ func TestRosterForgetsRemovedGPUs(t *testing.T) {
 			c := newRosterCase(t, path)
 			c.Update(ctx, []gpu.GPU{one, two}, nil, bothTold, "boot 1")
 			c = newRosterCase(t, path)
-			for n := range goneLooks - 1 {
+			for n := range missedChecks - 1 {
 				require.Empty(t, c.Update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot), "look %d", n)
 			}
 			c.Update(ctx, nil, test.problems, nil, test.boot)
-			for n := range goneLooks - 1 {
+			for n := range missedChecks - 1 {
 				require.Empty(t, c.Update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot), "look %d in a row", n)
 			}
 			removed := c.Update(ctx, []gpu.GPU{indexed(two, 0)}, test.problems, test.told, test.boot)

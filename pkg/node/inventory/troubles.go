@@ -17,9 +17,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Troubles are the fatal events of the GPUs. They are kept in a file: the driver
-// reports an error once, and a restart of the plugin does not repair a GPU. A GPU is
-// unhealthy until each of its events is over, because they end in different ways.
+// Troubles are the fatal errors of the GPUs. They are kept in a file: the driver reports an
+// error once, and a restart of the plugin does not repair a GPU. A GPU is unhealthy until
+// each of its errors is over. They can end in different ways.
 type Troubles struct {
 	path string
 	// mu protects the events and the file.
@@ -27,9 +27,8 @@ type Troubles struct {
 	events []gpu.HealthEvent
 }
 
-// OpenTroubles reads what an earlier run knew. A file that cannot be read is
-// reported and left behind: what it knew is lost, but GPUs that are still in
-// trouble mostly say so again.
+// OpenTroubles reads the errors of earlier runs. If the file cannot be read, it returns the
+// error and an empty list. Most GPUs report errors that persist again.
 func OpenTroubles(path string) (*Troubles, error) {
 	t := &Troubles{path: path}
 	data, err := os.ReadFile(path)
@@ -37,19 +36,19 @@ func OpenTroubles(path string) (*Troubles, error) {
 		return t, nil
 	}
 	if err != nil {
-		return t, fmt.Errorf("read which GPUs were in trouble: %w", err)
+		return t, fmt.Errorf("read which GPUs were unhealthy: %w", err)
 	}
 	if err := json.Unmarshal(data, &t.events); err != nil {
-		return &Troubles{path: path}, fmt.Errorf("read which GPUs were in trouble from %s: %w", path, err)
+		return &Troubles{path: path}, fmt.Errorf("read which GPUs were unhealthy from %s: %w", path, err)
 	}
 	return t, nil
 }
 
-// sameTrouble tells whether two events end together. Of the same error the later
-// event counts: a reset between the two did not help.
+// sameTrouble tells whether two events report the same error. The later one counts: a reset
+// between the two did not help.
 func sameTrouble(a, b gpu.HealthEvent) bool { return a.PCIAddress == b.PCIAddress && a.XID == b.XID }
 
-// Add takes in a fatal event.
+// Add records a fatal error.
 func (t *Troubles) Add(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +61,7 @@ func (t *Troubles) Add(ctx context.Context, e gpu.HealthEvent) {
 	t.save(ctx)
 }
 
-// Over drops an event, unless the same error has come again meanwhile.
+// Over removes an event, unless the error has occurred again since.
 func (t *Troubles) Over(ctx context.Context, e gpu.HealthEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,25 +76,25 @@ func sameEvent(a, b gpu.HealthEvent) bool {
 	return sameTrouble(a, b) && a.Message == b.Message && a.LoadID == b.LoadID && a.Energy == b.Energy
 }
 
-// save writes the file. If it cannot, the events are still in force in this run.
+// save writes the file. If that fails, the events are still known until the plugin ends.
 func (t *Troubles) save(ctx context.Context) {
 	data, err := json.Marshal(t.events)
 	if err == nil {
 		err = durable.WriteFile(t.path, data)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Which GPUs are in trouble could not be written down, and is forgotten if the plugin restarts", "file", t.path)
+		klog.FromContext(ctx).Error(err, "Cannot write which GPUs are unhealthy; a plugin that restarts does not know it", "file", t.path)
 	}
 }
 
-// List returns the events that are not over, in the order in which they came.
+// List returns the events that are not over, the oldest first.
 func (t *Troubles) List() []gpu.HealthEvent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.events)
 }
 
-// Problem is what the events say about one GPU, empty if there are none.
+// Problem joins the messages of a GPU's events; empty if there are none.
 func (t *Troubles) Problem(pciAddress string) string {
 	var messages []string
 	for _, e := range t.List() {

@@ -41,7 +41,7 @@ func TestTroublesThatCannotBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health.json")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	troubles, err := OpenTroubles(path)
-	require.ErrorContains(t, err, "read which GPUs were in trouble from "+path)
+	require.ErrorContains(t, err, "read which GPUs were unhealthy from "+path)
 	assert.Empty(t, troubles.List(), "the plugin goes on")
 	troubles.Add(nodetest.Quiet(t.Context()), gpu.HealthEvent{PCIAddress: "0000:01:00.0", Message: "x"})
 	troubles, err = OpenTroubles(path)

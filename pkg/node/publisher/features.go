@@ -15,21 +15,19 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
-// features is what the cluster's API server keeps of what we publish. A server
-// drops fields whose feature gate is off without a word, and partitions whose
-// counters were dropped would be given out twice.
+// features says which fields the cluster's API server keeps. A server silently drops fields
+// whose feature gate is off, and partitions without counters would be allocated twice.
 type features struct {
-	// partitionable is true when counters are kept (DRAPartitionableDevices).
+	// partitionable: it keeps counters (DRAPartitionableDevices).
 	partitionable bool
-	// consumable is true when devices are kept that several claims hold at once
-	// (DRAConsumableCapacity).
+	// consumable: it keeps devices that several claims can hold (DRAConsumableCapacity).
 	consumable bool
-	// taints is true when taints of devices are kept (DRADeviceTaints).
+	// taints: it keeps device taints (DRADeviceTaints).
 	taints bool
 }
 
-// DetectFeatures finds out what the API server keeps, and publishes from then on nothing
-// of which it would drop a part.
+// DetectFeatures finds out which fields the API server keeps. Devices that need the others
+// are not published from then on.
 func (p *Publisher) DetectFeatures(ctx context.Context) error {
 	kept, err := keptFeatures(ctx, p.Client, p.Node)
 	if err != nil {
@@ -47,9 +45,8 @@ func (p *Publisher) DetectFeatures(ctx context.Context) error {
 	return nil
 }
 
-// keptFeatures asks the API server with dry runs, before anything is published:
-// there must be no moment at which partitions without counters can be allocated,
-// or a share as if it were all of its GPU.
+// keptFeatures asks the API server with dry runs, before anything is published. Otherwise
+// partitions without counters could be allocated for a moment, or a share as a whole GPU.
 func keptFeatures(ctx context.Context, client kubernetes.Interface, node string) (features, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
@@ -76,7 +73,7 @@ func keptFeatures(ctx context.Context, client kubernetes.Interface, node string)
 	}, nil
 }
 
-// dryRun returns what the API server would keep of a slice.
+// dryRun returns the fields of a slice that the API server would keep.
 func dryRun(ctx context.Context, client kubernetes.Interface, node string, spec resourceapi.ResourceSliceSpec) (resourceapi.ResourceSliceSpec, error) {
 	spec.Driver, spec.NodeName = gpu.DriverName, ptr.To(node)
 	spec.Pool = resourceapi.ResourcePool{Name: gpu.PoolName(node), ResourceSliceCount: 1}

@@ -16,33 +16,33 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// handoverPatience is how long a changed slice may take to be stored before all other
-// changes are handed over with it.
+// handoverPatience is how long the API server may take to store a changed slice. After that,
+// all other changes are handed over at once.
 const handoverPatience = 3 * time.Second
 
-// handover gives resources to the kubeletplugin helper, one changed slice after the
-// other. The helper keeps a pool's generation if one slice has changed, which is one
-// write. If more have changed, it writes all slices of the pool, and until it is done the
-// pool is incomplete and the scheduler uses none of the node's GPUs.
+// handover passes changed slices to the kubeletplugin helper one by one. If one slice has
+// changed, the helper writes that slice only and keeps the pool's generation. If several have
+// changed, it writes all slices of the pool. Until it has done so, the pool is incomplete,
+// and the scheduler uses none of the node's GPUs.
 type handover struct {
 	node string
-	// send hands resources to the helper.
+	// send passes resources to the helper.
 	send func(context.Context, resourceslice.DriverResources) error
-	// failed is told of errors when nobody waits for them.
+	// failed handles errors for which no caller waits.
 	failed   func(context.Context, error)
 	patience time.Duration
 
-	// mu protects what follows, and keeps what is sent in order.
+	// mu protects the fields below, and keeps calls of send in order.
 	mu sync.Mutex
-	// handed is what the helper has, target is what it is to have in the end.
+	// handed is what the helper has, target what it should have.
 	handed, target []resourceslice.Slice
-	// awaited is the digest of the slice that was handed over last, empty once the API
+	// awaited is the digest of the last slice that was handed over, empty once the API
 	// server has stored it.
 	awaited string
 	timer   *time.Timer
 }
 
-// NewHandover hands over what a publisher publishes, once Begin is called.
+// NewHandover returns a handover for a publisher. It starts with Begin.
 func NewHandover(p *Publisher) *handover {
 	return &handover{
 		node: p.Node, patience: handoverPatience,
@@ -50,30 +50,30 @@ func NewHandover(p *Publisher) *handover {
 	}
 }
 
-// Client is a client that tells the handover of each ResourceSlice that it has written.
+// Client returns a client that reports each ResourceSlice that it writes to the handover.
 func (h *handover) Client(c kubernetes.Interface) kubernetes.Interface {
 	return observed{c, h.stored}
 }
 
-// Begin has a publisher publish through the handover, to send.
+// Begin makes a publisher publish through the handover.
 func (h *handover) Begin(p *Publisher, send func(context.Context, resourceslice.DriverResources) error) {
 	h.send = send
 	p.start(h.give)
 }
 
-// give makes resources the target. It is a publisher's send.
+// give sets the target. It is the publisher's send.
 func (h *handover) give(ctx context.Context, resources resourceslice.DriverResources) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.target = resources.Pools[gpu.PoolName(h.node)].Slices
 	if h.awaited != "" && sameCounters(h.handed, h.target) {
-		return nil // next goes on when the slice is stored
+		return nil // stored continues when the API server has the awaited slice
 	}
 	return h.next(ctx)
 }
 
-// next hands over the next slice that has changed, or everything where one slice alone
-// would not make sense. The caller holds the lock.
+// next hands over the next changed slice, or all slices if counters have changed. The caller
+// holds the lock.
 func (h *handover) next(ctx context.Context) error {
 	h.settle()
 	if !sameCounters(h.handed, h.target) {
@@ -90,7 +90,7 @@ func (h *handover) next(ctx context.Context) error {
 	return h.send(ctx, h.resources())
 }
 
-// all hands over all that is left. The caller holds the lock.
+// all hands over all slices. The caller holds the lock.
 func (h *handover) all(ctx context.Context) error {
 	h.settle()
 	h.handed = append([]resourceslice.Slice(nil), h.target...)
@@ -116,7 +116,7 @@ func (h *handover) resources() resourceslice.DriverResources {
 	}}
 }
 
-// stored takes in that the API server has stored a slice.
+// stored is called with each slice that the API server has stored.
 func (h *handover) stored(ctx context.Context, slice *resourceapi.ResourceSlice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ func (h *handover) stored(ctx context.Context, slice *resourceapi.ResourceSlice)
 	}
 }
 
-// late gives up waiting for a slice: the API server had it already, or does not answer.
+// late ends the wait for a slice: the API server had it already, or does not answer.
 func (h *handover) late(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,7 +144,7 @@ func (h *handover) late(ctx context.Context) {
 	}
 }
 
-// Stop hands over nothing any more.
+// Stop makes the handover ignore further changes.
 func (h *handover) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,8 +152,8 @@ func (h *handover) Stop() {
 	h.send = func(context.Context, resourceslice.DriverResources) error { return nil }
 }
 
-// sameCounters tells whether two pools have as many slices and the same counters. Devices
-// that consume other counters must change together with these.
+// sameCounters tells whether two pools have the same number of slices and the same counters.
+// Counters must change together with the devices that consume them.
 func sameCounters(a, b []resourceslice.Slice) bool {
 	if len(a) != len(b) {
 		return false
@@ -166,7 +166,7 @@ func sameCounters(a, b []resourceslice.Slice) bool {
 	return true
 }
 
-// observed is a client that tells of each ResourceSlice that it has written.
+// observed is a client that reports each ResourceSlice that it writes.
 type observed struct {
 	kubernetes.Interface
 	stored func(context.Context, *resourceapi.ResourceSlice)
@@ -177,8 +177,8 @@ func (c observed) ResourceV1() resourcev1client.ResourceV1Interface {
 	return observedV1{c.Interface.ResourceV1(), c.stored}
 }
 
-// IsWatchListSemanticsUnSupported tells client-go whether the client can stream lists, as
-// the client behind it answers: fake ones cannot.
+// IsWatchListSemanticsUnSupported tells client-go whether the wrapped client can stream lists:
+// fake ones cannot.
 func (c observed) IsWatchListSemanticsUnSupported() bool {
 	behind, ok := c.Interface.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && behind.IsWatchListSemanticsUnSupported()

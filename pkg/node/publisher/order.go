@@ -12,22 +12,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/profile"
 )
 
-// Order is which devices are tainted while the node is switched to another profile.
-// The zero value taints none.
+// Order says which devices are tainted while the node is switched to another profile. The
+// zero value taints none.
 type Order struct {
-	// By is the switch that orders it; zero: the taints of an earlier run are kept,
-	// because the GPUNode cannot be read.
+	// By identifies the switch. Zero: the taints of an earlier run are kept, because the
+	// GPUNode cannot be read.
 	By v1alpha1.PublishedTaints
-	// Value is that of the taints.
+	// Value is the value of the taints.
 	Value string
 	// GPUs are the names of the GPUs of which all devices are tainted.
 	GPUs []string
-	// Withhold: those devices of gpus that no claim holds are not published.
+	// Withhold: devices of GPUs that no claim holds are not published.
 	Withhold bool
-	// Offers has, by the name of a GPU, the shape that it is about to get. The devices
-	// that it does not offer are tainted.
+	// Offers has, by the name of a GPU, its future layout. Devices that the layout does not
+	// offer are tainted.
 	Offers map[string]profile.Layout
-	// devices are the names of single devices that are tainted.
+	// devices are the names of single tainted devices.
 	devices []string
 }
 
@@ -38,16 +38,16 @@ func (o *Order) taint() resourceapi.DeviceTaint {
 // all tells whether all devices of a GPU are tainted.
 func (o *Order) all(name string) bool { return slices.Contains(o.GPUs, name) }
 
-// single tells whether one device of a GPU is tainted of which not all are.
+// single tells whether a device is tainted although not all devices of its GPU are.
 func (o *Order) single(name string, p gpu.Placement) bool {
 	if o.all(name) {
 		return false
 	}
-	shape, shrinks := o.Offers[name]
-	return shrinks && !shape.Offers(p) || slices.Contains(o.devices, p.Name())
+	layout, shrinks := o.Offers[name]
+	return shrinks && !layout.Offers(p) || slices.Contains(o.devices, p.Name())
 }
 
-// KeepTaints orders the taints that the API server has already.
+// KeepTaints keeps the taints of the published ResourceSlices.
 func (p *Publisher) KeepTaints(ctx context.Context) error {
 	published, err := p.Stored(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *Publisher) KeepTaints(ctx context.Context) error {
 	return nil
 }
 
-// keptTaints is the order that published slices carry out.
+// keptTaints is the order that published ResourceSlices carry out.
 func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) Order {
 	var o Order
 	for i := range gpus {
@@ -77,7 +77,7 @@ func keptTaints(gpus []gpu.GPU, published []resourceapi.ResourceSlice) Order {
 		}
 		switch {
 		case total == 0 && len(published) > 0:
-			o.GPUs = append(o.GPUs, name) // All of its devices may have been withheld.
+			o.GPUs = append(o.GPUs, name) // all of its devices may have been withheld
 		case len(tainted) == 0:
 		case len(tainted) == total:
 			o.GPUs = append(o.GPUs, name)

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// SetOwners takes in which other systems serve the GPUs.
+// SetOwners sets which other systems serve the GPUs. Nothing is published before.
 func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
 	p.mu.Lock()
 	same := p.known && slices.Equal(p.owners, all)
@@ -24,8 +24,8 @@ func (p *Publisher) SetOwners(ctx context.Context, all nodewatch.Owners) {
 	}
 }
 
-// tellOwners tells the node's admin who else serves the GPUs that the node has.
-// The caller holds the lock.
+// tellOwners reports changes of the other systems that serve the node's GPUs. The caller holds
+// the lock.
 func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	told := map[gpu.Vendor]string{}
 	for i := range known {
@@ -33,20 +33,20 @@ func (p *Publisher) tellOwners(ctx context.Context, known []inventory.GPU) {
 	}
 	for _, v := range slices.Sorted(maps.Keys(told)) {
 		switch told[v] {
-		case p.toldOwners[v]: // told
+		case p.toldOwners[v]: // reported before
 		case "":
-			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more; Tranche publishes them", v.Title()))
+			p.Events.Note(ctx, v1alpha1.EventOtherOwnerGone, fmt.Sprintf("No other system serves the %s GPUs of this node any more, so Tranche publishes them", v.Title()))
 		default:
 			for _, o := range p.owners.Of(v) {
-				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not give out the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them all the same, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
+				p.Events.Warn(ctx, v1alpha1.EventOtherOwner, fmt.Sprintf("Tranche does not offer the %s GPUs of this node, because %s. To let Tranche have them, %s; to publish them in spite of that, set ignoreOtherOwners=true in the chart", v.Title(), o.Found, o.Remedy))
 			}
 		}
 	}
 	p.toldOwners = told
 }
 
-// OwnersFound says who else serves GPUs that the node has, what gave them away, and
-// what to do about it.
+// OwnersFound describes the other systems that serve GPUs of the node: how each was detected,
+// and how to end that.
 func (p *Publisher) OwnersFound() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

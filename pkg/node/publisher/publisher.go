@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,80 +26,80 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// failureInterval is the least time between two reports that publishing failed.
+// failureInterval is the minimum time between two events about failed publications.
 const failureInterval = 10 * time.Second
 
-// handingOver is what is tried when the helper does not take slices.
+// handingOver says in messages what was tried.
 const handingOver = "hand the slices to the publisher"
 
-// Config is what a publisher goes by.
+// Config has the inputs of a Publisher that do not change, and functions for those that do.
 type Config struct {
 	// Node is the name of the node, Client reaches the API server.
 	Node   string
 	Client kubernetes.Interface
-	// GPUs are those that are published.
+	// GPUs are the GPUs to publish.
 	GPUs    *inventory.GPUs
 	Events  *telemetry.Events
 	Metrics *telemetry.Metrics
-	// LegacyResources is what the devices stand for, beside their classes, that Legacy
-	// tells of each GPU; nil: the whole GPU.
+	// LegacyResources has the extended resource ("nvidia.com/gpu") by vendor. Legacy returns
+	// which devices of a GPU stand for it; nil: the whole GPU.
 	LegacyResources map[gpu.Vendor]string
 	Legacy          func(pciAddress string) func(gpu.Placement) bool
-	// Layout says what is offered of a GPU.
+	// Layout returns which devices of a GPU the applied profile offers.
 	Layout func(pciAddress string) profile.Layout
-	// IsUpgrading tells whether a vendor's driver is being replaced, Unknown whether it
-	// may not be known which GPUs the node has. Nil: neither is so.
+	// IsUpgrading tells whether a vendor's driver is being replaced. Unknown tells whether
+	// the list of GPUs may be incomplete. Either may be nil.
 	IsUpgrading func(gpu.Vendor) bool
 	Unknown     func() bool
-	// IsCut tells whether claims hold partitions of a GPU, or shares; IsShared
-	// whether they hold shares.
+	// IsCut tells whether claims hold partitions or shares of a GPU, IsShared whether they
+	// hold shares.
 	IsCut, IsShared func(pciAddress string) bool
 	// HeldOn lists the devices of a GPU that claims hold.
 	HeldOn func(pciAddress string) []string
 	// IsOld tells whether claims hold devices of a GPU that were allocated from another
-	// pool than the node's, as version 0.1 published it; nil: none do.
+	// pool than the node's. Version 0.1 published a pool for each GPU. May be nil.
 	IsOld func(pciAddress string) bool
-	// Withdrawn publishes nothing at first, because Tranche is uninstalled.
+	// Withdrawn: nothing is published at first, because Tranche is being uninstalled.
 	Withdrawn bool
 }
 
-// Publisher turns what is known about the GPUs into ResourceSlices.
+// Publisher publishes the GPUs of the node as ResourceSlices.
 type Publisher struct {
 	Config
 
-	// toldFailure is when a failure was last told of, in Unix nanoseconds.
+	// toldFailure is when the last failure was reported, in Unix nanoseconds.
 	toldFailure atomic.Int64
 
-	// mu protects what follows, and keeps publications in order.
+	// mu protects the fields below, and keeps publications in order.
 	mu sync.Mutex
-	// send hands resources to the kubeletplugin helper.
+	// send passes resources to the kubeletplugin helper.
 	send func(context.Context, resourceslice.DriverResources) error
-	// known is set once it is known who else serves the GPUs; nothing is
-	// published before.
+	// owners are the other systems that serve the GPUs. Nothing is published until known is
+	// set.
 	known  bool
 	owners nodewatch.Owners
-	// toldOwners is what was told of them, by vendor, as far as the node has GPUs
-	// of that vendor.
+	// toldOwners has the owners that were reported, by vendor, for the vendors whose GPUs
+	// the node has.
 	toldOwners map[gpu.Vendor]string
-	// wholeOnly is set when the API server drops what keeps partitions apart.
+	// wholeOnly is set when the API server drops counters (DRAPartitionableDevices).
 	wholeOnly bool
-	// noShares is set when the API server drops what lets several claims hold one
-	// device.
+	// noShares is set when the API server drops devices that several claims can hold
+	// (DRAConsumableCapacity).
 	noShares bool
-	// foreign lists, by GPU, the partitions that Tranche did not make.
+	// foreign lists, by GPU, the partitions that Tranche did not create.
 	foreign map[string][]gpu.Partition
-	// obstacles list, by GPU, what cannot be had of it now.
+	// obstacles lists, by GPU, what cannot be allocated now.
 	obstacles map[string][]gpu.Obstacle
-	// order is which devices are tainted for a switch. sent is whose order the last
-	// publication carries out, nil before the first.
+	// order says which devices are tainted for a switch. sent identifies the order that the
+	// last publication carries out, nil before the first.
 	order Order
 	sent  *v1alpha1.PublishedTaints
-	// noTaints is set when the API server drops taints. Devices that no claim holds are
-	// then not published instead.
+	// noTaints is set when the API server drops device taints (DRADeviceTaints). Then free
+	// devices that would have a taint are not published.
 	noTaints bool
 	// mine is set once no other plugin publishes the node's GPUs.
 	mine bool
-	// withdrawn is set while Tranche is uninstalled: nothing is published.
+	// withdrawn is set while Tranche is being uninstalled: nothing is published.
 	withdrawn bool
 	// slices is the number of slices in the last publication.
 	slices int
@@ -107,24 +108,23 @@ type Publisher struct {
 	places []string
 	// heldBack are the GPUs that the last publication withheld because of claims.
 	heldBack map[string]bool
-	// digests are of the devices of each GPU in the last publication, which is what the
-	// API server is to have.
+	// digests has the digest of each GPU's devices in the last publication.
 	digests publish.Digests
 }
 
-// New publishes nothing yet.
+// New returns a Publisher that publishes nothing before TakeOver.
 func New(c Config) *Publisher {
 	return &Publisher{Config: c, withdrawn: c.Withdrawn}
 }
 
-// start tells where to publish to.
+// start sets where to publish to.
 func (p *Publisher) start(send func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.send = send
 }
 
-// TakeOver publishes from now on: no other plugin does.
+// TakeOver makes this plugin publish. No other plugin may do so then.
 func (p *Publisher) TakeOver(ctx context.Context) {
 	p.mu.Lock()
 	p.mine = true
@@ -132,16 +132,34 @@ func (p *Publisher) TakeOver(ctx context.Context) {
 	p.Publish(ctx)
 }
 
-// SetWithdrawn withdraws the GPUs, or publishes them again.
-func (p *Publisher) SetWithdrawn(ctx context.Context, withdrawn bool) {
+// set changes an input of the publication, and publishes again if it differs.
+func set[T any](ctx context.Context, p *Publisher, input *T, value T) {
 	p.mu.Lock()
-	same := p.withdrawn == withdrawn
-	p.withdrawn = withdrawn
+	same := reflect.DeepEqual(*input, value)
+	*input = value
 	p.mu.Unlock()
 	if !same {
 		p.Publish(ctx)
 	}
 }
+
+// SetWithdrawn withdraws the GPUs, or publishes them again.
+func (p *Publisher) SetWithdrawn(ctx context.Context, withdrawn bool) {
+	set(ctx, p, &p.withdrawn, withdrawn)
+}
+
+// SetObstacles sets what cannot be allocated now, by GPU.
+func (p *Publisher) SetObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
+	set(ctx, p, &p.obstacles, obstacles)
+}
+
+// SetForeign sets the partitions that Tranche did not create, by GPU.
+func (p *Publisher) SetForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
+	set(ctx, p, &p.foreign, foreign)
+}
+
+// SetOrder sets which devices are tainted for a switch.
+func (p *Publisher) SetOrder(ctx context.Context, order Order) { set(ctx, p, &p.order, order) }
 
 // IsWithdrawn tells whether the GPUs are withdrawn.
 func (p *Publisher) IsWithdrawn() bool {
@@ -150,7 +168,7 @@ func (p *Publisher) IsWithdrawn() bool {
 	return p.withdrawn
 }
 
-// IsMine tells whether this plugin is the one that publishes.
+// IsMine tells whether this plugin publishes the GPUs.
 func (p *Publisher) IsMine() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +182,7 @@ func (p *Publisher) sliceCount() int {
 	return p.slices
 }
 
-// Publish publishes the GPUs as they are now. Writing the same again costs no
-// API call.
+// Publish publishes the GPUs as they are now. If nothing has changed, that costs no API call.
 func (p *Publisher) Publish(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +195,7 @@ func (p *Publisher) Publish(ctx context.Context) {
 	}
 	known := p.inPlaces()
 	if len(known) == 0 && p.Unknown != nil && p.Unknown() {
-		return // what an earlier run has published may be held
+		return // claims may hold what an earlier run has published
 	}
 	p.tellOwners(ctx, known)
 	out := make([]publish.GPU, len(known))
@@ -210,7 +227,7 @@ func (p *Publisher) inPlaces() []inventory.GPU {
 	return known
 }
 
-// Adopt takes over the order of GPUs that an earlier run of the plugin has published.
+// Adopt continues with the order of GPUs that an earlier run of the plugin has published.
 func (p *Publisher) Adopt(published []resourceapi.ResourceSlice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,20 +240,18 @@ func (p *Publisher) Adopt(published []resourceapi.ResourceSlice) {
 	}
 }
 
-// holdsBack tells whether claims keep a GPU from being published. The caller holds the
-// lock.
+// holdsBack tells whether a GPU must not be published because of claims. The caller holds
+// the lock.
 func (p *Publisher) holdsBack(pciAddress string) bool {
 	// The scheduler does not count what was allocated from another pool.
 	return p.IsOld != nil && p.IsOld(pciAddress) ||
-		// Without counters, nothing but this keeps a whole GPU from being allocated while
-		// a piece of it is still held.
+		// Without counters, the whole GPU would be allocated although a partition is held.
 		p.wholeOnly && p.IsCut(pciAddress) ||
-		// Nothing keeps anything of a GPU from being allocated beside shares of it that
-		// are held and not published any more.
+		// The scheduler does not count held shares that are not published any more.
 		p.noShares && p.IsShared(pciAddress)
 }
 
-// sendAll makes resources all that the node publishes. The caller holds the lock.
+// sendAll publishes resources instead of the previous ones. The caller holds the lock.
 func (p *Publisher) sendAll(ctx context.Context, resources resourceslice.DriverResources) {
 	p.Metrics.PublishedDevices(resources)
 	p.slices = len(resources.Pools[gpu.PoolName(p.Node)].Slices)
@@ -277,22 +292,21 @@ func (p *Publisher) gpu(c *inventory.GPU) publish.GPU {
 	return out
 }
 
-// ForeignOn lists the partitions of a GPU that are known not to be ours.
+// ForeignOn lists the known partitions of a GPU that Tranche did not create.
 func (p *Publisher) ForeignOn(pciAddress string) []gpu.Partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.foreign[pciAddress]
 }
 
-// DigestOf tells what was published last of a GPU's devices.
+// DigestOf returns the digest of a GPU's devices in the last publication.
 func (p *Publisher) DigestOf(pciAddress string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.digests.Of(gpu.NameOf(pciAddress))
 }
 
-// Matches tells whether the API server has what was published last, of all GPUs, taints
-// included.
+// Matches tells whether ResourceSlices are those of the last publication, including taints.
 func (p *Publisher) Matches(published []resourceapi.ResourceSlice) bool {
 	there := publish.DigestsOf(p.Node, published)
 	p.mu.Lock()
@@ -303,50 +317,26 @@ func (p *Publisher) Matches(published []resourceapi.ResourceSlice) bool {
 	return there != nil && maps.Equal(there, p.digests)
 }
 
-// ObstaclesOn lists what is known to be in the way on a GPU.
+// ObstaclesOn lists what cannot be allocated of a GPU now.
 func (p *Publisher) ObstaclesOn(pciAddress string) []gpu.Obstacle {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.obstacles[pciAddress]
 }
 
-// SetObstacles takes in what cannot be had of the GPUs now.
-func (p *Publisher) SetObstacles(ctx context.Context, obstacles map[string][]gpu.Obstacle) {
-	p.mu.Lock()
-	same := maps.EqualFunc(p.obstacles, obstacles, slices.Equal)
-	p.obstacles = obstacles
-	p.mu.Unlock()
-	if !same {
-		p.Publish(ctx)
-	}
-}
-
-// SetForeign takes in which partitions of the GPUs are not ours.
-func (p *Publisher) SetForeign(ctx context.Context, foreign map[string][]gpu.Partition) {
-	p.mu.Lock()
-	same := maps.EqualFunc(p.foreign, foreign, slices.Equal)
-	p.foreign = foreign
-	p.mu.Unlock()
-	if !same {
-		p.Publish(ctx)
-	}
-}
-
-// failed reports that the slices could not be published, where people look. The
-// helper tries again many times a second at first; once in a while is enough to
-// tell of it.
+// failed reports that the slices could not be published. The helper retries many times a
+// second at first, so not every failure is reported.
 func (p *Publisher) failed(ctx context.Context, err error, doing string) {
 	p.Metrics.PublishFailed()
 	now := time.Now().UnixNano()
 	if last := p.toldFailure.Load(); now-last < int64(failureInterval) || !p.toldFailure.CompareAndSwap(last, now) {
 		return
 	}
-	p.Events.Warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("The GPUs of the node cannot be published: %s: %v", doing, err))
+	p.Events.Warn(ctx, v1alpha1.EventPublishFailed, fmt.Sprintf("Cannot publish the GPUs of the node: %s: %v", doing, err))
 	klog.FromContext(ctx).Error(err, "Publishing failed", "doing", doing)
 }
 
-// ClaimsChanged publishes again where it depends on the claims which devices are
-// published.
+// ClaimsChanged publishes again if the published devices depend on the claims.
 func (p *Publisher) ClaimsChanged(ctx context.Context) {
 	p.mu.Lock()
 	depends := p.noTaints || p.order.Withhold

@@ -147,7 +147,7 @@ func TestPublisherKeepsTaintOfLostGPU(t *testing.T) {
 	}
 	p.SetOwners(t.Context(), pluginOwner)
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin:NoSchedule "+unhealthy)
-	for range inventory.RecoveredLooks {
+	for range inventory.HealthyChecks {
 		p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.GPUAt("0000:02:00.0")}, nil, nil)
 	}
 	p.SetOwners(t.Context(), nil)
@@ -158,7 +158,7 @@ func TestPublisherFails(t *testing.T) {
 	p := newPublishing(t)
 	p.fail = errors.New("no way")
 	p.SetOwners(t.Context(), nil)
-	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PublishFailed", ""), "The GPUs of the node cannot be published: hand the slices to the publisher: no way")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PublishFailed", ""), "Cannot publish the GPUs of the node: hand the slices to the publisher: no way")
 	assert.Equal(t, []string{"tranche_publish_errors_total 1"}, nodetest.Scrape(t, p.Metrics.Handler(), "tranche_publish_errors_total"))
 }
 
@@ -188,7 +188,7 @@ func TestPublisherOwnersPerVendor(t *testing.T) {
 	p.Publish(t.Context())
 	assert.Equal(t, "published", p.state()[gpu1])
 	assert.Equal(t, "empty", p.state()[amdGPU])
-	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not give out the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "OtherOwner", "AMD"), "Tranche does not offer the AMD GPUs of this node, because its label says so.", "once there are such GPUs")
 	p.SetOwners(t.Context(), append(manager, pluginOwner...))
 	assert.Contains(t, p.state()[gpu1], "other-owner=device-plugin")
 	p.SetOwners(t.Context(), nil)
@@ -256,7 +256,7 @@ func TestPublisherRestrictedOnNPS4(t *testing.T) {
 	p.GPUs.Update([]gpu.GPU{nodetest.GPUAt("0000:01:00.0"), nodetest.AMDGPUAt("0000:05:00.0", "NPS4"), nodetest.AMDGPUAt("0000:06:00.0", "NPS1"), nodetest.AMDGPUAt("0000:07:00.0", "NPS1")}, nil, nil)
 	p.SetOwners(t.Context(), nil)
 	p.restrict(t.Context())
-	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be had whole")
+	assert.Contains(t, nodetest.AwaitEvent(t, p.api, "PartitionsNotPublished", ""), "Nothing is published of gpu-0000-05-00-0 (NPS4), which cannot be allocated as a whole")
 	state := p.state()
 	assert.Equal(t, "published", state[gpu1])
 	assert.Empty(t, state["gpu-0000-05-00-0"])

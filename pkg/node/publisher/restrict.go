@@ -14,8 +14,7 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// restrict publishes whole GPUs only from now on, because the API server drops
-// what keeps partitions apart.
+// restrict publishes whole GPUs only from now on, because the API server drops counters.
 func (p *Publisher) restrict(ctx context.Context) {
 	if !p.first(&p.wholeOnly) {
 		return
@@ -24,7 +23,7 @@ func (p *Publisher) restrict(ctx context.Context) {
 	p.Publish(ctx)
 }
 
-// first sets one of the publisher's restrictions, and tells whether it was not set yet.
+// first sets a restriction, and tells whether it was unset before.
 func (p *Publisher) first(restriction *bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,8 +32,8 @@ func (p *Publisher) first(restriction *bool) bool {
 	return !already
 }
 
-// withoutWhole names the GPUs that cannot be had whole in their memory mode, and
-// of which there is nothing to publish without partitions.
+// withoutWhole names the GPUs that cannot be allocated as a whole in their memory mode, so
+// that nothing is published of them without partitions.
 func (p *Publisher) withoutWhole() string {
 	var names []string
 	for _, c := range p.GPUs.List() {
@@ -45,11 +44,11 @@ func (p *Publisher) withoutWhole() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be had whole in this memory mode."
+	return " Nothing is published of " + strings.Join(names, ", ") + ", which cannot be allocated as a whole in this memory mode."
 }
 
-// restrictTaints publishes no taints from now on, because the API server drops them. The
-// devices that would have one, and that no claim holds, are not published.
+// restrictTaints publishes no taints from now on, because the API server drops them. Free
+// devices that would have a taint are not published.
 func (p *Publisher) restrictTaints(ctx context.Context) {
 	if !p.first(&p.noTaints) {
 		return
@@ -58,8 +57,8 @@ func (p *Publisher) restrictTaints(ctx context.Context) {
 	p.Publish(ctx)
 }
 
-// restrictShares publishes no shares from now on, because the API server drops
-// what lets several claims hold them: the first claim would have all of one.
+// restrictShares publishes no shares from now on, because the API server drops the fields
+// that let several claims hold one: the first claim would get all of it.
 func (p *Publisher) restrictShares(ctx context.Context) {
 	if !p.first(&p.noShares) {
 		return
@@ -68,8 +67,8 @@ func (p *Publisher) restrictShares(ctx context.Context) {
 	p.Publish(ctx)
 }
 
-// HandleError takes in what went wrong when slices were written. It returns an error that
-// only a restart can mend.
+// HandleError handles an error of writing slices. It returns the errors that only a restart
+// can fix.
 func (p *Publisher) HandleError(ctx context.Context, err error, doing string) error {
 	var dropped *resourceslice.DroppedFieldsError
 	switch {

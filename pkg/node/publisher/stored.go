@@ -15,11 +15,10 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
-// republishPatience is how long the plugin makes sure, after the kubelet
-// has registered it, that its slices are there.
+// republishPatience is how long Republish tries.
 const republishPatience = 20 * time.Second
 
-// Stored lists the ResourceSlices of the node that the API server has.
+// Stored lists the driver's ResourceSlices of the node in the API server.
 func (p *Publisher) Stored(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
@@ -28,14 +27,14 @@ func (p *Publisher) Stored(ctx context.Context) ([]resourceapi.ResourceSlice, er
 		resourceapi.ResourceSliceSelectorDriver:   gpu.DriverName,
 	}.String()})
 	if err != nil {
-		return nil, fmt.Errorf("list the ResourceSlices of the node: %w", err)
+		return nil, fmt.Errorf("list the ResourceSlices of node %s: %w", p.Node, err)
 	}
 	return list.Items, nil
 }
 
-// RemoveOtherPools deletes the slices of the node that are not of its one pool: version
-// 0.1 had a pool for each GPU. The helper would delete them too, but half a minute after
-// it has published the new pool, and the scheduler must never see a GPU in two pools.
+// RemoveOtherPools deletes the slices of other pools: version 0.1 had a pool for each GPU.
+// The helper would delete them half a minute after it has published the new pool, but the
+// scheduler must never see a GPU in two pools.
 func (p *Publisher) RemoveOtherPools(ctx context.Context, published []resourceapi.ResourceSlice) error {
 	ctx, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
@@ -52,7 +51,8 @@ func (p *Publisher) RemoveOtherPools(ctx context.Context, published []resourceap
 	return nil
 }
 
-// Republish publishes again until the API server has all slices.
+// Republish publishes again until the API server has all slices: a kubelet that starts
+// deletes them before it registers the plugin.
 func (p *Publisher) Republish(ctx context.Context) {
 	if !p.IsMine() {
 		return // another plugin keeps them

@@ -1,8 +1,6 @@
 package publisher
 
 import (
-	"context"
-	"reflect"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -14,8 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/publish"
 )
 
-// gpuTaints says why no claim may be allocated a device of a GPU. The caller holds the
-// lock.
+// gpuTaints returns the taints of all devices of a GPU. The caller holds the lock.
 func (p *Publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resourceapi.DeviceTaint {
 	taints := taintsOf(c, others, p.IsUpgrading != nil && p.IsUpgrading(c.Vendor))
 	if p.order.all(c.Name()) {
@@ -24,7 +21,7 @@ func (p *Publisher) gpuTaints(c *inventory.GPU, others nodewatch.Owners) []resou
 	return taints
 }
 
-// taintsOf says why nothing new may be put on a GPU.
+// taintsOf returns the taints of a GPU that do not depend on a switch.
 func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []resourceapi.DeviceTaint {
 	var taints []resourceapi.DeviceTaint
 	if len(others) > 0 {
@@ -39,8 +36,9 @@ func taintsOf(c *inventory.GPU, others nodewatch.Owners, isUpgrading bool) []res
 	return taints
 }
 
-// deviceTaints keeps the scheduler from choosing what somebody else's partitions
-// cover, and what cannot be had of a GPU now. The caller holds the lock.
+// deviceTaints returns the taints of single devices: those that overlap foreign partitions,
+// that the profile does not offer, that a switch changes, and that cannot be allocated now.
+// The caller holds the lock.
 func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.DeviceTaint {
 	taints := map[string][]resourceapi.DeviceTaint{}
 	taint := func(device, key, value string) {
@@ -68,7 +66,7 @@ func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.Devi
 			switch {
 			case o.Kind == gpu.ObstacleBusy:
 				taint(device, v1alpha1.TaintBusy, "")
-			case !c.Unhealthy(): // else the whole GPU has that taint
+			case !c.Unhealthy(): // otherwise the whole GPU has this taint
 				taint(device, v1alpha1.TaintUnhealthy, "")
 			}
 		}
@@ -76,8 +74,7 @@ func (p *Publisher) deviceTaints(c *inventory.GPU) map[string][]resourceapi.Devi
 	return taints
 }
 
-// withShares lists a device and the shares of it: what keeps the one from being
-// had keeps the others.
+// withShares lists a device and its shares, which have the same obstacles.
 func withShares(c *inventory.GPU, device string) []string {
 	all := []string{device}
 	for _, p := range c.Placements {
@@ -88,17 +85,17 @@ func withShares(c *inventory.GPU, device string) []string {
 	return all
 }
 
-// withholdFree leaves out the devices that no claim holds. All devices of the GPU are
-// tainted, so it does not matter that the scheduler forgets what one of them consumes that
-// a claim was allocated and that is not prepared yet. The caller holds the lock.
+// withholdFree leaves out the devices that no claim holds. The scheduler then ignores what a
+// device consumes that is allocated and not prepared yet. That does no harm, because all
+// devices of the GPU are tainted. The caller holds the lock.
 func (p *Publisher) withholdFree(c *publish.GPU) {
 	held := p.HeldOn(c.PCIAddress)
 	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool { return !slices.Contains(held, q.Name()) })
 }
 
 // withholdTainted leaves out the devices that would be tainted, except those that claims
-// hold: the scheduler forgets what an allocated device consumes as soon as it is not
-// published any more. The caller holds the lock.
+// hold: the scheduler ignores what an allocated device consumes once it is not published any
+// more. The caller holds the lock.
 func (p *Publisher) withholdTainted(c *publish.GPU) {
 	held := p.HeldOn(c.PCIAddress)
 	c.Placements = slices.DeleteFunc(c.Placements, func(q gpu.Placement) bool {
@@ -107,18 +104,7 @@ func (p *Publisher) withholdTainted(c *publish.GPU) {
 	c.Taints, c.DeviceTaints = nil, nil
 }
 
-// SetOrder takes in which devices are tainted for a switch.
-func (p *Publisher) SetOrder(ctx context.Context, order Order) {
-	p.mu.Lock()
-	same := reflect.DeepEqual(p.order, order)
-	p.order = order
-	p.mu.Unlock()
-	if !same {
-		p.Publish(ctx)
-	}
-}
-
-// SentFor is whose taints are ordered now, and whether the last publication has them.
+// SentFor returns which switch orders taints now, and whether the last publication has them.
 func (p *Publisher) SentFor() (by v1alpha1.PublishedTaints, sent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

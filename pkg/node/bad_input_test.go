@@ -120,7 +120,7 @@ func TestInUseAtDestroy(t *testing.T) {
 	message := k.unprepare(c)
 	assert.Contains(t, message, "release claim team/claim-a: destroy "+small0)
 	assert.Contains(t, message, "a process still uses it")
-	assert.Contains(t, nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "ReleaseFailed", "a process still uses it"), "The GPU of claim claim-a cannot be released, which is tried again")
+	assert.Contains(t, nodetest.AwaitEventOn(t, m.api, "Pod", "pod-a", "ReleaseFailed", "a process still uses it"), "The GPU of claim claim-a cannot be released, which is retried")
 	assert.Equal(t, []string{small0}, m.partitions())
 	// Meanwhile nobody else gets the place.
 	assert.Contains(t, k.refused(nodetest.Allocate(t, m.api, "b", card0+"-mig-3g-40gb-4")), "claim team/claim-a (pod pod-a) still holds "+small0)
@@ -136,7 +136,7 @@ func TestMIGModeCannotBeSwitched(t *testing.T) {
 		fault   nvdriver.Faults
 		message string
 	}{
-		"a process uses the GPU": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is tried again until the process ends: to have the pod scheduled to another GPU, delete it"},
+		"a process uses the GPU": {nvdriver.Faults{Processes: []nvdriver.Process{{GPU: pci0, PID: 4711}}}, "in use by process 4711; this is retried until the process ends: to have the pod scheduled to another GPU, delete it"},
 		"the driver refuses":     {nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "SetMigMode", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_NO_PERMISSION)}}}, "DeviceSetMigMode"},
 	} {
 		t.Run(name, func(t *testing.T) {

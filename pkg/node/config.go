@@ -16,60 +16,58 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/hardwarereport"
 )
 
-// Config is what the plugin is started with.
+// Config is the configuration of the plugin.
 type Config struct {
-	// Machine is what the plugin runs on.
+	// Machine is the machine that the plugin runs on.
 	Machine  hardware.Machine `json:"-"`
 	NodeName string
-	// PodUID tells the plugin's sockets from those of another plugin that works
-	// on the node during a rolling update. Empty: there is no other.
+	// PodUID makes the plugin's sockets differ from those of another plugin on the node
+	// during a rolling update. Empty: there is no other.
 	PodUID types.UID
-	// Installation names the installation that the plugin belongs to. Plugins of
-	// two installations must not work on one node.
+	// Installation identifies the Helm release. Plugins of two releases must not work on
+	// one node.
 	Installation string
-	// KubeletDir is the kubelet's folder, by the same path here and on the host.
+	// KubeletDir is the kubelet's folder, with the same path in the pod and on the host.
 	KubeletDir string
 	CDIDir     string
-	// HostRoot is where the host's root folder is mounted.
+	// HostRoot is the mount point of the host's root folder.
 	HostRoot    string
 	HTTPAddress string
-	// IgnoreOtherOwners publishes GPUs that another system serves, too.
+	// IgnoreOtherOwners: GPUs are published even if another system serves them.
 	IgnoreOtherOwners bool
-	// AdoptForeign removes partitions that Tranche did not make when nobody uses
-	// them; otherwise they are left alone.
+	// AdoptForeign: partitions that Tranche did not create and nobody uses are removed.
 	AdoptForeign bool
-	// LegacyResources are the extended resources that whole GPUs stand for beside
-	// their classes, by vendor.
+	// LegacyResources has the extended resource that whole GPUs stand for, beside their
+	// device classes, by vendor ("nvidia.com/gpu").
 	LegacyResources map[gpu.Vendor]string
-	// DevicePluginConfigsDir holds configuration files of NVIDIA's device plugin, which
-	// say how GPUs are shared. It may be missing.
+	// DevicePluginConfigsDir has configuration files of NVIDIA's device plugin, which say
+	// how GPUs are shared. It may be missing.
 	DevicePluginConfigsDir string
-	// MPSDir is the folder of the MPS daemons, by the same path here and on the host.
+	// MPSDir is the folder of the MPS daemons, with the same path in the pod and on the
+	// host.
 	MPSDir string
-	// MPSSharedMemory is the size of the /dev/shm that the containers of one MPS daemon
-	// have together, in bytes; zero: mps.DefaultShmSize.
+	// MPSSharedMemory is the size of the /dev/shm that all containers of one MPS daemon
+	// share, in bytes; zero: mps.DefaultShmSize.
 	MPSSharedMemory int64
 	// MPSLauncher is the command that becomes an MPS daemon; empty: this program.
 	MPSLauncher []string
-	// GPUNodes are where the controller says which profile the node should follow, and
-	// the plugin how the node is.
+	// GPUNodes is the client for GPUNodes.
 	GPUNodes client.GPUNodes `json:"-"`
-	// MemoryModes allows to load AMD's driver anew, which a change of the memory mode
-	// takes.
+	// MemoryModes allows changes of AMD's memory mode, which reload the driver.
 	MemoryModes bool
-	// NodeLabels labels the node as NVIDIA's feature discovery does.
+	// NodeLabels: the node gets the labels of NVIDIA's feature discovery.
 	NodeLabels bool
-	// UninstallOrder names the ConfigMap (namespace/name) that tells the plugin
-	// that Tranche is being uninstalled. Empty: nothing does.
+	// UninstallOrder is the ConfigMap (namespace/name) that tells the plugin that Tranche
+	// is being uninstalled. Empty: there is none.
 	UninstallOrder string
-	// LookInterval is how often the GPUs are looked at; zero: every 5 s.
+	// LookInterval is how often the GPUs are checked; zero: every 5 s.
 	LookInterval time.Duration
 
-	// procRoot is the host's /proc; empty: the plugin's own, which is the same, because its
-	// pod is in the host's PID namespace.
+	// procRoot is the host's /proc; empty: /proc, because the pod is in the host's PID
+	// namespace.
 	procRoot string
-	// restorePause is how long after the first try what was lost is put back again; zero:
-	// a minute.
+	// restorePause is the first pause before restoring a profile is retried; zero: a
+	// minute.
 	restorePause time.Duration
 	// orderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
 	orderPatience time.Duration
@@ -77,14 +75,14 @@ type Config struct {
 	taintSettle time.Duration
 	// releasePatience is how long each step of the release of a driver may take; zero: 30 s.
 	releasePatience time.Duration
-	// beforeStep is claim.Config's: tests kill the plugin in it.
+	// beforeStep is claim.Config's BeforeStep: tests kill the plugin in it.
 	beforeStep func(context.Context, ledger.Record, *plan.Step)
 }
 
 // proc is the host's /proc.
 func (c *Config) proc() string { return cmp.Or(c.procRoot, "/proc") }
 
-// idleInterval is how often it is looked for drivers that were not there.
+// idleInterval is how often opening missing drivers is retried.
 func (c *Config) idleInterval() time.Duration {
 	return 3 * cmp.Or(c.LookInterval, defaultLookInterval)
 }
@@ -100,7 +98,7 @@ func (c *Config) rebootFile() string { return filepath.Join(c.DataDir(), "reboot
 
 func (c *Config) rosterFile() string { return filepath.Join(c.DataDir(), "gpus.json") }
 
-// sockets are patterns of the sockets that plugins of this node may have.
+// sockets returns patterns that match the sockets of all plugins on this node.
 func (c *Config) sockets() []string {
 	return []string{
 		filepath.Join(c.registrarDir(), gpu.DriverName+"*-reg.sock"),

@@ -1,15 +1,16 @@
-// Package node is the kubelet plugin: it ties GPUs, slices and claims to the
-// kubelet and the API server, and shows how it is doing.
+// Package node is the kubelet plugin: it connects GPUs, ResourceSlices and claims to the
+// kubelet and the API server. The packages below it each do one part of the work.
 //
-// node.go starts and stops everything, driver.go answers the kubelet. openhardware.go opens
-// the drivers, upgrade.go releases those that are replaced, silent.go goes by GPUs whose
-// driver is not there. look.go looks at the GPUs, health.go at how they are, obstacles.go at
-// what cannot be had of them now.
+// node.go starts and stops everything, driver.go answers the kubelet's calls. openhardware.go
+// opens the drivers, upgrade.go releases a driver that is being replaced, silent.go handles
+// GPUs whose driver cannot be used. look.go checks the GPUs at intervals, health.go their
+// health, obstacles.go what cannot be allocated now.
 //
-// desired.go reads what is wanted of the GPUs, shapes.go what their profile offers.
-// lookdaemons.go starts MPS daemons again that have died. devicehealth.go tells the kubelet
-// how the devices are that claims hold, metadata.go tells workloads what they have.
-// uninstall.go and leave.go end it all. The packages below do the rest, each for itself.
+// desired.go reads the desired sharing of the GPUs, shapes.go the layouts of their profile.
+// lookdaemons.go restarts MPS daemons. devicehealth.go reports the health of allocated devices
+// to the kubelet, metadata.go describes devices to workloads. holders.go finds the claims that
+// hold devices, reconcile.go removes what no claim needs. uninstall.go and leave.go uninstall
+// the plugin.
 //
 // Imports: api/v1alpha1, pkg/cdi, pkg/claim, pkg/claim/ledger, pkg/claim/plan, pkg/client,
 // pkg/gpu, pkg/hardware, pkg/hardware/mps, pkg/node/drivers, pkg/node/follow,

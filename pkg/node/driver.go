@@ -24,7 +24,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/telemetry"
 )
 
-// driver answers the kubelet. It implements kubeletplugin.DRAPlugin.
+// driver answers the calls of the kubelet. It implements kubeletplugin.DRAPlugin.
 type driver struct {
 	claims    *claim.Manager
 	gpus      *inventory.GPUs
@@ -32,20 +32,20 @@ type driver struct {
 	metrics   *telemetry.Metrics
 	daemons   *sharing.Daemons
 	status    *telemetry.ClaimStatus
-	// uninstallation may keep new claims from being prepared; nil: nothing does.
+	// uninstallation refuses new claims while Tranche is being uninstalled; may be nil.
 	uninstallation *uninstallation
-	// nudge is called when claims have come or gone.
+	// nudge is called after claims were prepared or released.
 	nudge func()
-	// calls is held by each call of the kubelet, and taken for good at the end.
+	// calls is read-locked by each call of the kubelet, and locked at the end.
 	calls sync.RWMutex
-	// stop ends the plugin, for errors that only a restart can mend.
+	// stop ends the plugin with an error that only a restart can fix.
 	stop context.CancelCauseFunc
 }
 
 var _ kubeletplugin.DRAPlugin = (*driver)(nil)
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin. The claims of a
-// batch are prepared at the same time; claims on one GPU take turns.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. It prepares the claims of a batch
+// in parallel; claims on the same GPU wait for each other.
 func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.calls.RLock()
 	defer d.calls.RUnlock()
@@ -63,16 +63,16 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-// advise adds to an error what its reader can do. The kubelet tries again, with the same
-// devices, and a pod that was scheduled before a busy GPU was tainted would wait for it.
+// advise adds to an error what its reader can do. The kubelet retries with the same devices, so
+// a pod that was scheduled before its busy GPU was tainted waits until the GPU is free.
 func advise(err error) error {
 	if errors.Is(err, gpu.ErrInUse) {
-		return fmt.Errorf("%w; this is tried again until the process ends: to have the pod scheduled to another GPU, delete it", err)
+		return fmt.Errorf("%w; this is retried until the process ends: to have the pod scheduled to another GPU, delete it", err)
 	}
 	return err
 }
 
-// claimsChanged tells those who depend on it that claims have come or gone.
+// claimsChanged is called after claims were prepared or released.
 func (d *driver) claimsChanged(ctx context.Context) {
 	d.publisher.ClaimsChanged(context.WithoutCancel(ctx))
 	d.nudge()
@@ -90,7 +90,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 		logger.Error(err, "Prepare failed", "took", time.Since(start))
 		d.tellDetail(ctx, err)
 		if errors.Is(err, cdi.ErrDeleted) {
-			d.stop(fmt.Errorf("the plugin starts again to get its CDI folder back: %w", err))
+			d.stop(fmt.Errorf("the plugin restarts to mount its CDI folder again: %w", err))
 		}
 		err = advise(err)
 		d.status.Failed(ctx, c, err)
@@ -112,7 +112,7 @@ func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) kube
 	return kubeletplugin.PrepareResult{Devices: devices}
 }
 
-// shareID tells the shares of one device apart; nil for what is no share.
+// shareID returns the ID of a share; nil for a device that is not a share.
 func shareID(d ledger.Device) *types.UID {
 	if d.ShareID == "" {
 		return nil
@@ -152,26 +152,25 @@ func (d *driver) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	return nil
 }
 
-// tellDetail tells administrators, on the node, what the users of a claim must not see:
-// who of another namespace is in the way. Users see the error itself.
+// tellDetail writes an event about the node for administrators. It names objects of other
+// namespaces that conflict with a claim, which users of the claim must not see.
 func (d *driver) tellDetail(ctx context.Context, err error) {
 	if conflict := (*plan.ConflictError)(nil); errors.As(err, &conflict) {
 		d.publisher.Events.Warn(ctx, v1alpha1.EventClaimConflict, conflict.Detail())
 	}
 }
 
-// tellPods puts the reason why a claim cannot be released on the pods that wait
-// for it: the kubelet says it in its own log only.
+// tellPods writes an event about the pods whose claim cannot be released: the kubelet reports
+// that only in its log.
 func (d *driver) tellPods(ctx context.Context, uid types.UID, err error) {
 	record, _ := d.claims.Ledger.Get(uid)
 	for _, pod := range record.Pods {
 		d.publisher.Events.WarnPod(ctx, record.Claim.Namespace, pod, v1alpha1.EventReleaseFailed,
-			fmt.Sprintf("The GPU of claim %s cannot be released, which is tried again: %v", record.Claim.Name, err))
+			fmt.Sprintf("The GPU of claim %s cannot be released, which is retried: %v", record.Claim.Name, err))
 	}
 }
 
-// HandleError implements kubeletplugin.DRAPlugin: it hears of what goes wrong in
-// the background.
+// HandleError implements kubeletplugin.DRAPlugin: it handles background errors of the helper.
 func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 	if err := d.publisher.HandleError(ctx, err, msg); err != nil {
 		d.stop(err)

@@ -136,7 +136,7 @@ func TestNoLongerOffered(t *testing.T) {
 		return true
 	}, nodetest.Patience, nodetest.Tick)
 	report := s.await("that it waits is not said", func(r *v1alpha1.NodeReport) bool { return r.GPUs[0].Pending != "" })
-	assert.Contains(t, report.GPUs[0].Pending, small0+" is not offered any more when it is released")
+	assert.Contains(t, report.GPUs[0].Pending, small0+" is no longer offered once its claim is released")
 	require.Empty(t, k.unprepare(a))
 	require.Eventually(t, func() bool {
 		names := strings.Join(deviceNames(devicesOn(t, s.machine, card0)), " ")

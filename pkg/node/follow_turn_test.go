@@ -96,7 +96,7 @@ func TestRestoredLater(t *testing.T) {
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{Calls: []nvdriver.CallFault{{Call: "CreateGpuInstance", GPU: pci0, Error: nvdriver.Return(nvml.ERROR_UNKNOWN)}}}))
 	s.start()
 	report := s.await("it is not said", func(r *v1alpha1.NodeReport) bool { return len(r.GPUs) == 2 && r.GPUs[0].Pending != "" })
-	assert.Contains(t, report.GPUs[0].Pending, "it is not as the profile wants it, which is tried again: create partition "+card0)
+	assert.Contains(t, report.GPUs[0].Pending, "the profile could not be restored, which is retried: create partition "+card0)
 	assert.Empty(t, report.GPUs[1].Pending)
 	require.NoError(t, nvdriver.SetFaults(s.simulated.Root, nvdriver.Faults{}))
 	require.Eventually(t, func() bool { return len(s.partitions()) == 14 }, nodetest.Patience, nodetest.Tick, "nobody puts them back")

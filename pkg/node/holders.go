@@ -12,7 +12,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// isCut tells whether claims hold partitions of a GPU, or shares.
+// isCut tells whether claims hold partitions or shares of a GPU.
 func (p *plugin) isCut(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Placement.Type != gpu.TypeGPU })
 }
@@ -22,7 +22,7 @@ func (p *plugin) isShared(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.IsShare() })
 }
 
-// heldOn lists the devices of a GPU that claims hold, if only to look at them.
+// heldOn names the devices of a GPU that claims hold, including those with admin access.
 func (p *plugin) heldOn(pciAddress string) []string {
 	var names []string
 	for _, d := range p.devicesOn(pciAddress) {
@@ -31,24 +31,25 @@ func (p *plugin) heldOn(pciAddress string) []string {
 	return names
 }
 
-// isOld tells whether claims hold devices of a GPU from another pool than the node's:
-// version 0.1 had a pool for each GPU.
+// isOld tells whether claims hold devices of a GPU from another pool than the node's. Version
+// 0.1 had a pool for each GPU.
 func (p *plugin) isOld(pciAddress string) bool {
 	return p.holdsOn(pciAddress, func(d *ledger.Device) bool { return d.Pool != gpu.PoolName(p.NodeName) })
 }
 
-// holdsOn tells whether claims hold what is asked for on a GPU.
+// holdsOn tells whether a claim holds, without admin access, a device of a GPU for which what
+// is true.
 func (p *plugin) holdsOn(pciAddress string, what func(*ledger.Device) bool) bool {
 	return slices.ContainsFunc(p.devicesOn(pciAddress), func(d ledger.Device) bool { return !d.Admin && what(&d) })
 }
 
-// devicesOn are the devices of a GPU that records of claims name.
+// devicesOn returns the devices of a GPU in the records of claims.
 func (p *plugin) devicesOn(pciAddress string) []ledger.Device {
 	return ledger.DevicesOn(p.claims.Ledger.On([]string{pciAddress}), pciAddress)
 }
 
-// heldShares lists the shares of a GPU that claims hold, or are getting,
-// whichever plugin on the node prepares them.
+// heldShares returns the shares of a GPU in the records of claims, including those that another
+// plugin on the node has prepared.
 func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Placement, error) {
 	if err := p.claims.Refresh(ctx); err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (p *plugin) heldShares(ctx context.Context, pciAddress string) ([]gpu.Place
 	return held, nil
 }
 
-// heldPlacements is what claims hold, by GPU.
+// heldPlacements returns what claims hold, by GPU.
 func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 	held := map[string][]gpu.Placement{}
 	for _, r := range claim.InUse(p.claims.Ledger.List()) {
@@ -75,8 +76,8 @@ func (p *plugin) heldPlacements() map[string][]gpu.Placement {
 	return held
 }
 
-// holdingClaims lists the claims that hold something, those included whose records only
-// a newer version can use.
+// holdingClaims lists the claims that hold devices, including those whose records only a newer
+// version can use.
 func (p *plugin) holdingClaims() []ledger.ClaimRef {
 	var claims []ledger.ClaimRef
 	for _, r := range claim.InUse(p.claims.Ledger.List()) {
@@ -88,8 +89,8 @@ func (p *plugin) holdingClaims() []ledger.ClaimRef {
 	return claims
 }
 
-// isHeld tells whether a claim has something on the GPU. One that is only being
-// prepared has not: what is in its way is in the way of others, too.
+// isHeld tells whether a prepared claim holds a device of the GPU. A claim that is still being
+// prepared does not count: an obstacle for it is also one for other claims.
 func (p *plugin) isHeld(pciAddress string) bool {
 	for _, r := range p.claims.Ledger.On([]string{pciAddress}) {
 		if r.State == ledger.Prepared && slices.ContainsFunc(r.Devices, func(d ledger.Device) bool {
@@ -110,9 +111,9 @@ func nameOf(r *ledger.Record) string {
 	return text
 }
 
-// holders names the claims and pods that hold devices, by device name; of one
-// GPU, or of all if pciAddress is empty. Several claims can hold one device, if
-// all but one have admin access, or if it is shared.
+// holders names the claims and pods that hold devices, by device name; of one GPU, or of all if
+// pciAddress is empty. Several claims can hold one device if it is shared, or if all but one
+// have admin access.
 func (p *plugin) holders(pciAddress string) map[string]string {
 	names := map[string][]string{}
 	for _, r := range claim.InUse(p.claims.Ledger.List()) {
@@ -131,8 +132,8 @@ func (p *plugin) holders(pciAddress string) map[string]string {
 	return holders
 }
 
-// partOf says how much of a share a claim has, and which daemon keeps it to that;
-// empty for what is no share.
+// partOf describes a claim's part of a share, and the MPS daemon that enforces it; empty for a
+// device that is not a share.
 func (p *plugin) partOf(claim ledger.ClaimRef, d ledger.Device) string {
 	if d.Placement.Share == nil || d.Amount == nil {
 		return ""

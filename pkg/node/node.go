@@ -47,45 +47,43 @@ type plugin struct {
 	gpus     *inventory.GPUs
 	troubles *inventory.Troubles
 	hardware *drivers.Set
-	// drivers knows which drivers should be open and are not.
+	// drivers are the drivers that should be open and are not.
 	drivers *drivers.Missing
-	// serving is set once there is something to serve.
+	// serving is set once the node has GPUs, claims or a driver.
 	serving bool
-	// openers open the drivers of the node's GPUs, toldFailures is why some are
-	// not open. Only the goroutine that opens them has these.
+	// openers open the drivers of the node's GPUs. toldFailures has the reported reasons
+	// why some are not open. Only the goroutine that opens drivers uses these.
 	openers      []*drivers.Opener
 	toldFailures map[gpu.Vendor]string
 	claims       *claim.Manager
 	publisher    *publisher.Publisher
 	registration handoff.Registration
-	// node is what the API server knows of the node.
-	node *nodewatch.Node
-	// sharing decides how the GPUs are shared, desired is the desired state, and
-	// daemons are those that shares rely on.
+	node         *nodewatch.Node
+	// sharing decides how the GPUs are shared, desired has the desired state, and daemons
+	// are the MPS daemons of shares.
 	sharing *sharing.State
 	desired desiredState
 	daemons *sharing.Daemons
 	shares  *share.Sharer
-	// profile applies the desired layout to the GPUs, follow does what the controller asks.
+	// profile applies layouts to the GPUs, follow does what the controller asks.
 	profile *partition.Node
 	follow  *follow.Follower
-	// looking is held by who looks at all GPUs, or changes them. It protects what only
-	// who looks has.
+	// looking is locked while GPUs are checked or changed. It protects seenObstacles and
+	// desired.
 	looking sync.Mutex
-	// roster is the GPUs of the node, uncut, those that do not answer included.
+	// roster has all GPUs of the node with all of their possible devices, including GPUs
+	// that do not answer.
 	roster *inventory.Roster
-	// labels keeps the node's labels; nil: they are not ours.
+	// labels writes the node's labels; nil: this is turned off.
 	labels         *nodewatch.Labeler
 	uninstallation uninstallation
-	// seenObstacles is what the last look found to be in the way, by GPU. Only the
-	// looking goroutine has it.
+	// seenObstacles has what the last check found, by GPU.
 	seenObstacles map[string][]gpu.Obstacle
-	// stop ends the run, for errors that only a restart can mend.
+	// stop ends the plugin with an error that only a restart can fix.
 	stop context.CancelCauseFunc
 }
 
-// Run runs the kubelet plugin until ctx ends, or until something fails that
-// only a restart can mend.
+// Run runs the kubelet plugin until ctx ends, or an error occurs that only a restart can fix.
 func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -110,7 +108,7 @@ func Run(ctx context.Context, c *Config, client kubernetes.Interface) error {
 	return nil
 }
 
-// neverHadGPUs tells whether there is nothing to come back to on this node.
+// neverHadGPUs tells whether no plugin has ever served GPUs on this node.
 func (p *plugin) neverHadGPUs() bool {
 	_, err := os.Stat(p.healthFile())
 	return !p.serving && errors.Is(err, os.ErrNotExist)
@@ -139,7 +137,7 @@ func (p *plugin) run(ctx context.Context) error {
 		return err
 	}
 	if len(p.node.Upgrades()) > 0 {
-		// Whether there are GPUs may only be known when that is over.
+		// Until the upgrade is over, the plugin may not find the GPUs.
 		if err := p.node.Watch(ctx, p.stop); err != nil {
 			return err
 		}
@@ -172,7 +170,7 @@ func (p *plugin) run(ctx context.Context) error {
 		stopServing()
 		return err
 	}
-	// In this order: the next plugin publishes when this one cannot any more.
+	// In this order: the next plugin publishes after this one has stopped.
 	defer func() { stopServing(); endTurn() }()
 	if err := p.publishFirst(ctx); err != nil {
 		return err
@@ -180,8 +178,8 @@ func (p *plugin) run(ctx context.Context) error {
 	return p.watchOver(ctx)
 }
 
-// openGPUs brings together the GPUs, the claims that hold them, and what is
-// known of their health.
+// openGPUs connects claims, publisher and follower to the GPUs, and checks the GPUs for the
+// first time.
 func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []ledger.Broken) error {
 	files, err := cdi.Open(p.CDIDir)
 	if err != nil {
@@ -222,7 +220,7 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 		TaintSettle: p.taintSettle, RestorePause: p.restorePause, OrderPatience: p.orderPatience,
 	})
 	if p.troubles, err = inventory.OpenTroubles(p.healthFile()); err != nil {
-		klog.FromContext(ctx).Error(err, "GPUs that were in trouble may be given out again")
+		klog.FromContext(ctx).Error(err, "Unhealthy GPUs may be allocated again")
 	}
 	p.report(ctx, p.claims.Recover(broken))
 	p.expectSilent(ctx)
@@ -237,26 +235,26 @@ func (p *plugin) openGPUs(ctx context.Context, records *ledger.Ledger, broken []
 	return nil
 }
 
-// cannotList goes by a driver that is open and does not tell of any GPU: the kubelet is
-// served as without a driver, until a later look finds the GPUs.
+// cannotList handles a driver that is open and cannot list GPUs. The plugin serves the kubelet
+// without it, and later checks retry.
 func (p *plugin) cannotList(ctx context.Context, err error) {
 	p.drivers.SetUnlisted(err)
-	p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the GPUs of this node, and tries again: %v", err))
+	p.events.Warn(ctx, v1alpha1.EventHardwareUnusable, fmt.Sprintf("Tranche cannot list the GPUs of this node, which is retried: %v", err))
 	silent := p.roster.All()
 	problems := map[string]string{}
 	for i := range silent {
-		problems[silent[i].PCIAddress] = "it cannot be listed: " + err.Error()
+		problems[silent[i].PCIAddress] = "the driver cannot list it: " + err.Error()
 	}
 	p.seed(ctx, silent, problems)
 }
 
-// legacy tells which devices of a GPU stand for the vendor's old resource.
+// legacy returns which devices of a GPU stand for the vendor's extended resource.
 func (p *plugin) legacy(pciAddress string) func(gpu.Placement) bool {
 	return p.sharing.Of(pciAddress).Legacy.Means
 }
 
-// serveKubelet starts to answer the kubelet. stop waits for calls that are under
-// way, which is why the service outlives ctx.
+// serveKubelet starts to answer the kubelet. The server outlives ctx, because stop waits for
+// calls in progress.
 func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	p.registration.Expect(func() { go p.publisher.Republish(ctx) })
 	sent := publisher.NewHandover(p.publisher)
@@ -267,7 +265,7 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 		kubeletplugin.NodeUID(p.node.First.UID),
 		kubeletplugin.RegistrarDirectoryPath(p.registrarDir()),
 		kubeletplugin.PluginDataDirectoryPath(p.DataDir()),
-		// Our own locks let claims on different GPUs proceed at the same time.
+		// The claim.Manager locks each GPU, so that claims on different GPUs proceed in parallel.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCInterceptor(p.registration.Interceptor),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
@@ -294,8 +292,8 @@ func (p *plugin) serveKubelet(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
-// publishFirst publishes for the first time in this run, once it is known what
-// an earlier run published and who else serves the GPUs.
+// publishFirst publishes for the first time, after it has read what an earlier run published
+// and which other systems serve the GPUs.
 func (p *plugin) publishFirst(ctx context.Context) error {
 	published, err := p.publisher.Stored(ctx)
 	if err != nil {
@@ -323,7 +321,7 @@ func (p *plugin) publishFirst(ctx context.Context) error {
 	return nil
 }
 
-// watchOver keeps looking at hardware and ledger until ctx ends.
+// watchOver checks hardware and ledger until ctx ends.
 func (p *plugin) watchOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.watchVendors(ctx) })
@@ -339,11 +337,11 @@ func (p *plugin) watchOver(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchLabels keeps the node's labels as the GPUs are, until ctx ends.
+// watchLabels updates the node's labels until ctx ends.
 func (p *plugin) watchLabels(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := p.labels.Update(ctx, nodewatch.LabelsOf(p.node.Vendors, p.gpus.Now())); err != nil {
-			klog.FromContext(ctx).Error(err, "The node's labels are not up to date")
+			klog.FromContext(ctx).Error(err, "Cannot update the GPU labels of the node, which is retried")
 		}
 	}, cmp.Or(p.LookInterval, defaultLookInterval))
 }

@@ -39,7 +39,7 @@ func TestNodeIsRegisteredAgain(t *testing.T) {
 	m.register()
 	require.Eventually(t, func() bool { return owners()["node-uid"] }, nodetest.Patience, nodetest.Tick)
 	require.NoError(t, nodes.Delete(t.Context(), nodetest.NodeName, metav1.DeleteOptions{}))
-	require.ErrorContains(t, await(), "node node-a (UID node-uid) was deleted: the plugin starts over")
+	require.ErrorContains(t, await(), "node node-a (UID node-uid) was deleted: the plugin restarts")
 
 	// What belonged to the node is for the garbage collector, which this API server
 	// does not have.

@@ -27,7 +27,7 @@ func (p *plugin) reconcile(ctx context.Context) {
 		return c, err
 	}))
 	if err := p.removeOrphanMetadata(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "Metadata of claims that are gone stays behind")
+		klog.FromContext(ctx).Error(err, "Cannot remove the metadata of deleted claims, which is retried")
 	}
 }
 
@@ -42,8 +42,8 @@ func (p *plugin) report(ctx context.Context, findings []claim.Finding) {
 	}
 }
 
-// removeOrphanMetadata removes what the kubeletplugin helper has written for
-// claims that are gone: it does so itself only when the kubelet releases them.
+// removeOrphanMetadata removes files that the kubeletplugin helper has written for claims that
+// are gone. The helper does that only when the kubelet releases them.
 func (p *plugin) removeOrphanMetadata(ctx context.Context) error {
 	files, err := filepath.Glob(filepath.Join(p.CDIDir, gpu.DriverName+"_metadata_*.json"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// answer does what a switch asks for. It is nil where that is not known yet.
+// answer does what a switch asks for in its state. It returns nil if there is no answer yet.
 func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha1.State) *v1alpha1.Task {
 	logger := klog.FromContext(ctx).WithValues("switch", s.ID, "state", state)
 	start := time.Now()
@@ -49,36 +49,35 @@ func (f *Follower) answer(ctx context.Context, s *v1alpha1.Switch, state v1alpha
 	return &task
 }
 
-// planAgain plans once nothing new can be allocated on the GPUs of the switch. During a
-// rolling update, claims that another plugin has prepared count, too.
+// planAgain plans after the GPUs of the switch are tainted. During a rolling update, the plan
+// includes the claims that another plugin has prepared.
 func (f *Follower) planAgain(ctx context.Context, s *v1alpha1.Switch) v1alpha1.Task {
 	ctx, cancel := context.WithTimeout(ctx, planBudget)
 	defer cancel()
 	if err := f.Claims.Refresh(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The claims of this node cannot be read, so the plan is not made yet")
+		klog.FromContext(ctx).Error(err, "Cannot read the claims of this node, so there is no plan yet")
 		time.AfterFunc(taintSettle, f.Nudge)
 		return v1alpha1.Task{}
 	}
 	return f.Profile.Plan(ctx, s.To)
 }
 
-// apply changes the GPUs. Nobody looks at them meanwhile: what they say while they
-// change says nothing of their health.
+// apply changes the GPUs. They are not checked meanwhile: their health is unknown while they
+// change.
 func (f *Follower) apply(ctx context.Context, s *v1alpha1.Switch, change func(context.Context) v1alpha1.Task) v1alpha1.Task {
 	f.Looking.Lock()
 	defer f.Looking.Unlock()
 	task := bounded(ctx, budgetOf(s), change)
 	if err := f.Look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed after they were changed")
+		klog.FromContext(ctx).Error(err, "Cannot list the GPUs after they were changed")
 	}
 	f.Publisher.Publish(ctx)
 	f.awaitPublished(ctx)
 	return task
 }
 
-// awaitPublished waits until the API server has the slices, for a while. The controller
-// looks at them once more: who says that it is done before they are there costs it
-// another round.
+// awaitPublished waits for a while until the API server has the slices. The controller
+// compares them, and would have to wait for another report.
 func (f *Follower) awaitPublished(ctx context.Context) {
 	if !f.Publisher.IsMine() || f.Publisher.IsWithdrawn() {
 		return
@@ -94,8 +93,8 @@ func (f *Follower) awaitPublished(ctx context.Context) {
 	}
 }
 
-// budgetOf is how long a change of the GPUs may take: a little less than the controller
-// waits for it, so that it hears how far the change came. Its clock need not be ours.
+// budgetOf is how long a change of the GPUs may take: a little less than the controller waits
+// for it, so that the controller gets an answer. It does not depend on the controller's clock.
 func budgetOf(s *v1alpha1.Switch) time.Duration {
 	if s.Deadline == nil {
 		return applyBudget

@@ -1,9 +1,10 @@
-// Package follow does what the controller asks of the kubelet plugin's node, and reports in
-// the GPUNode how the node is.
+// Package follow carries out switches to another profile on the kubelet plugin's node, as the
+// controller orders them in the GPUNode, and reports the state of the node there.
 //
-// follow.go goes by the GPUNode and changes the GPUs, switchtaints.go orders the taints of a
-// switch, reboot.go reboots the machine. nodereport.go says how the node is, basis.go what
-// plans depend on. gpunodes.go reads and writes the GPUNode.
+// follow.go watches the GPUNode, answer.go does what a switch asks for. switchtaints.go orders
+// the device taints of a switch, reboot.go reboots the machine, restore.go applies the profile
+// again after a reboot or a reload of a driver. nodereport.go reports the state of the node,
+// and inputhash.go the hash of what plans depend on.
 //
 // Imports: api/v1alpha1, pkg/claim, pkg/claim/ledger, pkg/client, pkg/durable, pkg/gpu,
 // pkg/hardware, pkg/node/drivers, pkg/node/inventory, pkg/node/nodewatch,

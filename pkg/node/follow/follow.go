@@ -26,40 +26,40 @@ import (
 )
 
 const (
-	// reportInterval is the least time between two reports while nobody waits for
-	// them: claims come and go faster than anybody reads.
+	// reportInterval is the minimum time between two reports while no switch waits for
+	// them.
 	reportInterval = 10 * time.Second
-	// planBudget and applyBudget are how long the plugin may work on an answer, where the
-	// controller does not say. A driver that is loaded anew takes minutes.
+	// planBudget and applyBudget limit a plan and a change, if the controller sets no
+	// deadline. Reloading a driver takes minutes.
 	planBudget  = 30 * time.Second
 	applyBudget = 10 * time.Minute
-	// publishedPatience is how long an answer waits for the API server to have the
-	// slices, publishedInterval how often it looks.
+	// publishedPatience is how long an answer waits until the API server has the slices,
+	// publishedInterval how often it checks.
 	publishedPatience = 5 * time.Second
 	publishedInterval = 50 * time.Millisecond
-	// taintSettle is how long schedulers may take to notice taints that the API server
-	// has accepted, and the controller to notice claims that were allocated before: both
-	// read from caches.
+	// taintSettle is how long the caches of schedulers may take to notice taints that the
+	// API server has accepted, and that of the controller to notice earlier allocations.
 	taintSettle = time.Second
-	// maxTaskMessage is the length in bytes of a message that the GPUNode accepts.
+	// maxTaskMessage is the maximum length of a message in a GPUNode, in bytes.
 	maxTaskMessage = 32 << 10
-	// answerMargin is what is left of the controller's patience for the answer itself.
+	// answerMargin is how long before the controller's deadline a change ends, so that
+	// the answer arrives in time.
 	answerMargin = 15 * time.Second
-	// firstRestore and lastRestore are how long it is waited until what could not be put
-	// back is tried again, at first and at most.
+	// firstRestore and lastRestore are the first and the longest pause before restoring
+	// the profile is retried.
 	firstRestore = time.Minute
 	lastRestore  = 10 * time.Minute
 )
 
-// Config is what a follower works on.
+// Config has what a Follower works with.
 type Config struct {
-	// Node is the node as it was when the plugin started, Nodes has its GPUNode.
+	// Node is the node as it was when the plugin started, Nodes the client for its GPUNode.
 	Node    *corev1.Node
 	Nodes   client.GPUNodes
 	Machine hardware.Machine
-	// MemoryModes tells whether a driver may be loaded anew.
+	// MemoryModes allows changes of the memory mode, which reload the driver.
 	MemoryModes bool
-	// RebootFile has what was asked of the machine before it rebooted.
+	// RebootFile records why the machine was rebooted.
 	RebootFile string
 	Claims     *claim.Manager
 	GPUs       *inventory.GPUs
@@ -68,65 +68,65 @@ type Config struct {
 	Profile    *partition.Node
 	Publisher  *publisher.Publisher
 	Events     *telemetry.Events
-	// Looking is held by who looks at all GPUs, or changes them; Look is called with it.
+	// Looking is locked while GPUs are checked or changed. Look checks them; its caller
+	// holds the lock.
 	Looking sync.Locker
 	Look    func(context.Context) error
-	// Waiting is how a GPU is to be shared once no share of it is held; empty: as it is.
+	// Waiting describes the sharing settings that a GPU gets once no claim holds a share of
+	// it; empty: the current ones.
 	Waiting func(gpuID string) string
 	// Uninstalling tells whether Tranche is being uninstalled.
 	Uninstalling func() bool
 	// TaintSettle is how long schedulers may take to notice taints; zero: a second.
 	TaintSettle time.Duration
-	// RestorePause is how long after the first try what was lost is put back again; zero:
-	// a minute.
+	// RestorePause is the first pause before restoring the profile is retried; zero: a
+	// minute.
 	RestorePause time.Duration
 	// OrderPatience is how long the first publication waits for the GPUNode; zero: 30 s.
 	OrderPatience time.Duration
 }
 
-// Follower does what the controller asks of the node, and reports how the node is.
-// One goroutine runs it. Without a controller, or without the definition of GPUNode in
-// the API server, nothing is asked: claims are served and shares stay as they are.
+// Follower carries out switches on the node, and reports its state. All methods but Nudge,
+// TakeOver and Undecided are for the goroutine of Run. Without a controller or without the
+// CRD of GPUNode, it does nothing: claims are prepared, and profiles do not change.
 type Follower struct {
 	Config
 	informer cache.SharedIndexInformer
-	// wake tells of something new. One place is enough: a signal that waits covers
-	// everything before it.
+	// wake starts the next step. One place is enough: a signal that waits covers everything
+	// before it.
 	wake chan struct{}
 	// turn is closed once no other plugin works on the node.
 	turn chan struct{}
 
-	// decided is set once the controller has nothing to do on the node any more, or
-	// cannot.
+	// decided is set once the controller has finished, or has given up, the first switch.
 	decided atomic.Bool
 
-	// task is the last answer, maybe of an earlier run.
+	// task is the last answer, possibly of an earlier run.
 	task *v1alpha1.Task
-	// reported is what was written last, at reportedAt, to the object reportedTo.
+	// reported is the last report, written at reportedAt to the object with UID reportedTo.
 	reported   *v1alpha1.NodeReport
 	reportedAt time.Time
 	reportedTo types.UID
-	// order is what orderedBy, a switch without what does not matter here, orders; nil:
-	// no switch orders taints.
+	// order is the current order. orderedBy has the fields of the switch that it was made
+	// from; nil: no switch orders taints.
 	order     publisher.Order
 	orderedBy *v1alpha1.Switch
-	// readVersion is the version of the GPUNode that the first order was taken from.
+	// readVersion is the resource version of the GPUNode that had the first order.
 	readVersion string
-	// taints are those that the API server has accepted, since taintedAt; nil: none.
+	// taints are the taints that the API server has accepted, at taintedAt; nil: none.
 	taints    *v1alpha1.PublishedTaints
 	taintedAt time.Time
-	// gpuBases are those of the last report, by the names of the GPUs.
-	gpuBases map[string]gpuInput
-	// restored is the GPUs and loads of drivers for which it was looked whether
-	// something was lost. What could not be put back is tried again at restoreAgain, a
-	// pause later; notRestored is why.
+	// gpuInputs are those of the last report, by the names of the GPUs.
+	gpuInputs map[string]gpuInput
+	// restored identifies the GPUs and loads of drivers on which the profile was restored.
+	// If that failed with notRestored, it is retried at restoreAgain, restorePause later.
 	restored     string
 	restoreAgain time.Time
 	restorePause time.Duration
 	notRestored  error
 }
 
-// New follows once run is called.
+// New returns a Follower that does nothing before Run.
 func New(c Config) *Follower {
 	return &Follower{
 		Config: c, informer: watchGPUNode(c.Nodes, c.Node.Name),
@@ -134,19 +134,18 @@ func New(c Config) *Follower {
 	}
 }
 
-// TakeOver lets the follower begin: of two plugins, the one that publishes the GPUs
-// is the one that changes them, and that reports. It is called once.
+// TakeOver lets Run begin: of two plugins, the one that publishes the GPUs also changes them
+// and reports. It is called once.
 func (f *Follower) TakeOver() {
 	close(f.turn)
 }
 
-// Undecided tells whether the controller has yet to bring the node to what it should
-// follow, for the first time.
+// Undecided tells whether the controller has not finished the first switch yet.
 func (f *Follower) Undecided() bool {
 	return f.Profile.Applied().Hash == "" && !f.decided.Load()
 }
 
-// Nudge has the follower look at everything again, soon.
+// Nudge starts the next step soon.
 func (f *Follower) Nudge() {
 	select {
 	case f.wake <- struct{}{}:
@@ -154,13 +153,13 @@ func (f *Follower) Nudge() {
 	}
 }
 
-// Run follows until ctx ends. During a rolling update it waits until the older plugin,
-// which may be in the midst of a change, has ended.
+// Run works until ctx ends. During a rolling update it waits until the older plugin, which may
+// be changing GPUs, has ended.
 func (f *Follower) Run(ctx context.Context) {
 	nudge := func(any) { f.Nudge() }
 	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: nudge, UpdateFunc: func(_, _ any) { f.Nudge() }, DeleteFunc: nudge})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The GPUNode cannot be watched")
+		klog.FromContext(ctx).Error(err, "Cannot watch the GPUNode, so profiles are not applied")
 		return
 	}
 	go f.informer.RunWithContext(ctx)
@@ -185,27 +184,27 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// step looks at the GPUNode once, and does what it asks for.
+// step reads the GPUNode once, and does what it asks for.
 func (f *Follower) step(ctx context.Context) {
 	if f.Uninstalling() {
-		return // the GPUNode is taken away, and must not come back
+		return // the GPUNode is being deleted, and must not be created again
 	}
 	node, err := f.get(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be created; is the CRD there?", "gpunode", f.Node.Name)
+		klog.FromContext(ctx).Error(err, "Cannot create the GPUNode of the node; check that its CRD is installed", "gpunode", f.Node.Name)
 		return
 	}
 	if node == nil {
-		return // it was just created: the watch tells
+		return // it was just created, and the watch continues
 	}
 	if f.isOlder(node) {
-		return // the watch brings what was read at the start, or something newer
+		return // the watch will deliver the version that was read at the start
 	}
 	if f.task == nil && node.Status.Node != nil {
 		f.task = node.Status.Node.Task // of an earlier run
 	}
 	if f.reportedTo != node.UID {
-		// Somebody has deleted the one that had the report, and made it anew.
+		// The GPUNode was deleted and created again, without the report.
 		f.reported, f.reportedAt, f.reportedTo = nil, time.Time{}, node.UID
 	}
 	if s := node.Status.State; s == v1alpha1.Idle || s == v1alpha1.Failed {
@@ -217,7 +216,7 @@ func (f *Follower) step(ctx context.Context) {
 	if node.Status.AwaitsPlugin(f.task) {
 		task := f.answer(ctx, node.Status.Switch, node.Status.State)
 		if ctx.Err() != nil {
-			return // that it was not finished is no answer: the next plugin goes on
+			return // not an answer: the next plugin continues
 		}
 		if task != nil {
 			f.task = task
@@ -227,14 +226,14 @@ func (f *Follower) step(ctx context.Context) {
 	f.report(ctx, node.Status.State)
 }
 
-// isOlder tells whether a GPUNode is older than the one from which the first order was
-// taken: the watch can begin in the past.
+// isOlder tells whether a GPUNode is older than the one that had the first order: a watch can
+// begin in the past.
 func (f *Follower) isOlder(node *v1alpha1.GPUNode) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, f.readVersion)
 	return err == nil && order < 0
 }
 
-// get finds the node's GPUNode, and creates it where there is none.
+// get returns the node's GPUNode, or creates it and returns nil.
 func (f *Follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	object, exists, err := f.informer.GetStore().GetByKey(f.Node.Name)
 	if err != nil {
@@ -243,15 +242,15 @@ func (f *Follower) get(ctx context.Context) (*v1alpha1.GPUNode, error) {
 	if node, ok := object.(*v1alpha1.GPUNode); ok && exists {
 		return node, nil
 	}
-	f.reported, f.reportedAt = nil, time.Time{} // a new one knows nothing
+	f.reported, f.reportedAt = nil, time.Time{} // a new one has no report
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	_, err = f.Nodes.Create(ctx, newGPUNode(f.Node), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		f.Publisher.SetOrder(ctx, publisher.Order{}) // there was none, so nothing orders taints
+		f.Publisher.SetOrder(ctx, publisher.Order{}) // a new one orders no taints
 	case apierrors.IsAlreadyExists(err):
-		err = nil // the watch is late
+		err = nil // the watch will deliver it
 	}
 	return nil, err
 }

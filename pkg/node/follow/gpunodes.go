@@ -12,13 +12,13 @@ import (
 	"github.com/tranche-dev/tranche/pkg/node/nodewatch"
 )
 
-// fieldManager owns, of a GPUNode, what the plugin reports.
+// fieldManager owns the fields of a GPUNode that the plugin writes.
 const fieldManager = "tranche-kubelet-plugin"
 
 // writeTimeout is how long the API server may take for one write.
 const writeTimeout = 15 * time.Second
 
-// newGPUNode is the object of a node. It goes with the node.
+// newGPUNode returns the GPUNode of a node. It is deleted with the node.
 func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
 	return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name,
@@ -28,7 +28,7 @@ func newGPUNode(node *corev1.Node) *v1alpha1.GPUNode {
 	}}
 }
 
-// watchGPUNode has the GPUNode of one node.
+// watchGPUNode returns an informer for the GPUNode of one node.
 func watchGPUNode(nodes client.GPUNodes, name string) cache.SharedIndexInformer {
 	informer := cache.NewSharedIndexInformer(client.ListWatch(nodes, name), &v1alpha1.GPUNode{}, 0, nil)
 	_ = informer.SetTransform(nodewatch.WithoutBulk) // it fails only once the informer runs

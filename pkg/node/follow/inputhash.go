@@ -9,16 +9,16 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// gpuBasis is what a plan depends on of one GPU, claims apart.
+// gpuInput has the properties of a GPU that a plan depends on, except claims.
 type gpuInput struct {
 	Name, Product, Driver, Load string
 	Modes                       gpu.Modes
-	// Foreign are the names of partitions that Tranche did not make.
+	// Foreign are the names of partitions that Tranche did not create.
 	Foreign []string
 }
 
-// lastingModes are the modes of a GPU that claims do not change. Claims change the MIG
-// mode of a GPU that does so without a reset, and AMD's compute mode.
+// lastingModes returns the modes that claims do not change. Claims change AMD's compute mode,
+// and the MIG mode of a GPU that needs no reset for it.
 func lastingModes(m gpu.Modes) gpu.Modes {
 	if !m.MIGNeedsReset && !m.MIGFixed {
 		m.MIG, m.PendingMIG = "", ""
@@ -27,9 +27,9 @@ func lastingModes(m gpu.Modes) gpu.Modes {
 	return m
 }
 
-// basis is a digest of what plans depend on beside claims: when it changes, a profile
-// that was refused may fit. modes are those of the GPUs that have just answered, by name.
-// A GPU that does not answer counts as it was.
+// inputHash is a hash of everything that plans depend on, except claims. When it changes, a
+// profile that was refused may fit. modes has the modes of the GPUs that answered, by name.
+// A GPU that does not answer counts as before.
 func (f *Follower) inputHash(modes map[string]gpu.Modes) string {
 	gpus := f.Roster.All()
 	now := make(map[string]gpuInput, len(gpus))
@@ -39,7 +39,7 @@ func (f *Follower) inputHash(modes map[string]gpu.Modes) string {
 	}{MemoryModes: f.MemoryModes}
 	for i := range gpus {
 		c := &gpus[i]
-		b, known := f.gpuBases[c.Name()]
+		b, known := f.gpuInputs[c.Name()]
 		if m, answers := modes[c.Name()]; answers || !known {
 			b = gpuInput{
 				Name: c.Name(), Product: c.ProductName, Driver: c.DriverVersion, Load: f.Hardware.LoadID(c.PCIAddress),
@@ -54,10 +54,10 @@ func (f *Follower) inputHash(modes map[string]gpu.Modes) string {
 		now[c.Name()] = b
 		all.GPUs = append(all.GPUs, b)
 	}
-	f.gpuBases = now
+	f.gpuInputs = now
 	data, err := json.Marshal(all)
 	if err != nil {
-		return "" // types that JSON cannot express, which there are none of
+		return "" // cannot happen: JSON can express all of these types
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])

@@ -25,14 +25,14 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// modesTimeout is how long a GPU may take to tell its modes, for a report.
+// modesTimeout limits how long a report waits for the modes of a GPU.
 const modesTimeout = 2 * time.Second
 
-// nodeReport is how the node is, for its GPUNode. During a rolling update the claims
-// are another plugin's, too.
+// nodeReport describes the node for its GPUNode. During a rolling update, that includes the
+// claims that another plugin has prepared.
 func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 	if err := f.Claims.Refresh(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "What another plugin has prepared on this node is not reported")
+		klog.FromContext(ctx).Error(err, "Cannot read the claims that another plugin has prepared on this node, so they are not reported")
 	}
 	gpus := f.GPUs.List()
 	report := &v1alpha1.NodeReport{
@@ -46,8 +46,7 @@ func (f *Follower) nodeReport(ctx context.Context) *v1alpha1.NodeReport {
 		report.InputHash = f.inputHash(nil)
 		return report
 	}
-	// All at once: those that hang must not hold up the answer to the controller one
-	// after the other.
+	// In parallel, so that several GPUs that hang delay the report only once.
 	report.GPUs = make([]v1alpha1.GPUReport, len(gpus))
 	modes := make([]*gpu.Modes, len(gpus))
 	var wg sync.WaitGroup
@@ -85,19 +84,20 @@ func (f *Follower) gpuReport(c *inventory.GPU, modes *gpu.Modes) v1alpha1.GPURep
 	}
 }
 
-// modesNow is how a GPU is set, nil if it does not answer.
+// modesNow reads the modes of a GPU; nil if it does not answer.
 func (f *Follower) modesNow(ctx context.Context, c *inventory.GPU) *gpu.Modes {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()
 	m, err := drivers.Modes{Set: f.Hardware}.Modes(ctx, c.PCIAddress)
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("A GPU does not tell how it is set", "gpu", c.Name(), "err", err)
+		klog.FromContext(ctx).V(2).Info("Cannot read the modes of a GPU", "gpu", c.Name(), "err", err)
 		return nil
 	}
 	return &m
 }
 
-// modeText is how a GPU is set, for people. One that does not answer is as it was.
+// modeText describes the modes of a GPU. If it does not answer, they are those of the last
+// report.
 func (f *Follower) modeText(c *inventory.GPU, m *gpu.Modes) string {
 	if m == nil {
 		return f.modeBefore(c.Name())
@@ -120,8 +120,8 @@ func (f *Follower) modeBefore(gpuID string) string {
 	return ""
 }
 
-// partitionsOf are the partitions of a GPU that are known: of claims, of the
-// profile, and of others.
+// partitionsOf names the known partitions of a GPU: those of claims, of the profile, and
+// foreign ones.
 func (f *Follower) partitionsOf(c *inventory.GPU) []string {
 	var names []string
 	for _, d := range ledger.DevicesOn(f.Claims.Ledger.On([]string{c.PCIAddress}), c.PCIAddress) {
@@ -139,7 +139,7 @@ func (f *Follower) partitionsOf(c *inventory.GPU) []string {
 	return slices.Compact(names)
 }
 
-// heldOf are the devices of a GPU that claims hold.
+// heldOf names the devices of a GPU that claims hold.
 func (f *Follower) heldOf(c *inventory.GPU) []string {
 	var names []string
 	for _, d := range ledger.DevicesOn(claim.InUse(f.Claims.Ledger.On([]string{c.PCIAddress})), c.PCIAddress) {
@@ -151,7 +151,7 @@ func (f *Follower) heldOf(c *inventory.GPU) []string {
 	return slices.Compact(names)
 }
 
-// notRestoredOn is why a GPU could not be put back, empty if it was.
+// notRestoredOn says why the profile could not be restored on a GPU; empty if it was.
 func (f *Follower) notRestoredOn(pciAddress string) string {
 	var why []string
 	for _, err := range partition.OfGPU(f.notRestored, pciAddress) {
@@ -160,31 +160,31 @@ func (f *Follower) notRestoredOn(pciAddress string) string {
 	return strings.Join(why, "; ")
 }
 
-// pendingOf says what of the profile waits until claims are released.
+// pendingOf lists the parts of the profile that are not applied yet, and why.
 func (f *Follower) pendingOf(c *inventory.GPU) []string {
 	var pending []string
 	if later := f.Waiting(c.Name()); later != "" {
-		pending = append(pending, "when no share of the GPU is held: "+later)
+		pending = append(pending, "when no claim holds a share of the GPU: "+later)
 	}
 	switch why := f.notRestoredOn(c.PCIAddress); {
 	case why != "":
-		pending = append(pending, "it is not as the profile wants it, which is tried again: "+why)
+		pending = append(pending, "the profile could not be restored, which is retried: "+why)
 	case f.Profile.Behind(c.PCIAddress) && f.Roster.Lost(c.PCIAddress):
-		pending = append(pending, "it follows the profile when it answers again")
+		pending = append(pending, "the profile is applied when the GPU answers again")
 	case f.Profile.Behind(c.PCIAddress):
-		pending = append(pending, "it does not follow the profile yet")
+		pending = append(pending, "the profile is not applied yet")
 	}
 	layout := f.Profile.Layout(c.PCIAddress)
 	for _, name := range f.heldOf(c) {
 		if p, ok := c.Placement(name); ok && !layout.Offers(p) {
-			pending = append(pending, name+" is not offered any more when it is released")
+			pending = append(pending, name+" is no longer offered once its claim is released")
 		}
 	}
 	return pending
 }
 
-// report writes how the node is, if that has changed: at once while a switch is under
-// way, otherwise not too often.
+// report writes the node report, if it has changed: at once during a switch, otherwise at most
+// every reportInterval.
 func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
 	busy := state != "" && state != v1alpha1.Idle && state != v1alpha1.Failed
 	tainted := f.reported != nil && f.reported.Taints != nil
@@ -197,13 +197,13 @@ func (f *Follower) report(ctx context.Context, state v1alpha1.State) {
 		return
 	}
 	if err := writeReport(ctx, f.Nodes, f.Node.Name, report); err != nil {
-		klog.FromContext(ctx).Error(err, "How the node is cannot be reported; it is tried again")
+		klog.FromContext(ctx).Error(err, "Cannot write the node report, which is retried")
 		return
 	}
 	f.reported, f.reportedAt = report, time.Now()
 }
 
-// writeReport makes a report the GPUNode's status.node, and touches nothing else.
+// writeReport applies status.node of a GPUNode, and no other field.
 func writeReport(ctx context.Context, nodes client.GPUNodes, name string, report *v1alpha1.NodeReport) error {
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),

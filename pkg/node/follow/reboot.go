@@ -15,42 +15,42 @@ import (
 	"github.com/tranche-dev/tranche/pkg/durable"
 )
 
-// rebootPatience is how long it is waited for a machine to go down before it is told
-// to once more.
+// rebootPatience is how long the machine may take to shut down before the reboot is requested
+// again.
 const rebootPatience = 5 * time.Minute
 
-// rebootOrder is what is written down before the machine is told to reboot: the plugin
-// that starts on it next must know that it was.
+// rebootOrder is the record of a reboot. It is written before the reboot, for the plugin that
+// starts afterwards.
 type rebootOrder struct {
 	Switch string    `json:"switch"`
 	BootID string    `json:"bootID"`
 	At     time.Time `json:"at"`
-	// Target is the profile, with its policy, that the reboot is for.
+	// Target identifies the profile and policy that the reboot is for.
 	Target string `json:"target,omitempty"`
-	// Count is how often the machine was rebooted for the target without reaching it.
+	// Count is how often the machine was rebooted for the target.
 	Count int `json:"count,omitempty"`
 }
 
-// MostReboots is how often a machine is rebooted for one profile that it never reaches,
-// for example because a GPU fails after every boot. Then a person must look: nothing is
-// tried again until the profile, its policy or the GPUs change.
+// MostReboots is how often a machine is rebooted for a profile that cannot be applied, for
+// example because a GPU fails after every boot. After that, nothing is retried until the
+// profile, its policy or the GPUs change.
 const MostReboots = 2
 
-// rebootTarget tells whether two switches are for the same.
+// rebootTarget is the same for switches to the same profile with the same policy.
 func rebootTarget(s *v1alpha1.Switch) (string, error) {
 	policy, err := json.Marshal(s.Policy)
 	return s.To.Hash + " " + string(policy), err
 }
 
-// reboot has the machine reboot for a switch, once, and finishes the switch when it is
-// up again. It returns nil as long as that is not so.
+// reboot reboots the machine once for a switch, and applies the profile afterwards. It returns
+// nil as long as the machine has not rebooted.
 func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
 	order, err := f.readReboot()
 	switch {
 	case err != nil:
 		return rebootFailed(err)
 	case f.Machine.BootID() == "":
-		return rebootFailed(errors.New("it does not tell its boot id, so it could not be told whether it was rebooted"))
+		return rebootFailed(errors.New("its boot ID cannot be read, so it is impossible to tell whether it was rebooted"))
 	case order.Switch == s.ID && order.BootID != f.Machine.BootID():
 		return f.afterReboot(ctx, s)
 	case order.Switch == s.ID && f.Machine.Now().Sub(order.At) < rebootPatience:
@@ -69,9 +69,9 @@ func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	}
 	if next.Count > MostReboots {
 		return &v1alpha1.Task{Phase: v1alpha1.TaskFailed, Reason: v1alpha1.ReasonNeedsReset, Message: fmt.Sprintf(
-			"the node was rebooted %d times for profile %s and did not reach it; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.Profile)}
+			"the node was rebooted %d times for profile %s, which still could not be applied; find out what fails after a boot, then change the profile or its policy", MostReboots, s.To.Profile)}
 	}
-	f.Events.Warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because its GPUs follow profile %s only then and the profile allows it", s.To.Profile))
+	f.Events.Warn(ctx, v1alpha1.EventRebooting, fmt.Sprintf("The node reboots, because profile %s can only be applied to its GPUs with a reboot and allows it", s.To.Profile))
 	if err := f.writeReboot(next); err != nil {
 		return rebootFailed(err)
 	}
@@ -82,13 +82,13 @@ func (f *Follower) reboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Tas
 	return nil
 }
 
-// afterReboot finishes a switch on a machine that is up again. A profile that is reached
-// is not counted any more.
+// afterReboot applies the profile after the reboot. On success it removes the record, and with
+// it the count.
 func (f *Follower) afterReboot(ctx context.Context, s *v1alpha1.Switch) *v1alpha1.Task {
 	task := f.apply(ctx, s, func(ctx context.Context) v1alpha1.Task { return f.Profile.Apply(ctx, s.To, false) })
 	if task.Phase == v1alpha1.TaskDone {
 		if err := os.Remove(f.RebootFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			klog.FromContext(ctx).Error(err, "A reboot that helped stays written down")
+			klog.FromContext(ctx).Error(err, "Cannot remove the record of a successful reboot, so it counts for the next switch to the profile")
 		}
 	}
 	return &task
@@ -108,7 +108,7 @@ func (f *Follower) readReboot() (rebootOrder, error) {
 		err = json.Unmarshal(data, &order)
 	}
 	if err != nil {
-		return order, fmt.Errorf("read whether it was told to: %w", err)
+		return order, fmt.Errorf("read the record of the last reboot from %s: %w", f.RebootFile, err)
 	}
 	return order, nil
 }
@@ -119,7 +119,7 @@ func (f *Follower) writeReboot(order rebootOrder) error {
 		err = durable.WriteFile(f.RebootFile, data)
 	}
 	if err != nil {
-		return fmt.Errorf("write down that it is told to: %w", err)
+		return fmt.Errorf("write the record of the reboot to %s: %w", f.RebootFile, err)
 	}
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/tranche-dev/tranche/api/v1alpha1"
 )
 
-// restore puts back what a reboot or a new load of a driver has taken, once for each,
-// and again, with pauses, what could not be: nobody else asks for it, since the node
-// says that it follows the profile.
+// restore applies the profile again after a reboot or a reload of a driver. What fails is
+// retried after a pause. The controller does not ask for this, because the node reports the
+// profile as applied.
 func (f *Follower) restore(ctx context.Context) {
 	now := f.loads()
 	again := !f.restoreAgain.IsZero() && !time.Now().Before(f.restoreAgain)
@@ -26,16 +26,16 @@ func (f *Follower) restore(ctx context.Context) {
 	defer f.Looking.Unlock()
 	err := bounded(ctx, applyBudget, f.Profile.Restore)
 	if ctx.Err() != nil {
-		return // the plugin ends
+		return // the plugin is stopping
 	}
 	f.tellRestored(ctx, err)
 	if err := f.Look(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The GPUs cannot be listed")
+		klog.FromContext(ctx).Error(err, "Cannot list the GPUs")
 	}
 	f.restored = f.loads()
 }
 
-// tellRestored says once why something could not be put back, and when it is tried again.
+// tellRestored reports a new reason why restoring failed, and schedules the retry.
 func (f *Follower) tellRestored(ctx context.Context, err error) {
 	if err == nil {
 		f.restoreAgain, f.notRestored = time.Time{}, nil
@@ -44,12 +44,12 @@ func (f *Follower) tellRestored(ctx context.Context, err error) {
 	f.restorePause = min(max(2*f.restorePause, cmp.Or(f.RestorePause, firstRestore)), lastRestore)
 	f.restoreAgain = time.Now().Add(f.restorePause)
 	if known := f.notRestored; known == nil || known.Error() != err.Error() {
-		f.Events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The GPUs of this node are not all as their profile wants them, which is tried again: "+err.Error())
+		f.Events.Warn(ctx, v1alpha1.EventProfileNotRestored, "The profile of this node could not be restored on all of its GPUs, which is retried: "+err.Error())
 	}
 	f.notRestored = err
 }
 
-// loads identifies the GPUs that are there, and the loads of their drivers.
+// loads identifies the GPUs that answer, and the loads of their drivers.
 func (f *Follower) loads() string {
 	text := ""
 	for _, g := range f.Roster.Answering() {

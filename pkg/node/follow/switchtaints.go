@@ -21,17 +21,16 @@ import (
 
 const (
 	// orderPatience is how long the first publication waits for the GPUNode, which may
-	// order taints.
+	// order taints; orderInterval is how often reading it is retried.
 	orderPatience = 30 * time.Second
-	// orderInterval is how often it is tried to read it.
 	orderInterval = 200 * time.Millisecond
-	// shapesBudget is how long the GPUs may take to tell which partitions they have, when
-	// it is worked out which devices a profile does not offer.
-	shapesBudget = 5 * time.Second
+	// layoutsBudget limits how long reading the partitions of the GPUs may take, to compute
+	// which devices a profile does not offer.
+	layoutsBudget = 5 * time.Second
 )
 
-// taintOrder is what a GPUNode orders. Names of GPUs that the node does not have order
-// nothing. It remembers the last answer, which may need the GPUs.
+// taintOrder returns the order of a GPUNode. Names of GPUs that the node does not have are
+// ignored. It caches the last order, because computing one may need the GPUs.
 func (f *Follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatus) publisher.Order {
 	if !status.OrdersTaints() {
 		f.orderedBy, f.order = nil, publisher.Order{}
@@ -55,9 +54,8 @@ func (f *Follower) taintOrder(ctx context.Context, status *v1alpha1.GPUNodeStatu
 	return f.order
 }
 
-// shrink adds to the order the devices that GPUs are about to lose. Where it is not known
-// which these are, because the profile does not fit the node, all of them are tainted:
-// the switch will be given up.
+// shrink adds the devices that GPUs are about to lose to the order. If the profile does not
+// fit the node, these are not known, and all devices are tainted: the switch will fail.
 func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	byName := map[string]string{}
 	for _, g := range f.Roster.All() {
@@ -72,11 +70,11 @@ func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	for _, address := range byName {
 		of = append(of, address)
 	}
-	ctx, cancel := context.WithTimeout(ctx, shapesBudget)
+	ctx, cancel := context.WithTimeout(ctx, layoutsBudget)
 	defer cancel()
 	layouts, err := f.Profile.Layouts(ctx, sw.To, of)
 	if err != nil {
-		klog.FromContext(ctx).Info("It is not known which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
+		klog.FromContext(ctx).Info("Cannot tell which devices the profile does not offer, so all devices of these GPUs are tainted", "gpus", sw.Shrinking, "err", err)
 		f.order.GPUs = append(f.order.GPUs, sw.Shrinking...)
 		return
 	}
@@ -86,30 +84,29 @@ func (f *Follower) shrink(ctx context.Context, sw *v1alpha1.Switch) {
 	}
 }
 
-// FirstOrder finds out which taints are ordered, before anything is published in this
-// run: devices that an earlier run tainted must not be untainted for a moment. A node
-// without a GPUNode, or a cluster without the CRD, orders none. Where the GPUNode cannot
-// be read in time, the taints stay as they are published.
+// FirstOrder reads the ordered taints before the first publication, so that devices that an
+// earlier run tainted stay tainted. Without a GPUNode or its CRD there are none. If the
+// GPUNode cannot be read in time, the published taints stay.
 func (f *Follower) FirstOrder(ctx context.Context) {
 	patience := time.Now().Add(cmp.Or(f.OrderPatience, orderPatience))
 	_ = wait.PollUntilContextCancel(ctx, orderInterval, true, func(ctx context.Context) (bool, error) {
 		err := f.readOrder(ctx)
 		if err != nil && time.Now().After(patience) {
-			klog.FromContext(ctx).Error(err, "The node's GPUNode cannot be read; the taints of its devices stay as they are")
+			klog.FromContext(ctx).Error(err, "Cannot read the GPUNode of the node, so the taints of its devices stay as they are")
 			err = f.Publisher.KeepTaints(ctx)
 		}
 		return err == nil, nil
 	})
 }
 
-// readOrder takes in the order of the GPUNode as the API server has it now.
+// readOrder reads the order from the API server.
 func (f *Follower) readOrder(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, nodewatch.SyncTimeout)
 	defer cancel()
-	// The plugin may list GPUNodes, and not get one.
+	// The plugin's role allows it to list GPUNodes, not to get one.
 	list, err := f.Nodes.List(reading, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.Node.Name).String()})
 	if apierrors.IsNotFound(err) {
-		err, list = nil, &v1alpha1.GPUNodeList{} // there is no CRD
+		err, list = nil, &v1alpha1.GPUNodeList{} // no CRD
 	}
 	if err != nil {
 		return err
@@ -124,9 +121,8 @@ func (f *Follower) readOrder(ctx context.Context) error {
 	return nil
 }
 
-// confirmTaints tells whether the API server has accepted the taints that are ordered
-// now. It remembers which were accepted last: what has once been accepted stays
-// published while a switch orders it.
+// confirmTaints tells whether the API server has accepted the taints of the current order. It
+// remembers that: accepted taints stay published while a switch orders them.
 func (f *Follower) confirmTaints(ctx context.Context) bool {
 	by, ok := f.Publisher.SentFor()
 	if by == (v1alpha1.PublishedTaints{}) {
@@ -150,8 +146,8 @@ func (f *Follower) confirmTaints(ctx context.Context) bool {
 	return true
 }
 
-// awaitTaints waits, for a while, until the API server has accepted the ordered taints,
-// and then until schedulers have noticed.
+// awaitTaints waits until the API server has accepted the taints of the current order, and
+// schedulers have noticed them. It returns false if the former takes too long.
 func (f *Follower) awaitTaints(ctx context.Context) bool {
 	waiting, cancel := context.WithTimeout(ctx, publishedPatience)
 	defer cancel()
@@ -159,7 +155,7 @@ func (f *Follower) awaitTaints(ctx context.Context) bool {
 		return f.confirmTaints(ctx), nil
 	})
 	if err != nil {
-		klog.FromContext(ctx).Info("The API server does not have the taints of the switch yet, so the plan is not made yet")
+		klog.FromContext(ctx).Info("The API server does not have the taints of the switch yet, so there is no plan yet")
 		return false
 	}
 	settled := time.NewTimer(time.Until(f.taintedAt.Add(cmp.Or(f.TaintSettle, taintSettle))))

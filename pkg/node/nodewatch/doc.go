@@ -1,9 +1,9 @@
-// Package nodewatch watches the node that the kubelet plugin runs on: its object, which may
-// ask for the upgrade of a driver, and who else uses its GPUs.
+// Package nodewatch watches the node that the kubelet plugin runs on: the Node object, which
+// can request the upgrade of a driver, and other systems that use its GPUs.
 //
-// nodewatch.go watches the object, labels.go keeps its labels. owners.go and watchowners.go
-// find other systems that serve the same GPUs, processes.go their programs, runningpods.go
-// the pods of which processes run.
+// nodewatch.go watches the object, labels.go writes its labels. owners.go and watchowners.go
+// find other systems that serve the same GPUs, processes.go their programs. runningpods.go
+// finds the pods whose processes run.
 //
 // Imports: api/v1alpha1, pkg/claim/ledger, pkg/gpu, pkg/hardware.
 package nodewatch

@@ -17,7 +17,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// LabelsOf are the node labels that describe GPUs. Those with an empty value are removed.
+// LabelsOf returns the node labels that describe GPUs. An empty value means: remove the label.
 func LabelsOf(vendors []hardware.Vendor, gpus []gpu.GPU) map[string]string {
 	labels := map[string]string{}
 	for _, v := range vendors {
@@ -29,27 +29,27 @@ func LabelsOf(vendors []hardware.Vendor, gpus []gpu.GPU) map[string]string {
 // labelsTimeout is how long the API server may take to read and write labels.
 const labelsTimeout = 30 * time.Second
 
-// Labeler keeps the labels of the plugin's node.
+// Labeler writes the labels of the plugin's node.
 type Labeler struct {
 	client kubernetes.Interface
 	node   string
 	// keys are those of the labels.
 	keys []string
 
-	// mu protects what follows.
+	// mu protects the fields below.
 	mu sync.Mutex
-	// written is what the node has; nil as long as that is not known.
+	// written has the labels of the node; nil before the first read.
 	written map[string]string
-	// off is set while Tranche is uninstalled.
+	// off is set while Tranche is being uninstalled.
 	off bool
 }
 
-// NewLabeler keeps those labels of a node that its vendors' GPUs have.
+// NewLabeler returns a Labeler for the labels of a node's vendors.
 func NewLabeler(client kubernetes.Interface, node *Node) *Labeler {
 	return &Labeler{client: client, node: node.name, keys: slices.Collect(maps.Keys(LabelsOf(node.Vendors, nil)))}
 }
 
-// Remove removes the labels, until resume is called.
+// Remove removes the labels. Update writes none until Resume is called.
 func (l *Labeler) Remove(ctx context.Context) error {
 	l.mu.Lock()
 	l.off = true
@@ -57,14 +57,14 @@ func (l *Labeler) Remove(ctx context.Context) error {
 	return l.Update(ctx, nil)
 }
 
-// Resume writes labels again.
+// Resume lets Update write labels again.
 func (l *Labeler) Resume() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.off = false
 }
 
-// Update writes the labels if they are not what they should be.
+// Update writes the labels if they differ from those of the node.
 func (l *Labeler) Update(ctx context.Context, wanted map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()

@@ -17,23 +17,22 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// Node is what the API server knows of the plugin's own node, for all who
-// ask. Nobody else's node is watched.
+// Node is the plugin's own Node object. No other node is watched.
 type Node struct {
 	informers.SharedInformerFactory
 	name string
 	// First is the node as it was when the plugin started.
 	First *corev1.Node
-	// Vendors are those whose GPUs the node may have.
+	// Vendors are the vendors whose GPUs the node may have.
 	Vendors []hardware.Vendor
-	// Upgraded tells that another driver is being replaced, or none any more. One place
-	// is enough: a signal that waits covers everything before it.
+	// Upgraded gets a value when the upgrade of a driver begins or ends. One place is
+	// enough: a signal that waits covers everything before it.
 	Upgraded chan struct{}
-	// watching is set once the watch has begun.
+	// watching is set once Watch was called.
 	watching bool
 }
 
-// New watches a node once it is started.
+// New returns a Node that is watched once Watch is called.
 func New(client kubernetes.Interface, first *corev1.Node) *Node {
 	w := &Node{name: first.Name, First: first, Upgraded: make(chan struct{}, 1)}
 	w.SharedInformerFactory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -43,8 +42,8 @@ func New(client kubernetes.Interface, first *corev1.Node) *Node {
 	return w
 }
 
-// WithoutBulk takes out of an object what nobody here reads and what can be most of it:
-// who wrote which field, and of a node which images it has.
+// WithoutBulk removes large fields that the plugin does not read from an object: managed
+// fields, and the images of a node.
 func WithoutBulk(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(nil)
@@ -55,7 +54,7 @@ func WithoutBulk(object any) (any, error) {
 	return object, nil
 }
 
-// node is the node as it was last seen.
+// node returns the latest version of the node.
 func (w *Node) node() *corev1.Node {
 	if node, err := w.Core().V1().Nodes().Lister().Get(w.name); err == nil {
 		return node
@@ -63,14 +62,14 @@ func (w *Node) node() *corev1.Node {
 	return w.First
 }
 
-// Labels are the node's, as they were last seen.
+// Labels returns the labels of the node.
 func (w *Node) Labels() map[string]string { return w.node().Labels }
 
-// Upgrades tells which vendors' drivers are being replaced, with what says so.
+// Upgrades returns the vendors whose drivers are being replaced, with the signal that says so.
 func (w *Node) Upgrades() map[gpu.Vendor]string { return UpgradesOf(w.Vendors, w.node()) }
 
-// Watch begins to watch the node, once. ended is called once it is another one
-// (whenReplaced).
+// Watch begins to watch the node. A second call does nothing. ended is called when the node is
+// deleted or replaced.
 func (w *Node) Watch(ctx context.Context, ended func(error)) error {
 	if w.watching {
 		return nil
@@ -99,14 +98,13 @@ func (w *Node) Watch(ctx context.Context, ended func(error)) error {
 	return nil
 }
 
-// whenReplaced calls ended once the node that the plugin started on is not there any
-// more: it was deleted, or deleted and registered again, which gives it another UID.
-// What the plugin writes names the old UID as its owner, so the garbage collector
-// would delete all of it again.
+// whenReplaced calls ended when the node was deleted, or deleted and registered again with
+// another UID. Objects that the plugin writes name the old UID as their owner, so the garbage
+// collector would delete them.
 func (w *Node) whenReplaced(ended func(error)) error {
 	check := func(object any) {
 		if node, ok := object.(*corev1.Node); ok && node.UID != w.First.UID {
-			ended(fmt.Errorf("node %s was deleted and registered again (its UID was %s and is now %s): the plugin starts over, so that what it publishes belongs to the new one",
+			ended(fmt.Errorf("node %s was deleted and registered again (its UID was %s and is now %s): the plugin restarts, so that its objects belong to the new node",
 				w.name, w.First.UID, node.UID))
 		}
 	}
@@ -114,7 +112,7 @@ func (w *Node) whenReplaced(ended func(error)) error {
 		AddFunc:    check,
 		UpdateFunc: func(_, now any) { check(now) },
 		DeleteFunc: func(any) {
-			ended(fmt.Errorf("node %s (UID %s) was deleted: the plugin starts over, and publishes its GPUs again when it is registered again", w.name, w.First.UID))
+			ended(fmt.Errorf("node %s (UID %s) was deleted: the plugin restarts, and publishes the GPUs when the node is registered again", w.name, w.First.UID))
 		},
 	})
 	if err != nil {
@@ -123,7 +121,8 @@ func (w *Node) whenReplaced(ended func(error)) error {
 	return nil
 }
 
-// UpgradesOf tells which vendors' drivers are being replaced on a node, with what says so.
+// UpgradesOf returns the vendors whose drivers are being replaced on a node, with the signal
+// that says so.
 func UpgradesOf(vendors []hardware.Vendor, node *corev1.Node) map[gpu.Vendor]string {
 	upgrades := map[gpu.Vendor]string{}
 	for _, v := range vendors {

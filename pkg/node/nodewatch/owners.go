@@ -28,12 +28,12 @@ func findOwners(vendors []hardware.Vendor, e hardware.Evidence) Owners {
 	return all
 }
 
-// Of are those that serve a vendor's GPUs.
+// Of returns the systems that serve a vendor's GPUs.
 func (all Owners) Of(v gpu.Vendor) Owners {
 	return slices.DeleteFunc(slices.Clone(all), func(o Owner) bool { return o.Vendor != v })
 }
 
-// Names is their names, as a taint's value.
+// Names joins the names, as the value of a taint.
 func (all Owners) Names() string {
 	names := make([]string, len(all))
 	for i, o := range all {

@@ -11,16 +11,15 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// processes looks for programs on the host. Only one goroutine uses it.
+// processes finds programs that run on the host. Only one goroutine uses it.
 type processes struct {
 	// proc is the host's /proc.
 	proc string
-	// programs are looked for, running are those that were found.
+	// programs are the names to look for, running those that were found.
 	programs, running []string
 }
 
-// look looks again, and tells whether the answer has changed. When an error keeps it from
-// looking, the last answer stays.
+// look updates running, and tells whether it has changed. On an error, it stays.
 func (p *processes) look() (changed bool, err error) {
 	var running []string
 	for _, program := range p.programs {
@@ -38,17 +37,15 @@ func (p *processes) look() (changed bool, err error) {
 }
 
 const (
-	// commLength is how much of a program's name the kernel keeps (TASK_COMM_LEN, less
-	// the zero byte).
+	// commLength is the length of a process's name (TASK_COMM_LEN without the zero byte).
 	commLength = 15
-	// capSysAdmin is the bit of CAP_SYS_ADMIN, which changing how a GPU is partitioned
-	// takes.
+	// capSysAdmin is the bit of CAP_SYS_ADMIN, which partitioning a GPU requires.
 	capSysAdmin = 1 << 21
 )
 
-// runsPrivileged tells whether a program runs on the host with CAP_SYS_ADMIN in the user
-// namespace of this plugin, which is the host's. A container's process can have any name, but
-// that capability only if it is privileged.
+// runsPrivileged tells whether a program runs with CAP_SYS_ADMIN in the host's user namespace,
+// which is also that of this plugin. Any container can use the name of the program, but only
+// a privileged one has that capability.
 func runsPrivileged(proc, program string) (bool, error) {
 	files, err := procfs.NewFS(proc)
 	if err != nil {
@@ -94,7 +91,7 @@ func isPrivileged(p procfs.Proc, name string, user procfs.Namespace) (bool, erro
 	return err == nil && namespaces["user"] == user, err
 }
 
-// ended tells whether an error says that a process is not there any more.
+// ended tells whether an error means that the process has ended.
 func ended(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/claim/ledger"
 )
 
-// RunningPods returns those of some pods of which processes run on this node. procDir is
-// the /proc of the host's PID namespace.
+// RunningPods returns the given pods that have running processes on this node. procDir is the
+// /proc of the host's PID namespace.
 //
-// A process is known by its control group (cgroups(7)): a container cannot leave that
-// of its pod, which has the pod's UID in its name and is there whether the kubelet runs
-// or not.
+// The control group of a process (cgroups(7)) tells its pod: its name contains the pod's UID,
+// a container cannot leave it, and it does not depend on the kubelet.
 func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
 	names := groupNames(pods)
 	if len(names) == 0 {
@@ -45,7 +44,7 @@ func RunningPods(procDir string, pods []ledger.Pod) ([]ledger.Pod, error) {
 	return slices.DeleteFunc(slices.Clone(pods), func(p ledger.Pod) bool { return !found[p] }), nil
 }
 
-// podsOf are the pods that control groups are of.
+// podsOf returns the pods of control groups.
 func podsOf(groups []procfs.Cgroup, names map[string]ledger.Pod) (pods []ledger.Pod) {
 	for _, g := range groups {
 		for name := range strings.SplitSeq(g.Path, "/") {
@@ -57,8 +56,7 @@ func podsOf(groups []procfs.Cgroup, names map[string]ledger.Pod) (pods []ledger.
 	return pods
 }
 
-// groupNames are the pods by the UIDs in the names of their control groups, as
-// podOfGroup returns them.
+// groupNames returns the pods by UID.
 func groupNames(pods []ledger.Pod) map[string]ledger.Pod {
 	names := map[string]ledger.Pod{}
 	for _, p := range pods {
@@ -69,9 +67,9 @@ func groupNames(pods []ledger.Pod) map[string]ledger.Pod {
 	return names
 }
 
-// podOfGroup is the UID of the pod that a control group is of; empty for one of no pod.
+// podOfGroup returns the UID of the pod of a control group; empty if it is not one of a pod.
 // The kubelet names the group pod<UID>, or, with the systemd driver,
-// kubepods-burstable-pod<UID>.slice with underscores for the UID's dashes
+// kubepods-burstable-pod<UID>.slice, with underscores instead of the UID's dashes
 // (k8s.io/kubernetes/pkg/kubelet/cm/cgroup_manager_linux.go).
 func podOfGroup(name string) string {
 	if uid, ok := strings.CutPrefix(name, "pod"); ok {

@@ -20,10 +20,9 @@ import (
 	"github.com/tranche-dev/tranche/pkg/hardware"
 )
 
-// WatchOwners calls changed, with what it sees, whenever something may have
-// changed about who serves the node's GPUs. Each watch is limited to this
-// node, so a thousand nodes do not watch each other. Processes cannot be watched:
-// they are looked at in intervals.
+// WatchOwners calls changed whenever the other systems that serve the node's GPUs may have
+// changed. Each watch is limited to this node. Processes cannot be watched, so they are
+// checked at intervals.
 func WatchOwners(ctx context.Context, client kubernetes.Interface, node *Node, proc string, interval time.Duration, changed func(Owners)) error {
 	programs := &processes{proc: proc}
 	narrow := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
@@ -50,7 +49,7 @@ func WatchOwners(ctx context.Context, client kubernetes.Interface, node *Node, p
 		sliceListers = append(sliceListers, informer.Lister())
 	}
 
-	// One slot is enough: a signal that waits covers everything before it.
+	// One place is enough: a signal that waits covers everything before it.
 	signal := make(chan struct{}, 1)
 	wake := func(any) {
 		select {
@@ -82,7 +81,7 @@ func WatchOwners(ctx context.Context, client kubernetes.Interface, node *Node, p
 	lookAtProcesses := func() (changed bool) {
 		changed, err := programs.look()
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "It is not known which programs of other systems run; what was seen last counts")
+			klog.FromContext(ctx).Error(err, "Cannot list the programs of other systems on this node; the last list stays")
 		}
 		return changed
 	}
@@ -107,7 +106,7 @@ func WatchOwners(ctx context.Context, client kubernetes.Interface, node *Node, p
 	return nil
 }
 
-// SyncTimeout is how long the first look at the API server may take.
+// SyncTimeout is how long the first reads of the API server may take.
 const SyncTimeout = time.Minute
 
 func waitForSync(ctx context.Context, factories ...informers.SharedInformerFactory) error {
@@ -122,10 +121,8 @@ func waitForSync(ctx context.Context, factories ...informers.SharedInformerFacto
 	return nil
 }
 
-// Get reads the node that the plugin runs on. It is the first that the
-// plugin asks of the API server, which may be away when a node starts, or not have
-// the node yet: then it asks again for a while, before it leaves that to its own
-// restart.
+// Get reads the node that the plugin runs on. When a node starts, the API server may be
+// unavailable or may not have the node yet, so Get retries for SyncTimeout.
 func Get(ctx context.Context, client kubernetes.Interface, name string) (node *corev1.Node, err error) {
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, time.Second, SyncTimeout, true, func(ctx context.Context) (bool, error) {

@@ -28,28 +28,27 @@ const (
 	statusTimeout = 10 * time.Second
 )
 
-// ClaimStatus writes into the status of claims what became of their devices, for
-// people who read the claim. Nothing waits for it and nothing depends on it. The
-// statuses of one claim are written one after the other, so that a slow write of an
-// older one cannot replace a newer one.
+// ClaimStatus writes the state of prepared devices to the status of claims, for people. The
+// statuses of one claim are written one after the other, so that a slow write cannot replace
+// a newer status.
 type ClaimStatus struct {
 	client kubernetes.Interface
 
 	// mu protects next.
 	mu sync.Mutex
-	// next has an entry for each claim whose status is being written: what is written
-	// after that, nil for nothing.
+	// next has an entry for each claim whose status is being written: the status to write
+	// afterwards, or nil.
 	next map[types.UID]*resourceapply.ResourceClaimApplyConfiguration
 }
 
-// NewClaimStatus writes to an API server.
+// NewClaimStatus returns a ClaimStatus for an API server.
 func NewClaimStatus(client kubernetes.Interface) *ClaimStatus { return &ClaimStatus{client: client} }
 
-// DeviceFacts is what a claim's status tells about a device.
+// DeviceFacts describes a device in a claim's status.
 type DeviceFacts struct {
 	Profile string `json:"profile,omitempty"`
 	UUID    string `json:"uuid,omitempty"`
-	// Amount is what the claim has of a share, Isolation what keeps it to that.
+	// Amount is the claim's part of a share, Isolation how that is enforced.
 	Amount    *gpu.Amount   `json:"amount,omitempty"`
 	Isolation gpu.Isolation `json:"isolation,omitempty"`
 }
@@ -62,7 +61,7 @@ func factsOf(d *ledger.Device) DeviceFacts {
 	return f
 }
 
-// Prepared writes that the claim's devices are ready, and what they are.
+// Prepared writes that the claim's devices are ready, and describes them.
 func (s *ClaimStatus) Prepared(ctx context.Context, c *resourceapi.ResourceClaim, record ledger.Record) {
 	facts := map[string]DeviceFacts{}
 	for _, d := range record.Devices {
@@ -96,7 +95,7 @@ func (s *ClaimStatus) write(ctx context.Context, c *resourceapi.ResourceClaim, r
 	go s.writeAll(context.WithoutCancel(ctx), c.UID, status)
 }
 
-// writeAll writes a claim's status, and then the newest one that has come meanwhile,
+// writeAll writes a claim's status, and then the newest one that was requested meanwhile,
 // until there is none.
 func (s *ClaimStatus) writeAll(ctx context.Context, claim types.UID, status *resourceapply.ResourceClaimApplyConfiguration) {
 	for status != nil {
@@ -105,7 +104,7 @@ func (s *ClaimStatus) writeAll(ctx context.Context, claim types.UID, status *res
 	}
 }
 
-// takeNext is what is to be written next; nil ends the writing.
+// takeNext returns the status to write next; nil: none.
 func (s *ClaimStatus) takeNext(claim types.UID) *resourceapply.ResourceClaimApplyConfiguration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,12 +122,12 @@ func (s *ClaimStatus) apply(ctx context.Context, status *resourceapply.ResourceC
 	defer cancel()
 	_, err := s.client.ResourceV1().ResourceClaims(*status.Namespace).ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: gpu.DriverName, Force: true})
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("The status of the claim could not be written", "err", err)
+		klog.FromContext(ctx).V(2).Info("Cannot write the status of the claim", "err", err)
 	}
 }
 
-// deviceStatuses describes each of our devices of the allocation once, and each
-// share of one. The API keeps the entries of other drivers.
+// deviceStatuses describes each device and each share of this driver in the allocation once.
+// Server-side apply keeps the entries of other drivers.
 func deviceStatuses(c *resourceapi.ResourceClaim, ready metav1.ConditionStatus, reason, message string, facts map[string]DeviceFacts) []*resourceapply.AllocatedDeviceStatusApplyConfiguration {
 	if c.Status.Allocation == nil {
 		return nil

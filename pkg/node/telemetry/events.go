@@ -20,8 +20,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/text"
 )
 
-// Events writes events about the node, which is where an admin looks for
-// what is wrong with it.
+// Events writes events about the node and its pods.
 type Events struct {
 	client      eventsclient.EventsV1Interface
 	recorder    events.EventRecorder
@@ -29,11 +28,11 @@ type Events struct {
 	broadcaster events.EventBroadcaster
 }
 
-// OpenEvents starts to write events about a node.
+// OpenEvents returns Events for a node.
 func OpenEvents(ctx context.Context, client kubernetes.Interface, node *corev1.Node) (*Events, error) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return nil, fmt.Errorf("start to write events: %w", err)
+		return nil, fmt.Errorf("start the event recorder of node %s: %w", node.Name, err)
 	}
 	return &Events{
 		client:      client.EventsV1(),
@@ -51,7 +50,7 @@ func (e *Events) Warn(ctx context.Context, reason, message string) {
 	e.send(ctx, corev1.EventTypeWarning, reason, message)
 }
 
-// Note writes that something went well about the node.
+// Note writes a normal event about the node.
 func (e *Events) Note(ctx context.Context, reason, message string) {
 	e.send(ctx, corev1.EventTypeNormal, reason, message)
 }
@@ -68,13 +67,12 @@ func (e *Events) WarnPod(ctx context.Context, namespace string, pod ledger.Pod, 
 	e.recorder.Eventf(regarding, e.node, corev1.EventTypeWarning, reason, action, "%s", truncate(message))
 }
 
-// action is what the plugin was doing, for all its events.
+// action is the action of all events.
 const action = "ManageGPUs"
 
-// about tells events of one reason apart. The recorder takes two of them with
-// the same node, reason and related object for one that happens again, and
-// keeps the first one's message only: of two foreign partitions, one would
-// never be heard of.
+// about returns a related object that differs for each message. The recorder combines events
+// with the same node, reason and related object, and keeps only the first message: of two
+// foreign partitions, one would never be reported.
 func (e *Events) about(message string) *corev1.ObjectReference {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(message))
@@ -83,8 +81,8 @@ func (e *Events) about(message string) *corev1.ObjectReference {
 	return &related
 }
 
-// LastWords writes a warning at once, for a plugin that is about to end: what
-// the recorder has only queued is lost with the process.
+// LastWords writes a warning at once, before the plugin ends: events that the recorder has
+// only queued are lost.
 func (e *Events) LastWords(ctx context.Context, reason, message string) {
 	klog.FromContext(ctx).Info(message, "event", reason)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWordsTimeout)
@@ -102,13 +100,12 @@ func (e *Events) LastWords(ctx context.Context, reason, message string) {
 		Type:                corev1.EventTypeWarning,
 	}, metav1.CreateOptions{})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The event could not be written", "event", reason)
+		klog.FromContext(ctx).Error(err, "Cannot write an event", "event", reason)
 	}
 }
 
-// lastWordsTimeout is how long the end of the plugin may wait for its reason to
-// be written.
+// lastWordsTimeout limits how long LastWords may take.
 const lastWordsTimeout = 5 * time.Second
 
-// truncate keeps a message within what the API server takes as an event's note.
+// truncate shortens a message to what the API server accepts as the note of an event.
 func truncate(message string) string { return text.Cut(message, 1024) }

@@ -13,7 +13,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// Metrics are what the plugin counts. The names are part of its interface.
+// Metrics are the metrics of the plugin.
 type Metrics struct {
 	registry      *prometheus.Registry
 	phases        *prometheus.HistogramVec
@@ -23,7 +23,7 @@ type Metrics struct {
 	findings      *prometheus.CounterVec
 }
 
-// NewMetrics counts from now on. records lists what claims hold.
+// NewMetrics returns Metrics. records lists the records of the ledger.
 func NewMetrics(records func() []ledger.Record) *Metrics {
 	// From a millisecond (a verified claim) to the kubelet's limit.
 	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 45}
@@ -56,7 +56,7 @@ func NewMetrics(records func() []ledger.Record) *Metrics {
 	return m
 }
 
-// Handler serves them.
+// Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
@@ -64,7 +64,7 @@ func (m *Metrics) Handler() http.Handler {
 // PublishFailed counts a publication that failed.
 func (m *Metrics) PublishFailed() { m.publishErrors.Inc() }
 
-// Finding counts what was found and repaired, or could not be.
+// Finding counts a finding of the reconciler. err says why its repair failed; nil: it did not.
 func (m *Metrics) Finding(reason string, err error) {
 	m.findings.WithLabelValues(reason, result(err)).Inc()
 }
@@ -86,7 +86,7 @@ func (m *Metrics) Operation(operation string, start time.Time, err error) {
 	m.operations.WithLabelValues(operation, result(err)).Observe(time.Since(start).Seconds())
 }
 
-// PublishedDevices takes in what was published last.
+// PublishedDevices counts the devices of the last publication.
 func (m *Metrics) PublishedDevices(resources resourceslice.DriverResources) {
 	m.published.Reset()
 	for _, pool := range resources.Pools {
@@ -102,8 +102,7 @@ func (m *Metrics) PublishedDevices(resources resourceslice.DriverResources) {
 	}
 }
 
-// claimCollector tells from the ledger which claims hold what. It is read when
-// somebody scrapes, so it cannot drift from the ledger.
+// claimCollector reports the devices that claims hold. It reads the ledger at each scrape.
 type claimCollector struct{ records func() []ledger.Record }
 
 var (
@@ -149,8 +148,8 @@ func (c *claimCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// profileLabel is the profile of a partition, or of the one that is shared. A whole GPU has none, whatever its
-// vendor calls the mode that it is in.
+// profileLabel is the profile of a partition or of a shared partition. A whole GPU has none,
+// although AMD's has the compute mode SPX.
 func profileLabel(p gpu.Placement) string {
 	if p.Base().Type == gpu.TypeGPU {
 		return ""
@@ -161,9 +160,9 @@ func profileLabel(p gpu.Placement) string {
 // claimInfo is the labels of one sample of tranche_claim_info.
 type claimInfo [8]string
 
-// addInfo adds a device once for each of its pods. One sample that comes twice
-// would spoil the whole scrape, and a claim may well have one device for two
-// requests, or two users of one name: a pod and the one that replaces it.
+// addInfo adds a device once for each of its pods. A duplicate sample would fail the whole
+// scrape, and a claim may have one device for two requests, or two pods of the same name: one
+// that was deleted and the one that replaces it.
 func addInfo(info map[claimInfo]bool, r *ledger.Record, d *ledger.Device) {
 	pods := r.PodNames()
 	if len(pods) == 0 {

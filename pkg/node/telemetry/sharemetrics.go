@@ -11,8 +11,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/gpu"
 )
 
-// shareLabels tell the shares of all claims apart. Which pods hold one is for
-// tranche_claim_info to say.
+// shareLabels identify a share. tranche_claim_info has its pods.
 var shareLabels = []string{"namespace", "claim", "device", "share_id"}
 
 var (
@@ -34,7 +33,7 @@ func describeShares(ch chan<- *prometheus.Desc) {
 	ch <- shareFractionDesc
 }
 
-// collectShare tells of one device of a claim, if it is a share.
+// collectShare reports a device of a claim, if it is a share.
 func collectShare(ch chan<- prometheus.Metric, r *ledger.Record, d *ledger.Device) {
 	if d.Placement.Share == nil || d.Amount == nil {
 		return

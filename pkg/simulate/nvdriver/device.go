@@ -2,6 +2,7 @@ package nvdriver
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -229,4 +230,17 @@ func (d *device) GetComputeInstanceId() (int, nvml.Return) { return 0, nvml.ERRO
 // GetDeviceHandleFromMigDeviceHandle is a question to a MIG device.
 func (d *device) GetDeviceHandleFromMigDeviceHandle() (nvml.Device, nvml.Return) {
 	return nil, nvml.ERROR_NOT_SUPPORTED
+}
+
+// nvmlBusID is the address as NVML prints it: eight digits of domain, capitals.
+func nvmlBusID(addr string) string { return "0000" + strings.ToUpper(addr) }
+
+// sysfsBusID turns any spelling that NVML accepts (four or eight digits of
+// domain, either case) into sysfs's.
+func sysfsBusID(id string) string {
+	id = strings.ToLower(id)
+	if len(id) == len("00000000:1b:00.0") && strings.HasPrefix(id, "0000") {
+		id = id[4:]
+	}
+	return id
 }

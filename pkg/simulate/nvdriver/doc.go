@@ -3,12 +3,11 @@
 // delays and files of the real thing, so that everything above NVML runs
 // unchanged on a machine without a GPU.
 //
-// The way through it: [New] starts the machine (machine.go), lays out the files that
-// containers and libraries look for (files.go, driverfiles.go, capabilities.go, pci.go)
-// and returns the library (nvml.go, device.go, mig.go, …). What may exist side by side is
-// decided in allocate.go. What changes at run time is in state.json below [Options.Root]
-// (nvstate): it survives the process, two processes may share it, and [Reboot] loses it
-// as a machine would.
+// [New] starts the machine (machine.go), has its files written (nvfiles) and returns the
+// library (nvml.go, device.go, mig.go, …). allocate.go decides which partitions can exist
+// together. What changes at run time is in state.json below [Options.Root] (nvstate): it
+// survives the process, several processes may share it, and [Reboot] resets it as a
+// machine would.
 //
 // Faults, clients of the GPUs and XID events are set through
 // <Root>/faults.yaml at any time, by hand or with [SetFaults] (faults.go):
@@ -26,6 +25,6 @@
 // Methods of the NVML interfaces that are not simulated panic with their name:
 // implement them here when something starts to need them.
 //
-// Imports: pkg/models, pkg/program, pkg/simulate/amdgpu, pkg/simulate/disk,
+// Imports: pkg/models, pkg/simulate/amdgpu, pkg/simulate/disk, pkg/simulate/nvfiles,
 // pkg/simulate/nvstate, pkg/simulate/nvtools.
 package nvdriver

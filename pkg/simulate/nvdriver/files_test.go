@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
-	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
 // rdev returns the numbers of a character device.
@@ -49,21 +47,6 @@ func TestDeviceNodes(t *testing.T) {
 	assert.ErrorIs(t, err, unix.ENXIO, "no driver behind it")
 }
 
-func TestMajorsAvoidTheHosts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "devices")
-	require.NoError(t, os.WriteFile(path, []byte("Character devices:\n  1 mem\n195 nvidia\n1195 odd\n1197 odder\n\nBlock devices:\n1196 sd\n"), 0o600))
-	m, err := chooseMajors(path)
-	require.NoError(t, err)
-	assert.Equal(t, nvstate.Majors{Frontend: 1196, UVM: 1198, Caps: 1199}, m)
-	m, err = chooseMajors(filepath.Join(t.TempDir(), "none"))
-	require.NoError(t, err)
-	assert.Equal(t, nvstate.Majors{Frontend: 1195, UVM: 1196, Caps: 1197}, m)
-	for _, n := range []int{m.Frontend, m.UVM, m.Caps} {
-		assert.GreaterOrEqual(t, n, 512, "no driver can register it")
-		assert.Less(t, n, 4096, "a device number has 12 bits of it")
-	}
-}
-
 func TestMajorsAreKept(t *testing.T) {
 	root := t.TempDir()
 	devices := func() string {
@@ -88,15 +71,6 @@ func TestProcFiles(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(root, "proc/driver/nvidia/capabilities/gpu7/mig"))
 	require.NoError(t, err)
 	assert.Empty(t, entries)
-}
-
-func TestMIGMinors(t *testing.T) {
-	lines := strings.Split(strings.TrimSpace(migMinors()), "\n")
-	assert.Equal(t, []string{"config 1", "monitor 2", "gpu0/gi0/access 3", "gpu0/gi0/ci0/access 4"}, lines[:4])
-	assert.Equal(t, "gpu31/gi14/ci7/access 4322", lines[len(lines)-1])
-	for i, l := range lines {
-		assert.True(t, strings.HasSuffix(l, fmt.Sprintf(" %d", i+1)), l)
-	}
 }
 
 func TestCapabilitiesFollowInstances(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/amdgpu"
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvfiles"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
@@ -28,9 +29,9 @@ func (n *NVML) start() error {
 			return nil, err
 		}
 		if next == nil {
-			return nil, n.layout(st)
+			return nil, n.files.Write(st)
 		}
-		return next, n.layout(next)
+		return next, n.files.Write(next)
 	})
 }
 
@@ -39,7 +40,7 @@ func (n *NVML) startedFrom(st *nvstate.State, ours bool) (*nvstate.State, error)
 	switch {
 	case st == nil || !n.sameGPUs(st):
 		if ours {
-			if err := removeLayout(n.root); err != nil {
+			if err := nvfiles.Remove(n.root); err != nil {
 				return nil, err
 			}
 		}
@@ -54,15 +55,10 @@ func (n *NVML) startedFrom(st *nvstate.State, ours bool) (*nvstate.State, error)
 
 // removeDriver takes away what a driver of another version installed.
 func (n *NVML) removeDriver(st *nvstate.State) error {
-	for _, dir := range []string{"usr", "lib"} {
-		if err := os.RemoveAll(filepath.Join(driverRoot(n.root), dir)); err != nil {
-			return err
-		}
+	if err := n.files.RemoveDriver(); err != nil || st.Unloaded {
+		return err
 	}
-	if st.Unloaded {
-		return nil
-	}
-	return n.layoutModule(true)
+	return n.files.WriteModule(true)
 }
 
 func (n *NVML) sameGPUs(st *nvstate.State) bool {
@@ -78,7 +74,7 @@ func (n *NVML) firstState(old *nvstate.State) (*nvstate.State, error) {
 	if st.BootID, err = disk.BootID(n.root); err != nil {
 		return nil, err
 	}
-	if st.Majors, err = chooseMajors("/proc/devices"); err != nil {
+	if st.Majors, err = nvfiles.ChooseMajors("/proc/devices"); err != nil {
 		return nil, err
 	}
 	if old != nil {
@@ -196,15 +192,15 @@ func changeMachine(root string, reload bool, change func(*nvstate.State) error) 
 		if err := change(st); err != nil {
 			return nil, err
 		}
-		n, err := machineOf(root, st)
+		files, err := filesOf(root, st)
 		if err != nil {
 			return nil, err
 		}
-		if err := n.syncCapabilities(st); err != nil {
+		if err := files.SyncCapabilities(st); err != nil {
 			return nil, err
 		}
 		if reload {
-			if err := n.layoutModule(true); err != nil {
+			if err := files.WriteModule(true); err != nil {
 				return nil, err
 			}
 		}
@@ -212,18 +208,17 @@ func changeMachine(root string, reload bool, change func(*nvstate.State) error) 
 	})
 }
 
-// machineOf is enough of a library to handle the files of a state's GPUs.
-func machineOf(root string, st *nvstate.State) (*NVML, error) {
-	n := &NVML{root: root, inventory: &models.Inventory{DriverVersion: st.DriverVersion}}
-	for i, g := range st.GPUs {
+// filesOf has the GPUs of a state.
+func filesOf(root string, st *nvstate.State) (*nvfiles.Layout, error) {
+	l := &nvfiles.Layout{Root: root, DriverVersion: st.DriverVersion}
+	for _, g := range st.GPUs {
 		m, ok := models.NVIDIAModelByKey(g.Model)
 		if !ok {
 			return nil, fmt.Errorf("state of %s: unknown model %q", root, g.Model)
 		}
-		n.inventory.GPUs = append(n.inventory.GPUs, models.GPU{Model: m, PCI: g.PCI})
-		n.devices = append(n.devices, &device{nv: n, index: i})
+		l.GPUs = append(l.GPUs, models.GPU{Model: m, PCI: g.PCI})
 	}
-	return n, nil
+	return l, nil
 }
 
 func currentFaults(root string) (*Faults, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvfiles"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
@@ -35,11 +36,11 @@ func (d *device) change(call string, delay time.Duration, fn func(*nvstate.State
 		if !ok {
 			return nil, nvml.ERROR_GPU_IS_LOST
 		}
-		before := d.capabilities(g)
+		before := nvfiles.Capabilities(d.index, g)
 		if ret := fn(st, g); ret != nvml.SUCCESS {
 			return nil, ret
 		}
-		return st, d.nv.moveCapabilities(st, before, d.capabilities(g))
+		return st, d.nv.files.MoveCapabilities(st, before, nvfiles.Capabilities(d.index, g))
 	})
 	var ret nvml.Return
 	switch {

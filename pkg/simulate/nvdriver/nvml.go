@@ -16,6 +16,7 @@ import (
 
 	"github.com/tranche-dev/tranche/pkg/models"
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
+	"github.com/tranche-dev/tranche/pkg/simulate/nvfiles"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
@@ -45,7 +46,6 @@ type NVML struct {
 	inventory *models.Inventory
 	root      string
 	seed      string
-	tools     string
 	store     *disk.Store[nvstate.State]
 	faults    *disk.Faults[Faults]
 	sleepFor  func(time.Duration)
@@ -56,8 +56,7 @@ type NVML struct {
 	sessions sync.Mutex
 	// session is locked while loads is above zero.
 	session *flock.Flock
-	// plainNodes is set once a device node could not be made.
-	plainNodes atomic.Bool
+	files   *nvfiles.Layout
 }
 
 var _ nvml.Interface = (*NVML)(nil)
@@ -88,7 +87,7 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	}
 	n := &NVML{
 		Interface: missingLibrary,
-		inventory: inv, root: root, seed: o.Seed, tools: o.Tools,
+		inventory: inv, root: root, seed: o.Seed,
 		store:    nvstate.Store(root),
 		sleepFor: o.Sleep, logf: o.Logf,
 	}
@@ -101,8 +100,11 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 	n.faults = &disk.Faults[Faults]{Path: faultsPath(root), Parse: ParseFaults, Report: func(err error) {
 		n.logf("simulated NVIDIA driver: %s: %v; the faults before it stay", faultsPath(root), err)
 	}}
+	n.files = &nvfiles.Layout{Root: root, DriverVersion: inv.DriverVersion, GPUs: inv.GPUs, Tools: o.Tools, NoMPS: inv.NoMPS}
 	for i := range inv.GPUs {
-		n.devices = append(n.devices, newDevice(n, i))
+		d := newDevice(n, i)
+		n.devices = append(n.devices, d)
+		n.files.UUIDs = append(n.files.UUIDs, d.uuid)
 	}
 	if err := n.start(); err != nil {
 		return nil, fmt.Errorf("simulated machine in %s: %w", root, err)
@@ -111,11 +113,11 @@ func New(inv *models.Inventory, o Options) (*NVML, error) {
 }
 
 // DriverRoot is the folder to give to nvcdi as driver root and device root.
-func (n *NVML) DriverRoot() string { return driverRoot(n.root) }
+func (n *NVML) DriverRoot() string { return nvfiles.DriverRoot(n.root) }
 
 // HasDeviceNodes says whether the nodes below dev are character devices. Only
 // root can make those; without it they are empty files.
-func (n *NVML) HasDeviceNodes() bool { return !n.plainNodes.Load() }
+func (n *NVML) HasDeviceNodes() bool { return n.files.HasDeviceNodes() }
 
 func (n *NVML) sleep(d time.Duration) {
 	if d > 0 {
@@ -163,7 +165,7 @@ func (n *NVML) openSession() error {
 		case st.Unloaded:
 			return nil, errUnloaded
 		}
-		return nil, n.syncCapabilities(st)
+		return nil, n.files.SyncCapabilities(st)
 	})
 	if err != nil {
 		session.Close()

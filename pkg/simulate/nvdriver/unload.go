@@ -3,10 +3,10 @@ package nvdriver
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/gofrs/flock"
 
+	"github.com/tranche-dev/tranche/pkg/simulate/nvfiles"
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
@@ -52,8 +52,7 @@ func UnloadDriver(root string) error {
 	if err != nil {
 		return err
 	}
-	n := &NVML{root: root}
-	return n.retireModule(filepath.Join(root, "sys/module/nvidia"))
+	return nvfiles.RetireModule(root)
 }
 
 // LoadDriver puts NVIDIA's driver into the kernel again, as another load than before.

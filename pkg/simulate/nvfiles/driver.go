@@ -1,4 +1,4 @@
-package nvdriver
+package nvfiles
 
 import (
 	"fmt"
@@ -28,8 +28,8 @@ var driverBinaries = []string{
 	"nvidia-imex", "nvidia-imex-ctl",
 }
 
-// nvidiaSMI stands in for the program in containers where there is nothing better: it
-// says what the container was given.
+// nvidiaSMI replaces nvidia-smi without Tools: it prints the device nodes and variables that
+// the container was given.
 const nvidiaSMI = `#!/bin/sh
 # Simulated: there is no NVIDIA GPU here.
 echo "NVIDIA-SMI @VERSION@ (simulated)   Driver Version: @VERSION@"
@@ -40,11 +40,11 @@ env | grep -E '^(NVIDIA|TRANCHE|CUDA)_' | sort | sed 's/^/  /'
 exit 0
 `
 
-// layoutDriver writes the driver's files below driver/. What is not there is
-// for graphics, for daemons that do not run here and for a library cache:
-// nvcdi warns of those on most machines.
-func (n *NVML) layoutDriver(*nvstate.State) error {
-	root, version := driverRoot(n.root), n.inventory.DriverVersion
+// writeDriver writes the files that a driver package installs, below driver/. Those for
+// graphics, daemons and the library cache are left out: nvcdi warns that they are missing,
+// as it does on most machines.
+func (l *Layout) writeDriver(*nvstate.State) error {
+	root, version := DriverRoot(l.Root), l.DriverVersion
 	for _, lib := range driverLibraries {
 		path := filepath.Join(root, libDir, lib)
 		name := filepath.Base(lib)
@@ -67,19 +67,18 @@ func (n *NVML) layoutDriver(*nvstate.State) error {
 			return err
 		}
 	}
-	return n.layoutPrograms()
+	return l.writePrograms()
 }
 
-// layoutPrograms writes those that do something, if the program that does it is at
-// hand, and scripts for the others.
-func (n *NVML) layoutPrograms() error {
-	bin := filepath.Join(n.root, nvtools.DriverBin)
-	if n.tools != "" {
-		if err := installTools(n.tools, bin); err != nil {
+// writePrograms installs the simulated programs if Tools is set, and scripts for all others.
+func (l *Layout) writePrograms() error {
+	bin := filepath.Join(l.Root, nvtools.DriverBin)
+	if l.Tools != "" {
+		if err := installTools(l.Tools, bin); err != nil {
 			return fmt.Errorf("install the programs of the simulated driver: %w", err)
 		}
 	} else {
-		smi := strings.ReplaceAll(nvidiaSMI, "@VERSION@", n.inventory.DriverVersion)
+		smi := strings.ReplaceAll(nvidiaSMI, "@VERSION@", l.DriverVersion)
 		if err := writeExecutable(filepath.Join(bin, nvtools.SMIProgram), smi); err != nil {
 			return err
 		}
@@ -88,11 +87,11 @@ func (n *NVML) layoutPrograms() error {
 		path := filepath.Join(bin, name)
 		mps := name == nvtools.ControlProgram || name == nvtools.ServerProgram
 		switch {
-		case mps && n.inventory.NoMPS:
+		case mps && l.NoMPS:
 			if err := disk.RemoveFile(path); err != nil {
 				return err
 			}
-		case mps && n.tools != "":
+		case mps && l.Tools != "":
 		default:
 			script := "#!/bin/sh\necho \"" + name + ": simulated, there is no NVIDIA GPU here\" >&2\nexit 1\n"
 			if err := writeExecutable(path, script); err != nil {

@@ -1,4 +1,4 @@
-package nvdriver
+package nvfiles
 
 import (
 	"os"
@@ -8,13 +8,13 @@ import (
 	_ "github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi" // links what assertCharDevice names
 )
 
-// assertCharDevice is what nvcdi checks files by that shall be device nodes. It is a
-// variable for nvcdi's own tests.
+// assertCharDevice is the function by which nvcdi checks that a file is a device node. It is
+// a variable for nvcdi's own tests. No option of nvcdi replaces it.
 //
 //go:linkname assertCharDevice github.com/NVIDIA/nvidia-container-toolkit/internal/devices.assertCharDeviceStub
 var assertCharDevice func(path string) error
 
-// takePlainNodes has nvcdi take any file for a device node. Without root, the simulated
+// takePlainNodes makes nvcdi accept any file as a device node: without root, the simulated
 // nodes are empty files.
 var takePlainNodes = sync.OnceFunc(func() {
 	assertCharDevice = func(path string) error {

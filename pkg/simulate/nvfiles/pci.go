@@ -1,4 +1,4 @@
-package nvdriver
+package nvfiles
 
 import (
 	"fmt"
@@ -10,19 +10,6 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/disk"
 )
 
-// nvmlBusID is the address as NVML prints it: eight digits of domain, capitals.
-func nvmlBusID(addr string) string { return "0000" + strings.ToUpper(addr) }
-
-// sysfsBusID turns any spelling that NVML accepts (four or eight digits of
-// domain, either case) into sysfs's.
-func sysfsBusID(id string) string {
-	id = strings.ToLower(id)
-	if len(id) == len("00000000:1b:00.0") && strings.HasPrefix(id, "0000") {
-		id = id[4:]
-	}
-	return id
-}
-
 // pciDevicePath is where the GPU sits below sys/devices: behind a root port
 // of its root complex.
 func pciDevicePath(addr string) string {
@@ -30,10 +17,10 @@ func pciDevicePath(addr string) string {
 	return filepath.Join("devices", root, strings.TrimPrefix(root, "pci")+":01.1", addr)
 }
 
-// layoutPCI writes the part of sysfs that describes the GPU:
+// writePCI writes the part of sysfs that describes the GPU:
 // sys/bus/pci/devices/<addr> as a link into sys/devices, so that the PCIe
 // root can be read from its target.
-func layoutPCI(root string, g models.GPU) error {
+func writePCI(root string, g models.GPU) error {
 	sys := filepath.Join(root, "sys")
 	dir := filepath.Join(sys, pciDevicePath(g.PCI))
 	id := g.Model.DeviceID()

@@ -1,4 +1,4 @@
-package nvdriver
+package nvfiles
 
 import (
 	"os"
@@ -9,11 +9,11 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvtools"
 )
 
-// toolsName is the one copy of the programs that have all its names.
+// toolsName is the one copy of the program to which all names are linked.
 const toolsName = "simulated-nvidia-tools"
 
-// installTools puts the program into a folder, under every name that it goes by.
-// Those that run go on with what they were started from.
+// installTools puts the program into a folder under all of its names. Processes that run
+// keep the file that they were started from.
 func installTools(tools, bin string) error {
 	source, err := os.Open(tools)
 	if err != nil {

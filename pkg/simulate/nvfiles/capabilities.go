@@ -1,4 +1,4 @@
-package nvdriver
+package nvfiles
 
 import (
 	"fmt"
@@ -14,12 +14,8 @@ import (
 	"github.com/tranche-dev/tranche/pkg/simulate/nvstate"
 )
 
-// Capabilities: the files below /proc/driver/nvidia/capabilities that name,
-// for every instance, the minor of the node below /dev/nvidia-caps whose
-// readers may use it (MIG User Guide, "Device Nodes and Capabilities").
-
-// The driver numbers instances it could have, not those it has: 15 GPU
-// instances of 8 compute instances on each GPU, from minor 3 on.
+// The driver numbers all instances that could exist: 15 GPU instances of 8 compute instances
+// on each GPU, from minor 3 on.
 const (
 	configMinor   = 1
 	monitorMinor  = 2
@@ -34,8 +30,10 @@ const (
 	capabilityFmt = "DeviceFileMinor: %d\nDeviceFileMode: %d\nDeviceFileModify: 1\n"
 )
 
-// capability is one access file and its device node.
-type capability struct {
+// Capability is the right to use an instance: an access file, which names the minor of a
+// device node below /dev/nvidia-caps, and that node. Who can open the node can use the
+// instance (MIG User Guide, "Device Nodes and Capabilities").
+type Capability struct {
 	// path is below /proc/driver/nvidia/capabilities.
 	path  string
 	minor int
@@ -46,35 +44,35 @@ func instanceMinor(gpu, instance int) int {
 	return firstMinor + gpu*gpuStep + instance*instanceStep
 }
 
-func instanceCapability(gpu, instance int) capability {
-	return capability{
+func instanceCapability(gpu, instance int) Capability {
+	return Capability{
 		path:  fmt.Sprintf("gpu%d/mig/gi%d/access", gpu, instance),
 		minor: instanceMinor(gpu, instance), mode: instanceMode,
 	}
 }
 
-func computeCapability(gpu, instance, compute int) capability {
-	return capability{
+func computeCapability(gpu, instance, compute int) Capability {
+	return Capability{
 		path:  fmt.Sprintf("gpu%d/mig/gi%d/ci%d/access", gpu, instance, compute),
 		minor: instanceMinor(gpu, instance) + 1 + compute, mode: instanceMode,
 	}
 }
 
 // driverCapabilities belong to no GPU.
-func driverCapabilities() []capability {
-	return []capability{
+func driverCapabilities() []Capability {
+	return []Capability{
 		{path: "mig/config", minor: configMinor, mode: configMode},
 		{path: "mig/monitor", minor: monitorMinor, mode: monitorMode},
 	}
 }
 
-// capabilities lists what the GPU's instances have now.
-func (d *device) capabilities(g *nvstate.GPU) []capability {
-	var caps []capability
+// Capabilities lists what the instances of a GPU have now.
+func Capabilities(index int, g *nvstate.GPU) []Capability {
+	var caps []Capability
 	for _, i := range g.Instances {
-		caps = append(caps, instanceCapability(d.index, i.ID))
+		caps = append(caps, instanceCapability(index, i.ID))
 		for _, c := range i.Compute {
-			caps = append(caps, computeCapability(d.index, i.ID, c.ID))
+			caps = append(caps, computeCapability(index, i.ID, c.ID))
 		}
 	}
 	return caps
@@ -101,21 +99,21 @@ func capabilitiesDir(root string) string {
 }
 
 func capabilityNode(root string, minor int) string {
-	return filepath.Join(driverRoot(root), "dev/nvidia-caps/nvidia-cap"+strconv.Itoa(minor))
+	return filepath.Join(DriverRoot(root), "dev/nvidia-caps/nvidia-cap"+strconv.Itoa(minor))
 }
 
-// moveCapabilities makes the files follow a change on a GPU.
-func (n *NVML) moveCapabilities(st *nvstate.State, before, after []capability) error {
+// MoveCapabilities makes the files follow a change on a GPU.
+func (l *Layout) MoveCapabilities(st *nvstate.State, before, after []Capability) error {
 	for _, c := range before {
 		if !slices.Contains(after, c) {
-			if err := n.removeCapability(c); err != nil {
+			if err := l.removeCapability(c); err != nil {
 				return err
 			}
 		}
 	}
 	for _, c := range after {
 		if !slices.Contains(before, c) {
-			if err := n.addCapability(st, c); err != nil {
+			if err := l.addCapability(st, c); err != nil {
 				return err
 			}
 		}
@@ -123,54 +121,54 @@ func (n *NVML) moveCapabilities(st *nvstate.State, before, after []capability) e
 	return nil
 }
 
-func (n *NVML) addCapability(st *nvstate.State, c capability) error {
-	if err := n.node(capabilityNode(n.root, c.minor), c.mode, st.Majors.Caps, c.minor); err != nil {
+func (l *Layout) addCapability(st *nvstate.State, c Capability) error {
+	if err := l.node(capabilityNode(l.Root, c.minor), c.mode, st.Majors.Caps, c.minor); err != nil {
 		return err
 	}
-	return disk.WriteFile(filepath.Join(capabilitiesDir(n.root), c.path), fmt.Sprintf(capabilityFmt, c.minor, c.mode))
+	return disk.WriteFile(filepath.Join(capabilitiesDir(l.Root), c.path), fmt.Sprintf(capabilityFmt, c.minor, c.mode))
 }
 
-// removeCapability takes the file, its folder (gi7 or ci0) and the node.
-func (n *NVML) removeCapability(c capability) error {
-	if err := os.RemoveAll(filepath.Dir(filepath.Join(capabilitiesDir(n.root), c.path))); err != nil {
+// removeCapability removes the file, its folder (gi7 or ci0) and the node.
+func (l *Layout) removeCapability(c Capability) error {
+	if err := os.RemoveAll(filepath.Dir(filepath.Join(capabilitiesDir(l.Root), c.path))); err != nil {
 		return err
 	}
-	return disk.RemoveFile(capabilityNode(n.root, c.minor))
+	return disk.RemoveFile(capabilityNode(l.Root, c.minor))
 }
 
-// syncCapabilities makes the files match the state whatever a killed process
-// left, without touching those that are right: containers may start meanwhile.
-func (n *NVML) syncCapabilities(st *nvstate.State) error {
+// SyncCapabilities makes the files match the state, whatever a killed process left. It does
+// not touch files that are right, since containers may start meanwhile.
+func (l *Layout) SyncCapabilities(st *nvstate.State) error {
 	want := driverCapabilities()
-	for _, d := range n.devices {
-		g, _ := st.GPU(d.gpu().PCI)
-		want = append(want, d.capabilities(g)...)
-		if d.gpu().Model.HasMIG() {
+	for i, g := range l.GPUs {
+		state, _ := st.GPU(g.PCI)
+		want = append(want, Capabilities(i, state)...)
+		if g.Model.HasMIG() {
 			// Exists and is empty without instances (seen on an H200).
-			dir := filepath.Join(capabilitiesDir(n.root), fmt.Sprintf("gpu%d/mig", d.index))
+			dir := filepath.Join(capabilitiesDir(l.Root), fmt.Sprintf("gpu%d/mig", i))
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
 		}
 	}
 	for _, c := range want {
-		if err := n.addCapability(st, c); err != nil {
+		if err := l.addCapability(st, c); err != nil {
 			return err
 		}
 	}
-	return n.pruneCapabilities(want)
+	return l.pruneCapabilities(want)
 }
 
-func (n *NVML) pruneCapabilities(want []capability) error {
+func (l *Layout) pruneCapabilities(want []Capability) error {
 	keep := map[string]bool{}
 	for _, c := range want {
-		keep[capabilityNode(n.root, c.minor)] = true
-		keep[filepath.Dir(filepath.Join(capabilitiesDir(n.root), c.path))] = true
+		keep[capabilityNode(l.Root, c.minor)] = true
+		keep[filepath.Dir(filepath.Join(capabilitiesDir(l.Root), c.path))] = true
 	}
 	for _, pattern := range []string{
-		filepath.Join(driverRoot(n.root), "dev/nvidia-caps/nvidia-cap*"),
-		filepath.Join(capabilitiesDir(n.root), "gpu*/mig/gi*/ci*"),
-		filepath.Join(capabilitiesDir(n.root), "gpu*/mig/gi*"),
+		filepath.Join(DriverRoot(l.Root), "dev/nvidia-caps/nvidia-cap*"),
+		filepath.Join(capabilitiesDir(l.Root), "gpu*/mig/gi*/ci*"),
+		filepath.Join(capabilitiesDir(l.Root), "gpu*/mig/gi*"),
 	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {

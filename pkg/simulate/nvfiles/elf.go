@@ -1,4 +1,4 @@
-package nvdriver
+package nvfiles
 
 import (
 	"bytes"

@@ -33,8 +33,8 @@ const examples = `  # Show every GPU of the cluster, its partitions and their ho
   # Set the profile of a node, and wait until it is applied
   kubectl tranche profile node-a all-balanced --wait
 
-  # Print what a node with eight H100 would publish
-  kubectl tranche slices --inventory h100x8
+  # Print what a node with eight H100 will publish
+  kubectl tranche templates --model h100x8
 
   # Print JSON
   kubectl tranche -o json`
@@ -72,7 +72,7 @@ func newCommand(out io.Writer) *cobra.Command {
 	flags.BoolVar(&o.noColor, "no-color", false, "disable colors; NO_COLOR in the environment does the same")
 	flags.BoolVar(&o.ascii, "ascii", false, "use ASCII characters only")
 	o.config.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newWhyCommand(o, out), newSlicesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
+	cmd.AddCommand(newWhyCommand(o, out), newTemplatesCommand(out), newProfilesCommand(o, out), newProfileCommand(o, out), newSwitchesCommand(o, out), newVersionCommand(out))
 	return cmd
 }
 

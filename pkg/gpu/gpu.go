@@ -20,6 +20,18 @@ const (
 // Title is how the vendor writes its name, for people.
 func (v Vendor) Title() string { return strings.ToUpper(string(v)) }
 
+// VendorOf is the vendor in whose domain an extended resource is: NVIDIA for
+// nvidia.com/gpu.
+func VendorOf(resource string) (Vendor, bool) {
+	domain, _, _ := strings.Cut(resource, "/")
+	for _, vendor := range []Vendor{NVIDIA, AMD} {
+		if domain == string(vendor)+".com" {
+			return vendor, true
+		}
+	}
+	return "", false
+}
+
 // Type says what kind of device a placement is. It is published as the
 // attribute "type", and the device classes select by it.
 type Type string

@@ -2,8 +2,8 @@
 // models (nvidiatable.go with nvidia.yaml, amdtable.go with amd.yaml). An
 // inventory (inventory.go, resolve.go, inventories/) names the GPUs of a machine,
 // and pci.go gives them addresses. [Inventory.GPUs] returns what the drivers of
-// such a machine would report (GPUs.go, amdgpus.go). `kubectl tranche slices`
-// prints it; the packages in pkg/simulate bring it to life.
+// such a machine would report (GPUs.go, amdgpus.go). pkg/templates
+// turns it into ResourceSlices; the packages in pkg/simulate bring it to life.
 //
 // The package is pure except for reading inventory files.
 //

@@ -87,16 +87,15 @@ func (l legacyResources) String() string {
 
 // Set implements pflag.Value.
 func (l legacyResources) Set(resource string) error {
-	for _, vendor := range []gpu.Vendor{gpu.NVIDIA, gpu.AMD} {
-		if strings.HasPrefix(resource, string(vendor)+".com/") {
-			if *l.byVendor == nil {
-				*l.byVendor = map[gpu.Vendor]string{}
-			}
-			(*l.byVendor)[vendor] = resource
-			return nil
-		}
+	vendor, ok := gpu.VendorOf(resource)
+	if !ok {
+		return fmt.Errorf("%q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
 	}
-	return fmt.Errorf("%q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
+	if *l.byVendor == nil {
+		*l.byVendor = map[gpu.Vendor]string{}
+	}
+	(*l.byVendor)[vendor] = resource
+	return nil
 }
 
 // Type implements pflag.Value.

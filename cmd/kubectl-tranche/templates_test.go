@@ -20,13 +20,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestSlices(t *testing.T) {
+func TestTemplates(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	machine := filepath.Join(t.TempDir(), "machine.yaml")
 	require.NoError(t, os.WriteFile(machine, []byte("gpus: [{model: A30-24GB, migMode: enabled}, {model: L4-24GB}]"), 0o600))
-	out, err := run(t, "slices", "--inventory", machine, "--node-name", "gpu-pool-1")
+	out, err := run(t, "templates", "--model", machine, "--node-name", "gpu-pool-1")
 	require.NoError(t, err)
-	golden := filepath.Join("testdata", "slices.yaml")
+	golden := filepath.Join("testdata", "templates.yaml")
 	if *update {
 		require.NoError(t, os.WriteFile(golden, []byte(out), 0o600))
 	}
@@ -35,14 +35,14 @@ func TestSlices(t *testing.T) {
 	assert.Equal(t, string(want), out, "%s is out of date: run with -update and read the difference", golden)
 }
 
-// TestSlicesOfEveryInventory: complete pools, the same in either format.
-func TestSlicesOfEveryInventory(t *testing.T) {
+// TestTemplatesOfEveryInventory: complete pools, the same in either format.
+func TestTemplatesOfEveryInventory(t *testing.T) {
 	for _, name := range models.InventoryNames() {
 		inv, err := models.LoadInventory(name)
 		require.NoError(t, err)
 		var lists [2]resourceapi.ResourceSliceList
 		for i, format := range []string{"yaml", "json"} {
-			out, err := run(t, "slices", "--inventory", name, "-o", format)
+			out, err := run(t, "templates", "--model", name, "-o", format)
 			require.NoError(t, err)
 			require.Equal(t, format == "json", json.Valid([]byte(out)))
 			if format == "yaml" {
@@ -62,13 +62,13 @@ func TestSlicesOfEveryInventory(t *testing.T) {
 	}
 }
 
-// TestSlicesOfAProfile: what an administrator wants of the GPUs is in the slices.
-func TestSlicesOfAProfile(t *testing.T) {
+// TestTemplatesOfAProfile: what an administrator wants of the GPUs is in the slices.
+func TestTemplatesOfAProfile(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(
 		"apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{sharing: {enabled: false, partitions: {profiles: [3g.40gb]}}}]}"), 0o600))
 	shares := func(args ...string) (names []string) {
-		out, err := run(t, append([]string{"slices", "--inventory", "h100x8"}, args...)...)
+		out, err := run(t, append([]string{"templates", "--model", "h100x8"}, args...)...)
 		require.NoError(t, err)
 		var list resourceapi.ResourceSliceList
 		require.NoError(t, yaml.UnmarshalStrict([]byte(out), &list))
@@ -85,7 +85,7 @@ func TestSlicesOfAProfile(t *testing.T) {
 }
 
 // What the node would offer once it follows a profile, whatever mode it is in now.
-func TestSlicesOfAShape(t *testing.T) {
+func TestTemplatesOfAShape(t *testing.T) {
 	for rule, want := range map[string][]string{
 		"a100-80x8-mig-off {mig: {mode: Static, partitions: [{profile: 3g}]}}":                     {"gpu-0000-07-00-0-mig-3g-40gb-4", "gpu-0000-07-00-0-mig-3g-40gb-0"},
 		"a100-80x8 {mig: {mode: Disabled}, sharing: {enabled: false}}":                             {"gpu-0000-07-00-0"},
@@ -96,7 +96,7 @@ func TestSlicesOfAShape(t *testing.T) {
 		machine, rule, _ := strings.Cut(rule, " ")
 		profile := filepath.Join(t.TempDir(), "profile.yaml")
 		require.NoError(t, os.WriteFile(profile, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: ["+rule+"]}"), 0o600))
-		out, err := run(t, "slices", "--inventory", machine, "--profile", profile)
+		out, err := run(t, "templates", "--model", machine, "--profile", profile)
 		require.NoError(t, err)
 		var list resourceapi.ResourceSliceList
 		require.NoError(t, yaml.UnmarshalStrict([]byte(out), &list))
@@ -108,7 +108,7 @@ func TestSlicesOfAShape(t *testing.T) {
 	}
 }
 
-func TestSlicesMistakes(t *testing.T) {
+func TestTemplatesMistakes(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "machine.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("gpus: [{model: H100}]"), 0o600))
 	misspelt := filepath.Join(t.TempDir(), "profile.yaml")
@@ -116,24 +116,24 @@ func TestSlicesMistakes(t *testing.T) {
 	unfit := filepath.Join(t.TempDir(), "profile.yaml")
 	require.NoError(t, os.WriteFile(unfit, []byte("apiVersion: tranche.dev/v1alpha1\nkind: PartitionProfile\nmetadata: {name: p}\nspec: {rules: [{mig: {profiles: [1g]}}]}"), 0o600))
 	for want, args := range map[string][]string{
-		"spec.rulez":                                          {"--inventory", "l4x4", "--profile", misspelt},
-		"NVIDIA L4 cannot be cut by MIG":                      {"--inventory", "l4x4", "--profile", unfit},
-		"read --profile: open ./none: ":                       {"--inventory", "l4x4", "--profile", "./none"},
-		`unknown inventory "h100": choose one of a100-40x8, `: {"--inventory", "h100"},
+		"spec.rulez":                                          {"--model", "l4x4", "--profile", misspelt},
+		"NVIDIA L4 cannot be cut by MIG":                      {"--model", "l4x4", "--profile", unfit},
+		"read --profile: open ./none: ":                       {"--model", "l4x4", "--profile", "./none"},
+		`unknown inventory "h100": choose one of a100-40x8, `: {"--model", "h100"},
 		"no inventory named: choose one of a100-40x8, ":       {},
-		`unknown model "H100": choose one of A100-40GB, `:     {"--inventory", broken},
-		"no such file":                                        {"--inventory", "./none"},
-		`unsupported output format "wide": use yaml or json`:  {"--inventory", "l4x4", "-o", "wide"},
-		`--node-name "Node A" is no name`:                     {"--inventory", "l4x4", "--node-name", "Node A"},
+		`unknown model "H100": choose one of A100-40GB, `:     {"--model", broken},
+		"no such file":                                        {"--model", "./none"},
+		`unsupported output format "wide": use yaml or json`:  {"--model", "l4x4", "-o", "wide"},
+		`--node-name "Node A" is no name`:                     {"--model", "l4x4", "--node-name", "Node A"},
 		"unknown command":                                     {"h100x8"},
 	} {
-		_, err := run(t, append([]string{"slices"}, args...)...)
+		_, err := run(t, append([]string{"templates"}, args...)...)
 		assert.ErrorContains(t, err, want)
 	}
 }
 
-func TestSlicesHelp(t *testing.T) {
-	out, err := run(t, "slices", "--help")
+func TestTemplatesHelp(t *testing.T) {
+	out, err := run(t, "templates", "--help")
 	require.NoError(t, err)
 	text, _, _ := strings.Cut(out, "\nUsage:")
 	for _, name := range slices.Concat(models.InventoryNames(), models.NVIDIAModels(), models.AMDModels()) {
@@ -142,7 +142,7 @@ func TestSlicesHelp(t *testing.T) {
 	for line := range strings.Lines(text) {
 		assert.LessOrEqual(t, len(line), 82, line)
 	}
-	assert.Contains(t, out, "kubectl tranche slices --inventory h100x8")
+	assert.Contains(t, out, "kubectl tranche templates --model h100x8")
 }
 
 // TestWithoutCgo: the program is built for everybody's machine, without cgo,

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/templates"
+	"github.com/tranche-dev/tranche/pkg/terminal"
+)
+
+const templatesExamples = `  # Print what a node with eight H100 will publish
+  kubectl tranche templates --model h100x8
+
+  # The same for a node name, as JSON
+  kubectl tranche templates --model h100x8 --node-name gpu-pool-1 -o json
+
+  # With the partitions and shares of a PartitionProfile
+  kubectl tranche templates --model h100x8 --profile profile.yaml
+
+  # A machine of your own
+  echo 'gpus: [{model: H100-80GB, count: 4}, {model: MI300X, count: 2}]' > machine.yaml
+  kubectl tranche templates --model machine.yaml`
+
+const templatesLong = `Print the ResourceSlices that a node with certain GPUs will publish, without
+hardware or a cluster: as templates for an autoscaler, or to check a profile.
+
+The node model is one of
+%s
+or a file as in the example, with GPUs of the models
+%s
+
+An A30 or A100 offers partitions with migMode: enabled in the file, otherwise
+the whole GPU. Later NVIDIA GPUs offer both. An AMD GPU offers the partitions of
+its memoryMode, by default NPS1.
+
+Shares are those of the default settings, or of the profile in a file. The
+NVIDIA driver is assumed to include MPS; without it, shares have isolation
+"none".
+
+UUIDs are made up, another for each GPU. PCI addresses, which are part of the
+names of devices, and NUMA nodes are those of the node model; a file can give
+them: {model: L4-24GB, pci: ["0000:31:00.0"], numaNode: 0}.`
+
+// templatesOptions is what the flags say.
+type templatesOptions struct {
+	model   string
+	node    string
+	profile string
+	legacy  []string
+	output  string
+}
+
+func newTemplatesCommand(out io.Writer) *cobra.Command {
+	o := &templatesOptions{}
+	cmd := &cobra.Command{
+		Use:           "templates --model NAME|FILE",
+		Short:         "Print the ResourceSlices that a node with certain GPUs will publish",
+		Long:          fmt.Sprintf(templatesLong, indented(models.InventoryNames()), indented(append(models.NVIDIAModels(), models.AMDModels()...))),
+		Example:       templatesExamples,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(*cobra.Command, []string) error { return o.print(out) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.model, "model", "", "node model: a name, or a file with the GPUs (a path with a slash, or ending in .yaml)")
+	flags.StringVar(&o.node, "node-name", "node", "name of the node and its pool")
+	flags.StringVar(&o.profile, "profile", "", "file with the PartitionProfile of the node")
+	flags.StringSliceVar(&o.legacy, "legacy-resource", nil, "extended resource that whole GPUs of its vendor stand for, as in the plugin; repeatable")
+	flags.StringVarP(&o.output, "output", "o", "yaml", "output format: yaml or json")
+	return cmd
+}
+
+// indented lists names in lines of a help text.
+func indented(names []string) string {
+	p := terminal.Page{Screen: terminal.Screen{Width: helpWidth}}
+	p.Wrap("  ", strings.Join(names, ", "), terminal.Normal)
+	return strings.TrimSuffix(p.String(), "\n")
+}
+
+const helpWidth = 78
+
+func (o *templatesOptions) print(out io.Writer) error {
+	if err := checkFormat(o.output, "yaml", "json"); err != nil {
+		return err
+	}
+	if problems := validation.IsDNS1123Subdomain(o.node); len(problems) > 0 {
+		return fmt.Errorf("--node-name %q is no name for a node: %s", o.node, strings.Join(problems, ", "))
+	}
+	n, err := o.read()
+	if err != nil {
+		return err
+	}
+	published, err := templates.Slices(n)
+	if err != nil {
+		return err
+	}
+	var printer printers.ResourcePrinter = &printers.YAMLPrinter{}
+	if o.output == "json" {
+		printer = &printers.JSONPrinter{}
+	}
+	// A list as kubectl writes it, which kubectl and clients read back.
+	return printer.PrintObj(&resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: published}, out)
+}
+
+// read is the node that the flags describe.
+func (o *templatesOptions) read() (templates.Node, error) {
+	n := templates.Node{Name: o.node, LegacyResources: map[gpu.Vendor]string{}}
+	var err error
+	if n.Inventory, err = models.LoadInventory(o.model); err != nil {
+		return n, err
+	}
+	if o.profile != "" {
+		data, err := os.ReadFile(o.profile)
+		if err != nil {
+			return n, fmt.Errorf("read --profile: %w", err)
+		}
+		if n.Profile, err = profile.Parse(o.profile, data); err != nil {
+			return n, err
+		}
+	}
+	for _, resource := range o.legacy {
+		vendor, ok := gpu.VendorOf(resource)
+		if !ok {
+			return n, fmt.Errorf("--legacy-resource %q is no resource of a vendor: give nvidia.com/gpu or amd.com/gpu", resource)
+		}
+		n.LegacyResources[vendor] = resource
+	}
+	return n, nil
+}

@@ -1,0 +1,90 @@
+package templates
+
+import (
+	"errors"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tranche-dev/tranche/pkg/gpu"
+	"github.com/tranche-dev/tranche/pkg/hardware/xcp"
+	"github.com/tranche-dev/tranche/pkg/models"
+	"github.com/tranche-dev/tranche/pkg/profile"
+	"github.com/tranche-dev/tranche/pkg/publish"
+	"github.com/tranche-dev/tranche/pkg/share/offer"
+)
+
+// Node is a node that does not exist yet.
+type Node struct {
+	// Name is the name of the node, and of its pool.
+	Name string
+	// Inventory lists the GPUs. models.LoadInventory and models.ParseInventory return one.
+	Inventory *models.Inventory
+	// Profile is the PartitionProfile that the node will follow; nil: the default settings.
+	// profile.Parse returns one.
+	Profile *profile.Profile
+	// LegacyResources are the extended resources that devices stand for, by vendor:
+	// "nvidia.com/gpu". The chart's legacyResources say which.
+	LegacyResources map[gpu.Vendor]string
+}
+
+// Slices are the ResourceSlices of the node once it follows its profile: one complete pool
+// of generation 1. They have no owner, because a reference to a node that does not exist
+// would have them refused or collected. An error lists all rules of the profile that do not
+// fit the GPUs.
+func Slices(n Node) ([]resourceapi.ResourceSlice, error) {
+	found, resolved, err := n.gpus()
+	if err != nil {
+		return nil, err
+	}
+	var gpus []publish.GPU
+	var errs []error
+	for _, g := range found {
+		how := resolved[g.PCIAddress]
+		g.Placements = slices.DeleteFunc(g.Placements, func(p gpu.Placement) bool { return !how.Layout.Offers(p) })
+		shares, err := offer.Devices(&g, how, g.Vendor == gpu.NVIDIA && !n.Inventory.NoMPS)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		g.Placements = append(g.Placements, shares...)
+		gpus = append(gpus, publish.GPU{GPU: g, LegacyResource: n.LegacyResources[g.Vendor], Legacy: how.Legacy.Means})
+	}
+	resources, failed := publish.Resources(n.Name, gpus)
+	if errs = append(errs, failed...); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	published := publish.Objects(gpu.DriverName, n.Name, resources)
+	for i := range published {
+		published[i].OwnerReferences = nil
+	}
+	return published, nil
+}
+
+// gpus are the GPUs in the modes that the profile wants, and what it says of each.
+func (n Node) gpus() ([]gpu.GPU, map[string]profile.Desired, error) {
+	machine := *n.Inventory
+	machine.AMD = slices.Clone(machine.AMD)
+	wanted := n.Profile
+	if wanted == nil {
+		wanted = profile.Unset()
+	}
+	resolved, err := wanted.Resolve(machine.Hardware(n.Name), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range machine.AMD {
+		if memory := resolved[machine.AMD[i].PCI].Layout.Memory; memory != "" {
+			machine.AMD[i].MemoryMode = xcp.MemoryMode(memory)
+		}
+	}
+	gpus := machine.Hardware(n.Name)
+	for i := range gpus {
+		switch layout := resolved[gpus[i].PCIAddress].Layout; {
+		case layout.Cut == profile.CutOff:
+			gpus[i] = gpus[i].WithMIG(gpu.MIGOff)
+		case layout.Cut == profile.CutStatic, layout.Named:
+			gpus[i] = gpus[i].WithMIG(gpu.MIGOn)
+		}
+	}
+	return gpus, resolved, nil
+}

@@ -268,6 +268,7 @@ func documentedReturns(t *testing.T) map[string][]nvml.Return {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
 	require.NoError(t, err)
+	require.NotEmpty(t, strings.TrimSpace(string(dir)), "nvml.h is in the module cache, which must be readable: go mod download github.com/NVIDIA/go-nvml")
 	header, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "gen/nvml/nvml.h"))
 	require.NoError(t, err)
 	numbers := map[string]nvml.Return{}
